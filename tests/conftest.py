@@ -19,10 +19,10 @@ from delivery.publish import open_messages
 from subscriptions.api import rate_limits
 from subscriptions.scripting import process, process_pool, runner
 from tests.support.brokers import Brokers
-from tests.support.database import emptied, prepared
+from tests.support.database import empty_database, prepare_database
 from tests.support.real_broker import Broker
-from tests.support.receiver import PATIENCE, Receiver, receiving
-from tests.support.worker import Worker, working
+from tests.support.receiver import PATIENCE_SECONDS, Receiver, running_receiver
+from tests.support.worker import Worker, running_worker
 
 hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
 hypothesis.settings.register_profile("fresh", deadline=None, database=None, print_blob=True)
@@ -55,9 +55,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
-    monkeypatch.setattr(process, "TOTAL_SECONDS", PATIENCE)
+    monkeypatch.setattr(process, "TOTAL_SECONDS", PATIENCE_SECONDS)
     for module in (runner, runner, process_pool):
-        monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE)
+        monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture(autouse=True)
@@ -78,12 +78,12 @@ def can_be_interrupted() -> Iterator[None]:
 @pytest.fixture
 def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a script without end run until the test ends it."""
-    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE)
-    monkeypatch.setattr(process_pool, "TRIAL_CPU_SECONDS", PATIENCE)
+    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(process_pool, "TRIAL_CPU_SECONDS", PATIENCE_SECONDS)
 
 
-post_migrate.connect(prepared, sender=apps.get_app_config("delivery"))
-TransactionTestCase._fixture_teardown = emptied  # type: ignore[attr-defined] # it is private
+post_migrate.connect(prepare_database, sender=apps.get_app_config("delivery"))
+TransactionTestCase._fixture_teardown = empty_database  # type: ignore[attr-defined] # it is private
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ def storage(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as running:
+    with running_receiver() as running:
         yield running
 
 
 @pytest.fixture
 def worker(storage: None) -> Iterator[Worker]:
     """A worker that drives whatever is due."""
-    with working() as running:
+    with running_worker() as running:
         yield running
 
 

@@ -7,7 +7,7 @@ import requests
 
 from tests.support.faults.audit import Since
 from tests.support.faults.verdicts import Verdict
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 from tests.support.receiver import Receiver, answer, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.lengthy]
@@ -43,7 +43,7 @@ def test_a_planted_inversion_and_a_planted_duplicate_turn_the_verdict_red(broker
     with broker.publisher() as publisher:
         for number in range(EVENTS):
             publish(broker, publisher, event_type, number)
-    wait_until(lambda: broker.has_finished([spared, harmed]), TIMEOUT)
+    wait_until(lambda: broker.has_finished([spared, harmed]), TIMEOUT_SECONDS)
     first, second, last = (delivery for (delivery,) in broker.ask(IDS, name=harmed.name))
     assert len(broker.ask(SWAPPED, first=first, second=second)) == 2
     assert broker.ask(SENT_AFTER_ITS_ANSWER, delivery=last) == [(last,)]
@@ -80,14 +80,14 @@ def test_what_is_late_paused_and_tried_again_is_explained_and_a_fault_among_it_i
         publish(broker, publisher, paused, 0)
         publish(broker, publisher, paused, 1, delay=2.0)
         publish(broker, publisher, other, 2)
-        wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT)
+        wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT_SECONDS)
         broker.management.create(f"{page}/pause")
         publish(broker, publisher, paused, 3)
         publish(broker, publisher, paused, 4)
         publish(broker, publisher, other, 5)
-        wait_until(lambda: broker.unfinished([subscriber]) == 2, TIMEOUT)
+        wait_until(lambda: broker.unfinished([subscriber]) == 2, TIMEOUT_SECONDS)
         broker.management.create(f"{page}/resume")
-    wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT)
+    wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT_SECONDS)
     found = history.audit()
     assert (found.audited, found.numbered, found.unexplained) == (6, 6, 0), found.named
     assert found.explanations == ("not active or paused", "not yet due")
@@ -103,4 +103,4 @@ def publish(
 ) -> None:
     headers = {"Broker-Not-Before": (datetime.now(UTC) + timedelta(seconds=delay)).isoformat()} if delay else {}
     address = f"{broker.web}/api/v1/events/{event_type}"
-    publisher.post(address, json={"number": number}, headers=headers, timeout=TIMEOUT).raise_for_status()
+    publisher.post(address, json={"number": number}, headers=headers, timeout=TIMEOUT_SECONDS).raise_for_status()

@@ -23,7 +23,7 @@ from tests.support.api import api_document
 from tests.support.bad_input import bodies, configuration, lists, publish
 from tests.support.bad_input.shop import Row, Shop, shop_at, text
 from tests.support.raw_http import Answer
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 pytestmark = pytest.mark.faults
 
@@ -170,7 +170,7 @@ def problem(answer: requests.Response) -> tuple[int, str]:
 
 
 def post(session: requests.Session, address: str, body: str, content_type: str = JSON) -> requests.Response:
-    return session.post(address, body.encode(), headers={"Content-Type": content_type}, timeout=TIMEOUT)
+    return session.post(address, body.encode(), headers={"Content-Type": content_type}, timeout=TIMEOUT_SECONDS)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -274,7 +274,7 @@ def test_every_answer_is_as_documented(shop: Shop, name: str, request: pytest.Fi
         if is_there and name not in LEFT:
             case.path_parameters |= there(shop, operation.path)
         key = {"Authorization": f"Bearer {shop.keys[holder]}"} if holder else {}
-        answer = case.call(shop.broker.web, session, headers=key, timeout=TIMEOUT)
+        answer = case.call(shop.broker.web, session, headers=key, timeout=TIMEOUT_SECONDS)
         case.validate_response(answer, checks=CHECKS)
 
     ask()

@@ -12,7 +12,7 @@ import requests
 
 from broker_project.stack.ports import accepts
 from tests.support.faults.breakage import restarted, send
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 from tests.support.receiver import Receiver, answer, raw, wait_until
 
 pytestmark = pytest.mark.faults
@@ -25,6 +25,12 @@ PATH = "/sync"
 WORK, DONE = "/work", "/done"
 AT_ONCE = 20
 
+COUNTS = """
+    SELECT sum(accepted)::int, sum(delivered + lost)::int FROM delivery_volatilecount count
+      JOIN subscriptions_eventtype event_type ON event_type.id = count.event_type_id
+     WHERE event_type.name = %(event_type)s AND subscription_id IS NOT NULL
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Asking:
@@ -34,10 +40,10 @@ class Asking:
     publisher: requests.Session
     event_type: str
 
-    def ask(self, body: bytes = b"{}", *, seconds: float = TIMEOUT) -> requests.Response:
+    def ask(self, body: bytes = b"{}", *, seconds: float = TIMEOUT_SECONDS) -> requests.Response:
         return self.publish(self.event_type, body, seconds=seconds)
 
-    def publish(self, event_type: str, body: bytes = b"{}", *, seconds: float = TIMEOUT) -> requests.Response:
+    def publish(self, event_type: str, body: bytes = b"{}", *, seconds: float = TIMEOUT_SECONDS) -> requests.Response:
         address = f"{self.broker.web}/api/v1/events/{event_type}"
         headers = {**self.publisher.headers, "Content-Type": "application/json"}
         return requests.post(address, body, headers=headers, timeout=seconds, allow_redirects=False)
@@ -162,7 +168,7 @@ class Work:
         """Publish a job with a CallbackURL; return its message's id."""
         headers = {"CallbackURL": self.receiver.url(DONE), "Content-Type": "application/json"}
         address = f"{self.broker.web}/api/v1/events/{self.event_type}"
-        answered = self.publisher.post(address, b"{}", headers=headers, timeout=TIMEOUT)
+        answered = self.publisher.post(address, b"{}", headers=headers, timeout=TIMEOUT_SECONDS)
         answered.raise_for_status()
         return int(answered.json()["id"])
 
@@ -187,7 +193,7 @@ def work(broker: Broker, receiver: Receiver) -> Iterator[Work]:
 
 
 def reply(address: str, body: bytes = b"done") -> requests.Response:
-    return requests.post(address, body, headers={"Content-Type": "text/plain"}, timeout=TIMEOUT)
+    return requests.post(address, body, headers={"Content-Type": "text/plain"}, timeout=TIMEOUT_SECONDS)
 
 
 @pytest.mark.behaviour("6.8")
@@ -209,7 +215,7 @@ def test_no_log_has_a_token_whatever_is_done_with_it(work: Work) -> None:
     message_id = work.publish()
     address = work.address()
     token = address.rpartition("/")[2]
-    assert requests.get(address, timeout=TIMEOUT).status_code == 405
+    assert requests.get(address, timeout=TIMEOUT_SECONDS).status_code == 405
     assert reply(f"{address}x").status_code == 404
     assert reply(f"{address}/x").status_code == 404
     assert reply(address, b"x" * 2 * 1024 * 1024).status_code == 413
@@ -219,3 +225,24 @@ def test_no_log_has_a_token_whatever_is_done_with_it(work: Work) -> None:
     logs = {path.name: path.read_text(errors="replace") for path in work.broker.stack.logs.iterdir()}
     assert "callbacks/" in "".join(logs.values()), "a refused request is logged"
     assert [name for name, text in logs.items() if token in text] == []
+
+
+@pytest.mark.behaviour("2.9")
+def test_what_was_counted_is_written_down_when_processes_stop(broker: Broker, receiver: Receiver) -> None:
+    event_type = broker.event_type()
+    broker.subscribe(receiver.url("/hook"), event_type)
+    publisher = broker.publisher()
+    address = f"{broker.web}/api/v1/events/{event_type}"
+    answer = publisher.post(address, json=7, headers={"Broker-Durability": "volatile"}, timeout=TIMEOUT_SECONDS)
+    assert (answer.status_code, answer.json()["deliveries"]) == (202, 1)
+    wait_until(lambda: receiver.bodies("/hook") == [b"7"])
+
+    processes = [broker.stack.supervisor["web"], *broker.workers()]
+    for process in processes:
+        process.stop()
+    counted = broker.ask(COUNTS, event_type=event_type)
+    for process in processes:
+        process.start()
+        process.wait_until_ready()
+    assert counted == [(1, 1)]
+    broker.inactivate_all()

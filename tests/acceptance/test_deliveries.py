@@ -12,7 +12,7 @@ from cloudevents.v1.http import CloudEvent, from_http
 from standardwebhooks import Webhook
 
 from subscriptions.payload_format import PayloadFormat
-from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import Receiver, wait_until
 
 pytestmark = pytest.mark.faults
@@ -69,7 +69,7 @@ def test_only_what_a_documented_example_is_true_for_is_delivered(name: str, brok
     for body, filter_string in zip((example.other, example.qualifying), reversed(example.filter_strings), strict=True):
         headers = {"Content-Type": "application/json", **({"FILTER_STRING": filter_string} if filter_string else {})}
         address = f"{broker.web}/api/v1/events/{event_type}"
-        answer = publisher.post(address, json.dumps(body), headers=headers, timeout=TIMEOUT)
+        answer = publisher.post(address, json.dumps(body), headers=headers, timeout=TIMEOUT_SECONDS)
         counts.append(answer.json()["deliveries"])
     wait_until(lambda: broker.has_finished([subscribed]))
     broker.inactivate_all()
@@ -102,7 +102,7 @@ def test_a_script_makes_what_is_sent_and_what_it_fails_on_waits_for_a_better_one
     with broker.publisher() as publisher:
         for number, original in enumerate([{"project": {"id": "proj1008"}}, {}, {"project": {"id": "proj1010"}}]):
             address = f"{broker.web}/api/v1/events/{update}"
-            publisher.post(address, json=artifact_event(number, **original), timeout=TIMEOUT).raise_for_status()
+            publisher.post(address, json=artifact_event(number, **original), timeout=TIMEOUT_SECONDS).raise_for_status()
     wait_until(lambda: len(receiver.log) == 2)
     first, second = receiver.log
     assert (first.method, first.path) == ("PATCH", "/api/proj1008/issues/artf0")
@@ -124,11 +124,11 @@ def test_a_script_makes_what_is_sent_and_what_it_fails_on_waits_for_a_better_one
 def mend(broker: Broker, subscriber: str, script: str) -> None:
     (subscription,) = broker.get("subscriptions", subscriber=subscriber)["items"]
     address = f"{broker.web}/api/v1/subscriptions/{subscription['id']}"
-    requests.patch(address, json={"script": script}, headers=key_of(broker), timeout=TIMEOUT).raise_for_status()
+    requests.patch(address, json={"script": script}, headers=key_of(broker), timeout=TIMEOUT_SECONDS).raise_for_status()
 
 
 def change(broker: Broker, path: str) -> None:
-    requests.post(f"{broker.web}/api/v1/{path}", headers=key_of(broker), timeout=TIMEOUT).raise_for_status()
+    requests.post(f"{broker.web}/api/v1/{path}", headers=key_of(broker), timeout=TIMEOUT_SECONDS).raise_for_status()
 
 
 def key_of(broker: Broker) -> dict[str, str]:
@@ -186,6 +186,6 @@ def test_events_sent_in_every_mode_arrive_in_every_form_once_and_signed(
 def published(
     publisher: requests.Session, broker: Broker, path: str, headers: dict[str, str], body: bytes
 ) -> requests.Response:
-    answer = publisher.post(f"{broker.web}/api/v1/events{path}", body, headers=headers, timeout=TIMEOUT)
+    answer = publisher.post(f"{broker.web}/api/v1/events{path}", body, headers=headers, timeout=TIMEOUT_SECONDS)
     answer.raise_for_status()
     return answer

@@ -1,15 +1,22 @@
 """Mailboxes over real HTTP: the client's reader and long polls."""
 
 import contextlib
+import select
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import pytest
+import requests
 
 from broker_client import Mailbox, MailboxReader, Message
-from tests.support.real_broker import Broker
-from tests.support.receiver import PATIENCE, wait_until
+from delivery.mailbox.long_poll import MOST_SEATS
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, another_web_process, database_now, wait_until_polling
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -27,6 +34,11 @@ HELD_UNTIL = """
      WHERE d.id = %(delivery)s AND d.fetches = 1
 """
 
+LONGEST_WAIT = 20
+POLL_PATIENCE_SECONDS = LONGEST_WAIT + TIMEOUT_SECONDS
+CLIENTS = 200
+NOBODY = "redis://127.0.0.1:9/0"
+
 
 @dataclass(slots=True)
 class Read:
@@ -42,7 +54,7 @@ class Read:
         session = self.broker.publisher()
         for number in range(count):
             address = f"{self.broker.web}/api/v1/events/{self.event_type}"
-            session.post(address, json={"number": number}, timeout=PATIENCE).raise_for_status()
+            session.post(address, json={"number": number}, timeout=PATIENCE_SECONDS).raise_for_status()
 
     def ended(self) -> list[tuple[str, int]]:
         return [(status, fetches) for status, fetches in self.broker.ask(ENDED, name=self.name)]
@@ -115,13 +127,13 @@ def test_what_a_reader_that_stops_has_not_begun_is_available_at_once(read: Read)
 
     def work(_: Message) -> None:
         begun.set()
-        assert may_end.wait(PATIENCE)
+        assert may_end.wait(PATIENCE_SECONDS)
 
     read.broker.change(f"subscribers/{read.name}", max_redeliveries=0)
     read.publish(5)
     wait_until(lambda: read.mailbox.status()["available"] == 5)
     with read.by(work) as reader:
-        assert begun.wait(PATIENCE)
+        assert begun.wait(PATIENCE_SECONDS)
         reader.stop()
         may_end.set()
     assert len(read.seen) == 1
@@ -136,3 +148,121 @@ def test_a_purge_ends_what_is_there_and_leaves_to_its_client_what_is_in_flight(r
     assert read.mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
     assert [result.code for result in read.mailbox.ack([message.receipt])] == ["acknowledged"]
     assert [status for status, _ in read.ended()] == ["DELIVERED", "CANCELLED", "CANCELLED"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolledMailbox:
+    """A subscriber's mailbox at a broker, and whoever publishes for it."""
+
+    broker: Broker
+    name: str
+    event_type: str
+    publisher: requests.Session
+
+    def publish(self, number: int = 0, web: str = "") -> None:
+        """Publish one message, whose body is its number."""
+        address = f"{web or self.broker.web}/api/v1/events/{self.event_type}"
+        self.publisher.post(address, json=number, timeout=TIMEOUT_SECONDS).raise_for_status()
+
+    def next(self, wait: float = 0, web: str = "") -> requests.Response:
+        """Fetch one message."""
+        address = f"{web or self.broker.web}/api/v1/mailboxes/{self.name}/next"
+        return requests.post(
+            address, json={"max": 1, "wait": wait}, headers=self._headers, timeout=POLL_PATIENCE_SECONDS
+        )
+
+    def hanging(self) -> socket.socket:
+        """Ask for one message on a connection of its own, to wait for as long as one may."""
+        address, body = urlsplit(self.broker.web), b'{"wait": %d}' % LONGEST_WAIT
+        head = {
+            "Host": address.netloc,
+            **self._headers,
+            "Content-Type": "application/json",
+            "Content-Length": len(body),
+        }
+        lines = [f"POST /api/v1/mailboxes/{self.name}/next HTTP/1.1", *(f"{name}: {head[name]}" for name in head)]
+        connection = socket.create_connection((address.hostname, address.port), TIMEOUT_SECONDS)
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        return connection
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.broker.management.token}"}
+
+
+@pytest.fixture
+def mailbox(broker: Broker) -> Iterator[PolledMailbox]:
+    event_type = broker.event_type("Waited.For")
+    name = broker.subscribe("", event_type, delivery_mode="PULL").name
+    yield PolledMailbox(broker, name, event_type, broker.publisher())
+    broker.inactivate_all()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        yield pool
+
+
+def numbers(answers: list[requests.Response]) -> list[int]:
+    """Return what the messages say that these were answered, which is one each."""
+    return [int(message["body"]) for answer in answers for message in answer.json()["messages"]]
+
+
+def is_turned_away(answer: requests.Response) -> bool:
+    return answer.status_code == 204 and answer.headers.get("Retry-After") == "1"
+
+
+def polling(mailbox: PolledMailbox, threads: ThreadPoolExecutor, web: str = "") -> "Future[requests.Response]":
+    """Let a client wait; return once it has its seat."""
+    since = database_now(mailbox.broker)
+    waiting = threads.submit(mailbox.next, LONGEST_WAIT, web)
+    wait_until_polling(mailbox.broker, since)
+    return waiting
+
+
+@pytest.mark.behaviour("9.1")
+def test_of_200_clients_48_wait_and_the_others_are_answered_meanwhile(
+    mailbox: PolledMailbox, threads: ThreadPoolExecutor
+) -> None:
+    clients = [threads.submit(mailbox.next, LONGEST_WAIT) for _ in range(CLIENTS)]
+    wait_until(lambda: sum(one.done() for one in clients) == CLIENTS - MOST_SEATS)
+    assert all(is_turned_away(one.result()) for one in clients if one.done())
+    waiting = [one for one in clients if not one.done()]
+    for number in range(MOST_SEATS):
+        mailbox.publish(number)
+    assert sorted(numbers([one.result(POLL_PATIENCE_SECONDS) for one in waiting])) == [*range(MOST_SEATS)]
+
+
+@pytest.mark.behaviour("9.1")
+def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: PolledMailbox) -> None:
+    with ExitStack() as hanging:
+        clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MOST_SEATS + 1)]
+        wait_until(lambda: select.select(clients, [], [], 0)[0])  # one has been turned away
+        assert is_turned_away(mailbox.next(wait=LONGEST_WAIT))
+    wait_until(lambda: not is_turned_away(mailbox.next(wait=0.01)), LONGEST_WAIT / 2)
+
+
+@pytest.mark.behaviour("9.1")
+@pytest.mark.parametrize("environment", [{}, {"REDIS_URL": NOBODY}], ids=["with Redis", "without Redis"])
+def test_a_message_wakes_who_waits_whichever_process_either_came_to(
+    mailbox: PolledMailbox, threads: ThreadPoolExecutor, environment: dict[str, str]
+) -> None:
+    with another_web_process(mailbox.broker, **environment) as other:
+        for number, (to, of) in enumerate([("", other.address), (other.address, ""), (other.address, other.address)]):
+            waiting = polling(mailbox, threads, web=of)
+            mailbox.publish(number, web=to)
+            assert numbers([waiting.result(POLL_PATIENCE_SECONDS)]) == [number]
+
+
+@pytest.mark.behaviour("9.1")
+def test_a_web_process_that_is_told_to_stop_lets_its_polls_go(
+    mailbox: PolledMailbox, threads: ThreadPoolExecutor
+) -> None:
+    with another_web_process(mailbox.broker) as other:
+        waiting = polling(mailbox, threads, web=other.address)
+        other.process.terminate()
+        answer = waiting.result(POLL_PATIENCE_SECONDS)
+        assert (answer.status_code, other.process.wait(TIMEOUT_SECONDS)) == (204, 0), (
+            "it is killed if it does not end in time"
+        )

@@ -10,7 +10,7 @@ from django.conf import settings
 from flower.urls import handlers
 from tornado.web import url
 
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 pytestmark = pytest.mark.faults
 
@@ -27,7 +27,7 @@ def worker_names(broker: Broker) -> set[str]:
 
 
 def test_health_says_that_all_is_well(broker: Broker) -> None:
-    live, ready = (requests.get(f"{broker.web}/{path}", timeout=TIMEOUT) for path in ("livez", "readyz"))
+    live, ready = (requests.get(f"{broker.web}/{path}", timeout=TIMEOUT_SECONDS) for path in ("livez", "readyz"))
     assert (live.status_code, live.json()) == (200, {"status": "ok"})
     assert (ready.status_code, set(ready.json().values())) == (200, {"ok"})
 
@@ -37,7 +37,7 @@ def test_every_declared_queue_is_consumed_that_of_summaries_by_a_worker_of_its_o
     declared = {queue.name for queue in settings.CELERY_TASK_QUEUES}
     workers = worker_names(broker)
     with Celery(broker=broker.stack.environment["REDIS_URL"], set_as_current=False) as asking:
-        answers = asking.control.inspect(timeout=TIMEOUT, limit=len(workers)).active_queues() or {}
+        answers = asking.control.inspect(timeout=TIMEOUT_SECONDS, limit=len(workers)).active_queues() or {}
     consumed = {name: {queue["name"] for queue in queues} for name, queues in answers.items()}
     summarizing = {name for name in workers if name.startswith("celery@analytics.")}
     assert consumed == {name: {"analytics"} if name in summarizing else declared - {"analytics"} for name in workers}
@@ -78,7 +78,7 @@ def login(broker: Broker) -> tuple[str, str]:
 def test_without_the_login_every_route_answers_401(broker: Broker, wrong: dict[str, str]) -> None:
     with requests.Session() as session:
         answers = {
-            (method, path): session.request(method, broker.stack.flower + path, headers=wrong, timeout=TIMEOUT)
+            (method, path): session.request(method, broker.stack.flower + path, headers=wrong, timeout=TIMEOUT_SECONDS)
             for method, path in product(METHODS, PATHS)
         }
     assert {answer.status_code for answer in answers.values()} == {401}
@@ -89,7 +89,7 @@ def test_with_the_login_everything_can_be_read(broker: Broker) -> None:
     with requests.Session() as session:
         session.auth = login(broker)
         answers = {
-            path: session.get(broker.stack.flower + path, timeout=TIMEOUT, allow_redirects=False).status_code
+            path: session.get(broker.stack.flower + path, timeout=TIMEOUT_SECONDS, allow_redirects=False).status_code
             for path in PATHS
         }
     commands = {path for path, status in answers.items() if status == 405}
@@ -103,22 +103,22 @@ def test_with_the_login_nothing_can_be_changed(broker: Broker) -> None:
     with requests.Session() as session:
         session.auth = login(broker)
         answers = {
-            (method, path): session.request(method, broker.stack.flower + path, timeout=TIMEOUT).status_code
+            (method, path): session.request(method, broker.stack.flower + path, timeout=TIMEOUT_SECONDS).status_code
             for method, path in product(METHODS[2:], PATHS)
         }
     assert {status for (_, path), status in answers.items() if path != READ_BY_POST} == {403}
 
 
 def test_the_list_of_tasks_can_be_read(broker: Broker) -> None:
-    answer = requests.post(broker.stack.flower + READ_BY_POST, FIRST_TASKS, auth=login(broker), timeout=TIMEOUT)
+    answer = requests.post(broker.stack.flower + READ_BY_POST, FIRST_TASKS, auth=login(broker), timeout=TIMEOUT_SECONDS)
     assert answer.json().keys() == {"draw", "data", "recordsTotal", "recordsFiltered"}
 
 
 def test_what_looks_like_the_list_of_tasks_is_not_let_through(broker: Broker) -> None:
     command = f"{broker.stack.flower}/api/task/send-task/delivery.turn{READ_BY_POST}"
-    assert requests.post(command, auth=login(broker), timeout=TIMEOUT).status_code == 403
+    assert requests.post(command, auth=login(broker), timeout=TIMEOUT_SECONDS).status_code == 403
 
 
 def test_flower_shows_the_workers(broker: Broker) -> None:
     address = f"{broker.stack.flower}/api/workers?refresh=1"
-    assert requests.get(address, auth=login(broker), timeout=TIMEOUT).json().keys() == worker_names(broker)
+    assert requests.get(address, auth=login(broker), timeout=TIMEOUT_SECONDS).json().keys() == worker_names(broker)

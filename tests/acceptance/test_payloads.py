@@ -11,7 +11,7 @@ import requests
 from standardwebhooks import Webhook
 
 from broker_project.stack.demo.receiver import is_signed
-from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import Received, Receiver, wait_until
 
 pytestmark = pytest.mark.faults
@@ -88,7 +88,7 @@ class Way:
 
     def _post(self, path: str, body: bytes, content_type: str) -> None:
         address = f"{self.broker.web}/api/v1/events{path}"
-        answer = self.publisher.post(address, body, headers={"Content-Type": content_type}, timeout=TIMEOUT)
+        answer = self.publisher.post(address, body, headers={"Content-Type": content_type}, timeout=TIMEOUT_SECONDS)
         assert answer.status_code == 202, answer.text
 
 

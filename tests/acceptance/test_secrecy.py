@@ -15,9 +15,17 @@ import requests
 
 from broker_project.stack.folders import StackFolder
 from tests.support.faults.edits import AdminSite, Form
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 from tests.support.receiver import Behaviour, Received, Receiver, answer, raw, wait_until
-from tests.support.secret_search import Overheard, Places, flower_of, logs_of, processes_of, records_of, redis_of
+from tests.support.secret_search import (
+    RedisMonitor,
+    TextsByPlace,
+    flower_of,
+    logs_of,
+    processes_of,
+    records_of,
+    redis_of,
+)
 
 pytestmark = pytest.mark.faults
 
@@ -53,7 +61,7 @@ class Story:
     def post(self, publisher: requests.Session, event_type: str, body: str, **headers: str) -> requests.Response:
         path = f"{self.broker.web}/api/v1/events/{event_type}"
         given = {"Content-Type": "application/json", "X-Confidential": self.secret(f"header {len(self.known)}")}
-        return publisher.post(path, body, headers=given | headers, timeout=TIMEOUT)
+        return publisher.post(path, body, headers=given | headers, timeout=TIMEOUT_SECONDS)
 
     def requests_of(self, path: str) -> list[Received]:
         """Return what has come to an endpoint, whose query is a secret."""
@@ -62,7 +70,7 @@ class Story:
     def ask(self, method: str, path: str, **given: Any) -> None:
         """Ask for something that is refused."""
         headers = {"Authorization": f"Bearer {self.broker.management.token}"} | given.pop("headers", {})
-        answered = requests.request(method, self.broker.web + path, headers=headers, timeout=TIMEOUT, **given)
+        answered = requests.request(method, self.broker.web + path, headers=headers, timeout=TIMEOUT_SECONDS, **given)
         assert 400 <= answered.status_code < 500, answered.text
         self.answers.append(answered)
 
@@ -126,7 +134,7 @@ def reply(story: Story, address: str) -> None:
     """Reply to a callback, also where there is none."""
     story.known["callback token"] = address.rpartition("/")[2]
     for target in (f"{address}x", f"{address}/x", address, address):
-        story.answers.append(requests.post(target, story.secret(f"reply {len(story.known)}"), timeout=TIMEOUT))
+        story.answers.append(requests.post(target, story.secret(f"reply {len(story.known)}"), timeout=TIMEOUT_SECONDS))
     wait_until(lambda: story.requests_of("/done"))
 
 
@@ -156,7 +164,7 @@ def wait_for_locks(story: Story, publisher: requests.Session, topic: str) -> Non
         with ThreadPoolExecutor(AT_ONCE + 1) as threads:
             published = threads.submit(story.publish, publisher, topic)
             twins = [
-                threads.submit(requests.post, address, json=fields, headers=key, timeout=TIMEOUT)
+                threads.submit(requests.post, address, json=fields, headers=key, timeout=TIMEOUT_SECONDS)
                 for _ in range(AT_ONCE)
             ]
             assert published.result().status_code == 202
@@ -170,9 +178,9 @@ def administer(story: Story) -> None:
     """Change things in the admin, log in wrongly, rotate."""
     login = f"{story.broker.web}/admin/login/"
     with requests.Session() as session:
-        form = Form(session.get(login, timeout=TIMEOUT).text).fields
+        form = Form(session.get(login, timeout=TIMEOUT_SECONDS).text).fields
         wrong = {"username": story.secret("mistyped name"), "password": story.secret("mistyped password")}
-        session.post(login, {**form, **wrong}, headers={"Referer": login}, timeout=TIMEOUT)
+        session.post(login, {**form, **wrong}, headers={"Referer": login}, timeout=TIMEOUT_SECONDS)
     rotate(story)
     site = AdminSite(story.broker.stack)
     name = subscribe(story, "/administered", story.broker.event_type("Secret.Admin"))
@@ -190,7 +198,7 @@ def rotate(story: Story) -> None:
         (f"subscriptions/{subscription['id']}/rotate-secret", "signing_secret"),
         (f"api-keys/{key['id']}/rotate", "token"),
     ):
-        answered = requests.post(f"{story.broker.web}/api/v1/{path}", headers=headers, timeout=TIMEOUT)
+        answered = requests.post(f"{story.broker.web}/api/v1/{path}", headers=headers, timeout=TIMEOUT_SECONDS)
         answered.raise_for_status()
         story.known[f"rotated {shown}"] = answered.json()[shown]
     story.known["former key"] = key["token"]
@@ -198,10 +206,10 @@ def rotate(story: Story) -> None:
 
 @pytest.mark.behaviour("1.2", "6.10")
 def test_what_is_told_in_confidence_stays_where_it_belongs(story: Story) -> None:
-    with Overheard(story.broker.stack.environment["REDIS_URL"]) as overheard:
+    with RedisMonitor(story.broker.stack.environment["REDIS_URL"]) as overheard:
         deliver_in_every_way(story)
         administer(story)
-        places = Places(
+        places = TextsByPlace(
             {
                 "what Redis was told": overheard.said,
                 **{f"answer {place}: {one.url}": one.content for place, one in enumerate(story.answers)},

@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from tests.support.brokers import Brokers
-from tests.support.raw_http import connected, head, until_closed
-from tests.support.real_broker import TIMEOUT, Broker, Web, another_web
+from tests.support.raw_http import open_connection, read_until_closed, request_head
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, WebProcess, another_web_process
 from tests.support.receiver import wait_until
 
 pytestmark = pytest.mark.faults
@@ -25,15 +25,15 @@ MOST_WAITING = 50
 
 
 @pytest.fixture(scope="module")
-def web(brokers: Brokers) -> Iterator[Web]:
+def web(brokers: Brokers) -> Iterator[WebProcess]:
     """A web process with little room for bodies and little time for them."""
     environment = {"BROKER_UPLOADS_MB": str(ROOM // MEBIBYTE), "BROKER_UPLOAD_SECONDS": str(SECONDS)}
-    with another_web(brokers.broker(), BROKER_FAILURES_PER_MINUTE="0", **environment) as running:
+    with another_web_process(brokers.broker(), BROKER_FAILURES_PER_MINUTE="0", **environment) as running:
         yield running
 
 
 @pytest.fixture
-def until_the_end(web: Web) -> Iterator[contextlib.ExitStack]:
+def until_the_end(web: WebProcess) -> Iterator[contextlib.ExitStack]:
     """Hold connections open until the test is over, and wait until the room that they had is there for the next one."""
     with contextlib.ExitStack() as stack:
         yield stack
@@ -41,24 +41,24 @@ def until_the_end(web: Web) -> Iterator[contextlib.ExitStack]:
 
 
 def announced(size: int, *lines: str) -> bytes:
-    return head("POST", "/api/v1/events", "Content-Type: application/json", f"Content-Length: {size}", *lines)
+    return request_head("POST", "/api/v1/events", "Content-Type: application/json", f"Content-Length: {size}", *lines)
 
 
-def post(web: Web, size: int, key: str = "") -> requests.Response:
+def post(web: WebProcess, size: int, key: str = "") -> requests.Response:
     """Post a batch of this size: who may publish is asked when it has arrived."""
     body = b'"' + b"x" * (size - 2) + b'"'
     headers = {"Authorization": key} if key else {}
-    return requests.post(f"{web.address}/api/v1/events", body, headers=headers, timeout=TIMEOUT)
+    return requests.post(f"{web.address}/api/v1/events", body, headers=headers, timeout=TIMEOUT_SECONDS)
 
 
-def refused_at_last(web: Web, waiting: contextlib.ExitStack, key: str = "") -> requests.Response:
+def refused_at_last(web: WebProcess, waiting: contextlib.ExitStack, key: str = "") -> requests.Response:
     """Let ever more bodies wait half sent until one that is sent is refused; return its answer.
 
     Each may be refused in the place of another: it is not known in which order they arrive.
     """
     lines = [f"Authorization: {key}"] if key else []
     for _ in range(MOST_WAITING):
-        connection = waiting.enter_context(connected(web.address))
+        connection = waiting.enter_context(open_connection(web.address))
         connection.sendall(announced(BATCH, *lines) + b" " * MEBIBYTE)
         answer = post(web, MEBIBYTE, key)
         if answer.status_code == 503:
@@ -66,14 +66,14 @@ def refused_at_last(web: Web, waiting: contextlib.ExitStack, key: str = "") -> r
     raise AssertionError("there is always room")
 
 
-def key_shown_to(web: Web, broker: Broker) -> str:
+def key_shown_to(web: WebProcess, broker: Broker) -> str:
     """Return the `Authorization` of a key that this process has seen to be good."""
     key = str(broker.publisher().headers["Authorization"])
     assert post(web, 10, key).status_code != 401
     return key
 
 
-def mebibytes_of(web: Web) -> float:
+def mebibytes_of(web: WebProcess) -> float:
     """Return what the process and its children have in memory."""
     pids = Path(f"/proc/{web.process.pid}/task/{web.process.pid}/children").read_text().split()
     statuses = [Path(f"/proc/{pid}/status").read_text() for pid in (web.process.pid, *pids)]
@@ -81,22 +81,22 @@ def mebibytes_of(web: Web) -> float:
 
 
 @pytest.mark.parametrize("size", [1000, BATCH, 100 * MEBIBYTE])
-def test_a_body_that_stops_coming_is_ended_and_so_is_its_connection(web: Web, size: int) -> None:
-    with connected(web.address) as connection:
+def test_a_body_that_stops_coming_is_ended_and_so_is_its_connection(web: WebProcess, size: int) -> None:
+    with open_connection(web.address) as connection:
         began = time.monotonic()
         connection.sendall(announced(size) + b'{"events"')
-        answer = until_closed(connection)
+        answer = read_until_closed(connection)
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b'"body_too_slow"' in answer
-    assert SECONDS <= time.monotonic() - began < SECONDS + TIMEOUT / 2
+    assert SECONDS <= time.monotonic() - began < SECONDS + TIMEOUT_SECONDS / 2
 
 
-def test_a_body_that_drips_is_ended(web: Web) -> None:
-    with connected(web.address) as connection, contextlib.suppress(ConnectionError):
+def test_a_body_that_drips_is_ended(web: WebProcess) -> None:
+    with open_connection(web.address) as connection, contextlib.suppress(ConnectionError):
         connection.sendall(announced(BATCH))
         connection.settimeout(0.1)
         answer = b""
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + TIMEOUT_SECONDS
         while not answer and time.monotonic() < until:
             connection.sendall(b"x")
             with contextlib.suppress(TimeoutError):
@@ -104,7 +104,7 @@ def test_a_body_that_drips_is_ended(web: Web) -> None:
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_that_keeps_coming_has_more_time(web: Web) -> None:
+def test_a_body_that_keeps_coming_has_more_time(web: WebProcess) -> None:
     piece = b" " * 128 * 1024
     began = time.monotonic()
 
@@ -113,11 +113,11 @@ def test_a_body_that_keeps_coming_has_more_time(web: Web) -> None:
             yield piece
             time.sleep(0.2)
 
-    answer = requests.post(f"{web.address}/api/v1/events", pieces(), timeout=TIMEOUT)
+    answer = requests.post(f"{web.address}/api/v1/events", pieces(), timeout=TIMEOUT_SECONDS)
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
 
 
-def test_large_bodies_have_so_much_room_together(web: Web, until_the_end: contextlib.ExitStack) -> None:
+def test_large_bodies_have_so_much_room_together(web: WebProcess, until_the_end: contextlib.ExitStack) -> None:
     refused = refused_at_last(web, until_the_end)
     assert (refused.json()["code"], refused.headers["Retry-After"]) == ("no_room", "1")
     assert post(web, 60 * 1024).status_code == 401
@@ -125,14 +125,14 @@ def test_large_bodies_have_so_much_room_together(web: Web, until_the_end: contex
     wait_until(lambda: post(web, BATCH).status_code == 401)
 
 
-def test_what_large_bodies_took_is_given_back_once_they_are_answered(web: Web) -> None:
+def test_what_large_bodies_took_is_given_back_once_they_are_answered(web: WebProcess) -> None:
     assert {post(web, BATCH).status_code for _ in range(10)} == {401}
     assert {post(web, BATCH + 1).status_code for _ in range(10)} == {413}
     assert post(web, BATCH).status_code == 401
 
 
 def test_whoever_shows_no_key_leaves_room_for_those_who_have_one(
-    web: Web, broker: Broker, until_the_end: contextlib.ExitStack
+    web: WebProcess, broker: Broker, until_the_end: contextlib.ExitStack
 ) -> None:
     key = key_shown_to(web, broker)
     for wrong in ("", "Bearer brk_", "Bearer " + "x" * 47):
@@ -140,7 +140,7 @@ def test_whoever_shows_no_key_leaves_room_for_those_who_have_one(
     assert post(web, BATCH, key).json()["code"] == "malformed_body"
 
 
-def test_one_key_leaves_room_for_others(web: Web, broker: Broker, until_the_end: contextlib.ExitStack) -> None:
+def test_one_key_leaves_room_for_others(web: WebProcess, broker: Broker, until_the_end: contextlib.ExitStack) -> None:
     greedy, other = key_shown_to(web, broker), key_shown_to(web, broker)
     assert refused_at_last(web, until_the_end, greedy).status_code == 503
     assert post(web, BATCH, other).json()["code"] == "malformed_body"
@@ -148,19 +148,19 @@ def test_one_key_leaves_room_for_others(web: Web, broker: Broker, until_the_end:
 
 
 def test_what_is_refused_is_held_no_longer_and_read_for_a_short_time(
-    web: Web, until_the_end: contextlib.ExitStack
+    web: WebProcess, until_the_end: contextlib.ExitStack
 ) -> None:
     assert post(web, BATCH + 1).status_code == 413
     assert {post(web, BATCH).status_code for _ in range(40)} == {401}
     before = mebibytes_of(web)
-    dripping = [until_the_end.enter_context(connected(web.address)) for _ in range(40)]
+    dripping = [until_the_end.enter_context(open_connection(web.address)) for _ in range(40)]
     for connection in dripping:
         connection.sendall(announced(2 * BATCH) + b" " * (BATCH + MEBIBYTE))
         wait_until(lambda: post(web, BATCH).status_code == 401)
     assert mebibytes_of(web) - before < 40 * BATCH / MEBIBYTE / 4
     began = time.monotonic()
-    assert {until_closed(connection)[:13] for connection in dripping} <= {b"HTTP/1.1 413 ", b"HTTP/1.1 503 "}
-    assert time.monotonic() - began < TIMEOUT / 2
+    assert {read_until_closed(connection)[:13] for connection in dripping} <= {b"HTTP/1.1 413 ", b"HTTP/1.1 503 "}
+    assert time.monotonic() - began < TIMEOUT_SECONDS / 2
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_hundreds_of_silent_connections_keep_nobody_out(
     broker: Broker, until_the_end: contextlib.ExitStack, said: bytes
 ) -> None:
     for _ in range(600):
-        until_the_end.enter_context(connected(broker.web)).sendall(said)
+        until_the_end.enter_context(open_connection(broker.web)).sendall(said)
     assert requests.get(f"{broker.web}/livez", timeout=5).status_code == 200
 
 
 def test_idle_connections_that_were_used_keep_nobody_out(broker: Broker, until_the_end: contextlib.ExitStack) -> None:
     def used() -> socket.socket:
-        connection = until_the_end.enter_context(connected(broker.web))
-        connection.sendall(head("GET", "/livez"))
+        connection = until_the_end.enter_context(open_connection(broker.web))
+        connection.sendall(request_head("GET", "/livez"))
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
         return connection
 

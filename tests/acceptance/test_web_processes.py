@@ -12,7 +12,7 @@ import requests
 
 from broker_project.stack.test_command import PRODUCTION_SETTINGS
 from tests.support.brokers import Brokers
-from tests.support.real_broker import TIMEOUT, Broker, Web, another_web
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, WebProcess, another_web_process
 
 pytestmark = pytest.mark.faults
 
@@ -32,25 +32,25 @@ PROXY = "127.0.0.1"
 
 
 @pytest.fixture(scope="module")
-def web(broker: Broker) -> Iterator[Web]:
+def web(broker: Broker) -> Iterator[WebProcess]:
     """A process whose proxy is on the same machine."""
-    with another_web(broker, BROKER_PROXIES="127.0.0.1", **PRODUCTION) as running:
+    with another_web_process(broker, BROKER_PROXIES="127.0.0.1", **PRODUCTION) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def web_past_its_proxy(broker: Broker) -> Iterator[Web]:
+def web_past_its_proxy(broker: Broker) -> Iterator[WebProcess]:
     """A process whose proxy is elsewhere: whoever asks here comes past it."""
-    with another_web(broker, BROKER_PROXIES="10.0.0.5", **PRODUCTION) as running:
+    with another_web_process(broker, BROKER_PROXIES="10.0.0.5", **PRODUCTION) as running:
         yield running
 
 
-def get(web: Web, path: str = LOGIN, **headers: str) -> requests.Response:
+def get(web: WebProcess, path: str = LOGIN, **headers: str) -> requests.Response:
     sent = {"Host": "broker.example.org", **headers}
-    return requests.get(web.address + path, headers=sent, timeout=TIMEOUT, allow_redirects=False)
+    return requests.get(web.address + path, headers=sent, timeout=TIMEOUT_SECONDS, allow_redirects=False)
 
 
-def wrong_login(web: Web, heard_from: str) -> int:
+def wrong_login(web: WebProcess, heard_from: str) -> int:
     """Try to log in, through the proxy, from an address that it has heard."""
     headers = {"Host": "broker.example.org", "X-Forwarded-For": heard_from, **THROUGH_TLS}
     page = get(web, **THROUGH_TLS)
@@ -58,16 +58,16 @@ def wrong_login(web: Web, heard_from: str) -> int:
     (token,) = TOKEN.findall(page.text)
     form = {"username": "somebody", "password": "wrong", "csrfmiddlewaretoken": token}
     sent = {**headers, "Cookie": cookies, "Origin": "https://broker.example.org"}
-    return requests.post(web.address + LOGIN, form, headers=sent, timeout=TIMEOUT).status_code
+    return requests.post(web.address + LOGIN, form, headers=sent, timeout=TIMEOUT_SECONDS).status_code
 
 
-def test_without_tls_one_is_led_to_it(web: Web) -> None:
+def test_without_tls_one_is_led_to_it(web: WebProcess) -> None:
     answer = get(web)
     assert (answer.status_code, answer.headers["Location"]) == (301, "https://broker.example.org/admin/login/")
     assert get(web, "/livez").status_code == 200
 
 
-def test_through_the_proxy_cookies_are_for_tls_and_this_host_alone(web: Web) -> None:
+def test_through_the_proxy_cookies_are_for_tls_and_this_host_alone(web: WebProcess) -> None:
     answer = get(web, **THROUGH_TLS)
     assert (answer.status_code, answer.headers["Strict-Transport-Security"][:16]) == (200, "max-age=31536000")
     assert re.fullmatch(
@@ -75,17 +75,17 @@ def test_through_the_proxy_cookies_are_for_tls_and_this_host_alone(web: Web) -> 
     )
 
 
-def test_past_the_proxy_nobody_says_that_there_was_tls(web: Web, web_past_its_proxy: Web) -> None:
+def test_past_the_proxy_nobody_says_that_there_was_tls(web: WebProcess, web_past_its_proxy: WebProcess) -> None:
     assert get(web_past_its_proxy, **THROUGH_TLS).status_code == 301
     assert get(web, X_Forwarded_Proto="https").status_code == 301
 
 
-def test_logins_count_for_the_address_that_the_proxy_has_heard(web: Web) -> None:
+def test_logins_count_for_the_address_that_the_proxy_has_heard(web: WebProcess) -> None:
     assert [wrong_login(web, f"1.2.3.{number}, 203.0.113.7") for number in range(6)] == [200] * 5 + [429]
     assert wrong_login(web, "203.0.113.8") == 200
 
 
-def test_another_host_is_refused(web: Web) -> None:
+def test_another_host_is_refused(web: WebProcess) -> None:
     assert get(web, **THROUGH_TLS, Host="elsewhere.example").status_code == 400
 
 
@@ -101,7 +101,9 @@ class Webs:
     def configure(self, web: str, method: str, path: str, **fields: object) -> Any:
         """Do something through one of the processes, with a management key."""
         headers = {"Authorization": f"Bearer {self.broker.management.token}", "If-Match": "*"}
-        answer = requests.request(method, f"{web}/api/v1/{path}", json=fields or None, headers=headers, timeout=TIMEOUT)
+        answer = requests.request(
+            method, f"{web}/api/v1/{path}", json=fields or None, headers=headers, timeout=TIMEOUT_SECONDS
+        )
         answer.raise_for_status()
         return answer.json()
 
@@ -109,7 +111,7 @@ class Webs:
         """Publish through one of the processes; return how many subscriptions got the message."""
         address = f"{web}/api/v1/events/{self.event_type}"
         sent = {"Content-Type": "application/json", **headers}
-        answer = self.publisher.post(address, OPEN, headers=sent, timeout=TIMEOUT)
+        answer = self.publisher.post(address, OPEN, headers=sent, timeout=TIMEOUT_SECONDS)
         answer.raise_for_status()
         return int(answer.json()["deliveries"])
 
@@ -117,7 +119,7 @@ class Webs:
 @pytest.fixture
 def webs(broker: Broker) -> Iterator[Webs]:
     event_type = broker.event_type("Two.Webs.Event")
-    with another_web(broker) as other:
+    with another_web_process(broker) as other:
         yield Webs(broker, (broker.web, other.address), broker.publisher(), event_type)
     broker.inactivate_all()
 
@@ -151,9 +153,9 @@ def test_a_change_through_one_process_counts_for_the_next_publish_through_the_ot
 
 
 @pytest.fixture(scope="module")
-def limited_web(brokers: Brokers) -> Iterator[Web]:
+def limited_web(brokers: Brokers) -> Iterator[WebProcess]:
     """A web process that bears few failures, and believes its proxy."""
-    with another_web(brokers.broker(), BROKER_FAILURES_PER_MINUTE="20", BROKER_PROXIES=PROXY) as running:
+    with another_web_process(brokers.broker(), BROKER_FAILURES_PER_MINUTE="20", BROKER_PROXIES=PROXY) as running:
         yield running
 
 
@@ -162,7 +164,7 @@ def test_a_key_that_waits_as_long_as_it_is_told_is_served(broker: Broker) -> Non
     headers = {"Authorization": f"Bearer {key['token']}"}
 
     def ask() -> requests.Response:
-        return requests.get(f"{broker.web}/api/v1/publishers", headers=headers, timeout=TIMEOUT)
+        return requests.get(f"{broker.web}/api/v1/publishers", headers=headers, timeout=TIMEOUT_SECONDS)
 
     answers = [ask() for _ in range(31)]
     while answers[-1].status_code == 200:
@@ -178,10 +180,12 @@ def test_a_key_that_waits_as_long_as_it_is_told_is_served(broker: Broker) -> Non
     assert ask().status_code == 200
 
 
-def test_wrong_keys_are_counted_by_the_address_that_the_proxy_names(limited_web: Web) -> None:
+def test_wrong_keys_are_counted_by_the_address_that_the_proxy_names(limited_web: WebProcess) -> None:
     def guess(address: str) -> int:
         headers = {"Authorization": "Bearer brk_wrong", "X-Forwarded-For": f"{address}, 198.51.100.1"}
-        return requests.get(f"{limited_web.address}/api/v1/publishers", headers=headers, timeout=TIMEOUT).status_code
+        return requests.get(
+            f"{limited_web.address}/api/v1/publishers", headers=headers, timeout=TIMEOUT_SECONDS
+        ).status_code
 
     made_up = [guess(f"192.0.2.{n}") for n in range(25)]
     assert made_up[:20] == [401] * 20

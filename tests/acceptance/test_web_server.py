@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from tests.support.raw_http import LAST, answer_to, connected, head, until_closed
-from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.raw_http import CONNECTION_CLOSE, open_connection, raw_answer, read_until_closed, request_head
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import Receiver, wait_until
 
 pytestmark = pytest.mark.faults
@@ -49,7 +49,7 @@ class Regions:
         """Publish to the event type, or elsewhere below the address of all events."""
         below = f"/{self.event_type}" if path is None else path
         address = f"{self.broker.web}/api/v1/events{below}"
-        return self.publisher.post(address, body, headers=JSON | dict(headers or {}), timeout=TIMEOUT)
+        return self.publisher.post(address, body, headers=JSON | dict(headers or {}), timeout=TIMEOUT_SECONDS)
 
     def reached(self) -> dict[str, int]:
         """Return how many requests each endpoint got, once all are through."""
@@ -124,8 +124,8 @@ def test_a_body_that_breaks_off_is_not_published(regions: Regions, framing: str,
         "\r\n",
     )
     with (
-        socket.create_connection((address.hostname, address.port), TIMEOUT) as closed,
-        socket.create_connection((address.hostname, address.port), TIMEOUT) as still_listening,
+        socket.create_connection((address.hostname, address.port), TIMEOUT_SECONDS) as closed,
+        socket.create_connection((address.hostname, address.port), TIMEOUT_SECONDS) as still_listening,
     ):
         for connection in (closed, still_listening):
             connection.sendall("\r\n".join(head).encode() + part)
@@ -167,12 +167,17 @@ def problem_of(answer: bytes) -> tuple[int, str]:
     "line", ["Idempotency-Key: \xe4", "X-Anything: \x80", "Authorization: Bearer \xff", "FILTER_STRING: \u00b5"]
 )
 def test_a_value_that_cannot_be_read_is_not_left_out(broker: Broker, line: str) -> None:
-    assert problem_of(answer_to(broker.web, head("POST", PATH, LAST, line))) == (400, "unreadable_header")
+    assert problem_of(raw_answer(broker.web, request_head("POST", PATH, CONNECTION_CLOSE, line))) == (
+        400,
+        "unreadable_header",
+    )
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "authorization", "Content-Type", "FILTER_STRING", "ce-id"])
 def test_what_says_one_thing_is_said_once(broker: Broker, name: str) -> None:
-    assert problem_of(answer_to(broker.web, head("POST", PATH, LAST, f"{name}: a", f"{name}: b"))) == (
+    assert problem_of(
+        raw_answer(broker.web, request_head("POST", PATH, CONNECTION_CLOSE, f"{name}: a", f"{name}: b"))
+    ) == (
         400,
         "repeated_header",
     )
@@ -198,15 +203,15 @@ def key_of(broker: Broker) -> str:
 def test_a_name_with_an_underscore_says_nothing_except_filter_string(
     broker: Broker, lines: tuple[str, ...], status: int, order: int
 ) -> None:
-    common = (LAST, f"Authorization: {key_of(broker)}", "Content-Length: 2")
-    request = head("POST", f"{PATH}/{broker.event_type()}", *common, *lines[::order]) + b"{}"
-    assert answer_to(broker.web, request).startswith(b"HTTP/1.1 %d " % status)
+    common = (CONNECTION_CLOSE, f"Authorization: {key_of(broker)}", "Content-Length: 2")
+    request = request_head("POST", f"{PATH}/{broker.event_type()}", *common, *lines[::order]) + b"{}"
+    assert raw_answer(broker.web, request).startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_a_key_with_an_underscore_is_no_idempotency_key(broker: Broker) -> None:
     def message(*lines: str) -> int:
-        common = (LAST, f"Authorization: {key}", JSON_HEADER, "Content-Length: 2")
-        answer = answer_to(broker.web, head("POST", path, *common, *lines) + b"{}")
+        common = (CONNECTION_CLOSE, f"Authorization: {key}", JSON_HEADER, "Content-Length: 2")
+        answer = raw_answer(broker.web, request_head("POST", path, *common, *lines) + b"{}")
         return int(json.loads(answer.partition(b"\r\n\r\n")[2])["id"])
 
     key, path = key_of(broker), f"{PATH}/{broker.event_type()}"
@@ -219,25 +224,30 @@ def test_a_key_with_an_underscore_is_no_idempotency_key(broker: Broker) -> None:
     "request_",
     [
         b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n",
-        head("GET", "http://elsewhere.example/livez", LAST),
-        head("CONNECT", "elsewhere.example:443", LAST),
+        request_head("GET", "http://elsewhere.example/livez", CONNECTION_CLOSE),
+        request_head("CONNECT", "elsewhere.example:443", CONNECTION_CLOSE),
     ],
 )
 def test_there_is_one_host(broker: Broker, request_: bytes) -> None:
-    assert problem_of(answer_to(broker.web, request_)) == (400, "ambiguous_host")
+    assert problem_of(raw_answer(broker.web, request_)) == (400, "ambiguous_host")
 
 
 def test_two_hosts_are_refused(broker: Broker) -> None:
-    assert problem_of(answer_to(broker.web, head("GET", "/livez", LAST, "Host: 127.0.0.1"))) == (400, "repeated_header")
+    assert problem_of(raw_answer(broker.web, request_head("GET", "/livez", CONNECTION_CLOSE, "Host: 127.0.0.1"))) == (
+        400,
+        "repeated_header",
+    )
 
 
 def test_old_clients_send_no_host(broker: Broker) -> None:
-    assert answer_to(broker.web, b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 200 ")
+    assert raw_answer(broker.web, b"GET /livez HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 200 ")
 
 
 def test_no_other_transfer_encoding_is_taken_for_the_body_itself(broker: Broker) -> None:
-    request = head("POST", PATH, LAST, "Transfer-Encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n"
-    assert problem_of(answer_to(broker.web, request)) == (501, "unknown_transfer_encoding")
+    request = (
+        request_head("POST", PATH, CONNECTION_CLOSE, "Transfer-Encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n"
+    )
+    assert problem_of(raw_answer(broker.web, request)) == (501, "unknown_transfer_encoding")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +271,7 @@ def test_no_other_transfer_encoding_is_taken_for_the_body_itself(broker: Broker)
     ],
 )
 def test_what_frames_a_request_two_ways_ends_the_connection(broker: Broker, lines: tuple[str, ...]) -> None:
-    answer = answer_to(broker.web, head("POST", PATH, *lines) + b"abc" + SMUGGLED)
+    answer = raw_answer(broker.web, request_head("POST", PATH, *lines) + b"abc" + SMUGGLED)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1 ") == 1
 
@@ -269,46 +279,48 @@ def test_what_frames_a_request_two_ways_ends_the_connection(broker: Broker, line
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_length_beside_chunks_does_not_count_and_nothing_is_read_behind_them(broker: Broker, order: int) -> None:
     lines = ("Content-Length: 3", "Transfer-Encoding: chunked")[::order]
-    answer = answer_to(broker.web, head("POST", PATH, *lines) + b"0\r\n\r\n" + SMUGGLED)
+    answer = raw_answer(broker.web, request_head("POST", PATH, *lines) + b"0\r\n\r\n" + SMUGGLED)
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
 @pytest.mark.parametrize("chunk", [b"zz\r\n", b"-3\r\nabc\r\n", b"fffffffffffffffff\r\nabc\r\n", b"3\nabc\n0\n\n"])
 def test_broken_chunks_end_the_connection(broker: Broker, chunk: bytes) -> None:
-    answer = answer_to(broker.web, head("POST", PATH, "Transfer-Encoding: chunked") + chunk + SMUGGLED)
+    answer = raw_answer(broker.web, request_head("POST", PATH, "Transfer-Encoding: chunked") + chunk + SMUGGLED)
     assert problem_of(answer) == (400, "incomplete_body")
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def test_chunks_with_trailers_are_taken_for_broken_ones(broker: Broker) -> None:
     chunks = b"2\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n"
-    answer = answer_to(broker.web, head("POST", PATH, LAST, "Transfer-Encoding: chunked") + chunks)
+    answer = raw_answer(broker.web, request_head("POST", PATH, CONNECTION_CLOSE, "Transfer-Encoding: chunked") + chunks)
     assert problem_of(answer) == (400, "incomplete_body")
 
 
 def begun_at_least(connection: socket.socket) -> bytes:
     """Return how the answer begins; nothing if it is lost with the connection, which is reset."""
     with contextlib.suppress(ConnectionError):
-        return until_closed(connection)[:13]
+        return read_until_closed(connection)[:13]
     return b""
 
 
 def test_a_head_has_at_most_64_kibibytes(broker: Broker) -> None:
     def asked(size: int) -> bytes:
-        return answer_to(broker.web, head("GET", PATH, LAST, f"X-Long: {'x' * size}"))
+        return raw_answer(broker.web, request_head("GET", PATH, CONNECTION_CLOSE, f"X-Long: {'x' * size}"))
 
     assert asked(65_000).startswith(b"HTTP/1.1 401 ")
     assert problem_of(asked(65_600)) == (431, "head_too_large")
-    with connected(broker.web) as connection:
+    with open_connection(broker.web) as connection:
         with contextlib.suppress(ConnectionError):  # closed while this still sends
-            connection.sendall(head("GET", PATH, LAST, f"X-Long: {'x' * 2_000_000}"))
+            connection.sendall(request_head("GET", PATH, CONNECTION_CLOSE, f"X-Long: {'x' * 2_000_000}"))
         assert begun_at_least(connection) in (b"HTTP/1.1 431 ", b"")
 
 
 def test_a_head_has_at_most_a_hundred_headers(broker: Broker) -> None:
     def asked(number: int) -> bytes:
-        return answer_to(broker.web, head("GET", "/livez", LAST, *(f"X-{n}: x" for n in range(number - 2))))
+        return raw_answer(
+            broker.web, request_head("GET", "/livez", CONNECTION_CLOSE, *(f"X-{n}: x" for n in range(number - 2)))
+        )
 
     assert asked(100).startswith(b"HTTP/1.1 200 ")
     assert asked(101).startswith(b"HTTP/1.1 431 ")
@@ -316,7 +328,7 @@ def test_a_head_has_at_most_a_hundred_headers(broker: Broker) -> None:
 
 def test_an_address_has_at_most_8_kibibytes(broker: Broker) -> None:
     def asked(size: int) -> requests.Response:
-        return requests.get(f"{broker.web}/livez?{'x' * (size - len('/livez'))}", timeout=TIMEOUT)
+        return requests.get(f"{broker.web}/livez?{'x' * (size - len('/livez'))}", timeout=TIMEOUT_SECONDS)
 
     assert asked(8 * 1024).status_code == 200
     refused = asked(8 * 1024 + 1)
@@ -328,4 +340,4 @@ def test_an_address_has_at_most_8_kibibytes(broker: Broker) -> None:
     "request_", [b"\x16\x03\x01\x02\x00\x01\x00", b"GET / HTTP/3.0\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\n"]
 )
 def test_what_is_no_request_of_ours_is_not_answered_as_one(broker: Broker, request_: bytes) -> None:
-    assert not answer_to(broker.web, request_ + SMUGGLED).startswith(b"HTTP/1.1 200")
+    assert not raw_answer(broker.web, request_ + SMUGGLED).startswith(b"HTTP/1.1 200")

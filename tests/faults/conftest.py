@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import Brokers, begin_anew
+from tests.support.brokers import Brokers, replace_broken_broker
 from tests.support.faults.audit import Made
-from tests.support.faults.calls import Calling, Replying, called, replying_to
+from tests.support.faults.calls import ReplyLoad, SyncLoad, called, replying_to
 from tests.support.faults.figures import Figures, Report
 from tests.support.faults.load import Load, loaded
-from tests.support.faults.mailbox_load import Box, mailbox_loaded
-from tests.support.faults.queue_load import Jobs, queue_loaded
+from tests.support.faults.mailbox_load import MailboxLoad, mailbox_loaded
+from tests.support.faults.queue_load import QueueLoad, queue_loaded
 from tests.support.faults.verdicts import AUDITS, BEGUN, FAILED, VERDICT, Verdict, name_of, stolen_since, ticks
 from tests.support.real_broker import Broker
 from tests.support.receiver import Receiver
@@ -26,7 +26,7 @@ def broker(brokers: Brokers) -> Broker:
 @pytest.fixture(autouse=True)
 def _apart(brokers: Brokers, request: pytest.FixtureRequest) -> None:
     """Begin with another broker where a case before has failed: it may have left anything behind."""
-    begin_anew(brokers, request.session)
+    replace_broken_broker(brokers, request.session)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def figures(load: Load) -> Report:
 
 
 @pytest.fixture
-def jobs(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Jobs]:
+def jobs(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[QueueLoad]:
     """A QUEUE of three endpoints, one of which is down."""
     with queue_loaded(broker, receiver) as jobs:
         yield jobs
@@ -70,7 +70,7 @@ def jobs(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> 
 
 
 @pytest.fixture
-def box(broker: Broker, receiver: Receiver, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Box]:
+def box(broker: Broker, receiver: Receiver, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MailboxLoad]:
     """A mailbox, and nobody who fetches yet."""
     with mailbox_loaded(broker, receiver, tmp_path) as box:
         yield box
@@ -78,7 +78,7 @@ def box(broker: Broker, receiver: Receiver, tmp_path: Path, request: pytest.Fixt
 
 
 @pytest.fixture
-def replying(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Replying]:
+def replying(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[ReplyLoad]:
     """A QUEUE with a worker, and somebody who waits for its replies."""
     with replying_to(broker, receiver) as replying:
         yield replying
@@ -86,7 +86,7 @@ def replying(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest)
 
 
 @pytest.fixture
-def calling(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Calling]:
+def calling(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[SyncLoad]:
     """A SYNC event type, and those who call."""
     with called(broker, receiver) as calling:
         yield calling

@@ -11,13 +11,13 @@ import requests
 from broker_project.stack.demo.records import Published, inverted
 from tests.support.faults.audit import by_status
 from tests.support.faults.edits import Admins
-from tests.support.faults.endpoints import Endpoint, Refusing
+from tests.support.faults.endpoints import Endpoint, RefusingEndpoint
 from tests.support.faults.exchanges import extra_copies, first_sent, misnumbered, out_of_order
 from tests.support.faults.figures import Figures, Report, renamed
 from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load
 from tests.support.faults.verdicts import Verdict, unharmed
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 from tests.support.receiver import Received, wait_until
 
 ADMIN_EDIT_ROUNDS = 2
@@ -161,7 +161,7 @@ class Editor:
     def _api(self, method: str, path: str, **fields: object) -> None:
         headers = {"Authorization": f"Bearer {self._broker.management.token}", "If-Match": "*"}
         address = f"{self._broker.web}/api/v1/{path}"
-        answer = requests.request(method, address, json=fields, headers=headers, timeout=TIMEOUT)
+        answer = requests.request(method, address, json=fields, headers=headers, timeout=TIMEOUT_SECONDS)
         assert answer.ok, answer.text
 
 
@@ -170,7 +170,7 @@ class Editor:
 @pytest.mark.case("policy-edits")
 def test_admins_change_policies_under_load(load: Load, figures: Report, verdict: Verdict) -> None:
     has_healed = threading.Event()
-    endpoint = Refusing(
+    endpoint = RefusingEndpoint(
         "edited",
         load.receiver,
         times=lambda number: number % 10 < 2 and not has_healed.is_set(),

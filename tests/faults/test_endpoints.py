@@ -12,9 +12,16 @@ import pytest
 from tests.support.faults.exchanges import Exchange
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import Load
-from tests.support.faults.misbehaving_endpoints import GARBAGE, SINGLE, Kind, Misbehaving, Trick, misbehaving
+from tests.support.faults.misbehaving_endpoints import (
+    GARBAGE,
+    SINGLE,
+    Kind,
+    MisbehavingEndpoint,
+    Misbehaviour,
+    misbehaving_endpoint,
+)
 from tests.support.faults.verdicts import Phase, Verdict, latency, unharmed
-from tests.support.receiver import Receiver, answer, hang, receiving, wait_until
+from tests.support.receiver import Receiver, answer, hang, running_receiver, wait_until
 
 CALM = 60
 """Events before and during a fault whose latency is compared."""
@@ -54,7 +61,7 @@ MOST_P99_MS = 2_000
 
 @pytest.fixture
 def other_receiver() -> Iterator[Receiver]:
-    with receiving() as running:
+    with running_receiver() as running:
         yield running
 
 
@@ -76,14 +83,14 @@ def assert_others_do_not_notice(load: Load, verdict: Verdict, calm: Phase, fault
     assert during <= MOST_MS
 
 
-def first_failed_try_of(load: Load, endpoint: Misbehaving) -> tuple[int | None, bool, int]:
+def first_failed_try_of(load: Load, endpoint: MisbehavingEndpoint) -> tuple[int | None, bool, int]:
     """Return status, whether there was an error, and milliseconds of the first try of what took several."""
     (name,) = (subscribed.name for subscribed, one in load.endpoints.items() if one is endpoint)
     deliveries = load.broker.get("deliveries", subscriber=name, limit="200")["items"]
     return try_of(load, min(one["id"] for one in deliveries if one["attempts"] > 1))
 
 
-def first_tricked_try_of(load: Load, endpoint: Misbehaving) -> tuple[int | None, bool, int]:
+def first_tricked_try_of(load: Load, endpoint: MisbehavingEndpoint) -> tuple[int | None, bool, int]:
     """Return the same of the first request that got no proper answer."""
     return try_of(load, int(endpoint.tricked[0].webhook_id.removeprefix("dlv_")))
 
@@ -99,7 +106,7 @@ def try_of(load: Load, delivery_id: int) -> tuple[int | None, bool, int]:
     "kind", [pytest.param(kind, marks=pytest.mark.case(f"endpoint-{name}"), id=name) for name, kind in SINGLE.items()]
 )
 def test_an_endpoint_that_misbehaves(load: Load, figures: Report, verdict: Verdict, kind: Kind) -> None:
-    mad = misbehaving(load, "mad")
+    mad = misbehaving_endpoint(load, "mad")
     calm = publish_gently(load)
     with unharmed(load.broker, verdict):
         fault = calm.end()
@@ -123,7 +130,7 @@ def test_an_endpoint_that_misbehaves(load: Load, figures: Report, verdict: Verdi
 def test_an_endpoint_that_refuses_connections(
     load: Load, figures: Report, verdict: Verdict, other_receiver: Receiver
 ) -> None:
-    mad = misbehaving(load, "mad", other_receiver)
+    mad = misbehaving_endpoint(load, "mad", other_receiver)
     calm = publish_gently(load)
     with unharmed(load.broker, verdict):
         fault = calm.end()
@@ -145,7 +152,7 @@ def test_an_endpoint_that_refuses_connections(
 @pytest.mark.case("endpoints-answer-garbage")
 def test_endpoints_that_answer_garbage(load: Load, figures: Report, verdict: Verdict, other_receiver: Receiver) -> None:
     # Elsewhere, since some close a connection without notice that requests to the same address would go on using.
-    mad = {name: misbehaving(load, name, other_receiver) for name in GARBAGE}
+    mad = {name: misbehaving_endpoint(load, name, other_receiver) for name in GARBAGE}
     calm = publish_gently(load)
     with unharmed(load.broker, verdict):
         fault = calm.end()
@@ -177,8 +184,8 @@ def tries_of(exchanges: list[Exchange]) -> dict[int, list[float]]:
 @pytest.mark.behaviour("4.6")
 @pytest.mark.behaviour("4.10")
 def test_deliveries_behind_six_hundred_stuck_ones(load: Load, figures: Report) -> None:
-    mad = misbehaving(load, "mad")
-    mad.misbehave(Trick(answer(500), 500), on=lambda number: number <= STUCK)
+    mad = misbehaving_endpoint(load, "mad")
+    mad.misbehave(Misbehaviour(answer(500), 500), on=lambda number: number <= STUCK)
     load.publish(STUCK)
     wait_until(lambda: len({one.number for one in mad.tricked}) == STUCK, PATIENCE)
     load.publisher(GOOD).publish()
@@ -210,13 +217,13 @@ def publish_for(load: Load, seconds: float) -> None:
 @pytest.mark.behaviour("4.8")
 def test_fifty_of_three_hundred_subscribers_hang(load: Load, figures: Report, verdict: Verdict) -> None:
     with ThreadPoolExecutor(HANDS) as hands:
-        hanging = [*hands.map(lambda number: misbehaving(load, f"hanging-{number}"), range(HANGING))]
+        hanging = [*hands.map(lambda number: misbehaving_endpoint(load, f"hanging-{number}"), range(HANGING))]
         answering = [*hands.map(lambda number: load.subscribe(f"answering-{number}"), range(ANSWERING))]
     with unharmed(load.broker, verdict):
         load.note_fault()
         phase = Phase()
         for endpoint in hanging:
-            endpoint.misbehave(Trick(hang))
+            endpoint.misbehave(Misbehaviour(hang))
         publish_for(load, HANGING_SECONDS)
         wait_until(lambda: all(len(endpoint.tricked) >= 2 for endpoint in hanging), PATIENCE)
         phase.end()

@@ -1,16 +1,28 @@
 """Mailboxes while clients misbehave and the broker breaks: each message has one holder and one end."""
 
+import contextlib
 import signal
-from collections.abc import Collection
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
 
+import psycopg
 import pytest
 
-from tests.support.faults.breakage import restarted, send
+from broker_client import Mailbox
+from tests.support.faults.breakage import away, flush_redis, frozen, restarted, send
 from tests.support.faults.load import AFTERWARDS
-from tests.support.faults.mailbox_clients import acknowledge, give_back_some, late, many_times, never
+from tests.support.faults.mailbox_clients import (
+    acknowledge,
+    acknowledge_late,
+    give_back_some,
+    many_times,
+    never_acknowledge,
+)
 from tests.support.faults.mailbox_figures import Handed, in_hand
-from tests.support.faults.mailbox_load import LONG, Box
-from tests.support.receiver import PATIENCE, wait_until
+from tests.support.faults.mailbox_load import LONG, MailboxLoad
+from tests.support.real_broker import Broker, database_now, wait_until_polling
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.behaviour("9.2"), pytest.mark.behaviour("9.3")]
 
@@ -21,8 +33,21 @@ SWITCHES = 6
 HELD = 10
 LEFT = 10
 
+PURGES = 40
+BETWEEN = 5
+"""Events published between two of them."""
 
-def kill_whoever_has_some(box: Box, *, but: Collection[str]) -> list[Handed]:
+LONGEST_WAIT = 20
+WEB_KILLS = 3
+
+
+FETCHING = """
+    SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%WITH box AS%%'
+"""
+LEAVES = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'delivery_message'::regclass"
+
+
+def kill_whoever_has_some(box: MailboxLoad, *, but: Collection[str]) -> list[Handed]:
     """Kill the process that has got a message last, `but` for what was lost before; return what is lost with it."""
 
     def had() -> list[Handed]:
@@ -38,13 +63,13 @@ def kill_whoever_has_some(box: Box, *, but: Collection[str]) -> list[Handed]:
 
 
 @pytest.mark.case("mailbox-never-acknowledged")
-def test_what_a_client_never_acknowledges_goes_to_others(box: Box) -> None:
-    sloth = box.client(never, most=5)
+def test_what_a_client_never_acknowledges_goes_to_others(box: MailboxLoad) -> None:
+    sloth = box.client(never_acknowledge, most=5)
     sloth.start()
     box.read_by(acknowledge)
     box.start()
-    wait_until(lambda: any(one.client == sloth.name for one in box.handed()), PATIENCE)
-    wait_until(lambda: any(one.redeliveries for one in box.handed()), PATIENCE)
+    wait_until(lambda: any(one.client == sloth.name for one in box.handed()), PATIENCE_SECONDS)
+    wait_until(lambda: any(one.redeliveries for one in box.handed()), PATIENCE_SECONDS)
     box.stop(sloth)
     seen = box.figures()
     assert seen.broken == {}
@@ -53,15 +78,15 @@ def test_what_a_client_never_acknowledges_goes_to_others(box: Box) -> None:
 
 @pytest.mark.behaviour("9.4")
 @pytest.mark.case("mailbox-acknowledged-late")
-def test_what_is_acknowledged_late_counts_unless_somebody_else_has_it(box: Box) -> None:
+def test_what_is_acknowledged_late_counts_unless_somebody_else_has_it(box: MailboxLoad) -> None:
     box.publishers[0].publish()
-    sluggard = box.client(late, most=5)
-    late(sluggard, sluggard.some_receipts())
+    sluggard = box.client(acknowledge_late, most=5)
+    acknowledge_late(sluggard, sluggard.some_receipts())
     (had,), (done,) = box.handed(), box.said("ack")
     sluggard.start()
     box.read_by(acknowledge)
     box.start()
-    wait_until(lambda: any(one.status == 409 for one in box.said("ack")), PATIENCE)
+    wait_until(lambda: any(one.status == 409 for one in box.said("ack")), PATIENCE_SECONDS)
     box.stop(sluggard)
     assert box.figures().broken == {}
     assert (done.status, done.asked_at > had.until) == (200, True), "nobody else had it"
@@ -70,7 +95,7 @@ def test_what_is_acknowledged_late_counts_unless_somebody_else_has_it(box: Box) 
 
 @pytest.mark.behaviour("9.4")
 @pytest.mark.case("mailbox-acknowledged-twice")
-def test_what_is_acknowledged_twenty_times_at_once_is_delivered_once(box: Box) -> None:
+def test_what_is_acknowledged_twenty_times_at_once_is_delivered_once(box: MailboxLoad) -> None:
     box.hold_for(LONG)
     box.read_by(many_times, give_back_some)
     box.start()
@@ -83,9 +108,9 @@ def test_what_is_acknowledged_twenty_times_at_once_is_delivered_once(box: Box) -
 
 @pytest.mark.behaviour("9.4")
 @pytest.mark.case("mailbox-stale-receipts")
-def test_a_stale_receipt_changes_nothing_for_whoever_has_the_message(box: Box) -> None:
+def test_a_stale_receipt_changes_nothing_for_whoever_has_the_message(box: MailboxLoad) -> None:
     box.publishers[0].publish()
-    first, second = box.client(never), box.client(never, wait=20)
+    first, second = box.client(never_acknowledge), box.client(never_acknowledge, wait=20)
     (stale,) = first.some_receipts()
     (newest,) = second.some_receipts()  # as soon as the time is over
     told = [result.status for word in ("ack", "nack", "extend") for result in first.say(word, [stale])]
@@ -96,7 +121,7 @@ def test_a_stale_receipt_changes_nothing_for_whoever_has_the_message(box: Box) -
 
 
 @pytest.mark.case("mailbox-consumers-killed")
-def test_clients_are_killed_while_others_fetch(box: Box) -> None:
+def test_clients_are_killed_while_others_fetch(box: MailboxLoad) -> None:
     for number in range(PROCESSES):
         box.start_process(f"process-{number + 1}")
     box.start()
@@ -122,10 +147,10 @@ AGED = """
 @pytest.mark.behaviour("9.4")
 @pytest.mark.behaviour("11.3")
 @pytest.mark.case("mailbox-postgresql-restarted")
-def test_postgresql_is_restarted_between_fetch_and_acknowledgement(box: Box) -> None:
+def test_postgresql_is_restarted_between_fetch_and_acknowledgement(box: MailboxLoad) -> None:
     box.hold_for(LONG)
     box.start()
-    holder = box.client(never, most=HELD)
+    holder = box.client(never_acknowledge, most=HELD)
     held = holder.some_receipts()
     postgres = box.broker.stack.supervisor["postgres"]
     with restarted(postgres):
@@ -140,7 +165,7 @@ def test_postgresql_is_restarted_between_fetch_and_acknowledgement(box: Box) -> 
 
 @pytest.mark.behaviour("9.8")
 @pytest.mark.case("mailbox-switched")
-def test_a_subscription_is_switched_again_and_again_under_load(box: Box) -> None:
+def test_a_subscription_is_switched_again_and_again_under_load(box: MailboxLoad) -> None:
     (subscription,) = box.broker.get("subscriptions", subscriber=box.subscriber)["items"]
     box.read_by(acknowledge, give_back_some)
     box.start()
@@ -156,20 +181,128 @@ def test_a_subscription_is_switched_again_and_again_under_load(box: Box) -> None
 
 @pytest.mark.behaviour("9.6")
 @pytest.mark.case("mailbox-days-over")
-def test_what_lies_there_for_four_days_expires_but_never_while_somebody_has_it(box: Box) -> None:
+def test_what_lies_there_for_four_days_expires_but_never_while_somebody_has_it(box: MailboxLoad) -> None:
     box.hold_for(LONG)
     singly, _ = box.publishers
     for _ in range(HELD):
         singly.publish()
-    holder = box.client(never, most=HELD)
+    holder = box.client(never_acknowledge, most=HELD)
     held = holder.some_receipts()
     for _ in range(LEFT):
         singly.publish()
     aged = box.broker.ask(AGED, name=box.subscriber)
-    wait_until(lambda: box.look_for_dropped() or len(box.dropped) == LEFT, PATIENCE)  # type: ignore[func-returns-value]
+    wait_until(lambda: box.look_for_dropped() or len(box.dropped) == LEFT, PATIENCE_SECONDS)  # type: ignore[func-returns-value]
     told = [result.status for result in holder.say("ack", held)]
     box.stop()
     assert len(aged) == HELD + LEFT
     assert box.dropped == {event.number for event in singly.published[HELD:]}
     assert told == [200] * HELD
+    assert box.figures().broken == {}
+
+
+@pytest.mark.behaviour("9.7")
+@pytest.mark.case("mailbox-purged")
+def test_a_mailbox_is_purged_again_and_again_under_its_clients(box: MailboxLoad) -> None:
+    mailbox = Mailbox(box.broker.web, box.subscriber, box.token)
+    box.publishers[0].publish()
+    assert mailbox.purge() == {"cancelled": 1, "in_flight": 0, "complete": True}
+    box.read_by(acknowledge, give_back_some, give_back_some, acknowledge_late, never_acknowledge)
+    box.start()
+    purges = []
+    for _ in range(PURGES):
+        box.wait_for(BETWEEN)
+        purges.append(mailbox.purge())
+    box.stop_publishing()
+    purges.append(mailbox.purge())
+    purged_at = time.time()
+    left = mailbox.status()
+    box.stop()
+    assert all(purge["complete"] for purge in purges)
+    assert (left["available"], left["waiting"]) == (0, 0)
+    assert [one for one in box.handed() if one.begun > purged_at] == []
+    assert [client.refused for client in box.clients] == [[]] * len(box.clients)
+    assert any(purge["in_flight"] for purge in purges)
+    assert {"acknowledged", "returned", "cancelled"} <= {one.code for one in box.said("ack") + box.said("nack")}
+    assert box.figures().broken == {}
+
+
+HANDED_OUT = """
+    SELECT FROM delivery_open delivery
+    JOIN subscriptions_subscription subscription ON subscription.id = delivery.subscription_id
+    JOIN subscriptions_subscriber subscriber ON subscriber.id = subscription.subscriber_id
+    WHERE subscriber.name = %(name)s AND delivery.fetched_until IS NOT NULL
+"""
+
+
+@contextlib.contextmanager
+def bodies_withheld(broker: Broker) -> Iterator[None]:
+    """Let nobody read a message inside: a fetch that runs waits.
+
+    Only the partitions are locked: a statement that waited for the table itself would not have begun to run.
+    """
+    with psycopg.connect(broker.stack.environment["DATABASE_URL"]) as connection:
+        leaves = ", ".join(leaf for (leaf,) in connection.execute(LEAVES))
+        connection.execute(f"LOCK TABLE {leaves} IN ACCESS EXCLUSIVE MODE".encode())
+        yield
+        connection.rollback()
+
+
+@pytest.mark.behaviour("9.1")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.case("mailbox-web-killed")
+def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: MailboxLoad) -> None:
+    web, since = box.broker.stack.supervisor["web"], database_now(box.broker)
+    waiting = box.client(acknowledge, wait=LONGEST_WAIT)
+    waiting.start()
+    wait_until_polling(box.broker, since)
+    with away(web):
+        pass
+    box.publishers[0].publish()
+    wait_until(lambda: box.said("ack"))
+    waiting.enough.set()
+    box.read_by(acknowledge, give_back_some)
+    box.start()
+    for _ in range(WEB_KILLS):
+        with away(web):
+            pass
+        box.wait_for(AFTERWARDS)
+    box.stop()
+    assert box.figures().broken == {}
+
+
+@pytest.mark.behaviour("9.1")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.case("mailbox-answer-lost")
+def test_what_was_handed_out_and_not_answered_before_the_web_process_was_killed_comes_again(box: MailboxLoad) -> None:
+    box.publishers[0].publish()
+    web = box.broker.stack.supervisor["web"]
+    with contextlib.ExitStack() as broken:
+        with bodies_withheld(box.broker):
+            box.client(acknowledge).start()
+            wait_until(lambda: box.broker.ask(FETCHING))
+            broken.enter_context(frozen(web))
+        wait_until(lambda: box.broker.ask(HANDED_OUT, name=box.subscriber))
+        broken.enter_context(away(web))
+    box.stop()
+    assert [one.redeliveries for one in box.handed()] == [1]
+    assert box.figures().broken == {}
+
+
+@pytest.mark.behaviour("9.1")
+@pytest.mark.case("mailbox-redis-away")
+def test_whoever_waits_gets_the_next_message_without_redis(box: MailboxLoad) -> None:
+    flush_redis(box.broker)
+    with away(box.broker.stack.supervisor["redis"]):
+        waiting, since = box.client(acknowledge, wait=LONGEST_WAIT), database_now(box.broker)
+        got: list[Sequence[str]] = []
+        poll = threading.Thread(target=lambda: got.append(waiting.receipts()))
+        poll.start()
+        wait_until_polling(box.broker, since)
+        box.publishers[0].publish()
+        poll.join(PATIENCE_SECONDS)
+        waiting.say("ack", got[0])
+    box.read_by(acknowledge)
+    box.start()
+    box.stop()
+    assert len(got[0]) == 1
     assert box.figures().broken == {}

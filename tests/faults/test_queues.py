@@ -2,27 +2,34 @@
 
 import signal
 import time
+from contextlib import ExitStack
 
 import pytest
 
-from tests.support.faults.breakage import KILL_EVERY, KILLS, restarted, send, victims, wait_until_there
+from tests.support.faults.breakage import KILL_EVERY, KILLS, away, restarted, send, victims, wait_until_there
+from tests.support.faults.calls import AT_ONCE, ReplyLoad, post
+from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import UNDER_WAY, Figures
 from tests.support.faults.load import AFTERWARDS
-from tests.support.faults.queue_load import Jobs
+from tests.support.faults.queue_load import QueueLoad
+from tests.support.receiver import wait_until
 
-pytestmark = [pytest.mark.behaviour("6.4"), pytest.mark.behaviour("11.3")]
+JOBS = range(1, 11)
+BEFORE, MEANWHILE = range(1, 21), range(21, 31)
 
 
-def judged(jobs: Jobs) -> Figures:
+def judged(jobs: QueueLoad) -> Figures:
     """Wait until everything is through; return the figures."""
     jobs.wait_for(AFTERWARDS)
     jobs.stop()
     return jobs.figures()
 
 
+@pytest.mark.behaviour("6.4")
+@pytest.mark.behaviour("11.3")
 @pytest.mark.selected
 @pytest.mark.case("queue-workers-killed")
-def test_every_worker_is_killed_while_jobs_are_under_way(jobs: Jobs) -> None:
+def test_every_worker_is_killed_while_jobs_are_under_way(jobs: QueueLoad) -> None:
     jobs.start()
     jobs.wait_until_under_way()
     workers = jobs.broker.workers()
@@ -36,8 +43,10 @@ def test_every_worker_is_killed_while_jobs_are_under_way(jobs: Jobs) -> None:
     assert 0 < seen.most_of_a_fault <= UNDER_WAY
 
 
+@pytest.mark.behaviour("6.4")
+@pytest.mark.behaviour("11.3")
 @pytest.mark.case("queue-worker-killed-every-5s")
-def test_workers_are_killed_again_and_again(jobs: Jobs) -> None:
+def test_workers_are_killed_again_and_again(jobs: QueueLoad) -> None:
     jobs.start()
     for number, victim in enumerate(victims(jobs.broker.workers(), KILLS)):
         wait_until_there(victim)
@@ -52,8 +61,10 @@ def test_workers_are_killed_again_and_again(jobs: Jobs) -> None:
     assert 0 < seen.most_of_a_fault <= UNDER_WAY
 
 
+@pytest.mark.behaviour("6.4")
+@pytest.mark.behaviour("11.3")
 @pytest.mark.case("queue-celery-killed")
-def test_all_of_celery_is_killed(jobs: Jobs) -> None:
+def test_all_of_celery_is_killed(jobs: QueueLoad) -> None:
     jobs.start()
     jobs.wait_until_under_way()
     celery = [*jobs.broker.workers(), jobs.broker.stack.supervisor["beat"]]
@@ -67,8 +78,10 @@ def test_all_of_celery_is_killed(jobs: Jobs) -> None:
     assert 0 < seen.most_of_a_fault <= UNDER_WAY
 
 
+@pytest.mark.behaviour("6.4")
+@pytest.mark.behaviour("11.3")
 @pytest.mark.case("queue-postgresql-restarted")
-def test_postgresql_is_restarted_under_load(jobs: Jobs) -> None:
+def test_postgresql_is_restarted_under_load(jobs: QueueLoad) -> None:
     jobs.start()
     postgres = jobs.broker.stack.supervisor["postgres"]
     with jobs.fault(), restarted(postgres):
@@ -76,3 +89,42 @@ def test_postgresql_is_restarted_under_load(jobs: Jobs) -> None:
     seen = judged(jobs)
     assert seen.broken == {}
     assert seen.most_of_a_fault <= UNDER_WAY
+
+
+@pytest.mark.behaviour("6.8")
+@pytest.mark.behaviour("6.10")
+@pytest.mark.case("callbacks-posted-twenty-times")
+def test_a_reply_that_is_posted_twenty_times_at_once_is_stored_and_delivered_once(replying: ReplyLoad) -> None:
+    replying.publish(JOBS)
+    for number in JOBS:
+        answers = replying.reply(number)
+        assert len(answers) == AT_ONCE
+        assert {status // 100 for status, _ in answers} == {2}
+        assert len({text for _, text in answers}) == 1
+        assert post(replying.addresses()[number], b'{"number": 0}').status_code == 409
+    replying.wait_until_through()
+    seen = replying.figures()
+    assert (seen.broken, seen.duplicated, seen.delivered) == ({}, 0, len(JOBS))
+
+
+@pytest.mark.behaviour("6.8")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.case("callbacks-everything-restarted")
+def test_everything_is_killed_while_replies_are_under_way(replying: ReplyLoad) -> None:
+    replying.publish([*BEFORE, *MEANWHILE])
+    replying.original.is_stuck = True
+    for number in BEFORE:
+        replying.reply(number, times=1)
+    wait_until(lambda: len(replying.original.exchanges) == len(BEFORE))
+    stack, begun = replying.broker.stack.supervisor, time.monotonic()
+    with ExitStack() as until_all_are_down:  # the last to go is the first to come back
+        for child in [*replying.broker.workers(), stack["beat"], stack["web"], stack["redis"], stack["postgres"]]:
+            until_all_are_down.enter_context(away(child))
+    replying.faults.append(Fault(begun, time.monotonic()))
+    replying.original.is_stuck = False
+    for number in MEANWHILE:
+        assert {status // 100 for status, _ in replying.reply(number, times=1)} == {2}
+    replying.wait_until_through()
+    seen = replying.figures()
+    assert (seen.broken, seen.duplicated) == ({}, len(BEFORE))
+    assert seen.acknowledged == len(BEFORE) + len(MEANWHILE)

@@ -14,7 +14,7 @@ from tests.support.faults.exchanges import extra_copies, misnumbered, out_of_ord
 from tests.support.faults.figures import Report, compared, total
 from tests.support.faults.load import AFTERWARDS, Load
 from tests.support.faults.verdicts import Verdict
-from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import wait_until
 
 EVENTS = 7_000
@@ -32,7 +32,7 @@ KEPT = 1_000
 def ask(broker: Broker, path: str, **asked: object) -> str:
     """Ask for a job; return where it can be watched."""
     headers = {"Authorization": f"Bearer {broker.management.token}"}
-    answer = requests.post(f"{broker.web}/api/v1/{path}", json=asked, headers=headers, timeout=TIMEOUT)
+    answer = requests.post(f"{broker.web}/api/v1/{path}", json=asked, headers=headers, timeout=TIMEOUT_SECONDS)
     answer.raise_for_status()
     return answer.headers.get("Location", "").removeprefix("/api/v1/")
 

@@ -10,7 +10,7 @@ import requests
 
 from tests.support.faults.breakage import away, flush_redis, restarted, send
 from tests.support.faults.figures import Report
-from tests.support.faults.load import COUNTS, STORED, Load, Publishing
+from tests.support.faults.load import COUNTS, STORED, Load, VolatileLoad
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import Broker
 from tests.support.receiver import Receiver, wait_until
@@ -52,7 +52,7 @@ def test_workers_and_redis_are_restarted_while_volatile_messages_are_sent(
     load: Load, figures: Report, verdict: Verdict, receiver: Receiver, event_type: str
 ) -> None:
     broker = load.broker
-    publishing = Publishing(broker, event_type)
+    publishing = VolatileLoad(broker, event_type)
 
     def go_on() -> None:
         wanted = len(receiver.of(PATHS[0])) + AROUND

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from tests.support.faults.breakage import away, restarted, send
-from tests.support.faults.calls import Calling
+from tests.support.faults.calls import SyncLoad
 from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load
 from tests.support.receiver import wait_until
@@ -35,7 +35,7 @@ def test_the_web_process_is_killed_again_and_again_while_publishing(load: Load, 
 @pytest.mark.behaviour("7.2")
 @pytest.mark.behaviour("10.3")
 @pytest.mark.case("sync-postgresql-restarted")
-def test_postgresql_is_restarted_while_calls_are_answered(calling: Calling) -> None:
+def test_postgresql_is_restarted_while_calls_are_answered(calling: SyncLoad) -> None:
     calling.start()
     wait_until(lambda: len(calling.answered()) >= AROUND, 30)
     postgres = calling.broker.stack.supervisor["postgres"]

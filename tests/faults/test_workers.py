@@ -29,13 +29,19 @@ from tests.support.faults.breakage import (
     victims,
     wait_until_there,
 )
-from tests.support.faults.endpoints import APART, RETRIES, Endpoint, Refusing, body_of, is_doomed, times_refused
+from tests.support.faults.endpoints import APART, RETRIES, Endpoint, RefusingEndpoint, body_of, is_doomed, times_refused
 from tests.support.faults.exchanges import TRAVEL_SECONDS, Exchange, extra_copies, first_sent, misnumbered, overlapping
-from tests.support.faults.figures import Report, figures_of_lanes, figures_of_several, have_one_under_way, lanes
+from tests.support.faults.figures import (
+    Report,
+    figures_of_concurrent,
+    figures_of_lanes,
+    have_one_under_way,
+    split_lanes,
+)
 from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load, begun_by, published_by
 from tests.support.faults.verdicts import Verdict
-from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import wait_until
 
 STOP_SECONDS = 20.0
@@ -166,7 +172,7 @@ def send_one_by_one(broker: Broker, subscribed: Subscribed) -> None:
     headers = {"Authorization": f"Bearer {broker.management.token}", "If-Match": "*"}
     address = f"{broker.web}/api/v1/subscribers/{subscribed.name}"
     serial = {"processing": "SERIAL", "concurrency": 1}
-    requests.patch(address, json=serial, headers=headers, timeout=TIMEOUT).raise_for_status()
+    requests.patch(address, json=serial, headers=headers, timeout=TIMEOUT_SECONDS).raise_for_status()
 
 
 @pytest.mark.behaviour("11.3")
@@ -192,7 +198,7 @@ def test_workers_are_killed_while_a_subscriber_is_sent_several_at_a_time(
     wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
 
     published, begun = published_by(load.publishers), begun_by(load.publishers)
-    own = figures_of_several(published, begun, endpoint.exchanges, faults=load.faults)
+    own = figures_of_concurrent(published, begun, endpoint.exchanges, faults=load.faults)
     verdict.figures += own
     first = next(place for place, one in enumerate(endpoint.exchanges) if one.sequence)
     one_by_one = endpoint.exchanges[first:]
@@ -218,7 +224,7 @@ SUSPENDING = {
 def test_workers_are_killed_while_deliveries_are_tried_again_apart(
     load: Load, figures: Report, verdict: Verdict
 ) -> None:
-    endpoint = Refusing("apart", load.receiver, times=times_refused)
+    endpoint = RefusingEndpoint("apart", load.receiver, times=times_refused)
     policy = load.broker.retry_policy(**APART)
     subscribed = load.broker.subscribe(load.receiver.url("/apart"), *load.event_types, retry_policy=policy)
     load.start()
@@ -236,7 +242,7 @@ def test_workers_are_killed_while_deliveries_are_tried_again_apart(
     begun = {number for publisher in load.publishers for number in publisher.begun}
     own = figures_of_lanes(published, begun, endpoint.exchanges, doomed=doomed, faults=load.faults)
     verdict.figures += own
-    verdict.measured["apart"] = len(lanes(endpoint.exchanges)[1])
+    verdict.measured["apart"] = len(split_lanes(endpoint.exchanges)[1])
     ended = by_status(load.broker, subscribed)
     assert (seen.broken, own.broken) == ({}, {})
     assert 0 < own.duplicated <= 2 * len(load.faults)  # one of the line and one of the retry line at a time
@@ -331,7 +337,9 @@ class Announcer:
     def _publish(self, terms: dict[str, str]) -> Published:
         number, started = next(self._numbers), time.monotonic()
         headers = {"Content-Type": "application/json"} | terms
-        answer: requests.Response = self._session.post(self._address, body_of(number), headers=headers, timeout=TIMEOUT)
+        answer: requests.Response = self._session.post(
+            self._address, body_of(number), headers=headers, timeout=TIMEOUT_SECONDS
+        )
         answer.raise_for_status()
         return Published(number, self._type, "", "", started, time.monotonic(), 0, 1)
 

@@ -15,8 +15,8 @@ from delivery.sync import caller
 from delivery.volatile import counters, send_once
 from subscriptions.models import EventType, Publisher, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, PATH, client_of, client_of_admin
-from tests.support.receiver import PATIENCE, Receiver
+from tests.support.api import EVENT, SYNC_PATH, client_of, client_of_admin
+from tests.support.receiver import PATIENCE_SECONDS, Receiver
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def volatile(storage: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let what is begun with volatile messages end with the test, however long it takes to write down its counts."""
     monkeypatch.setattr(send_once, "DRAIN_SECONDS", 0.0)
     for module in (futures, counters):
-        monkeypatch.setattr(module, "STOP_SECONDS", PATIENCE)
+        monkeypatch.setattr(module, "STOP_SECONDS", PATIENCE_SECONDS)
     yield
     send_once.stop()
 
@@ -79,7 +79,7 @@ def calls(storage: None) -> Iterator[None]:
 @pytest.fixture
 def asked(event_type: EventType, receiver: Receiver) -> Subscription:
     """The one that is asked, where the events are SYNC."""
-    return factories.subscription(event_type=event_type, endpoint=receiver.url(PATH))
+    return factories.subscription(event_type=event_type, endpoint=receiver.url(SYNC_PATH))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from analytics.pipeline.transforms.audit import audit, findings
 from analytics.vocabulary import vocabulary
-from tests.support.correct_broker import Broker, History, Waiting, announced, steadily
+from tests.support.correct_broker import CorrectBroker, History, WaitingDelivery, publish_random_day, publish_steadily
 from tests.support.expected_summaries import DAY, Row, rows_of, silver_of
 
 WORDS: Final = vocabulary()
@@ -71,8 +71,10 @@ def histories_of(seeds: Iterable[int], *, calm: bool = False) -> list[History]:
     for number, seed in enumerate(seeds):
         random = Random(seed)  # noqa: S311 - nothing secret
         if number % SHARE == 0:
-            publishes = announced(random, number * 1000)
-        histories.append(Broker(number + 1, random, publishes, calm=calm, prompt=not calm and number % 2 == 1).day())
+            publishes = publish_random_day(random, number * 1000)
+        histories.append(
+            CorrectBroker(number + 1, random, publishes, calm=calm, prompt=not calm and number % 2 == 1).day()
+        )
     return histories
 
 
@@ -138,7 +140,7 @@ def numbered_alike(history: History) -> Planted:
     return Planted(replace(history, deliveries=deliveries).rows(), ("number given twice", last.id, first.id))
 
 
-def _first_and_last(history: History) -> tuple[Waiting, Waiting]:
+def _first_and_last(history: History) -> tuple[WaitingDelivery, WaitingDelivery]:
     return history.deliveries[0], history.deliveries[-1]
 
 
@@ -162,9 +164,9 @@ def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession) -> N
 @pytest.mark.lengthy
 @pytest.mark.behaviour("4.10")
 def test_what_was_swapped_over_midnight_is_found(spark: SparkSession) -> None:
-    publishes = steadily(40, 1)
+    publishes = publish_steadily(40, 1)
     histories = [
-        Broker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311
+        CorrectBroker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311
         for number in range(1, 11)
     ]
     wanted = {planted.found for planted in map(swapped, histories) if planted}
@@ -189,9 +191,9 @@ def swapped_wholly(history: History) -> History:
 
 @pytest.mark.behaviour("4.10")
 def test_neighbours_that_are_swapped_are_found_where_others_were_sent_them_in_time(spark: SparkSession) -> None:
-    publishes = steadily(40, 1)
+    publishes = publish_steadily(40, 1)
     histories = [
-        Broker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311
+        CorrectBroker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311
         for number in range(1, SHARE + 1)
     ]
     kept = together(histories[1:])
@@ -219,7 +221,7 @@ def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list
     histories = []
     for number, seed in enumerate(seeds, 1):
         random = Random(seed)  # noqa: S311
-        history = Broker(number, random, announced(random, number * 1000)).day()
+        history = CorrectBroker(number, random, publish_random_day(random, number * 1000)).day()
         numbers = random.sample(range(1, 100), len(history.deliveries))
         deliveries = [
             replace(one, sequence=one.sequence and number)
@@ -232,7 +234,7 @@ def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list
     }
 
 
-def inverted(deliveries: Iterable[Waiting]) -> set[tuple[int, int]]:
+def inverted(deliveries: Iterable[WaitingDelivery]) -> set[tuple[int, int]]:
     sent = [one for one in deliveries if one.sequence]
     before = {one.id: [other.id for other in sent if other.sequence < one.sequence] for one in sent}  # type: ignore[operator]
     return {

@@ -24,7 +24,7 @@ from analytics.vocabulary import vocabulary
 from benchmarks import in_sql
 from benchmarks.history import History
 from delivery.outcomes import Meaning
-from tests.support.expected_summaries import DAY, WINDOW, PlainSummaries, Row, facts, frame, rows_of
+from tests.support.expected_summaries import DAY, WINDOW, ExpectedSummaries, Row, facts, frame, rows_of
 from tests.support.spark_history import database_address
 from tests.support.spark_runs import Summarizer, job
 
@@ -153,7 +153,7 @@ def lasting(took: dt.timedelta, delay: float | None, **delivery: Any) -> Row:
 def test_summaries_are_those_of_plain_python(spark: SparkSession, histories: list[Any]) -> None:
     rows = document(histories)
     made = kept(silver(facts(spark, **rows), WORDS))
-    plain = PlainSummaries(rows, WINDOW, WORDS)
+    plain = ExpectedSummaries(rows, WINDOW, WORDS)
     for table, wanted in {
         RELIABILITY: plain.reliability(),
         LATENCY: plain.latency(),

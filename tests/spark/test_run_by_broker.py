@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from broker_project.stack.folders import ROOT
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 from tests.support.receiver import Receiver, wait_until
 
 EVENTS = 5
@@ -40,8 +40,8 @@ def test_what_was_delivered_stands_in_the_summaries(broker: Broker, receiver: Re
     subscriber = broker.subscribe(receiver.url("/a"), event_type)
     publisher = broker.publisher()
     for number in range(EVENTS):
-        publisher.post(f"{broker.web}/api/v1/events/{event_type}", json={"number": number}, timeout=TIMEOUT)
-    wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT)
+        publisher.post(f"{broker.web}/api/v1/events/{event_type}", json={"number": number}, timeout=TIMEOUT_SECONDS)
+    wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT_SECONDS)
     run = ask_for_a_summary(broker)
 
     def state() -> str:

@@ -18,9 +18,7 @@ from broker_project.stack.servers import supervised
 from broker_project.stack.services import FLOWER_CONFIG, Application, is_listening
 from broker_project.stack.up import addresses
 from tests.stack.test_supervisor import until
-from tests.support.real_broker import TIMEOUT
-
-pytestmark = pytest.mark.faults
+from tests.support.real_broker import TIMEOUT_SECONDS
 
 WEB = "http://127.0.0.1:8002"
 FOR_THE_PROXY = f"  web     {WEB}   for the proxy in front of it"
@@ -40,26 +38,30 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stacks.Stack]:
 
 
 def status_of(url: str) -> int:
-    return requests.get(url, timeout=TIMEOUT).status_code
+    return requests.get(url, timeout=TIMEOUT_SECONDS).status_code
 
 
+@pytest.mark.faults
 def test_everything_answers(stack: stacks.Stack) -> None:
     addresses = ("/livez", "/admin/login/", "/api/docs/")
     assert [status_of(stack.web + address) for address in addresses] == [200] * 3
     assert status_of(stack.flower + "/healthcheck") == requests.codes.unauthorized  # nothing of it is open
 
 
+@pytest.mark.faults
 def test_the_flower_of_another_stack_at_its_port_is_not_taken_for_its_own(stack: stacks.Stack) -> None:
     ours = Application(stack.environment, 0, urlsplit(stack.flower).port or 0, stack.flower_login, "")
     another = replace(ours, flower_login=f"{ours.flower_login}-of-another")
     assert (ours.flower().is_ready(), another.flower().is_ready()) == (True, False)
 
 
+@pytest.mark.faults
 def test_the_broker_knows_its_own_address(stack: stacks.Stack) -> None:
     assert stack.environment["BROKER_PUBLIC_URL"] == stack.web
     assert status_of(stack.environment["BROKER_PUBLIC_URL"] + "/readyz") == 200
 
 
+@pytest.mark.faults
 @pytest.mark.behaviour("6.2")
 def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
     name, _, password = stack.flower_login.partition(":")
@@ -67,7 +69,7 @@ def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
     queues = {"topic", "retry", *senders, "callbacks", "volatile", "maintenance"}
 
     def shown(path: str) -> requests.Response:
-        return requests.get(stack.flower + path, auth=(name, password), timeout=TIMEOUT)
+        return requests.get(stack.flower + path, auth=(name, password), timeout=TIMEOUT_SECONDS)
 
     def of_workers() -> list[set[str]]:
         workers = shown("/api/workers?refresh=1").json().values()
@@ -78,18 +80,21 @@ def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
     assert [queue for queue in (*queues, "analytics") if f">{queue}<" not in page] == []
 
 
+@pytest.mark.faults
 def test_only_workers_of_lines_drive_lines(stack: stacks.Stack) -> None:
     until(lambda: "worker.started" in stack.supervisor["worker1"].log.read_text())
     assert " ready." in stack.supervisor["analytics"].log.read_text()
     assert "worker.started" not in stack.supervisor["analytics"].log.read_text()
 
 
+@pytest.mark.faults
 def test_beat_sends_what_the_database_says(stack: stacks.Stack) -> None:
     log = stack.supervisor["beat"].log
     until(lambda: "Sending due task sweep lines (delivery.sweep)" in log.read_text())
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.faults
 def test_a_killed_worker_comes_back_under_its_name(stack: stacks.Stack) -> None:
     worker = stack.supervisor["worker1"]
     name = worker.service.environment["BROKER_WORKER_NAME"]
@@ -100,6 +105,7 @@ def test_a_killed_worker_comes_back_under_its_name(stack: stacks.Stack) -> None:
     assert is_listening(stack.environment["REDIS_URL"], f"celery@{name}")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", ["postgres", "redis", "web"])
 def test_what_is_killed_answers_again(stack: stacks.Stack, name: str) -> None:
     child = stack.supervisor[name]

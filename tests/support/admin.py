@@ -16,7 +16,7 @@ from django.urls import reverse
 from tests.support.api import Answer
 
 PASSWORD = "correct horse battery staple"
-LOGIN = "/admin/login/"
+LOGIN_URL = "/admin/login/"
 
 
 @cache
@@ -31,17 +31,17 @@ def admin_user(name: str = "ann", **fields: bool) -> User:
     return User.objects.create(username=name, password=_hashed(PASSWORD), **powers)
 
 
-def browser(address: str = "198.51.100.1") -> Client:
+def browser_at(address: str = "198.51.100.1") -> Client:
     """Return a browser of somebody at an address, which is the one of the connection as the server sees it."""
     return Client(REMOTE_ADDR=address)
 
 
 def log_in(client: Client, name: str = "ann", password: str = PASSWORD) -> Answer:
-    return client.post(LOGIN, {"username": name, "password": password, "next": "/admin/"})
+    return client.post(LOGIN_URL, {"username": name, "password": password, "next": "/admin/"})
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class AdminAction:
     """Something that can be done on the pages of a model, to one row, to chosen ones, or to none."""
 
     model: str
@@ -66,7 +66,7 @@ class Action:
         return client.get(self.address) if self.pk is None else self.posted(client)
 
 
-def models() -> list[str]:
+def admin_models() -> list[str]:
     """Return every model of the site, as its addresses name it."""
     return [_name(model) for model in _registry()]
 
@@ -78,7 +78,7 @@ def names_of_actions() -> Iterator[tuple[Any, str]]:
             yield one, name
 
 
-def pages(model: str, pk: int = 1) -> dict[str, str]:
+def model_pages(model: str, pk: int = 1) -> dict[str, str]:
     """Return the addresses of a model's own pages, by what they take permission to."""
     row = [pk]
     return {
@@ -89,16 +89,16 @@ def pages(model: str, pk: int = 1) -> dict[str, str]:
     }
 
 
-def actions(rows: dict[str, int]) -> Iterator[Action]:
+def admin_actions(rows: dict[str, int]) -> Iterator[AdminAction]:
     """Return all actions there are; `rows` has the id of a row of each model."""
     for model, one in _registry().items():
         name, pk = _name(model), rows.get(_name(model), 1)
         for of_one in one._extract_action_names(one.actions_detail):
-            yield Action(name, of_one, reverse(f"admin:{name}_{of_one}", args=[pk]))
+            yield AdminAction(name, of_one, reverse(f"admin:{name}_{of_one}", args=[pk]))
         for of_all in one._extract_action_names(one.actions_list):
-            yield Action(name, of_all, reverse(f"admin:{name}_{of_all}"))
+            yield AdminAction(name, of_all, reverse(f"admin:{name}_{of_all}"))
         for of_many in one.get_actions(_superusers_request()):
-            yield Action(name, of_many, reverse(f"admin:{name}_changelist"), pk)
+            yield AdminAction(name, of_many, reverse(f"admin:{name}_changelist"), pk)
 
 
 def browser_with(*codenames: str) -> Client:
@@ -112,7 +112,7 @@ def browser_with(*codenames: str) -> Client:
     return client
 
 
-def viewing() -> list[str]:
+def view_permissions() -> list[str]:
     """Return the permissions to view every model."""
     found = Permission.objects.filter(codename__startswith="view_").exclude(codename="view_payload")
     return [f"{one.content_type.app_label}.{one.codename}" for one in found.select_related("content_type")]

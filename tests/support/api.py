@@ -23,15 +23,15 @@ Answer = Any
 JSON = "application/json"
 EVENT = "Shop.Order.Placed"
 
-PATH = "/answers"
+SYNC_PATH = "/answers"
 """Where the endpoint is that is asked."""
-FAILING = "$$->'Body'->'n' > '5'"
-FAILS = b'{"n": 1e200000}'
+FAILING_FILTER = "$$->'Body'->'n' > '5'"
+FAILING_BODY = b'{"n": 1e200000}'
 """A number with more digits than can be compared."""
 
-JOB = "Shop.Invoice.Render"
-REPLY_TO = "https://shop.example.org/done?job=7"
-RESULT = b'{"total": 12.50, "total": 12.5}'
+JOB_EVENT = "Shop.Invoice.Render"
+REPLY_URL = "https://shop.example.org/done?job=7"
+RESULT_BODY = b'{"total": 12.50, "total": 12.5}'
 
 
 def client_of(owner: Owner = None) -> Client:
@@ -71,7 +71,7 @@ def publish(
     )
 
 
-def batch(client: Client, text: str) -> Answer:
+def publish_batch(client: Client, text: str) -> Answer:
     return client.post("/api/v1/events", text.encode(), content_type=JSON)
 
 
@@ -79,7 +79,7 @@ def stored_bodies() -> list[bytes]:
     return [bytes(message.body) for message in Message.objects.order_by("id")]
 
 
-def problem(answer: Answer) -> tuple[int, str]:
+def problem_of(answer: Answer) -> tuple[int, str]:
     assert answer["Content-Type"] == "application/problem+json"
     return answer.status_code, answer.json()["code"]
 
@@ -88,7 +88,7 @@ def said_of(answered: Answer) -> tuple[int, bytes, str]:
     return answered.status_code, answered.content, answered["Broker-Outcome"]
 
 
-def recorded() -> list[tuple[str, str, str, int]]:
+def recorded_calls() -> list[tuple[str, str, str, int]]:
     """Return outcome, status, reason and number of attempts of every call, in the order of publishing."""
     rows = Delivery.objects.select_related("message").oldest_first()
     return [(row.message.outcome, row.status, row.reason, row.attempts) for row in rows if row.message]
@@ -109,31 +109,31 @@ def in_threads(count: int, act: Any) -> list[Any]:
 
 def job_type() -> EventType:
     """Return an event type whose jobs one endpoint takes."""
-    made = factories.event_type(JOB, EventKind.QUEUE)
+    made = factories.event_type(JOB_EVENT, EventKind.QUEUE)
     factories.subscription(event_type=made)
     return made
 
 
-def publish_job(client: Client, url: str = REPLY_TO, **headers: str) -> Answer:
-    return publish(client, b"{}", event=JOB, CallbackURL=url, **headers)
+def publish_job(client: Client, url: str = REPLY_URL, **headers: str) -> Answer:
+    return publish(client, b"{}", event=JOB_EVENT, CallbackURL=url, **headers)
 
 
-def called_back(client: Client, url: str = REPLY_TO) -> Callback:
+def create_callback(client: Client, url: str = REPLY_URL) -> Callback:
     """Publish a job with that URL; return the callback that its endpoint is given."""
     return Callback.objects.get(message_id=publish_job(client, url).json()["id"])
 
 
-def address_of(callback: Callback, terms: CallbackTerms | None = None) -> str:
+def callback_address(callback: Callback, terms: CallbackTerms | None = None) -> str:
     """Return what the group's endpoint is given."""
     return callback_addresses([callback.group_id], terms or callback_terms())[callback.group_id]
 
 
-def path_of(callback: Callback) -> str:
-    return address_of(callback).removeprefix(callback_terms().public_url)
+def callback_path(callback: Callback) -> str:
+    return callback_address(callback).removeprefix(callback_terms().public_url)
 
 
-def post(callback: Callback, body: bytes = RESULT, content_type: str = JSON, **headers: str) -> Answer:
+def post_reply(callback: Callback, body: bytes = RESULT_BODY, content_type: str = JSON, **headers: str) -> Answer:
     """Post a result to a callback as an endpoint would: without a key, without a cookie."""
     sent_as = {name.replace("_", "-"): value for name, value in headers.items()}
     stranger = Client(enforce_csrf_checks=True)
-    return stranger.generic("POST", path_of(callback), body, CONTENT_TYPE=content_type, headers=sent_as)
+    return stranger.generic("POST", callback_path(callback), body, CONTENT_TYPE=content_type, headers=sent_as)

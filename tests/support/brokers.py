@@ -14,7 +14,7 @@ from tests.support.real_broker import Broker, running_broker
 
 
 @dataclass(slots=True)
-class History:
+class BrokerHistory:
     """What has happened to one broker, and the cases whose part of it is to be audited."""
 
     since: Since
@@ -44,13 +44,13 @@ class Brokers:
     def __init__(self, folder: Callable[[], Path]) -> None:
         self._folder = folder
         self._until_the_end = contextlib.ExitStack()
-        self._running: tuple[Broker, History] | None = None
+        self._running: tuple[Broker, BrokerHistory] | None = None
 
     def broker(self) -> Broker:
         """Return the one that runs."""
         return self._there()[0]
 
-    def history(self) -> History:
+    def history(self) -> BrokerHistory:
         """Return what has happened to the one that runs."""
         return self._there()[1]
 
@@ -61,14 +61,14 @@ class Brokers:
             if running:
                 running[1].audit()
 
-    def _there(self) -> tuple[Broker, History]:
+    def _there(self) -> tuple[Broker, BrokerHistory]:
         if not self._running:
             broker = self._until_the_end.enter_context(running_broker(self._folder()))
-            self._running = broker, History(Since(broker))
+            self._running = broker, BrokerHistory(Since(broker))
         return self._running
 
 
-def begin_anew(brokers: Brokers, session: pytest.Session) -> None:
+def replace_broken_broker(brokers: Brokers, session: pytest.Session) -> None:
     """Leave the broker that runs where a case has failed at it."""
     if session.stash.get(FAILED, False):
         brokers.forsake()

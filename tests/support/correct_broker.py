@@ -8,18 +8,18 @@ from typing import Final
 
 from tests.support.expected_summaries import DAY, Row
 
-LONGEST_PUBLISH: Final = 1.9
+MAX_PUBLISH_SECONDS: Final = 1.9
 KEPT: Final = (
     *("id", "message_id", "subscription_id", "status", "attempts", "fetches", "times_set_aside", "sequence"),
     *("uncertain", "resubmit_of", "replay_id"),
 )
 TIMES: Final = ("created_at", "finished_at", "not_before")
 
-TURNS: Final = 400
+MAX_TURNS: Final = 400
 """After so many steps of its line the day ends, whatever still waits."""
 APART: Final = 100
 """Between the ids of two publishes: what is made in between by other means has its own there."""
-MOST_TRIES: Final = 3
+MAX_ATTEMPTS: Final = 3
 
 Policy = Mapping[str, str | None]
 """What is recorded of each failure."""
@@ -33,7 +33,7 @@ HOLDING: Final = {"503", "down"}
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class PublishedMessage:
     """A message, and when its publish began and was committed."""
 
     message_id: int
@@ -42,7 +42,7 @@ class Publish:
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingDelivery:
     """A delivery on its way."""
 
     id: int
@@ -73,7 +73,7 @@ class History:
     """What happened to one subscriber on one day, as rows of silver; times as seconds since midnight."""
 
     subscriber_id: int
-    deliveries: list[Waiting] = field(default_factory=list)
+    deliveries: list[WaitingDelivery] = field(default_factory=list)
     attempts: list[Row] = field(default_factory=list)
     changes: list[tuple[float, int | None, str]] = field(default_factory=list)
     releases: list[tuple[float, int, str]] = field(default_factory=list)
@@ -93,7 +93,7 @@ class History:
             "releases": [{"delivery_id": one, "at": moment(at), "kind": kind} for at, one, kind in self.releases],
         }
 
-    def _row(self, one: Waiting) -> dict[str, object]:
+    def _row(self, one: WaitingDelivery) -> dict[str, object]:
         times = {name: getattr(one, name) for name in TIMES}
         return (
             {name: getattr(one, name) for name in KEPT}
@@ -102,19 +102,19 @@ class History:
         )
 
 
-def announced(random: Random, first_id: int) -> list[Publish]:
+def publish_random_day(random: Random, first_id: int) -> list[PublishedMessage]:
     """Publish a day's messages, a few: ids in the order in which they are given out, somewhere within each publish."""
     publishes, at = [], 1.0
     for _ in range(random.randint(6, 16)):
-        lasts = random.choice([0.005, 1.0, LONGEST_PUBLISH])
+        lasts = random.choice([0.005, 1.0, MAX_PUBLISH_SECONDS])
         publishes.append((at + random.random() * lasts, at, at + lasts))
         at += random.choice([0.0, 0.1, 1.0, 6.0, 60.0])
-    return [Publish(number, *times) for number, (_, *times) in enumerate(sorted(publishes), first_id)]
+    return [PublishedMessage(number, *times) for number, (_, *times) in enumerate(sorted(publishes), first_id)]
 
 
-def steadily(count: int, first_id: int) -> list[Publish]:
+def publish_steadily(count: int, first_id: int) -> list[PublishedMessage]:
     """Publish four messages a second, one after the other."""
-    return [Publish(first_id + number, 1 + number / 4, 1.005 + number / 4) for number in range(count)]
+    return [PublishedMessage(first_id + number, 1 + number / 4, 1.005 + number / 4) for number in range(count)]
 
 
 def moment(seconds: float) -> dt.datetime:
@@ -122,14 +122,14 @@ def moment(seconds: float) -> dt.datetime:
     return DAY + dt.timedelta(seconds=seconds)
 
 
-class Broker:
+class CorrectBroker:
     """One subscriber with three subscriptions, and its lines; others may be sent the same messages."""
 
     def __init__(
         self,
         subscriber_id: int,
         random: Random,
-        publishes: Sequence[Publish],
+        publishes: Sequence[PublishedMessage],
         *,
         calm: bool = False,
         prompt: bool = False,
@@ -152,13 +152,13 @@ class Broker:
         self._filled_at: float | None = None
         """When the backfill is done; until then what it is for is paused."""
         self._now, self._numbers = 0.0, 0
-        self._head: Waiting | None = None
+        self._head: WaitingDelivery | None = None
         self._in_order, self._aside_next = True, False
         self._qualify(publishes)
 
     def day(self) -> History:
         """Let the day pass; return what happened."""
-        for _ in range(TURNS):
+        for _ in range(MAX_TURNS):
             if not self._calm:
                 self._whatever_happens()
             taken = self._take()
@@ -170,7 +170,7 @@ class Broker:
 
     # --- what is there to be sent ------------------------------------------------------------------------
 
-    def _qualify(self, publishes: Sequence[Publish]) -> None:
+    def _qualify(self, publishes: Sequence[PublishedMessage]) -> None:
         begun = 0 if self._calm else self._random.randrange(2 * len(publishes))
         wanted = [*self._policies]
         for number, one in enumerate(publishes, 1):
@@ -183,17 +183,17 @@ class Broker:
                 self._backfill(publishes[:begun], one.committed_at, self._id(number) + APART // 2)
                 wanted.append(self._new)
 
-    def _backfill(self, publishes: Sequence[Publish], reserved_at: float, first_id: int) -> None:
+    def _backfill(self, publishes: Sequence[PublishedMessage], reserved_at: float, first_id: int) -> None:
         """Make what was published before the subscription; the ids are from when it was activated, and paused."""
         at = reserved_at + self._random.choice([0.1, 20.0])
         for number, one in enumerate(publishes):
-            made = Publish(one.message_id, at, at + 0.1)
+            made = PublishedMessage(one.message_id, at, at + 0.1)
             self._waiting(first_id + number, made, self._new).replay_id = 1
         self._filled_at = at + self._random.choice([0.2, 20.0])
         self.history.changes.append((reserved_at, self._new, "ACTIVE"))
 
-    def _waiting(self, number: int, one: Publish, subscription: int) -> Waiting:
-        waiting = Waiting(number, one.message_id, subscription, one.created_at, one.committed_at)
+    def _waiting(self, number: int, one: PublishedMessage, subscription: int) -> WaitingDelivery:
+        waiting = WaitingDelivery(number, one.message_id, subscription, one.created_at, one.committed_at)
         self.history.deliveries.append(waiting)
         return waiting
 
@@ -247,7 +247,7 @@ class Broker:
                 one.status, one.fetched_until = "IN_FLIGHT", self._now + 30.0
                 one.fetches, one.apart = one.fetches + 1, False
 
-    def _answer(self, one: Waiting) -> None:
+    def _answer(self, one: WaitingDelivery) -> None:
         if self._happens(0.05):
             one.status, one.finished_at, one.fetched_until = "DELIVERED", self._now, None
         elif self._now >= (one.fetched_until or 0.0) or self._happens(0.05):
@@ -266,12 +266,12 @@ class Broker:
         known = [one.id for one in self.history.deliveries if one.created_at <= self._now]
         if ended and (max(known) + 1) % APART:
             old = self._random.choice(ended)
-            again = Publish(old.message_id, self._now, self._now + self._random.choice([0.01, 40.0]))
+            again = PublishedMessage(old.message_id, self._now, self._now + self._random.choice([0.01, 40.0]))
             self._waiting(max(known) + 1, again, old.subscription_id).resubmit_of = old.id
 
     # --- the lines ---------------------------------------------------------------------------------------
 
-    def _take(self) -> Waiting | None:
+    def _take(self) -> WaitingDelivery | None:
         """Return what is next of what the lines see: the head, then the oldest, and what was set aside in turn."""
         seen = [one for one in self.history.deliveries if self._may_go(one)]
         apart = [one for one in seen if one.apart]
@@ -290,32 +290,32 @@ class Broker:
         self._aside_next = bool(taken and taken.due_at is None)
         return taken
 
-    def _may_go(self, one: Waiting) -> bool:
+    def _may_go(self, one: WaitingDelivery) -> bool:
         return self._is_sending(one) and self._is_there(one)
 
-    def _is_there(self, one: Waiting) -> bool:
+    def _is_there(self, one: WaitingDelivery) -> bool:
         is_due = max(one.due_at or 0.0, one.begins_at, one.committed_at) <= self._now
         return is_due and not one.held and one.status == "PENDING"
 
-    def _is_sending(self, one: Waiting) -> bool:
+    def _is_sending(self, one: WaitingDelivery) -> bool:
         """Tell whether its subscription is; of one that is suspended the oldest is tried now and then."""
         if {None, one.subscription_id} & (self._inactive | self._fetched) or self._is_filled(one):
             return False
         return one.subscription_id not in self._suspended or (not one.apart and self._is_tried(one))
 
-    def _is_fetchable(self, one: Waiting) -> bool:
+    def _is_fetchable(self, one: WaitingDelivery) -> bool:
         is_active = not self._inactive & {None, one.subscription_id}
         return is_active and one.subscription_id in self._fetched and self._is_there(one)
 
-    def _is_filled(self, one: Waiting) -> bool:
+    def _is_filled(self, one: WaitingDelivery) -> bool:
         return self._filled_at is not None and one.subscription_id == self._new
 
-    def _is_tried(self, one: Waiting) -> bool:
+    def _is_tried(self, one: WaitingDelivery) -> bool:
         its = (other for other in self.history.deliveries if other.subscription_id == one.subscription_id)
         oldest = next((other for other in its if other.status == "PENDING" and not other.held), None)
         return one is oldest and self._random.random() < 0.1
 
-    def _send(self, one: Waiting) -> None:
+    def _send(self, one: WaitingDelivery) -> None:
         """Run its script, send it, and record what came of that."""
         choices = ["200"] * 6 + [*FAILURES, "dead", "lost", "held"]
         what = "200" if self._calm else self._random.choice(choices)
@@ -331,19 +331,19 @@ class Broker:
             self._number(one)
             self._answered(one, what, meaning)
 
-    def _meaning(self, one: Waiting, what: str) -> str | None:
+    def _meaning(self, one: WaitingDelivery, what: str) -> str | None:
         policy = self._policies.get(one.subscription_id, TEAMFORGE)
         meaning = policy.get(what)
-        if meaning in {"apart", "aside"} and one.attempts >= MOST_TRIES:
+        if meaning in {"apart", "aside"} and one.attempts >= MAX_ATTEMPTS:
             return "end"
         return "apart" if one.apart and what in FAILURES and meaning != "end" else meaning
 
-    def _number(self, one: Waiting) -> None:
+    def _number(self, one: WaitingDelivery) -> None:
         if one.sequence is None and self._in_order and not one.apart:
             self._numbers += 1
             one.sequence = self._numbers
 
-    def _answered(self, one: Waiting, what: str, meaning: str | None) -> None:
+    def _answered(self, one: WaitingDelivery, what: str, meaning: str | None) -> None:
         if what == "dead":  # the worker: nothing is recorded
             one.uncertain, self._head = True, self._head if one.apart else one
             self._now += 20.0
@@ -351,7 +351,7 @@ class Broker:
         self._record(one, int(what) if what.isdigit() else None, meaning)
         self._goes_on(one, what, meaning)
 
-    def _goes_on(self, one: Waiting, what: str, meaning: str | None) -> None:
+    def _goes_on(self, one: WaitingDelivery, what: str, meaning: str | None) -> None:
         """Let follow from an answer what does: by what was recorded, or else as TeamForge takes it."""
         if one.subscription_id in self._suspended and meaning != "suspend":
             self._suspended.discard(one.subscription_id)
@@ -368,17 +368,17 @@ class Broker:
             one.status = {"200": "DELIVERED", "404": "REJECTED"}.get(what, "FAILED")
             one.finished_at = self._now
 
-    def _suspend(self, one: Waiting) -> None:
+    def _suspend(self, one: WaitingDelivery) -> None:
         if one.subscription_id not in self._suspended:
             self._suspended.add(one.subscription_id)
             self.history.changes.append((self._now, one.subscription_id, "ACTIVE"))
         one.due_at = None
 
-    def _set_aside(self, one: Waiting) -> None:
+    def _set_aside(self, one: WaitingDelivery) -> None:
         one.times_set_aside += 1
         one.due_at = self._now + self._random.choice([1.0, 4.0])
 
-    def _record(self, one: Waiting, status: int | None, meaning: str | None) -> None:
+    def _record(self, one: WaitingDelivery, status: int | None, meaning: str | None) -> None:
         one.attempts += 1
         whose = {"delivery_id": one.id, "message_id": one.message_id, "kind": "TOPIC"}
         attempt = {"id": one.id * 1000 + one.attempts, "number": one.attempts, **whose}

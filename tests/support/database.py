@@ -16,7 +16,7 @@ from delivery.maintenance import partitions
 from subscriptions.presets import install
 from tests.support.receiver import wait_until
 
-KEPT: Final = ["django_migrations", "django_content_type", "auth_permission"]
+KEPT_TABLES: Final = ["django_migrations", "django_content_type", "auth_permission"]
 """What migrating has made, and no test changes."""
 LARGE: Final = 1024 * 1024
 """Bytes of a table, or of one of its partitions."""
@@ -27,7 +27,7 @@ SELECT max(pg_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relnames
 
 T = TypeVar("T")
 
-SOMEBODY_WAITS: LiteralString = (
+LOCK_WAITS: LiteralString = (
     "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )
 
@@ -45,18 +45,18 @@ END $$
 """
 
 
-def emptied(_case: object = None) -> None:
+def empty_database(_case: object = None) -> None:
     """Leave the database as migrating has left it, but for the numbers that are given out next."""
     with connection.cursor() as cursor:
         cursor.execute(LARGEST)
         if cursor.fetchone()[0] > LARGE:
             call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
             return
-        cursor.execute(EMPTY, [KEPT])
-    prepared()
+        cursor.execute(EMPTY, [KEPT_TABLES])
+    prepare_database()
 
 
-def prepared(**_: object) -> None:
+def prepare_database(**_: object) -> None:
     """Open the storage days, and install what is there before anybody has configured anything."""
     partitions.open_days(datetime.now(UTC).date(), ahead=1)
     install(apps)
@@ -69,7 +69,7 @@ def another_connection() -> "psycopg.Connection[Any]":
     return psycopg.connect(**{name: parameters[name] for name in names}, autocommit=True)
 
 
-def alone(do: Callable[[], T]) -> T:
+def do_and_disconnect(do: Callable[[], T]) -> T:
     """Do it in this thread, and leave no connection."""
     try:
         return do()
@@ -78,15 +78,15 @@ def alone(do: Callable[[], T]) -> T:
 
 
 @contextmanager
-def beside(do: Callable[[], T]) -> "Iterator[Future[T]]":
+def in_other_thread(do: Callable[[], T]) -> "Iterator[Future[T]]":
     """Do it in a thread of its own; begun when it is done, or waits for somebody."""
     with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(alone, do)
+        done = thread.submit(do_and_disconnect, do)
         wait_until(lambda: done.done() or _is_anybody_waiting())
         yield done
 
 
 def _is_anybody_waiting() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(SOMEBODY_WAITS)
+        cursor.execute(LOCK_WAITS)
         return cursor.fetchone() is not None

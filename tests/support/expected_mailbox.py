@@ -20,7 +20,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode
 from subscriptions.retry_policies import Action
 from tests.support.factories import retry_policy, subscriber, subscription
-from tests.support.mailboxes import box_of
+from tests.support.mailboxes import mailbox_of
 from tests.support.random_data import RandomHistory, one_of, some_of
 
 CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
@@ -280,7 +280,7 @@ class Clients:
     @may.happens(3, most=counts)
     def fetch(self, most: int) -> None:
         expected = self.expected.available(most)
-        got = fetch(box_of(self.subscriber), most=most) if most else []
+        got = fetch(mailbox_of(self.subscriber), most=most) if most else []
         self.handed_out(expected, [(one.delivery_id, one.fetch, one.until, one.is_uncertain) for one in got])
 
     @may.happens(2, theirs=counts, mine=counts)

@@ -76,7 +76,7 @@ def grouped(rows: Iterable[Any], key: Callable[[Any], Group], summed: Callable[[
     return {group: summed(members) for group, members in groups.items()}
 
 
-def took(times: list[int]) -> Row:
+def quantile_values(times: list[int]) -> Row:
     """Return what is exact; of quantiles the time itself, from which a bucket's middle is less than 1 % away."""
     places = {f"p{share}_ms": max(math.ceil(Fraction(share, 100) * len(times)), 1) for share in (50, 90, 95, 99)}
     exact = {name: sorted(times)[place - 1] for name, place in places.items()}
@@ -87,7 +87,7 @@ def hour(moment: dt.datetime) -> dt.datetime:
     return moment.replace(minute=0, second=0, microsecond=0)
 
 
-def ms(start: dt.datetime, end: dt.datetime) -> int:
+def milliseconds_between(start: dt.datetime, end: dt.datetime) -> int:
     return (end - start) // MILLISECOND
 
 
@@ -98,7 +98,7 @@ def due(delivery: Row) -> dt.datetime:
     return min(since, ended)
 
 
-class PlainSummaries:
+class ExpectedSummaries:
     """One window's summaries: a dict for each table, of values by what their key and names are."""
 
     def __init__(self, facts: SummaryFacts, window: Window, words: Vocabulary) -> None:
@@ -124,7 +124,10 @@ class PlainSummaries:
 
     def latency(self) -> dict[Group, Row]:
         times = [
-            ((hour(row["finished_at"]), *self._whose(row), self._waited(row)), ms(due(row), row["finished_at"]))
+            (
+                (hour(row["finished_at"]), *self._whose(row), self._waited(row)),
+                milliseconds_between(due(row), row["finished_at"]),
+            )
             for row in self.deliveries.values()
             if row["status"] == self.words.delivered
         ]
@@ -132,7 +135,9 @@ class PlainSummaries:
             ((hour(row["started_at"]), *self._whose(self._delivery(row)), "attempt"), row["duration_ms"])
             for row in self.attempts.values()
         ]
-        return grouped([*times, *tried], lambda pair: pair[0], lambda pairs: took([time for _, time in pairs]))
+        return grouped(
+            [*times, *tried], lambda pair: pair[0], lambda pairs: quantile_values([time for _, time in pairs])
+        )
 
     def endpoints(self) -> dict[Group, Row]:
         def summed(pairs: list[tuple[dt.datetime, Row]]) -> Row:
@@ -235,7 +240,7 @@ class PlainSummaries:
     def _held_ms(self, attempt: Row, at: dt.datetime) -> int:
         """Return how long of an hour."""
         ended = attempt["started_at"] + attempt["duration_ms"] * MILLISECOND
-        return max(ms(max(ended, at), min(self._held_until(attempt), at + dt.timedelta(hours=1))), 0)
+        return max(milliseconds_between(max(ended, at), min(self._held_until(attempt), at + dt.timedelta(hours=1))), 0)
 
     def _holds(self, attempt: Row, kind: str) -> bool:
         if attempt["meaning"] and kind:

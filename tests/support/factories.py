@@ -65,15 +65,15 @@ def api_key(owner: Owner = None, **fields: Any) -> tuple[ApiKey, str]:
     return issue(owner, random_bytes=secrets.token_bytes(32), issuer=Issuer("tests"), **given)
 
 
-def in_hand(number: int, *, is_aside: bool = False, size: int = 2) -> Outgoing:
+def outgoing(number: int, *, is_aside: bool = False, size: int = 2) -> Outgoing:
     return Outgoing(
         number, CONTENT, DESTINATION, 0, None, uncertain=False, size=size, is_aside=is_aside, times_set_aside=0
     )
 
 
-def fresh(*numbers: int) -> list[Outgoing]:
-    return [in_hand(number) for number in numbers]
+def fresh_deliveries(*numbers: int) -> list[Outgoing]:
+    return [outgoing(number) for number in numbers]
 
 
-def aside(*numbers: int) -> list[Outgoing]:
-    return [in_hand(number, is_aside=True) for number in numbers]
+def deferred_deliveries(*numbers: int) -> list[Outgoing]:
+    return [outgoing(number, is_aside=True) for number in numbers]

@@ -15,24 +15,24 @@ from typing import Any
 from broker_client import Mailbox, MailboxReader, Message
 from broker_client.clock import now
 from broker_client.reader import LONGEST_WAIT
-from tests.support.receiver import LOOPBACK, PATIENCE
+from tests.support.receiver import LOOPBACK, PATIENCE_SECONDS
 
 PUBLISHED_AT = "2026-11-22T01:02:03Z"
 STALE = {"status": 409, "code": "stale_receipt"}
 
 
-LOST = None
+LOST_ANSWER = None
 """The call does what it should, and nobody hears of it."""
 
-TOKEN = "brk_played"
-NAME = "archive"
+MAILBOX_TOKEN = "brk_played"
+MAILBOX_NAME = "archive"
 
-TIME_OUT = 4.0
+READ_TIMEOUT_SECONDS = 4.0
 """Long enough that a busy machine lets nothing go, short enough to wait for what is extended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PlayedFailure:
     """An answer instead of the right one; the call does nothing."""
 
     status: int
@@ -82,7 +82,7 @@ class PlayedMailbox:
         """Whether nobody has to wait for messages any more."""
         self.calls: list[Call] = []
         self.acknowledged: list[int] = []
-        self.troubles: defaultdict[str, deque[Trouble | None]] = defaultdict(deque)
+        self.troubles: defaultdict[str, deque[PlayedFailure | None]] = defaultdict(deque)
         self._available: deque[dict[str, Any]] = deque()
         self._in_flight: dict[str, dict[str, Any]] = {}
         self._hand_outs = 0
@@ -116,61 +116,65 @@ class PlayedMailbox:
     def wait_for(self, condition: Callable[[], object]) -> None:
         """Wait until something holds of the calls that came."""
         with self._changed:
-            assert self._changed.wait_for(condition, PATIENCE), self.calls
+            assert self._changed.wait_for(condition, PATIENCE_SECONDS), self.calls
 
     # --- of the client ----------------------------------------------------------------------------------------------
 
-    def answer(self, what: str, document: Any) -> Trouble | None:
+    def answer(self, what: str, document: Any) -> PlayedFailure | None:
         """Do what is asked; return the answer, or None where it gets lost."""
         with self._changed:
             self.calls.append(Call(what, document))
             self._changed.notify_all()
             try:
-                trouble = self.troubles[what].popleft() if self.troubles[what] else Trouble(0)
+                trouble = self.troubles[what].popleft() if self.troubles[what] else PlayedFailure(0)
                 if trouble and trouble.status:
                     return trouble
                 right = getattr(self, f"_{what}")(document)
-                return right if trouble else LOST
+                return right if trouble else LOST_ANSWER
             finally:
                 self._changed.notify_all()
 
-    def _next(self, document: Any) -> Trouble:
+    def _next(self, document: Any) -> PlayedFailure:
         self._changed.wait_for(lambda: self._available or self.is_over, document["wait"])
         messages = [self._handed_out() for _ in range(min(document["max"], len(self._available)))]
-        return Trouble(200, {"messages": messages, "waited_seconds": self.waited}) if messages else Trouble(204)
+        return (
+            PlayedFailure(200, {"messages": messages, "waited_seconds": self.waited})
+            if messages
+            else PlayedFailure(204)
+        )
 
-    def _ack(self, document: Any) -> Trouble:
+    def _ack(self, document: Any) -> PlayedFailure:
         return self._results(
             document["receipts"], "acknowledged", lambda one: self.acknowledged.append(one["message_id"])
         )
 
-    def _nack(self, document: Any) -> Trouble:
+    def _nack(self, document: Any) -> PlayedFailure:
         return self._results(document["receipts"], "returned", self._available.appendleft)
 
-    def _extend(self, document: Any) -> Trouble:
+    def _extend(self, document: Any) -> PlayedFailure:
         extended = {"code": "extended", "status": 200, **self._time_out()}
         known = self._in_flight
-        return Trouble(
+        return PlayedFailure(
             200,
             {"results": [{"receipt": one} | (extended if one in known else STALE) for one in document["receipts"]]},
         )
 
-    def _status(self, _: Any) -> Trouble:
-        return Trouble(200, {"available": len(self._available), "in_flight": len(self._in_flight)})
+    def _status(self, _: Any) -> PlayedFailure:
+        return PlayedFailure(200, {"available": len(self._available), "in_flight": len(self._in_flight)})
 
-    def _purge(self, _: Any) -> Trouble:
+    def _purge(self, _: Any) -> PlayedFailure:
         cancelled = len(self._available)
         self._available.clear()
-        return Trouble(200, {"cancelled": cancelled, "in_flight": len(self._in_flight), "complete": True})
+        return PlayedFailure(200, {"cancelled": cancelled, "in_flight": len(self._in_flight), "complete": True})
 
-    def _results(self, receipts: Sequence[str], code: str, end: Callable[[dict[str, Any]], object]) -> Trouble:
+    def _results(self, receipts: Sequence[str], code: str, end: Callable[[dict[str, Any]], object]) -> PlayedFailure:
         results: list[dict[str, object]] = []
         for receipt in receipts:
             known = self._in_flight.pop(receipt, None)
             if known:
                 end(known)
             results.append({"receipt": receipt} | ({"status": 200, "code": code} if known else STALE))
-        return Trouble(200, {"results": results})
+        return PlayedFailure(200, {"results": results})
 
     def _handed_out(self) -> dict[str, Any]:
         self._hand_outs += 1
@@ -183,19 +187,19 @@ class PlayedMailbox:
         return {"in_flight_until": until.isoformat().replace("+00:00", "Z"), "in_flight_seconds": self.seconds}
 
 
-class Server(ThreadingHTTPServer):
+class MailboxServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, mailbox: PlayedMailbox) -> None:
-        super().__init__((LOOPBACK, 0), Calls)
+        super().__init__((LOOPBACK, 0), MailboxRequestHandler)
         self.mailbox = mailbox
 
 
-class Calls(BaseHTTPRequestHandler):
+class MailboxRequestHandler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    server: Server
+    server: MailboxServer
 
     def do_GET(self) -> None:
         self._answer(None)
@@ -208,14 +212,18 @@ class Calls(BaseHTTPRequestHandler):
 
     def _answer(self, document: Any) -> None:
         base, _, what = self.path.rpartition("/")
-        is_known = self.headers["Authorization"] == f"Bearer {TOKEN}" and base == f"/api/v1/mailboxes/{NAME}"
-        answer = self.server.mailbox.answer(what, document) if is_known else Trouble(401, {"title": "No such key"})
-        if answer is LOST:
+        is_known = (
+            self.headers["Authorization"] == f"Bearer {MAILBOX_TOKEN}" and base == f"/api/v1/mailboxes/{MAILBOX_NAME}"
+        )
+        answer = (
+            self.server.mailbox.answer(what, document) if is_known else PlayedFailure(401, {"title": "No such key"})
+        )
+        if answer is LOST_ANSWER:
             self.close_connection = True
         else:
             self._send(answer)
 
-    def _send(self, answer: Trouble) -> None:
+    def _send(self, answer: PlayedFailure) -> None:
         body = b"" if answer.document is None else json.dumps(answer.document).encode()
         self.send_response_only(answer.status)
         self.send_header("Date", format_datetime(datetime.now(UTC), usegmt=True))
@@ -226,10 +234,10 @@ class Calls(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def playing() -> Iterator[PlayedMailbox]:
+def running_mailbox_server() -> Iterator[PlayedMailbox]:
     """Play a mailbox until the test is over."""
     mailbox = PlayedMailbox()
-    with Server(mailbox) as server:
+    with MailboxServer(mailbox) as server:
         mailbox.url = f"http://{LOOPBACK}:{server.server_address[1]}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
@@ -240,7 +248,7 @@ def playing() -> Iterator[PlayedMailbox]:
 
 
 @dataclass(slots=True)
-class Work:
+class StoppableHandler:
     """A handler that can be stopped in the middle."""
 
     begun: list[int] = field(default_factory=list)
@@ -250,15 +258,17 @@ class Work:
     def __call__(self, message: Message) -> None:
         self.begun.append(message.message_id)
         self.started.set()
-        assert self.may_end.wait(PATIENCE)
+        assert self.may_end.wait(PATIENCE_SECONDS)
 
 
 @contextlib.contextmanager
-def reading(
+def running_reader(
     played: PlayedMailbox, handler: Callable[[Message], object], *, most: int = 10, consumers: int = 1
 ) -> Iterator[MailboxReader]:
     """Read until the block ends; then stop, and wait for the end."""
-    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), handler, most=most, wait=LONGEST_WAIT, consumers=consumers)
+    reader = MailboxReader(
+        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), handler, most=most, wait=LONGEST_WAIT, consumers=consumers
+    )
     reader.start()
     try:
         yield reader
@@ -268,7 +278,7 @@ def reading(
         reader.join()
 
 
-def message(number: int = 1, *, seconds: float = 30.0) -> Message:
+def held_message(number: int = 1, *, seconds: float = 30.0) -> Message:
     return Message(
         receipt=f"receipt-{number}",
         id=f"dlv_{number}",

@@ -32,7 +32,7 @@ T = TypeVar("T")
 def hand_out_newest_first(pulled: Subscription, number: int, *, hours: int) -> list[Receipt]:
     """Hand out so many, due in so many hours, or timed out that long ago; return their receipts, newest first."""
     publish_numbered(pulled.event_type, number)
-    receipts = [one.receipt for one in fetched(pulled, number)]
+    receipts = [one.receipt for one in fetch_all(pulled, number)]
     with connection.cursor() as cursor:
         cursor.execute(NEWEST_FIRST, [hours])
     return receipts[::-1]
@@ -45,7 +45,7 @@ def pulled_subscription(
     return subscription(subscriber, event_type, endpoint="", delivery_mode=DeliveryMode.PULL, **fields)
 
 
-def switch(wanted: Subscription, mode: DeliveryMode) -> None:
+def switch_delivery_mode(wanted: Subscription, mode: DeliveryMode) -> None:
     """Switch it, whoever has it in hand; as a change over the API does, in one statement."""
     Subscription.objects.filter(pk=wanted.pk).update(delivery_mode=mode)
 
@@ -63,28 +63,28 @@ def hand_out(*deliveries: Delivery) -> None:
         )
 
 
-def time_out() -> None:
+def time_out_hand_outs() -> None:
     """Let every hand-out have timed out."""
     Delivery.objects.filter(fetched_until__isnull=False).update(fetched_until=Now() - timedelta(milliseconds=1))
 
 
-def box_of(subscriber: Subscriber) -> Box:
+def mailbox_of(subscriber: Subscriber) -> Box:
     """Return its mailbox as whoever fetches finds it."""
     return Box(subscriber.pk, Subscriber.objects.get(pk=subscriber.pk).mailbox_ordered)
 
 
-def fetched(wanted: Subscription, most: int = 100) -> list[Fetched]:
+def fetch_all(wanted: Subscription, most: int = 100) -> list[Fetched]:
     """Fetch from its subscriber's mailbox."""
-    return fetch(box_of(wanted.subscriber), most=most)
+    return fetch(mailbox_of(wanted.subscriber), most=most)
 
 
-def age(*, days: int) -> None:
+def let_days_pass(*, days: int) -> None:
     """Let so many days pass: every delivery was made, and everything noted of a subscription, that much earlier."""
     Delivery.objects.update(created_at=F("created_at") - timedelta(days=days))
     StatusChange.objects.update(at=F("at") - timedelta(days=days))
 
 
-def at_once(number: int, do: Callable[[], T]) -> list[T]:
+def in_parallel(number: int, do: Callable[[], T]) -> list[T]:
     """Do the same in so many threads, each with a connection of its own; return what each got."""
 
     def done() -> T:
@@ -97,18 +97,18 @@ def at_once(number: int, do: Callable[[], T]) -> list[T]:
         return [one.result() for one in [threads.submit(done) for _ in range(number)]]
 
 
-def address(of: Subscription, what: str = "change") -> str:
+def mailbox_page(of: Subscription, what: str = "change") -> str:
     return reverse(f"admin:delivery_mailbox_{what}", args=[of.subscriber_id])
 
 
-def text_of(admin: Client, url: str) -> str:
+def page_text(admin: Client, url: str) -> str:
     """Return what a page says, without its markup."""
     answer = admin.get(url)
     assert answer.status_code == 200
     return " ".join(re.sub(r"<[^>]*>", " ", answer.content.decode()).split())
 
 
-def told(admin: Client, url: str, **form: object) -> str:
+def post_form(admin: Client, url: str, **form: object) -> str:
     """Post a form; return what the page that follows has to say."""
     answer = admin.post(url, form, follow=True)
     return " ".join(map(str, answer.context["messages"]))

@@ -14,19 +14,19 @@ from django.db import connection
 from psycopg import sql
 
 PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
-BIG = re.compile(r"^delivery_(open|pageread|queuegroup|delivery|message|attempt)")
+LARGE_TABLES = re.compile(r"^delivery_(open|pageread|queuegroup|delivery|message|attempt)")
 """The tables that grow."""
-MOST_ROWS = 1_500
+MAX_ROWS = 1_500
 """A statement of a story has to do with a few dozen deliveries."""
-MOST_IN_VAIN = 300
-MOST_BLOCKS = 15_000
+MAX_WASTED_ROWS = 300
+MAX_BLOCKS = 15_000
 
 
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedStatement:
     """One statement, and its plan."""
 
     statement: str
@@ -38,7 +38,7 @@ class Explained:
     @property
     def rows_read(self) -> int:
         """Rows of growing tables that were looked at, whether or not they were wanted."""
-        return sum(_rows_read(node) for node in self.nodes() if BIG.match(node.get("Relation Name", "")))
+        return sum(_rows_read(node) for node in self.nodes() if LARGE_TABLES.match(node.get("Relation Name", "")))
 
     @property
     def blocks_read(self) -> int:
@@ -49,20 +49,20 @@ class Explained:
     def searched(self) -> list[str]:
         """The growing tables that are searched from one end on, were there much in them or not."""
         scans = (node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan")
-        return [name for name in scans if BIG.match(name)]
+        return [name for name in scans if LARGE_TABLES.match(name)]
 
     def scans(self, few: int) -> list[str]:
         """Return the growing tables that were searched from one end on, past more than a few rows in vain."""
         searched = {
             node["Relation Name"]: node.get("Rows Removed by Filter", 0) * node["Actual Loops"]
             for node in self.nodes()
-            if node["Node Type"] == "Seq Scan" and BIG.match(node["Relation Name"])
+            if node["Node Type"] == "Seq Scan" and LARGE_TABLES.match(node["Relation Name"])
         }
         return [f"{name} ({rows} rows)" for name, rows in searched.items() if rows > few]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedStatement:
     """A statement as a connection keeps it."""
 
     statement: str
@@ -74,18 +74,18 @@ class Prepared:
         raw.execute(f"PREPARE kept_{number}{types} AS {self.statement}".encode(), prepare=False)
         self.kept_plan(raw, number)
 
-    def kept_plan(self, raw: psycopg.Connection[Any], number: int) -> Explained:
+    def kept_plan(self, raw: psycopg.Connection[Any], number: int) -> ExplainedStatement:
         """Return the plan that the connection has of it; what it is asked for plays no part."""
         arguments = f" ({', '.join(['NULL'] * len(self.types))})" if self.types else ""
         ((answer,),) = raw.execute(f"EXPLAIN (FORMAT JSON) EXECUTE kept_{number}{arguments}".encode()).fetchall()
-        return Explained(self.statement, answer[0])
+        return ExplainedStatement(self.statement, answer[0])
 
 
-def prepared_here() -> list[Prepared]:
+def prepared_statements() -> list[PreparedStatement]:
     """Return what this thread's connection keeps prepared."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement, parameter_types::text[] FROM pg_prepared_statements ORDER BY name")
-        return [Prepared(statement, types) for statement, types in cursor.fetchall()]
+        return [PreparedStatement(statement, types) for statement, types in cursor.fetchall()]
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -100,20 +100,20 @@ def _rows_read(node: dict[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def explaining(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Explained]]:
+def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ExplainedStatement]]:
     """Explain every statement before it is carried out, those of Django's cursor too, and undo the explaining."""
-    found: list[Explained] = []
+    found: list[ExplainedStatement] = []
 
     class Cursor(psycopg.Cursor[Any]):
         def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            found.append(Explained(query, _explained(self.connection, query, params)))
+            found.append(ExplainedStatement(query, _explained(self.connection, query, params)))
             return super().execute(query, params, **options)
 
     def by_django(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
         if statement.lstrip("(").startswith("SELECT"):
             # Django neither prepares nor leaves anything open: its statements are planned as they are.
             plain = psycopg.ClientCursor(connection.connection).mogrify(statement, params)
-            found.append(Explained(plain, _explained(connection.connection, plain.replace("%", "%%"), ())))
+            found.append(ExplainedStatement(plain, _explained(connection.connection, plain.replace("%", "%%"), ())))
         return execute(statement, params, many, context)
 
     with monkeypatch.context() as patched, connection.execute_wrapper(by_django):
@@ -153,10 +153,12 @@ def _numbered(statement: str, params: Any) -> tuple[str, list[Any]]:
     return PLACEHOLDER.sub(number, statement), values
 
 
-def too_much(statements: list[Explained], most_rows: int = MOST_ROWS, most_in_vain: int = MOST_IN_VAIN) -> list[str]:
+def costly_statements(
+    statements: list[ExplainedStatement], most_rows: int = MAX_ROWS, most_in_vain: int = MAX_WASTED_ROWS
+) -> list[str]:
     """Return what reads too much, and how."""
     return [
         f"{one.scans(most_in_vain)} {one.rows_read} rows, {one.blocks_read} blocks: {one.statement[:2000]}"
         for one in statements
-        if one.scans(most_in_vain) or one.rows_read > most_rows or one.blocks_read > max(MOST_BLOCKS, 2 * most_rows)
+        if one.scans(most_in_vain) or one.rows_read > most_rows or one.blocks_read > max(MAX_BLOCKS, 2 * most_rows)
     ]

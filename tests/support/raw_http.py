@@ -9,12 +9,12 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.support.real_broker import TIMEOUT
+from tests.support.real_broker import TIMEOUT_SECONDS
 
 CHUNK: Final = 64 * 1024
 
 
-LAST: Final = "Connection: close"
+CONNECTION_CLOSE: Final = "Connection: close"
 """Said by the only request of a connection, so that the server closes it after its answer."""
 
 READ_TIMEOUT_SECONDS: Final = 20.0
@@ -24,28 +24,28 @@ Headers = Iterable[tuple[str, bytes]]
 
 
 @contextlib.contextmanager
-def connected(web: str) -> Iterator[socket.socket]:
+def open_connection(web: str) -> Iterator[socket.socket]:
     """Open a connection to a web process."""
     address = urlsplit(web)
-    with socket.create_connection((address.hostname, address.port), TIMEOUT) as connection:
+    with socket.create_connection((address.hostname, address.port), TIMEOUT_SECONDS) as connection:
         yield connection
 
 
-def head(method: str, path: str, *lines: str, host: str = "127.0.0.1") -> bytes:
+def request_head(method: str, path: str, *lines: str, host: str = "127.0.0.1") -> bytes:
     """Return a head of these lines, and a Host."""
     return "\r\n".join((f"{method} {path} HTTP/1.1", f"Host: {host}", *lines, "\r\n")).encode("latin-1")
 
 
-def until_closed(connection: socket.socket) -> bytes:
+def read_until_closed(connection: socket.socket) -> bytes:
     """Return what comes until the server closes the connection."""
     return b"".join(iter(lambda: connection.recv(CHUNK), b""))
 
 
-def answer_to(web: str, request: bytes) -> bytes:
+def raw_answer(web: str, request: bytes) -> bytes:
     """Return what is answered to these bytes until the server closes the connection."""
-    with connected(web) as connection:
+    with open_connection(web) as connection:
         connection.sendall(request)
-        return until_closed(connection)
+        return read_until_closed(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Answer:
         return self.status, said["code"]
 
 
-class Wire:
+class KeptConnection:
     """A connection to a web server, opened again whenever that has closed it."""
 
     def __init__(self, web: str) -> None:

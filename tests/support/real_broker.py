@@ -24,10 +24,10 @@ from broker_project.stack.services import Application, python
 from broker_project.stack.supervisor import Child
 from tests.support.receiver import wait_until
 
-TIMEOUT = 20.0
+TIMEOUT_SECONDS = 20.0
 _numbers = itertools.count(1)
 
-LOOKS = """
+LONG_POLL_QUERIES = """
     SELECT FROM pg_stat_activity WHERE query LIKE '%%AS w (subscriber_id, waiting)%%' AND pid <> pg_backend_pid()
        AND state_change > %(since)s
 """
@@ -77,7 +77,9 @@ class Broker:
     def change(self, path: str, **fields: object) -> None:
         """Change what the management API has under this path, whatever it is now."""
         headers = self._headers | {"If-Match": "*"}
-        requests.patch(f"{self.web}/api/v1/{path}", json=fields, headers=headers, timeout=TIMEOUT).raise_for_status()
+        requests.patch(
+            f"{self.web}/api/v1/{path}", json=fields, headers=headers, timeout=TIMEOUT_SECONDS
+        ).raise_for_status()
 
     def retry_policy(self, **terms: object) -> str:
         """Create a retry policy; return its name."""
@@ -96,13 +98,15 @@ class Broker:
         """Leave the endpoints of this test alone from now on."""
         while self._subscribers:
             address = f"{self.web}/api/v1/subscribers/{self._subscribers.pop()}/inactivate"
-            requests.post(address, headers=self._headers | {"If-Match": "*"}, timeout=TIMEOUT).raise_for_status()
+            requests.post(
+                address, headers=self._headers | {"If-Match": "*"}, timeout=TIMEOUT_SECONDS
+            ).raise_for_status()
 
     # --- looking, to know when to act; no verdict comes from here ----------------
 
     def get(self, path: str, **query: str) -> Any:
         """Return what the API answers to management."""
-        answer = requests.get(f"{self.web}/api/v1/{path}", query, headers=self._headers, timeout=TIMEOUT)
+        answer = requests.get(f"{self.web}/api/v1/{path}", query, headers=self._headers, timeout=TIMEOUT_SECONDS)
         answer.raise_for_status()
         return answer.json()
 
@@ -130,7 +134,7 @@ class Broker:
 
     def wait_for_driver_of(self, subscriber: Subscribed) -> Child:
         """Return the worker that holds this subscriber's line, once there is one."""
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + TIMEOUT_SECONDS
         while not (driver := self.worker_driving(subscriber)):
             assert time.monotonic() < until, f"nobody drives {subscriber.name}"
         return driver
@@ -177,7 +181,7 @@ def _management_key(stack: stacks.Stack) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Web:
+class WebProcess:
     """A web process that serves requests."""
 
     address: str
@@ -185,7 +189,7 @@ class Web:
 
 
 @contextlib.contextmanager
-def another_web(broker: Broker, **environment: str) -> Iterator[Web]:
+def another_web_process(broker: Broker, **environment: str) -> Iterator[WebProcess]:
     """Run one more web process on the broker's stores, or on those that `environment` names."""
     port = any_free()
     service = Application({**broker.stack.environment, **environment}, port, 0, "", "").web()
@@ -194,21 +198,21 @@ def another_web(broker: Broker, **environment: str) -> Iterator[Web]:
     )
     try:
         wait_until(service.is_ready)
-        yield Web(f"http://{LOOPBACK}:{port}", process)
+        yield WebProcess(f"http://{LOOPBACK}:{port}", process)
     finally:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(TIMEOUT)
+            process.wait(TIMEOUT_SECONDS)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def now(broker: Broker) -> Any:
+def database_now(broker: Broker) -> Any:
     """Return the database's time."""
     ((now,),) = broker.ask("SELECT clock_timestamp()")
     return now
 
 
-def wait_until_somebody_waits(broker: Broker, since: Any) -> None:
+def wait_until_polling(broker: Broker, since: Any) -> None:
     """Wait until a poll has its seat that came since, where none had one before."""
-    wait_until(lambda: broker.ask(LOOKS, since=since))
+    wait_until(lambda: broker.ask(LONG_POLL_QUERIES, since=since))

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = 60.0
+PATIENCE_SECONDS = 60.0
 """Seconds to wait for what must come in the end, however busy the machine is: it costs nothing where it comes."""
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -67,7 +67,7 @@ def raw(data: bytes, *, keep: bool = False) -> Behaviour:
     return send
 
 
-class Later:
+class LateBytes:
     """Answers, and says more on the same connection when it is told to, though nobody has asked."""
 
     def __init__(self, first: bytes, more: bytes, *, then_close: bool = False) -> None:
@@ -232,7 +232,7 @@ class Receiver(threading.Thread):
         async def run() -> None:
             await action
 
-        asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_SECONDS)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, LOOPBACK, self._port, backlog=1024, reuse_address=True)
@@ -280,7 +280,7 @@ async def _read(reader: asyncio.StreamReader) -> Received:
 
 
 @contextlib.contextmanager
-def receiving() -> Iterator[Receiver]:
+def running_receiver() -> Iterator[Receiver]:
     """Run a receiver and stop it at the end."""
     receiver = Receiver()
     try:
@@ -290,7 +290,7 @@ def receiving() -> Iterator[Receiver]:
 
 
 def wait_until(
-    condition: Callable[[], object], seconds: float = PATIENCE, *, saying: Callable[[], object] = str
+    condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, *, saying: Callable[[], object] = str
 ) -> None:
     """Wait until the condition holds; fail after `seconds`, with what `saying` returns."""
     end = time.monotonic() + seconds

@@ -1,24 +1,27 @@
 """Ask for replays and backfills, and run them to the end."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F
 
-from delivery.models import Delivery, Replay
+from delivery.models import Delivery, Replay, ReplayState
+from delivery.replay.backfill_job import begin as begin_backfill
+from delivery.replay.backfill_job import go_on as go_on_with_backfill
 from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.replay_job import begin, go_on
 from delivery.replay.selection import Selection
-from subscriptions.models import Subscription
+from subscriptions.models import EventType, Status, Subscription
+from tests.support import factories
 from tests.support.receiver import Receiver, answer
-from tests.support.worker import publish_numbered, wait_until_done, working
+from tests.support.worker import publish_numbered, running_worker, wait_until_done
 
 
 def ended(shop: Subscription, receiver: Receiver, numbers: int, status: int = 404) -> list[Delivery]:
     """Publish so many, and let their endpoint answer so."""
     receiver.on("/hook", answer(status))
     publish_numbered(shop.event_type, numbers)
-    with working():
+    with running_worker():
         wait_until_done()
     receiver.on("/hook", answer(200))
     return [*Delivery.objects.filter(subscription=shop).order_by("id")]
@@ -51,3 +54,32 @@ def repeated() -> list[int | None]:
 def some_time_later() -> None:
     """Let jobs that have failed be due again."""
     Replay.objects.update(updated_at=F("updated_at") - timedelta(minutes=2))
+
+
+def new(kind: EventType, receiver: Receiver, **fields: Any) -> Subscription:
+    return factories.subscription(
+        event_type=kind, endpoint=receiver.url("/new"), **{"status": Status.INACTIVE, **fields}
+    )
+
+
+def start_backfill(subscription: Subscription, since: datetime | None = None) -> Replay:
+    """Ask for it, and let it be counted: from then on the subscription gets what is published."""
+    backfill = begin_backfill(subscription.pk, since=since, created_by="test")
+    while state_of(backfill) == ReplayState.COUNTING:
+        go_on_with_backfill()
+    return backfill
+
+
+def run_backfill(backfill: Replay) -> None:
+    while Replay.objects.filter(pk=backfill.pk, finished_at=None).exists():
+        go_on_with_backfill()
+
+
+def bodies_of(subscription: Subscription) -> list[bytes]:
+    """Return the bodies lined up, in the order in which they will be sent."""
+    lined_up = Delivery.objects.open().filter(subscription=subscription).order_by("id").select_related("message")
+    return [bytes(one.message.body) for one in lined_up if one.message]
+
+
+def state_of(backfill: Replay) -> str:
+    return Replay.objects.values_list("state", flat=True).get(pk=backfill.pk)

@@ -8,7 +8,7 @@ from typing import Any
 from subscriptions.scripting.jobs import Job, Result
 from subscriptions.scripting.runner import ScriptRunner
 
-ISSUE = Job(
+ISSUE_JOB = Job(
     "",
     body=b'{"project": {"id": "proj1008"}, "n": [1, 2]}',
     is_json=True,
@@ -20,7 +20,7 @@ NO_ASYNC = "async functions are not available: a script runs once, without waiti
 
 
 @contextlib.contextmanager
-def running(processes: int = 1) -> Iterator[ScriptRunner]:
+def running_scripts(processes: int = 1) -> Iterator[ScriptRunner]:
     runner = ScriptRunner(processes)
     try:
         yield runner
@@ -28,7 +28,7 @@ def running(processes: int = 1) -> Iterator[ScriptRunner]:
         runner.close()
 
 
-def results(runner: ScriptRunner, count: int) -> dict[Any, Result]:
+def wait_for_results(runner: ScriptRunner, count: int) -> dict[Any, Result]:
     """Wait for so many results."""
     poll = select.poll()
     poll.register(runner.fileno(), select.POLLIN)
@@ -39,11 +39,11 @@ def results(runner: ScriptRunner, count: int) -> dict[Any, Result]:
     return done
 
 
-def run(runner: ScriptRunner, source: str, **given: Any) -> Result:
-    fields = {name: getattr(ISSUE, name) for name in Job.__slots__} | {"source": source} | given
+def run_script(runner: ScriptRunner, source: str, **given: Any) -> Result:
+    fields = {name: getattr(ISSUE_JOB, name) for name in Job.__slots__} | {"source": source} | given
     runner.run("it", Job(**fields))
-    return results(runner, 1)["it"]
+    return wait_for_results(runner, 1)["it"]
 
 
-def pids(runner: ScriptRunner) -> list[int]:
+def process_ids(runner: ScriptRunner) -> list[int]:
     return [seat.process.pid for seat in runner._seats]

@@ -14,17 +14,17 @@ from urllib.parse import unquote_to_bytes
 import redis
 import requests
 
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{24,}={0,2}")
-DEEPEST = 4
+MAX_DEPTH = 4
 """A body within JSON within a Celery message within what Redis is told."""
 STANDARD = bytes.maketrans(b"-_", b"+/")
 TASKS = "/api/tasks?limit=100000"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class TextsByPlace:
     """Texts by where they stand."""
 
     texts: Mapping[str, bytes]
@@ -34,13 +34,13 @@ class Places:
         return sorted(
             f"{name} in {place}"
             for place, text in self.texts.items()
-            for layer in {*layers(text)}
+            for layer in {*decoded_layers(text)}
             for name, secret in secrets.items()
             if secret.encode() in layer
         )
 
 
-def layers(text: bytes, depth: int = DEEPEST) -> Iterator[bytes]:
+def decoded_layers(text: bytes, depth: int = MAX_DEPTH) -> Iterator[bytes]:
     """Yield a text, and what is packed in it: as base64, percent-encoded, compressed."""
     yield text
     if not depth:
@@ -49,7 +49,7 @@ def layers(text: bytes, depth: int = DEEPEST) -> Iterator[bytes]:
         yield unquote_to_bytes(text)
     for word in {*BASE64.findall(text)}:
         for inner in _unpacked(word):
-            yield from layers(inner, depth - 1)
+            yield from decoded_layers(inner, depth - 1)
 
 
 def _unpacked(word: bytes) -> Iterator[bytes]:
@@ -65,7 +65,7 @@ def _unpacked(word: bytes) -> Iterator[bytes]:
         return
 
 
-class Overheard:
+class RedisMonitor:
     """Everything that is said to a Redis from now on."""
 
     def __init__(self, url: str) -> None:
@@ -74,7 +74,7 @@ class Overheard:
         self._said: list[str] = []
         self._thread = threading.Thread(target=self._listen, daemon=True)
 
-    def __enter__(self) -> "Overheard":
+    def __enter__(self) -> "RedisMonitor":
         self._monitor.__enter__()
         self._thread.start()
         return self
@@ -109,7 +109,7 @@ def flower_of(broker: Broker) -> Iterator[tuple[str, bytes]]:
     """Yield what Flower shows to who has its login."""
     name, _, password = broker.stack.flower_login.partition(":")
     for path in (TASKS, "/api/workers?refresh=1", "/broker", "/workers", "/tasks", "/metrics"):
-        answer = requests.get(broker.stack.flower + path, auth=(name, password), timeout=TIMEOUT)
+        answer = requests.get(broker.stack.flower + path, auth=(name, password), timeout=TIMEOUT_SECONDS)
         answer.raise_for_status()
         yield f"Flower {path}", answer.content
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 from hypothesis import strategies as st
@@ -25,29 +24,28 @@ from subscriptions.models import RetryPolicy, Status, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
 from subscriptions.models.subscriptions import PausedBy
 from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
-from tests.support.factories import retry_policy
-from tests.support.stateful_deliveries import StatefulDeliveries, answers, which, workers
-from tests.support.stepped_worker import Database, Request, SteppedWorker
-from tests.support.worker import SENDERS, activate, outside, probe
+from tests.support.stateful_deliveries import StatefulDeliveries, answers, subscription_numbers, worker_numbers
+from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
+from tests.support.worker import QUEUE_SENDERS, activate, outside_connection, probe
 
 HOUR = timedelta(hours=1)
-SELDOM = 0.001
+SLOW_RATE = 0.001
 """Per second: a limit so low that the next slot is never reached unless time is made to pass."""
 EXPIRED = DeliveryStatus.EXPIRED.value
-counts = st.integers(1, 4)
+message_counts = st.integers(1, 4)
 
-DAY = 86_400.0
-LOCK = "SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE"
+DAY_SECONDS = 86_400.0
+LOCK_SUBSCRIPTION = "SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE"
 """What an edit holds until it is committed."""
-APART = dict.fromkeys(ACTIONS, Action.RETRY_LANE)
-HOLDING = {"on_server_error": Action.END}
-ASIDE = {"on_server_error": Action.DEFER, "on_throttled": Action.DEFER, "initial_delay_seconds": 2.0}
+RETRY_LINE_POLICY = dict.fromkeys(ACTIONS, Action.RETRY_LANE)
+HOLDING_POLICY = {"on_server_error": Action.END}
+DEFERRING_POLICY = {"on_server_error": Action.DEFER, "on_throttled": Action.DEFER, "initial_delay_seconds": 2.0}
 
 
-failures = st.sampled_from([503, 503, 500, 404, "refused", "cut"])
-EVENTS = ("nothing", "lock", "resume", "repair", "pause", "follow", "edit", "probe")
+failed_answers = st.sampled_from([503, 503, 500, 404, "refused", "cut"])
+SIDE_EVENTS = ("nothing", "lock", "resume", "repair", "pause", "follow", "edit", "probe")
 """What may happen to a subscription between a request and its answer; "lock": somebody edits it."""
-events = st.sampled_from(EVENTS)
+side_events = st.sampled_from(SIDE_EVENTS)
 
 
 class SideOperations(StatefulDeliveries):
@@ -55,7 +53,7 @@ class SideOperations(StatefulDeliveries):
 
     subscribers: list[Subscriber]
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: FailingDatabase) -> None:
         super().__init__(database)
         self.now = 0
         """Counts what happens."""
@@ -72,20 +70,20 @@ class SideOperations(StatefulDeliveries):
 
     # --- what can happen -------------------------------------------------------------------------------
 
-    @rule(at=which)
+    @rule(at=subscription_numbers)
     def pause(self, at: int) -> None:
         pause([self.subscriptions[at].pk], reason="moving house")
 
-    @rule(at=which)
+    @rule(at=subscription_numbers)
     def resume(self, at: int) -> None:
         self.goes_on(self.subscriptions[at])
         resume([self.subscriptions[at].pk])
 
-    @rule(at=which)
+    @rule(at=subscription_numbers)
     def switch_subscriber(self, at: int) -> None:
         self.switch_one(Subscriber.objects.get(pk=self.subscriptions[at].subscriber_id))
 
-    @rule(at=which, count=counts)
+    @rule(at=subscription_numbers, count=message_counts)
     def publish_delayed(self, at: int, count: int) -> None:
         self.publish_to(self.subscriptions[at].event_type, count, not_before=timezone.now() + HOUR)
 
@@ -97,7 +95,7 @@ class SideOperations(StatefulDeliveries):
         assert begin_delayed() == len(ids)
         self.begun_at |= dict.fromkeys(ids, self.now)
 
-    @rule(at=which, count=counts)
+    @rule(at=subscription_numbers, count=message_counts)
     def publish_to_be_sent_in_time(self, at: int, count: int) -> None:
         self.publish_to(self.subscriptions[at].event_type, count, ttl=3600.0)
 
@@ -112,22 +110,22 @@ class SideOperations(StatefulDeliveries):
         assert expire_overdue() == len(ids)
         self.ended |= dict.fromkeys(ids, EXPIRED)
 
-    @rule(at=which)
+    @rule(at=subscription_numbers)
     def resubmit(self, at: int) -> None:
         one = Subscription.objects.select_related("subscriber").get(pk=self.subscriptions[at].pk)
         dead = Delivery.objects.final().filter(subscription=one, status__in=RESUBMITTABLE).order_by("-pk").first()
         if dead and one.status == one.subscriber.status == Status.ACTIVE:
-            new_id = resubmit(dead.pk, edit=None, most_bytes=1_000, senders=SENDERS)
+            new_id = resubmit(dead.pk, edit=None, most_bytes=1_000, senders=QUEUE_SENDERS)
             self.published[new_id] = Delivery.objects.open().get(pk=new_id)
 
-    @rule(at=which, concurrency=st.integers(1, 3))
+    @rule(at=subscription_numbers, concurrency=st.integers(1, 3))
     def send_several(self, at: int, concurrency: int) -> None:
         """Let a subscriber be sent several at a time, or one after the other again."""
         processing = Processing.SERIAL if concurrency == 1 else Processing.CONCURRENT
         mine = Subscriber.objects.filter(pk=self.subscriptions[at].subscriber_id)
         mine.update(processing=processing, concurrency=concurrency)
 
-    @rule(at=which, rate_limit=st.sampled_from([None, SELDOM]))
+    @rule(at=subscription_numbers, rate_limit=st.sampled_from([None, SLOW_RATE]))
     def limit(self, at: int, rate_limit: float | None) -> None:
         one = self.subscriptions[at]
         Subscription.objects.filter(pk=one.pk).update(rate_limit=rate_limit)
@@ -192,27 +190,21 @@ class SideOperations(StatefulDeliveries):
         super().finish_round()
 
 
-TERMS: Sequence[dict[str, Any]] = [
-    APART | {"max_retries": 2, "on_exhausted": OnExhausted.FAIL},
-    HOLDING | {"max_retries": 1, "on_exhausted": OnExhausted.REJECT},
-    HOLDING | {"max_retries": 0, "on_exhausted": OnExhausted.SUSPEND},
-    APART | {"max_retries": 1, "on_exhausted": OnExhausted.SUSPEND},
-    ASIDE | {"max_retries": 2, "on_exhausted": OnExhausted.FAIL},
+POLICY_TERMS: Sequence[dict[str, Any]] = [
+    RETRY_LINE_POLICY | {"max_retries": 2, "on_exhausted": OnExhausted.FAIL},
+    HOLDING_POLICY | {"max_retries": 1, "on_exhausted": OnExhausted.REJECT},
+    HOLDING_POLICY | {"max_retries": 0, "on_exhausted": OnExhausted.SUSPEND},
+    RETRY_LINE_POLICY | {"max_retries": 1, "on_exhausted": OnExhausted.SUSPEND},
+    DEFERRING_POLICY | {"max_retries": 2, "on_exhausted": OnExhausted.FAIL},
 ]
 """Policies that reach their ends soon; none is probed unless it is asked for."""
 
 
-numbers = st.integers(0, len(TERMS))
+policy_numbers = st.integers(0, len(POLICY_TERMS))
 """Of a policy; 0 is none, and so TeamForge."""
 
 
-@pytest.fixture
-def policies(storage: None) -> list[RetryPolicy]:
-    """Return one with each of the terms."""
-    return [retry_policy(**terms, probe_seconds=DAY) for terms in TERMS]
-
-
-class InForce(NamedTuple):
+class SubscriptionState(NamedTuple):
     """How a subscription stood at some moment."""
 
     policy: Policy
@@ -222,14 +214,14 @@ class InForce(NamedTuple):
     is_sending: bool
 
 
-class PoliciesInForce(SideOperations):
+class PolicyOperations(SideOperations):
     """Three subscriptions with a policy each; judges by the one that was in force when a request left (4.15)."""
 
-    def __init__(self, database: Database, policies: list[RetryPolicy]) -> None:
+    def __init__(self, database: FailingDatabase, policies: list[RetryPolicy]) -> None:
         super().__init__(database)
         self.policies = policies
-        self.at_start: dict[Request, InForce] = {}
-        self.before: dict[int, InForce] = {}
+        self.at_start: dict[Request, SubscriptionState] = {}
+        self.before: dict[int, SubscriptionState] = {}
         """By subscription, as the round found them that is settled."""
         self.decisions: dict[Request, Decision] = {}
         self.tried: set[int] = set()
@@ -247,16 +239,21 @@ class PoliciesInForce(SideOperations):
         for at, number in zip(range(len(self.subscriptions)), chosen, strict=False):
             self.follow_another(at, number)
 
-    @rule(at=which, number=numbers)
+    @rule(at=subscription_numbers, number=policy_numbers)
     def follow_another(self, at: int, number: int) -> None:
         policy = self.policies[number - 1] if number else None
         Subscription.objects.filter(pk=self.subscriptions[at].pk).update(retry_policy=policy)
 
-    @rule(number=st.integers(1, len(TERMS)), max_retries=st.integers(0, 3))
+    @rule(number=st.integers(1, len(POLICY_TERMS)), max_retries=st.integers(0, 3))
     def edit_policy(self, number: int, max_retries: int) -> None:
         RetryPolicy.objects.filter(pk=self.policies[number - 1].pk).update(max_retries=max_retries)
 
-    @rule(at=which, worker=workers, results=st.lists(answers, min_size=2, max_size=8), pauses=st.booleans())
+    @rule(
+        at=subscription_numbers,
+        worker=worker_numbers,
+        results=st.lists(answers, min_size=2, max_size=8),
+        pauses=st.booleans(),
+    )
     def publish_and_answer(self, at: int, worker: int, results: list[int | str], pauses: bool) -> None:
         """Get somewhere, whatever else happens: what is suspended is tried, all are answered, and no pause lasts."""
         self.probe(at)
@@ -268,7 +265,7 @@ class PoliciesInForce(SideOperations):
                 self.pause(at)
             self.answer_of(self.workers[worker], 0, result)
 
-    @rule(at=which)
+    @rule(at=subscription_numbers)
     def probe(self, at: int) -> None:
         """Let the next trial be due, and begin it if there is anything to try."""
         mine = Subscription.objects.select_related("subscriber").filter(pk=self.subscriptions[at].pk)
@@ -282,7 +279,12 @@ class PoliciesInForce(SideOperations):
         if was.paused_by == PausedBy.POLICY and one.status == one.subscriber.status == Status.ACTIVE:
             self.check_begun(one)
 
-    @rule(at=which, worker=workers, result=failures, meanwhile=st.lists(events, min_size=2, max_size=5))
+    @rule(
+        at=subscription_numbers,
+        worker=worker_numbers,
+        result=failed_answers,
+        meanwhile=st.lists(side_events, min_size=2, max_size=5),
+    )
     def wear_out(self, at: int, worker: int, result: int | str, meanwhile: list[str]) -> None:
         """Let what one subscription gets fail again and again; something happens to it before each answer."""
         happens: dict[str, Callable[[], None]] = {
@@ -316,17 +318,17 @@ class PoliciesInForce(SideOperations):
     def answer_amid_an_edit(self, one_id: int, worker: SteppedWorker, place: int, result: int | str) -> None:
         """Answer while somebody has the subscription locked, who is not waited for."""
         answered = worker.wire.under_way[place]
-        with outside() as other:
-            other.execute(LOCK, [one_id])
+        with outside_connection() as other:
+            other.execute(LOCK_SUBSCRIPTION, [one_id])
             self.locked = one_id
             self.answer_of(worker, place, result)
         self.locked = 0
         self.check_patient(answered)
 
-    def in_force(self) -> dict[int, InForce]:
+    def in_force(self) -> dict[int, SubscriptionState]:
         """Return how all subscriptions stand now."""
         all_of_them = Subscription.objects.select_related("subscriber", "retry_policy")
-        return {one.pk: standing(one) for one in all_of_them.filter(pk__in=[each.pk for each in self.subscriptions])}
+        return {one.pk: state_of(one) for one in all_of_them.filter(pk__in=[each.pk for each in self.subscriptions])}
 
     def on_settling(self) -> None:
         self.before = self.in_force()
@@ -389,7 +391,7 @@ class PoliciesInForce(SideOperations):
             assert not now.half_open, "5.6: whatever else an endpoint answers is a sign of life"
 
 
-def standing(one: Subscription) -> InForce:
+def state_of(one: Subscription) -> SubscriptionState:
     """Return how a subscription stands."""
     policy = policy_of(one.retry_policy.terms) if one.retry_policy else TEAMFORGE_POLICY
-    return InForce(policy, one.version + one.subscriber.version, one.paused_by, one.half_open, one.is_sending)
+    return SubscriptionState(policy, one.version + one.subscriber.version, one.paused_by, one.half_open, one.is_sending)

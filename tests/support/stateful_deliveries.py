@@ -18,7 +18,7 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settlements import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
-from tests.support.stepped_worker import Database, Request, SteppedWorker
+from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
 from tests.support.worker import activate, expire_lease, inactivate, make_due, publish_bodies
 
 NO_ANSWERS: Final = ["refused", "lost", "cut"]
@@ -31,8 +31,8 @@ _DELIVERY: Final = [
 _SUBSCRIPTIONS: Final = ["subscription", "subscriber", "eventtype"]
 TABLES: Final = [f"delivery_{name}" for name in _DELIVERY] + [f"subscriptions_{name}" for name in _SUBSCRIPTIONS]
 
-workers = st.integers(0, 1)
-which = st.integers(0, 2)
+worker_numbers = st.integers(0, 1)
+subscription_numbers = st.integers(0, 2)
 answers = st.runner().flatmap(lambda machine: st.sampled_from(machine.may_be_answered))
 
 
@@ -43,7 +43,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
     """By endpoints: a status, or one of `NO_ANSWERS`."""
     subscriptions: list[Subscription]
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: FailingDatabase) -> None:
         super().__init__()
         self.database = database
         self.database.tell(self)
@@ -99,15 +99,15 @@ class StatefulDeliveries(RuleBasedStateMachine):
 
     # --- what can happen -------------------------------------------------------------------------------
 
-    @rule(worker=workers)
+    @rule(worker=worker_numbers)
     def sweep(self, worker: int) -> None:
         self.take(self.workers[worker], lines_with_due_work())
 
-    @rule(worker=workers)
+    @rule(worker=worker_numbers)
     def be_woken_for_nothing(self, worker: int) -> None:
         self.take(self.workers[worker], [*Line.objects.values_list("pk", flat=True)])
 
-    @rule(worker=workers, which=st.integers(0, 5), result=answers)
+    @rule(worker=worker_numbers, which=st.integers(0, 5), result=answers)
     @precondition(lambda self: self.is_asking)
     def answer(self, worker: int, which: int, result: int | str) -> None:
         self.answer_of(self.workers[worker], which, result)
@@ -117,7 +117,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
     def thaw(self, which: int, result: int | str) -> None:
         self.answer_of(self.frozen[0], which, result)
 
-    @rule(worker=workers)
+    @rule(worker=worker_numbers)
     @precondition(lambda self: self.is_at_work)
     def end_turn(self, worker: int) -> None:
         self.workers[worker].end_turn()
@@ -127,15 +127,15 @@ class StatefulDeliveries(RuleBasedStateMachine):
         """Let every pause be over."""
         make_due()
 
-    @rule(at=which)
+    @rule(at=subscription_numbers)
     def switch(self, at: int) -> None:
         self.switch_one(Subscription.objects.get(pk=self.subscriptions[at].pk))
 
-    @rule(at=which)
+    @rule(at=subscription_numbers)
     def change(self, at: int) -> None:
         Subscription.objects.get(pk=self.subscriptions[at].pk).save()
 
-    @rule(at=which)
+    @rule(at=subscription_numbers)
     def cancel(self, at: int) -> None:
         mine = Delivery.objects.open().filter(subscription=self.subscriptions[at].pk)
         waiting = mine.filter(status__in=[DeliveryStatus.PENDING, DeliveryStatus.HELD])
@@ -144,7 +144,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
         self.ended |= dict.fromkeys(pending, DeliveryStatus.CANCELLED.value)
         self.asked |= {*mine.values_list("pk", flat=True)}
 
-    @rule(worker=workers, same_name=st.booleans(), has_arrived=st.booleans())
+    @rule(worker=worker_numbers, same_name=st.booleans(), has_arrived=st.booleans())
     @precondition(lambda self: self.is_at_work)
     def crash(self, worker: int, same_name: bool, has_arrived: bool) -> None:
         gone = self.workers[worker]
@@ -155,7 +155,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
         if same_name:
             end_leases_of(gone.name)
 
-    @rule(worker=workers)
+    @rule(worker=worker_numbers)
     @precondition(lambda self: self.is_at_work)
     def freeze(self, worker: int) -> None:
         sleeper = self.workers[worker]
@@ -172,7 +172,11 @@ class StatefulDeliveries(RuleBasedStateMachine):
         for line in Line.objects.filter(lease_until__isnull=False).exclude(pk__in=living):
             expire_lease(line)
 
-    @rule(after_commit=st.booleans(), meanwhile=st.sampled_from(["", "switch", "change", "cancel", "freeze"]), at=which)
+    @rule(
+        after_commit=st.booleans(),
+        meanwhile=st.sampled_from(["", "switch", "change", "cancel", "freeze"]),
+        at=subscription_numbers,
+    )
     def let_the_database_fail(self, after_commit: bool, meanwhile: str, at: int) -> None:
         happens = {
             "": lambda: None,
@@ -314,7 +318,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
             self.answer_of(worker, 0, 200)
 
 
-def run_random_history(machine: Callable[[Database], StatefulDeliveries], database: Database) -> None:
+def run_random_history(machine: Callable[[FailingDatabase], StatefulDeliveries], database: FailingDatabase) -> None:
     """Let a machine try whatever may happen, in a sixth as many examples as other properties have."""
     run_state_machine_as_test(
         lambda: machine(database),  # type: ignore[arg-type]  # any callable will do

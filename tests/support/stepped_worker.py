@@ -21,8 +21,8 @@ from delivery.worker.settlements import Settled, Settlement, Withheld
 from delivery.worker.steps import Turn
 from subscriptions.scripting.jobs import Job, Result
 
-AN_HOUR = 3600.0
-UNDER_WAY = 3
+HOUR_SECONDS = 3600.0
+MAX_IN_FLIGHT = 3
 """Messages that a QUEUE sender has under way here."""
 
 
@@ -56,7 +56,7 @@ class Request:
         return self.line.claim.epoch
 
 
-class Wire:
+class FakeNetwork:
     """Takes requests and keeps them until an answer is made up: what a worker has for a network."""
 
     def __init__(self, on_request: Callable[[Request], None]) -> None:
@@ -83,7 +83,7 @@ class Wire:
         return bool(self.under_way)
 
 
-class NobodyToRelease:
+class SweepOnly:
     """Lets the sweep find what a line that was let go has left."""
 
     def release(self, lines: list[ActiveLine]) -> None:
@@ -91,7 +91,7 @@ class NobodyToRelease:
             line.run.stopped(line.id, has_more=False)
 
 
-class Scripts:
+class FakeScripts:
     """Takes scripts and keeps them until a result is made up: what a worker has for processes."""
 
     def __init__(self) -> None:
@@ -109,12 +109,12 @@ class SteppedWorker:
 
     def __init__(self, name: str, on_request: Callable[[Request], None]) -> None:
         self.name = name
-        self.wire = Wire(on_request)
-        self.scripts = Scripts()
+        self.wire = FakeNetwork(on_request)
+        self.scripts = FakeScripts()
         self.lines: list[ActiveLine] = []
         self._rounds = Rounds(
             self.wire,  # type: ignore[arg-type]
-            NobodyToRelease(),  # type: ignore[arg-type]
+            SweepOnly(),  # type: ignore[arg-type]
             BodyBudget(64 * 1024 * 1024),
             self.scripts,  # type: ignore[arg-type]
             callback_terms(),
@@ -124,8 +124,8 @@ class SteppedWorker:
         """Claim and begin these lines; return those it got."""
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
-        run = Turn([one.line_id for one in claims], AN_HOUR)
-        taken = [run_lines.active_line(one, run, before, under_way=UNDER_WAY) for one in claims]
+        run = Turn([one.line_id for one in claims], HOUR_SECONDS)
+        taken = [run_lines.active_line(one, run, before, under_way=MAX_IN_FLIGHT) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
         self.go()
@@ -158,15 +158,15 @@ class SteppedWorker:
     def go(self) -> None:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
-        while rounds._unsettled or rounds._paging or any(map(_lingers_alone, rounds._lingering.strands)):
-            for strand in filter(_lingers_alone, rounds._lingering.strands):
+        while rounds._unsettled or rounds._paging or any(map(_idles_alone, rounds._lingering.strands)):
+            for strand in filter(_idles_alone, rounds._lingering.strands):
                 strand.line.stopping = True  # nothing comes meanwhile: it has lingered enough
             rounds._lingering.until = rounds._outage.until = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
 
 
-def _lingers_alone(strand: Slot) -> bool:
+def _idles_alone(strand: Slot) -> bool:
     return not strand.line.is_waiting
 
 
@@ -179,7 +179,7 @@ def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNot
     return response
 
 
-class Listener(Protocol):
+class SettlementListener(Protocol):
     """Whoever follows what is settled."""
 
     def on_settling(self) -> None:
@@ -195,12 +195,12 @@ class Listener(Protocol):
         """Be told of a delivery that is not sent."""
 
 
-class Database:
+class FailingDatabase:
     """Settles as asked; once it is told to fail, it does so, before or after it has settled."""
 
     def __init__(self, settle: Callable[..., Settled] = settle) -> None:
         self._settle = settle
-        self._listener: Listener | None = None
+        self._listener: SettlementListener | None = None
         self._trouble: tuple[bool, Callable[[], object]] | None = None
 
     @property
@@ -208,7 +208,7 @@ class Database:
         """Whether the next settle fails."""
         return self._trouble is not None
 
-    def tell(self, listener: Listener) -> None:
+    def tell(self, listener: SettlementListener) -> None:
         """Start afresh, and tell somebody of all that is settled."""
         self._listener, self._trouble = listener, None
 
@@ -234,12 +234,12 @@ class Database:
         self._listener.on_settling()
         settled = self._settle(epochs, **options)
         self._listener.on_settled()
-        _tell(self._listener, settled, epochs, **options)
+        _notify(self._listener, settled, epochs, **options)
         return settled
 
 
-def _tell(
-    listener: Listener,
+def _notify(
+    listener: SettlementListener,
     settled: Settled,
     epochs: dict[int, int],
     settlements: Sequence[Settlement] = (),

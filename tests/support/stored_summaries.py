@@ -75,7 +75,7 @@ def _add_up(hour: dt.datetime) -> None:
         add_up(cursor.cursor, Window(hour, hour + HOUR))
 
 
-def one_of_each() -> None:
+def store_one_row_of_each() -> None:
     """Give every summary a row of noon."""
     reliability(NOON, BILLING, DELIVERED=8, REJECTED=1, REDUNDANT=1)
     latency(NOON, {0: 1, 100: 9})

@@ -14,10 +14,10 @@ from delivery.volatile import counters, send_once
 from subscriptions.models import Subscription
 from tests.support.receiver import Receiver, wait_until
 
-VOLATILE: dict[str, Any] = {"Broker_Durability": "volatile"}
+VOLATILE_HEADERS: dict[str, Any] = {"Broker_Durability": "volatile"}
 
 
-def tasks() -> list[dict[str, Any]]:
+def take_tasks() -> list[dict[str, Any]]:
     """Take all tasks from the queue, the oldest first."""
     client, found = notify.redis_client(), []
     while raw := client.rpop(notify.VOLATILE):
@@ -31,15 +31,15 @@ def arguments_in(task: dict[str, Any]) -> tuple[str, str]:
     return parcel_id, sealed
 
 
-def work() -> int:
+def run_tasks() -> int:
     """Do what workers do with the tasks that wait; return how many there were."""
-    found = tasks()
+    found = take_tasks()
     for task in found:
         send_volatile(*arguments_in(task))
     return len(found)
 
 
-def counted(of: Subscription | None = None) -> dict[str, int]:
+def volatile_counts(of: Subscription | None = None) -> dict[str, int]:
     """Return what is counted of a subscription's share, or of the messages themselves, once all has ended."""
     send_once.stop()
     columns = VolatileCount.objects.filter(subscription=of).values(*counters.COLUMNS)
@@ -49,10 +49,10 @@ def counted(of: Subscription | None = None) -> dict[str, int]:
 def wait_until_answered(receiver: Receiver, path: str, requests: int = 1) -> None:
     """Wait until so many requests have come, and what became of them is known."""
     wait_until(lambda: len(receiver.of(path)) == requests)
-    wait_until(all_is_known)
+    wait_until(are_counts_complete)
 
 
-def all_is_known() -> bool:
+def are_counts_complete() -> bool:
     counters.running_counters().write()
     return not any(row.unaccounted for row in VolatileCount.objects.all())
 

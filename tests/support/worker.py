@@ -32,12 +32,12 @@ from delivery.worker.settle import settle
 from delivery.worker.settlements import Settlement
 from delivery.worker.steps import Turn
 from subscriptions.models import EventType, Status, Subscriber, Subscription
-from tests.support.receiver import PATIENCE, wait_until
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
-UNDER_WAY = 16
+MAX_IN_FLIGHT = 16
 """Messages that each QUEUE sender has under way at a time."""
-PLENTY = 64 * 1024 * 1024
-SENDERS = 5
+MAX_BODY_BYTES = 64 * 1024 * 1024
+QUEUE_SENDERS = 5
 
 
 class Worker(threading.Thread):
@@ -51,7 +51,7 @@ class Worker(threading.Thread):
         self.driver = EventLoop(
             worker=name,
             on_failure=lambda: self.failures.append("driver"),
-            **{"under_way": UNDER_WAY, "terms": callback_terms(), "reach": settings.REACH, **options},
+            **{"under_way": MAX_IN_FLIGHT, "terms": callback_terms(), "reach": settings.REACH, **options},
         )
         self.failures: list[str] = []
         self._stopping = threading.Event()
@@ -75,14 +75,14 @@ class Worker(threading.Thread):
 
     def stop(self) -> None:
         self._stopping.set()
-        self.join(PATIENCE)
-        self._attendant.join(PATIENCE)
-        assert self.driver.stop(PATIENCE), "the driver did not stop"
+        self.join(PATIENCE_SECONDS)
+        self._attendant.join(PATIENCE_SECONDS)
+        assert self.driver.stop(PATIENCE_SECONDS), "the driver did not stop"
         assert not self.failures
 
 
 @contextlib.contextmanager
-def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
+def running_worker(name: str = "worker", **options: Any) -> Iterator[Worker]:
     """Run a worker; stop it and its threads at the end."""
     worker = Worker(name, **options)
     worker.start()
@@ -94,7 +94,7 @@ def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
 
 def lone_worker(name: str) -> process.Worker:
     """Return a worker process's own thread, which finds work without Celery."""
-    return process.Worker(name, keep_days=14, under_way=UNDER_WAY, terms=callback_terms(), reach=settings.REACH)
+    return process.Worker(name, keep_days=14, under_way=MAX_IN_FLIGHT, terms=callback_terms(), reach=settings.REACH)
 
 
 MONITORS = Monitors(settings.REACH)
@@ -110,7 +110,7 @@ def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) 
     assert event_type, "a subscription to a pattern has no event type: name one"
     fields = {"content_type": event_type.content_type, "kind": event_type.kind, **fields}
     messages = [NewMessage(event_type.pk, event_type.name, body, **fields) for body in bodies]
-    return publish(messages, publisher_id=None, key_hours=24, senders=SENDERS, callbacks=callback_terms())
+    return publish(messages, publisher_id=None, key_hours=24, senders=QUEUE_SENDERS, callbacks=callback_terms())
 
 
 def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:
@@ -142,12 +142,12 @@ def attempts_of(delivery_id: int) -> list[tuple[int, int | None]]:
     return [*Attempt.objects.filter(delivery_id=delivery_id).order_by("id").values_list("number", "status_code")]
 
 
-def wait_until_done(seconds: float = PATIENCE) -> None:
+def wait_until_done(seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until nothing is pending any more."""
     wait_until(lambda: unfinished() == 0, seconds, saying=lambda: [*Delivery.objects.open().values()[:5]])
 
 
-def hurry_until_done() -> None:
+def cut_pauses_until_done() -> None:
     """Cut every pause short until nothing is pending any more."""
 
     def hurried() -> bool:
@@ -175,7 +175,7 @@ def make_due() -> None:
     QueueGroup.objects.filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
 
 
-def end_pauses_far_off(subscriber: Subscriber) -> None:
+def hold_for_an_hour(subscriber: Subscriber) -> None:
     """Let a held line wait for an hour, so that only what the test does can make it due."""
     Line.objects.filter(subscriber=subscriber, lane=Lane.MAIN).update(due_at=Now() + timedelta(hours=1))
 
@@ -193,11 +193,11 @@ def expire_lease(line: Line) -> None:
     Line.objects.filter(pk=line.pk, lease_until__isnull=False).update(lease_until=Now() - timedelta(milliseconds=1))
 
 
-def hand_of(taken: Claim) -> list[Outgoing]:
+def outgoing_of(taken: Claim) -> list[Outgoing]:
     """Return what a claimed line would send, in order."""
-    hand = read_pages([PageRequest(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(PLENTY))[
-        taken.line_id
-    ]
+    hand = read_pages(
+        [PageRequest(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(MAX_BODY_BYTES)
+    )[taken.line_id]
     deliveries, aside_next = [], taken.aside_next
     while delivery := hand.take(aside_next=aside_next):
         deliveries.append(delivery)
@@ -205,11 +205,11 @@ def hand_of(taken: Claim) -> list[Outgoing]:
     return deliveries
 
 
-def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[ActiveLine, Outgoing, int]:
+def crash_while_sending(line: Line, worker: str = "vanished") -> tuple[ActiveLine, Outgoing, int]:
     """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
     (taken,) = claim([line.pk], worker=worker)
     driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
-    delivery = hand_of(taken)[0]
+    delivery = outgoing_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]
 
@@ -241,7 +241,7 @@ def settlement(
 
 
 @contextlib.contextmanager
-def outside() -> "Iterator[psycopg.Connection[Any]]":
+def outside_connection() -> "Iterator[psycopg.Connection[Any]]":
     """Connect to the test's database beside the pool, which may take a while where all that it has were cut."""
     parameters = connection.get_connection_params()
     names = parameters.keys() & {"host", "port", "user", "password", "dbname"}
@@ -252,7 +252,7 @@ def outside() -> "Iterator[psycopg.Connection[Any]]":
 def terminate_backends() -> int:
     """Cut every connection to this database but this thread's, as a restart of PostgreSQL would; return how many."""
     own = connection.connection.info.backend_pid if connection.connection else 0
-    with outside() as other:
+    with outside_connection() as other:
         row = other.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), %s)",

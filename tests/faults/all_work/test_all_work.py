@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.faults.all_work.conftest import Judge
-from tests.support.brokers import Brokers, begin_anew
-from tests.support.faults.all_work import KINDS, PATIENCE, WARM, Outcome, Storm, everything, survived, together
+from tests.support.brokers import Brokers, replace_broken_broker
+from tests.support.faults.all_work import KINDS, PATIENCE, WARM, Outcome, Storm, all_work, survived, together
 from tests.support.faults.fault_plans import BREAKAGES
 from tests.support.faults.verdicts import RANDOM, Random
 from tests.support.faults.work import memory_of
-from tests.support.receiver import Receiver, receiving
+from tests.support.receiver import Receiver, running_receiver
 
 CALM_SECONDS = 300.0
 """In which all is through that the longest retry put off."""
@@ -24,8 +24,8 @@ def outcomes(
     brokers: Brokers, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Mapping[str, Outcome]:
     """Break something; give what became of each kind of work."""
-    begin_anew(brokers, request.session)
-    with receiving() as receiver:
+    replace_broken_broker(brokers, request.session)
+    with running_receiver() as receiver:
         return survived(brokers.broker(), receiver, tmp_path_factory.mktemp("clients"), request.param)
 
 
@@ -49,7 +49,7 @@ def test_random_faults(
     capfd: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> None:
-    begin_anew(brokers, request.session)
+    replace_broken_broker(brokers, request.session)
     random, broker = request.config.stash.get(RANDOM, Random()), brokers.broker()
 
     def say(what: str) -> None:
@@ -57,7 +57,7 @@ def test_random_faults(
             print(f"\n{time.strftime('%H:%M:%S')} {what}", end="", flush=True)
 
     say(f"seed {random.seed}, {random.seconds:g} s; memory in MiB at the start: {dict(memory_of(broker))}")
-    with everything(broker, receiver, tmp_path) as everybody:
+    with all_work(broker, receiver, tmp_path) as everybody:
         everybody.start()
         assert everybody.go_on(WARM, PATIENCE) == []
         storm = Storm(everybody, random.seed, say)

@@ -23,7 +23,7 @@ from django.test.utils import CaptureQueriesContext
 from broker_project.accounts import login_throttle, tasks
 from broker_project.accounts.login_throttle import MOST_FOR_A_NAME, MOST_FROM_AN_ADDRESS
 from broker_project.accounts.sessions import SEEN_EVERY_SECONDS
-from tests.support.admin import PASSWORD, admin_user, browser, log_in
+from tests.support.admin import PASSWORD, admin_user, browser_at, log_in
 
 pytestmark = pytest.mark.django_db
 
@@ -41,7 +41,7 @@ def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fail(name: str = "ann", times: int = MOST_FOR_A_NAME, address: str = "198.51.100.1") -> list[int]:
-    return [log_in(browser(address), name, "wrong").status_code for _ in range(times)]
+    return [log_in(browser_at(address), name, "wrong").status_code for _ in range(times)]
 
 
 def is_over() -> None:
@@ -53,40 +53,40 @@ def is_over() -> None:
 def test_after_so_many_failures_not_even_the_right_password_is_looked_at() -> None:
     admin_user()
     assert fail() == [AGAIN] * MOST_FOR_A_NAME
-    assert log_in(browser()).status_code == TOO_MANY
+    assert log_in(browser_at()).status_code == TOO_MANY
     is_over()
-    assert log_in(browser()).status_code == IN
+    assert log_in(browser_at()).status_code == IN
 
 
 def test_only_that_name_at_that_address_is_locked_out() -> None:
     admin_user("ann")
     admin_user("bob")
     fail("ann")
-    assert log_in(browser(), "bob").status_code == IN
-    assert log_in(browser(ELSEWHERE), "ann").status_code == IN
-    assert log_in(browser(), "ann").status_code == TOO_MANY
+    assert log_in(browser_at(), "bob").status_code == IN
+    assert log_in(browser_at(ELSEWHERE), "ann").status_code == IN
+    assert log_in(browser_at(), "ann").status_code == TOO_MANY
 
 
 def test_names_that_flood_from_one_address_lock_it_out() -> None:
     admin_user()
     for number in range(MOST_FROM_AN_ADDRESS):
         fail(f"nobody-{number}", times=1)
-    assert log_in(browser()).status_code == TOO_MANY
-    assert log_in(browser(ELSEWHERE)).status_code == IN
+    assert log_in(browser_at()).status_code == TOO_MANY
+    assert log_in(browser_at(ELSEWHERE)).status_code == IN
 
 
 def test_an_ipv6_address_counts_as_all_that_its_owner_has() -> None:
     for number in range(MOST_FROM_AN_ADDRESS):
         fail(f"nobody-{number}", times=1, address=f"2001:db8:1:2::{number:x}")
-    assert log_in(browser("2001:db8:1:2:ffff::1")).status_code == TOO_MANY
-    assert log_in(browser("2001:db8:1:3::1")).status_code == AGAIN
+    assert log_in(browser_at("2001:db8:1:2:ffff::1")).status_code == TOO_MANY
+    assert log_in(browser_at("2001:db8:1:3::1")).status_code == AGAIN
 
 
 def test_a_login_that_succeeds_takes_back_what_was_counted_for_its_own_name_only() -> None:
     admin_user()
     fail("ann", times=MOST_FOR_A_NAME - 1)
     fail("bob", times=2)
-    assert log_in(browser()).status_code == IN
+    assert log_in(browser_at()).status_code == IN
     assert list(AccessAttempt.objects.values_list("username", "failures_since_start")) == [("bob", 2)]
 
 
@@ -94,8 +94,8 @@ def test_a_login_that_succeeds_takes_back_what_was_counted_for_its_own_name_only
 def test_a_login_without_a_password_changes_nothing_of_what_was_counted(form: dict[str, str]) -> None:
     admin_user()
     fail()
-    assert browser().post("/admin/login/", form).status_code == AGAIN
-    assert log_in(browser()).status_code == TOO_MANY
+    assert browser_at().post("/admin/login/", form).status_code == AGAIN
+    assert log_in(browser_at()).status_code == TOO_MANY
 
 
 def test_what_is_tried_while_locked_out_does_not_put_off_its_end() -> None:
@@ -110,7 +110,7 @@ def test_the_page_says_when_to_try_again_and_not_whether_there_is_such_a_person(
     pages = []
     for name in ("ann", "nobody"):
         fail(name, address=ELSEWHERE)
-        answer = log_in(browser(ELSEWHERE), name)
+        answer = log_in(browser_at(ELSEWHERE), name)
         assert 0 < int(answer.headers["Retry-After"]) <= login_throttle.PAUSE.total_seconds() + 1
         pages.append(answer.content.decode())
     assert "Try again in 15 minutes" in pages[0]
@@ -119,7 +119,7 @@ def test_the_page_says_when_to_try_again_and_not_whether_there_is_such_a_person(
 
 def test_scripts_elsewhere_learn_nothing_of_it() -> None:
     fail()
-    answer = browser().post(
+    answer = browser_at().post(
         "/admin/login/", {"username": "ann", "password": "x"}, headers={"X-Requested-With": "XMLHttpRequest"}
     )
     assert (answer.status_code, answer.headers.get("Access-Control-Allow-Origin")) == (TOO_MANY, None)
@@ -127,7 +127,7 @@ def test_scripts_elsewhere_learn_nothing_of_it() -> None:
 
 def test_the_wrong_password_and_the_unknown_name_are_answered_alike() -> None:
     admin_user()
-    known, unknown = (log_in(browser(ELSEWHERE), name, "wrong").content.decode() for name in ("ann", "bob"))
+    known, unknown = (log_in(browser_at(ELSEWHERE), name, "wrong").content.decode() for name in ("ann", "bob"))
     token = re.compile(r'name="csrfmiddlewaretoken" value="\w+"')
     assert token.sub("", known.replace("ann", "bob")) == token.sub("", unknown)
 
@@ -142,7 +142,7 @@ def test_an_unknown_name_takes_as_long_as_a_known_one(monkeypatch: pytest.Monkey
 
     def took(name: str) -> float:
         began = time.thread_time()
-        log_in(browser(), name, "wrong")
+        log_in(browser_at(), name, "wrong")
         return time.thread_time() - began
 
     known, unknown = zip(*((took("ann"), took("nobody")) for _ in range(9)), strict=True)
@@ -156,7 +156,7 @@ def test_many_tries_at_once_are_no_more_than_one_after_the_other(monkeypatch: py
 
     def attempt(_: int) -> int:
         try:
-            return int(log_in(browser(), "ann", "wrong").status_code)
+            return int(log_in(browser_at(), "ann", "wrong").status_code)
         finally:
             connections.close_all()
 
@@ -169,7 +169,7 @@ def test_many_tries_at_once_are_no_more_than_one_after_the_other(monkeypatch: py
 def test_a_superuser_lets_somebody_try_again_and_the_history_has_it() -> None:
     admin_user("admin")
     fail("bob")
-    superuser = browser(ELSEWHERE)
+    superuser = browser_at(ELSEWHERE)
     log_in(superuser, "admin")
     page = "/admin/accounts/failedlogin/"
     row = AccessAttempt.objects.get()
@@ -182,7 +182,7 @@ def test_a_superuser_lets_somebody_try_again_and_the_history_has_it() -> None:
 def test_only_superusers_let_people_try_again() -> None:
     admin_user("viewer", is_superuser=False)
     fail("bob")
-    viewer = browser(ELSEWHERE)
+    viewer = browser_at(ELSEWHERE)
     log_in(viewer, "viewer")
     row = AccessAttempt.objects.get()
     assert viewer.get("/admin/accounts/failedlogin/").status_code == 403
@@ -191,7 +191,7 @@ def test_only_superusers_let_people_try_again() -> None:
 
 def test_what_counts_no_more_is_forgotten_with_sessions_that_have_ended() -> None:
     admin_user()
-    client = browser()
+    client = browser_at()
     log_in(client)
     fail("bob")
     with connection.cursor() as cursor:
@@ -211,11 +211,6 @@ def test_nothing_of_what_was_typed_is_stored_but_the_name(client: Client) -> Non
     assert "secret" not in str(row)
 
 
-@pytest.fixture(autouse=True)
-def quick_passwords_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 1_000)
-
-
 @pytest.fixture
 def ann() -> User:
     return admin_user()
@@ -229,7 +224,7 @@ def after() -> Callable[[float], Any]:
 
 
 def logged_in() -> Client:
-    client = browser()
+    client = browser_at()
     assert log_in(client).status_code == 302
     return client
 
@@ -277,7 +272,7 @@ def test_a_new_password_ends_all_other_sessions(ann: User) -> None:
 
 def test_a_password_that_a_superuser_sets_ends_all_sessions(ann: User) -> None:
     hers = logged_in()
-    boss = browser()
+    boss = browser_at()
     admin_user("boss")
     log_in(boss, "boss")
     form = {"password1": NEW_PASSWORD, "password2": NEW_PASSWORD, "usable_password": "true"}
@@ -292,7 +287,7 @@ def test_whoever_is_no_longer_active_is_out(ann: User) -> None:
 
 
 def test_a_login_makes_a_new_session(ann: User) -> None:
-    client = browser()
+    client = browser_at()
     client.get("/admin/login/")
     planted = client.session
     planted["planted"] = True

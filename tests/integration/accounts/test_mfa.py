@@ -30,7 +30,7 @@ from broker_project.accounts.mfa import (
     step_at,
 )
 from broker_project.accounts.models import RecoveryCode, SecondFactor
-from tests.support.admin import PASSWORD, admin_user, browser, log_in
+from tests.support.admin import PASSWORD, admin_user, browser_at, log_in
 
 pytestmark = pytest.mark.django_db
 
@@ -53,7 +53,7 @@ def ann() -> User:
 @pytest.fixture
 def page(ann: User) -> Client:
     """A browser in which Ann has logged in."""
-    client = browser()
+    client = browser_at()
     log_in(client)
     return client
 
@@ -73,7 +73,7 @@ def set_up(client: Client, user: User) -> list[str]:
 
 def asked(user: User, *, until: str = "/admin/") -> Client:
     """Return another browser, in which the password was right."""
-    client = browser()
+    client = browser_at()
     assert log_in(client, user.username).status_code == 302
     answer = client.get(until)
     assert answer.headers["Location"].startswith(CODE)
@@ -81,7 +81,7 @@ def asked(user: User, *, until: str = "/admin/") -> Client:
 
 
 def browser_of(user: User) -> Client:
-    client = browser()
+    client = browser_at()
     log_in(client, user.username)
     return client
 

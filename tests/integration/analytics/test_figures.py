@@ -207,7 +207,7 @@ def test_the_worst_endpoints_come_first_with_what_they_mostly_failed_of() -> Non
 
 
 def test_what_has_no_explanation_comes_first() -> None:
-    stored_summaries.one_of_each()
+    stored_summaries.store_one_row_of_each()
     explained = {"finding": "inversion", "explanation": "held", "delivery_id": 1, "other_id": 2}
     AuditFinding.objects.create(hour=NOON, at=NOON + HOUR, **BILLING, **explained)
     assert (audit(ALL).checked, audit(ALL).unexplained) == (10, 1)

@@ -45,7 +45,7 @@ def test_the_list_says_what_each_summary_is(management: Client) -> None:
 
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_every_summary_can_be_read_and_written_to_files(management: Client, name: str) -> None:
-    stored_summaries.one_of_each()
+    stored_summaries.store_one_row_of_each()
     [item] = read(management, f"summaries/{name}?{TODAY}")["items"]
     columns = SUMMARIES[name].columns
     assert [*item] == [*columns]
@@ -192,7 +192,7 @@ def test_the_page_says_how_much_of_the_range_is_summarized(admin: Client) -> Non
 
 
 def test_the_page_shows_every_topic_of_the_range(admin: Client) -> None:
-    stored_summaries.one_of_each()
+    stored_summaries.store_one_row_of_each()
     page = text_of(admin, PAGE + THAT_DAY)
     assert page.count('class="chart"') == 6
     words = (
@@ -222,7 +222,7 @@ def test_the_page_costs_as_many_queries_however_much_there_is(admin: Client) -> 
 
 def test_it_can_be_narrowed_to_one_subscriber(admin: Client) -> None:
     other = subscriber("Other")
-    stored_summaries.one_of_each()
+    stored_summaries.store_one_row_of_each()
     stored_summaries.reliability(NOON, {"subscriber_id": other.pk, "subscriber": "Other"}, FAILED=4)
     page = text_of(admin, f"{PAGE}{THAT_DAY}&subscriber=Other")
     assert ("0.00%" in page, "88.89%" in page) == (True, False)
@@ -243,7 +243,7 @@ def test_days_that_are_kept_until_they_are_summarized_are_named(admin: Client) -
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_each_topic_can_be_downloaded(admin: Client, suffix: str) -> None:
-    stored_summaries.one_of_each()
+    stored_summaries.store_one_row_of_each()
     answer: Any = admin.get(f"{PAGE}endpoints.{suffix}{THAT_DAY}")
     content = b"".join(answer.streaming_content)
     assert (answer.status_code, b"https://4.example" in content or suffix == "parquet") == (200, True)

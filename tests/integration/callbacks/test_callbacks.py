@@ -18,24 +18,24 @@ from delivery.models import Attempt, Callback, Delivery, Line, QueueGroup
 from delivery.worker.topic import KEPT_BODY_BYTES
 from subscriptions.models import EventKind, EventType, Publisher
 from tests.support import factories
-from tests.support.admin import browser_with, viewing
+from tests.support.admin import browser_with, view_permissions
 from tests.support.api import (
-    JOB,
+    JOB_EVENT,
     JSON,
-    REPLY_TO,
-    RESULT,
+    REPLY_URL,
+    RESULT_BODY,
     Answer,
-    address_of,
-    called_back,
+    callback_address,
+    callback_path,
     client_of,
+    create_callback,
     job_type,
-    path_of,
-    post,
+    post_reply,
     publish,
     publish_job,
 )
 from tests.support.receiver import Receiver, answer, wait_until
-from tests.support.worker import Worker, make_due, working
+from tests.support.worker import Worker, make_due, running_worker
 
 WORK, DONE = "/work", "/done"
 
@@ -45,7 +45,7 @@ LATER = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @pytest.fixture
 def delivered_job(storage: None, publisher: Publisher, receiver: Receiver) -> EventType:
-    made = factories.event_type(JOB, EventKind.QUEUE)
+    made = factories.event_type(JOB_EVENT, EventKind.QUEUE)
     factories.subscription(event_type=made, endpoint=receiver.url(WORK))
     return made
 
@@ -57,7 +57,7 @@ def address_in(receiver: Receiver, path: str = WORK) -> str:
     return address
 
 
-def reply(address: str, body: bytes = RESULT) -> Answer:
+def reply(address: str, body: bytes = RESULT_BODY) -> Answer:
     return Client().post(address.removeprefix(settings.PUBLIC_URL), body, content_type=JSON)
 
 
@@ -83,13 +83,13 @@ def test_an_endpoint_replies_to_the_brokers_address_and_the_publisher_hears_of_i
     assert address.startswith(f"{settings.PUBLIC_URL}/api/v1/callbacks/")
     if before_its_own_answer:
         assert reply(address).status_code == 201
-        assert hurried(receiver, DONE) == [RESULT]
+        assert hurried(receiver, DONE) == [RESULT_BODY]
         gate.open()
     else:
         gate.open()
         wait_until(lambda: not Delivery.objects.open().exists())
         assert reply(address).status_code == 201
-        assert hurried(receiver, DONE) == [RESULT]
+        assert hurried(receiver, DONE) == [RESULT_BODY]
     wait_until(lambda: not Delivery.objects.open().exists())
     (shown,) = client.get(f"/api/v1/callbacks?message={message_id}").json()["items"]
     assert (shown["state"], len(receiver.of(WORK)), len(receiver.of(DONE))) == ("DELIVERED", 1, 1)
@@ -121,7 +121,7 @@ def test_each_group_has_an_address_and_a_reply_of_its_own(
 def test_a_job_without_a_callback_url_has_no_such_header(
     client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
 ) -> None:
-    publish(client, b"{}", event=JOB)
+    publish(client, b"{}", event=JOB_EVENT)
     hurried(receiver, WORK)
     assert "callbackurl" not in receiver.of(WORK)[0].headers
 
@@ -159,7 +159,7 @@ def test_an_endpoint_may_hand_its_address_on_to_a_job_of_its_own(
     last = address_in(receiver, "/part")
     assert last != handed_on
     assert reply(last).status_code == 201
-    assert hurried(receiver, DONE) == [RESULT]
+    assert hurried(receiver, DONE) == [RESULT_BODY]
     assert reply(handed_on, b"mine").status_code == 409
     (shown,) = client.get(f"/api/v1/callbacks?message={message_id}").json()["items"]
     assert (shown["depth"], Callback.objects.count()) == (1, 2)
@@ -171,12 +171,12 @@ def test_a_group_whose_address_cannot_be_made_is_not_sent_until_its_secret_is_ba
 ) -> None:
     publish_job(client, receiver.url(DONE))
     terms = callback_terms()
-    with working(terms=replace(terms, keys=Keyring(["another secret"], CALLBACK_TOKEN))):
+    with running_worker(terms=replace(terms, keys=Keyring(["another secret"], CALLBACK_TOKEN))):
         wait_until(lambda: QueueGroup.objects.filter(due_at__gt=Now()).exists())
     assert not receiver.of(WORK)
     QueueGroup.objects.update(due_at=None)
     rotated = Keyring(["another secret", settings.SECRET_KEY], CALLBACK_TOKEN)
-    with working(terms=replace(terms, keys=rotated)):
+    with running_worker(terms=replace(terms, keys=rotated)):
         address = address_in(receiver)
     assert reply(address).status_code == 201
 
@@ -188,7 +188,7 @@ def job(publisher: Publisher) -> EventType:
 
 @pytest.fixture
 def callback(client: Client, job: EventType) -> Callback:
-    return called_back(client)
+    return create_callback(client)
 
 
 def text_of(admin: Client, path: str) -> str:
@@ -198,9 +198,9 @@ def text_of(admin: Client, path: str) -> str:
 
 
 def test_the_list_shows_how_each_callback_stands(admin: Client, client: Client, callback: Callback) -> None:
-    child = called_back(client, address_of(callback))
+    child = create_callback(client, callback_address(callback))
     assert text_of(admin, LIST).count("WAITING") == 2
-    post(child)
+    post_reply(child)
     page = text_of(admin, LIST)
     assert ("PASSED_ON" in page, "REPLIED" in page, "WAITING" in page) == (True, True, False)
     assert ("https://shop.example.org" in page, "/done" in page) == (True, False)
@@ -208,9 +208,9 @@ def test_the_list_shows_how_each_callback_stands(admin: Client, client: Client, 
 
 def test_the_original_address_is_shown_to_whom_contents_are(callback: Callback) -> None:
     pages = (LIST, f"{LIST}{callback.pk}/change/", f"/admin/delivery/message/{callback.message_id}/change/")
-    without = [text_of(browser_with(*viewing()), page) for page in pages]
+    without = [text_of(browser_with(*view_permissions()), page) for page in pages]
     assert [("https://shop.example.org" in page, "job=7" in page) for page in without] == [(True, False)] * 3
-    assert REPLY_TO in text_of(browser_with(*viewing(), "delivery.view_payload"), pages[1])
+    assert REPLY_URL in text_of(browser_with(*view_permissions(), "delivery.view_payload"), pages[1])
 
 
 def test_a_list_costs_as_many_queries_however_long_it_is(admin: Client, client: Client, callback: Callback) -> None:
@@ -219,10 +219,10 @@ def test_a_list_costs_as_many_queries_however_long_it_is(admin: Client, client: 
             text_of(admin, LIST)
         return len(queries)
 
-    post(callback)
+    post_reply(callback)
     first = cost()
     for _ in range(5):
-        post(called_back(client))
+        post_reply(create_callback(client))
     assert cost() == first
 
 
@@ -233,8 +233,12 @@ def test_a_list_costs_as_many_queries_however_long_it_is(admin: Client, client: 
 def test_the_list_can_be_narrowed_to_a_stage(
     admin: Client, client: Client, job: EventType, stage: str, waiting: bool, replied: bool, missed: bool
 ) -> None:
-    of_stage = {"waiting": called_back(client), "replied": called_back(client), "missed": called_back(client)}
-    post(of_stage["replied"])
+    of_stage = {
+        "waiting": create_callback(client),
+        "replied": create_callback(client),
+        "missed": create_callback(client),
+    }
+    post_reply(of_stage["replied"])
     Callback.objects.filter(pk=of_stage["missed"].pk).update(expires_at=Now())
     page = text_of(admin, f"{LIST}?stage={stage}")
     shown = {name: f"{LIST}{one.pk}/change/" in page for name, one in of_stage.items()}
@@ -242,8 +246,8 @@ def test_the_list_can_be_narrowed_to_a_stage(
 
 
 def test_a_page_leads_to_the_message_the_reply_and_its_delivery(admin: Client, callback: Callback) -> None:
-    assert REPLY_TO in text_of(admin, f"{LIST}{callback.pk}/change/")
-    reply_id = post(callback, b'{"printed": true}').json()["id"]
+    assert REPLY_URL in text_of(admin, f"{LIST}{callback.pk}/change/")
+    reply_id = post_reply(callback, b'{"printed": true}').json()["id"]
     delivery = Delivery.objects.get(message=reply_id)
     Line.objects.filter(callback=callback).update(due_at=Now())
     page = text_of(admin, f"{LIST}{callback.pk}/change/")
@@ -254,7 +258,7 @@ def test_a_page_leads_to_the_message_the_reply_and_its_delivery(admin: Client, c
 
 
 def test_a_message_shows_its_callbacks_and_a_reply_what_it_answers(admin: Client, callback: Callback) -> None:
-    reply_id = post(callback).json()["id"]
+    reply_id = post_reply(callback).json()["id"]
     message = text_of(admin, f"/admin/delivery/message/{callback.message_id}/change/")
     assert f"{LIST}{callback.pk}/change/" in message
     assert "REPLIED" in message
@@ -266,9 +270,9 @@ def test_a_message_shows_its_callbacks_and_a_reply_what_it_answers(admin: Client
 def test_lines_of_callbacks_are_listed_until_their_reply_has_ended(
     admin: Client, client: Client, callback: Callback
 ) -> None:
-    ended = called_back(client)
+    ended = create_callback(client)
     for one in (callback, ended):
-        post(one)
+        post_reply(one)
     Line.objects.filter(callback=ended).update(head_id=None)
     Line.objects.filter(callback=callback).update(held_since=Now())
 
@@ -281,7 +285,7 @@ def test_lines_of_callbacks_are_listed_until_their_reply_has_ended(
 
 
 def test_replies_are_not_listed_among_what_was_published(admin: Client, callback: Callback) -> None:
-    reply_id = post(callback).json()["id"]
+    reply_id = post_reply(callback).json()["id"]
     link = f"/admin/delivery/message/{reply_id}/change/"
     assert link not in text_of(admin, "/admin/delivery/message/")
     assert link in text_of(admin, f"/admin/delivery/message/?q={reply_id}")
@@ -290,7 +294,7 @@ def test_replies_are_not_listed_among_what_was_published(admin: Client, callback
 def test_deliveries_of_replies_say_for_which_callback_they_are_and_when_they_are_tried_again(
     admin: Client, management: Client, callback: Callback
 ) -> None:
-    delivery = Delivery.objects.get(message=post(callback).json()["id"])
+    delivery = Delivery.objects.get(message=post_reply(callback).json()["id"])
     attempt = Attempt.objects.create(delivery=delivery, number=1, started_at=callback.created_at, duration_ms=1)
     Attempt.objects.create(delivery=delivery, number=2, started_at=callback.created_at, duration_ms=1)
     Line.objects.filter(callback=callback).update(due_at=LATER)
@@ -308,8 +312,8 @@ def test_deliveries_of_replies_say_for_which_callback_they_are_and_when_they_are
 
 @pytest.mark.behaviour("6.10")
 def test_no_page_has_a_token(admin: Client, callback: Callback) -> None:
-    token = path_of(callback).rpartition("/")[2]
-    reply_id = post(callback).json()["id"]
+    token = callback_path(callback).rpartition("/")[2]
+    reply_id = post_reply(callback).json()["id"]
     delivery, line = Delivery.objects.get(message=reply_id), Line.objects.get(callback=callback)
     pages = [LIST, f"{LIST}{callback.pk}/change/", *(f"/admin/delivery/{model}/" for model in ("message", "line"))]
     for model, pk in (("message", reply_id), ("delivery", delivery.pk), ("line", line.pk)):

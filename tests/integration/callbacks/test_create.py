@@ -17,19 +17,19 @@ from delivery.models import Callback, Delivery, Line, Message
 from subscriptions.models import EventKind, EventType, Publisher
 from tests.support import factories
 from tests.support.api import (
-    JOB,
-    REPLY_TO,
-    RESULT,
-    address_of,
-    batch,
-    called_back,
+    JOB_EVENT,
+    REPLY_URL,
+    RESULT_BODY,
+    callback_address,
+    callback_path,
     client_of,
     client_of_admin,
+    create_callback,
     job_type,
-    path_of,
-    post,
-    problem,
+    post_reply,
+    problem_of,
     publish,
+    publish_batch,
     publish_job,
 )
 
@@ -48,10 +48,10 @@ def test_each_group_gets_a_callback_of_its_own(client: Client, wanted_job: Event
     assert answer.status_code == 202
     callbacks = Callback.objects.order_by("group_id")
     assert [(one.message_id, one.url, one.parent_id, one.depth) for one in callbacks] == [
-        (answer.json()["id"], REPLY_TO, None, 1)
+        (answer.json()["id"], REPLY_URL, None, 1)
     ] * 2
     assert {(one.publisher_id, one.event_type_id) for one in callbacks} == {(publisher.pk, wanted_job.pk)}
-    addresses = {address_of(one) for one in callbacks}
+    addresses = {callback_address(one) for one in callbacks}
     assert len(addresses) == 2
     assert all(one.startswith(f"{settings.PUBLIC_URL}/api/v1/callbacks/") for one in addresses)
     assert {hash_of(token_in(one) or "") for one in addresses} == {bytes(one.token_hash) for one in callbacks}
@@ -65,12 +65,12 @@ def test_a_callback_lives_for_fourteen_days(client: Client, wanted_job: EventTyp
 
 
 def test_without_a_callback_url_none_is_made(client: Client, wanted_job: EventType) -> None:
-    assert publish(client, b"{}", event=JOB).status_code == 202
+    assert publish(client, b"{}", event=JOB_EVENT).status_code == 202
     assert not Callback.objects.exists()
 
 
 def test_a_message_that_nobody_takes_has_no_callback(client: Client, publisher: Publisher) -> None:
-    factories.event_type(JOB, EventKind.QUEUE)
+    factories.event_type(JOB_EVENT, EventKind.QUEUE)
     assert publish_job(client).json()["outcome"] == "UNROUTED"
     assert not Callback.objects.exists()
 
@@ -96,12 +96,12 @@ def test_a_message_that_nobody_takes_has_no_callback(client: Client, publisher: 
 )
 def test_a_url_no_reply_can_be_sent_to_is_refused(client: Client, wanted_job: EventType, url: str, says: str) -> None:
     answer = publish_job(client, url)
-    assert problem(answer) == (400, "unsuitable_callback")
+    assert problem_of(answer) == (400, "unsuitable_callback")
     assert says in answer.json()["detail"]
     assert not Message.objects.exists()
 
 
-@pytest.mark.parametrize("url", ["https://me@shop.example.org/?at=b", "http://shop.example.org/a@b?c@d", REPLY_TO])
+@pytest.mark.parametrize("url", ["https://me@shop.example.org/?at=b", "http://shop.example.org/a@b?c@d", REPLY_URL])
 def test_an_at_sign_is_a_login_in_the_authority_only(client: Client, wanted_job: EventType, url: str) -> None:
     assert publish_job(client, url).status_code == (400 if "//me@" in url else 202)
 
@@ -110,23 +110,23 @@ def test_an_at_sign_is_a_login_in_the_authority_only(client: Client, wanted_job:
 @pytest.mark.parametrize("kind", [EventKind.TOPIC, EventKind.SYNC])
 def test_only_a_queue_message_takes_a_callback_url(client: Client, wanted_job: EventType, kind: EventKind) -> None:
     other = factories.event_type(kind=kind)
-    answer = publish(client, b"{}", event=other.name, CallbackURL=REPLY_TO)
+    answer = publish(client, b"{}", event=other.name, CallbackURL=REPLY_URL)
     assert answer.status_code == 400
     assert not Message.objects.exists()
 
 
 def test_in_a_batch_each_item_has_its_own(client: Client, wanted_job: EventType) -> None:
     def item(**more: Any) -> dict[str, Any]:
-        return {"event": JOB, "body": {}, **more}
+        return {"event": JOB_EVENT, "body": {}, **more}
 
     urls = ["https://a.example.org/", None, "https://b.example.org/"]
     items = [item(callback_url=url) if url else item() for url in urls]
-    answer = batch(client, json.dumps({"events": items}))
+    answer = publish_batch(client, json.dumps({"events": items}))
     assert answer.status_code == 202
     ids = [one["id"] for one in answer.json()["results"]]
     assert {(one.message_id, one.url) for one in Callback.objects.all()} == {(ids[0], urls[0]), (ids[2], urls[2])}
-    refused = batch(client, json.dumps({"events": [item(), item(callback_url="nowhere")]}))
-    assert problem(refused) == (422, "invalid_items")
+    refused = publish_batch(client, json.dumps({"events": [item(), item(callback_url="nowhere")]}))
+    assert problem_of(refused) == (422, "invalid_items")
     assert [one.get("code") for one in refused.json()["results"]] == [None, "unsuitable_callback"]
     assert Message.objects.count() == 3
 
@@ -137,7 +137,7 @@ def test_the_callback_url_is_part_of_what_makes_two_publishes_the_same(client: C
     again = publish_job(client, Idempotency_Key="k")
     assert (again.json()["id"], again["Idempotency-Replayed"]) == (first.json()["id"], "true")
     other = publish_job(client, "https://shop.example.org/other", Idempotency_Key="k")
-    assert problem(other) == (422, "idempotency_key_reused")
+    assert problem_of(other) == (422, "idempotency_key_reused")
     assert Callback.objects.count() == 1
 
 
@@ -146,7 +146,7 @@ def test_a_repeated_publish_is_answered_as_before_though_its_callback_has_expire
     client: Client, wanted_job: EventType
 ) -> None:
     publish_job(client)
-    ours = address_of(Callback.objects.get())
+    ours = callback_address(Callback.objects.get())
     first = publish_job(client, ours, Idempotency_Key="k")
     Callback.objects.update(expires_at=Now())
     assert publish_job(client, ours, Idempotency_Key="k").json()["id"] == first.json()["id"]
@@ -156,8 +156,8 @@ def test_a_repeated_publish_is_answered_as_before_though_its_callback_has_expire
 def test_one_of_our_own_addresses_is_resolved_when_publishing(client: Client, wanted_job: EventType) -> None:
     publish_job(client)
     first = Callback.objects.get()
-    by_another_name = address_of(first).replace(settings.PUBLIC_URL, "http://broker.internal:8080")
-    for url in (address_of(first), by_another_name):
+    by_another_name = callback_address(first).replace(settings.PUBLIC_URL, "http://broker.internal:8080")
+    for url in (callback_address(first), by_another_name):
         assert publish_job(client_of(), url).status_code == 202
     passed_on = Callback.objects.exclude(pk=first.pk)
     assert [(one.url, one.parent_id, one.depth) for one in passed_on] == [("", first.pk, 2)] * 2
@@ -180,7 +180,7 @@ def test_one_of_our_own_addresses_is_resolved_in_any_disguise(
 ) -> None:
     publish_job(client)
     first = Callback.objects.get()
-    token = token_in(address_of(first)) or ""
+    token = token_in(callback_address(first)) or ""
     disguised = "http://127.0.0.1:8000/api/v1/callbacks/TOKEN".replace(written, instead).replace("TOKEN", token)
     assert publish_job(client, disguised).status_code == 202
     passed_on = Callback.objects.latest("id")
@@ -199,9 +199,9 @@ def test_a_chain_has_at_most_ten_callbacks(client: Client, wanted_job: EventType
     publish_job(client)
     for _ in range(9):
         deepest = Callback.objects.latest("depth")
-        assert publish_job(client, address_of(deepest)).status_code == 202
-    answer = publish_job(client, address_of(Callback.objects.get(depth=10)))
-    assert problem(answer) == (400, "unsuitable_callback")
+        assert publish_job(client, callback_address(deepest)).status_code == 202
+    answer = publish_job(client, callback_address(Callback.objects.get(depth=10)))
+    assert problem_of(answer) == (400, "unsuitable_callback")
     assert "more than 10" in answer.json()["detail"]
 
 
@@ -209,20 +209,20 @@ def test_an_expired_callback_is_refused(client: Client, wanted_job: EventType) -
     publish_job(client)
     callback = Callback.objects.get()
     Callback.objects.update(expires_at=timezone.now())
-    answer = publish_job(client, address_of(callback))
-    assert problem(answer) == (400, "unsuitable_callback")
+    answer = publish_job(client, callback_address(callback))
+    assert problem_of(answer) == (400, "unsuitable_callback")
     assert "expired" in answer.json()["detail"]
 
 
 @pytest.mark.behaviour("6.9")
 @pytest.mark.parametrize("chained", [False, True])
 def test_a_callback_whose_result_is_there_is_refused(client: Client, wanted_job: EventType, chained: bool) -> None:
-    first = called_back(client)
-    last = called_back(client, address_of(first)) if chained else first
-    assert post(first).status_code == 201
+    first = create_callback(client)
+    last = create_callback(client, callback_address(first)) if chained else first
+    assert post_reply(first).status_code == 201
     messages = Message.objects.count()
-    answer = publish_job(client, address_of(last))
-    assert problem(answer) == (400, "unsuitable_callback")
+    answer = publish_job(client, callback_address(last))
+    assert problem_of(answer) == (400, "unsuitable_callback")
     assert "has had its reply" in answer.json()["detail"]
     assert Message.objects.count() == messages
 
@@ -230,7 +230,7 @@ def test_a_callback_whose_result_is_there_is_refused(client: Client, wanted_job:
 def test_a_broker_that_does_not_know_its_address_says_so(client: Client, wanted_job: EventType, settings: Any) -> None:
     settings.PUBLIC_URL = ""
     answer = publish_job(client)
-    assert problem(answer) == (501, "not_served")
+    assert problem_of(answer) == (501, "not_served")
     assert "BROKER_PUBLIC_URL" in answer.json()["detail"]
     assert not Message.objects.exists()
 
@@ -238,17 +238,19 @@ def test_a_broker_that_does_not_know_its_address_says_so(client: Client, wanted_
 def test_an_address_survives_a_rotation_of_the_secret(client: Client, wanted_job: EventType, settings: Any) -> None:
     publish_job(client)
     callback = Callback.objects.get()
-    before = address_of(callback)
+    before = callback_address(callback)
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "a new secret" * 5
-    assert address_of(callback) == before
+    assert callback_address(callback) == before
     settings.SECRET_KEY_FALLBACKS = []
-    assert address_of(callback) == "", "not to be sent"
+    assert callback_address(callback) == "", "not to be sent"
 
 
 def test_an_address_is_made_by_the_terms_of_whoever_sends_it(client: Client, wanted_job: EventType) -> None:
     publish_job(client)
     keys = Keyring([settings.SECRET_KEY], CALLBACK_TOKEN)
-    address = address_of(Callback.objects.get(), CallbackTerms("https://broker.example.org/b", keys, 1, EgressPolicy()))
+    address = callback_address(
+        Callback.objects.get(), CallbackTerms("https://broker.example.org/b", keys, 1, EgressPolicy())
+    )
     assert address.startswith("https://broker.example.org/b/api/v1/callbacks/")
 
 
@@ -259,7 +261,7 @@ def job(publisher: Publisher) -> EventType:
 
 @pytest.fixture
 def callback(client: Client, job: EventType) -> Callback:
-    return called_back(client)
+    return create_callback(client)
 
 
 def test_a_callback_shows_where_it_goes_and_how_it_stands(client: Client, callback: Callback) -> None:
@@ -269,7 +271,7 @@ def test_a_callback_shows_where_it_goes_and_how_it_stands(client: Client, callba
         "id": callback.pk,
         "message_id": callback.message_id,
         "state": "WAITING",
-        "url": REPLY_TO,
+        "url": REPLY_URL,
         "parent_id": None,
         "depth": 1,
         "reply_id": None,
@@ -279,16 +281,16 @@ def test_a_callback_shows_where_it_goes_and_how_it_stands(client: Client, callba
 
 
 def test_a_message_shows_its_callbacks_and_their_replies(client: Client, callback: Callback) -> None:
-    reply_id = post(callback).json()["id"]
+    reply_id = post_reply(callback).json()["id"]
     (shown,) = client.get(f"/api/v1/messages/{callback.message_id}").json()["callbacks"]
     assert (shown["id"], shown["state"], shown["reply_id"]) == (callback.pk, "REPLIED", reply_id)
     assert shown["delivery"]["status"] == "PENDING"
     reply = client.get(f"/api/v1/messages/{reply_id}").json()
-    assert (reply["answers"], reply["body"].encode(), reply["callbacks"]) == (callback.message_id, RESULT, [])
+    assert (reply["answers"], reply["body"].encode(), reply["callbacks"]) == (callback.message_id, RESULT_BODY, [])
 
 
 def test_a_publisher_reads_why_its_own_address_did_not_take_a_reply(client: Client, callback: Callback) -> None:
-    reply_id, why = post(callback).json()["id"], "no answer: Could not resolve host: mine.example"
+    reply_id, why = post_reply(callback).json()["id"], "no answer: Could not resolve host: mine.example"
     Delivery.objects.filter(message_id=reply_id).update(reason=why)
     (shown,) = client.get(f"/api/v1/messages/{reply_id}").json()["deliveries"]
     assert shown["reason"] == why
@@ -299,14 +301,14 @@ def test_a_callback_nobody_replied_to_shows_that_it_has_expired(
     client: Client, callback: Callback, replied: bool, state: str
 ) -> None:
     if replied:
-        post(callback)
+        post_reply(callback)
     Callback.objects.update(expires_at=Now())
     assert client.get(f"/api/v1/callbacks/{callback.pk}").json()["state"] == state
 
 
 def test_a_chain_shows_what_is_passed_on_to_whom(client: Client, callback: Callback) -> None:
-    child = called_back(client, address_of(callback))
-    post(child)
+    child = create_callback(client, callback_address(callback))
+    post_reply(child)
     shown = client.get("/api/v1/callbacks").json()["items"]
     assert [(one["id"], one["parent_id"], one["depth"], one["state"]) for one in shown] == [
         (child.pk, callback.pk, 2, "PASSED_ON"),
@@ -316,22 +318,22 @@ def test_a_chain_shows_what_is_passed_on_to_whom(client: Client, callback: Callb
 
 @pytest.mark.behaviour("1.2")
 def test_a_publisher_sees_the_callbacks_of_its_own_messages_only(callback: Callback) -> None:
-    reply_id = post(callback).json()["id"]
+    reply_id = post_reply(callback).json()["id"]
     other = client_of(factories.publisher())
     assert other.get("/api/v1/callbacks").json()["items"] == []
     assert other.get(f"/api/v1/callbacks?message={callback.message_id}").json()["items"] == []
-    assert problem(other.get(f"/api/v1/callbacks/{callback.pk}")) == (404, "not_found")
-    assert problem(other.get(f"/api/v1/messages/{reply_id}")) == (404, "not_found")
+    assert problem_of(other.get(f"/api/v1/callbacks/{callback.pk}")) == (404, "not_found")
+    assert problem_of(other.get(f"/api/v1/messages/{reply_id}")) == (404, "not_found")
     assert len(client_of().get("/api/v1/callbacks").json()["items"]) == 1
 
 
 def test_callbacks_are_listed_by_their_state(client: Client, job: EventType) -> None:
     names = ["waiting", "missed", "replied", "refused", "expired", "delivered", "ended"]
-    of = {name: called_back(client) for name in names}
-    of["passed_on"] = called_back(client, address_of(of["replied"]))
+    of = {name: create_callback(client) for name in names}
+    of["passed_on"] = create_callback(client, callback_address(of["replied"]))
     for name in names[3:]:
-        post(of[name])
-    post(of["passed_on"])
+        post_reply(of[name])
+    post_reply(of["passed_on"])
     Callback.objects.filter(pk=of["missed"].pk).update(expires_at=Now())
     ends = {"refused": "REJECTED", "expired": "EXPIRED", "delivered": "DELIVERED"}
     for name, status in ends.items():
@@ -361,14 +363,14 @@ def test_callbacks_are_listed_by_their_state(client: Client, job: EventType) -> 
 
 
 def test_a_subscriber_sees_no_callbacks(callback: Callback) -> None:
-    assert problem(client_of(factories.subscriber()).get("/api/v1/callbacks")) == (403, "forbidden")
+    assert problem_of(client_of(factories.subscriber()).get("/api/v1/callbacks")) == (403, "forbidden")
 
 
 @pytest.mark.behaviour("6.10")
 def test_nobody_sees_a_token(client: Client, callback: Callback) -> None:
-    token = path_of(callback).rpartition("/")[2].encode()
-    passed_on = called_back(client, address_of(callback))
-    reply_id = post(callback).json()["id"]
+    token = callback_path(callback).rpartition("/")[2].encode()
+    passed_on = create_callback(client, callback_address(callback))
+    reply_id = post_reply(callback).json()["id"]
     manager = client_of()
     pages = [
         *("callbacks", f"callbacks/{callback.pk}", f"callbacks/{passed_on.pk}", "messages", "deliveries"),
@@ -382,7 +384,7 @@ def test_nobody_sees_a_token(client: Client, callback: Callback) -> None:
 
 
 def test_replies_are_not_among_what_was_published(client: Client, callback: Callback) -> None:
-    post(callback)
+    post_reply(callback)
     assert Message.objects.count() == 2
     for query in ("", "?outcome=ROUTED", f"?event_type={callback.event_type}"):
         listed = client.get(f"/api/v1/messages{query}").json()["items"]

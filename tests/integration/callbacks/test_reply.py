@@ -16,7 +16,16 @@ from broker_project.logging import without_tokens
 from delivery.callbacks.address import callback_terms
 from delivery.models import Callback, Delivery, Lane, Line, Message
 from subscriptions.models import EventType, Publisher
-from tests.support.api import RESULT, Answer, address_of, called_back, job_type, path_of, post, problem
+from tests.support.api import (
+    RESULT_BODY,
+    Answer,
+    callback_address,
+    callback_path,
+    create_callback,
+    job_type,
+    post_reply,
+    problem_of,
+)
 from tests.support.receiver import wait_until
 
 
@@ -27,15 +36,19 @@ def job(publisher: Publisher) -> EventType:
 
 @pytest.fixture
 def callback(client: Client, job: EventType) -> Callback:
-    return called_back(client)
+    return create_callback(client)
 
 
 @pytest.mark.behaviour("6.8")
 def test_a_reply_is_stored_and_lined_up_for_the_original_url(callback: Callback, job: EventType) -> None:
-    answer = post(callback, X_Trace="7", Authorization="Basic c2VjcmV0")
+    answer = post_reply(callback, X_Trace="7", Authorization="Basic c2VjcmV0")
     assert answer.status_code == 201
     reply = Message.objects.get(pk=answer.json()["id"])
-    assert (bytes(reply.body), reply.content_type, reply.answers) == (RESULT, "application/json", callback.message_id)
+    assert (bytes(reply.body), reply.content_type, reply.answers) == (
+        RESULT_BODY,
+        "application/json",
+        callback.message_id,
+    )
     assert (reply.publisher_id, reply.event_type_id) == (callback.publisher_id, job.pk)
     names = {name for name, _ in reply.headers}
     assert "X-Trace" in names
@@ -50,11 +63,15 @@ def test_a_reply_is_stored_and_lined_up_for_the_original_url(callback: Callback,
 
 @pytest.mark.behaviour("6.10")
 def test_the_same_reply_again_gets_the_same_id_and_another_is_refused(callback: Callback) -> None:
-    first = post(callback)
-    again = post(callback)
+    first = post_reply(callback)
+    again = post_reply(callback)
     assert (again.status_code, again.json()) == (200, first.json())
-    for other in (post(callback, RESULT + b" "), post(callback, RESULT, "text/plain"), post(callback, b"")):
-        assert problem(other) == (409, "callback_answered")
+    for other in (
+        post_reply(callback, RESULT_BODY + b" "),
+        post_reply(callback, RESULT_BODY, "text/plain"),
+        post_reply(callback, b""),
+    ):
+        assert problem_of(other) == (409, "callback_answered")
     assert Message.objects.filter(answers__isnull=False).count() == 1
     assert Delivery.objects.filter(subscription=None).count() == 1
 
@@ -62,20 +79,20 @@ def test_the_same_reply_again_gets_the_same_id_and_another_is_refused(callback: 
 @pytest.mark.behaviour("6.10")
 def test_a_reply_that_comes_too_late_is_refused(callback: Callback) -> None:
     Callback.objects.update(expires_at=Now())
-    assert problem(post(callback)) == (410, "callback_expired")
+    assert problem_of(post_reply(callback)) == (410, "callback_expired")
     assert not Message.objects.filter(answers__isnull=False).exists()
 
 
 def test_the_same_reply_again_is_known_even_when_the_time_is_over(callback: Callback) -> None:
-    first = post(callback)
+    first = post_reply(callback)
     Callback.objects.update(expires_at=Now())
-    assert (post(callback).status_code, post(callback).json()) == (200, first.json())
+    assert (post_reply(callback).status_code, post_reply(callback).json()) == (200, first.json())
 
 
 @pytest.mark.behaviour("6.10")
 @pytest.mark.parametrize("token", ["A" * 43, "x", "A" * 5000, "%00", "\N{SNOWMAN}", "a%2Fb", "1", "9" * 30])
 def test_an_unknown_token_is_not_found(callback: Callback, token: str) -> None:
-    answer = Client().post(f"/api/v1/callbacks/{token}", RESULT, content_type="application/json")
+    answer = Client().post(f"/api/v1/callbacks/{token}", RESULT_BODY, content_type="application/json")
     assert answer.status_code == 404
     assert answer["Content-Type"] == "application/problem+json"
 
@@ -83,8 +100,8 @@ def test_an_unknown_token_is_not_found(callback: Callback, token: str) -> None:
 @pytest.mark.behaviour("6.10")
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
 def test_only_post_is_allowed(callback: Callback, method: str) -> None:
-    answer = Client().generic(method, path_of(callback), b"")
-    assert problem(answer) == (405, "method_not_allowed")
+    answer = Client().generic(method, callback_path(callback), b"")
+    assert problem_of(answer) == (405, "method_not_allowed")
     assert "POST" in answer["Allow"]
 
 
@@ -93,22 +110,22 @@ def test_only_post_is_allowed(callback: Callback, method: str) -> None:
     [(b"", "text/plain"), (b"\x00\xff" * 100, "application/octet-stream"), (b"<a/>", "text/xml"), (b"no json", "")],
 )
 def test_a_reply_may_be_anything(callback: Callback, body: bytes, content_type: str) -> None:
-    reply = Message.objects.get(pk=post(callback, body, content_type).json()["id"])
+    reply = Message.objects.get(pk=post_reply(callback, body, content_type).json()["id"])
     assert (bytes(reply.body), reply.content_type) == (body, content_type or "application/octet-stream")
 
 
 def test_a_reply_is_no_larger_than_a_message(callback: Callback, settings: Any) -> None:
-    assert problem(post(callback, b"x" * (settings.MAX_BODY_BYTES + 1))) == (413, "body_too_large")
-    assert post(callback, b"x" * settings.MAX_BODY_BYTES).status_code == 201
+    assert problem_of(post_reply(callback, b"x" * (settings.MAX_BODY_BYTES + 1))) == (413, "body_too_large")
+    assert post_reply(callback, b"x" * settings.MAX_BODY_BYTES).status_code == 201
 
 
 def test_a_content_type_that_cannot_be_sent_on_is_refused(callback: Callback) -> None:
-    assert problem(post(callback, content_type="x" * 300)) == (400, "invalid_metadata")
+    assert problem_of(post_reply(callback, content_type="x" * 300)) == (400, "invalid_metadata")
 
 
 @pytest.mark.parametrize("key", ["Bearer brk_wrong", "Basic x", ""])
 def test_no_key_is_asked_for_and_none_is_looked_at(callback: Callback, key: str) -> None:
-    assert post(callback, Authorization=key).status_code == 201
+    assert post_reply(callback, Authorization=key).status_code == 201
 
 
 def at_once(
@@ -144,7 +161,7 @@ def waiting_for_locks() -> int:
 def test_of_posts_of_one_reply_at_once_one_is_stored(
     storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    answers = at_once([lambda: post(callback)] * 15, callback, elsewhere)
+    answers = at_once([lambda: post_reply(callback)] * 15, callback, elsewhere)
     assert sorted(answer.status_code for answer in answers) == [200] * 14 + [201]
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert Message.objects.filter(answers__isnull=False).count() == 1
@@ -155,7 +172,7 @@ def test_of_posts_of_one_reply_at_once_one_is_stored(
 def test_of_different_replies_at_once_one_counts(
     storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    calls = [partial(post, callback, b"%d" % number) for number in range(8)]
+    calls = [partial(post_reply, callback, b"%d" % number) for number in range(8)]
     answers = at_once([*calls], callback, elsewhere)
     assert sorted(answer.status_code for answer in answers) == [201] + [409] * 7
     assert Message.objects.filter(answers__isnull=False).count() == 1
@@ -163,9 +180,9 @@ def test_of_different_replies_at_once_one_counts(
 
 @pytest.mark.behaviour("6.9")
 def test_a_reply_is_passed_on_inside_to_the_original_url(client: Client, callback: Callback) -> None:
-    middle = called_back(client, address_of(callback))
-    last = called_back(client, address_of(middle))
-    reply_id = post(last).json()["id"]
+    middle = create_callback(client, callback_address(callback))
+    last = create_callback(client, callback_address(middle))
+    reply_id = post_reply(last).json()["id"]
     assert {one.reply_id for one in Callback.objects.all()} == {reply_id}
     assert Message.objects.get(pk=reply_id).answers == callback.message_id
     callback.refresh_from_db()
@@ -177,9 +194,9 @@ def test_a_reply_is_passed_on_inside_to_the_original_url(client: Client, callbac
 def test_where_the_callback_it_is_passed_on_to_has_another_reply_nothing_is_stored(
     client: Client, callback: Callback
 ) -> None:
-    child = called_back(client, address_of(callback))
-    post(callback, b"first")
-    assert problem(post(child, b"second")) == (409, "callback_answered")
+    child = create_callback(client, callback_address(callback))
+    post_reply(callback, b"first")
+    assert problem_of(post_reply(child, b"second")) == (409, "callback_answered")
     child.refresh_from_db()
     assert child.reply_id is None
     assert Message.objects.filter(answers__isnull=False).count() == 1
@@ -187,8 +204,8 @@ def test_where_the_callback_it_is_passed_on_to_has_another_reply_nothing_is_stor
 
 @pytest.mark.behaviour("6.9")
 def test_two_children_with_the_same_result_are_one_reply(client: Client, callback: Callback) -> None:
-    children = [called_back(client, address_of(callback)) for _ in range(2)]
-    first, second = (post(child) for child in children)
+    children = [create_callback(client, callback_address(callback)) for _ in range(2)]
+    first, second = (post_reply(child) for child in children)
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json() == second.json()
     assert {one.reply_id for one in Callback.objects.all()} == {first.json()["id"]}
@@ -199,26 +216,28 @@ def test_two_children_with_the_same_result_are_one_reply(client: Client, callbac
 def test_of_children_that_reply_at_once_one_counts(
     storage: None, client: Client, callback: Callback, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    children = [called_back(client, address_of(callback)) for _ in range(6)]
-    calls = [partial(post, child, b"%d" % number) for number, child in enumerate(children)]
+    children = [create_callback(client, callback_address(callback)) for _ in range(6)]
+    calls = [partial(post_reply, child, b"%d" % number) for number, child in enumerate(children)]
     answers = at_once([*calls], callback, elsewhere)
     assert sorted(answer.status_code for answer in answers) == [201] + [409] * 5
     assert Callback.objects.exclude(reply=None).count() == 2, "the parent and the child that was first"
 
 
 def test_a_chain_ends_when_its_parent_has_expired(client: Client, callback: Callback) -> None:
-    child = called_back(client, address_of(callback))
+    child = create_callback(client, callback_address(callback))
     Callback.objects.filter(pk=callback.pk).update(expires_at=Now())
-    assert problem(post(child)) == (410, "callback_expired")
+    assert problem_of(post_reply(child)) == (410, "callback_expired")
 
 
 @pytest.mark.behaviour("6.10")
 def test_no_log_has_a_token(callback: Callback, caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
     Callback.objects.update(expires_at=Now())
-    post(callback)
-    token = path_of(callback).rpartition("/")[2]
+    post_reply(callback)
+    token = callback_path(callback).rpartition("/")[2]
     (record,) = [one for one in caplog.records if one.name == "django.request"]
-    event = without_tokens(None, "", {"event": record.getMessage(), "exception": f"at {address_of(callback)} line 7"})
+    event = without_tokens(
+        None, "", {"event": record.getMessage(), "exception": f"at {callback_address(callback)} line 7"}
+    )
     assert event == {
         "event": "Gone: /api/v1/callbacks/…",
         "exception": f"at {callback_terms().public_url}/api/v1/callbacks/… line 7",
@@ -238,7 +257,7 @@ def test_no_log_has_a_token(callback: Callback, caplog: pytest.LogCaptureFixture
 def test_no_log_has_the_token_of_an_address_that_was_spelt_otherwise(
     callback: Callback, caplog: pytest.LogCaptureFixture, path: str, logged: str
 ) -> None:
-    token = path_of(callback).rpartition("/")[2]
+    token = callback_path(callback).rpartition("/")[2]
     assert Client().post(path.replace("TOKEN", token)).status_code == 404
     (record,) = [one for one in caplog.records if one.name == "django.request"]
     assert without_tokens(None, "", {"event": record.getMessage()}) == {"event": f"Not Found: {logged}"}

@@ -21,9 +21,26 @@ from delivery.statuses import FINAL, DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import EventType, Publisher, Subscription
 from tests.support import factories
-from tests.support.api import JOB, RESULT, address_of, called_back, job_type, post, problem, publish
+from tests.support.api import (
+    JOB_EVENT,
+    RESULT_BODY,
+    callback_address,
+    create_callback,
+    job_type,
+    post_reply,
+    problem_of,
+    publish,
+)
 from tests.support.receiver import Behaviour, Receiver, answer, close, reset, wait_until
-from tests.support.worker import Worker, attempts_of, begin_and_vanish, expire_lease, make_due, settlement, working
+from tests.support.worker import (
+    Worker,
+    attempts_of,
+    crash_while_sending,
+    expire_lease,
+    make_due,
+    running_worker,
+    settlement,
+)
 
 THERE = "/done"
 
@@ -43,7 +60,7 @@ def received_callback(client: Client, committed_job: EventType, receiver: Receiv
 
 def a_callback(client: Client, receiver: Receiver) -> Callback:
     """Return a callback to the receiver, whose job is nobody's work any more."""
-    made = called_back(client, receiver.url(THERE))
+    made = create_callback(client, receiver.url(THERE))
     cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
     return made
 
@@ -70,10 +87,10 @@ def wait_until_ended(callback: Callback) -> Delivery:
 
 @pytest.mark.behaviour("6.8")
 def test_a_reply_is_posted_as_it_came(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
-    reply_id = post(received_callback, X_Trace="7").json()["id"]
+    reply_id = post_reply(received_callback, X_Trace="7").json()["id"]
     ended = wait_until_ended(received_callback)
     (request,) = receiver.of(THERE)
-    assert (request.method, request.body) == ("POST", RESULT)
+    assert (request.method, request.body) == ("POST", RESULT_BODY)
     named = {name: request.headers[name] for name in ("content-type", "x-trace", "webhook-id", "webhook-attempt")}
     assert named == {
         "content-type": "application/json",
@@ -81,7 +98,7 @@ def test_a_reply_is_posted_as_it_came(received_callback: Callback, receiver: Rec
         "webhook-id": f"dlv_{ended.pk}",
         "webhook-attempt": "1",
     }
-    assert (request.headers["broker-event-type"], request.headers["broker-message-id"]) == (JOB, str(reply_id))
+    assert (request.headers["broker-event-type"], request.headers["broker-message-id"]) == (JOB_EVENT, str(reply_id))
     assert not request.headers.keys() & {"webhook-signature", "webhook-sequence", "webhook-possible-duplicate"}
     assert (ended.status, ended.sequence) == (DeliveryStatus.DELIVERED, None)
     assert attempts_of(ended.pk) == [(1, 200)]
@@ -90,7 +107,7 @@ def test_a_reply_is_posted_as_it_came(received_callback: Callback, receiver: Rec
 def test_its_line_is_at_rest_afterwards_and_goes(
     received_callback: Callback, receiver: Receiver, worker: Worker
 ) -> None:
-    post(received_callback)
+    post_reply(received_callback)
     wait_until_ended(received_callback)
     wait_until(lambda: remove_ended_lines() == 1)
     assert not Line.objects.filter(lane=Lane.CALLBACK).exists()
@@ -105,7 +122,7 @@ def test_what_ends_a_reply(
     received_callback: Callback, receiver: Receiver, worker: Worker, client: Client, status: int, becomes: str
 ) -> None:
     receiver.on(THERE, answer(status), answer(200))
-    post(received_callback)
+    post_reply(received_callback)
     ended = wait_until_ended(received_callback)
     assert (ended.status, attempts_of(ended.pk)) == (becomes, [(1, status)])
     state = client.get(f"/api/v1/callbacks/{received_callback.pk}").json()["state"]
@@ -118,7 +135,7 @@ def test_whatever_else_happens_it_is_tried_again(
     received_callback: Callback, receiver: Receiver, worker: Worker, behaviour: Behaviour
 ) -> None:
     receiver.on(THERE, behaviour, behaviour, answer(200))
-    post(received_callback)
+    post_reply(received_callback)
     ended = wait_until_ended(received_callback)
     assert (ended.status, ended.attempts) == (DeliveryStatus.DELIVERED, 3)
     requests = receiver.of(THERE)
@@ -131,7 +148,7 @@ def test_a_reply_to_an_unreachable_url_waits_ever_longer_and_is_visible(
     received_callback: Callback, receiver: Receiver, worker: Worker, client: Client
 ) -> None:
     receiver.close_port()
-    post(received_callback)
+    post_reply(received_callback)
     wait_until(lambda: line_of(received_callback).failures >= 2)
     waiting = client.get(f"/api/v1/callbacks/{received_callback.pk}").json()
     assert waiting["state"] == CallbackState.REPLIED
@@ -150,9 +167,9 @@ def test_one_unreachable_url_holds_up_no_other(
 ) -> None:
     gate = receiver.gate(THERE)
     other = a_callback(client, receiver)
-    post(received_callback)
+    post_reply(received_callback)
     wait_until(lambda: receiver.of(THERE))
-    post(other, b"second")
+    post_reply(other, b"second")
     assert wait_until_ended(other).status == DeliveryStatus.DELIVERED
     gate.open()
     assert wait_until_ended(received_callback).status == DeliveryStatus.DELIVERED
@@ -162,13 +179,13 @@ def test_one_unreachable_url_holds_up_no_other(
 def test_a_reply_under_way_when_a_worker_vanished_is_sent_again_and_flagged(
     received_callback: Callback, receiver: Receiver
 ) -> None:
-    post(received_callback)
-    begin_and_vanish(line_of(received_callback))
+    post_reply(received_callback)
+    crash_while_sending(line_of(received_callback))
     assert reply_of(received_callback).status == DeliveryStatus.IN_FLIGHT
     assert due_by_queue() == {}
     expire_lease(line_of(received_callback))
     assert due_by_queue() == {"callbacks": [line_of(received_callback).pk]}
-    with working():
+    with running_worker():
         ended = wait_until_ended(received_callback)
     (request,) = receiver.of(THERE)
     assert request.is_flagged
@@ -176,11 +193,11 @@ def test_a_reply_under_way_when_a_worker_vanished_is_sent_again_and_flagged(
 
 
 def test_a_reply_whose_end_was_recorded_is_not_sent_again(received_callback: Callback, receiver: Receiver) -> None:
-    post(received_callback)
-    driven, delivery, _ = begin_and_vanish(line_of(received_callback))
+    post_reply(received_callback)
+    driven, delivery, _ = crash_while_sending(line_of(received_callback))
     settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
     expire_lease(line_of(received_callback))
-    with working():
+    with running_worker():
         wait_until(lambda: remove_ended_lines() == 1)
     assert receiver.of(THERE) == []
 
@@ -191,14 +208,14 @@ def test_no_reply_is_lost_while_workers_come_and_go(
 ) -> None:
     callbacks = [received_callback, *(a_callback(client, receiver) for _ in range(19))]
     for number, one in enumerate(callbacks):
-        post(one, b"%d" % number)
+        post_reply(one, b"%d" % number)
         if number % 2:
-            begin_and_vanish(line_of(one))
+            crash_while_sending(line_of(one))
     assert end_leases_of("vanished") == 10
     for some in (1, 8, 15):
-        with working():
+        with running_worker():
             wait_until(lambda some=some: len(receiver.of(THERE)) >= some)  # type: ignore[misc]
-    with working():
+    with running_worker():
         assert {wait_until_ended(one).status for one in callbacks} == {DeliveryStatus.DELIVERED}
     assert {int(body) for body in receiver.bodies(THERE)} == {*range(20)}
     repeated = [one for one in receiver.of(THERE) if one.is_flagged]
@@ -210,7 +227,7 @@ def test_a_reply_that_expired_while_it_waited_is_not_sent(
     received_callback: Callback, receiver: Receiver, worker: Worker
 ) -> None:
     receiver.close_port()
-    post(received_callback)
+    post_reply(received_callback)
     wait_until(lambda: line_of(received_callback).held_since)
     Callback.objects.update(expires_at=Now())
     wait_until(expire_replies)
@@ -222,7 +239,7 @@ def test_a_reply_that_expired_while_it_waited_is_not_sent(
 
 
 def test_a_reply_is_found_when_its_wake_was_lost_and_once_its_pause_is_over(received_callback: Callback) -> None:
-    post(received_callback)
+    post_reply(received_callback)
     line = line_of(received_callback)
     assert due_by_queue() == {"callbacks": [line.pk]}
     assert still_due([line.pk]) == [line.pk]
@@ -234,11 +251,11 @@ def test_a_reply_is_found_when_its_wake_was_lost_and_once_its_pause_is_over(rece
 
 
 def test_a_reply_is_no_published_message(received_callback: Callback, client: Client) -> None:
-    reply_id = post(received_callback).json()["id"]
+    reply_id = post_reply(received_callback).json()["id"]
     listed = [one["id"] for one in client.get("/api/v1/messages").json()["items"]]
     assert listed == [received_callback.message_id]
     assert client.get(f"/api/v1/messages/{reply_id}").json()["answers"] == received_callback.message_id
-    assert publish(client, b"{}", event=JOB).status_code == 202
+    assert publish(client, b"{}", event=JOB_EVENT).status_code == 202
     assert Message.objects.count() == 3
 
 
@@ -249,7 +266,7 @@ def job(publisher: Publisher) -> EventType:
 
 @pytest.fixture
 def callback(client: Client, job: EventType) -> Callback:
-    return called_back(client)
+    return create_callback(client)
 
 
 def grow_older(days: int) -> None:
@@ -264,7 +281,7 @@ def reply_line() -> Line:
 @pytest.mark.behaviour("6.8")
 def test_a_reply_that_nobody_takes_in_fourteen_days_expires(callback: Callback) -> None:
     grow_older(13)
-    post(callback)
+    post_reply(callback)
     grow_older(13)
     assert expire_replies() == 0, "it has fourteen days of its own"
     Delivery.objects.filter(subscription=None).update(reason="answered 503")
@@ -282,11 +299,11 @@ def test_a_reply_that_nobody_takes_in_fourteen_days_expires(callback: Callback) 
 def test_a_callback_that_nobody_replies_to_ends_after_fourteen_days(callback: Callback) -> None:
     grow_older(14)
     assert expire_replies() == 0
-    assert problem(post(callback)) == (410, "callback_expired")
+    assert problem_of(post_reply(callback)) == (410, "callback_expired")
 
 
 def test_a_reply_under_way_does_not_expire(callback: Callback) -> None:
-    post(callback)
+    post_reply(callback)
     grow_older(14)
     Delivery.objects.filter(subscription=None).update(status=DeliveryStatus.IN_FLIGHT)
     assert expire_replies() == 0
@@ -295,8 +312,8 @@ def test_a_reply_under_way_does_not_expire(callback: Callback) -> None:
 def test_replies_under_way_do_not_keep_others_from_expiring(
     client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for one in (callback, called_back(client)):
-        assert post(one).status_code == 201
+    for one in (callback, create_callback(client)):
+        assert post_reply(one).status_code == 201
     grow_older(14)
     oldest = Line.objects.filter(lane=Lane.CALLBACK).earliest("id")
     Line.objects.filter(pk=oldest.pk).update(due_at=Now() - DAY)
@@ -306,7 +323,7 @@ def test_replies_under_way_do_not_keep_others_from_expiring(
 
 
 def test_the_line_of_a_reply_goes_once_it_has_ended(callback: Callback) -> None:
-    post(callback)
+    post_reply(callback)
     assert remove_ended_lines() == 0
     PageRead.objects.create(line=reply_line(), delivery_ids=[1])
     Line.objects.filter(lane=Lane.CALLBACK).update(head_id=None, lease_until=Now())
@@ -326,7 +343,7 @@ def test_callbacks_are_forgotten_once_they_ended_long_ago(callback: Callback) ->
 
 
 def test_a_callback_whose_reply_is_not_delivered_yet_is_not_forgotten(callback: Callback) -> None:
-    post(callback)
+    post_reply(callback)
     grow_older(100)
     assert forget_callbacks(keep_days=KEPT_DAYS) == 0
 
@@ -337,9 +354,9 @@ def test_a_chain_is_forgotten_slice_by_slice(
 ) -> None:
     chain = [callback]
     for _ in range(3):
-        chain.append(called_back(client, address_of(chain[-1])))
+        chain.append(create_callback(client, callback_address(chain[-1])))
     if replied:
-        post(chain[-1])
+        post_reply(chain[-1])
     grow_older(100)
     expire_replies()
     remove_ended_lines()
@@ -348,7 +365,7 @@ def test_a_chain_is_forgotten_slice_by_slice(
 
 
 def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
-    post(callback)
+    post_reply(callback)
     grow_older(100)
     maintainer.maintain(keep_days=KEPT_DAYS)
     assert Delivery.objects.get(subscription=None).status == DeliveryStatus.EXPIRED
@@ -361,17 +378,17 @@ def test_a_callbacks_line_held_for_over_a_minute_is_told_with_its_callback(
     storage: None, publisher: Publisher, client: Client, receiver: Receiver, long_pauses: None
 ) -> None:
     job_type()
-    callback = called_back(client, receiver.url(THERE))
+    callback = create_callback(client, receiver.url(THERE))
     factories.subscription(endpoint=receiver.url("/ops"), event_pattern="Broker.Line.*")
     receiver.on(THERE, answer(503))
-    post(callback)
+    post_reply(callback)
     lines = Line.objects.filter(callback=callback)
-    with working():
+    with running_worker():
         wait_until(lambda: lines.filter(lease_until=None, held_since__isnull=False).exists())
     lines.update(held_since=Now() - timedelta(seconds=HELD_SECONDS))
     assert (tell_of_held_lines(), tell_of_held_lines()) == (1, 0)
     receiver.on(THERE, answer(200))
-    with working():
+    with running_worker():
         make_due()
         wait_until(lambda: len(receiver.of("/ops")) == 2)
     told = [(one.headers["broker-event-type"], orjson.loads(one.body)) for one in receiver.of("/ops")]

@@ -12,7 +12,14 @@ from broker_project.accounts import pages as account_pages
 from delivery.models import Attempt, Delivery, Lane, Line, Message, Replay
 from subscriptions.models import ApiKey, RetryPolicy, Subscription
 from tests.support import factories
-from tests.support.admin import actions, browser_with, models, names_of_actions, pages, viewing
+from tests.support.admin import (
+    admin_actions,
+    admin_models,
+    browser_with,
+    model_pages,
+    names_of_actions,
+    view_permissions,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -119,7 +126,7 @@ def rows() -> dict[str, int]:
 
 
 def test_the_table_has_every_action(rows: dict[str, int]) -> None:
-    everything = {action.title for action in actions(rows)}
+    everything = {action.title for action in admin_actions(rows)}
     assert everything == OF_SUPERUSERS.union(WITH_VIEW, *OPENED.values())
 
 
@@ -128,10 +135,10 @@ def test_every_action_says_which_permission_it_takes() -> None:
         assert getattr(pages_of_model, name).allowed_permissions, name
 
 
-@pytest.mark.parametrize("model", models())
+@pytest.mark.parametrize("model", admin_models())
 def test_pages_take_the_permission_of_their_model(model: str, rows: dict[str, int]) -> None:
-    by_page = pages(model, rows.get(model, 1))
-    nobody, staff, viewer = Client(), browser_with(), browser_with(*viewing())
+    by_page = model_pages(model, rows.get(model, 1))
+    nobody, staff, viewer = Client(), browser_with(), browser_with(*view_permissions())
     assert {page: nobody.get(address).headers.get("Location") for page, address in by_page.items()} == {
         page: f"/admin/login/?next={address}" for page, address in by_page.items()
     }
@@ -144,8 +151,8 @@ def test_pages_take_the_permission_of_their_model(model: str, rows: dict[str, in
 
 @pytest.mark.parametrize("permissions", OPENED, ids=lambda given: "+".join(given) or "none")
 def test_permissions_open_their_actions_and_no_others(permissions: tuple[str, ...], rows: dict[str, int]) -> None:
-    client = browser_with(*viewing(), *permissions)
-    every = [*actions(rows)]
+    client = browser_with(*view_permissions(), *permissions)
+    every = [*admin_actions(rows)]
     refused = {action.title for action in every if action.title not in WITH_VIEW | OPENED[permissions]}
     assert {one.title for one in every if one.title in refused and one.posted(client).status_code != 403} == set()
     assert not LogEntry.objects.exists()
@@ -155,18 +162,18 @@ def test_permissions_open_their_actions_and_no_others(permissions: tuple[str, ..
 
 def test_without_any_permission_every_action_is_refused(rows: dict[str, int]) -> None:
     staff, nobody = browser_with(), Client()
-    assert {action.posted(staff).status_code for action in actions(rows)} == {403}
-    assert {action.posted(nobody).status_code for action in actions(rows)} == {302}
-    assert all(action.posted(nobody)["Location"].startswith("/admin/login/") for action in actions(rows))
+    assert {action.posted(staff).status_code for action in admin_actions(rows)} == {403}
+    assert {action.posted(nobody).status_code for action in admin_actions(rows)} == {302}
+    assert all(action.posted(nobody)["Location"].startswith("/admin/login/") for action in admin_actions(rows))
 
 
 def test_buttons_are_shown_to_whom_they_do_something(rows: dict[str, int]) -> None:
-    viewer = browser_with(*viewing())
+    viewer = browser_with(*view_permissions())
     for model, pk in rows.items():
-        page = viewer.get(pages(model, pk)["change"])
+        page = viewer.get(model_pages(model, pk)["change"])
         for offered in _flat(page.context["actions_detail"]):
-            assert any(offered["path"] == action.address for action in actions(rows) if action.title in WITH_VIEW)
-        listed = viewer.get(pages(model, pk)["list"]).context
+            assert any(offered["path"] == action.address for action in admin_actions(rows) if action.title in WITH_VIEW)
+        listed = viewer.get(model_pages(model, pk)["list"]).context
         chosen = {name for name, _ in (listed["action_form"].fields["action"].choices if listed["action_form"] else ())}
         assert chosen <= {"", "export_chosen"}
 
@@ -177,7 +184,7 @@ def _flat(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_nothing_is_done_by_looking(admin: Client, rows: dict[str, int]) -> None:
     before = _state()
-    for action in actions(rows):
+    for action in admin_actions(rows):
         assert action.asked(admin).status_code in {200, 302}, action.title
     assert (_state(), LogEntry.objects.count()) == (before, 0)
 
@@ -187,7 +194,7 @@ def test_nothing_is_done_from_another_site(admin: Client, rows: dict[str, int]) 
     elsewhere.cookies = admin.cookies
     before = _state()
     forms: tuple[dict[str, object], ...] = ({"confirmed": "yes"}, {"_form_submitted": "on"})
-    for action in actions(rows):
+    for action in admin_actions(rows):
         for form in forms:
             sent = {**form, "action": action.name, "_selected_action": [action.pk or 0]}
             assert elsewhere.post(action.address, sent).status_code == 403, action.title
@@ -207,8 +214,8 @@ SECRETS: Final = {
 
 @pytest.mark.parametrize("model", SECRETS)
 def test_contents_are_shown_to_whom_they_may_be(model: str, rows: dict[str, int]) -> None:
-    page = pages(model, rows[model])["change"]
-    without, with_it = (browser_with(*viewing(), *more).get(page) for more in ((), ("delivery.view_payload",)))
+    page = model_pages(model, rows[model])["change"]
+    without, with_it = (browser_with(*view_permissions(), *more).get(page) for more in ((), ("delivery.view_payload",)))
     for secret in SECRETS[model]:
         assert (without.status_code, secret.encode() in without.content) == (200, False)
         assert (with_it.status_code, secret.encode() in with_it.content) == (200, True)
@@ -218,7 +225,9 @@ def test_contents_are_shown_to_whom_they_may_be(model: str, rows: dict[str, int]
 def test_the_filter_lab_tells_nothing_of_contents_to_others(rows: dict[str, int]) -> None:
     form = {"message": rows["delivery_message"], "filter": "$$->'Body'->>'secret' like 'in%'"}
     lab = "/admin/delivery/message/filter-lab/"
-    without, with_it = (browser_with(*viewing(), *more).post(lab, form) for more in ((), ("delivery.view_payload",)))
+    without, with_it = (
+        browser_with(*view_permissions(), *more).post(lab, form) for more in ((), ("delivery.view_payload",))
+    )
     assert (without.status_code, "verdict" in without.context, b"in the body" in without.content) == (200, False, False)
     assert (with_it.context["verdict"].qualifies, b"in the body" in with_it.content) == (True, True)
 
@@ -227,7 +236,8 @@ def test_a_body_is_edited_by_whom_it_is_shown_to(rows: dict[str, int]) -> None:
     Delivery.objects.filter(pk=rows["delivery_delivery"]).update(finished_at=timezone.now())
     form = f"/admin/delivery/delivery/{rows['delivery_delivery']}/resubmission/"
     without, with_it = (
-        browser_with(*viewing(), "delivery.replay", *more).get(form) for more in ((), ("delivery.view_payload",))
+        browser_with(*view_permissions(), "delivery.replay", *more).get(form)
+        for more in ((), ("delivery.view_payload",))
     )
     assert (b"in the body" in without.content, b"in the body" in with_it.content) == (False, True)
 
@@ -246,4 +256,4 @@ def test_a_body_is_edited_by_whom_it_is_shown_to(rows: dict[str, int]) -> None:
     ],
 )
 def test_a_list_is_narrowed_by_nothing_that_it_does_not_offer(admin: Client, model: str, condition: str) -> None:
-    assert admin.get(f"{pages(model)['list']}?{condition}").status_code == 400
+    assert admin.get(f"{model_pages(model)['list']}?{condition}").status_code == 400

@@ -19,20 +19,20 @@ from delivery.operations import cancel_deliveries_of
 from subscriptions import edit
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.api import PATH, called_back, client_of, job_type, post, problem, publish
-from tests.support.receiver import PATIENCE, Receiver, wait_until
-from tests.support.volatile import VOLATILE, all_is_known, counted, work
+from tests.support.api import SYNC_PATH, client_of, create_callback, job_type, post_reply, problem_of, publish
+from tests.support.receiver import PATIENCE_SECONDS, Receiver, wait_until
+from tests.support.volatile import VOLATILE_HEADERS, are_counts_complete, run_tasks, volatile_counts
 from tests.support.worker import (
     attempts_of,
-    end_pauses_far_off,
-    hurry_until_done,
+    cut_pauses_until_done,
+    hold_for_an_hour,
     line_of,
     publish_bodies,
     publish_numbered,
+    running_worker,
     statuses,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 INTERNET = EgressPolicy()
@@ -60,7 +60,7 @@ def test_a_line_is_held_after_one_try_for_as_long_as_may_be(
     wanted: Subscription, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish_numbered(wanted.event_type, 3)
-    with working(reach=INTERNET):
+    with running_worker(reach=INTERNET):
         line = wait_until_held(wanted.subscriber)
     first = Delivery.objects.oldest_first()[0]
     told = {"host": "127.0.0.1", "of": f"dlv_{first.pk}", "addresses": {"127.0.0.1": "loopback"}}
@@ -78,9 +78,9 @@ def test_a_change_of_the_endpoint_makes_it_due_at_once_and_nothing_is_out_of_ord
     endpoint = wanted.endpoint
     Subscription.objects.update(endpoint=endpoint.replace(HERE, ELSEWHERE))
     bodies = publish_numbered(wanted.event_type, 5)
-    with working(reach=EgressPolicy(networks_in(HERE))):
+    with running_worker(reach=EgressPolicy(networks_in(HERE))):
         wait_until_held(wanted.subscriber)
-        end_pauses_far_off(wanted.subscriber)
+        hold_for_an_hour(wanted.subscriber)
         edit.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": endpoint})
         wait_until_done()
     assert (receiver.bodies("/hook"), [one.sequence for one in receiver.log]) == (bodies, [1, 2, 3, 4, 5])
@@ -92,7 +92,7 @@ def test_what_others_are_told_of_it(wanted: Subscription) -> None:
     publish(
         client_of(till := factories.publisher(event_types=[wanted.event_type])), b"{}", event=wanted.event_type.name
     )
-    with working(reach=INTERNET):
+    with running_worker(reach=INTERNET):
         wait_until_held(wanted.subscriber)
     delivery = Delivery.objects.get()
 
@@ -112,12 +112,12 @@ def test_what_is_retried_apart_is_so_after_the_longest_pause(receiver: Receiver)
     )
     wanted = factories.subscription(endpoint=receiver.url("/hook"), retry_policy=policy)
     publish_numbered(wanted.event_type, 2)
-    with working(reach=INTERNET):
+    with running_worker(reach=INTERNET):
         wait_until(lambda: Delivery.objects.filter(attempts=1, line__lane=Lane.RETRY).count() == 2)
     assert Delivery.objects.filter(due_at__gt=Now() + timedelta(minutes=59)).count() == 2
     assert receiver.log == []
-    with working():
-        hurry_until_done()
+    with running_worker():
+        cut_pauses_until_done()
     assert sorted(receiver.bodies("/hook")) == [b"0", b"1"]
 
 
@@ -126,7 +126,7 @@ def test_of_a_queue_group_others_take_it_and_where_nobody_can_it_waits_for_long(
     kind = factories.event_type(kind=EventKind.QUEUE)
     out = factories.subscription(event_type=kind, endpoint=receiver.url("/out").replace(HERE, ELSEWHERE))
     reachable = factories.subscription(event_type=kind, endpoint=receiver.url("/in"))
-    with working(reach=EgressPolicy(networks_in(HERE))):
+    with running_worker(reach=EgressPolicy(networks_in(HERE))):
         publish_bodies(kind, *(b"%d" % number for number in range(10)))
         wait_until_done()
         assert len(receiver.of("/in")) == 10
@@ -141,15 +141,15 @@ def test_of_a_queue_group_others_take_it_and_where_nobody_can_it_waits_for_long(
 @pytest.mark.behaviour("6.8")
 def test_no_reply_goes_there(client: Client, publisher: Any, receiver: Receiver) -> None:
     job_type()
-    callback = called_back(client, receiver.url("/done"))
+    callback = create_callback(client, receiver.url("/done"))
     cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
-    post(callback)
-    with working(reach=INTERNET):
+    post_reply(callback)
+    with running_worker(reach=INTERNET):
         wait_until(lambda: Line.objects.filter(callback=callback, held_since__isnull=False, lease_until=None).exists())
     line = Line.objects.get(callback=callback)
     assert (line.held_reason, is_far(line.due_at), receiver.log) == (f"no answer: {WHY}", True, [])
-    with working():
-        hurry_until_done()
+    with running_worker():
+        cut_pauses_until_done()
     assert len(receiver.of("/done")) == 1
 
 
@@ -169,13 +169,13 @@ def test_no_monitor_is_asked_there(receiver: Receiver) -> None:
 def test_no_call_goes_there(client: Client, receiver: Receiver, settings: Any) -> None:
     settings.REACH = INTERNET
     asked = factories.subscription(
-        event_type=factories.event_type("A.Call", EventKind.SYNC), endpoint=receiver.url(PATH)
+        event_type=factories.event_type("A.Call", EventKind.SYNC), endpoint=receiver.url(SYNC_PATH)
     )
     began = time.monotonic()
     answered = publish(client_of(), event="A.Call")
-    assert (problem(answered), answered["Broker-Outcome"]) == ((502, "endpoint_not_allowed"), "endpoint_not_allowed")
+    assert (problem_of(answered), answered["Broker-Outcome"]) == ((502, "endpoint_not_allowed"), "endpoint_not_allowed")
     assert "loopback" not in answered.json()["detail"]
-    assert time.monotonic() < began + PATIENCE
+    assert time.monotonic() < began + PATIENCE_SECONDS
     delivery = Delivery.objects.get(subscription=asked)
     assert (delivery.status, delivery.reason, delivery.uncertain) == ("FAILED", f"no answer: {WHY}", False)
     assert receiver.log == []
@@ -188,10 +188,10 @@ def test_no_volatile_message_goes_there(
 ) -> None:
     settings.REACH = INTERNET
     shop = factories.subscription(event_type=event_type, endpoint=receiver.url("/shop"))
-    publish(client, b"{}", **VOLATILE)
-    assert work() == 1
-    wait_until(all_is_known)
-    assert (counted(shop), receiver.log) == ({"accepted": 1, "not_allowed": 1}, [])
+    publish(client, b"{}", **VOLATILE_HEADERS)
+    assert run_tasks() == 1
+    wait_until(are_counts_complete)
+    assert (volatile_counts(shop), receiver.log) == ({"accepted": 1, "not_allowed": 1}, [])
 
 
 @pytest.mark.behaviour("4.13")
@@ -199,6 +199,6 @@ def test_nothing_of_several_at_a_time_goes_there(receiver: Receiver) -> None:
     several = factories.subscriber(processing="CONCURRENT", concurrency=4)
     wanted = factories.subscription(several, endpoint=receiver.url("/hook"))
     publish_numbered(wanted.event_type, 8)
-    with working(reach=INTERNET):
+    with running_worker(reach=INTERNET):
         wait_until_held(several)
     assert (receiver.log, set(statuses(wanted)), is_far(line_of(several).due_at)) == ([], {"PENDING"}, True)

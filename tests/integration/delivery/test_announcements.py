@@ -23,10 +23,10 @@ from tests.support.worker import (
     line_of,
     make_due,
     publish_numbered,
+    running_worker,
     statuses,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 REJECTED, FAILED = "Broker.Delivery.Rejected", "Broker.Delivery.Failed"
@@ -68,7 +68,7 @@ def test_a_rejected_delivery_is_told_to_whoever_subscribes(
     wanted: Subscription, ops: Subscription, receiver: Receiver
 ) -> None:
     receiver.on("/hook", answer(404), answer(200))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 2)
         wait_until(lambda: receiver.of("/ops"))
         wait_until_done()
@@ -83,7 +83,7 @@ def test_a_failed_delivery_is_told_too(wanted: Subscription, ops: Subscription, 
     policy = factories.retry_policy(on_server_error="DEFER", max_retries=0, on_exhausted="FAIL")
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.on("/hook", answer(500))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         wait_until(lambda: receiver.of("/ops"))
         wait_until_done()
@@ -98,7 +98,7 @@ def test_each_queue_endpoint_that_rejects_a_job_is_told_of_even_where_another_ta
     for _ in range(3):
         factories.subscription(wanted.subscriber, jobs, receiver.url("/jobs"))
     receiver.on("/jobs", answer(404), answer(410), answer(200))
-    with working():
+    with running_worker():
         publish_numbered(jobs, 1)
         wait_until(lambda: len(receiver.of("/ops")) == 2)
         wait_until_done()
@@ -116,7 +116,7 @@ def test_a_job_that_nobody_takes_is_told_of(wanted: Subscription, ops: Subscript
     jobs = factories.event_type(kind=EventKind.QUEUE)
     factories.subscription(event_type=jobs, endpoint=receiver.url("/jobs"))
     receiver.on("/jobs", answer(404))
-    with working():
+    with running_worker():
         publish_numbered(jobs, 1)
         wait_until(lambda: receiver.of("/ops"))
     assert [kind for kind, _ in told(receiver)] == [REJECTED]
@@ -137,7 +137,7 @@ def test_a_rejection_leaves_nothing_where_nobody_wants_to_hear_of_it(
     for inactive in (factories.subscription(event_pattern="Broker.*"), factories.subscriber()):
         inactivate(inactive)
     receiver.on("/hook", answer(404))
-    with working():
+    with running_worker():
         publish_numbered(event_type, 1)
         wait_until(lambda: statuses(wanted) == ["REJECTED"])
     assert Announcement.objects.count() == rows
@@ -146,7 +146,7 @@ def test_a_rejection_leaves_nothing_where_nobody_wants_to_hear_of_it(
 @pytest.mark.behaviour("5.7")
 def test_what_ends_otherwise_is_not_told(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(302), answer(200))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 2)
         wait_until_done()
     assert (statuses(wanted), Announcement.objects.count(), published()) == (
@@ -162,7 +162,7 @@ def test_a_dead_endpoint_for_such_events_makes_no_more_of_them(
 ) -> None:
     receiver.on("/hook", answer(404))
     receiver.on("/ops", answer(404))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         wait_until(lambda: statuses(ops) == ["REJECTED"])
         publish_numbered(wanted.event_type, 1)
@@ -232,7 +232,7 @@ def held(wanted: Subscription, receiver: Receiver, long_pauses: None) -> Line:
     """A line that its endpoint has held for a minute."""
     receiver.on("/hook", answer(503))
     publish_numbered(wanted.event_type, 1)
-    with working():
+    with running_worker():
         line = wait_until_held(wanted.subscriber)
     Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
     return line_of(wanted.subscriber)
@@ -251,7 +251,7 @@ def test_a_line_held_for_over_a_minute_is_told_once_and_that_it_goes_on(
     assert (paused.line, paused.subscription, paused.delivery_id) == (held, wanted, held.head_id)
     assert paused.details["reason"] == held.held_reason
     receiver.on("/hook", answer(200))
-    with working():
+    with running_worker():
         make_due()
         wait_until(lambda: len(receiver.of("/ops")) == 2)
     assert [kind for kind, _ in told(receiver)] == [PAUSED, RESUMED]
@@ -310,7 +310,7 @@ def test_two_at_a_time_do_not_look_for_held_lines(held: Line, elsewhere: "psycop
 def test_a_line_held_by_such_an_event_is_not_told(ops: Subscription, receiver: Receiver, long_pauses: None) -> None:
     receiver.on("/ops", answer(503))
     recorded(REJECTED)
-    with working():
+    with running_worker():
         line = wait_until_held(ops.subscriber)
     Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
     assert (tell_of_held_lines(), announced()) == (0, [])
@@ -327,7 +327,7 @@ def test_who_has_a_line_locked_is_not_waited_for(held: Line, elsewhere: "psycopg
 def test_a_pause_by_hand_reaches_whoever_subscribes(
     wanted: Subscription, ops: Subscription, receiver: Receiver
 ) -> None:
-    with working():
+    with running_worker():
         pause([wanted.pk], reason="moving house")
         resume([wanted.pk])
         wait_until(lambda: len(receiver.of("/ops")) == 2)

@@ -25,9 +25,9 @@ from tests.support.worker import (
     probe,
     publish_numbered,
     retry_line_of,
+    running_worker,
     statuses,
     wait_until_done,
-    working,
 )
 
 SUSPENDS: dict[str, Any] = {"max_retries": 0, "on_exhausted": "SUSPEND", "on_unavailable": "HOLD", "jitter": 0.0}
@@ -44,7 +44,7 @@ def wanted(storage: None, receiver: Receiver) -> Subscription:
 def suspended(wanted: Subscription, receiver: Receiver) -> Subscription:
     """The same, suspended: two messages wait, one of which was tried."""
     receiver.on("/hook", answer(503))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 2)
         wait_until(lambda: Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY).exists())
     return wanted
@@ -95,7 +95,7 @@ def test_when_it_is_due_its_oldest_delivery_is_tried_and_an_interval_passes_agai
     make_probe_due(suspended)
     assert (probe(), probe(), pause_of(suspended)) == (1, 0, ("POLICY", True, True))
     assert lines_with_due_work() == [line_of(suspended.subscriber).pk]
-    with working():
+    with running_worker():
         wait_until(lambda: len(receiver.of("/hook")) == 2)
         wait_until(lambda: pause_of(suspended) == ("POLICY", False, True))
     assert (receiver.bodies("/hook"), statuses(suspended)) == ([b"0", b"0"], ["PENDING"] * 2)
@@ -109,7 +109,7 @@ def test_a_worker_tries_by_itself_and_goes_on_in_order_once_it_works(
 ) -> None:
     receiver.on("/hook", answer(200))
     make_probe_due(suspended)
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/hook") == [b"0", b"0", b"1"]
     assert pause_of(suspended) == ("", False, False)
@@ -131,7 +131,7 @@ def test_with_a_monitor_that_is_asked_instead_until_it_answers_2xx(monitored: Su
         f"subscription {monitored.pk}: its monitor answers",
     )
     receiver.on("/hook", answer(200))
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/hook") == [b"0", b"0", b"1"]
 
@@ -188,7 +188,7 @@ def test_what_waits_apart_alone_does_not_wait_for_ever(suspended: Subscription, 
     apart = retry_line_of(suspended.subscriber)
     Delivery.objects.open().filter(subscription=suspended).update(line=apart, due_at=Now())
     make_probe_due(suspended)
-    with working():
+    with running_worker():
         wait_until_done()
     assert sorted(receiver.bodies("/hook")) == [b"0", b"0", b"1"]
 

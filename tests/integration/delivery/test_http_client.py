@@ -22,16 +22,27 @@ from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
 from tests.support.factories import subscription
-from tests.support.receiver import Behaviour, Later, Receiver, answer, close, dripping, endless, hang, raw, wait_until
+from tests.support.receiver import (
+    Behaviour,
+    LateBytes,
+    Receiver,
+    answer,
+    close,
+    dripping,
+    endless,
+    hang,
+    raw,
+    wait_until,
+)
 from tests.support.worker import (
     Worker,
     attempts_of,
-    hurry_until_done,
+    cut_pauses_until_done,
     publish_numbered,
+    running_worker,
     statuses,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 LONG = 30.0
@@ -153,7 +164,7 @@ def test_a_requests_time_counts_from_when_it_was_sure_that_nobody_else_sends_it(
 def test_a_request_that_is_begun_anew_has_what_is_left_of_its_time(
     http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = Later(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n")
+    later = LateBytes(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n")
     receiver.on("/first", later)
     receiver.on("/hangs", hang)
     assert content_of(ask(http_client, receiver, "/first")) == (200, b"")
@@ -201,7 +212,7 @@ def ask(client: HttpClient, receiver: Receiver, path: str) -> Answer:
 def test_what_nobody_asked_for_is_no_answer(
     http_client: HttpClient, receiver: Receiver, more: bytes, then_close: bool
 ) -> None:
-    later = Later(b"HTTP/1.1 200 -\r\nContent-Length: 5\r\n\r\nfirst", more, then_close=then_close)
+    later = LateBytes(b"HTTP/1.1 200 -\r\nContent-Length: 5\r\n\r\nfirst", more, then_close=then_close)
     receiver.on("/first", later)
     receiver.on("/second", answer(201, b"second"))
     assert content_of(ask(http_client, receiver, "/first")) == (200, b"first")
@@ -464,7 +475,7 @@ def test_a_strange_answer_counts_by_its_status(
 def test_nonsense_is_no_answer(receiver: Receiver, worker: Worker, wanted: Subscription, nonsense: Behaviour) -> None:
     receiver.on("/a", nonsense, answer())
     publish_numbered(wanted.event_type, 2)
-    hurry_until_done()
+    cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]
     assert attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
     assert Attempt.objects.earliest("id").error
@@ -477,12 +488,12 @@ def test_a_request_ends_at_its_deadline_and_the_next_try_is_flagged(
 ) -> None:
     other = subscription(endpoint=receiver.url("/other"))
     receiver.on("/a", slow, answer())
-    with working(deadline_seconds=2.0):
+    with running_worker(deadline_seconds=2.0):
         publish_numbered(wanted.event_type, 2)
         publish_numbered(other.event_type, 1)
         line = wait_until_held(wanted.subscriber)
         assert (line.failures, Attempt.objects.get(status_code=None).duration_ms >= 2000) == (1, True)
-        hurry_until_done()
+        cut_pauses_until_done()
     (beside,) = receiver.of("/other")
     assert beside.begun < (receiver.of("/a")[0].ended or 0.0), "while the slow one was waited for"
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]

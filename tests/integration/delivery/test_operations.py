@@ -23,19 +23,19 @@ from tests.support.receiver import Receiver, answer, hang, wait_until
 from tests.support.worker import (
     Worker,
     activate,
-    end_pauses_far_off,
     expire_lease,
-    hand_of,
+    hold_for_an_hour,
     inactivate,
     line_of,
     make_due,
+    outgoing_of,
     publish_bodies,
     publish_numbered,
+    running_worker,
     statuses,
     unfinished,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -103,10 +103,10 @@ def test_what_was_pending_is_kept_while_inactive_and_then_sent_in_order(
     publish_numbered(wanted.event_type, 5)
     inactivate(thing)
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
-    assert (lines_with_due_work(), hand_of(taken), statuses(wanted)) == ([], [], [PENDING] * 5)
+    assert (lines_with_due_work(), outgoing_of(taken), statuses(wanted)) == ([], [], [PENDING] * 5)
     expire_lease(line_of(wanted.subscriber))
     activate(thing)
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -119,7 +119,7 @@ def test_what_is_inactive_is_skipped_and_keeps_its_place(
         publish_bodies(wanted.event_type, b"a%d" % number)
         publish_bodies(beside.event_type, b"b%d" % number)
     inactivate(wanted)
-    with working():
+    with running_worker():
         wait_until(lambda: statuses(beside) == [DELIVERED] * 3)
         publish_bodies(beside.event_type, b"b3")
         wait_until(lambda: statuses(beside) == [DELIVERED] * 4)
@@ -140,7 +140,7 @@ def test_a_line_moves_on_when_its_head_becomes_inactive(
         Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/closed")
     publish_numbered(wanted.event_type, 1)
     wait_until_held(wanted.subscriber)
-    end_pauses_far_off(wanted.subscriber)
+    hold_for_an_hour(wanted.subscriber)
     publish_bodies(beside.event_type, b"waiting")
     inactivate(wanted)
     wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
@@ -156,7 +156,7 @@ def test_a_line_moves_on_when_its_head_becomes_inactive_under_way(
     receiver: Receiver, wanted: Subscription, beside: Subscription
 ) -> None:
     receiver.on("/a", hang)
-    with working(deadline_seconds=1.0):
+    with running_worker(deadline_seconds=1.0):
         publish_numbered(wanted.event_type, 1)
         publish_bodies(beside.event_type, b"waiting")
         wait_until(lambda: receiver.of("/a"))
@@ -245,7 +245,7 @@ def test_who_gets_a_message_is_fixed_when_it_is_published(receiver: Receiver, wa
     publish_bodies(wanted.event_type, b"old")
     late = subscription(event_type=wanted.event_type, endpoint=receiver.url("/late"))
     Subscription.objects.filter(pk=wanted.pk).update(header_filter_string="something else")
-    with working():
+    with running_worker():
         wait_until_done()
     assert (receiver.bodies("/a"), receiver.bodies("/late"), statuses(late)) == ([b"old"], [], [])
 
@@ -327,9 +327,9 @@ def test_a_filter_that_fails_holds_the_delivery_and_loses_nothing(filtered_subsc
 @pytest.mark.behaviour("3.6", "4.10")
 def test_what_is_released_is_sent_in_order_of_id(held: Delivery, filtered_subscription: Subscription) -> None:
     (taken,) = claim([line_of(filtered_subscription.subscriber).pk], worker="w")
-    assert [one.content.body for one in hand_of(taken)] == [b'{"n": 1}', b'{"n": 3}']
+    assert [one.content.body for one in outgoing_of(taken)] == [b'{"n": 1}', b'{"n": 3}']
     assert release([held.pk]) == [held.pk]
-    assert [one.content.body for one in hand_of(taken)] == [b'{"n": 1}', UNREADABLE, b'{"n": 3}']
+    assert [one.content.body for one in outgoing_of(taken)] == [b'{"n": 1}', UNREADABLE, b'{"n": 3}']
     released = Delivery.objects.get(pk=held.pk)
     assert (released.status, released.due_at, released.reason) == ("PENDING", None, f"released; {held.reason}")
     assert release([held.pk]) == []
@@ -341,7 +341,7 @@ def test_what_is_released_is_sent_in_order_of_id(held: Delivery, filtered_subscr
 def test_what_is_held_holds_nobody_up_and_goes_out_once_it_is_released(
     held: Delivery, filtered_subscription: Subscription, receiver: Receiver
 ) -> None:
-    with working():
+    with running_worker():
         wait_until(lambda: statuses(filtered_subscription) == ["DELIVERED", "HELD", "DELIVERED"])
         address = f"{LIST}/{held.pk}/release"
         answer = client_of(filtered_subscription.subscriber).post(address, content_type="application/json")

@@ -20,8 +20,16 @@ from subscriptions.models import EventKind, RetryPolicy, Subscription
 from subscriptions.models.subscriptions import PausedBy
 from tests.support import factories
 from tests.support.api import EVENT, Answer, client_of
-from tests.support.receiver import PATIENCE, Receiver, answer, wait_until
-from tests.support.worker import hand_of, line_of, publish_bodies, publish_numbered, statuses, wait_until_done, working
+from tests.support.receiver import PATIENCE_SECONDS, Receiver, answer, wait_until
+from tests.support.worker import (
+    line_of,
+    outgoing_of,
+    publish_bodies,
+    publish_numbered,
+    running_worker,
+    statuses,
+    wait_until_done,
+)
 
 ADMIN = "/admin/subscriptions/subscription"
 JSON = "application/json"
@@ -68,7 +76,7 @@ def test_what_is_paused_stores_and_sends_nothing_and_then_goes_on_in_order(
 ) -> None:
     other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
     assert pause([wanted.pk], reason="") == [wanted.pk]
-    with working():
+    with running_worker():
         bodies = publish_numbered(wanted.event_type, 3)
         publish_numbered(other.event_type, 1)
         wait_until(lambda: statuses(other) == ["DELIVERED"])
@@ -81,7 +89,7 @@ def test_what_is_paused_stores_and_sends_nothing_and_then_goes_on_in_order(
 @pytest.mark.behaviour("1.6", "4.15")
 def test_what_was_read_before_the_pause_is_not_sent_after_it(wanted: Subscription, receiver: Receiver) -> None:
     gate = receiver.gate("/hook")
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 3)
         wait_until(lambda: len(receiver.of("/hook")) == 1)
         pause([wanted.pk], reason="")
@@ -96,7 +104,7 @@ def test_what_was_read_before_the_pause_is_not_sent_after_it(wanted: Subscriptio
 def test_a_head_that_is_paused_holds_nobody_up(wanted: Subscription, receiver: Receiver, long_pauses: None) -> None:
     receiver.on("/hook", answer(503))
     other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         wait_until(lambda: line_statuses([line_of(wanted.subscriber).pk])[line_of(wanted.subscriber).pk].hold)
         publish_numbered(other.event_type, 1)
@@ -125,7 +133,7 @@ def test_an_edited_policy_locks_its_followers_in_the_order_in_which_many_are_pau
         free = Subscription.objects.filter(pk=newer.pk).select_for_update(no_key=True, skip_locked=True)
         assert [*free] == [newer]
     elsewhere.rollback()
-    editing.join(PATIENCE)
+    editing.join(PATIENCE_SECONDS)
     assert {*Subscription.objects.filter(retry_policy=policy).values_list("version", flat=True)} == {3}
 
 
@@ -242,7 +250,7 @@ def test_a_queue_endpoint_that_is_paused_gets_no_job_until_it_is_resumed(storage
     jobs = factories.event_type(kind=EventKind.QUEUE)
     paused, other = (factories.subscription(event_type=jobs, endpoint=receiver.url(f"/{n}")) for n in "ab")
     pause([paused.pk], reason="")
-    with working():
+    with running_worker():
         publish_numbered(jobs, 4)
         wait_until_done()
         assert (receiver.of("/a"), len(receiver.of("/b"))) == ([], 4)
@@ -261,7 +269,7 @@ def test_both_lines_of_the_subscriber_have_work_again(wanted: Subscription) -> N
     resume([wanted.pk])
     assert lines_with_due_work() == [main.pk]
     (taken,) = claim([main.pk], worker="w")
-    assert [one.content.body for one in hand_of(taken)] == [b"0"]
+    assert [one.content.body for one in outgoing_of(taken)] == [b"0"]
     assert retry.events.count() == 0
 
 

@@ -18,9 +18,9 @@ from delivery.operations import CANCEL, cancel_deliveries_of, release
 from delivery.worker.pending_settles import LOCKED_SECONDS
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.api import client_of, problem
+from tests.support.api import client_of, problem_of
 from tests.support.receiver import Receiver, wait_until
-from tests.support.worker import Worker, inactivate, publish_bodies, statuses, wait_until_done, working
+from tests.support.worker import Worker, inactivate, publish_bodies, running_worker, statuses, wait_until_done
 
 pytestmark = pytest.mark.django_db
 
@@ -119,7 +119,7 @@ def test_what_is_under_way_elsewhere_is_settled_between_two_slices_of_a_large_ca
         pauses.append(seconds)
         wait_until(lambda: statuses(going) == ["DELIVERED"])
 
-    with working() as worker:
+    with running_worker() as worker:
         wait_until(lambda: receiver.log)
         monkeypatch.setattr(operations, "SLICE", 1)
         monkeypatch.setattr(operations, "CANCEL", one_by_one)
@@ -138,7 +138,7 @@ def test_a_queue_subscription_is_deleted_only_once_nothing_of_it_is_unfinished(g
     address = f"/api/v1/subscriptions/{one.pk}"
     refused = client.delete(address, headers={"If-Match": client.get(address)["ETag"]})
 
-    assert problem(refused)[0] == 409
+    assert problem_of(refused)[0] == 409
     assert client.post(f"{address}/cancel-deliveries", content_type="application/json").json() == {
         "cancelled": 1,
         "under_way": 0,
@@ -233,7 +233,7 @@ def test_what_waits_for_a_sender_that_there_is_no_longer_is_left_to_the_sweep(
     assert due_by_queue()["queue.7"] == [retired.pk]
     assert not notify.wake("queue.7", [retired.pk])
     assert not notify.wake_regardless("queue.7", [retired.pk])
-    with working():
+    with running_worker():
         wait_until(lambda: Delivery.objects.get().attempts == 1)
 
 

@@ -20,14 +20,14 @@ from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     Worker,
     attempts_of,
-    hurry_until_done,
+    cut_pauses_until_done,
     line_of,
     make_due,
     publish_numbered,
     retry_line_of,
+    running_worker,
     statuses,
     wait_until_done,
-    working,
 )
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
@@ -56,7 +56,7 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 def suspend(receiver: Receiver, wanted: Subscription, *, messages: int = 3, status: int = 503) -> None:
     """Let the endpoint of a subscription not work until it is suspended."""
     receiver.on("/a", answer(status))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, messages)
         wait_until_suspended(wanted)
 
@@ -107,11 +107,11 @@ def test_the_beginning_and_the_end_of_a_suspension_are_told_once(receiver: Recei
     suspend(receiver, wanted)
     for _ in range(2):
         begin_trial(wanted)
-        with working():
+        with running_worker():
             wait_until_suspended(wanted)
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with working():
+    with running_worker():
         wait_until_done()
     told = [
         (LineEventKind.PAUSED, f"subscription {wanted.pk}: suspended: answered 503", line_of(wanted.subscriber).pk),
@@ -127,7 +127,7 @@ def test_a_suspension_and_its_end_are_recorded_to_be_announced(
     suspend(receiver, wanted, messages=1)
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with working():
+    with running_worker():
         wait_until_done()
     delivery = Delivery.objects.get()
     rows = [*Announcement.objects.order_by("id").values_list("kind", "subscription_id", "delivery_id", "details")]
@@ -141,7 +141,7 @@ def test_a_suspension_and_its_end_are_recorded_to_be_announced(
 def test_the_subscribers_other_subscriptions_go_on(receiver: Receiver, wanted: Subscription) -> None:
     other = subscription(wanted.subscriber, endpoint=receiver.url("/b"))
     suspend(receiver, wanted)
-    with working():
+    with running_worker():
         publish_numbered(other.event_type, 3)
         wait_until(lambda: statuses(other) == [DELIVERED] * 3)
     assert receiver.bodies("/b") == [b"0", b"1", b"2"]
@@ -152,7 +152,7 @@ def test_the_subscribers_other_subscriptions_go_on(receiver: Receiver, wanted: S
 def test_a_trial_in_vain_is_one_request_and_no_other_message_is_tried(receiver: Receiver, wanted: Subscription) -> None:
     suspend(receiver, wanted)
     begin_trial(wanted)
-    with working():
+    with running_worker():
         wait_until_suspended(wanted)
         publish_numbered(subscription(wanted.subscriber, endpoint=receiver.url("/b")).event_type, 1)
         wait_until(lambda: receiver.of("/b"))
@@ -167,7 +167,7 @@ def test_it_goes_on_in_order_once_a_trial_works(receiver: Receiver, wanted: Subs
     publish_numbered(wanted.event_type, 2, first=3)
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with working():
+    with running_worker():
         wait_until_done()
     wanted.refresh_from_db()
     assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2", b"3", b"4"]
@@ -183,7 +183,7 @@ def test_any_answer_but_a_transient_error_ends_a_suspension(
     suspend(receiver, wanted)
     begin_trial(wanted)
     receiver.on("/a", answer(status), answer())
-    with working():
+    with running_worker():
         wait_until_done()
     assert statuses(wanted)[1:] == [DELIVERED, DELIVERED]
     assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2"]
@@ -194,7 +194,7 @@ def test_a_number_given_for_what_was_refused_and_suspended_is_given_back(
     receiver: Receiver, wanted: Subscription
 ) -> None:
     other = subscription(wanted.subscriber, endpoint="http://127.0.0.1:9/nobody", retry_policy=wanted.retry_policy)
-    with working():
+    with running_worker():
         publish_numbered(other.event_type, 1)
         wait_until_suspended(other)
         publish_numbered(wanted.event_type, 1)
@@ -208,7 +208,7 @@ def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: 
     apart = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_LANE"})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
     receiver.on("/a", answer(500))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
 
         def is_suspended() -> bool:
@@ -221,7 +221,7 @@ def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: 
     publish_numbered(wanted.event_type, 1, first=1)
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a")[3:] == [b"0", b"1"]
 
@@ -234,12 +234,12 @@ def test_a_trial_is_the_main_lines_alone(receiver: Receiver, wanted: Subscriptio
         line=retry_line_of(wanted.subscriber), due_at=Now(), attempts=1, sequence=2
     )
     begin_trial(wanted)
-    with working():
+    with running_worker():
         wait_until_suspended(wanted)
     assert receiver.bodies("/a") == [b"0"] * 4
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a")[4:] == [b"0", b"1"]
 
@@ -250,7 +250,7 @@ def test_a_policy_makes_no_pause_by_hand_its_own(
 ) -> None:
     gate = receiver.gate("/a", answer(503))
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | {"max_retries": 0}))
-    with working() as worker:
+    with running_worker() as worker:
         publish_numbered(wanted.event_type, 1)
         wait_until(lambda: receiver.log)
         Subscription.objects.filter(pk=wanted.pk).update(
@@ -271,7 +271,7 @@ def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspend
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     elsewhere.execute(LOCK, [wanted.pk])
     receiver.on("/a", answer(503))
-    with working() as worker:
+    with running_worker() as worker:
         publish_numbered(wanted.event_type, 1)
         wait_until(lambda: Attempt.objects.count() >= 3 and not worker.driver.lines)
         elsewhere.rollback()
@@ -291,7 +291,7 @@ def test_a_trial_that_holds_the_line_waits_for_its_pause_whether_it_could_let_it
     begin_trial(wanted)
     if is_locked:
         elsewhere.execute(LOCK, [wanted.pk])
-    with working() as worker:
+    with running_worker() as worker:
         wait_until(lambda: Attempt.objects.count() == 4 and not worker.driver.lines)
         assert lines_with_due_work() == []
     elsewhere.rollback()
@@ -307,7 +307,7 @@ def test_a_trial_that_worked_while_somebody_had_it_locked_goes_on_with_the_next(
     begin_trial(wanted)
     receiver.on("/a", answer())
     elsewhere.execute(LOCK, [wanted.pk])
-    with working():
+    with running_worker():
         wait_until_done()
         wanted.refresh_from_db()
         assert wanted.half_open
@@ -332,7 +332,7 @@ def test_what_was_repaired_meanwhile_is_not_suspended_for_what_was_sent_before(
         publish_numbered(wanted.event_type, 1)
     sent = len(receiver.log)
     gate = receiver.gate("/a", answer(503))
-    with working():
+    with running_worker():
         wait_until(lambda: len(receiver.log) > sent)
         Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/b"))
         resume([wanted.pk])
@@ -352,7 +352,7 @@ def test_a_suspension_out_of_the_retry_line_waits_for_nobody_who_claims_the_main
     apart = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_LANE", "max_retries": 1})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
     receiver.on("/a", answer(500))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         wait_until(lambda: Attempt.objects.exists() and line_of(wanted.subscriber).lease_until is None)
         elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [line_of(wanted.subscriber).pk])
@@ -372,7 +372,7 @@ def test_what_holds_the_line_ends_when_its_retries_are_used_up_and_the_next_goes
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.on("/a", *[answer(503)] * 3, answer())
     publish_numbered(wanted.event_type, 2)
-    hurry_until_done()
+    cut_pauses_until_done()
     first = Delivery.objects.order_by("id")[0]
     ends = {OnExhausted.REJECT: REJECTED, OnExhausted.FAIL: DeliveryStatus.FAILED}[on_exhausted]
     assert (statuses(wanted), first.reason) == ([ends, DELIVERED], "retries used up: answered 503")
@@ -386,9 +386,9 @@ def test_what_ends_without_ever_having_been_sent_leaves_no_gap(receiver: Receive
     policy = retry_policy(**SUSPENDS | {"on_exhausted": OnExhausted.REJECT})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.close_port()
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
-        hurry_until_done()
+        cut_pauses_until_done()
         receiver.open_port()
         publish_numbered(wanted.event_type, 1, first=1)
         wait_until_done()

@@ -12,7 +12,7 @@ from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Publisher, Subscription
 from tests.integration.subscriptions.test_admin import told
 from tests.support import factories
-from tests.support.api import Answer, client_of, problem
+from tests.support.api import Answer, client_of, problem_of
 from tests.support.receiver import Received, Receiver, answer, close, hang
 
 pytestmark = pytest.mark.usefixtures("calls")
@@ -145,7 +145,7 @@ def test_where_nothing_can_be_sent_no_script_is_run(wanted: Subscription, receiv
 def test_who_is_sent_nothing_is_told_so(storage: None, fields: dict[str, Any]) -> None:
     kind = EventKind.SYNC if fields["endpoint"] else EventKind.TOPIC
     wanted = factories.subscription(event_type=factories.event_type(kind=kind), script="1;", **fields)
-    assert problem(send(wanted)) == (400, "nothing_to_send_to")
+    assert problem_of(send(wanted)) == (400, "nothing_to_send_to")
 
 
 def test_its_own_key_sends_one_and_no_other(wanted: Subscription, publisher: Publisher, receiver: Receiver) -> None:
@@ -161,7 +161,7 @@ def test_more_than_a_few_at_a_time_are_refused(
     wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delivery.playground.test_events.MOST_WAITING", 0)
-    assert problem(send(wanted)) == (503, "too_many_calls")
+    assert problem_of(send(wanted)) == (503, "too_many_calls")
     assert receiver.log == []
 
 

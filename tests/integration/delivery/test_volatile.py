@@ -28,21 +28,21 @@ from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.models.subscriptions import PausedBy
 from subscriptions.payload_format import PayloadFormat
 from tests.support import factories
-from tests.support.api import EVENT, Answer, problem, publish
+from tests.support.api import EVENT, Answer, problem_of, publish
 from tests.support.mailboxes import pulled_subscription
 from tests.support.receiver import Behaviour, Receiver, answer, close, hang, wait_until
 from tests.support.volatile import (
-    VOLATILE,
-    all_is_known,
+    VOLATILE_HEADERS,
+    are_counts_complete,
     arguments_in,
-    counted,
     redis_away,
+    run_tasks,
     stored,
-    tasks,
+    take_tasks,
+    volatile_counts,
     wait_until_answered,
-    work,
 )
-from tests.support.worker import inactivate, retry_line_of, wait_until_done, working
+from tests.support.worker import inactivate, retry_line_of, running_worker, wait_until_done
 
 pytestmark = [pytest.mark.usefixtures("volatile"), pytest.mark.behaviour("2.9")]
 
@@ -54,13 +54,13 @@ def shop(event_type: EventType, receiver: Receiver) -> Subscription:
 
 def test_it_is_sent_once_and_stored_nowhere(client: Client, shop: Subscription, receiver: Receiver) -> None:
     body = b'{ "n": 1.0 }'
-    answered = publish(client, body, X_Team="blue", Cookie="session=1", **VOLATILE)
+    answered = publish(client, body, X_Team="blue", Cookie="session=1", **VOLATILE_HEADERS)
     assert (answered.status_code, answered.json()) == (
         202,
         {"id": None, "outcome": "ROUTED", "deliveries": 1, "durability": "volatile"},
     )
     assert "Location" not in answered.headers
-    assert work() == 1
+    assert run_tasks() == 1
     wait_until_answered(receiver, "/shop")
 
     (request,) = receiver.log
@@ -68,14 +68,14 @@ def test_it_is_sent_once_and_stored_nowhere(client: Client, shop: Subscription, 
     assert (request.body, names & request.headers.keys(), request.headers["x-team"]) == (body, set(), "blue")
     assert re.fullmatch(f"vol_[0-9a-f]{{32}}_{shop.pk}", request.headers["webhook-id"])
     assert (request.headers["broker-event-type"], request.headers["webhook-attempt"]) == (EVENT, "1")
-    assert (stored(), work()) == (0, 0)
-    assert (counted(shop), counted()) == ({"accepted": 1, "delivered": 1}, {"accepted": 1})
+    assert (stored(), run_tasks()) == (0, 0)
+    assert (volatile_counts(shop), volatile_counts()) == ({"accepted": 1, "delivered": 1}, {"accepted": 1})
 
 
 @pytest.mark.behaviour("4.11")
 def test_it_is_signed_like_any_other(client: Client, shop: Subscription, receiver: Receiver) -> None:
-    publish(client, b"[1]", **VOLATILE)
-    work()
+    publish(client, b"[1]", **VOLATILE_HEADERS)
+    run_tasks()
     wait_until_answered(receiver, "/shop")
     (request,) = receiver.log
     at = int(request.headers["webhook-timestamp"])
@@ -99,37 +99,37 @@ def test_whatever_is_answered_it_is_never_sent_again(
     client: Client, shop: Subscription, receiver: Receiver, behaviour: Behaviour, outcome: str
 ) -> None:
     receiver.on("/shop", behaviour)
-    publish(client, **VOLATILE)
-    work()
+    publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until_answered(receiver, "/shop")
-    assert (work(), len(receiver.log)) == (0, 1)
-    assert counted(shop) == {"accepted": 1, outcome: 1}
+    assert (run_tasks(), len(receiver.log)) == (0, 1)
+    assert volatile_counts(shop) == {"accepted": 1, outcome: 1}
 
 
 def test_a_task_that_comes_twice_is_sent_once(client: Client, shop: Subscription, receiver: Receiver) -> None:
-    publish(client, **VOLATILE)
-    (task,) = tasks()
+    publish(client, **VOLATILE_HEADERS)
+    (task,) = take_tasks()
     for _ in range(2):
         send_volatile(*arguments_in(task))
     wait_until_answered(receiver, "/shop")
-    assert (len(receiver.log), counted(shop)) == (1, {"accepted": 1, "delivered": 1})
+    assert (len(receiver.log), volatile_counts(shop)) == (1, {"accepted": 1, "delivered": 1})
 
 
 def test_it_waits_for_no_line(client: Client, shop: Subscription, receiver: Receiver) -> None:
     gate = receiver.gate("/shop")
     for _ in range(3):
-        publish(client, **VOLATILE)
-    work()
+        publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until(lambda: len(receiver.of("/shop")) == 3)
     assert receiver.most_at_once["/shop"] > 1
     gate.open()
     wait_until_answered(receiver, "/shop", 3)
-    assert counted(shop) == {"accepted": 3, "delivered": 3}
+    assert volatile_counts(shop) == {"accepted": 3, "delivered": 3}
 
 
 def test_its_body_is_not_shown_to_who_watches_the_workers(client: Client, shop: Subscription) -> None:
-    publish(client, b'{"card": "4711"}', **VOLATILE)
-    (task,) = tasks()
+    publish(client, b'{"card": "4711"}', **VOLATILE_HEADERS)
+    (task,) = take_tasks()
     assert task["headers"]["argsrepr"] == f"('{arguments_in(task)[0]}',)"
     assert "4711" not in str(task["headers"])
 
@@ -159,9 +159,9 @@ def test_it_goes_where_it_is_destined(
     factories.subscription(blue, event_type, receiver.url("/second"), position=1)
     factories.subscription(None, event_type, receiver.url("/other"))
 
-    answered = publish(client, Broker_Destination=destination, **VOLATILE)
+    answered = publish(client, Broker_Destination=destination, **VOLATILE_HEADERS)
     assert answered.json() == {"id": None, "durability": "volatile", **told}
-    work()
+    run_tasks()
     wait_until(lambda: len(receiver.log) == len(paths))
     assert sorted(request.path for request in receiver.log) == paths
 
@@ -169,9 +169,9 @@ def test_it_goes_where_it_is_destined(
 @pytest.mark.behaviour("2.4")
 def test_one_that_nobody_wants_asks_no_worker(client: Client, shop: Subscription) -> None:
     inactivate(shop)
-    answered = publish(client, **VOLATILE)
-    assert (answered.status_code, answered.json()["outcome"], tasks()) == (202, "UNROUTED", [])
-    assert counted() == {"accepted": 1}
+    answered = publish(client, **VOLATILE_HEADERS)
+    assert (answered.status_code, answered.json()["outcome"], take_tasks()) == (202, "UNROUTED", [])
+    assert volatile_counts() == {"accepted": 1}
 
 
 @pytest.mark.behaviour("3.6")
@@ -179,11 +179,11 @@ def test_a_filter_that_fails_is_counted_and_keeps_it_from_nobody_else(
     client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
 ) -> None:
     failing = factories.subscription(event_type=event_type, filter="$$->'Body'->'n' > '5'")
-    assert publish(client, b'{"n": 1e999999}', **VOLATILE).json()["deliveries"] == 1
-    work()
+    assert publish(client, b'{"n": 1e999999}', **VOLATILE_HEADERS).json()["deliveries"] == 1
+    run_tasks()
     wait_until_answered(receiver, "/shop")
-    assert counted(failing) == {"accepted": 1, "filtered": 1}
-    assert counted(shop) == {"accepted": 1, "delivered": 1}
+    assert volatile_counts(failing) == {"accepted": 1, "filtered": 1}
+    assert volatile_counts(shop) == {"accepted": 1, "delivered": 1}
 
 
 @pytest.mark.parametrize(
@@ -198,18 +198,18 @@ def test_a_filter_that_fails_is_counted_and_keeps_it_from_nobody_else(
 def test_a_subscription_that_cannot_be_sent_it_is_skipped(
     client: Client, shop: Subscription, receiver: Receiver, change: dict[str, Any]
 ) -> None:
-    publish(client, **VOLATILE)
+    publish(client, **VOLATILE_HEADERS)
     Subscription.objects.filter(pk=shop.pk).update(**change)
-    work()
-    wait_until(all_is_known)
-    assert (counted(shop), receiver.log) == ({"accepted": 1, "skipped": 1}, [])
+    run_tasks()
+    wait_until(are_counts_complete)
+    assert (volatile_counts(shop), receiver.log) == ({"accepted": 1, "skipped": 1}, [])
 
 
 @pytest.mark.behaviour("8.1")
 def test_a_script_makes_what_is_sent(client: Client, shop: Subscription, receiver: Receiver) -> None:
     Subscription.objects.filter(pk=shop.pk).update(script="$outmessage = {n: $inmessage.n + 1}; $param = '/7'")
-    publish(client, b'{"n": 1}', **VOLATILE)
-    work()
+    publish(client, b'{"n": 1}', **VOLATILE_HEADERS)
+    run_tasks()
     wait_until_answered(receiver, "/shop/7")
     assert receiver.bodies("/shop/7") == [b'{"n":2}']
 
@@ -218,8 +218,8 @@ def test_a_script_makes_what_is_sent(client: Client, shop: Subscription, receive
 def test_it_may_be_a_cloud_event(client: Client, shop: Subscription, receiver: Receiver) -> None:
     attributes = {"ce_specversion": "1.0", "ce_id": "7", "ce_source": "/shop", "ce_type": EVENT}
     for _ in range(2):
-        assert publish(client, b"[1]", **attributes, **VOLATILE).status_code == 202
-    work()
+        assert publish(client, b"[1]", **attributes, **VOLATILE_HEADERS).status_code == 202
+    run_tasks()
     wait_until_answered(receiver, "/shop", 2)
     assert [request.headers["ce-id"] for request in receiver.log] == ["7", "7"]
 
@@ -227,8 +227,8 @@ def test_it_may_be_a_cloud_event(client: Client, shop: Subscription, receiver: R
 @pytest.mark.behaviour("2.12")
 def test_who_wants_cloud_events_gets_one(client: Client, shop: Subscription, receiver: Receiver) -> None:
     Subscription.objects.filter(pk=shop.pk).update(output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
-    publish(client, b"[1]", **VOLATILE)
-    work()
+    publish(client, b"[1]", **VOLATILE_HEADERS)
+    run_tasks()
     wait_until_answered(receiver, "/shop")
     (request,) = receiver.log
     event = orjson.loads(request.body)
@@ -242,14 +242,14 @@ def test_a_subscriber_that_hangs_leaves_the_others_their_places(
     receiver.on("/hangs", hang)
     hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
     places = send_once.running_sender(reach=settings.REACH, under_way=4)._places
-    publish(client, **VOLATILE)
-    work()
+    publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until(lambda: receiver.of("/hangs") and not places._taken[shop.pk])
-    publish(client, **VOLATILE)
-    work()
+    publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until(lambda: len(receiver.of("/shop")) == 2)
     assert len(receiver.of("/hangs")) == 1
-    assert counted(hanging) == {"accepted": 2, "dropped": 1, "lost": 1}
+    assert volatile_counts(hanging) == {"accepted": 2, "dropped": 1, "lost": 1}
 
 
 @pytest.mark.behaviour("1.4")
@@ -258,13 +258,13 @@ def test_a_rate_limit_leaves_no_room_for_more(
 ) -> None:
     limited = factories.subscription(event_type=event_type, endpoint=receiver.url("/limited"), rate_limit="0.01")
     for _ in range(3):
-        publish(client, **VOLATILE)
-    work()
+        publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until_answered(receiver, "/shop", 3)
-    assert counted(limited) == {"accepted": 3, "delivered": 1, "dropped": 2}
+    assert volatile_counts(limited) == {"accepted": 3, "delivered": 1, "dropped": 2}
     Pace.objects.update(last_at=Now() - timedelta(seconds=101))
-    publish(client, **VOLATILE)
-    work()
+    publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until_answered(receiver, "/limited", 2)
 
 
@@ -293,10 +293,10 @@ def test_the_slot_is_for_what_is_stored_and_waits_for_it(
     publish(client, b'{"stored": true}')
     if was_tried:
         Delivery.objects.update(line=retry_line_of(limited.subscriber), due_at=Now(), attempts=1)
-    publish(client, b'{"stored": false}', **VOLATILE)
-    work()
-    assert (counted(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
-    with working():
+    publish(client, b'{"stored": false}', **VOLATILE_HEADERS)
+    run_tasks()
+    assert (volatile_counts(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/limited") == [b'{"stored": true}']
 
@@ -307,8 +307,8 @@ def test_where_nothing_stored_waits_a_slot_a_little_late_is_the_one_that_was_due
 ) -> None:
     monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))
     before = slot()
-    publish(client, **VOLATILE)
-    work()
+    publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until_answered(receiver, "/limited")
     assert slot() == before + timedelta(seconds=100)
 
@@ -318,21 +318,21 @@ def test_a_trial_keeps_its_slot(client: Client, limited: Subscription) -> None:
     paused = {"paused_since": Now(), "paused_by": PausedBy.POLICY, "paused_reason": "answered 503"}
     Subscription.objects.filter(pk=limited.pk).update(**paused, half_open=True)
     before = slot()
-    publish(client, **VOLATILE)
-    work()
-    assert (counted(limited), slot()) == ({"accepted": 1, "skipped": 1}, before)
+    publish(client, **VOLATILE_HEADERS)
+    run_tasks()
+    assert (volatile_counts(limited), slot()) == ({"accepted": 1, "skipped": 1}, before)
 
 
 @pytest.mark.behaviour("1.4")
 def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription) -> None:
     before = slot()
-    publish(client, **VOLATILE)
-    (task,) = tasks()
+    publish(client, **VOLATILE_HEADERS)
+    (task,) = take_tasks()
     parcel_id, sealed = arguments_in(task)
     keys = keyring(PURPOSE)
     late = replace(Envelope.opened(parcel_id, sealed, keys), seconds=0.0)
     send_volatile(parcel_id, late.sealed(keys))
-    assert (counted(limited)["expired"], slot()) == (1, before)
+    assert (volatile_counts(limited)["expired"], slot()) == (1, before)
 
 
 @pytest.mark.behaviour("1.4")
@@ -342,38 +342,38 @@ def test_what_gets_no_place_takes_no_slot(
     settings.VOLATILE_MAX_IN_FLIGHT = 1
     receiver.on("/shop", hang)
     before = slot()
-    publish(client, **VOLATILE)
-    work()
+    publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until(lambda: receiver.of("/shop"))
-    assert (counted(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
+    assert (volatile_counts(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
 
 
 def test_what_waits_for_its_answer_when_a_worker_stops_is_lost(
     client: Client, shop: Subscription, receiver: Receiver
 ) -> None:
     receiver.on("/shop", hang)
-    publish(client, **VOLATILE)
-    work()
+    publish(client, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until(lambda: len(receiver.log) == 1)
-    assert counted(shop) == {"accepted": 1, "lost": 1}
+    assert volatile_counts(shop) == {"accepted": 1, "lost": 1}
 
 
 def test_a_worker_that_cannot_ask_whether_it_was_sent_does_not_send_it(
     client: Client, shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(client, **VOLATILE)
-    (task,) = tasks()
+    publish(client, **VOLATILE_HEADERS)
+    (task,) = take_tasks()
     redis_away(monkeypatch)
     with capture_logs() as logs:
         send_volatile(*arguments_in(task))
     assert [one["event"] for one in logs] == ["volatile.not_sent"]
-    assert (counted(shop), receiver.log) == ({"accepted": 1, "lost": 1}, [])
+    assert (volatile_counts(shop), receiver.log) == ({"accepted": 1, "lost": 1}, [])
 
 
 def test_what_a_process_took_with_it_is_seen_by_what_is_missing(client: Client, shop: Subscription) -> None:
     for _ in range(3):
-        publish(client, **VOLATILE)
-    assert len(tasks()) == 3  # as a worker takes them that is killed before it has counted
+        publish(client, **VOLATILE_HEADERS)
+    assert len(take_tasks()) == 3  # as a worker takes them that is killed before it has counted
     send_once.stop()
     assert [one.unaccounted for one in VolatileCount.objects.order_by("subscription")] == [3, None]
 
@@ -420,11 +420,11 @@ def test_its_counts_can_be_looked_at(admin: Client, event_type: EventType, shop:
     ("sent", "named"),
     [
         ({"Broker_Durability": "Volatile"}, "'guaranteed'"),
-        ({"Idempotency_Key": "order-1", **VOLATILE}, "Idempotency-Key"),
-        ({"Broker_Not_Before": "2001-01-01T00:00:00Z", **VOLATILE}, "Broker-Not-Before"),
-        ({"body": b'"%s"' % (b"x" * (MOST_BYTES - 1)), **VOLATILE}, "65537"),
-        ({"event": "Shop.Job", **VOLATILE}, "QUEUE"),
-        ({"event": "Shop.Call", **VOLATILE}, "Broker-Durability"),
+        ({"Idempotency_Key": "order-1", **VOLATILE_HEADERS}, "Idempotency-Key"),
+        ({"Broker_Not_Before": "2001-01-01T00:00:00Z", **VOLATILE_HEADERS}, "Broker-Not-Before"),
+        ({"body": b'"%s"' % (b"x" * (MOST_BYTES - 1)), **VOLATILE_HEADERS}, "65537"),
+        ({"event": "Shop.Job", **VOLATILE_HEADERS}, "QUEUE"),
+        ({"event": "Shop.Call", **VOLATILE_HEADERS}, "Broker-Durability"),
     ],
 )
 def test_what_cannot_be_volatile_says_why(
@@ -433,14 +433,14 @@ def test_what_cannot_be_volatile_says_why(
     factories.event_type("Shop.Job", EventKind.QUEUE)
     factories.event_type("Shop.Call", EventKind.SYNC)
     answered = publish(client, **sent)
-    assert (problem(answered), named in answered.json()["detail"]) == ((400, "invalid_metadata"), True)
-    assert (tasks(), stored(), receiver.log) == ([], 0, [])
+    assert (problem_of(answered), named in answered.json()["detail"]) == ((400, "invalid_metadata"), True)
+    assert (take_tasks(), stored(), receiver.log) == ([], 0, [])
 
 
 def test_the_largest_body_is_taken(client: Client, shop: Subscription, receiver: Receiver) -> None:
     body = b'"%s"' % (b"x" * (MOST_BYTES - 2))
-    assert publish(client, body, **VOLATILE).status_code == 202
-    work()
+    assert publish(client, body, **VOLATILE_HEADERS).status_code == 202
+    run_tasks()
     wait_until_answered(receiver, "/shop")
     assert receiver.bodies("/shop") == [body]
 
@@ -457,8 +457,8 @@ def test_a_batch_is_never_volatile(client: Client, shop: Subscription, content_t
     answered = client.post(
         "/api/v1/events", text.encode(), content_type=content_type, headers={"Broker-Durability": "volatile"}
     )
-    assert (problem(answered), "one by one" in answered.json()["detail"]) == ((400, "invalid_metadata"), True)
-    assert (tasks(), stored()) == ([], 0)
+    assert (problem_of(answered), "one by one" in answered.json()["detail"]) == ((400, "invalid_metadata"), True)
+    assert (take_tasks(), stored()) == ([], 0)
 
 
 def test_who_says_guaranteed_gets_what_is_meant_without(client: Client, shop: Subscription) -> None:
@@ -471,10 +471,10 @@ def test_one_that_would_wait_in_a_mailbox_is_refused_for_all(
     client: Client, shop: Subscription, receiver: Receiver
 ) -> None:
     mailbox = pulled_subscription(event_type=shop.event_type)
-    assert problem(publish(client, **VOLATILE)) == (400, "volatile_pulled")
-    assert (tasks(), stored(), counted(), receiver.log) == ([], 0, {}, [])
+    assert problem_of(publish(client, **VOLATILE_HEADERS)) == (400, "volatile_pulled")
+    assert (take_tasks(), stored(), volatile_counts(), receiver.log) == ([], 0, {}, [])
     Subscription.objects.filter(pk=mailbox.pk).update(header_filter_string="others")
-    assert publish(client, **VOLATILE).status_code == 202
+    assert publish(client, **VOLATILE_HEADERS).status_code == 202
 
 
 @pytest.mark.behaviour("2.8", "9.1")
@@ -482,12 +482,12 @@ def test_one_for_a_destination_is_taken_whoever_else_would_fetch_it(
     client: Client, shop: Subscription, receiver: Receiver
 ) -> None:
     mailbox = pulled_subscription(event_type=shop.event_type)
-    taken = publish(client, Broker_Destination=shop.subscriber.name, **VOLATILE)
-    work()
+    taken = publish(client, Broker_Destination=shop.subscriber.name, **VOLATILE_HEADERS)
+    run_tasks()
     wait_until_answered(receiver, "/shop")
-    refused = publish(client, Broker_Destination=mailbox.subscriber.name, **VOLATILE)
+    refused = publish(client, Broker_Destination=mailbox.subscriber.name, **VOLATILE_HEADERS)
     assert (taken.status_code, receiver.bodies("/shop")) == (202, [b"{}"])
-    assert (problem(refused), stored()) == ((400, "volatile_pulled"), 0)
+    assert (problem_of(refused), stored()) == ((400, "volatile_pulled"), 0)
 
 
 def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,6 +500,6 @@ def test_one_that_reaches_no_worker_is_refused_and_not_counted(
     client: Client, shop: Subscription, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     obstacle(monkeypatch)
-    answered = publish(client, **VOLATILE)
-    assert (problem(answered), answered.headers["Retry-After"]) == ((503, "volatile_unavailable"), "2")
-    assert (counted(shop), counted(), stored()) == ({}, {}, 0)
+    answered = publish(client, **VOLATILE_HEADERS)
+    assert (problem_of(answered), answered.headers["Retry-After"]) == ((503, "volatile_unavailable"), "2")
+    assert (volatile_counts(shop), volatile_counts(), stored()) == ({}, {}, 0)

@@ -12,14 +12,29 @@ from django.db import IntegrityError, transaction
 from standardwebhooks.webhooks import Webhook
 
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
+from delivery.retry import TEAMFORGE_POLICY, RetryPolicy, policy_of
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
+from delivery.webhook import destination
+from delivery.webhook.destination import destinations_of
+from subscriptions import models
 from subscriptions.models import Subscription
+from subscriptions.payload_format import PayloadFormat
+from subscriptions.retry_policies import PRESETS
 from tests.support.api import client_of
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
 from tests.support.receiver import Receiver, answer, reset
-from tests.support.worker import Worker, hurry_until_done, publish_bodies, publish_numbered, wait_until_done, working
+from tests.support.worker import (
+    Worker,
+    cut_pauses_until_done,
+    publish_bodies,
+    publish_numbered,
+    running_worker,
+    wait_until_done,
+)
 
 TODAY = dt.datetime.now(dt.UTC).date()
+
+pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.behaviour("2.5")
@@ -152,9 +167,9 @@ def history_of(delivery: Delivery) -> list[dict[str, Any]]:
 @pytest.mark.behaviour("5.2")
 def test_each_failure_has_its_number_time_answer_and_duration(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500, b"no room", X_Shelf="7"), reset, answer(599, b"still none"))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
-        hurry_until_done()
+        cut_pauses_until_done()
     delivery = Delivery.objects.get()
     history = history_of(delivery)
     assert (delivery.status, delivery.attempts) == ("FAILED", 3)
@@ -176,13 +191,99 @@ def test_what_somebody_has_sent_again_says_so_and_what_is_tried_again_does_not(
     receiver: Receiver, wanted: Subscription
 ) -> None:
     receiver.on("/a", answer(404), answer(500), answer())
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
-        hurry_until_done()
+        cut_pauses_until_done()
         rejected = Delivery.objects.get()
         answered = client_of().post(f"/api/v1/deliveries/{rejected.pk}/resubmit", {}, "application/json")
-        hurry_until_done()
+        cut_pauses_until_done()
     again = Delivery.objects.get(resubmit_of=rejected.pk)
     assert (answered.status_code, answered.json()["id"], again.status) == (201, again.pk, "DELIVERED")
     assert [(one["status_code"], one["by_hand"]) for one in history_of(rejected)] == [(404, False)]
     assert [(one["status_code"], one["by_hand"]) for one in history_of(again)] == [(500, True), (200, False)]
+
+
+def policy_followed(by: Subscription) -> RetryPolicy:
+    return destinations_of([by.pk])[by.pk].policy
+
+
+def test_without_a_policy_it_is_the_default_one() -> None:
+    assert policy_followed(subscription()) is TEAMFORGE_POLICY
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_stored_policy_says_what_it_was_made_to_say(name: str) -> None:
+    preset = models.RetryPolicy.objects.get(name=name)
+    assert policy_followed(subscription(retry_policy=preset)) is policy_of(PRESETS[name])
+
+
+def test_a_changed_policy_is_read_anew() -> None:
+    policy = retry_policy(initial_delay_seconds=3.0)
+    follower = subscription(retry_policy=policy)
+    stamp = destinations_of([follower.pk])[follower.pk].stamp
+    for initial_delay_seconds in (4.0, 5.0):
+        models.RetryPolicy.objects.filter(pk=policy.pk).update(initial_delay_seconds=initial_delay_seconds)
+        now = destinations_of([follower.pk])[follower.pk]
+        assert now.policy.spacing
+        assert now.policy.spacing.first == initial_delay_seconds
+        assert now.stamp > stamp, "a page that was read before is not sent any more"
+        stamp = now.stamp
+
+
+def test_a_policy_is_read_once_for_all_that_follow_it() -> None:
+    policy = retry_policy(initial_delay_seconds=7.0)
+    followers = [subscription(retry_policy=policy).pk for _ in range(3)]
+    first = destinations_of(followers)
+    assert len({id(one.policy) for one in first.values()}) == 1
+    again = destinations_of(followers)
+    assert all(again[number] is first[number] for number in followers), "the same ones: what is known of them is kept"
+
+
+def test_rate_and_form_come_along() -> None:
+    limited = subscription(rate_limit=4.0, output=PayloadFormat.CLOUDEVENTS_BINARY)
+    found = destinations_of([limited.pk])[limited.pk]
+    assert (found.spacing, found.output, found.half_open) == (0.25, PayloadFormat.CLOUDEVENTS_BINARY, False)
+
+
+def test_what_is_paused_goes_nowhere_unless_on_trial() -> None:
+    paused = subscription()
+    rows = Subscription.objects.filter(pk=paused.pk)
+    rows.update(paused_since="2026-11-20T12:00Z", paused_by="POLICY")
+    assert destinations_of([paused.pk]) == {}
+    rows.update(half_open=True)
+    assert destinations_of([paused.pk])[paused.pk].half_open
+
+
+def scripted(count: int, script: str) -> list[int]:
+    """Return the ids of new subscriptions that have the script."""
+    ids = [subscription().pk for _ in range(count)]
+    Subscription.objects.filter(pk__in=ids).update(script=script)
+    return ids
+
+
+def test_a_script_is_read_once_and_shared() -> None:
+    plain, ids = subscription().pk, scripted(3, "// " + "x" * 60_000)
+    first = destinations_of([plain, *ids])
+    assert {number: bool(one.script) for number, one in first.items()} == {plain: False} | dict.fromkeys(ids, True)
+    assert len({id(first[number].script) for number in ids}) == 1
+    again = destinations_of([plain, *ids])
+    assert all(again[number] is first[number] for number in again), "the same ones: what is known of them is kept"
+
+
+def test_a_changed_script_is_read_anew() -> None:
+    (number,) = scripted(1, "1")
+    for script in ("2", "", "3"):
+        destinations_of([number])
+        Subscription.objects.filter(pk=number).update(script=script)
+        assert destinations_of([number])[number].script == script
+
+
+def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "SCRIPT_CHARACTERS", 1000)
+    monkeypatch.setattr(destination, "_scripts", destination._Scripts())
+    ids = scripted(30, "x" * 100)
+    for _ in range(2):
+        found = destinations_of(ids)
+        assert {len(one.script) for one in found.values()} == {100}
+        assert len(destination._scripts._kept) == 10
+    assert destinations_of([0]) == {}

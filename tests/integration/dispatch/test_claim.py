@@ -7,10 +7,11 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from delivery.dispatch.claim import claim
+from delivery.dispatch.claim import CAPACITY, Claim, claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.models import UNTIL_DUE, Delivery, Lane, Line, Pace
 from delivery.operations import SLICE, cancel_deliveries_of
+from delivery.publish.routing import sender_lines
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import Subscription
@@ -19,15 +20,17 @@ from tests.support.factories import subscriber, subscription
 from tests.support.receiver import Receiver, wait_until
 from tests.support.worker import (
     Worker,
-    begin_and_vanish,
+    crash_while_sending,
     expire_lease,
-    hand_of,
     line_of,
+    outgoing_of,
     publish_numbered,
     retry_line_of,
     settlement,
     wait_until_done,
 )
+
+pytestmark = pytest.mark.django_db
 
 HOUR = dt.timedelta(hours=1)
 LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
@@ -35,6 +38,37 @@ PAUSED: dict[str, Any] = {"paused_since": Now(), "paused_by": "HAND", "paused_re
 
 
 NEITHER: tuple[list[int], list[int], list[int]] = ([], [], [])
+
+
+def claims_of(**fields: Any) -> dict[str, Claim]:
+    """Take both lines of a new subscriber; return what is known of each, by lane."""
+    lines = Line.objects.filter(subscriber=subscriber(**fields))
+    return {taken.lane: taken for taken in claim([line.pk for line in lines], worker="worker")}
+
+
+def test_each_of_a_subscribers_two_lines_knows_the_other() -> None:
+    claims = claims_of()
+    main, retry = claims[Lane.MAIN], claims[Lane.RETRY]
+    assert (main.sister_id, retry.sister_id) == (retry.line_id, main.line_id)
+
+
+def test_both_have_as_much_in_hand_as_the_subscriber_allows() -> None:
+    assert {taken.capacity for taken in claims_of(max_queued_to_send=7).values()} == {7}
+
+
+@pytest.mark.behaviour("4.13")
+@pytest.mark.parametrize(
+    ("fields", "strands"),
+    [({}, 1), ({"processing": "CONCURRENT", "concurrency": 5}, 5), ({"processing": "CONCURRENT"}, 1)],
+)
+def test_only_a_main_line_whose_order_does_not_count_has_several_strands(fields: dict[str, Any], strands: int) -> None:
+    claims = claims_of(**fields)
+    assert (claims[Lane.MAIN].strands, claims[Lane.RETRY].strands) == (strands, 1)
+
+
+def test_a_line_that_is_no_subscribers_has_no_sister() -> None:
+    (taken,) = claim([*sender_lines(1)], worker="worker")
+    assert (taken.sister_id, taken.strands, taken.capacity) == (None, 1, CAPACITY)
 
 
 @pytest.fixture
@@ -55,7 +89,7 @@ def reached(lines: list[Line]) -> tuple[list[int], list[int], list[int]]:
     found, still = sorted(lines_with_due_work()), sorted(still_due([line.pk for line in lines]))
     claims = claim([line.pk for line in lines], worker="w")
     assert len(claims) == len(lines)
-    return found, still, sorted(one.line_id for one in claims if hand_of(one))
+    return found, still, sorted(one.line_id for one in claims if outgoing_of(one))
 
 
 def only(line: Line) -> tuple[list[int], list[int], list[int]]:
@@ -116,8 +150,8 @@ def test_what_a_line_has_in_hand_is_not_begun_once_its_subscription_is_paused(
 ) -> None:
     publish_numbered(wanted.event_type, 1, first=1)
     Delivery.objects.update(line=lines[lane], due_at=Now())
-    driven, first, _ = begin_and_vanish(lines[lane])
-    second = hand_of(driven.claim)[0]
+    driven, first, _ = crash_while_sending(lines[lane])
+    second = outgoing_of(driven.claim)[0]
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
     ended = [settlement(driven, first)]
     settled = settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[driven.mark(second)])
@@ -135,7 +169,7 @@ def test_a_head_whose_subscription_is_paused_holds_nobody_up(wanted: Subscriptio
     assert lines_with_due_work() == []
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
     assert lines_with_due_work() == [lines[0].pk]
-    assert [one.destination.subscription_id for one in hand_of(claim([lines[0].pk], worker="w")[0])] == [other.pk]
+    assert [one.destination.subscription_id for one in outgoing_of(claim([lines[0].pk], worker="w")[0])] == [other.pk]
 
 
 @pytest.mark.behaviour("5.6")
@@ -169,7 +203,7 @@ def test_what_ends_keeps_what_it_was_told(wanted: Subscription, lines: list[Line
     if end == "cancelled":
         cancel_deliveries_of(wanted.pk, reason="unwanted")
     else:
-        driven, delivery, _ = begin_and_vanish(lines[0])
+        driven, delivery, _ = crash_while_sending(lines[0])
         Delivery.objects.update(cancel_requested=end != "answered")
         if end == "answered":
             settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])

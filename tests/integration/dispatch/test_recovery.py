@@ -25,18 +25,18 @@ from tests.support.factories import subscription
 from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     attempts_of,
-    begin_and_vanish,
+    crash_while_sending,
+    cut_pauses_until_done,
     expire_lease,
-    hand_of,
-    hurry_until_done,
     line_of,
     lone_worker,
+    outgoing_of,
     publish_bodies,
     publish_numbered,
+    running_worker,
     settlement,
     statuses,
     wait_until_done,
-    working,
 )
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -55,7 +55,7 @@ def line(wanted: Subscription) -> Line:
 def go_on_and_vanish(driven: ActiveLine, *, settled: int) -> int:
     """Settle that many more deliveries as a worker does, mark one more, and vanish; return its number."""
     last, number = driven.last_sequence, 0
-    for delivery in hand_of(driven.claim)[: settled + 1]:
+    for delivery in outgoing_of(driven.claim)[: settled + 1]:
         driven.last_sequence = last + number
         marked = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(delivery)])
         number += 1
@@ -68,8 +68,8 @@ def go_on_and_vanish(driven: ActiveLine, *, settled: int) -> int:
 def recover(line: Line) -> None:
     """Let the lease run out and another worker take over, until everything has been sent."""
     expire_lease(line)
-    with working():
-        hurry_until_done()
+    with running_worker():
+        cut_pauses_until_done()
 
 
 def claimed(line: Line, worker: str = "vanished") -> ActiveLine:
@@ -82,7 +82,7 @@ def test_what_was_under_way_when_a_worker_vanished_is_repeated_once_and_flagged(
     receiver: Receiver, wanted: Subscription, line: Line
 ) -> None:
     publish_numbered(wanted.event_type, 3)
-    _, delivery, number = begin_and_vanish(line)
+    _, delivery, number = crash_while_sending(line)
     assert claim([line.pk], worker="other") == []
     recover(line)
     assert [(request.body, request.sequence, request.is_flagged) for request in receiver.log] == [
@@ -97,7 +97,7 @@ def test_what_was_under_way_when_a_worker_vanished_is_repeated_once_and_flagged(
 def test_a_flag_stays_until_the_delivery_ends(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     receiver.on("/a", answer(503), answer(500), answer())
     publish_numbered(wanted.event_type, 1)
-    begin_and_vanish(line)
+    crash_while_sending(line)
     recover(line)
     assert [request.is_flagged for request in receiver.log] == [True, True, True]
 
@@ -108,7 +108,7 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
 ) -> None:
     monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)  # Redis is away: nobody gives a hint
     publish_numbered(wanted.event_type, 2)
-    begin_and_vanish(line, worker="sender-1")
+    crash_while_sending(line, worker="sender-1")
     restarted = lone_worker("sender-1")
     restarted.start()
     try:
@@ -145,8 +145,8 @@ def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_it
     monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
     monkeypatch.setattr(Slot, "request", frozen_before)
     publish_numbered(wanted.event_type, 1)
-    with working():
-        hurry_until_done()
+    with running_worker():
+        cut_pauses_until_done()
     assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, None), (2, 200)]
     assert [request.is_flagged for request in receiver.log] == [False]
 
@@ -168,7 +168,7 @@ def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
     stopping.join()
     line.refresh_from_db()
     assert (statuses(wanted), line.lease_until, line.last_sequence) == ([DELIVERED, PENDING, PENDING], None, 1)
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
     assert not any(request.is_flagged for request in receiver.log)
@@ -176,7 +176,7 @@ def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
 
 def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 1)
-    begin_and_vanish(line, worker="sender-1")
+    crash_while_sending(line, worker="sender-1")
     assert end_leases_of("sender-2") == 0
     assert (end_leases_of("sender-1"), len(claim([line.pk], worker="sender-2"))) == (1, 1)
 
@@ -187,10 +187,10 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
     receiver: Receiver, wanted: Subscription, line: Line, late: int
 ) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
-    with working("frozen") as frozen:
+    with running_worker("frozen") as frozen:
         publish_numbered(wanted.event_type, 3)
         wait_until(lambda: receiver.log)
-        with working("other"):
+        with running_worker("other"):
             expire_lease(line)
             wait_until_done()
         gate.open()
@@ -207,7 +207,7 @@ def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_under_way(
     receiver: Receiver, wanted: Subscription, line: Line, late: int
 ) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
-    with working() as worker:
+    with running_worker() as worker:
         publish_numbered(wanted.event_type, 3)
         wait_until(lambda: receiver.log)
         expire_lease(line)
@@ -223,7 +223,7 @@ def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_under_way(
 def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver, storage: None) -> None:
     wanted = [subscription(endpoint=receiver.url(f"/{number}")) for number in range(5)]
     lines = [*Line.objects.values_list("pk", flat=True)]
-    with working("one", find=lambda: lines), working("other", find=lambda: lines):
+    with running_worker("one", find=lambda: lines), running_worker("other", find=lambda: lines):
         for first in range(0, 40, 4):
             for one in wanted:
                 publish_numbered(one.event_type, 4, first)
@@ -252,7 +252,7 @@ def test_numbers_go_on_after_a_crash_that_wrote_none_on_the_line(
     publish_numbered(wanted.event_type, 5)
     driven = claimed(line)
     go_on_and_vanish(driven, settled=3)
-    deliveries = hand_of(driven.claim)
+    deliveries = outgoing_of(driven.claim)
     assert (line_of(wanted.subscriber).last_sequence, len(deliveries)) == (0, 1)
     recover(line)
     assert [request.sequence for request in receiver.log] == [4, 5]
@@ -263,7 +263,7 @@ def test_numbers_go_on_when_everything_sent_before_the_crash_was_filed(
     receiver: Receiver, wanted: Subscription, line: Line
 ) -> None:
     publish_numbered(wanted.event_type, 2)
-    driven, delivery, number = begin_and_vanish(line)
+    driven, delivery, number = crash_while_sending(line)
     settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
     recover(line)
     assert [request.sequence for request in receiver.log] == [number + 1]
@@ -274,11 +274,11 @@ def test_numbers_go_on_after_days_without_any_worker(receiver: Receiver, wanted:
     then = datetime.now(UTC) - timedelta(days=4)
     open_days(then.date(), ahead=0)
     publish_numbered(wanted.event_type, 2)
-    driven, delivery, number = begin_and_vanish(line)
+    driven, delivery, number = crash_while_sending(line)
     settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
     Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
     Line.objects.filter(pk=line.pk).update(lease_until=then)
-    with working():
+    with running_worker():
         wait_until_done()
     assert [request.sequence for request in receiver.log] == [number + 1]
 
@@ -292,7 +292,7 @@ def test_numbers_go_on_after_two_crashes_with_days_between(
     for day in (then, today - timedelta(days=1)):
         open_days(day.date(), ahead=0)
     publish_numbered(wanted.event_type, 2)
-    driven, delivery, number = begin_and_vanish(line)
+    driven, delivery, number = crash_while_sending(line)
     settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
     Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
     Line.objects.filter(pk=line.pk).update(lease_until=then)
@@ -307,7 +307,7 @@ def test_what_was_under_way_goes_first_even_if_something_older_has_become_visibl
 ) -> None:
     publish_bodies(wanted.event_type, b"older", b"under way", b"newer")
     Delivery.objects.filter(message__in=_message_of(b"older")).update(line_id=0)  # not committed yet
-    begin_and_vanish(line)
+    crash_while_sending(line)
     Delivery.objects.filter(line_id=0).update(line_id=line.pk)
     recover(line)
     assert receiver.bodies("/a") == [b"under way", b"older", b"newer"]
@@ -328,7 +328,7 @@ def test_what_was_cancelled_under_way_and_then_abandoned_is_told_in_the_history(
 ) -> None:
     beside = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/b"))
     publish_numbered(wanted.event_type, 1)
-    _, delivery, number = begin_and_vanish(line)
+    _, delivery, number = crash_while_sending(line)
     cancel_deliveries_of(wanted.pk, reason="unwanted")
     publish_numbered(beside.event_type, 1)
     recover(line)
@@ -345,9 +345,9 @@ def test_what_was_abandoned_and_then_cancelled_is_told_in_the_history(
 ) -> None:
     receiver.close_port()
     publish_numbered(wanted.event_type, 1)
-    _, _, number = begin_and_vanish(line)
+    _, _, number = crash_while_sending(line)
     expire_lease(line)
-    with working():
+    with running_worker():
         wait_until(lambda: line_of(wanted.subscriber).failures == 1)
         assert Delivery.objects.get().sequence == number
         cancel_deliveries_of(wanted.pk, reason="unwanted")
@@ -364,7 +364,7 @@ def test_what_was_published_while_no_worker_ran_is_found_when_one_starts(
 ) -> None:
     bodies = publish_numbered(wanted.event_type, 5)
     notify.redis_client().flushdb()
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a") == bodies
 
@@ -379,7 +379,7 @@ def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
     before = line_of(wanted.subscriber).lease_until
     driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
-    with working("slow") as slow:
+    with running_worker("slow") as slow:
         slow.driver.take([driven])
         wait_until(lambda: receiver.log)
         after = line_of(wanted.subscriber).lease_until

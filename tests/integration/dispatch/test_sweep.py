@@ -21,10 +21,10 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
 from tests.support import factories
 from tests.support.factories import subscription
-from tests.support.query_plans import explaining, too_much
+from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.receiver import Receiver, raw
 from tests.support.worker import (
-    begin_and_vanish,
+    crash_while_sending,
     expire_lease,
     inactivate,
     line_of,
@@ -77,7 +77,7 @@ def test_a_line_that_is_driven_is_left_alone(line: Line) -> None:
 
 @pytest.mark.behaviour("11.3")
 def test_an_abandoned_line_is_found_even_without_other_work(line: Line) -> None:
-    begin_and_vanish(line)
+    crash_while_sending(line)
     Delivery.objects.filter(status=DeliveryStatus.PENDING).delete()
     expire_lease(line)
     assert lines_with_due_work() == [line.pk]
@@ -252,7 +252,7 @@ def test_only_what_is_to_be_probed_now_is_looked_at(wanting: Subscription, monke
     ours.update(paused_since=Now(), paused_by=PausedBy.POLICY, probe_due_at=Now())
     forget_connection()  # and what it has planned for few
 
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         assert probe() == 1
 
     assert ours.get().half_open
@@ -270,9 +270,9 @@ def test_only_what_is_due_is_looked_at(wanting: Subscription, monkeypatch: pytes
     ours.filter(expires_at__isnull=False).update(expires_at=past)
     ours.filter(not_before__isnull=False).update(not_before=past)
 
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         assert (expire_overdue(), begin_delayed()) == (1, 1)
 
     assert statuses(wanting) == ["EXPIRED", "PENDING"]
-    assert too_much(statements, most_rows=100, most_in_vain=10) == []
+    assert costly_statements(statements, most_rows=100, most_in_vain=10) == []
     assert max(one.blocks_read for one in statements) < 1_000

@@ -17,7 +17,7 @@ from django.db import connection
 from broker_project.celery import app
 from delivery.dispatch import notify
 from tests.support.factories import subscription
-from tests.support.receiver import PATIENCE, Receiver, raw, wait_until
+from tests.support.receiver import PATIENCE_SECONDS, Receiver, raw, wait_until
 from tests.support.worker import publish_numbered, wait_until_done
 
 QUEUE = "topic"
@@ -73,7 +73,7 @@ def celery(events: Events) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
+        process.wait(PATIENCE_SECONDS)
 
 
 async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -89,7 +89,7 @@ def test_a_run_is_a_chain_of_turns_each_begun_after_the_one_before(
     wanted = subscription(endpoint=receiver.url("/a"))
     receiver.on("/a", slowly)
     bodies = publish_numbered(wanted.event_type, 1_000)  # for several turns of a second
-    wait_until_done(4 * PATIENCE)
+    wait_until_done(4 * PATIENCE_SECONDS)
     assert receiver.bodies("/a") == bodies
     assert receiver.most_at_once["/a"] == 1
     links = chain_of(events, notify.TURN)

@@ -21,10 +21,17 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
-from tests.support.api import JSON, client_of, problem
+from tests.support.api import JSON, client_of, problem_of
 from tests.support.factories import subscription
-from tests.support.mailboxes import age, at_once, fetched, pulled_subscription, switch, time_out
-from tests.support.worker import NO_ANSWER, begin_and_vanish, line_of, publish_numbered, settlement, statuses
+from tests.support.mailboxes import (
+    fetch_all,
+    in_parallel,
+    let_days_pass,
+    pulled_subscription,
+    switch_delivery_mode,
+    time_out_hand_outs,
+)
+from tests.support.worker import NO_ANSWER, crash_while_sending, line_of, publish_numbered, settlement, statuses
 
 CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
 FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
@@ -57,7 +64,7 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
 def one(pulled: Subscription) -> Receipt:
     """The receipt of the one message there is."""
     publish_numbered(pulled.event_type, 1)
-    (message,) = fetched(pulled)
+    (message,) = fetch_all(pulled)
     return message.receipt
 
 
@@ -75,25 +82,25 @@ def state() -> tuple[str, int, bool]:
 
 
 def hand_out_again(wanted: Subscription) -> None:
-    time_out()
-    assert len(fetched(wanted)) == 1
+    time_out_hand_outs()
+    assert len(fetch_all(wanted)) == 1
 
 
 def begin_to_push(wanted: Subscription) -> None:
     give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
-    switch(wanted, DeliveryMode.PUSH)
-    begin_and_vanish(line_of(wanted.subscriber))
+    switch_delivery_mode(wanted, DeliveryMode.PUSH)
+    crash_while_sending(line_of(wanted.subscriber))
 
 
 def push_to_the_end(wanted: Subscription) -> None:
     give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
-    switch(wanted, DeliveryMode.PUSH)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    switch_delivery_mode(wanted, DeliveryMode.PUSH)
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery)])
 
 
 def cancel(wanted: Subscription) -> None:
-    time_out()
+    time_out_hand_outs()
     cancel_deliveries_of(wanted.pk, reason="cancelled")
 
 
@@ -104,13 +111,13 @@ def cancel_returned(wanted: Subscription) -> None:
 
 def use_up(wanted: Subscription) -> None:
     Subscriber.objects.update(max_redeliveries=0)
-    time_out()
+    time_out_hand_outs()
     assert return_overdue() == 1
 
 
 def expire(wanted: Subscription) -> None:
-    time_out()
-    age(days=4)
+    time_out_hand_outs()
+    let_days_pass(days=4)
     assert expire_unread() == 1
 
 
@@ -141,7 +148,7 @@ def test_the_newest_receipt_counts_also_when_it_is_late(
     pulled: Subscription, one: Receipt, what: str, result: Result, after: tuple[str, int, bool], *, is_late: bool
 ) -> None:
     if is_late:
-        time_out()
+        time_out_hand_outs()
     assert (said(what, pulled, one), state()) == (result, after)
 
 
@@ -196,10 +203,10 @@ def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
 @pytest.mark.behaviour("9.4")
 def test_many_receipts_are_answered_one_by_one(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
-    old, done, *_ = [message.receipt for message in fetched(pulled, 2)]
+    old, done, *_ = [message.receipt for message in fetch_all(pulled, 2)]
     acknowledge(pulled.subscriber_id, [done])
-    time_out()
-    again, third, fourth = [message.receipt for message in fetched(pulled)]
+    time_out_hand_outs()
+    again, third, fourth = [message.receipt for message in fetch_all(pulled)]
     answers = acknowledge(pulled.subscriber_id, [fourth, old, Receipt(1, 1), done, again, fourth])
     assert {receipt: (answer.status, answer.code) for receipt, answer in answers.items()} == {
         fourth: (OK, ACKNOWLEDGED),
@@ -215,7 +222,7 @@ def test_many_receipts_are_answered_one_by_one(pulled: Subscription) -> None:
 @pytest.mark.parametrize("what", [*SAY])
 def test_twenty_who_say_the_same_at_once_are_answered_alike(pulled: Subscription, what: str) -> None:
     publish_numbered(pulled.event_type, 5)
-    receipts = [message.receipt for message in fetched(pulled)]
+    receipts = [message.receipt for message in fetch_all(pulled)]
     orders = itertools.cycle([receipts, receipts[::-1]])
     start = threading.Barrier(20)
 
@@ -224,7 +231,7 @@ def test_twenty_who_say_the_same_at_once_are_answered_alike(pulled: Subscription
         start.wait()
         return {one: (answer.status, answer.code) for one, answer in SAY[what](pulled.subscriber_id, mine).items()}
 
-    first, *others = at_once(20, say)
+    first, *others = in_parallel(20, say)
     assert {answer[0] for answer in first.values()} == {OK}
     assert all(other == first for other in others)
     ended = Delivery.objects.final().count()
@@ -234,7 +241,7 @@ def test_twenty_who_say_the_same_at_once_are_answered_alike(pulled: Subscription
 @pytest.mark.behaviour("9.4", "9.3")
 def test_of_an_acknowledgement_and_a_return_at_once_one_counts(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 20)
-    receipts = [message.receipt for message in fetched(pulled)]
+    receipts = [message.receipt for message in fetch_all(pulled)]
     says = itertools.cycle([acknowledge, give_back])
     start = threading.Barrier(2)
 
@@ -244,7 +251,7 @@ def test_of_an_acknowledgement_and_a_return_at_once_one_counts(pulled: Subscript
         answers = [mine(pulled.subscriber_id, [one])[one].status == OK for one in receipts]
         return {one for one, counted in zip(receipts, answers, strict=True) if counted}
 
-    shares = at_once(2, say)
+    shares = in_parallel(2, say)
     assert (sum(map(len, shares)), len(set[Receipt]().union(*shares))) == (20, 20)
 
 
@@ -278,8 +285,8 @@ def test_what_is_returned_wakes_its_line_where_it_is_pushed_by_now(
     woken: list[list[int]] = []
     monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
     give_back(pulled.subscriber_id, [one])
-    (again,) = fetched(pulled)
-    switch(pulled, DeliveryMode.PUSH)
+    (again,) = fetch_all(pulled)
+    switch_delivery_mode(pulled, DeliveryMode.PUSH)
     give_back(pulled.subscriber_id, [again.receipt])
     assert woken == [[], [line_of(pulled.subscriber).pk]]
 
@@ -287,13 +294,13 @@ def test_what_is_returned_wakes_its_line_where_it_is_pushed_by_now(
 @pytest.mark.behaviour("4.10", "9.8")
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_a_number_that_nobody_is_known_to_have_received_is_told_of(pulled: Subscription, *, is_answered: bool) -> None:
-    switch(pulled, DeliveryMode.PUSH)
+    switch_delivery_mode(pulled, DeliveryMode.PUSH)
     publish_numbered(pulled.event_type, 1)
-    line, delivery, number = begin_and_vanish(line_of(pulled.subscriber))
+    line, delivery, number = crash_while_sending(line_of(pulled.subscriber))
     fields = {"pause": 0.0, "status_code": 500} if is_answered else NO_ANSWER
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **({"status": PENDING} | fields))])
-    switch(pulled, DeliveryMode.PULL)
-    (one,) = fetched(pulled)
+    switch_delivery_mode(pulled, DeliveryMode.PULL)
+    (one,) = fetch_all(pulled)
     acknowledge(pulled.subscriber_id, [one.receipt])
     told = LineEvent.objects.filter(kind="NUMBER_UNCERTAIN").values_list("sequence", "delivery_id")
     assert [*told] == ([] if is_answered else [(number, delivery.id)])
@@ -318,15 +325,15 @@ def test_what_nobody_has_begun_is_available_again_until_somebody_fails_with_it(
     pulled_once: Subscription, fails: str
 ) -> None:
     for redeliveries in range(3):
-        (one,) = fetched(pulled_once)
+        (one,) = fetch_all(pulled_once)
         assert one.redeliveries == redeliveries
         assert returned(pulled_once, one, not_attempted=True) == RETURNED_RETURNING_UNTRIED
         assert statuses(pulled_once) == [DeliveryStatus.PENDING]
-    (one,) = fetched(pulled_once)
+    (one,) = fetch_all(pulled_once)
     if fails == "given back":
         assert returned(pulled_once, one, not_attempted=False) == RECEIPT_FAILED
     else:
-        time_out()
+        time_out_hand_outs()
         assert return_overdue() == 1
     assert statuses(pulled_once) == [DeliveryStatus.FAILED]
 
@@ -335,22 +342,22 @@ def test_what_nobody_has_begun_is_available_again_until_somebody_fails_with_it(
 def test_to_return_it_twice_is_answered_alike_and_a_receipt_that_is_stale_returns_nothing(
     pulled_once: Subscription,
 ) -> None:
-    (one,) = fetched(pulled_once)
+    (one,) = fetch_all(pulled_once)
     assert [returned(pulled_once, one, not_attempted=True) for _ in range(2)] == [RETURNED_RETURNING_UNTRIED] * 2
-    fetched(pulled_once)
+    fetch_all(pulled_once)
     assert returned(pulled_once, one, not_attempted=True) == STALE_RETURNING_UNTRIED
     assert statuses(pulled_once) == [DeliveryStatus.IN_FLIGHT]
 
 
 def test_what_timed_out_is_returned_untried_as_long_as_nobody_has_seen_to_it(pulled_once: Subscription) -> None:
-    (one,) = fetched(pulled_once)
-    time_out()
+    (one,) = fetch_all(pulled_once)
+    time_out_hand_outs()
     assert returned(pulled_once, one, not_attempted=True) == RETURNED_RETURNING_UNTRIED
-    assert [again.fetch for again in fetched(pulled_once)] == [2]
+    assert [again.fetch for again in fetch_all(pulled_once)] == [2]
 
 
 def test_what_is_asked_to_be_cancelled_ends_though_nobody_has_begun_it(pulled_once: Subscription) -> None:
-    (one,) = fetched(pulled_once)
+    (one,) = fetch_all(pulled_once)
     cancel_deliveries_of(pulled_once.pk, reason="cancelled")
     assert returned(pulled_once, one, not_attempted=True) == RECEIPT_CANCELLED
     assert statuses(pulled_once) == [DeliveryStatus.CANCELLED]
@@ -373,7 +380,7 @@ def test_only_who_returns_something_says_whether_it_was_tried(
 ) -> None:
     reader, address = client_of(pulled_once.subscriber), f"/api/v1/mailboxes/{pulled_once.subscriber.name}"
     said = {"receipt": "A" * 27, "not_attempted": not_attempted}
-    assert problem(reader.post(f"{address}/{what}", said, content_type=JSON)) == (400, "invalid")
+    assert problem_of(reader.post(f"{address}/{what}", said, content_type=JSON)) == (400, "invalid")
 
 
 @pytest.fixture
@@ -382,7 +389,7 @@ def often_returned(storage: None, event_type: EventType) -> Subscription:
     pulled = pulled_subscription(event_type=event_type)
     publish_numbered(event_type, 1)
     for _ in range(3):
-        (one,) = fetched(pulled)
+        (one,) = fetch_all(pulled)
         give_back(pulled.subscriber_id, [one.receipt])
     return pulled
 
@@ -391,7 +398,7 @@ def often_returned(storage: None, event_type: EventType) -> Subscription:
 def test_what_was_returned_before_is_handed_out_once_more(often_returned: Subscription) -> None:
     Subscriber.objects.update(max_redeliveries=1)
     return_overdue()
-    (one,) = fetched(often_returned)
+    (one,) = fetch_all(often_returned)
     assert one.fetch == 4
     give_back(often_returned.subscriber_id, [one.receipt])
     assert statuses(often_returned) == [DeliveryStatus.FAILED]
@@ -399,9 +406,9 @@ def test_what_was_returned_before_is_handed_out_once_more(often_returned: Subscr
 
 @pytest.mark.behaviour("9.7")
 def test_what_had_timed_out_is_handed_out_no_more(often_returned: Subscription) -> None:
-    fetched(often_returned)
-    time_out()
+    fetch_all(often_returned)
+    time_out_hand_outs()
     Subscriber.objects.update(max_redeliveries=1)
-    assert fetched(often_returned) == []
+    assert fetch_all(often_returned) == []
     return_overdue()
     assert statuses(often_returned) == [DeliveryStatus.FAILED]

@@ -17,8 +17,15 @@ from delivery.status.in_flight import in_flight_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import factories
-from tests.support.mailboxes import address, fetched, pulled_subscription, text_of, time_out, told
-from tests.support.query_plans import explaining
+from tests.support.mailboxes import (
+    fetch_all,
+    mailbox_page,
+    page_text,
+    post_form,
+    pulled_subscription,
+    time_out_hand_outs,
+)
+from tests.support.query_plans import explained_statements
 from tests.support.worker import line_of, publish_numbered, statuses
 
 pytestmark = pytest.mark.django_db
@@ -51,11 +58,11 @@ def standing(admin: Client, url: str) -> dict[str, str]:
 
 @pytest.mark.behaviour("9.5")
 def test_the_list_says_how_each_mailbox_stands(admin: Client, wanted: Subscription) -> None:
-    fetched(wanted, most=1)
+    fetch_all(wanted, most=1)
     shown = standing(admin, reverse(MAILBOXES))
     counts = {name: shown[name] for name in ("available", "in_flight", "waiting", "redelivered", "expired")}
     assert counts == {"available": "2", "in_flight": "1", "waiting": "0", "redelivered": "0", "expired": "0"}
-    time_out()
+    time_out_hand_outs()
     shown = standing(admin, reverse(MAILBOXES))
     assert (shown["available"], shown["in_flight"], shown["redelivered"]) == ("3", "0", "1")
 
@@ -67,7 +74,7 @@ def test_only_whoever_fetches_has_a_mailbox(admin: Client, wanted: Subscription)
         delivery_mode=DeliveryMode.PUSH, endpoint="http://archive.example/"
     )
     assert [*admin.get(reverse(MAILBOXES)).context["cl"].result_list] == []
-    assert admin.get(address(wanted, "purge")).status_code == 404
+    assert admin.get(mailbox_page(wanted, "purge")).status_code == 404
 
 
 def test_all_mailboxes_of_a_page_are_read_at_once(admin: Client, wanted: Subscription) -> None:
@@ -88,18 +95,18 @@ def test_a_mailbox_is_found_by_its_subscribers_name(admin: Client, wanted: Subsc
 
 @pytest.mark.behaviour("9.5")
 def test_its_page_shows_what_clients_have_in_few_queries(admin: Client, wanted: Subscription) -> None:
-    (one,) = fetched(wanted, most=1)
-    time_out()
-    fetched(wanted, most=2)
+    (one,) = fetch_all(wanted, most=1)
+    time_out_hand_outs()
+    fetch_all(wanted, most=2)
     with CaptureQueriesContext(connection) as few:
-        shown = text_of(admin, address(wanted))
-    page = admin.get(address(wanted)).content.decode()
+        shown = page_text(admin, mailbox_page(wanted))
+    page = admin.get(mailbox_page(wanted)).content.decode()
     assert f"{one.delivery_id} {wanted.events} 1 " in shown, "it was handed out once before"
     assert page.count("?delivery=") == 2
     assert "1 PULL, 1 of them can be fetched from now" in shown
-    fetched(wanted, most=1)
+    fetch_all(wanted, most=1)
     with CaptureQueriesContext(connection) as more:
-        text_of(admin, address(wanted))
+        page_text(admin, mailbox_page(wanted))
     assert len(more) == len(few) <= 14
 
 
@@ -108,7 +115,7 @@ def test_however_much_clients_have_only_what_is_shown_is_read(
 ) -> None:
     with connection.cursor() as cursor:
         cursor.execute(HANDED_OUT, [line_of(wanted.subscriber).pk, wanted.pk])
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         found = in_flight_of(wanted.subscriber_id, limit=100)
     times = Delivery.objects.filter(pk__in=found).values_list("message", flat=True)
     assert sorted(times) == [*range(1, 101)]
@@ -116,23 +123,23 @@ def test_however_much_clients_have_only_what_is_shown_is_read(
 
 
 def test_a_subscribers_page_leads_to_its_mailbox(admin: Client, wanted: Subscription) -> None:
-    fetched(wanted, most=1)
+    fetch_all(wanted, most=1)
 
     def page(of: Subscriber) -> str:
         return reverse("admin:subscriptions_subscriber_change", args=[of.pk])
 
-    assert "2 available, 1 in flight" in text_of(admin, page(wanted.subscriber))
-    assert address(wanted) in admin.get(page(wanted.subscriber)).content.decode()
+    assert "2 available, 1 in flight" in page_text(admin, page(wanted.subscriber))
+    assert mailbox_page(wanted) in admin.get(page(wanted.subscriber)).content.decode()
     other = factories.subscription(event_type=wanted.event_type)
-    assert address(other) not in admin.get(page(other.subscriber)).content.decode()
+    assert mailbox_page(other) not in admin.get(page(other.subscriber)).content.decode()
 
 
 def test_a_deliverys_page_says_how_often_it_was_handed_out_and_until_when(admin: Client, wanted: Subscription) -> None:
-    (one,) = fetched(wanted, most=1)
+    (one,) = fetch_all(wanted, most=1)
     page = reverse("admin:delivery_delivery_change", args=[one.delivery_id])
-    assert re.search(r"Fetches:? 1 In flight until:? \d", text_of(admin, page))
+    assert re.search(r"Fetches:? 1 In flight until:? \d", page_text(admin, page))
     acknowledge(wanted.subscriber_id, [one.receipt])
-    assert re.search(r"Fetches:? 1 In flight until:? - ", text_of(admin, page))
+    assert re.search(r"Fetches:? 1 In flight until:? - ", page_text(admin, page))
     assert Delivery.objects.get(pk=one.delivery_id).status == DeliveryStatus.DELIVERED
 
 
@@ -150,14 +157,14 @@ def test_a_subscription_is_switched_in_its_form_and_keeps_what_waits(admin: Clie
 
 @pytest.mark.behaviour("9.4")
 def test_what_is_in_flight_is_returned_once_that_is_confirmed(admin: Client, wanted: Subscription) -> None:
-    one, other = fetched(wanted, most=2)
-    back = address(wanted, "give_back")
-    asked = text_of(admin, back)
+    one, other = fetch_all(wanted, most=2)
+    back = mailbox_page(wanted, "give_back")
+    asked = page_text(admin, back)
     assert f"delivery {one.delivery_id}, handed out once delivery {other.delivery_id}, handed out once" in asked
     assert statuses(wanted) == [IN_FLIGHT, IN_FLIGHT, PENDING]
-    assert told(admin, back, _selected_action=chosen(admin, back)) == "Returned 2 of 2."
+    assert post_form(admin, back, _selected_action=chosen(admin, back)) == "Returned 2 of 2."
     assert statuses(wanted) == [PENDING] * 3
-    assert [again.redeliveries for again in fetched(wanted)] == [1, 1, 0]
+    assert [again.redeliveries for again in fetch_all(wanted)] == [1, 1, 0]
     assert LogEntry.objects.get().get_change_message() == "Returned 2 of 2."
 
 
@@ -167,28 +174,28 @@ def chosen(admin: Client, url: str) -> list[str]:
 
 
 def test_one_can_be_returned_alone(admin: Client, wanted: Subscription) -> None:
-    one, _ = fetched(wanted, most=2)
-    only = f"{address(wanted, 'give_back')}?delivery={one.delivery_id}"
-    assert told(admin, only, _selected_action=chosen(admin, only)) == "Returned 1 of 1."
+    one, _ = fetch_all(wanted, most=2)
+    only = f"{mailbox_page(wanted, 'give_back')}?delivery={one.delivery_id}"
+    assert post_form(admin, only, _selected_action=chosen(admin, only)) == "Returned 1 of 1."
     assert statuses(wanted) == [PENDING, IN_FLIGHT, PENDING]
 
 
 @pytest.mark.behaviour("9.7")
 def test_returning_tells_what_ends_by_it_before_and_after(admin: Client, wanted: Subscription) -> None:
     Subscriber.objects.update(max_redeliveries=1)
-    fetched(wanted, most=1)
-    time_out()
-    again, once, asked = fetched(wanted)
+    fetch_all(wanted, most=1)
+    time_out_hand_outs()
+    again, once, asked = fetch_all(wanted)
     Delivery.objects.filter(pk=asked.delivery_id).update(cancel_requested=True)
-    back = address(wanted, "give_back")
-    question = text_of(admin, back)
+    back = mailbox_page(wanted, "give_back")
+    question = page_text(admin, back)
     assert "Return all 3 in flight?" in question
     assert "1 will be available again, 2 will end." in question
     assert f"delivery {again.delivery_id}, handed out 2 times: ends as FAILED, its redeliveries are used up" in question
     assert f"delivery {once.delivery_id}, handed out once delivery {asked.delivery_id}" in question
     assert f"delivery {asked.delivery_id}, handed out once: ends as CANCELLED, as was asked" in question
     note = "Returned 1 of 3; 1 has FAILED, redeliveries used up; 1 is CANCELLED, as was asked."
-    assert told(admin, back, _selected_action=chosen(admin, back)) == note
+    assert post_form(admin, back, _selected_action=chosen(admin, back)) == note
     assert statuses(wanted) == [DeliveryStatus.FAILED, PENDING, CANCELLED]
     assert LogEntry.objects.get().get_change_message() == note
 
@@ -197,18 +204,18 @@ def test_of_very_many_in_flight_it_asks_for_those_next_to_time_out_and_says_so(
     admin: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailbox_work, "SHOWN_AT_MOST", 2)
-    last = fetched(wanted)[-1]
-    back = address(wanted, "give_back")
+    last = fetch_all(wanted)[-1]
+    back = mailbox_page(wanted, "give_back")
     assert len(chosen(admin, back)) == 2
-    assert "Return the 2 next to time out, of 3 in flight" in text_of(admin, back)
+    assert "Return the 2 next to time out, of 3 in flight" in page_text(admin, back)
     only = f"{back}?delivery={last.delivery_id}"
     assert chosen(admin, only) == [f"{last.delivery_id}.1"], "though it is not among those"
 
 
 def test_one_that_is_in_flight_no_more_is_told_so(admin: Client, wanted: Subscription) -> None:
-    done, _ = fetched(wanted, most=2)
+    done, _ = fetch_all(wanted, most=2)
     acknowledge(wanted.subscriber_id, [done.receipt])
-    answer = admin.get(f"{address(wanted, 'give_back')}?delivery={done.delivery_id}", follow=True)
+    answer = admin.get(f"{mailbox_page(wanted, 'give_back')}?delivery={done.delivery_id}", follow=True)
     assert [*map(str, answer.context["messages"])] == [f"Delivery {done.delivery_id} is not in flight."]
 
 
@@ -216,12 +223,12 @@ def test_one_that_is_in_flight_no_more_is_told_so(admin: Client, wanted: Subscri
 def test_what_has_been_handed_out_again_since_it_was_shown_stays_where_it_is(
     admin: Client, wanted: Subscription
 ) -> None:
-    fetched(wanted, most=1)
-    back = address(wanted, "give_back")
+    fetch_all(wanted, most=1)
+    back = mailbox_page(wanted, "give_back")
     shown = chosen(admin, back)
-    time_out()
-    (again,) = fetched(wanted, most=1)
-    assert told(admin, back, _selected_action=shown) == "Returned 0 of 1."
+    time_out_hand_outs()
+    (again,) = fetch_all(wanted, most=1)
+    assert post_form(admin, back, _selected_action=shown) == "Returned 0 of 1."
     assert statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]
     assert acknowledge(wanted.subscriber_id, [again.receipt])[again.receipt].status == 200
     assert not LogEntry.objects.exists()
@@ -229,28 +236,28 @@ def test_what_has_been_handed_out_again_since_it_was_shown_stays_where_it_is(
 
 @pytest.mark.parametrize("forged", ["", "1", "1.", "x.1", "1.1.1", "٣.1"])
 def test_what_no_form_sends_returns_nothing(admin: Client, wanted: Subscription, forged: str) -> None:
-    fetched(wanted, most=1)
-    assert told(admin, address(wanted, "give_back"), _selected_action=forged) == "Returned 0 of 0."
+    fetch_all(wanted, most=1)
+    assert post_form(admin, mailbox_page(wanted, "give_back"), _selected_action=forged) == "Returned 0 of 0."
     assert statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]
 
 
 def test_where_nothing_is_in_flight_nothing_is_asked(admin: Client, wanted: Subscription) -> None:
-    answer = admin.get(address(wanted, "give_back"), follow=True)
-    assert answer.redirect_chain == [(address(wanted), 302)]
+    answer = admin.get(mailbox_page(wanted, "give_back"), follow=True)
+    assert answer.redirect_chain == [(mailbox_page(wanted), 302)]
     assert [*map(str, answer.context["messages"])] == ["Nothing of it is in flight."]
 
 
 @pytest.mark.behaviour("9.7")
 def test_it_is_purged_once_that_is_confirmed(admin: Client, wanted: Subscription) -> None:
-    (one,) = fetched(wanted, most=1)
-    purge = address(wanted, "purge")
+    (one,) = fetch_all(wanted, most=1)
+    purge = mailbox_page(wanted, "purge")
     assert (
         "Cancel all that is in this mailbox: 2 available, 0 waiting, and 1 in flight, unless acknowledged?"
-        in text_of(admin, purge)
+        in page_text(admin, purge)
     )
     assert CANCELLED not in statuses(wanted)
     note = "Cancelled 2 deliveries; 1 in flight end so unless they are acknowledged."
-    assert told(admin, purge) == note
+    assert post_form(admin, purge) == note
     assert statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
     acknowledge(wanted.subscriber_id, [one.receipt])
     assert statuses(wanted) == [DeliveryStatus.DELIVERED, CANCELLED, CANCELLED]
@@ -259,10 +266,10 @@ def test_it_is_purged_once_that_is_confirmed(admin: Client, wanted: Subscription
 
 @pytest.mark.parametrize("what", ["give_back", "purge"])
 def test_whoever_may_only_look_takes_nothing_out(client: Client, wanted: Subscription, what: str) -> None:
-    (one,) = fetched(wanted, most=1)
+    (one,) = fetch_all(wanted, most=1)
     looker = User.objects.create(username="looker", is_staff=True)
     looker.user_permissions.add(Permission.objects.get(codename="view_mailbox"))
     client.force_login(looker)
-    assert address(wanted, what) not in client.get(address(wanted)).content.decode()
-    assert client.post(address(wanted, what), {"_selected_action": f"{one.delivery_id}.1"}).status_code == 403
+    assert mailbox_page(wanted, what) not in client.get(mailbox_page(wanted)).content.decode()
+    assert client.post(mailbox_page(wanted, what), {"_selected_action": f"{one.delivery_id}.1"}).status_code == 403
     assert statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]

@@ -19,10 +19,17 @@ from delivery.worker.settle import settle
 from subscriptions.edit import change
 from subscriptions.models import DeliveryMode, PausedBy, Subscriber, Subscription
 from tests.support import factories
-from tests.support.mailboxes import age, fetched, hand_out, pulled_subscription, switch, time_out
+from tests.support.mailboxes import (
+    fetch_all,
+    hand_out,
+    let_days_pass,
+    pulled_subscription,
+    switch_delivery_mode,
+    time_out_hand_outs,
+)
 from tests.support.worker import (
     NO_ANSWER,
-    begin_and_vanish,
+    crash_while_sending,
     expire_lease,
     line_of,
     publish_numbered,
@@ -87,7 +94,7 @@ def test_a_failure_in_a_mailbox_says_how_often_it_was_fetched(storage: None) -> 
     Subscriber.objects.filter(pk=pulled.subscriber_id).update(max_redeliveries=1)
     publish_numbered(pulled.event_type, 1)
     for _ in range(2):
-        (one,) = fetched(pulled)
+        (one,) = fetch_all(pulled)
         give_back(pulled.subscriber_id, [one.receipt])
     assert statuses(pulled) == ["FAILED"]
     announce()
@@ -102,39 +109,39 @@ def test_a_failure_in_a_mailbox_says_how_often_it_was_fetched(storage: None) -> 
 def pushed_before(pushed: Subscription, **answer: Any) -> Delivery:
     """Send it once, with this answer, and switch to PULL."""
     publish_numbered(pushed.event_type, 1)
-    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
     stays = settlement(line, delivery, **{"status": PENDING, "pause": 0.0, **answer})
     settle({line.id: line.claim.epoch}, settlements=[stays])
-    switch(pushed, PULL)
+    switch_delivery_mode(pushed, PULL)
     return Delivery.objects.get()
 
 
 def acknowledged_late(pushed: Subscription) -> None:
-    fetched(pushed)
-    time_out()
-    (again,) = fetched(pushed)
+    fetch_all(pushed)
+    time_out_hand_outs()
+    (again,) = fetch_all(pushed)
     acknowledge(pushed.subscriber_id, [again.receipt])
 
 
 def cancelled_when_timed_out(pushed: Subscription) -> None:
     for _ in range(2):
-        fetched(pushed)
-        time_out()
+        fetch_all(pushed)
+        time_out_hand_outs()
     cancel_deliveries_of(pushed.pk, reason="unwanted")
 
 
 def expired_when_timed_out(pushed: Subscription) -> None:
     for _ in range(2):
-        fetched(pushed)
-        time_out()
+        fetch_all(pushed)
+        time_out_hand_outs()
     Delivery.objects.update(expires_at=timezone.now())
     assert expire_overdue() == 1
 
 
 def returned_to_a_cancelling(pushed: Subscription) -> None:
-    fetched(pushed)
-    time_out()
-    (again,) = fetched(pushed)
+    fetch_all(pushed)
+    time_out_hand_outs()
+    (again,) = fetch_all(pushed)
     Delivery.objects.update(cancel_requested=True)
     give_back(pushed.subscriber_id, [again.receipt])
 
@@ -165,11 +172,11 @@ def test_a_number_that_nobody_has_answered_is_told_of(
 @pytest.mark.behaviour("4.10", "4.11", "9.8")
 def test_so_is_one_whose_worker_vanished_and_that_was_fetched_then(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 1)
-    begin_and_vanish(line_of(pushed.subscriber))
+    crash_while_sending(line_of(pushed.subscriber))
     expire_lease(line_of(pushed.subscriber))
     claim([line_of(pushed.subscriber).pk], worker="next")
-    switch(pushed, PULL)
-    (one,) = fetched(pushed)
+    switch_delivery_mode(pushed, PULL)
+    (one,) = fetch_all(pushed)
     acknowledge(pushed.subscriber_id, [one.receipt])
     assert [event[:3] for event in events()] == [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)]
 
@@ -180,7 +187,7 @@ def test_a_number_lost_unread_in_the_retry_line_is_told_by_the_history_of_the_li
 ) -> None:
     one = pushed_before(pushed, **NO_ANSWER)
     Delivery.objects.filter(pk=one.pk).update(line=retry_line_of(pushed.subscriber))
-    age(days=5)
+    let_days_pass(days=5)
     assert expire_unread() == 1
     why = "expired from the mailbox; its number may never have been received"
     assert events() == [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1, why)]
@@ -189,7 +196,7 @@ def test_a_number_lost_unread_in_the_retry_line_is_told_by_the_history_of_the_li
 @pytest.mark.behaviour("4.11", "9.3")
 def test_a_settle_said_again_lets_its_line_go_though_a_client_has_what_it_settled(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 1)
-    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
     lost = settlement(line, delivery, **NO_ANSWER)
     settle({line.id: line.claim.epoch}, settlements=[lost])
     hand_out(Delivery.objects.get())

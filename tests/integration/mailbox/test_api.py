@@ -11,8 +11,8 @@ from delivery.mailbox.long_poll import MOST_SEATS
 from delivery.models import Delivery
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
-from tests.support.api import JSON, Answer, client_of, problem
-from tests.support.mailboxes import pulled_subscription, time_out
+from tests.support.api import JSON, Answer, client_of, problem_of
+from tests.support.mailboxes import pulled_subscription, time_out_hand_outs
 from tests.support.worker import publish_bodies, publish_numbered, statuses
 
 pytestmark = pytest.mark.django_db
@@ -127,7 +127,7 @@ def test_management_fetches_for_anybody_and_a_publisher_for_nobody(
     management: Client, client: Client, pulled: Subscription
 ) -> None:
     publish_numbered(pulled.event_type, 1)
-    assert problem(call(client, "next")) == (403, "forbidden")
+    assert problem_of(call(client, "next")) == (403, "forbidden")
     assert len(fetched(management)) == 1
 
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_asked_for_is_refused_and_nothing_handed_out(
 ) -> None:
     publish_numbered(pulled.event_type, 1)
     answer = call(reader, "next", **said)
-    assert problem(answer) == (400, "invalid")
+    assert problem_of(answer) == (400, "invalid")
     assert {error["pointer"] for error in answer.json()["errors"]} == {pointer}
     assert statuses(pulled) == ["PENDING"]
 
@@ -172,10 +172,10 @@ def test_many_receipts_are_answered_one_by_one_in_their_order(reader: Client, pu
 def test_a_single_receipt_is_answered_with_its_own_status(reader: Client, pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
     stale, other = receipts(reader)
-    time_out()
+    time_out_hand_outs()
     newest = receipts(reader, max=1)[0]
     said = [call(reader, "ack", receipt=receipt) for receipt in (stale, FORGED, newest, newest)]
-    assert [problem(answer) for answer in said[:2]] == [(409, "stale_receipt"), (404, "unknown_receipt")]
+    assert [problem_of(answer) for answer in said[:2]] == [(409, "stale_receipt"), (404, "unknown_receipt")]
     assert [(said[0].json()[name]) for name in ("type", "receipt", "delivery_status")] == [
         "urn:broker:stale_receipt",
         stale,
@@ -183,7 +183,7 @@ def test_a_single_receipt_is_answered_with_its_own_status(reader: Client, pulled
     ]
     done = {"receipt": newest, "status": 200, "code": "acknowledged", "delivery_status": "DELIVERED"}
     assert [(answer.status_code, answer.json()) for answer in said[2:]] == [(200, done)] * 2
-    assert problem(call(reader, "nack", receipt=newest)) == (409, "acknowledged")
+    assert problem_of(call(reader, "nack", receipt=newest)) == (409, "acknowledged")
     assert call(reader, "ack", receipt=other).status_code == 200, "late, and not handed out again meanwhile"
 
 
@@ -219,8 +219,8 @@ def test_a_receipt_of_another_mailbox_is_unknown(reader: Client, pulled: Subscri
     publish_numbered(other.event_type, 1)
     (theirs,) = [one["receipt"] for one in call(client_of(), "next", "bank").json()["messages"]]
     assert results(call(reader, what, receipts=[theirs])) == [(404, "unknown_receipt")]
-    assert problem(call(reader, what, receipt=theirs)) == (404, "unknown_receipt")
-    assert problem(call(reader, what, "bank", receipt=theirs)) == (404, "not_found")
+    assert problem_of(call(reader, what, receipt=theirs)) == (404, "unknown_receipt")
+    assert problem_of(call(reader, what, "bank", receipt=theirs)) == (404, "not_found")
     assert statuses(other) == ["IN_FLIGHT"]
 
 
@@ -229,7 +229,7 @@ def test_receipts_outlive_a_change_of_the_secret(reader: Client, pulled: Subscri
     publish_numbered(pulled.event_type, 2)
     first, second = receipts(reader)
     former, settings.SECRET_KEY = settings.SECRET_KEY, "another" * 10
-    assert problem(call(reader, "ack", receipt=first)) == (404, "unknown_receipt")
+    assert problem_of(call(reader, "ack", receipt=first)) == (404, "unknown_receipt")
     settings.SECRET_KEY_FALLBACKS = [former]
     assert results(call(reader, "ack", receipts=[first, second])) == [(200, "acknowledged")] * 2
 
@@ -255,14 +255,14 @@ def test_receipts_outlive_a_change_of_the_secret(reader: Client, pulled: Subscri
 )
 def test_what_are_no_receipts_is_refused(reader: Client, what: str, said: dict[str, Any], pointer: str) -> None:
     answer = call(reader, what, **said)
-    assert problem(answer) == (400, "invalid")
+    assert problem_of(answer) == (400, "invalid")
     assert {error["pointer"] for error in answer.json()["errors"]} == {pointer}
 
 
 @pytest.mark.parametrize("seconds", [0, 43_201, -1, 1.5, "30", True, None])
 def test_how_long_a_message_can_be_prolonged_has_limits(reader: Client, seconds: object) -> None:
     answer = call(reader, "extend", receipts=[FORGED], seconds=seconds)
-    assert problem(answer) == (400, "invalid")
+    assert problem_of(answer) == (400, "invalid")
     assert {error["pointer"] for error in answer.json()["errors"]} == {"#/seconds"}
 
 
@@ -326,14 +326,14 @@ def test_a_mailbox_is_emptied_but_for_what_is_in_flight(reader: Client, pulled: 
 )
 def test_a_broken_body_is_refused(reader: Client, what: str, body: bytes, code: str) -> None:
     answer = reader.post(f"/api/v1/mailboxes/{SHOP}/{what}", body, content_type=JSON)
-    assert problem(answer) == (400, code)
+    assert problem_of(answer) == (400, code)
 
 
 @pytest.mark.parametrize(("method", "what"), [("get", "next"), ("get", "ack"), ("post", "status"), ("delete", "purge")])
 def test_other_methods_are_not_allowed(reader: Client, method: str, what: str) -> None:
-    assert problem(getattr(reader, method)(f"/api/v1/mailboxes/{SHOP}/{what}")) == (405, "method_not_allowed")
+    assert problem_of(getattr(reader, method)(f"/api/v1/mailboxes/{SHOP}/{what}")) == (405, "method_not_allowed")
 
 
 @pytest.mark.parametrize("name", ["nobody", "..", "%00", "x" * 256])
 def test_a_mailbox_that_is_none_is_not_found(management: Client, name: str) -> None:
-    assert problem(call(management, "next", name))[0] == 404
+    assert problem_of(call(management, "next", name))[0] == 404

@@ -20,8 +20,8 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.integration.mailbox.test_plans import FILL, fill
-from tests.support.mailboxes import at_once, box_of, fetched, pulled_subscription, time_out
-from tests.support.query_plans import Explained, explaining, too_much
+from tests.support.mailboxes import fetch_all, in_parallel, mailbox_of, pulled_subscription, time_out_hand_outs
+from tests.support.query_plans import ExplainedStatement, costly_statements, explained_statements
 from tests.support.worker import activate, inactivate, publish_bodies, publish_numbered
 
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
@@ -44,8 +44,8 @@ def bodies(messages: list[Fetched]) -> list[bytes]:
 @pytest.mark.behaviour("9.1")
 def test_the_oldest_are_handed_out_first_each_with_a_receipt_of_its_own(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 5)
-    first, second = fetched(pulled, 3), fetched(pulled, 3)
-    assert [bodies(first), bodies(second), fetched(pulled)] == [[b"0", b"1", b"2"], [b"3", b"4"], []]
+    first, second = fetch_all(pulled, 3), fetch_all(pulled, 3)
+    assert [bodies(first), bodies(second), fetch_all(pulled)] == [[b"0", b"1", b"2"], [b"3", b"4"], []]
     assert len({one.receipt for one in first + second}) == 5
     assert {(one.fetch, one.is_uncertain, one.possible_duplicate) for one in first + second} == {(1, False, False)}
     rows = Delivery.objects.oldest_first().values_list("status", "fetches", "fetched_until", "attempts", "sequence")
@@ -58,10 +58,10 @@ def test_subscriptions_of_one_mailbox_are_fetched_in_the_order_of_publishing(pul
     stranger = pulled_subscription(event_type=beside.event_type)
     for number in range(4):
         publish_numbered((pulled, beside)[number % 2].event_type, 1, first=number)
-    messages = fetched(pulled)
+    messages = fetch_all(pulled)
     assert bodies(messages) == [b"0", b"1", b"2", b"3"]
     assert [one.subscription_id for one in messages] == [pulled.pk, beside.pk] * 2
-    assert bodies(fetched(stranger)) == [b"1", b"3"]
+    assert bodies(fetch_all(stranger)) == [b"1", b"3"]
 
 
 @pytest.mark.behaviour("9.1")
@@ -71,16 +71,16 @@ def test_one_fetch_takes_a_mebibyte_of_bodies_at_most_but_always_one_message(
     assert fetch_messages.PAGE_BYTES == 1024 * 1024
     half = b"x" * (fetch_messages.PAGE_BYTES // 2)
     publish_bodies(pulled.event_type, half, half, b"y", half * 2 + b"x", b"z", content_type="text/plain")
-    lengths = [[len(one) for one in bodies(fetched(pulled))] for _ in range(5)]
+    lengths = [[len(one) for one in bodies(fetch_all(pulled))] for _ in range(5)]
     assert lengths == [[len(half)] * 2, [1], [len(half) * 2 + 1], [1], []]
 
 
 @pytest.mark.behaviour("9.2", "4.11")
 def test_what_timed_out_comes_again_before_what_is_newer_and_says_so(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
-    first = fetched(pulled, 2)
-    time_out()
-    again = fetched(pulled, 3)
+    first = fetch_all(pulled, 2)
+    time_out_hand_outs()
+    again = fetch_all(pulled, 3)
     assert bodies(again) == [b"0", b"1", b"2"]
     assert [(one.fetch, one.redeliveries, one.possible_duplicate) for one in again] == [
         (2, 1, True),
@@ -95,7 +95,7 @@ def test_the_time_out_is_the_subscribers(pulled: Subscription) -> None:
     pulled.subscriber.ack_seconds = 600
     pulled.subscriber.save()
     publish_numbered(pulled.event_type, 1)
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     created = Delivery.objects.get().created_at
     assert 600 <= (one.until - created).total_seconds() < 900
     assert 500 < one.seconds < 600
@@ -113,7 +113,7 @@ def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> N
             mine += fetch(Box(pulled.subscriber_id, is_ordered=False), most=3)
         return mine
 
-    shares = at_once(8, drain)
+    shares = in_parallel(8, drain)
     receipts = [one.receipt for share in shares for one in share]
     assert (len(receipts), len({*receipts}), len({one.delivery_id for one in receipts})) == (160, 160, 160)
     assert {one.fetch for one in receipts} == {1}
@@ -130,8 +130,8 @@ def test_what_timed_out_goes_to_one_of_eight_who_all_ask(pulled: Subscription) -
             start.wait()
             return fetch(Box(pulled.subscriber_id, is_ordered=False), most=10)
 
-        assert [one.fetch for got in at_once(8, ask) for one in got] == [number]
-        time_out()
+        assert [one.fetch for got in in_parallel(8, ask) for one in got] == [number]
+        time_out_hand_outs()
 
 
 @pytest.mark.behaviour("9.1", "1.7")
@@ -139,12 +139,12 @@ def test_what_timed_out_goes_to_one_of_eight_who_all_ask(pulled: Subscription) -
 def test_what_is_inactive_is_kept_and_fetched_once_it_is_active_again(pulled: Subscription, whose: str) -> None:
     publish_numbered(pulled.event_type, 2)
     thing = pulled if whose == "subscription" else pulled.subscriber
-    (held,) = fetched(pulled, 1)
+    (held,) = fetch_all(pulled, 1)
     inactivate(thing)
-    assert fetched(pulled) == []
+    assert fetch_all(pulled) == []
     assert acknowledge(pulled.subscriber_id, [held.receipt])[held.receipt].status == 200
     activate(thing)
-    assert bodies(fetched(pulled)) == [b"1"]
+    assert bodies(fetch_all(pulled)) == [b"1"]
 
 
 @pytest.mark.behaviour("9.1", "1.6")
@@ -152,7 +152,7 @@ def test_a_paused_subscription_is_passed_over(pulled: Subscription) -> None:
     beside = pulled_subscription(pulled.subscriber, pulled.event_type)
     publish_numbered(pulled.event_type, 1)
     Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
-    assert [one.subscription_id for one in fetched(pulled)] == [beside.pk]
+    assert [one.subscription_id for one in fetch_all(pulled)] == [beside.pk]
 
 
 @pytest.mark.behaviour("2.10", "2.13")
@@ -162,9 +162,9 @@ def test_what_has_expired_or_is_not_due_yet_is_not_handed_out(pulled: Subscripti
     publish_bodies(pulled.event_type, b"3")
     (first, *_) = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=first.pk).update(expires_at="2026-01-01T00:00:00Z")
-    assert bodies(fetched(pulled)) == [b"1", b"3"]
+    assert bodies(fetch_all(pulled)) == [b"1", b"3"]
     Delivery.objects.update(fetched_until="2026-01-01T00:00:00Z", expires_at="2026-01-01T00:00:00Z")
-    assert fetched(pulled) == []
+    assert fetch_all(pulled) == []
 
 
 @pytest.mark.behaviour("3.6")
@@ -172,16 +172,16 @@ def test_what_is_held_is_handed_out_once_it_is_released(pulled: Subscription) ->
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=first.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
-    assert bodies(fetched(pulled)) == [b"1"]
+    assert bodies(fetch_all(pulled)) == [b"1"]
     release([first.pk])
-    assert bodies(fetched(pulled)) == [b"0"]
+    assert bodies(fetch_all(pulled)) == [b"0"]
 
 
 @pytest.mark.behaviour("2.12")
 def test_a_message_comes_in_the_form_that_its_subscription_wants(pulled: Subscription) -> None:
     Subscription.objects.filter(pk=pulled.pk).update(output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
     publish_bodies(pulled.event_type, b'{"a":1}')
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     assert dict(one.content.headers)["Content-Type"] == "application/cloudevents+json"
     assert b'"data":{"a":1}' in one.content.body
 
@@ -193,19 +193,19 @@ def test_a_message_that_somebody_is_at_is_passed_over_and_not_waited_for(
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [first.pk])
-    assert [bodies(fetched(pulled)), fetched(pulled)] == [[b"1"], []]
+    assert [bodies(fetch_all(pulled)), fetch_all(pulled)] == [[b"1"], []]
     elsewhere.rollback()
-    assert bodies(fetched(pulled)) == [b"0"]
+    assert bodies(fetch_all(pulled)) == [b"0"]
 
 
 @pytest.mark.behaviour("9.7")
 def test_whoever_does_not_know_that_the_mailbox_was_set_anew_fetches_as_it_is_now(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
-    stale = box_of(pulled.subscriber)
+    stale = mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=True)
     assert bodies(fetch(stale, most=10)) == [b"0"]
-    time_out()
-    stale = box_of(pulled.subscriber)
+    time_out_hand_outs()
+    stale = mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=False)
     assert bodies(fetch(stale, most=10)) == [b"0", b"1", b"2", b"3"]
     assert fetch(Box(0, is_ordered=False), most=10) == []
@@ -214,10 +214,10 @@ def test_whoever_does_not_know_that_the_mailbox_was_set_anew_fetches_as_it_is_no
 @pytest.mark.behaviour("9.1", "9.3")
 def test_whoever_wants_one_gets_one_although_another_is_at_the_next_hundred(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 101)
-    box = box_of(pulled.subscriber)
+    box = mailbox_of(pulled.subscriber)
     with transaction.atomic():
         assert len(fetch(box, most=100)) == 100
-        ((one,),) = at_once(1, lambda: fetch(box, most=1))
+        ((one,),) = in_parallel(1, lambda: fetch(box, most=1))
     assert one.content.body == b"100"
 
 
@@ -227,7 +227,7 @@ def test_what_has_lost_its_message_is_told_of_and_does_not_keep_back_the_rest(pu
     lost, _ = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=lost.pk).update(message=0)
     with capture_logs() as logged:
-        assert [one.content.body for one in fetched(pulled)] == [b"1"]
+        assert [one.content.body for one in fetch_all(pulled)] == [b"1"]
     assert [(one["event"], one["delivery_ids"]) for one in logged] == [("mailboxes.message_missing", [lost.pk])]
 
 
@@ -247,11 +247,11 @@ def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
     fill(300)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE delivery_open SET fetched_until = now() - interval '1 s' WHERE fetched_until > now()")
-    with explaining(monkeypatch) as found:
-        fetch(box_of(crowd.subscriber), most=1)
+    with explained_statements(monkeypatch) as found:
+        fetch(mailbox_of(crowd.subscriber), most=1)
         rows(LOOK, [[crowd.subscriber_id], [1]])
-    assert too_much(those(found, FETCH), SUBSCRIPTIONS * SORTS * (LEAST_REACH + REACH) + BESIDE) == []
-    assert too_much(those(found, LOOK), SUBSCRIPTIONS * SORTS + BESIDE) == []
+    assert costly_statements(those(found, FETCH), SUBSCRIPTIONS * SORTS * (LEAST_REACH + REACH) + BESIDE) == []
+    assert costly_statements(those(found, LOOK), SUBSCRIPTIONS * SORTS + BESIDE) == []
 
 
 @pytest.mark.behaviour("9.7")
@@ -261,12 +261,12 @@ def test_so_does_an_ordered_one_of_which_nobody_has_anything(
     with connection.cursor() as cursor:
         cursor.execute(f"{FILL} WHERE n %% 4 < 2", [300])
     Subscriber.objects.update(mailbox_ordered=True)
-    with explaining(monkeypatch) as found:
-        fetch(box_of(crowd.subscriber), most=1)
-    assert too_much(those(found, FETCH_IN_ORDER), SUBSCRIPTIONS * SORTS + BESIDE) == []
+    with explained_statements(monkeypatch) as found:
+        fetch(mailbox_of(crowd.subscriber), most=1)
+    assert costly_statements(those(found, FETCH_IN_ORDER), SUBSCRIPTIONS * SORTS + BESIDE) == []
 
 
-def those(found: list[Explained], statement: str) -> list[Explained]:
+def those(found: list[ExplainedStatement], statement: str) -> list[ExplainedStatement]:
     """Return what was found of a statement, which was carried out."""
     ours = [one for one in found if one.statement == statement]
     assert ours

@@ -25,26 +25,26 @@ from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.support.api import client_of
 from tests.support.factories import subscription
-from tests.support.mailboxes import fetched, hand_out, pulled_subscription, switch, time_out
+from tests.support.mailboxes import fetch_all, hand_out, pulled_subscription, switch_delivery_mode, time_out_hand_outs
 from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     NO_ANSWER,
-    SENDERS,
+    QUEUE_SENDERS,
     attempts_of,
-    begin_and_vanish,
-    end_pauses_far_off,
+    crash_while_sending,
     expire_lease,
-    hand_of,
+    hold_for_an_hour,
     inactivate,
     line_of,
+    outgoing_of,
     publish_bodies,
     publish_numbered,
     retry_line_of,
+    running_worker,
     settlement,
     statuses,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 PUSH, PULL = DeliveryMode.PUSH, DeliveryMode.PULL
@@ -90,7 +90,7 @@ def test_what_is_fetched_waits_and_holds_up_nothing_that_is_sent(
     receiver: Receiver, pushed: Subscription, pulled: Subscription
 ) -> None:
     publish_numbered(pushed.event_type, 3)
-    with working():
+    with running_worker():
         wait_until(lambda: statuses(pushed) == [DELIVERED] * 3)
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
     assert [(one.status, one.due_at, one.attempts, one.sequence) for one in deliveries_of(pulled)] == [
@@ -109,7 +109,7 @@ def test_publishing_wakes_the_line_of_what_is_sent_and_hints_at_what_is_fetched(
     stranger = pulled_subscription(event_type=pushed.event_type)
     publish_bodies(pushed.event_type, b"0", b"1", **told)
     assert (woken, hinted) == ([[line_of(pushed.subscriber).pk]], [{stranger.subscriber_id}])
-    switch(pushed, PULL)
+    switch_delivery_mode(pushed, PULL)
     publish_bodies(pushed.event_type, b"2", **told)
     assert (len(woken), hinted[1:]) == (1, [{stranger.subscriber_id, pushed.subscriber_id}])
 
@@ -143,7 +143,7 @@ def test_what_is_made_again_to_be_fetched_wakes_no_line(
     for wanted, lines in ((pulled, []), (pushed, [[line_of(pushed.subscriber).pk]])):
         (one,) = deliveries_of(wanted)
         assert one.message_id
-        create_deliveries([Old(one.pk, one.message_id, wanted.pk, None)], senders=SENDERS)
+        create_deliveries([Old(one.pk, one.message_id, wanted.pk, None)], senders=QUEUE_SENDERS)
         assert (statuses(wanted), woken) == ([PENDING] * 2, lines)
 
 
@@ -152,7 +152,7 @@ def test_what_waits_in_a_mailbox_does_not_stand_in_the_line(pushed: Subscription
     publish_numbered(pushed.event_type, 3)
     line = line_of(pulled.subscriber)
     assert line_statuses([line.pk])[line.pk].waiting == 3
-    switch(pushed, PULL)
+    switch_delivery_mode(pushed, PULL)
     Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     standing = line_statuses([line.pk])[line.pk]
     assert (standing.state, standing.waiting) == (LineState.IDLE, 0)
@@ -166,21 +166,21 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
     receiver.on("/a", answer(503))
     publish_numbered(pushed.event_type, 2)
     publish_numbered(beside.event_type, 1)
-    with working():
+    with running_worker():
         line = wait_until_held(pushed.subscriber)
-    end_pauses_far_off(pushed.subscriber)
+    hold_for_an_hour(pushed.subscriber)
     assert lines_with_due_work() == []
 
-    switch(pushed, PULL)
+    switch_delivery_mode(pushed, PULL)
     assert lines_with_due_work() == [line.pk]
-    with working():
+    with running_worker():
         wait_until(lambda: statuses(beside) == [DELIVERED])
     publish_numbered(pushed.event_type, 1, first=2)
     assert statuses(pushed) == [PENDING] * 3
 
     receiver.on("/a", answer())
-    switch(pushed, PUSH)
-    with working():
+    switch_delivery_mode(pushed, PUSH)
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a")[-3:] == [b"0", b"1", b"2"]
 
@@ -191,8 +191,8 @@ def test_a_request_under_way_ends_as_its_answer_says_although_its_subscription_i
     pushed: Subscription, status: DeliveryStatus, fields: dict[str, Any]
 ) -> None:
     publish_numbered(pushed.event_type, 2)
-    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
-    switch(pushed, PULL)
+    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
+    switch_delivery_mode(pushed, PULL)
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, status, **fields)])
     assert (statuses(pushed), len(attempts_of(delivery.id))) == ([status, PENDING], 1)
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
@@ -204,18 +204,18 @@ def test_no_line_takes_what_is_handed_out_however_late_that_is(pushed: Subscript
     publish_numbered(pushed.event_type, 2)
     first, second = deliveries_of(pushed)
     (taken,) = claim([line_of(pushed.subscriber).pk], worker="w")
-    assert [one.id for one in hand_of(taken)] == [first.pk, second.pk]
+    assert [one.id for one in outgoing_of(taken)] == [first.pk, second.pk]
     hand_out(first, second)
     if is_late:
-        time_out()
-    assert (hand_of(taken), lines_with_due_work()) == ([], [])
+        time_out_hand_outs()
+    assert (outgoing_of(taken), lines_with_due_work()) == ([], [])
 
 
 @pytest.mark.behaviour("9.3", "9.8")
 def test_a_line_does_not_mark_what_was_handed_out_since_it_was_read(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 1)
     (one,) = deliveries_of(pushed)
-    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
     hand_out(one)
     before = row_of(one.pk)
@@ -230,7 +230,7 @@ def test_a_settle_said_again_leaves_what_was_handed_out_since(
     pushed: Subscription, status: DeliveryStatus, *, cancel_requested: bool
 ) -> None:
     publish_numbered(pushed.event_type, 1)
-    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
     hand_out(*deliveries_of(pushed))
     Delivery.objects.update(cancel_requested=cancel_requested)
@@ -247,7 +247,7 @@ def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
     publish_numbered(pushed.event_type, 1)
     line = line_of(pushed.subscriber)
     (taken,) = claim([line.pk], worker="vanished")
-    assert len(hand_of(taken)) == 1
+    assert len(outgoing_of(taken)) == 1
     hand_out(*deliveries_of(pushed))
     Delivery.objects.update(cancel_requested=cancel_requested)
     before = [*Delivery.objects.values()]
@@ -261,7 +261,7 @@ def test_cancelling_ends_what_timed_out_and_asks_for_what_is_in_flight(pulled: S
     publish_numbered(pulled.event_type, 3)
     late, out, _ = deliveries_of(pulled)
     hand_out(late)
-    time_out()
+    time_out_hand_outs()
     hand_out(out)
     assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (2, 1)
     assert [(one.status, one.fetches, one.cancel_requested) for one in deliveries_of(pulled)] == [
@@ -277,7 +277,7 @@ def test_a_time_to_live_ends_what_timed_out_and_never_what_is_in_flight(pulled: 
     Delivery.objects.exclude(subscription=pulled).delete()
     late, out = deliveries_of(pulled)
     hand_out(late)
-    time_out()
+    time_out_hand_outs()
     hand_out(out)
     Delivery.objects.update(expires_at="2026-01-01T00:00:00Z")
     assert (expire_overdue(), expire_overdue(), statuses(pulled)) == (1, 0, [EXPIRED, IN_FLIGHT])
@@ -291,7 +291,7 @@ def test_what_has_been_fetched_from_is_not_new_and_so_not_backfilled(
     publish_numbered(pulled.event_type, 1)
     if was_handed_out:
         hand_out(*deliveries_of(pulled))
-        time_out()
+        time_out_hand_outs()
     cancel_deliveries_of(pulled.pk, reason="cancelled")
     inactivate(pulled)
     pulled.refresh_from_db()
@@ -304,7 +304,7 @@ def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subsc
     publish_numbered(pulled.event_type, 3)
     late, out, waiting = deliveries_of(pulled)
     hand_out(late)
-    time_out()
+    time_out_hand_outs()
     for _ in range(2):
         hand_out(out)
     client = client_of(pulled.subscriber)
@@ -335,7 +335,7 @@ def switched(receiver: Receiver, storage: None, event_type: EventType) -> Subscr
 
 
 def bodies(wanted: Subscription, most: int = 100) -> list[bytes]:
-    return [one.content.body for one in fetched(wanted, most)]
+    return [one.content.body for one in fetch_all(wanted, most)]
 
 
 @pytest.mark.behaviour("9.8")
@@ -343,16 +343,16 @@ def test_what_is_fetched_and_what_is_pushed_after_each_switch_goes_on_where_the_
     receiver: Receiver, switched: Subscription
 ) -> None:
     publish_numbered(switched.event_type, 2)
-    with working():
+    with running_worker():
         wait_until(lambda: statuses(switched) == [DELIVERED_MAILBOX_SWITCHING] * 2)
-    switch(switched, PULL)
+    switch_delivery_mode(switched, PULL)
     publish_numbered(switched.event_type, 4, first=2)
-    messages = fetched(switched, 2)
+    messages = fetch_all(switched, 2)
     acknowledge(switched.subscriber_id, [one.receipt for one in messages])
     assert [one.content.body for one in messages] == [b"2", b"3"]
-    switch(switched, PUSH)
+    switch_delivery_mode(switched, PUSH)
     publish_numbered(switched.event_type, 1, first=6)
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"4", b"5", b"6"]
     numbers = Delivery.objects.oldest_first().values_list("sequence", flat=True)
@@ -368,7 +368,7 @@ def test_what_was_set_aside_before_the_switch_is_fetched_in_its_place_and_waits_
     line = line_of(switched.subscriber) if lane == "main" else retry_line_of(switched.subscriber)
     first = Delivery.objects.oldest_first()[0]
     Delivery.objects.filter(pk=first.pk).update(due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1)
-    switch(switched, PULL)
+    switch_delivery_mode(switched, PULL)
     assert Delivery.objects.get(pk=first.pk).next_try_at is None
     assert bodies(switched) == [b"0", b"1"]
     rows = Delivery.objects.oldest_first().values_list("line", "sequence", "attempts")
@@ -380,15 +380,15 @@ def test_of_very_many_that_were_set_aside_the_oldest_is_fetched_first(switched: 
     publish_numbered(switched.event_type, 80)
     for number, one in enumerate(Delivery.objects.oldest_first()):
         Delivery.objects.filter(pk=one.pk).update(due_at=Now() + timedelta(seconds=20 - number), attempts=1)
-    switch(switched, PULL)
+    switch_delivery_mode(switched, PULL)
     assert bodies(switched, 3) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.behaviour("9.8")
 def test_a_request_under_way_is_not_fetched_and_ends_by_its_answer(switched: Subscription) -> None:
     publish_numbered(switched.event_type, 2)
-    line, delivery, _ = begin_and_vanish(line_of(switched.subscriber))
-    switch(switched, PULL)
+    line, delivery, _ = crash_while_sending(line_of(switched.subscriber))
+    switch_delivery_mode(switched, PULL)
     assert bodies(switched) == [b"1"]
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery)])
     assert (statuses(switched), attempts_of(delivery.id)) == (
@@ -402,18 +402,18 @@ def test_a_request_under_way_is_not_fetched_and_ends_by_its_answer(switched: Sub
 def test_what_is_fetched_ends_by_its_receipt_or_its_time_out_and_is_not_pushed_before(
     receiver: Receiver, switched: Subscription, how: str
 ) -> None:
-    switch(switched, PULL)
+    switch_delivery_mode(switched, PULL)
     publish_numbered(switched.event_type, 2)
-    (first,) = fetched(switched, 1)
-    switch(switched, PUSH)
-    with working():
+    (first,) = fetch_all(switched, 1)
+    switch_delivery_mode(switched, PUSH)
+    with running_worker():
         wait_until(lambda: statuses(switched) == [IN_FLIGHT_MAILBOX_SWITCHING, DELIVERED_MAILBOX_SWITCHING])
         if how == "acknowledged":
             acknowledge(switched.subscriber_id, [first.receipt])
         elif how == "returned":
             give_back(switched.subscriber_id, [first.receipt])
         else:
-            time_out()
+            time_out_hand_outs()
             return_overdue()
         wait_until_done()
     assert receiver.bodies("/a") == [b"1"] + [b"0"] * (how != "acknowledged")
@@ -425,14 +425,14 @@ def test_what_is_fetched_ends_by_its_receipt_or_its_time_out_and_is_not_pushed_b
 def test_what_timed_out_and_was_returned_later_is_still_a_possible_duplicate(
     receiver: Receiver, switched: Subscription
 ) -> None:
-    switch(switched, PULL)
+    switch_delivery_mode(switched, PULL)
     publish_numbered(switched.event_type, 1)
-    fetched(switched)
-    time_out()
-    (again,) = fetched(switched)
+    fetch_all(switched)
+    time_out_hand_outs()
+    (again,) = fetch_all(switched)
     give_back(switched.subscriber_id, [again.receipt])
-    switch(switched, PUSH)
-    with working():
+    switch_delivery_mode(switched, PUSH)
+    with running_worker():
         wait_until_done()
     assert [one.is_flagged for one in receiver.log] == [True]
 
@@ -441,9 +441,9 @@ def test_what_timed_out_and_was_returned_later_is_still_a_possible_duplicate(
 def test_a_line_ends_the_request_under_way_and_begins_no_other(receiver: Receiver, switched: Subscription) -> None:
     gate = receiver.gate("/a")
     publish_numbered(switched.event_type, 3)
-    with working():
+    with running_worker():
         wait_until(lambda: receiver.bodies("/a") == [b"0"])
-        switch(switched, PULL)
+        switch_delivery_mode(switched, PULL)
         publish_numbered(switched.event_type, 1, first=3)
         gate.open()
         wait_until(lambda: statuses(switched)[0] == DELIVERED_MAILBOX_SWITCHING)

@@ -2,26 +2,39 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
+from django.db.models.functions import Now
+from django.test import Client
 
+from broker_project.core.db import forget_connection, rows
+from delivery.mailbox import long_poll
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.long_poll import MOST_SEATS, Polled, Room, next_messages
+from delivery.mailbox.long_poll import HERE, LOOK, MOST_SEATS, MailboxPoller, Poll, Polled, Room, next_messages
 from delivery.mailbox.mailbox import Box, Fetched
-from delivery.models import Delivery
+from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import EventType, Subscription
-from tests.support.mailboxes import hand_out, pulled_subscription, time_out
-from tests.support.receiver import PATIENCE, wait_until
+from subscriptions.models import ApiKey, EventType, Subscriber, Subscription
+from tests.support import factories
+from tests.support.api import JSON, Answer, client_of
+from tests.support.mailboxes import hand_out, pulled_subscription, time_out_hand_outs
+from tests.support.query_plans import costly_statements, explained_statements
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
 from tests.support.worker import activate, inactivate, publish_numbered, terminate_backends
 
-pytestmark = [pytest.mark.usefixtures("storage"), pytest.mark.behaviour("9.1")]
+pytestmark = pytest.mark.behaviour("9.1")
+
+ENDPOINT = "http://127.0.0.1:9/hook"
+
+SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -57,7 +70,7 @@ def polls(room: Room, *pulled: Subscription, most: int = 1) -> Iterator[list[Any
 
     def poll(wanted: Subscription) -> list[bytes]:
         try:
-            return bodies(next_messages(box_of(wanted), most=most, wait=PATIENCE, room=room).messages)
+            return bodies(next_messages(box_of(wanted), most=most, wait=PATIENCE_SECONDS, room=room).messages)
         finally:
             connection.close()
 
@@ -78,7 +91,7 @@ def test_who_does_not_want_to_wait_is_answered_at_once(pulled: Subscription, roo
 
 def test_what_is_there_is_fetched_without_waiting(pulled: Subscription, room: Room) -> None:
     published = publish_numbered(pulled.event_type, 3)
-    polled = next_messages(box_of(pulled), most=2, wait=PATIENCE, room=room)
+    polled = next_messages(box_of(pulled), most=2, wait=PATIENCE_SECONDS, room=room)
     assert (bodies(polled.messages), polled.was_seated, polled.waited) == (published[:2], True, 0.0)
 
 
@@ -98,7 +111,7 @@ def test_whoever_waited_is_told_how_long_that_was(pulled: Subscription, room: Ro
     began = time.monotonic()
     with ThreadPoolExecutor(1) as threads:
         threads.submit(publish)
-        polled = next_messages(box_of(pulled), most=1, wait=PATIENCE, room=room)
+        polled = next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room)
     assert bodies(polled.messages) == [b"0"]
     assert 0 < polled.waited < time.monotonic() - began
 
@@ -112,10 +125,10 @@ def test_whoever_waits_gets_what_becomes_available(pulled: Subscription, room: R
         if comes == "published":
             publish_numbered(pulled.event_type, 1)
         elif comes == "timed out":
-            time_out()
+            time_out_hand_outs()
         else:
             activate(pulled)
-        assert waiting.result(PATIENCE) == [b"0"]
+        assert waiting.result(PATIENCE_SECONDS) == [b"0"]
 
 
 @pytest.mark.behaviour("9.3")
@@ -123,7 +136,7 @@ def test_a_message_goes_to_whoever_has_waited_longest_and_to_nobody_else(pulled:
     with polls(room, pulled, pulled, pulled) as waiting:
         for number, one in enumerate(waiting):
             publish_numbered(pulled.event_type, 1, first=number)
-            assert one.result(PATIENCE) == [b"%d" % number]
+            assert one.result(PATIENCE_SECONDS) == [b"%d" % number]
             assert [poll.done() for poll in waiting].count(True) == number + 1
 
 
@@ -131,7 +144,7 @@ def test_each_mailbox_has_polls_of_its_own(pulled: Subscription, room: Room) -> 
     other = pulled_subscription()
     with polls(room, pulled, other) as (ours, theirs):
         publish_numbered(other.event_type, 1)
-        assert theirs.result(PATIENCE) == [b"0"]
+        assert theirs.result(PATIENCE_SECONDS) == [b"0"]
         assert not ours.done()
 
 
@@ -140,12 +153,12 @@ def test_forty_eight_polls_hold_no_connection_and_get_a_message_each(
     pulled: Subscription, room: Room, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     with polls(room, *[pulled] * MOST_SEATS) as waiting:
-        assert next_messages(box_of(pulled), most=1, wait=PATIENCE, room=room) == Polled([], was_seated=False)
+        assert next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room) == Polled([], was_seated=False)
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         (connections,) = elsewhere.execute(query).fetchone() or (0,)
         assert connections <= 25, "not one for each"
         published = publish_numbered(pulled.event_type, MOST_SEATS)
-        got = [one.result(PATIENCE) for one in waiting]
+        got = [one.result(PATIENCE_SECONDS) for one in waiting]
     assert sorted(body for (body,) in got) == sorted(published)
     assert {*Delivery.objects.values_list("status", "fetches")} == {(DeliveryStatus.IN_FLIGHT, 1)}
 
@@ -161,10 +174,10 @@ def test_whoever_is_woken_in_vain_holds_no_connection_while_it_waits_on(pulled: 
 def test_who_gives_up_its_seat_to_another_mailbox_is_told_so(pulled: Subscription, room: Room) -> None:
     room.limit(2)
     with ThreadPoolExecutor(1) as threads, room.seat(pulled.subscriber_id):
-        second = threads.submit(next_messages, box_of(pulled), most=1, wait=PATIENCE, room=room)
+        second = threads.submit(next_messages, box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room)
         wait_until(lambda: room.waiting() == {pulled.subscriber_id: 2})
         with room.seat(pulled.subscriber_id + 1):
-            assert second.result(PATIENCE) == Polled([], was_seated=False)
+            assert second.result(PATIENCE_SECONDS) == Polled([], was_seated=False)
 
 
 @pytest.mark.behaviour("9.7")
@@ -173,24 +186,24 @@ def test_an_ordered_mailbox_gives_to_one_poll_at_a_time(pulled: Subscription, ro
     pulled.subscriber.save()
     with polls(room, pulled, pulled) as (first, second):
         publish_numbered(pulled.event_type, 2)
-        assert first.result(PATIENCE) == [b"0"]
+        assert first.result(PATIENCE_SECONDS) == [b"0"]
         assert not second.done()
-        time_out()
-        assert second.result(PATIENCE) == [b"0"], "the oldest again"
+        time_out_hand_outs()
+        assert second.result(PATIENCE_SECONDS) == [b"0"], "the oldest again"
 
 
 def test_a_client_that_hangs_up_gets_nothing_and_leaves_its_seat(pulled: Subscription, room: Room) -> None:
     gone: Future[None] = Future()
     found: list[Polled] = []
     act = lambda: found.append(  # noqa: E731 - what the thread does
-        next_messages(box_of(pulled), most=1, wait=PATIENCE, departure=lambda: gone, room=room)
+        next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, departure=lambda: gone, room=room)
     )
     waiting = threading.Thread(target=act)
     waiting.start()
     wait_until(room.waiting)
     gone.set_result(None)
     publish_numbered(pulled.event_type, 1)
-    waiting.join(PATIENCE)
+    waiting.join(PATIENCE_SECONDS)
     assert (found, room.waiting()) == ([Polled([], was_seated=False)], {})
     assert bodies(fetch(box_of(pulled), most=1)) == [b"0"], "it is there for somebody else"
 
@@ -204,8 +217,8 @@ def test_nobody_watches_a_client_that_has_been_answered(pulled: Subscription, ro
 def test_a_process_that_stops_lets_all_polls_go_and_takes_no_more(pulled: Subscription, room: Room) -> None:
     with polls(room, pulled, pulled) as waiting:
         room.close()
-        assert [one.result(PATIENCE) for one in waiting] == [[], []]
-        assert next_messages(box_of(pulled), most=1, wait=PATIENCE, room=room) == Polled([], was_seated=False)
+        assert [one.result(PATIENCE_SECONDS) for one in waiting] == [[], []]
+        assert next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room) == Polled([], was_seated=False)
 
 
 def test_polls_outlive_the_connection_of_who_looks_out_for_them(
@@ -219,4 +232,190 @@ def test_polls_outlive_the_connection_of_who_looks_out_for_them(
         wait_until(lambda: elsewhere.execute(looks).fetchall())
         terminate_backends()
         publish_numbered(pulled.event_type, 1)
-        assert waiting.result(PATIENCE) == [b"0"]
+        assert waiting.result(PATIENCE_SECONDS) == [b"0"]
+
+
+@pytest.fixture
+def uncommitted_mailbox(event_type: EventType) -> Subscription:
+    return pulled_subscription(event_type=event_type)
+
+
+def found(*subscribers: Subscriber, polls: int = 3) -> list[int]:
+    """Return how many polls of each subscriber one look wakes, where so many wait."""
+    room = Room()
+    with ExitStack() as seats:
+        seated: list[list[Poll | None]] = [
+            [seats.enter_context(room.seat(one.pk)) for _ in range(polls)] for one in subscribers
+        ]
+        look_out = MailboxPoller(room)
+        look_out.look()
+        return [sum(poll is not None and poll.is_woken for poll in its) for its in seated]
+
+
+def set_aside(lane: Lane, *, seconds: int) -> None:
+    """Let all have been set aside by a push, to be tried again after so long."""
+    line = Line.objects.get(subscriber=Subscription.objects.get().subscriber, lane=lane)
+    Delivery.objects.update(line=line, due_at=Now() + timedelta(seconds=seconds), times_set_aside=1, attempts=1)
+
+
+def handed_out() -> None:
+    hand_out(*Delivery.objects.all())
+
+
+def timed_out(**fields: Any) -> None:
+    handed_out()
+    time_out_hand_outs()
+    Delivery.objects.update(**fields)
+
+
+def used_up(most: int) -> None:
+    Subscriber.objects.update(max_redeliveries=most)
+    timed_out()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("act", "woken"),
+    [
+        pytest.param(lambda: None, 2, id="published"),
+        pytest.param(timed_out, 2, id="timed out"),
+        pytest.param(lambda: used_up(1), 2, id="redeliveries left"),
+        pytest.param(lambda: set_aside(Lane.MAIN, seconds=60), 2, id="set aside in the main line"),
+        pytest.param(lambda: set_aside(Lane.RETRY, seconds=60), 2, id="set aside in the retry line"),
+        pytest.param(lambda: Delivery.objects.update(expires_at=Now() + timedelta(days=1)), 2, id="lives"),
+        pytest.param(handed_out, 0, id="in flight"),
+        pytest.param(lambda: used_up(0), 0, id="redeliveries used up"),
+        pytest.param(lambda: timed_out(cancel_requested=True), 0, id="timed out and cancelled"),
+        pytest.param(
+            lambda: Delivery.objects.update(due_at=UNTIL_DUE, not_before=Now() + timedelta(days=1)), 0, id="delayed"
+        ),
+        pytest.param(lambda: Delivery.objects.update(status=DeliveryStatus.HELD, due_at=UNTIL_RELEASED), 0, id="HELD"),
+        pytest.param(
+            lambda: Delivery.objects.update(status=DeliveryStatus.IN_FLIGHT), 0, id="under way by an earlier push"
+        ),
+        pytest.param(lambda: Delivery.objects.update(expires_at=Now() - timedelta(seconds=1)), 0, id="too old"),
+        pytest.param(lambda: Subscription.objects.update(paused_since=Now(), paused_by="HAND"), 0, id="paused"),
+        pytest.param(lambda: inactivate(Subscription.objects.get()), 0, id="subscription inactive"),
+        pytest.param(lambda: inactivate(Subscriber.objects.get()), 0, id="subscriber inactive"),
+        pytest.param(lambda: Subscription.objects.update(delivery_mode="PUSH", endpoint=ENDPOINT), 0, id="pushed now"),
+    ],
+)
+def test_what_is_available_wakes_polls_however_it_came_about(
+    uncommitted_mailbox: Subscription, act: Callable[[], object], woken: int
+) -> None:
+    publish_numbered(uncommitted_mailbox.event_type, 2)
+    act()
+    assert found(uncommitted_mailbox.subscriber) == [woken]
+
+
+@pytest.mark.django_db
+def test_each_mailbox_is_looked_at_for_itself(uncommitted_mailbox: Subscription, event_type: EventType) -> None:
+    other, empty = pulled_subscription(event_type=event_type), factories.subscriber()
+    publish_numbered(event_type, 5)
+    hand_out(*Delivery.objects.filter(subscription=other).oldest_first()[:4])
+    assert found(uncommitted_mailbox.subscriber, empty, other.subscriber) == [3, 0, 1]
+
+
+@pytest.mark.django_db
+def test_all_subscriptions_of_a_subscriber_are_one_mailbox(
+    uncommitted_mailbox: Subscription, event_type: EventType
+) -> None:
+    pulled_subscription(uncommitted_mailbox.subscriber, event_type)
+    publish_numbered(event_type, 1)
+    assert found(uncommitted_mailbox.subscriber) == [2]
+
+
+@pytest.mark.django_db
+@pytest.mark.behaviour("9.7")
+def test_an_ordered_mailbox_wakes_one_poll_and_none_while_something_is_in_flight(
+    uncommitted_mailbox: Subscription, event_type: EventType
+) -> None:
+    Subscriber.objects.update(mailbox_ordered=True)
+    another = pulled_subscription(uncommitted_mailbox.subscriber, event_type)
+    publish_numbered(event_type, 3)
+    assert found(uncommitted_mailbox.subscriber) == [1]
+    hand_out(Delivery.objects.filter(subscription=another).oldest_first()[0])
+    assert found(uncommitted_mailbox.subscriber) == [0]
+    inactivate(another)
+    assert found(uncommitted_mailbox.subscriber) == [0], "a client still has it"
+    time_out_hand_outs()
+    assert found(uncommitted_mailbox.subscriber) == [1]
+
+
+@pytest.mark.django_db
+def test_a_look_reads_what_there_are_polls_for_and_no_more(
+    uncommitted_mailbox: Subscription, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_numbered(event_type, 400)
+    hand_out(*Delivery.objects.oldest_first()[:50])
+    with explained_statements(monkeypatch) as explained:
+        assert rows(LOOK, [[uncommitted_mailbox.subscriber_id], [3]]) == [(uncommitted_mailbox.subscriber_id, 3)]
+        time_out_hand_outs()
+        assert rows(LOOK, [[uncommitted_mailbox.subscriber_id], [5]]) == [(uncommitted_mailbox.subscriber_id, 5)]
+    looks = [one for one in explained if "unnest" in one.statement]
+    assert (len(looks), costly_statements(looks, most_rows=20, most_in_vain=0)) == (2, [])
+
+
+@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("failure", [OperationalError("the connection is lost"), ValueError("whatever it is")])
+def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
+    uncommitted_mailbox: Subscription, event_type: EventType, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    failures = iter([failure] * 4)
+
+    def failing_first(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acted(*arguments: Any) -> Any:
+            for one in failures:
+                raise one
+            return act(*arguments)
+
+        return acted
+
+    monkeypatch.setattr(long_poll, "AFTER_FAILURE_SECONDS", 0.001)
+    monkeypatch.setattr(long_poll, "forget_connection", failing_first(forget_connection))
+    monkeypatch.setattr(long_poll, "rows", failing_first(rows))
+    publish_numbered(event_type, 1)
+    room = Room()
+    with room.seat(uncommitted_mailbox.subscriber_id) as poll:
+        look_out = MailboxPoller(room)
+        look_out.start()
+        assert poll
+        assert poll.wait(PATIENCE_SECONDS), "it looked again in the end"
+        room.close()
+    look_out.join(PATIENCE_SECONDS)
+    assert not look_out.is_alive()
+
+
+def waited(client: Client, mailbox: str) -> Answer:
+    try:
+        return client.post(f"/api/v1/mailboxes/{mailbox}/next", {"wait": 20}, content_type=JSON)
+    finally:
+        forget_connection()
+
+
+@pytest.mark.usefixtures("storage")
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize(
+    ("act", "status"),
+    [
+        (lambda: ApiKey.objects.update(revoked_at=Now() - SECOND), DeliveryStatus.PENDING),
+        (lambda: ApiKey.objects.update(expires_at=Now() - SECOND), DeliveryStatus.PENDING),
+        (lambda: ApiKey.objects.update(expires_at=Now() + timedelta(days=1)), DeliveryStatus.IN_FLIGHT),
+    ],
+    ids=["revoked", "expired", "good still"],
+)
+def test_whoever_waits_gets_nothing_by_a_key_that_is_good_no_more(
+    event_type: EventType, act: Callable[[], object], status: DeliveryStatus
+) -> None:
+    pulled = pulled_subscription(event_type=event_type)
+    client = client_of(pulled.subscriber)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(waited, client, pulled.subscriber.name)
+        wait_until(HERE.waiting)
+        act()
+        publish_numbered(event_type, 1)
+        answer = waiting.result(PATIENCE_SECONDS)
+    assert Delivery.objects.get().status == status
+    got = HTTPStatus.OK if status == DeliveryStatus.IN_FLIGHT else HTTPStatus.NO_CONTENT
+    assert answer.status_code == got

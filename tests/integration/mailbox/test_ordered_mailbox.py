@@ -25,13 +25,20 @@ from delivery.models import Delivery, Line
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
-from tests.support.database import beside
+from tests.support.database import in_other_thread
 from tests.support.factories import subscriber, subscription
-from tests.support.mailboxes import at_once, fetched, hand_out_newest_first, pulled_subscription, switch, time_out
-from tests.support.query_plans import explaining, too_much
+from tests.support.mailboxes import (
+    fetch_all,
+    hand_out_newest_first,
+    in_parallel,
+    pulled_subscription,
+    switch_delivery_mode,
+    time_out_hand_outs,
+)
+from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.receiver import wait_until
 from tests.support.worker import (
-    begin_and_vanish,
+    crash_while_sending,
     expire_lease,
     inactivate,
     line_of,
@@ -68,7 +75,7 @@ def other_mailbox(pulled: Subscription) -> Subscription:
 
 def next_body(wanted: Subscription) -> bytes | None:
     """Fetch as many as there are: one at most."""
-    messages = fetched(wanted)
+    messages = fetch_all(wanted)
     assert len(messages) <= 1
     return messages[0].content.body if messages else None
 
@@ -80,8 +87,8 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
     for number in range(4):
         publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
     for number in range(4):
-        (one,) = fetched(pulled)
-        assert (one.content.body, fetched(pulled)) == (str(number).encode(), [])
+        (one,) = fetch_all(pulled)
+        assert (one.content.body, fetch_all(pulled)) == (str(number).encode(), [])
         acknowledge(pulled.subscriber_id, [one.receipt])
     assert next_body(pulled) is None
 
@@ -90,11 +97,11 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
 @pytest.mark.parametrize("how", ["returned", "timed out"])
 def test_what_comes_back_is_the_next_again(pulled: Subscription, how: str) -> None:
     publish_numbered(pulled.event_type, 2)
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     if how == "returned":
         give_back(pulled.subscriber_id, [one.receipt])
     else:
-        time_out()
+        time_out_hand_outs()
     assert (next_body(pulled), next_body(pulled)) == (b"0", None)
 
 
@@ -105,13 +112,13 @@ def test_what_is_in_flight_holds_up_the_rest_although_its_subscription_is_fetche
 ) -> None:
     publish_numbered(pulled.event_type, 1)
     publish_bodies(other_mailbox.event_type, b"beside")
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     if how == "inactive":
         inactivate(pulled)
     elif how == "paused":
         Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     else:
-        switch(pulled, DeliveryMode.PUSH)
+        switch_delivery_mode(pulled, DeliveryMode.PUSH)
     assert next_body(pulled) is None
     acknowledge(pulled.subscriber_id, [one.receipt])
     assert next_body(pulled) == b"beside"
@@ -130,7 +137,7 @@ def test_what_cannot_be_fetched_holds_nothing_up(pulled: Subscription) -> None:
 def test_what_was_fetched_before_the_mailbox_was_ordered_comes_in_order_again(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 4)
-    receipts = [one.receipt for one in fetched(pulled, 3)]
+    receipts = [one.receipt for one in fetch_all(pulled, 3)]
     Subscriber.objects.update(mailbox_ordered=True)
     for receipt in receipts:
         assert next_body(pulled) is None
@@ -141,9 +148,9 @@ def test_what_was_fetched_before_the_mailbox_was_ordered_comes_in_order_again(pu
 @pytest.mark.behaviour("9.7", "9.4")
 def test_what_timed_out_is_not_prolonged_since_something_newer_may_be_out(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.EXTENDED
-    time_out()
+    time_out_hand_outs()
     assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.TIMED_OUT
     assert next_body(pulled) == b"0"
 
@@ -170,7 +177,7 @@ def test_eight_clients_who_all_ask_get_the_messages_one_after_the_other(
         start.wait()
         worked_off.extend(turns())
 
-    at_once(8, work_off)
+    in_parallel(8, work_off)
     assert sorted(worked_off, key=int) == [str(number).encode() for number in range(24)]
     finished = Delivery.objects.order_by("finished_at").values_list("id", flat=True)
     assert [*finished] == sorted(finished)
@@ -208,7 +215,7 @@ def is_anybody_waiting_for_us() -> bool:
 
 
 def bodies(wanted: Subscription) -> list[bytes]:
-    return [one.content.body for one in fetched(wanted)]
+    return [one.content.body for one in fetch_all(wanted)]
 
 
 @pytest.mark.behaviour("9.7")
@@ -220,8 +227,8 @@ def test_whoever_says_something_late_of_the_oldest_is_waited_for(
     next_one: bytes,
 ) -> None:
     publish_numbered(pulled.event_type, 2)
-    (late,) = fetched(pulled)
-    time_out()
+    (late,) = fetch_all(pulled)
+    time_out_hand_outs()
     with transaction.atomic():
         say(pulled.subscriber_id, [late.receipt])
         got = another_client(pulled)
@@ -237,7 +244,7 @@ def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched
     publish_numbered(pushed.event_type, 2)
     oldest = Delivery.objects.oldest_first()[0]
     with transaction.atomic():
-        begin_and_vanish(line_of(pushed.subscriber))
+        crash_while_sending(line_of(pushed.subscriber))
         elsewhere.execute("UPDATE subscriptions_subscription SET delivery_mode = 'PULL' WHERE id = %s", [pushed.pk])
         elsewhere.commit()
         got = another_client(pushed)
@@ -264,8 +271,8 @@ def test_whoever_fetches_as_the_mailbox_becomes_ordered_is_waited_for_once_he_ha
 def test_of_what_timed_out_before_the_mailbox_was_ordered_the_oldest_comes_first(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 80)
-    fetched(pulled)
-    time_out()
+    fetch_all(pulled)
+    time_out_hand_outs()
     with connection.cursor() as cursor:  # the oldest timed out last
         cursor.execute("UPDATE delivery_open SET fetched_until = fetched_until - (id %% 1000000) * interval '1 s'", [])
     Subscriber.objects.update(mailbox_ordered=True)
@@ -283,8 +290,8 @@ def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
     pushed: Subscription, status_code: int
 ) -> None:
     publish_numbered(pushed.event_type, 2)
-    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
-    switch(pushed, DeliveryMode.PULL)
+    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
+    switch_delivery_mode(pushed, DeliveryMode.PULL)
     assert (bodies(pushed), looked(pushed)) == ([], [])
     if status_code == 503:
         outcome: dict[str, Any] = {"status": DeliveryStatus.PENDING, "pause": 3600.0, "status_code": 503}
@@ -298,8 +305,8 @@ def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
 @pytest.mark.behaviour("9.7", "9.8", "4.11")
 def test_what_a_vanished_worker_was_sending_is_waited_for_until_its_line_is_mended(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 2)
-    begin_and_vanish(line_of(pushed.subscriber))
-    switch(pushed, DeliveryMode.PULL)
+    crash_while_sending(line_of(pushed.subscriber))
+    switch_delivery_mode(pushed, DeliveryMode.PULL)
     expire_lease(line_of(pushed.subscriber))
     assert (bodies(pushed), looked(pushed)) == ([], [])
     claim([line_of(pushed.subscriber).pk], worker="another")
@@ -311,23 +318,23 @@ def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(p
     beside = pulled_subscription(pushed.subscriber)
     publish_numbered(pushed.event_type, 1)
     publish_numbered(beside.event_type, 1, first=1)
-    begin_and_vanish(line_of(pushed.subscriber))
+    crash_while_sending(line_of(pushed.subscriber))
     assert bodies(beside) == [b"1"]
 
 
 @pytest.mark.behaviour("9.7", "11.4")
 def test_what_other_lines_have_read_is_not_looked_at(pushed: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_numbered(pushed.event_type, NOTES * OF_A_NOTE)
-    begin_and_vanish(line_of(pushed.subscriber))
-    switch(pushed, DeliveryMode.PULL)
+    crash_while_sending(line_of(pushed.subscriber))
+    switch_delivery_mode(pushed, DeliveryMode.PULL)
     with connection.cursor() as cursor:
         cursor.execute(NOTED, [1, 5_000, subscriber().pk])
         cursor.execute(NOTED, [OF_A_NOTE, NOTES, pushed.subscriber_id])
     Line.objects.filter(lease_until=None).update(lease_until="2999-01-01T00:00:00Z")
-    with explaining(monkeypatch) as found:
+    with explained_statements(monkeypatch) as found:
         assert (bodies(pushed), looked(pushed)) == ([], [])
     looks = [one for one in found if one.statement in {FETCH_IN_ORDER, LOOK}]
-    assert (len(looks), too_much(looks, most_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
+    assert (len(looks), costly_statements(looks, most_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
 
 
 @pytest.fixture
@@ -348,7 +355,7 @@ def test_whoever_waits_for_a_delivery_has_locked_none_that_is_newer(
     receipts = hand_out_newest_first(unordered_mailbox, 5, hours=hours)
     oldest, *newer = sorted(one.delivery_id for one in receipts)
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [oldest])
-    with beside(lambda: waits(unordered_mailbox.subscriber_id, receipts)) as done:
+    with in_other_thread(lambda: waits(unordered_mailbox.subscriber_id, receipts)) as done:
         free = [found for (found,) in elsewhere.execute(FREE)]
         elsewhere.rollback()
         done.result()
@@ -380,10 +387,10 @@ def test_a_receipt_of_what_is_being_sent_by_now_waits_for_nobody(
     unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say
 ) -> None:
     publish_numbered(unordered_mailbox.event_type, 1)
-    (one,) = fetched(unordered_mailbox)
+    (one,) = fetch_all(unordered_mailbox)
     give_back(unordered_mailbox.subscriber_id, [one.receipt])
-    switch(unordered_mailbox, DeliveryMode.PUSH)
-    begin_and_vanish(line_of(unordered_mailbox.subscriber))
+    switch_delivery_mode(unordered_mailbox, DeliveryMode.PUSH)
+    crash_while_sending(line_of(unordered_mailbox.subscriber))
     elsewhere.execute("SELECT FROM delivery_open FOR UPDATE")
     (told,) = say(unordered_mailbox.subscriber_id, [one.receipt]).values()
     assert (told.status, told.code, told.delivery_status) == (409, "stale_receipt", DeliveryStatus.IN_FLIGHT)

@@ -24,7 +24,7 @@ from tests.support.api import client_of
 from tests.support.database import another_connection
 from tests.support.factories import subscription
 from tests.support.mailboxes import pulled_subscription
-from tests.support.query_plans import MOST_IN_VAIN, explaining, prepared_here, too_much
+from tests.support.query_plans import MAX_WASTED_ROWS, costly_statements, explained_statements, prepared_statements
 from tests.support.worker import line_of, publish_numbered
 
 MANY = 20_000
@@ -101,13 +101,13 @@ def go_through(wanted: Subscription, *, is_ordered: bool = False) -> None:
 def test_no_statement_of_a_mailbox_reads_more_than_it_needs(
     filled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with explaining(monkeypatch) as found:
+    with explained_statements(monkeypatch) as found:
         go_through(filled)
         go_through(filled, is_ordered=True)
     clock = {RETURN: 3 * 2 * RETURN_REACH + STRETCH, EXPIRE: 3 * 3 * OF_EACH}  # of three subscriptions
     assert len(found) > 15
     for one in found:
-        assert too_much([one], 3 * clock.get(one.statement, MOST_OF_A_CALL)) == []
+        assert costly_statements([one], 3 * clock.get(one.statement, MOST_OF_A_CALL)) == []
 
 
 @pytest.mark.behaviour("9.5")
@@ -115,12 +115,12 @@ def test_a_look_at_a_mailbox_reads_no_further_than_it_counts(
     filled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(4 * COUNTED_AT_MOST)
-    with explaining(monkeypatch) as found:
+    with explained_statements(monkeypatch) as found:
         standing = mailboxes_of([filled.subscriber_id])[filled.subscriber_id]
     assert (standing.available, standing.in_flight, standing.redelivered) == (COUNTED_AT_MOST,) * 3
     sorts = 8
     (one,) = found
-    assert (one.scans(MOST_IN_VAIN), one.rows_read <= sorts * COUNTED_AT_MOST) == ([], True)
+    assert (one.scans(MAX_WASTED_ROWS), one.rows_read <= sorts * COUNTED_AT_MOST) == ([], True)
 
 
 @pytest.mark.behaviour("9.1", "11.4")
@@ -133,7 +133,7 @@ def test_no_plan_made_while_mailboxes_are_empty_searches_them_when_they_are_full
     for is_ordered in (False, True):
         go_through(wanted, is_ordered=is_ordered)
     mailboxes_of([wanted.subscriber_id])
-    statements = prepared_here()
+    statements = prepared_statements()
     with another_connection() as raw:
         fill()
         raw.execute("DELETE FROM delivery_open")
@@ -180,10 +180,10 @@ def test_no_list_reads_all_that_mailboxes_have_handed_out(
 ) -> None:
     with connection.cursor() as cursor:
         cursor.execute(FILL_HAND_OUTS, [late, MANY])
-    with explaining(monkeypatch) as found:
+    with explained_statements(monkeypatch) as found:
         for client, statuses in ((client_of(), [IN_FLIGHT]), (client_of(crowd.subscriber), [IN_FLIGHT, PENDING])):
             for query in ("", *(f"&status={one}" for one in statuses)):
                 first = client.get(f"/api/v1/deliveries?limit=20{query}").json()
                 if first["next"]:
                     client.get(first["next"])
-    assert too_much(found, 5 * FEW) == []
+    assert costly_statements(found, 5 * FEW) == []

@@ -23,10 +23,16 @@ from delivery.operations import CANCEL
 from delivery.reasons import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
-from tests.support.database import alone, another_connection, beside
+from tests.support.database import another_connection, do_and_disconnect, in_other_thread
 from tests.support.factories import subscription
-from tests.support.mailboxes import fetched, hand_out_newest_first, pulled_subscription, switch, time_out
-from tests.support.query_plans import explaining, prepared_here, too_much
+from tests.support.mailboxes import (
+    fetch_all,
+    hand_out_newest_first,
+    pulled_subscription,
+    switch_delivery_mode,
+    time_out_hand_outs,
+)
+from tests.support.query_plans import costly_statements, explained_statements, prepared_statements
 from tests.support.worker import inactivate, line_of, publish_bodies, publish_numbered, statuses
 
 CANCELLED, DELIVERED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED
@@ -61,10 +67,10 @@ def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Su
     publish_numbered(pulled.event_type, 4)
     held, late, kept, dropped, _ = Delivery.objects.filter(subscription=pulled).oldest_first()
     Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
-    fetched(pulled, 1)
-    time_out()
+    fetch_all(pulled, 1)
+    time_out_hand_outs()
     Delivery.objects.filter(pk=late.pk).update(cancel_requested=True)
-    first, second = fetched(pulled, 2)
+    first, second = fetch_all(pulled, 2)
     assert (first.delivery_id, second.delivery_id) == (kept.pk, dropped.pk)
     publish_numbered(beside.event_type, 1)
     inactivate(beside)
@@ -103,38 +109,38 @@ def test_what_is_in_flight_is_asked_to_end_slice_by_slice(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(pulled.event_type, 5)
-    fetched(pulled)
+    fetch_all(pulled)
     monkeypatch.setattr(operations, "CANCEL", CANCEL.replace("5000", "2"))
     assert purge(pulled.subscriber_id, seconds=0) == (0, 2, False)
     assert purge(pulled.subscriber_id, seconds=60) == (0, 3, True)
-    time_out()
-    assert (fetched(pulled), return_overdue(), statuses(pulled)) == ([], 5, [CANCELLED] * 5)
+    time_out_hand_outs()
+    assert (fetch_all(pulled), return_overdue(), statuses(pulled)) == ([], 5, [CANCELLED] * 5)
 
 
 @pytest.mark.behaviour("9.7", "9.8")
 def test_what_is_pushed_by_now_is_not_purged(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
-    switch(pulled, DeliveryMode.PUSH)
+    switch_delivery_mode(pulled, DeliveryMode.PUSH)
     assert (purge(pulled.subscriber_id, seconds=60), statuses(pulled)) == ((0, 0, True), [PENDING])
 
 
 @pytest.mark.behaviour("9.7")
 def test_what_a_client_gives_back_while_a_purge_waits_for_it_is_purged(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     with ExitStack() as purges, transaction.atomic():
         give_back(pulled.subscriber_id, [one.receipt])
-        purged = purges.enter_context(beside(lambda: purge(pulled.subscriber_id, seconds=60)))
+        purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
     assert purged.result() == Purged(cancelled=1, in_flight=0, is_complete=True)
-    assert (fetched(pulled), statuses(pulled)) == ([], [CANCELLED])
+    assert (fetch_all(pulled), statuses(pulled)) == ([], [CANCELLED])
 
 
 @pytest.mark.behaviour("9.7")
 def test_what_a_client_fetches_while_a_purge_waits_for_it_is_asked_to_end(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     with ExitStack() as purges, transaction.atomic():
-        (one,) = fetched(pulled)
-        purged = purges.enter_context(beside(lambda: purge(pulled.subscriber_id, seconds=60)))
+        (one,) = fetch_all(pulled)
+        purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
     assert purged.result() == Purged(cancelled=0, in_flight=1, is_complete=True)
     give_back(pulled.subscriber_id, [one.receipt])
     assert statuses(pulled) == [CANCELLED]
@@ -143,10 +149,10 @@ def test_what_a_client_fetches_while_a_purge_waits_for_it_is_asked_to_end(pulled
 @pytest.mark.behaviour("9.4", "9.7")
 def test_what_a_client_acknowledges_while_a_purge_waits_for_it_is_delivered(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     with ExitStack() as purges, transaction.atomic():
         acknowledge(pulled.subscriber_id, [one.receipt])
-        purged = purges.enter_context(beside(lambda: purge(pulled.subscriber_id, seconds=60)))
+        purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
     assert purged.result() == Purged(cancelled=0, in_flight=0, is_complete=True)
     assert statuses(pulled) == [DELIVERED]
 
@@ -159,14 +165,14 @@ def test_a_storm_of_clients_and_purges_leaves_nothing_available_and_fails_nobody
         with ThreadPoolExecutor(CLIENTS + 1) as threads:
             says = [(acknowledge, give_back)[one % 2] for one in range(CLIENTS)]
             clients = [
-                threads.submit(alone, partial(_say_all, starts, say, pulled, receipts[one::CLIENTS]))
+                threads.submit(do_and_disconnect, partial(_say_all, starts, say, pulled, receipts[one::CLIENTS]))
                 for one, say in enumerate(says)
             ]
-            purging = threads.submit(alone, partial(_purge, starts, pulled))
+            purging = threads.submit(do_and_disconnect, partial(_purge, starts, pulled))
             for one in clients:
                 one.result()
             assert purging.result().is_complete
-        assert fetched(pulled) == []
+        assert fetch_all(pulled) == []
         assert {*statuses(pulled)} <= {CANCELLED, DELIVERED}
 
 
@@ -227,13 +233,13 @@ def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_slice_of_a_purge_reads_no_more_than_it_ends_or_asks_to_end(
     crowded_mailbox: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with explaining(monkeypatch) as found:
+    with explained_statements(monkeypatch) as found:
         assert purge(crowded_mailbox.subscriber_id, seconds=600) == Purged(SORTS * EACH + 1, OUT, is_complete=True)
     slices = [one for one in found if one.statement == CANCEL_IN_SLICES]
     first, *others, last = slices
     assert len(slices) == OUT // SLICE + 2
-    assert too_much([first], OF_EACH * (SLICE + SORTS * EACH + 1)) == []
-    assert too_much(others, OF_EACH * SLICE + 1) == []
+    assert costly_statements([first], OF_EACH * (SLICE + SORTS * EACH + 1)) == []
+    assert costly_statements(others, OF_EACH * SLICE + 1) == []
     assert last.rows_read == OUT
 
 
@@ -243,10 +249,10 @@ def test_what_has_expired_is_found_whatever_clients_have_in_hand(
 ) -> None:
     late = Delivery.objects.filter(subscription=crowded_mailbox, fetched_until__isnull=False).oldest_first()[:EACH]
     Delivery.objects.filter(pk__in=[one.pk for one in late]).update(fetched_until=Now() - timedelta(seconds=1))
-    with explaining(monkeypatch) as found:
+    with explained_statements(monkeypatch) as found:
         assert (expire_overdue(), expire_overdue()) == (EACH, 0)
     first, second = found
-    assert too_much([first], OF_EACH * EACH) == []
+    assert costly_statements([first], OF_EACH * EACH) == []
     assert second.rows_read == 0
 
 
@@ -255,12 +261,12 @@ def test_no_plan_made_while_nothing_is_there_searches_when_there_is_much(storage
     wanted = subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
     publish_numbered(event_type, 10)
     forget_connection()
-    receipts = [one.receipt for one in fetched(wanted)]
+    receipts = [one.receipt for one in fetch_all(wanted)]
     for say in (give_back, acknowledge):
         say(wanted.subscriber_id, receipts)
     purge(wanted.subscriber_id, seconds=60)
     expire_overdue()
-    statements = prepared_here()
+    statements = prepared_statements()
     with another_connection() as raw:
         fill(wanted)
         raw.execute("DELETE FROM delivery_open")

@@ -21,7 +21,7 @@ from delivery.models import UNTIL_RELEASED, Delivery
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
-from tests.support.mailboxes import age, box_of, fetched, pulled_subscription, time_out
+from tests.support.mailboxes import fetch_all, let_days_pass, mailbox_of, pulled_subscription, time_out_hand_outs
 from tests.support.receiver import wait_until
 from tests.support.worker import publish_numbered, statuses
 
@@ -87,7 +87,7 @@ def between_looking_and_taking(
 
 def hand_out_elsewhere(pulled: Subscription, elsewhere: Elsewhere) -> None:
     """Let another client's fetch be under way: it has the oldest message, and nobody can see it yet."""
-    box = box_of(pulled.subscriber)
+    box = mailbox_of(pulled.subscriber)
     elsewhere.execute(LOCK, [box.subscriber_id])
     asked = {"subscriber": box.subscriber_id, "most": 1, "reach": 50}
     assert elsewhere.execute(FETCH_IN_ORDER if box.is_ordered else FETCH, asked).fetchall()[0][2]
@@ -100,19 +100,19 @@ def test_what_another_client_was_quicker_to_take_is_not_handed_out_twice(
 ) -> None:
     publish_numbered(pulled.event_type, 2)
     if is_late:
-        fetched(pulled)
-        time_out()
-    with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetched(pulled, 1), elsewhere) as slower:
-        assert bodies(fetched(pulled, 1)) == [b"0"]
+        fetch_all(pulled)
+        time_out_hand_outs()
+    with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetch_all(pulled, 1), elsewhere) as slower:
+        assert bodies(fetch_all(pulled, 1)) == [b"0"]
     assert bodies(slower.result()) == [b"1"]
 
 
 @pytest.mark.behaviour("9.3", "9.4")
 def test_what_was_acknowledged_late_is_not_handed_out_any_more(pulled: Subscription, elsewhere: Elsewhere) -> None:
     publish_numbered(pulled.event_type, 2)
-    late, _ = fetched(pulled)
-    time_out()
-    with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetched(pulled, 1), elsewhere) as slower:
+    late, _ = fetch_all(pulled)
+    time_out_hand_outs()
+    with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetch_all(pulled, 1), elsewhere) as slower:
         acknowledge(pulled.subscriber_id, [late.receipt])
     assert bodies(slower.result()) == [b"1"]
 
@@ -124,7 +124,7 @@ def test_whoever_fetches_from_an_ordered_mailbox_waits_for_whoever_is_at_it(
     Subscriber.objects.update(mailbox_ordered=True)
     publish_numbered(pulled.event_type, 2)
     hand_out_elsewhere(pulled, elsewhere)
-    with waiting(lambda: fetched(pulled)) as slower:
+    with waiting(lambda: fetch_all(pulled)) as slower:
         elsewhere.commit()
     assert (slower.result(), statuses(pulled)) == ([], [IN_FLIGHT, PENDING])
 
@@ -137,10 +137,10 @@ def test_of_two_who_fetch_from_an_ordered_mailbox_only_one_gets_something_though
     publish_numbered(pulled.event_type, 2)
     oldest = Delivery.objects.open().order_by("id")[:1].get()
     Delivery.objects.open().filter(pk=oldest.pk).update(status=HELD, due_at=UNTIL_RELEASED)
-    taking = between_looking_and_taking(fetch_messages, "FETCH_IN_ORDER", lambda: fetched(pulled), elsewhere)
+    taking = between_looking_and_taking(fetch_messages, "FETCH_IN_ORDER", lambda: fetch_all(pulled), elsewhere)
     with ExitStack() as afterwards, taking as first:
         release([oldest.pk])
-        second = afterwards.enter_context(waiting(lambda: fetched(pulled)))
+        second = afterwards.enter_context(waiting(lambda: fetch_all(pulled)))
     assert (bodies(first.result()), bodies(second.result())) == ([b"1"], [])
 
 
@@ -149,7 +149,7 @@ def test_whoever_prolongs_waits_for_whoever_is_at_an_ordered_mailbox(
     pulled: Subscription, elsewhere: Elsewhere
 ) -> None:
     publish_numbered(pulled.event_type, 1)
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     elsewhere.execute(LOCK, [pulled.subscriber_id])
     with waiting(lambda: extend(pulled.subscriber_id, [one.receipt], seconds=60)) as slower:
         assert not slower.done()
@@ -160,9 +160,9 @@ def test_whoever_prolongs_waits_for_whoever_is_at_an_ordered_mailbox(
 @pytest.mark.behaviour("9.6")
 def test_what_is_fetched_at_the_last_moment_does_not_expire_unread(pulled: Subscription, elsewhere: Elsewhere) -> None:
     publish_numbered(pulled.event_type, 2)
-    age(days=4)
+    let_days_pass(days=4)
     with between_looking_and_taking(unread, "EXPIRE", expire_unread, elsewhere) as chore:
-        fetched(pulled, 1)
+        fetch_all(pulled, 1)
     assert (chore.result(), statuses(pulled)) == (1, [IN_FLIGHT, DeliveryStatus.EXPIRED])
 
 
@@ -170,8 +170,8 @@ def test_what_is_fetched_at_the_last_moment_does_not_expire_unread(pulled: Subsc
 def test_what_is_prolonged_at_the_last_moment_does_not_fail(pulled: Subscription, elsewhere: Elsewhere) -> None:
     Subscriber.objects.update(max_redeliveries=0)
     publish_numbered(pulled.event_type, 2)
-    late, _ = fetched(pulled)
-    time_out()
+    late, _ = fetch_all(pulled)
+    time_out_hand_outs()
     with between_looking_and_taking(unread, "RETURN", return_overdue, elsewhere) as chore:
         extend(pulled.subscriber_id, [late.receipt], seconds=60)
     assert (chore.result(), statuses(pulled)) == (1, [IN_FLIGHT, DeliveryStatus.FAILED])

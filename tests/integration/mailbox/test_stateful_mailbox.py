@@ -34,7 +34,7 @@ from tests.support.expected_mailbox import (
     which,
     yes_or_no,
 )
-from tests.support.mailboxes import age, switch
+from tests.support.mailboxes import let_days_pass, switch_delivery_mode
 from tests.support.random_data import one_of
 from tests.support.stateful_deliveries import TABLES
 from tests.support.stepped_worker import Request, SteppedWorker
@@ -93,14 +93,16 @@ class StatefulMailbox(Clients):
     @may.happens(2, days=one_of(1, 2, 4), is_attended=yes_or_no, most=perhaps)
     def pass_days(self, days: int, is_attended: bool, most: int) -> None:
         """Let days pass, while whoever has messages goes on prolonging them."""
-        age(days=days)
+        let_days_pass(days=days)
         self.expected.pass_days(days)
         self.attend_and_fetch(is_attended, most)
 
     @may.happens(2, at=which, most=perhaps)
     def switch(self, at: int, most: int) -> None:
         self.expected.switch(at)
-        switch(self.subscriptions[at], DeliveryMode.PULL if at in self.expected.pulled else DeliveryMode.PUSH)
+        switch_delivery_mode(
+            self.subscriptions[at], DeliveryMode.PULL if at in self.expected.pulled else DeliveryMode.PUSH
+        )
         self.fetch(most)
 
     @may.happens(2, stop=one_of(*STOPS), most=perhaps)

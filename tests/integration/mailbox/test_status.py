@@ -21,8 +21,14 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.api import client_of, client_of_admin
 from tests.support.factories import subscriber, subscription
-from tests.support.mailboxes import age, fetched, pulled_subscription, switch, time_out
-from tests.support.worker import activate, begin_and_vanish, inactivate, line_of, publish_bodies, publish_numbered
+from tests.support.mailboxes import (
+    fetch_all,
+    let_days_pass,
+    pulled_subscription,
+    switch_delivery_mode,
+    time_out_hand_outs,
+)
+from tests.support.worker import activate, crash_while_sending, inactivate, line_of, publish_bodies, publish_numbered
 
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
@@ -55,12 +61,12 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
     publish_numbered(beside.event_type, 3)
     publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
     assert counts(pulled) == (7, 0, 1, 0, 0)
-    returned, *_ = fetched(pulled, 3)
+    returned, *_ = fetch_all(pulled, 3)
     give_back(pulled.subscriber_id, [returned.receipt])
     assert counts(pulled) == (5, 2, 1, 1, 0)
-    time_out()
+    time_out_hand_outs()
     assert counts(pulled) == (7, 0, 1, 3, 0)
-    fetched(pulled, 1)
+    fetch_all(pulled, 1)
     assert counts(pulled) == (6, 1, 1, 3, 0)
     inactivate(beside)
     assert counts(pulled) == (3, 1, 4, 3, 0)
@@ -68,7 +74,7 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
     assert counts(pulled) == (0, 1, 7, 3, 0)
     activate(beside)
     activate(pulled.subscriber)
-    age(days=5)
+    let_days_pass(days=5)
     expire_unread()
     assert counts(pulled) == (0, 1, 1, 1, 6)
 
@@ -99,7 +105,7 @@ def test_a_mailbox_that_can_get_nothing_is_seen(pulled: Subscription) -> None:
     activate(beside)
     inactivate(pulled.subscriber)
     assert subscriptions() == (2, 0)
-    switch(beside, DeliveryMode.PUSH)
+    switch_delivery_mode(beside, DeliveryMode.PUSH)
     assert subscriptions() == (1, 0)
     assert standing_of(subscription()).subscriptions == 0
 
@@ -117,7 +123,7 @@ def test_what_is_pushed_counts_nowhere_however_it_ends(pulled: Subscription) -> 
 def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
     assert (standing_of(pulled).oldest_published_at, standing_of(pulled).oldest_age_seconds) == (None, None)
     publish_numbered(pulled.event_type, 3)
-    fetched(pulled, 1)
+    fetch_all(pulled, 1)
     second = Message.objects.order_by("id")[1]
     one = standing_of(pulled)
     assert one.oldest_published_at == second.published_at
@@ -140,8 +146,8 @@ def test_the_oldest_is_found_however_few_are_counted(
     beside = pulled_subscription(pulled.subscriber)
     publish_numbered(beside.event_type if oldest == "of another subscription" else pulled.event_type, 1)
     if oldest in {"returned", "timed out"}:
-        (one,) = fetched(pulled, 1)
-        time_out()
+        (one,) = fetch_all(pulled, 1)
+        time_out_hand_outs()
         if oldest == "returned":
             give_back(pulled.subscriber_id, [one.receipt])
     if oldest == "set aside":
@@ -158,7 +164,7 @@ def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     publish_numbered(pulled.event_type, 6)
-    out = [one.delivery_id for one in fetched(pulled)]
+    out = [one.delivery_id for one in fetch_all(pulled)]
     for number, delivery_id in enumerate(out[before:]):
         Delivery.objects.filter(pk=delivery_id).update(fetched_until=Now() - timedelta(hours=1 + number))
     count_to(3, monkeypatch)
@@ -178,7 +184,7 @@ def test_what_was_set_aside_before_the_switch_is_available_whenever_it_was_due(p
 def test_several_mailboxes_are_looked_at_at_once_also_those_of_nobody(pulled: Subscription) -> None:
     stranger = pulled_subscription(event_type=pulled.event_type)
     publish_numbered(pulled.event_type, 2)
-    fetched(stranger, 1)
+    fetch_all(stranger, 1)
     ids: list[Any] = [pulled.subscriber_id, stranger.subscriber_id, 0]
     assert [(mailboxes_of(ids)[one].available, mailboxes_of(ids)[one].in_flight) for one in ids] == [
         (2, 0),
@@ -197,10 +203,10 @@ def mixed(request: Any, monkeypatch: pytest.MonkeyPatch, storage: None, event_ty
     boxes = [pulled_subscription(one, event_type) for one in (wanted, wanted, subscriber("other"))]
     subscription(wanted, event_type)
     publish_numbered(event_type, 8)
-    begin_and_vanish(line_of(wanted))
+    crash_while_sending(line_of(wanted))
     for one in boxes[1:]:
-        assert fetched(one, 12)
-    time_out()
+        assert fetch_all(one, 12)
+    time_out_hand_outs()
     handed_out = Delivery.objects.filter(fetched_until__isnull=False).order_by("-id").values_list("pk", flat=True)
     for number, pk in enumerate(handed_out):
         hours = 1 + number if number % 3 else -1 - number
@@ -280,7 +286,7 @@ def test_one_delivery_and_its_message_say_it_too(mixed: Subscriber) -> None:
 def test_whoever_prolongs_too_late_is_told_that_it_is_pending(storage: None, event_type: EventType) -> None:
     box = pulled_subscription(subscriber(mailbox_ordered=True), event_type)
     publish_numbered(event_type, 1)
-    (one,) = fetched(box)
-    time_out()
+    (one,) = fetch_all(box)
+    time_out_hand_outs()
     answer = extend(box.subscriber_id, [one.receipt], seconds=9)[one.receipt]
     assert (answer.code, answer.delivery_status) == (ReceiptCode.TIMED_OUT, PENDING)

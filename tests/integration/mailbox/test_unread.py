@@ -21,8 +21,8 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscriber, Subscription
 from tests.support.factories import event_type as new_event_type
 from tests.support.factories import subscription
-from tests.support.mailboxes import age, fetched, switch, time_out
-from tests.support.query_plans import explaining
+from tests.support.mailboxes import fetch_all, let_days_pass, switch_delivery_mode, time_out_hand_outs
+from tests.support.query_plans import explained_statements
 from tests.support.worker import (
     activate,
     inactivate,
@@ -74,10 +74,10 @@ def test_the_clock_looks_after_mailboxes() -> None:
 @pytest.mark.behaviour("9.2")
 def test_what_may_be_fetched_again_is_left_alone(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
-    fetched(pulled, 1)
-    time_out()
-    fetched(pulled, 1)
-    time_out()
+    fetch_all(pulled, 1)
+    time_out_hand_outs()
+    fetch_all(pulled, 1)
+    time_out_hand_outs()
     before = [*Delivery.objects.oldest_first().values()]
     assert (return_overdue(), [*Delivery.objects.oldest_first().values()]) == (0, before)
 
@@ -92,17 +92,17 @@ def test_a_message_fails_once_its_redeliveries_are_used_up(
     publish_numbered(pulled.event_type, 2)
     for number in range(1, most + 2):
         assert statuses(pulled)[0] in {PENDING, IN_FLIGHT}
-        (one,) = fetched(pulled, 1)
+        (one,) = fetch_all(pulled, 1)
         assert (one.fetch, one.content.body) == (number, b"0")
         if is_returned:
             give_back(pulled.subscriber_id, [one.receipt])
         else:
-            time_out()
+            time_out_hand_outs()
             assert return_overdue() == (number > most)
     times = f"{most + 1} time{'s' if most else ''}"
     assert statuses(pulled) == [FAILED, PENDING]
     assert reasons(pulled)[0] == redact_reason(reasons(pulled)[0]) == f"redeliveries used up: not acknowledged {times}"
-    assert [one.content.body for one in fetched(pulled)] == [b"1"]
+    assert [one.content.body for one in fetch_all(pulled)] == [b"1"]
 
 
 @pytest.mark.behaviour("9.7")
@@ -111,9 +111,9 @@ def test_what_has_used_up_its_redeliveries_is_not_handed_out_before_anybody_has_
 ) -> None:
     Subscriber.objects.update(max_redeliveries=0)
     publish_numbered(pulled.event_type, 1)
-    fetched(pulled)
-    time_out()
-    assert fetched(pulled) == []
+    fetch_all(pulled)
+    time_out_hand_outs()
+    assert fetch_all(pulled) == []
 
 
 @pytest.mark.behaviour("5.7", "9.7")
@@ -127,11 +127,11 @@ def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
     wanted = subscription(pulled.subscriber, its, delivery_mode=DeliveryMode.PULL)
     Subscriber.objects.update(max_redeliveries=0)
     publish_numbered(its, 1)
-    (one,) = fetched(wanted)
+    (one,) = fetch_all(wanted)
     if is_returned:
         give_back(wanted.subscriber_id, [one.receipt])
     else:
-        time_out()
+        time_out_hand_outs()
         return_overdue()
     announced = [*Announcement.objects.values_list("kind", "delivery_id")]
     ours = name.startswith("Broker.")
@@ -142,15 +142,15 @@ def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
 @pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
 def test_what_somebody_has_asked_to_cancel_ends_unless_it_is_acknowledged(pulled: Subscription, how: str) -> None:
     publish_numbered(pulled.event_type, 1)
-    (one,) = fetched(pulled)
+    (one,) = fetch_all(pulled)
     assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (0, 1)
     if how == "acknowledged":
         acknowledge(pulled.subscriber_id, [one.receipt])
     elif how == "returned":
         assert give_back(pulled.subscriber_id, [one.receipt])[one.receipt].delivery_status == CANCELLED
     else:
-        time_out()
-        assert (fetched(pulled), return_overdue()) == ([], 1)
+        time_out_hand_outs()
+        assert (fetch_all(pulled), return_overdue()) == ([], 1)
     expected = (DELIVERED, "") if how == "acknowledged" else (CANCELLED, "cancelled while in flight")
     assert [(statuses(pulled)[0], redact_reason(reasons(pulled)[0]))] == [expected]
 
@@ -162,10 +162,10 @@ def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
     woken: list[list[int]] = []
     monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
     publish_numbered(pulled.event_type, 2)
-    fetched(pulled, 1)
-    switch(pulled, DeliveryMode.PUSH)
+    fetch_all(pulled, 1)
+    switch_delivery_mode(pulled, DeliveryMode.PUSH)
     assert (return_overdue(), woken.pop()) == (0, [])
-    time_out()
+    time_out_hand_outs()
     woken.clear()
     assert (return_overdue(), woken) == (1, [[line_of(pulled.subscriber).pk]])
     row = dict(Delivery.objects.oldest_first().values("status", "due_at", "fetched_until", "uncertain")[0])
@@ -182,8 +182,8 @@ def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
     monkeypatch.setattr(unread, "walk_of_this_process", unread.Walk())
     beside = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
     publish_numbered(pulled.event_type, 9)
-    ids = [[one.delivery_id for one in fetched(box)] for box in (pulled, beside)]
-    time_out()
+    ids = [[one.delivery_id for one in fetch_all(box)] for box in (pulled, beside)]
+    time_out_hand_outs()
     last = [box[-2] for box in ids]
     Delivery.objects.filter(pk__in=last).update(cancel_requested=True)
     ended = [return_overdue() for _ in range(9)]
@@ -200,7 +200,7 @@ def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
     small = unread.RETURN.replace(f"LIMIT {unread.RETURN_REACH}", "LIMIT 2")
     monkeypatch.setattr(unread, "RETURN", small.replace(f"LIMIT {unread.STRETCH}", "LIMIT 0"))
     publish_numbered(pulled.event_type, 9)
-    fetched(pulled)
+    fetch_all(pulled)
     with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not
         cursor.execute("""
             UPDATE delivery_open SET fetched_until = timestamptz '2026-01-01' + place * interval '1 s',
@@ -219,11 +219,11 @@ def hold() -> None:
 @pytest.mark.behaviour("9.6", "2.10")
 def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
-    out, late = fetched(pulled, 1), fetched(pulled, 1)
+    out, late = fetch_all(pulled, 1), fetch_all(pulled, 1)
     Delivery.objects.filter(pk=late[0].delivery_id).update(fetched_until="2026-01-01T00:00:00Z")
-    age(days=3)
+    let_days_pass(days=3)
     assert expire_unread() == 0
-    age(days=1)
+    let_days_pass(days=1)
     assert (expire_unread(), expire_unread()) == (2, 0)
     assert statuses(pulled) == [IN_FLIGHT_MAILBOX_UNREAD, EXPIRED_MAILBOX_UNREAD, EXPIRED_MAILBOX_UNREAD]
     assert reasons(pulled) == ["", "unread for 4 days", "unread for 4 days"]
@@ -235,7 +235,7 @@ def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Sub
 @pytest.mark.behaviour("9.6")
 def test_how_many_days_is_a_setting_and_counts_at_once(pulled: Subscription, settings: Any) -> None:
     publish_numbered(pulled.event_type, 1)
-    age(days=1)
+    let_days_pass(days=1)
     settings.MAILBOX_DAYS = LONGEST_DAYS
     assert expire_unread() == 0
     settings.MAILBOX_DAYS = 1
@@ -251,7 +251,10 @@ def resume(one: Subscription) -> None:
 
 
 CLOSED: dict[str, tuple[Callable[[Subscription], None], Callable[[Subscription], None]]] = {
-    "pushed": (lambda one: switch(one, DeliveryMode.PUSH), lambda one: switch(one, DeliveryMode.PULL)),
+    "pushed": (
+        lambda one: switch_delivery_mode(one, DeliveryMode.PUSH),
+        lambda one: switch_delivery_mode(one, DeliveryMode.PULL),
+    ),
     "paused": (pause, resume),
     "inactive": (inactivate, activate),
     "its subscriber inactive": (lambda one: inactivate(one.subscriber), lambda one: activate(one.subscriber)),
@@ -264,21 +267,21 @@ def test_the_days_in_which_it_could_not_be_read_do_not_count(pulled: Subscriptio
     close, reopen = CLOSED[how]
     stranger = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
     publish_numbered(pulled.event_type, 2)
-    age(days=3)
+    let_days_pass(days=3)
     close(pulled)
-    age(days=9)
+    let_days_pass(days=9)
     assert (expire_unread(), statuses(stranger)) == (2, [EXPIRED_MAILBOX_UNREAD] * 2)
     reopen(pulled)
-    age(days=3)
+    let_days_pass(days=3)
     assert (expire_unread(), statuses(pulled)) == (0, [PENDING_MAILBOX_UNREAD] * 2)
-    age(days=1)
+    let_days_pass(days=1)
     assert (expire_unread(), statuses(pulled)) == (2, [EXPIRED_MAILBOX_UNREAD] * 2)
 
 
 @pytest.mark.behaviour("9.6", "2.13")
 def test_the_days_of_what_was_delayed_begin_when_it_is_due(pulled: Subscription) -> None:
     publish_bodies(pulled.event_type, b"due", b"delayed")
-    age(days=9)
+    let_days_pass(days=9)
     due, delayed = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=3))
     Delivery.objects.filter(pk=delayed.pk).update(not_before="2999-01-01T00:00:00Z", due_at="9999-12-29T00:00:00Z")
@@ -291,7 +294,7 @@ def test_the_days_of_what_was_delayed_begin_when_it_is_due(pulled: Subscription)
 def test_the_days_of_what_was_held_begin_when_it_is_released(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
     hold()
-    age(days=9)
+    let_days_pass(days=9)
     assert (expire_unread(), statuses(pulled)) == (0, [HELD] * 2)
     release([Delivery.objects.oldest_first()[0].pk])
     assert (expire_unread(), statuses(pulled)) == (0, [PENDING_MAILBOX_UNREAD, HELD])
@@ -302,7 +305,7 @@ def test_the_days_of_what_was_held_begin_when_it_is_released(pulled: Subscriptio
 @pytest.mark.behaviour("2.13", "3.6")
 @pytest.mark.parametrize("mode", DeliveryMode)
 def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mode: DeliveryMode) -> None:
-    switch(pulled, mode)
+    switch_delivery_mode(pulled, mode)
     publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
     publish_bodies(pulled.event_type, b"now")
     before = [*Delivery.objects.oldest_first().values_list("not_before", flat=True)]
@@ -319,7 +322,7 @@ def test_what_was_set_aside_before_the_switch_expires_too(pulled: Subscription, 
     publish_numbered(pulled.event_type, 1)
     line = line_of(pulled.subscriber) if lane == "main" else retry_line_of(pulled.subscriber)
     Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)
-    age(days=4)
+    let_days_pass(days=4)
     assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED_MAILBOX_UNREAD])
 
 
@@ -329,11 +332,6 @@ SELECT m.id, l.id, s.id, 'PENDING', 2, now() - make_interval(days => %s), CASE W
   FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
  CROSS JOIN (SELECT max(id) AS id FROM delivery_message) m CROSS JOIN generate_series(1, %s)
 """
-
-
-@pytest.fixture
-def pulled_mailbox_unread_among_others(storage: None, event_type: EventType) -> Subscription:
-    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
 
 
 def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = unread.SLICE) -> None:
@@ -346,17 +344,17 @@ def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = un
 @pytest.mark.parametrize("sort", ["fresh", "aside", "timed out"])
 @pytest.mark.parametrize("young_by", ["its due time", "its publishing", "being in flight"])
 def test_no_number_of_others_hides_what_is_old(
-    pulled_mailbox_unread_among_others: Subscription, monkeypatch: pytest.MonkeyPatch, sort: str, young_by: str
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, sort: str, young_by: str
 ) -> None:
     """What is young by its publishing comes behind what is old; what is so otherwise may stand before it."""
     small(monkeypatch, of_each=2)
-    publish_numbered(pulled_mailbox_unread_among_others.event_type, 5)
+    publish_numbered(pulled.event_type, 5)
     if sort == "timed out" or young_by == "being in flight":
-        assert len(fetched(pulled_mailbox_unread_among_others)) == 5
-        time_out()
+        assert len(fetch_all(pulled)) == 5
+        time_out_hand_outs()
     if sort == "aside":
         Delivery.objects.filter(fetched_until=None).update(due_at="2026-01-01T00:00:00Z")
-    age(days=9)
+    let_days_pass(days=9)
     *before, last = Delivery.objects.oldest_first().values_list("pk", flat=True)
     others = Delivery.objects.filter(pk__in=before)
     if young_by == "its due time":
@@ -372,22 +370,15 @@ def test_no_number_of_others_hides_what_is_old(
 
 
 @pytest.mark.behaviour("9.6")
-def test_every_mailbox_is_looked_after_a_slice_at_a_time(
-    pulled_mailbox_unread_among_others: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    others = [
-        subscription(event_type=pulled_mailbox_unread_among_others.event_type, delivery_mode=DeliveryMode.PULL)
-        for _ in range(2)
-    ]
-    subscription(event_type=pulled_mailbox_unread_among_others.event_type)
-    publish_numbered(pulled_mailbox_unread_among_others.event_type, 5)
-    age(days=4)
+def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL) for _ in range(2)]
+    subscription(event_type=pulled.event_type)
+    publish_numbered(pulled.event_type, 5)
+    let_days_pass(days=4)
     small(monkeypatch, of_each=2, all_in_all=5)
     ended = [expire_unread() for _ in range(6)]
     assert (max(ended), sum(ended), ended[-1]) == (5, 15, 0)
-    assert [statuses(one) for one in [pulled_mailbox_unread_among_others, *others]] == [
-        [EXPIRED_MAILBOX_UNREAD_AMONG_OTHERS] * 5
-    ] * 3
+    assert [statuses(one) for one in [pulled, *others]] == [[EXPIRED_MAILBOX_UNREAD_AMONG_OTHERS] * 5] * 3
 
 
 @pytest.mark.behaviour("9.6", "11.4")
@@ -397,7 +388,7 @@ def test_every_mailbox_is_looked_after_a_slice_at_a_time(
     ids=["young", "old", "old, and due just now"],
 )
 def test_no_look_for_it_reads_all_there_is(
-    pulled_mailbox_unread_among_others: Subscription,
+    pulled: Subscription,
     monkeypatch: pytest.MonkeyPatch,
     days: int,
     read: int,
@@ -405,15 +396,15 @@ def test_no_look_for_it_reads_all_there_is(
     is_delayed: bool,
 ) -> None:
     boxes = [
-        pulled_mailbox_unread_among_others,
-        subscription(event_type=pulled_mailbox_unread_among_others.event_type, delivery_mode=DeliveryMode.PULL),
+        pulled,
+        subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL),
     ]
-    publish_numbered(pulled_mailbox_unread_among_others.event_type, 1)
-    age(days=days)
+    publish_numbered(pulled.event_type, 1)
+    let_days_pass(days=days)
     with connection.cursor() as cursor:
         cursor.execute(FILL, [days, is_delayed, MANY])
         cursor.execute(CHANGES, [MANY])
-    with explaining(monkeypatch) as found:
+    with explained_statements(monkeypatch) as found:
         expire_unread()
     (one,) = [one for one in found if one.statement == EXPIRE]
     assert one.rows_read < 100 + len(boxes) * (read + 4 * OF_EACH)

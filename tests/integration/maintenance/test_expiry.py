@@ -25,21 +25,21 @@ from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, batch, problem, publish
+from tests.support.api import EVENT, problem_of, publish, publish_batch
 from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
-    PLENTY,
+    MAX_BODY_BYTES,
     Worker,
-    begin_and_vanish,
-    end_pauses_far_off,
-    hand_of,
+    crash_while_sending,
+    hold_for_an_hour,
     line_of,
+    outgoing_of,
     publish_bodies,
     retry_line_of,
+    running_worker,
     statuses,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 pytestmark = pytest.mark.django_db
@@ -81,12 +81,12 @@ def test_the_time_to_live_begins_with_publishing(client: Client, wanting: Subscr
 @pytest.mark.behaviour("2.10")
 def test_items_of_a_batch_have_times_of_their_own(client: Client, wanting: Subscription) -> None:
     item = f'"event": "{EVENT}", "body": {{}}'
-    batch(client, f'{{"events": [{{{item}}}, {{{item}, "ttl": "90"}}]}}')
+    publish_batch(client, f'{{"events": [{{{item}}}, {{{item}, "ttl": "90"}}]}}')
     assert [one.expires_at is None for one in Delivery.objects.oldest_first()] == [True, False]
 
-    refused = batch(client, f'{{"events": [{{{item}, "ttl": "soon"}}]}}')
+    refused = publish_batch(client, f'{{"events": [{{{item}, "ttl": "soon"}}]}}')
     assert refused.json()["results"][0]["code"] == "invalid_metadata"
-    assert problem(publish(client, Broker_TTL="soon")) == (400, "invalid_metadata")
+    assert problem_of(publish(client, Broker_TTL="soon")) == (400, "invalid_metadata")
 
 
 @pytest.mark.behaviour("2.10")
@@ -111,11 +111,11 @@ def test_what_is_overdue_is_not_sent_even_where_nobody_has_ended_it(
     line = line_of(wanting.subscriber)
     (taken,) = claim([line.pk], worker="w")
     driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
-    (in_hand,) = hand_of(taken)
+    (in_hand,) = outgoing_of(taken)
     end_time()
 
     assert settle({line.pk: taken.epoch}, marks=[driven.mark(in_hand)]).started == {}
-    assert hand_of(taken) == []
+    assert outgoing_of(taken) == []
 
 
 @pytest.mark.behaviour("2.10", "6.3")
@@ -126,7 +126,7 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
     driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
     page = PageRequest(taken.line_id, taken.epoch, None, taken.capacity)
-    group = read_groups([page], BodyBudget(PLENTY), callback_terms())[taken.line_id].take(aside_next=False)
+    group = read_groups([page], BodyBudget(MAX_BODY_BYTES), callback_terms())[taken.line_id].take(aside_next=False)
     assert group
     end_time()
 
@@ -137,7 +137,7 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
 @pytest.mark.behaviour("2.10")
 def test_what_is_under_way_is_left_to_its_answer(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", ttl=HOUR)
-    begin_and_vanish(line_of(wanting.subscriber))
+    crash_while_sending(line_of(wanting.subscriber))
     end_time()
 
     assert expire_overdue() == 0
@@ -200,7 +200,7 @@ def test_a_line_goes_on_when_what_it_is_held_for_expires(worker: Worker, receive
     receiver.on("/hook", answer(503))
     publish_bodies(wanting.event_type, b"0", ttl=HOUR)
     wait_until_held(wanting.subscriber)
-    end_pauses_far_off(wanting.subscriber)
+    hold_for_an_hour(wanting.subscriber)
     receiver.on("/hook", answer())
     publish_bodies(wanting.event_type, b"1")
 
@@ -238,7 +238,7 @@ def end_delays() -> None:
 def sent_next(wanting: Subscription) -> list[int]:
     """Return the deliveries that the line would send, in its order."""
     (taken,) = claim([line_of(wanting.subscriber).pk], worker="w")
-    return [one.id for one in hand_of(taken)]
+    return [one.id for one in outgoing_of(taken)]
 
 
 @pytest.mark.behaviour("2.13")
@@ -283,12 +283,12 @@ def test_lines_are_woken_for_what_may_now_be_sent(storage: None, event_type: Eve
 @pytest.mark.django_db(transaction=True)
 def test_what_is_delayed_outlives_its_workers(storage: None, receiver: Receiver) -> None:
     wanting = factories.subscription(endpoint=receiver.url("/hook"))
-    with working("before"):
+    with running_worker("before"):
         publish_bodies(wanting.event_type, b"0", not_before=tomorrow())
         publish_bodies(wanting.event_type, b"1")
         wait_until(lambda: statuses(wanting) == ["PENDING", "DELIVERED"])
     end_delays()
-    with working("after"):
+    with running_worker("after"):
         wait_until_done()
 
     assert receiver.bodies("/hook") == [b"1", b"0"]
@@ -304,7 +304,7 @@ def test_a_publish_says_so_in_a_header_or_a_field(
 ) -> None:
     moment = tomorrow().isoformat() if said == "tomorrow" else said
     publish(client, Broker_Not_Before=moment)
-    batch(client, f'{{"events": [{{"event": "{EVENT}", "body": {{}}, "not_before": "{moment}"}}]}}')
+    publish_batch(client, f'{{"events": [{{"event": "{EVENT}", "body": {{}}, "not_before": "{moment}"}}]}}')
 
     assert [one.due_at == UNTIL_DUE for one in Delivery.objects.all()] == [is_delayed] * 2
     assert [one.due_at is None for one in Delivery.objects.all()] == [not is_delayed] * 2
@@ -314,8 +314,8 @@ def test_a_publish_says_so_in_a_header_or_a_field(
 
 @pytest.mark.parametrize("said", ["tomorrow", "2026-12-24", "2999-12-24T18:00:00Z"])
 def test_what_is_no_time_is_refused(client: Client, wanting: Subscription, said: str) -> None:
-    assert problem(publish(client, Broker_Not_Before=said)) == (400, "invalid_metadata")
-    refused = batch(client, f'{{"events": [{{"event": "{EVENT}", "body": {{}}, "not_before": "{said}"}}]}}')
+    assert problem_of(publish(client, Broker_Not_Before=said)) == (400, "invalid_metadata")
+    refused = publish_batch(client, f'{{"events": [{{"event": "{EVENT}", "body": {{}}, "not_before": "{said}"}}]}}')
     assert refused.json()["results"][0]["code"] == "invalid_metadata"
 
 
@@ -337,8 +337,8 @@ def test_released_before_its_time_it_waits_for_that(event_type: EventType) -> No
 def test_a_time_to_live_that_ends_before_it_may_be_sent_is_refused(client: Client, event_type: EventType) -> None:
     moment = tomorrow().isoformat()
     item = f'{{"event": "{EVENT}", "body": {{}}, "not_before": "{moment}", "ttl": "1h"}}'
-    assert problem(publish(client, Broker_Not_Before=moment, Broker_TTL="1h")) == (400, "invalid_metadata")
-    assert problem(batch(client, f'{{"events": [{item}]}}')) == (422, "invalid_items")
+    assert problem_of(publish(client, Broker_Not_Before=moment, Broker_TTL="1h")) == (400, "invalid_metadata")
+    assert problem_of(publish_batch(client, f'{{"events": [{item}]}}')) == (422, "invalid_items")
     assert Message.objects.count() == 0
 
 
@@ -366,7 +366,7 @@ def test_a_queue_message_is_not_sent_before_its_time(storage: None, receiver: Re
     assert lines_with_due_work() == []
 
     QueueGroup.objects.update(due_at=Now())
-    with working():
+    with running_worker():
         wait_until_done()
 
     assert sorted(status for one in alike for status in statuses(one)) == ["DELIVERED", "REDUNDANT"]
@@ -380,7 +380,7 @@ def test_topic_and_queue_messages_of_one_batch_wait_each_in_its_way(client: Clie
     items: list[Any] = [
         f'{{"event": "{name}", "body": {{}}, "not_before": "{moment.isoformat()}"}}' for name in (EVENT, "Queued")
     ]
-    batch(client, f'{{"events": [{", ".join(items)}]}}')
+    publish_batch(client, f'{{"events": [{", ".join(items)}]}}')
 
     assert [one.due_at for one in Delivery.objects.oldest_first()] == [UNTIL_DUE, None]
     assert QueueGroup.objects.get().due_at == moment

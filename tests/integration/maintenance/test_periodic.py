@@ -9,7 +9,7 @@ from broker_project.core.db import rows
 from delivery import health_probe, tasks
 from delivery.maintenance import periodic
 from delivery.maintenance.periodic import Chore, PeriodicJobs, run_periodic_jobs
-from tests.support.receiver import PATIENCE, wait_until
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
 from tests.support.worker import lone_worker
 
 ONE_DAY = 86_400.0
@@ -59,7 +59,7 @@ def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch
     attendant.start()
     wait_until(lambda: len(calls) == 4)
     stopping.set()
-    attendant.join(PATIENCE)
+    attendant.join(PATIENCE_SECONDS)
     assert calls == [1000, 1000, 17, 0], "then it waits"
 
 
@@ -107,7 +107,7 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_somethin
     attendant.start()
     wait_until(lambda: calls.count("often") == 4)
     stopping.set()
-    attendant.join(PATIENCE)
+    attendant.join(PATIENCE_SECONDS)
     rounds = len(found) + 1
     assert calls[: rounds + 4] == ["often", "seldom"] * rounds + ["often"] * (4 - rounds)
 
@@ -127,6 +127,6 @@ def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
     assert not probed.is_set()
     attendant = PeriodicJobs(stopping, settings.REACH)
     attendant.start()
-    assert probed.wait(PATIENCE)
+    assert probed.wait(PATIENCE_SECONDS)
     stopping.set()
-    attendant.join(PATIENCE)
+    attendant.join(PATIENCE_SECONDS)

@@ -25,18 +25,18 @@ from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
 from tests.support.api import publish
 from tests.support.factories import subscription
-from tests.support.receiver import PATIENCE, Receiver, wait_until
+from tests.support.receiver import PATIENCE_SECONDS, Receiver, wait_until
 from tests.support.worker import (
-    begin_and_vanish,
+    crash_while_sending,
     expire_lease,
     inactivate,
     line_of,
     publish_bodies,
     publish_numbered,
+    running_worker,
     settlement,
     statuses,
     wait_until_done,
-    working,
 )
 
 KEEP_DAYS = 14
@@ -87,7 +87,7 @@ def published_on(day: dt.date, wanted: Subscription, *bodies: bytes) -> list[int
 def finish_one(wanted: Subscription) -> tuple[int, int]:
     """Deliver the oldest; return its id and number."""
     line = line_of(wanted.subscriber)
-    driven, delivery, number = begin_and_vanish(line)
+    driven, delivery, number = crash_while_sending(line)
     driven.last_sequence = number
     settle(
         {line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)], states=[driven.state(let_go=True)]
@@ -173,7 +173,7 @@ def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
     assert leaves(past) == [leaf_of("delivery_message", past)]
     assert StorageDay.objects.get(day=past).dropped_at is not None
     assert drop() == []
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a") == [b"needed \xff\x00"]
     assert drop() == [past]
@@ -237,7 +237,7 @@ def test_a_finished_delivery_may_outlive_its_message(
 def test_what_is_still_unfinished_keeps_its_count_when_its_attempts_go(past: dt.date, wanted: Subscription) -> None:
     published_on(past, wanted, b"stuck")
     line = line_of(wanted.subscriber)
-    driven, delivery, _ = begin_and_vanish(line)
+    driven, delivery, _ = crash_while_sending(line)
     aside = settlement(driven, delivery, PENDING, status_code=500, pause=0.0)
     settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.state(let_go=True)])
     Attempt.objects.update(id=first_id(past))
@@ -273,7 +273,7 @@ def test_the_last_number_of_a_line_abandoned_long_ago_is_not_dropped_before_it_i
 ) -> None:
     publish_numbered(wanted.event_type, 2)
     line = line_of(wanted.subscriber)
-    driven, delivery, number = begin_and_vanish(line)
+    driven, delivery, number = crash_while_sending(line)
     settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
     file_under(past, delivery.id)
     Line.objects.filter(pk=line.pk).update(lease_until=midnight(past) + dt.timedelta(hours=23))
@@ -289,7 +289,7 @@ def test_numbers_go_on_after_a_crash_though_older_days_were_dropped(past: dt.dat
     file_under(past, first)
     drop()
     line = line_of(wanted.subscriber)
-    driven, delivery, number = begin_and_vanish(line)
+    driven, delivery, number = crash_while_sending(line)
     settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
     expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
@@ -340,7 +340,7 @@ def test_nobody_who_stops_waits_for_a_day_that_is_in_use(past: dt.date, elsewher
         stopping.set()
         maintainer.wait_until_stopped()
         assert maintainer.is_alive(), "it was not waited for"
-    maintainer.join(PATIENCE)
+    maintainer.join(PATIENCE_SECONDS)
     assert not maintainer.is_alive()
 
 
@@ -377,14 +377,14 @@ def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscripti
         forget_connection()
 
     publisher = threading.Thread(target=publish_until_done)
-    with working(), structlog.testing.capture_logs() as told:
+    with running_worker(), structlog.testing.capture_logs() as told:
         publisher.start()
         wait_until(lambda: len(receiver.log) > 10)
         inactivate(wanted)
         maintain(keep_days=KEEP_DAYS)
         type(wanted).objects.filter(pk=wanted.pk).update(status="ACTIVE")
         done.set()
-        publisher.join(PATIENCE)
+        publisher.join(PATIENCE_SECONDS)
         wait_until_done()
     dropped = [one for one in told if one["event"] == "storage_day.dropped"]
     assert {*days} <= {dt.date.fromisoformat(one["day"]) for one in dropped}

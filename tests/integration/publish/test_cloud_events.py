@@ -15,7 +15,7 @@ from delivery.models import Message
 from subscriptions.models import EventKind, EventType
 from subscriptions.payload_format import PayloadFormat
 from tests.support import factories
-from tests.support.api import EVENT, JSON, Answer, problem, stored_bodies
+from tests.support.api import EVENT, JSON, Answer, problem_of, stored_bodies
 from tests.support.receiver import Received, Receiver, answer
 from tests.support.worker import Worker, wait_until_done
 
@@ -95,7 +95,7 @@ def test_a_batch_is_stored_in_its_order_each_event_with_its_own_type(client: Cli
 @pytest.mark.behaviour("2.12", "2.7")
 def test_of_a_batch_with_an_event_that_is_none_nothing_is_stored(client: Client, event_type: EventType) -> None:
     answered = post_batch(client, event(1), event(2, "Unknown"), more=b"{}")
-    assert problem(answered) == (422, "invalid_items")
+    assert problem_of(answered) == (422, "invalid_items")
     codes = [result.get("code") for result in answered.json()["results"]]
     assert codes == [None, "unknown_event_type", "invalid_cloud_event"]
     assert stored_bodies() == []
@@ -119,7 +119,7 @@ def test_an_event_of_the_same_source_and_id_is_taken_once_in_whatever_form(
 def test_another_payload_under_the_same_source_and_id_is_refused(client: Client, event_type: EventType) -> None:
     post(client, http.to_structured_event(event()))
     other = http.to_structured_event(CloudEvent(event().get_attributes(), {"order": 2}))
-    assert problem(post(client, other)) == (422, "idempotency_key_reused")
+    assert problem_of(post(client, other)) == (422, "idempotency_key_reused")
     assert post(client, other, **{"Idempotency-Key": "own"}).status_code == 202
     assert Message.objects.count() == 2
 
@@ -144,13 +144,13 @@ def test_another_payload_under_the_same_source_and_id_is_refused(client: Client,
 def test_what_cannot_be_taken_says_why(
     client: Client, event_type: EventType, message: http.HTTPMessage, url: str, refused: tuple[int, str]
 ) -> None:
-    assert problem(post(client, message, url)) == refused
+    assert problem_of(post(client, message, url)) == refused
     assert stored_bodies() == []
 
 
 @pytest.mark.behaviour("2.6", "2.12")
 def test_a_batch_takes_no_key_for_all(client: Client, event_type: EventType) -> None:
-    assert problem(post_batch(client, event(), headers={"Idempotency-Key": "k"})) == (400, "invalid_metadata")
+    assert problem_of(post_batch(client, event(), headers={"Idempotency-Key": "k"})) == (400, "invalid_metadata")
 
 
 @pytest.mark.behaviour("2.12", "7.1")

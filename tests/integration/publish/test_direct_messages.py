@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from delivery.models import Delivery, Message
 from subscriptions.models import EventKind, EventType, Status, Subscriber
 from tests.support import factories
-from tests.support.api import EVENT, Answer, batch, problem, publish
+from tests.support.api import EVENT, Answer, problem_of, publish, publish_batch
 from tests.support.receiver import wait_until
 
 pytestmark = pytest.mark.django_db
@@ -180,7 +180,7 @@ def test_items_of_a_batch_have_destinations_of_their_own_and_stay_in_order(
     destinations = ["red", None, "blue", "nobody", "default", "blue"]
     items = [f'{{"event": "{EVENT}", "body": {{}}{said(one)}}}' for one in destinations]
 
-    answer = batch(client, f'{{"events": [{", ".join(items)}]}}')
+    answer = publish_batch(client, f'{{"events": [{", ".join(items)}]}}')
 
     outcomes = [(one["outcome"], one["deliveries"]) for one in answer.json()["results"]]
     assert outcomes == [("ROUTED", 1), ("ROUTED", 3), ("ROUTED", 1), ("DEAD_LETTERED", 0), ("ROUTED", 2), ("ROUTED", 1)]
@@ -198,13 +198,13 @@ def said(destination: str | None) -> str:
 def test_other_kinds_take_no_destination(client: Client, kind: EventKind) -> None:
     factories.event_type("Other", kind)
 
-    assert problem(publish(client, event="Other", Broker_Destination="blue")) == (400, "invalid_metadata")
+    assert problem_of(publish(client, event="Other", Broker_Destination="blue")) == (400, "invalid_metadata")
     assert Message.objects.count() == 0
 
 
 @pytest.mark.parametrize("destination", ["", "a b", "*", "n" * 256])
 def test_what_is_no_name_is_no_destination(client: Client, destination: str) -> None:
-    assert problem(publish(client, Broker_Destination=destination)) == (400, "invalid_metadata")
+    assert problem_of(publish(client, Broker_Destination=destination)) == (400, "invalid_metadata")
 
 
 @pytest.mark.behaviour("2.6", "2.8")
@@ -215,8 +215,8 @@ def test_the_same_key_with_another_destination_is_another_publish(client: Client
     assert again.json() == first.json() | {"replayed": True}
     for destination in ("blue", "default"):
         answer = publish(client, Idempotency_Key="k", Broker_Destination=destination)
-        assert problem(answer) == (422, "idempotency_key_reused")
-    assert problem(publish(client, Idempotency_Key="k")) == (422, "idempotency_key_reused")
+        assert problem_of(answer) == (422, "idempotency_key_reused")
+    assert problem_of(publish(client, Idempotency_Key="k")) == (422, "idempotency_key_reused")
 
 
 @pytest.mark.behaviour("2.8", "1.8")

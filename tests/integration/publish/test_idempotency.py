@@ -1,15 +1,29 @@
 """The same publish twice, also at the same time, is stored once (contract 2.6)."""
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import psycopg
 import pytest
+from django.db import connection
 from django.test import Client
 
+from broker_project.core.db import rows
 from delivery.models import IdempotencyKey, Message
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
-from tests.support.api import JSON, client_of, client_with, problem, publish
+from tests.support.api import EVENT, JSON, Answer, client_of, client_with, problem_of, publish, publish_batch
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
+
+Publishing = Callable[[], Answer]
+UNDER_WAY = (409, "publish_under_way", "1")
+WAITING = """
+SELECT pid FROM pg_stat_activity
+ WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%%delivery_message%%'
+"""
 
 
 @pytest.mark.behaviour("2.6")
@@ -42,7 +56,7 @@ def test_another_publish_under_a_key_is_refused(client: Client, other: dict[str,
 
     answer = publish(client, **{"body": b"1", "Idempotency_Key": "order-7", **other})
 
-    assert problem(answer) == (422, "idempotency_key_reused")
+    assert problem_of(answer) == (422, "idempotency_key_reused")
     assert Message.objects.count() == 1
 
 
@@ -69,7 +83,7 @@ def test_a_key_whose_first_publish_is_running_is_answered_at_once_and_for_no_lon
     elsewhere.rollback()
     afterwards = publish(client, Idempotency_Key="k")
 
-    assert (*problem(meanwhile), meanwhile["Retry-After"]) == (409, "publish_under_way", "1")
+    assert (*problem_of(meanwhile), meanwhile["Retry-After"]) == (409, "publish_under_way", "1")
     assert (afterwards.status_code, Message.objects.count()) == (202, 1)
 
 
@@ -77,4 +91,137 @@ def test_a_key_whose_first_publish_is_running_is_answered_at_once_and_for_no_lon
 def test_a_key_for_a_whole_batch_is_refused(client: Client) -> None:
     answer = client.post("/api/v1/events", b"{}", content_type=JSON, headers={"Idempotency-Key": "k"})
 
-    assert problem(answer) == (400, "invalid_metadata")
+    assert problem_of(answer) == (400, "invalid_metadata")
+
+
+@pytest.fixture
+def order(publisher: Publisher) -> Publishing:
+    """Publishes an order, always under the same key."""
+    _, token = factories.api_key(publisher)
+    return lambda: publish(client_with(token), b"1", Idempotency_Key="order-7")
+
+
+@pytest.fixture
+def storing_waits(elsewhere: psycopg.Connection[Any]) -> psycopg.Connection[Any]:
+    """Let everything that is stored wait until this connection's transaction ends."""
+    elsewhere.execute("LOCK TABLE delivery_message IN EXCLUSIVE MODE")
+    return elsewhere
+
+
+@contextmanager
+def at_once(call: Publishing, times: int) -> Iterator[list[Future[Answer]]]:
+    """Call so many times at once, each in a thread with a connection of its own."""
+
+    def in_thread() -> Answer:
+        try:
+            return call()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(times) as threads:
+        yield [threads.submit(in_thread) for _ in range(times)]
+
+
+def insisting(call: Publishing, *statuses: int) -> Publishing:
+    """Call again as long as it is answered so; 503: the pool's connections were in use for too long."""
+
+    def again() -> Answer:
+        while (answer := call()).status_code in {503, *statuses}:
+            pass
+        return answer
+
+    return again
+
+
+def waiting() -> list[int]:
+    """Return the connections that wait for a lock to store a message."""
+    return [pid for (pid,) in rows(WAITING)]
+
+
+def refusal(answer: Answer) -> tuple[int, str, str]:
+    return *problem_of(answer), answer["Retry-After"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.behaviour("2.6")
+def test_of_twenty_at_once_one_is_stored_and_none_of_the_others_waits(
+    order: Publishing, storing_waits: psycopg.Connection[Any]
+) -> None:
+    with at_once(insisting(order), 20) as publishing:
+        others = [future.result() for future in islice(as_completed(publishing, timeout=PATIENCE_SECONDS), 19)]
+        storing_waits.rollback()
+    (first,) = [answer for future in publishing if (answer := future.result()) not in others]
+    afterwards = order()
+
+    assert [refusal(answer) for answer in others] == [UNDER_WAY] * 19
+    assert afterwards.json() == {**first.json(), "replayed": True}
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.behaviour("2.6")
+def test_many_who_ask_until_they_are_answered_get_one_answer(order: Publishing) -> None:
+    with at_once(insisting(order, 409), 20) as publishing:
+        answers = [future.result() for future in publishing]
+
+    assert sorted(answer.get("Idempotency-Replayed", "first") for answer in answers) == ["first"] + ["true"] * 19
+    assert {answer.json()["id"] for answer in answers} == {message.pk for message in Message.objects.all()}
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.behaviour("2.6")
+def test_a_publish_whose_connection_dies_frees_its_key_and_is_not_remembered(
+    order: Publishing, storing_waits: psycopg.Connection[Any]
+) -> None:
+    with at_once(order, 1) as (dying,):
+        wait_until(waiting)
+        meanwhile = order()
+        storing_waits.execute("SELECT pg_terminate_backend(%s)", waiting())
+        died = dying.result()
+    storing_waits.rollback()
+    afterwards = order()
+
+    assert refusal(meanwhile) == UNDER_WAY
+    assert died.status_code == 503
+    assert (afterwards.status_code, "Idempotency-Replayed" in afterwards) == (202, False)
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.behaviour("2.6", "2.7")
+def test_a_batch_waits_for_nobody_who_has_one_of_its_keys(
+    client: Client, order: Publishing, storing_waits: psycopg.Connection[Any]
+) -> None:
+    items = ", ".join(f'{{"event": "{EVENT}", "body": 1, "idempotency_key": "{key}"}}' for key in ("new", "order-7"))
+
+    with at_once(order, 1) as (slow,):
+        wait_until(waiting)
+        meanwhile = publish_batch(client, f'{{"events": [{items}]}}')
+        storing_waits.rollback()
+    afterwards = publish_batch(client, f'{{"events": [{items}]}}').json()["results"]
+
+    assert refusal(meanwhile) == UNDER_WAY
+    assert [result.get("replayed", False) for result in afterwards] == [False, True]
+    assert afterwards[1]["id"] == slow.result().json()["id"]
+    assert Message.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.behaviour("2.6")
+def test_a_refused_publish_leaves_its_key_unused(client: Client, event_type: EventType) -> None:
+    refused = publish(client, b"no json", Idempotency_Key="k")
+    accepted = publish(client, b"1", Idempotency_Key="k")
+
+    assert problem_of(refused) == (400, "malformed_payload")
+    assert (accepted.status_code, "Idempotency-Replayed" in accepted) == (202, False)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.behaviour("2.6")
+def test_management_has_keys_of_its_own(client: Client, management: Client) -> None:
+    theirs = publish(client, b"1", Idempotency_Key="k")
+    ours = [publish(asking, b"2", Idempotency_Key="k") for asking in (management, client_of())]
+
+    assert ["Idempotency-Replayed" in answer for answer in (theirs, *ours)] == [False, False, True]
+    assert Message.objects.count() == 2

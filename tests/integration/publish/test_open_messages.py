@@ -11,7 +11,7 @@ from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish.open_messages import OpenMessages, TooManyOpenMessages
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
-from tests.support.api import EVENT, batch, client_of, problem, publish
+from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch
 from tests.support.receiver import wait_until
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +42,7 @@ def test_a_publisher_has_so_many_open_messages_and_no_more(event_type: EventType
     _, client = limited_to(limit)
     assert [publish(client).status_code for _ in range(limit)] == [202] * limit
     refused = publish(client, Idempotency_Key="again")
-    assert problem(refused) == (429, "too_many_open_messages")
+    assert problem_of(refused) == (429, "too_many_open_messages")
     assert (refused.json()["limit"], refused.json()["open"], refused["Retry-After"]) == (limit, limit, "1")
     assert (Message.objects.count(), Delivery.objects.count()) == (limit, 2 * limit)
     assert not IdempotencyKey.objects.exists()
@@ -61,16 +61,16 @@ def test_a_batch_that_would_exceed_it_is_refused_whole(event_type: EventType) ->
     _, client = limited_to(3)
     items = [{"event": EVENT, "body": {}}] * 3
     assert publish(client).status_code == 202
-    assert problem(batch(client, json.dumps({"events": items}))) == (429, "too_many_open_messages")
+    assert problem_of(publish_batch(client, json.dumps({"events": items}))) == (429, "too_many_open_messages")
     assert Message.objects.count() == 1
-    assert batch(client, json.dumps({"events": items[:2]})).status_code == 202
+    assert publish_batch(client, json.dumps({"events": items[:2]})).status_code == 202
     assert publish(client).status_code == 429
 
 
 def test_a_batch_that_there_will_never_be_room_for_is_not_to_be_sent_again(event_type: EventType) -> None:
     _, client = limited_to(2)
-    refused = batch(client, json.dumps({"events": [{"event": EVENT, "body": {}}] * 3}))
-    assert (problem(refused), "Retry-After" in refused) == ((422, "more_than_may_be_open"), False)
+    refused = publish_batch(client, json.dumps({"events": [{"event": EVENT, "body": {}}] * 3}))
+    assert (problem_of(refused), "Retry-After" in refused) == ((422, "more_than_may_be_open"), False)
     assert not Message.objects.exists()
 
 

@@ -14,7 +14,7 @@ from delivery.dispatch import notify
 from delivery.models import Delivery, IdempotencyKey, Message
 from subscriptions.models import EventType, Status, Subscriber
 from tests.support import factories
-from tests.support.api import EVENT, Answer, batch, client_of, problem, publish, stored_bodies
+from tests.support.api import EVENT, Answer, client_of, problem_of, publish, publish_batch, stored_bodies
 from tests.support.receiver import wait_until
 
 
@@ -115,7 +115,7 @@ def test_filter_string_is_read_under_both_spellings(client: Client, event_type: 
     factories.subscription(event_type=event_type, header_filter_string="x")
 
     assert publish(client, Filter_String="x").json()["deliveries"] == 1
-    assert problem(publish(client, Filter_String="")) == (400, "invalid_metadata")
+    assert problem_of(publish(client, Filter_String="")) == (400, "invalid_metadata")
 
 
 @pytest.mark.behaviour("2.4")
@@ -154,7 +154,7 @@ BODIES = [
 @pytest.mark.parametrize("body", BODIES)
 def test_a_json_body_is_stored_as_it_was_sent(client: Client, body: bytes) -> None:
     assert publish(client, body).status_code == 202
-    assert batch(client, f'{{"events": [ {{"event":"{EVENT}","body": {body.decode()} }} ]}}').status_code == 202
+    assert publish_batch(client, f'{{"events": [ {{"event":"{EVENT}","body": {body.decode()} }} ]}}').status_code == 202
 
     assert stored_bodies() == [body, body.strip()]
 
@@ -179,7 +179,7 @@ def test_a_json_body_is_stored_as_it_was_sent(client: Client, body: bytes) -> No
     ],
 )
 def test_a_json_event_type_refuses_what_is_not_json(client: Client, body: bytes) -> None:
-    assert problem(publish(client, body)) == (400, "malformed_payload")
+    assert problem_of(publish(client, body)) == (400, "malformed_payload")
     assert stored_bodies() == []
 
 
@@ -245,7 +245,7 @@ def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
     ],
 )
 def test_a_publish_that_cannot_be_taken_says_why(client: Client, sent: dict[str, Any], status: int, code: str) -> None:
-    assert problem(publish(client, **sent)) == (status, code)
+    assert problem_of(publish(client, **sent)) == (status, code)
     assert stored_bodies() == []
 
 
@@ -255,7 +255,7 @@ def test_a_publisher_limited_to_event_types_publishes_those_only(event_type: Eve
     factories.event_type("Other")
 
     assert publish(limited).status_code == 202
-    assert problem(publish(limited, event="Other")) == (403, "event_type_not_allowed")
+    assert problem_of(publish(limited, event="Other")) == (403, "event_type_not_allowed")
 
 
 @pytest.mark.behaviour("1.2")
@@ -265,9 +265,9 @@ def test_publishers_read_their_own_messages_and_subscribers_do_not_publish(clien
     subscriber = client_of(factories.subscriber())
 
     assert len(client.get("/api/v1/messages").json()["items"]) == 1
-    assert problem(client.get(f"/api/v1/messages/{foreign}")) == (404, "not_found")
-    assert problem(publish(subscriber)) == (403, "forbidden")
-    assert problem(publish(Client())) == (401, "unauthenticated")
+    assert problem_of(client.get(f"/api/v1/messages/{foreign}")) == (404, "not_found")
+    assert problem_of(publish(subscriber)) == (403, "forbidden")
+    assert problem_of(publish(Client())) == (401, "unauthenticated")
 
 
 @pytest.mark.behaviour("2.11")
@@ -289,7 +289,7 @@ def test_a_batch_is_stored_in_its_order_and_answered_item_by_item(client: Client
         {{"event": "{EVENT}", "body": 2, "idempotency_key": "k"}}
     ]}}"""
 
-    answer = batch(client, text)
+    answer = publish_batch(client, text)
 
     messages = list(Message.objects.order_by("id"))
     ids = [message.pk for message in messages]
@@ -306,12 +306,12 @@ def test_a_batch_is_stored_in_its_order_and_answered_item_by_item(client: Client
 
 @pytest.mark.behaviour("2.7")
 def test_one_invalid_item_refuses_its_batch_with_a_result_for_each(client: Client) -> None:
-    answer = batch(
+    answer = publish_batch(
         client,
         f'{{"events": [{{"event": "{EVENT}", "body": 1}}, {{"event": "None", "body": 1}}, {{"event": "{EVENT}"}}]}}',
     )
 
-    assert problem(answer) == (422, "invalid_items")
+    assert problem_of(answer) == (422, "invalid_items")
     assert [(item["status"], item.get("code")) for item in answer.json()["results"]] == [
         ("valid", None),
         ("invalid", "unknown_event_type"),
@@ -324,9 +324,9 @@ def test_one_invalid_item_refuses_its_batch_with_a_result_for_each(client: Clien
 def test_a_key_reused_within_a_batch_refuses_it(client: Client) -> None:
     item = '{{"event": "{}", "body": {}, "idempotency_key": "k"}}'
 
-    answer = batch(client, f'{{"events": [{item.format(EVENT, 1)}, {item.format(EVENT, 2)}]}}')
+    answer = publish_batch(client, f'{{"events": [{item.format(EVENT, 1)}, {item.format(EVENT, 2)}]}}')
 
-    assert (*problem(answer), answer.json()["position"]) == (422, "idempotency_key_reused", 1)
+    assert (*problem_of(answer), answer.json()["position"]) == (422, "idempotency_key_reused", 1)
     assert stored_bodies() == []
 
 
@@ -335,7 +335,7 @@ def test_a_key_reused_within_a_batch_refuses_it(client: Client) -> None:
 def test_a_batch_has_1_to_1000_items(client: Client, items: int, status: int) -> None:
     text = ",".join(f'{{"event": "{EVENT}", "body": {number}}}' for number in range(items))
 
-    assert batch(client, f'{{"events": [{text}]}}').status_code == status
+    assert publish_batch(client, f'{{"events": [{text}]}}').status_code == status
     assert stored_bodies() == ([b"%d" % number for number in range(items)] if status == 202 else [])
 
 
@@ -356,7 +356,7 @@ def test_a_batch_has_1_to_1000_items(client: Client, items: int, status: int) ->
     ],
 )
 def test_what_is_no_batch_is_a_400(client: Client, text: str) -> None:
-    assert problem(batch(client, text)) == (400, "malformed_body")
+    assert problem_of(publish_batch(client, text)) == (400, "malformed_body")
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_what_is_no_batch_is_a_400(client: Client, text: str) -> None:
 def test_a_malformed_item_is_told_what_to_change(client: Client, fields: str) -> None:
     factories.event_type("A")
 
-    answer = batch(client, f'{{"events": [{{{fields}}}]}}')
+    answer = publish_batch(client, f'{{"events": [{{{fields}}}]}}')
 
-    assert problem(answer) == (422, "invalid_items")
+    assert problem_of(answer) == (422, "invalid_items")
     assert [item["code"] for item in answer.json()["results"]] == ["invalid_metadata"]

@@ -11,7 +11,7 @@ from delivery.dispatch import notify
 from delivery.models import UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup
 from subscriptions.models import EventKind, EventType, Status
 from tests.support import factories
-from tests.support.api import EVENT, batch, client_of, problem, publish, stored_bodies
+from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
 from tests.support.worker import publish_bodies
 
 pytestmark = pytest.mark.django_db
@@ -98,7 +98,7 @@ def test_a_batch_of_both_kinds_is_stored_in_its_order(client: Client, event_type
     kinds = ["Shop.Order.Placed", "Shop.Order.Changed"] * 5
 
     items = ",".join(f'{{"event": "{name}", "body": {{"n": {10 + n}}}}}' for n, name in enumerate(kinds))
-    answer = batch(client, f'{{"events": [{items}]}}')
+    answer = publish_batch(client, f'{{"events": [{items}]}}')
 
     ids = [result["id"] for result in answer.json()["results"]]
     assert ids == sorted(ids)
@@ -171,7 +171,7 @@ def test_the_payload_of_a_queue_message_is_judged_and_kept_as_it_is(client: Clie
     body = b'{ "a":1, "a":2,\n "n": 1e400 }'
 
     assert publish(client, body).status_code == 202
-    assert problem(publish(client, b"{")) == (400, "malformed_payload")
+    assert problem_of(publish(client, b"{")) == (400, "malformed_payload")
 
     assert stored_bodies() == [body]
 
@@ -183,8 +183,8 @@ def test_the_callback_is_part_of_what_an_idempotency_key_stands_for(client: Clie
 
     assert publish(client, Idempotency_Key="job-1", CallbackURL=done).json() == {**first.json(), "replayed": True}
     other = publish(client, Idempotency_Key="job-1", CallbackURL="http://127.0.0.1:9/other")
-    assert problem(other) == (422, "idempotency_key_reused")
-    assert problem(publish(client, Idempotency_Key="job-1")) == (422, "idempotency_key_reused")
+    assert problem_of(other) == (422, "idempotency_key_reused")
+    assert problem_of(publish(client, Idempotency_Key="job-1")) == (422, "idempotency_key_reused")
 
 
 @pytest.mark.behaviour("6.7")
@@ -206,7 +206,7 @@ def test_a_callback_url_is_taken_with_queue_messages_and_must_be_one(
     item = f'{{"events": [{{"event": "{EVENT}", "body": 1, "callback_url": "{url}"}}]}}'
 
     assert publish(client, CallbackURL=url).status_code == status
-    answer = batch(client, item)
+    answer = publish_batch(client, item)
 
     assert answer.status_code == (202 if status == 202 else 422)
     if status == 400:
@@ -218,16 +218,16 @@ def test_a_batch_has_no_callback_url_of_its_own(client: Client, event_type: Even
     events = f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}'
     answer = client.post("/api/v1/events", events, "application/json", headers={"CallbackURL": "http://127.0.0.1:9/"})
 
-    assert problem(answer) == (400, "invalid_metadata")
+    assert problem_of(answer) == (400, "invalid_metadata")
 
 
 @pytest.mark.behaviour("2.7", "7.1")
 def test_sync_events_are_refused_in_batches(client: Client) -> None:
     factories.event_type(EVENT, EventKind.SYNC)
 
-    answer = batch(client, f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}')
+    answer = publish_batch(client, f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}')
 
-    assert problem(answer) == (422, "invalid_items")
+    assert problem_of(answer) == (422, "invalid_items")
     assert answer.json()["results"][0]["code"] == "invalid_metadata"
     assert "SYNC" in answer.json()["results"][0]["detail"]
     assert stored_bodies() == []

@@ -16,10 +16,10 @@ from delivery.replay import replay_job
 from delivery.replay.replay_job import go_on
 from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, JSON, client_of, client_of_admin, client_with, problem
+from tests.support.api import EVENT, JSON, client_of, client_of_admin, client_with, problem_of
 from tests.support.receiver import Receiver, answer
 from tests.support.replays import run_replays
-from tests.support.worker import publish_bodies, publish_numbered, wait_until_done, working
+from tests.support.worker import publish_bodies, publish_numbered, running_worker, wait_until_done
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -40,7 +40,7 @@ def rejected_shop(storage: None, receiver: Receiver) -> Subscription:
     shop = factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
     receiver.on("/hook", answer(404))
     publish_numbered(shop.event_type, 3)
-    with working():
+    with running_worker():
         wait_until_done()
     return shop
 
@@ -113,7 +113,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
 def test_what_makes_no_selection_is_refused(rejected_shop: Subscription, asked: dict[str, Any]) -> None:
     factories.subscriber("idle")
     own = {name: rejected_shop.pk if value == "own" else value for name, value in asked.items()}
-    assert problem(ask(client_of(), **own)) == (400, "invalid")
+    assert problem_of(ask(client_of(), **own)) == (400, "invalid")
     assert not Replay.objects.exists()
 
 
@@ -126,7 +126,7 @@ def test_cancelling_twice_is_as_good_as_once_and_of_what_is_done_refused(rejecte
     done = ask(client, subscription=rejected_shop.pk)["Location"]
     while go_on():
         pass
-    assert problem(client.post(f"{done}/cancel", content_type=JSON)) == (409, "finished")
+    assert problem_of(client.post(f"{done}/cancel", content_type=JSON)) == (409, "finished")
     assert client.post(f"{REPLAYS}/{10**17}/cancel", content_type=JSON).status_code == 404
 
 
@@ -137,7 +137,7 @@ def test_a_subscriber_sees_and_makes_replays_of_its_own_only(rejected_shop: Subs
     assert stranger.get(address).status_code == stranger.post(f"{address}/cancel", content_type=JSON).status_code == 404
     assert stranger.get(REPLAYS).json()["items"] == []
     for asked in ({"subscription": rejected_shop.pk}, {"subscriber": "shop"}):
-        assert problem(ask(stranger, **asked)) == (400, "invalid")
+        assert problem_of(ask(stranger, **asked)) == (400, "invalid")
     publisher = client_of(factories.publisher())
     assert (publisher.get(REPLAYS).status_code, ask(publisher, subscription=rejected_shop.pk).status_code) == (403, 403)
     assert Client().get(REPLAYS).status_code == 401
@@ -179,7 +179,7 @@ def shop(storage: None, receiver: Receiver) -> Subscription:
 def rejected(shop: Subscription, receiver: Receiver) -> Delivery:
     receiver.on("/hook", answer(404), answer(200))
     publish_bodies(shop.event_type, BODY)
-    with working():
+    with running_worker():
         wait_until_done()
     return Delivery.objects.get()
 
@@ -219,7 +219,7 @@ def test_an_edited_body_is_sent_and_a_wrong_one_refused(rejected: Delivery, rece
     assert Delivery.objects.count() == 1
     admin.post(form_of(rejected), {"body": "[\r\n2]"})
     assert [bytes(one.body) for one in Message.objects.order_by("id")] == [BODY, b"[\n2]"]
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/hook") == [BODY, b"[\n2]"]
 
@@ -229,7 +229,7 @@ def test_what_is_no_text_is_sent_as_it_is(shop: Subscription, receiver: Receiver
     binary = factories.event_type(content_type="image/png")
     factories.subscription(shop.subscriber, binary, receiver.url("/bytes"))
     publish_bodies(binary, b"\xff\xfe")
-    with working():
+    with running_worker():
         wait_until_done()
     client_of_admin().post(form_of(Delivery.objects.get()), {"body": ""})
     assert Message.objects.count() == 1
@@ -305,7 +305,7 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
     Delivery.objects.update(created_at=Now() - timedelta(hours=5))
     receiver.on("/hook", answer(404))
     publish_bodies(shop.event_type, b"2", b"3")
-    with working():
+    with running_worker():
         wait_until_done()
     monkeypatch.setattr(replay_job, "COUNT_SLICE", 1)
     monkeypatch.setattr(replay_job, "MOST_COUNTED", 1)

@@ -19,18 +19,17 @@ from delivery.replay.missed import published_before
 from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
 from tests.support import factories
-from tests.support.api import JSON, client_of, problem
-from tests.support.backfills import bodies_of, new, run_backfill, start_backfill, state_of
+from tests.support.api import JSON, client_of, problem_of
 from tests.support.receiver import Receiver, answer, wait_until
-from tests.support.replays import some_time_later
+from tests.support.replays import bodies_of, new, run_backfill, some_time_later, start_backfill, state_of
 from tests.support.worker import (
     inactivate,
     line_of,
     publish_bodies,
     publish_numbered,
+    running_worker,
     statuses,
     wait_until_done,
-    working,
 )
 
 pytestmark = pytest.mark.behaviour("5.8")
@@ -46,7 +45,7 @@ def test_what_is_kept_comes_first_and_then_what_is_published_meanwhile(kind: Eve
     one = new(kind, receiver)
     backfill = start_backfill(one)
     live = publish_numbered(kind, 5, first=10)
-    with working():
+    with running_worker():
         wait_until(lambda: state_of(backfill) == ReplayState.DONE)
         wait_until_done()
     assert receiver.bodies("/new") == [*old, *live]
@@ -177,7 +176,7 @@ def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_old
 
 def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType, receiver: Receiver) -> None:
     def asked(one: Subscription) -> tuple[int, str]:
-        return problem(ask(client_of(), one))
+        return problem_of(ask(client_of(), one))
 
     assert asked(new(kind, receiver, status=Status.ACTIVE)) == (409, "not_inactive")
     idle = factories.subscriber(status=Status.INACTIVE)
@@ -278,7 +277,7 @@ def test_what_was_sent_again_to_somebody_is_not_for_others(kind: EventType, rece
     receiver.on("/hook", answer(404))
     factories.subscription(event_type=kind, endpoint=receiver.url("/hook"))
     publish_bodies(kind, b"true")
-    with working():
+    with running_worker():
         wait_until_done()
     address = f"/api/v1/deliveries/{Delivery.objects.get().pk}/resubmit"
     edited = client_of(factories.subscriber()).post(address, {"body": "false"}, content_type=JSON)
@@ -308,7 +307,7 @@ def test_what_it_may_be_about_to_send_is_not_published_again(
     one = new(kind, receiver, **fields)
     backfill = start_backfill(one)
     assert Subscription.objects.get(pk=one.pk).status == Status.ACTIVE
-    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
+    assert problem_of(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
         409,
         "not_resubmittable",
     )
@@ -322,7 +321,7 @@ def test_of_what_it_sent_no_copy_is_published_again_either(kind: EventType, rece
     copy = client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON).json()["id"]
     one = new(kind, receiver)
     run_backfill(start_backfill(one))
-    assert problem(client_of().post(f"/api/v1/messages/{copy}/resubmit", content_type=JSON)) == (
+    assert problem_of(client_of().post(f"/api/v1/messages/{copy}/resubmit", content_type=JSON)) == (
         409,
         "not_resubmittable",
     )
@@ -334,7 +333,7 @@ def test_what_somebody_got_by_it_is_not_published_again(kind: EventType, receive
     (lost,) = publish_bodies(kind, b"1")
     one = new(kind, receiver)
     run_backfill(start_backfill(one))
-    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
+    assert problem_of(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
         409,
         "not_resubmittable",
     )
@@ -399,7 +398,7 @@ def test_a_second_one_is_refused_while_the_first_is_under_way(kind: EventType, r
     one = new(kind, receiver)
     begin(one.pk, since=None, created_by="test")
     refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
-    assert problem(refused) == (409, "not_inactive")
+    assert problem_of(refused) == (409, "not_inactive")
 
 
 def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType, receiver: Receiver) -> None:
@@ -407,7 +406,7 @@ def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType, rec
     assert client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}, content_type=JSON).status_code == 200
     begin(one.pk, since=None, created_by="test")
     refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}, content_type=JSON)
-    assert problem(refused) == (409, "backfilling")
+    assert problem_of(refused) == (409, "backfilling")
 
 
 def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: Receiver) -> None:
@@ -415,7 +414,7 @@ def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: R
     one = new(kind, receiver)
     pause([one.pk], reason="not yet")
     refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
-    assert problem(refused) == (409, "still_paused")
+    assert problem_of(refused) == (409, "still_paused")
     resume([one.pk])
     backfill = begin(one.pk, since=None, created_by="test")
     pause([one.pk], reason="not yet")
@@ -448,12 +447,12 @@ def test_what_was_ended_is_tried_again_as_if_it_had_never_been(kind: EventType, 
     run_backfill(ended)
     assert statuses(one) == ["CANCELLED"] * 4
     run_backfill(start_backfill(one))
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/new") == [*old, b"live"]
     inactivate(one)
     refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
-    assert problem(refused) == (409, "not_new")
+    assert problem_of(refused) == (409, "not_new")
 
 
 def test_whoever_published_while_it_was_ended_is_waited_for_too(
@@ -490,7 +489,7 @@ def test_whoever_activates_it_before_all_is_cancelled_gets_what_is_published_sin
     cancel(ended.pk, reason="unwanted")
     activate(one)
     publish_bodies(kind, b"since")
-    with working():
+    with running_worker():
         while Replay.objects.filter(pk=ended.pk, finished_at=None).exists():
             go_on()
         wait_until_done()
@@ -505,6 +504,6 @@ def test_its_subscription_is_not_deleted_under_it(kind: EventType, receiver: Rec
     backfill = begin(one.pk, since=None, created_by="test")
     address = f"/api/v1/subscriptions/{one.pk}"
     refused = client_of().delete(address, headers={"If-Match": "*"})
-    assert (problem(refused), "under way" in refused.json()["detail"]) == ((409, "still_in_use"), True)
+    assert (problem_of(refused), "under way" in refused.json()["detail"]) == ((409, "still_in_use"), True)
     cancel(backfill.pk, reason="unwanted")
     assert client_of().delete(address, headers={"If-Match": "*"}).status_code == 204

@@ -21,10 +21,18 @@ from delivery.replay.replay_job import ReplayFinished, begin, cancel, count, go_
 from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
 from subscriptions.models import EventKind, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, JSON, client_of, problem
+from tests.support.api import EVENT, JSON, client_of, problem_of
 from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
-from tests.support.worker import SENDERS, inactivate, publish_bodies, statuses, unfinished, wait_until_done, working
+from tests.support.worker import (
+    QUEUE_SENDERS,
+    inactivate,
+    publish_bodies,
+    running_worker,
+    statuses,
+    unfinished,
+    wait_until_done,
+)
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -45,7 +53,7 @@ def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription,
     replay.refresh_from_db()
     assert (replay.state, replay.filed, replay.skipped, replay.reason) == (ReplayState.DONE, 20, 0, "")
     assert repeated() == [one.pk for one in old]
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/hook") == [b"%d" % n for n in range(20)] * 2
     assert [one.sequence for one in receiver.of("/hook")] == [*range(1, 41)]
@@ -71,7 +79,7 @@ def test_what_it_makes_itself_is_no_part_of_it(
     start_replay(of(shop))
     go_on()
     monkeypatch.setattr(periodic, "CHORES", {})  # nobody else goes on with it
-    with working():
+    with running_worker():
         wait_until_done()
     assert statuses(shop) == ["REJECTED"] * 5
     run_replays()
@@ -96,7 +104,7 @@ def test_only_what_was_asked_for_is_made_again(shop: Subscription, receiver: Rec
     ended(shop, receiver, 2)
     receiver.on("/hook", answer(404))
     publish_bodies(cart, b"cart")
-    with working():
+    with running_worker():
         wait_until_done()
     stranger = factories.subscription(event_type=shop.event_type)
     both = (shop, everything)
@@ -119,7 +127,7 @@ def test_what_cannot_be_sent_is_passed_over_and_counted(shop: Subscription, rece
     idle = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/idle"))
     receiver.on("/idle", answer(404))
     publish_bodies(shop.event_type, b"5")
-    with working():
+    with running_worker():
         wait_until_done()
     inactivate(idle)
     Message.objects.filter(pk=old[1].message_id or 0).delete()
@@ -135,7 +143,7 @@ def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: 
     receiver.on("/1", answer(404))
     receiver.on("/2", answer(404), answer(200))
     publish_bodies(queue, b"1", b"2", b"3")
-    with working():
+    with running_worker():
         wait_until_done()
     ends = Counter([*statuses(one), *statuses(two)])
     assert ends["DELIVERED"] == 2
@@ -227,7 +235,7 @@ def test_cancelling_ends_it_and_leaves_what_is_made(
 def test_workers_do_it_by_themselves(shop: Subscription, receiver: Receiver) -> None:
     ended(shop, receiver, 5)
     replay = start_replay(of(shop))
-    with working():
+    with running_worker():
         wait_until_replayed(replay)
         wait_until_done()
     assert len(receiver.of("/hook")) == 10
@@ -257,7 +265,7 @@ def test_what_ended_is_forgotten_with_the_deliveries_of_its_time(shop: Subscript
 
 
 def again(delivery: Delivery, body: bytes | None = None) -> Delivery:
-    made = resubmit(delivery.pk, edit=Edit(body) if body else None, most_bytes=1_000, senders=SENDERS)
+    made = resubmit(delivery.pk, edit=Edit(body) if body else None, most_bytes=1_000, senders=QUEUE_SENDERS)
     return Delivery.objects.get(pk=made)
 
 
@@ -267,13 +275,13 @@ def test_one_that_fails_does_not_double_the_next(shop: Subscription, receiver: R
     for _ in range(3):
         assert start_replay(of(shop)).total == 3
         run_replays()
-        with working():
+        with running_worker():
             wait_until_done()
     assert len(repeated()) == 9
     receiver.on("/hook", answer(200))
     start_replay(of(shop))
     run_replays()
-    with working():
+    with running_worker():
         wait_until_done()
     assert statuses(shop) == ["REJECTED"] * 12 + ["DELIVERED"] * 3
     assert count(of(shop)).total == 0, "each was taken in the end"
@@ -320,7 +328,7 @@ def refused(storage: None, receiver: Receiver) -> Group:
         factories.subscription(event_type=queue, endpoint=receiver.url(path))
         receiver.on(path, answer(404), answer(200))
     publish_bodies(queue, b"1", callback_url=receiver.url("/reply"))
-    with working():
+    with running_worker():
         wait_until_done()
     first, second = Delivery.objects.filter(group_id__isnull=False).order_by("id")
     return first, second
@@ -337,13 +345,13 @@ def test_a_job_that_is_asked_for_again_has_one_taker(refused: Group, receiver: R
     repeats = again(first)
     with pytest.raises(NotResubmittable, match="still to be asked"):
         again(second)
-    with working():
+    with running_worker():
         wait_until_done()
     assert Delivery.objects.get(pk=repeats.pk).status == "DELIVERED"
     with pytest.raises(NotResubmittable, match="took the message"):
         again(second)
     answered = client_of().post(f"/api/v1/deliveries/{second.pk}/resubmit", {}, content_type=JSON)
-    assert problem(answered) == (409, "not_resubmittable")
+    assert problem_of(answered) == (409, "not_resubmittable")
 
 
 @pytest.mark.behaviour("6.4")
@@ -372,7 +380,7 @@ def test_two_replays_of_one_job_have_one_taker(refused: Group, *, is_taken: bool
 
 
 def deliver() -> None:
-    with working():
+    with running_worker():
         wait_until_done()
 
 
@@ -404,5 +412,5 @@ def test_what_answers_whoever_waits_is_not_replayed(shop: Subscription, receiver
     both = client_of().post("/api/v1/replays", {"subscriber": "shop"}, content_type=JSON)
     assert both.json()["selection"]["subscriptions"] == [shop.pk]
     alone = client_of().post("/api/v1/replays", {"subscription": asked.pk}, content_type=JSON)
-    assert problem(alone) == (400, "invalid")
+    assert problem_of(alone) == (400, "invalid")
     assert begin(of(shop), pace=None, subscription_id=None, created_by="").state == "COUNTING"

@@ -13,11 +13,11 @@ from delivery.maintenance.partitions import leaf_of, today
 from delivery.models import Delivery, Lane, Message, QueueGroup
 from delivery.publish.errors import PayloadTooLarge
 from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
-from subscriptions.models import EventKind, Subscription
+from subscriptions.models import EventKind, Publisher, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, JSON, client_of, problem, publish
+from tests.support.api import EVENT, JSON, client_of, client_of_admin, problem_of, publish
 from tests.support.receiver import Receiver, answer
-from tests.support.worker import SENDERS, inactivate, publish_bodies, statuses, wait_until_done, working
+from tests.support.worker import QUEUE_SENDERS, inactivate, publish_bodies, running_worker, statuses, wait_until_done
 
 LIST = "/api/v1/deliveries"
 MOST = 1_000_000
@@ -33,7 +33,7 @@ def rejected(shop: Subscription, receiver: Receiver) -> Delivery:
     """One that the endpoint would not have; whatever comes next it takes."""
     receiver.on("/hook", answer(404), answer(200))
     publish_bodies(shop.event_type, b'{"n": 1}')
-    with working():
+    with running_worker():
         wait_until_done()
     return Delivery.objects.get()
 
@@ -56,7 +56,7 @@ def test_it_is_sent_again_as_a_new_delivery_that_names_the_old_one(
     new = Delivery.objects.get(pk=answered.json()["id"])
     assert answered["Location"] == f"{LIST}/{new.pk}"
     assert (new.resubmit_of, new.message_id, new.subscription_id) == (rejected.pk, rejected.message_id, shop.pk)
-    with working():
+    with running_worker():
         wait_until_done()
     assert [one.body for one in receiver.of("/hook")] == [b'{"n": 1}'] * 2
     assert [one.delivery_id for one in receiver.of("/hook")] == [rejected.pk, new.pk]
@@ -70,7 +70,7 @@ def test_it_goes_behind_what_waits(rejected: Delivery, shop: Subscription, recei
     publish_bodies(shop.event_type, b"2")
     post_resubmit(client_of(), rejected)
     publish_bodies(shop.event_type, b"3")
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/hook")[1:] == [b"2", b'{"n": 1}', b"3"]
 
@@ -79,7 +79,7 @@ def test_it_goes_behind_what_waits(rejected: Delivery, shop: Subscription, recei
 def test_two_resubmits_are_two_deliveries(rejected: Delivery, receiver: Receiver) -> None:
     first, second = (post_resubmit(client_of(), rejected).json()["id"] for _ in range(2))
     assert first != second
-    with working():
+    with running_worker():
         wait_until_done()
     assert len(receiver.of("/hook")) == 3
 
@@ -96,7 +96,7 @@ def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Del
         None,
     )
     assert bytes(Message.objects.earliest("id").body) == b'{"n": 1}'
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 2.0}']
 
@@ -110,7 +110,7 @@ def test_an_edited_cloud_event_is_another_event(
     receiver.on("/hook", answer(404), answer(404), answer(200))
     version = {"ce-specversion": specversion} if specversion else {}
     publish(client_of(), b"1", **version, ce_id="caf%C3%A9", ce_source="/till", ce_type=EVENT)
-    with working():
+    with running_worker():
         wait_until_done()
         post_resubmit(client_of(), Delivery.objects.get())
         wait_until_done()
@@ -125,7 +125,7 @@ def test_an_edited_cloud_event_is_another_event(
 def test_an_edited_body_may_be_of_another_content_type(shop: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404), answer(200))
     publish_bodies(shop.event_type, b"1", headers=[("content-type", "application/json"), ("X-Trace", "t")])
-    with working():
+    with running_worker():
         wait_until_done()
         edit = {"body_base64": base64.b64encode(b"2").decode(), "content_type": "application/json; v=2"}
         assert post_resubmit(client_of(), Delivery.objects.get(), **edit).status_code == 201
@@ -154,7 +154,7 @@ def test_an_edited_body_is_judged_like_a_publish(
     assert shop.event_type
     shop.event_type.schema = {"properties": {"n": {"type": "integer"}}}
     shop.event_type.save()
-    assert problem(post_resubmit(client_of(), rejected, **edit)) == answered
+    assert problem_of(post_resubmit(client_of(), rejected, **edit)) == answered
     assert (Delivery.objects.count(), Message.objects.count()) == (1, 1)
 
 
@@ -162,7 +162,7 @@ def test_an_edited_body_is_judged_like_a_publish(
 def test_a_body_that_is_too_large_is_refused(rejected: Delivery) -> None:
     for body in (b'"1234567"', b'"12345678"'):
         with contextlib.suppress(PayloadTooLarge):
-            resubmit(rejected.pk, edit=Edit(body), most_bytes=9, senders=SENDERS)
+            resubmit(rejected.pk, edit=Edit(body), most_bytes=9, senders=QUEUE_SENDERS)
     assert [bytes(one.body) for one in Message.objects.order_by("id")] == [b'{"n": 1}', b'"1234567"']
 
 
@@ -171,9 +171,9 @@ def test_what_is_not_over_or_has_been_taken_is_refused(shop: Subscription) -> No
     publish_bodies(shop.event_type, b"1")
     waiting = Delivery.objects.get()
     refused = post_resubmit(client_of(), waiting)
-    assert problem(refused) == (409, "not_resubmittable")
+    assert problem_of(refused) == (409, "not_resubmittable")
     assert refused.json()["detail"].startswith("It is PENDING, and will be sent. Wait for that, or cancel all")
-    with working():
+    with running_worker():
         wait_until_done()
     assert "a replay sends it again" in post_resubmit(client_of(), waiting).json()["detail"]
 
@@ -183,7 +183,7 @@ def test_what_is_not_over_or_has_been_taken_is_refused(shop: Subscription) -> No
 def test_nothing_is_made_for_whoever_is_inactive(rejected: Delivery, shop: Subscription, whole: bool) -> None:
     inactivate(shop.subscriber if whole else shop)
     refused = post_resubmit(client_of(), rejected)
-    assert (problem(refused), Delivery.objects.count()) == ((409, "not_resubmittable"), 1)
+    assert (problem_of(refused), Delivery.objects.count()) == ((409, "not_resubmittable"), 1)
     assert "INACTIVE: activate that first" in refused.json()["detail"]
 
 
@@ -196,7 +196,7 @@ def test_what_belongs_to_a_deleted_subscription_is_refused(rejected: Delivery, s
 @pytest.mark.behaviour("5.8", "11.4")
 def test_what_is_no_longer_kept_is_gone(rejected: Delivery) -> None:
     Message.objects.all().delete()
-    assert problem(post_resubmit(client_of(), rejected)) == (410, "no_longer_kept")
+    assert problem_of(post_resubmit(client_of(), rejected)) == (410, "no_longer_kept")
 
 
 @pytest.mark.behaviour("1.2")
@@ -214,7 +214,7 @@ def test_the_day_of_its_message_is_not_dropped_meanwhile(
     elsewhere.execute("SET lock_timeout = '50ms'")
     elsewhere.commit()
     with transaction.atomic():
-        resubmit(rejected.pk, edit=None, most_bytes=MOST, senders=SENDERS)
+        resubmit(rejected.pk, edit=None, most_bytes=MOST, senders=QUEUE_SENDERS)
         # As whoever drops a day does, and whoever deletes the row alone.
         for statement in (
             b"LOCK TABLE ONLY %s IN EXCLUSIVE MODE" % leaf_of("delivery_message", today()).encode(),
@@ -229,7 +229,7 @@ def test_the_day_of_its_message_is_not_dropped_meanwhile(
 def test_what_fails_leaves_no_copy_behind(rejected: Delivery, shop: Subscription) -> None:
     Message.objects.all().delete()
     with pytest.raises(NoLongerKept):
-        resubmit(rejected.pk, edit=Edit(b"2"), most_bytes=MOST, senders=SENDERS)
+        resubmit(rejected.pk, edit=Edit(b"2"), most_bytes=MOST, senders=QUEUE_SENDERS)
     assert not Message.objects.exists()
 
 
@@ -239,7 +239,7 @@ def test_one_of_a_queue_is_a_group_by_itself(storage: None, receiver: Receiver) 
     asked = factories.subscription(event_type=queue, endpoint=receiver.url("/job"))
     receiver.on("/job", answer(404), answer(200))
     publish_bodies(queue, b"1")
-    with working():
+    with running_worker():
         wait_until_done()
     old = Delivery.objects.get()
     new_id = post_resubmit(client_of(), old).json()["id"]
@@ -247,7 +247,135 @@ def test_one_of_a_queue_is_a_group_by_itself(storage: None, receiver: Receiver) 
     assert (new.group_id, group.pk, group.delivery_ids) == (new_id, new_id, [new_id])
     assert new.line
     assert new.line.lane == Lane.QUEUE
-    with working():
+    with running_worker():
         wait_until_done()
     assert (statuses(asked), QueueGroup.objects.exists()) == (["REJECTED", "DELIVERED"], False)
     assert receiver.bodies("/job") == [b"1", b"1"]
+
+
+@pytest.fixture
+def unheard_publisher(storage: None) -> Publisher:
+    """Return a publisher whose message nobody wanted."""
+    factories.event_type(EVENT)
+    shop = factories.publisher("shop")
+    publish(client_of(shop), b'{"n": 1.0}', X_Trace="t", FILTER_STRING="blue")
+    return shop
+
+
+def post_republish(client: Client) -> Any:
+    return client.post(
+        f"/api/v1/messages/{Message.objects.earliest('id').pk}/resubmit", content_type="application/json"
+    )
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("5.8")
+def test_what_was_unrouted_goes_to_whoever_qualifies_now(unheard_publisher: Publisher, receiver: Receiver) -> None:
+    old = Message.objects.get()
+    wanted = factories.subscription(
+        event_type=old.event_type, endpoint=receiver.url("/hook"), header_filter_string="blue"
+    )
+    answered = post_republish(client_of(unheard_publisher))
+    copy = Message.objects.latest("id")
+    assert (answered.status_code, answered.json()) == (
+        202,
+        {"id": copy.pk, "outcome": "ROUTED", "deliveries": 1, "copy_of": old.pk},
+    )
+    shown = {one["id"]: one["copy_of"] for one in client_of(unheard_publisher).get("/api/v1/messages").json()["items"]}
+    assert shown == {old.pk: None, copy.pk: old.pk}
+    assert answered["Location"] == f"/api/v1/messages/{copy.pk}"
+    assert (copy.copy_of, copy.publisher_id, bytes(copy.body)) == (old.pk, unheard_publisher.pk, b'{"n": 1.0}')
+    with running_worker():
+        wait_until_done()
+    (request,) = receiver.of("/hook")
+    assert (request.body, request.headers["x-trace"]) == (b'{"n": 1.0}', "t")
+    assert statuses(wanted) == ["DELIVERED"]
+    old.refresh_from_db()
+    assert (old.outcome, old.deliveries_count) == ("UNROUTED", 0)
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("5.8")
+def test_nobody_may_want_it_still(unheard_publisher: Publisher) -> None:
+    assert post_republish(client_of()).json()["outcome"] == "UNROUTED"
+    assert post_republish(client_of()).json()["outcome"] == "UNROUTED"
+    first, *copies = Message.objects.order_by("id")
+    assert [one.copy_of for one in copies] == [first.pk] * 2
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("5.8")
+def test_once_somebody_got_a_copy_it_is_not_published_again(unheard_publisher: Publisher) -> None:
+    assert post_republish(client_of()).status_code == 202
+    old, unrouted = Message.objects.order_by("id")
+    admin, page = client_of_admin(), f"/admin/delivery/message/{old.pk}/"
+    wanted = factories.subscription(event_type=old.event_type)
+    assert post_republish(client_of()).json()["outcome"] == "ROUTED"
+    for pk in (old.pk, unrouted.pk):
+        assert problem_of(client_of().post(f"/api/v1/messages/{pk}/resubmit", content_type="application/json")) == (
+            409,
+            "not_resubmittable",
+        )
+    assert f"{page}resubmit/" not in admin.get(f"{page}change/").content.decode()
+    assert statuses(wanted) == ["PENDING"]
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("5.8")
+@pytest.mark.behaviour("1.2")
+def test_what_its_publisher_may_not_publish_any_more_is_refused(unheard_publisher: Publisher) -> None:
+    unheard_publisher.event_types.add(factories.event_type("Other"))
+    for client in (client_of(unheard_publisher), client_of()):
+        assert problem_of(post_republish(client)) == (403, "event_type_not_allowed")
+    page = f"/admin/delivery/message/{Message.objects.get().pk}/resubmit/"
+    refused = client_of_admin().post(page, {"_form_submitted": "on"}, follow=True).content.decode()
+    assert "may not publish" in refused
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("5.8")
+def test_a_destination_that_was_unknown_is_tried_again(storage: None) -> None:
+    event_type = factories.event_type()
+    publish_bodies(event_type, b"1", destination="later")
+    assert Message.objects.get().outcome == "DEAD_LETTERED"
+    later = factories.subscription(factories.subscriber("later"), event_type)
+    other = factories.subscription(event_type=event_type)
+    assert post_republish(client_of()).json()["outcome"] == "ROUTED"
+    assert (statuses(later), statuses(other)) == (["PENDING"], [])
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("5.8")
+def test_what_somebody_got_is_refused(storage: None) -> None:
+    publish_bodies(factories.subscription().event_type, b"1")
+    assert problem_of(post_republish(client_of())) == (409, "not_resubmittable")
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("5.8")
+@pytest.mark.behaviour("1.2")
+def test_only_its_publisher_and_management_may(unheard_publisher: Publisher) -> None:
+    assert post_republish(client_of(factories.publisher())).status_code == 404
+    assert post_republish(client_of(factories.subscriber())).status_code == 403
+    assert post_republish(client_of(unheard_publisher)).status_code == 202
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("5.8")
+def test_in_the_admin_it_is_published_again_from_its_page(unheard_publisher: Publisher, receiver: Receiver) -> None:
+    admin, old = client_of_admin(), Message.objects.get()
+    page = f"/admin/delivery/message/{old.pk}/"
+    assert f"{page}resubmit/" in admin.get(f"{page}change/").content.decode()
+    factories.subscription(event_type=old.event_type, endpoint=receiver.url("/hook"))
+    shown = admin.post(f"{page}resubmit/", {"_form_submitted": "on"}, follow=True).content.decode()
+    copy = Message.objects.latest("id")
+    assert (copy.copy_of, copy.outcome) == (old.pk, "ROUTED")
+    assert f"This message is a copy of {old.pk}." in shown
+    assert f'href="{page}change/"' in shown
+    taken = f"/admin/delivery/message/{copy.pk}/"
+    assert f"{taken}resubmit/" not in admin.get(f"{taken}change/").content.decode()
+    refused = admin.post(f"{taken}resubmit/", {"_form_submitted": "on"}, follow=True).content.decode()
+    assert "Somebody got it" in refused
+    assert Message.objects.count() == 2

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test import Client, override_settings
 
-from tests.support.receiver import PATIENCE
+from tests.support.receiver import PATIENCE_SECONDS
 
 
 def test_a_living_process_says_so_without_a_database() -> None:
@@ -87,7 +87,7 @@ asyncio.run(main())
 
 def test_whoever_has_the_answer_to_a_large_body_finds_room_for_the_next_one() -> None:
     command = [sys.executable, "-c", NEXT_ONE_AT_ONCE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert done.stdout.split() == ["404", "404", "404"], done.stderr
 
 

@@ -11,8 +11,8 @@ from delivery.models import Message
 from delivery.status.dead_letters import ALL_WITH_STATUS, REASONS
 from subscriptions.models import Subscription
 from tests.support import factories
-from tests.support.api import client_of, problem
-from tests.support.query_plans import Explained
+from tests.support.api import client_of, problem_of
+from tests.support.query_plans import ExplainedStatement
 from tests.support.worker import line_of
 
 pytestmark = pytest.mark.django_db
@@ -138,17 +138,17 @@ def test_what_else_has_ended_is_not_looked_at(
         cursor.execute("ANALYZE delivery_delivery")
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {ALL_WITH_STATUS.format(**order)}", asked)
         ((answer,),) = cursor.fetchall()
-    plan = Explained(ALL_WITH_STATUS, (json.loads(answer) if isinstance(answer, str) else answer)[0])
+    plan = ExplainedStatement(ALL_WITH_STATUS, (json.loads(answer) if isinstance(answer, str) else answer)[0])
     assert (plan.searched, plan.rows_read) == ([], 2 * len(REASONS))
 
 
 @pytest.mark.parametrize("query", [{"reason": "DELIVERED"}, {"reason": "PENDING"}, {"cursor": "x"}, {"other": "1"}])
 def test_what_cannot_be_asked_for_is_refused(management: Client, query: dict[str, str]) -> None:
-    assert problem(management.get(URL, query))[0] == 400
+    assert problem_of(management.get(URL, query))[0] == 400
 
 
 def test_publishers_see_none(client: Client) -> None:
-    assert [problem(client.get(url))[0] for url in (URL, f"{URL}/counts")] == [403, 403]
+    assert [problem_of(client.get(url))[0] for url in (URL, f"{URL}/counts")] == [403, 403]
 
 
 @pytest.mark.behaviour("5.3")

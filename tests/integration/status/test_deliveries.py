@@ -1,20 +1,57 @@
 """Lists of deliveries over the API, and messages, deliveries and attempts in the admin."""
 
+import datetime as dt
 from typing import Any
 
 import pytest
+from django.contrib.admin.sites import site
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
 
-from delivery.models import Delivery
+from delivery.models import (
+    Announcement,
+    Attempt,
+    Callback,
+    DeadLetter,
+    Delivery,
+    IdempotencyKey,
+    Lane,
+    Line,
+    LineEvent,
+    Mailbox,
+    Message,
+    QueueGroup,
+    Replay,
+    ReplayState,
+    StorageDay,
+    VolatileCount,
+)
 from delivery.operations import cancel_deliveries_of
+from delivery.status.line_status import COUNTED_AT_MOST
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import Subscriber
+from tests.support import factories
 from tests.support.api import client_of, client_of_admin
 from tests.support.factories import subscriber, subscription
-from tests.support.worker import begin_and_vanish, line_of, publish_numbered, settlement
+from tests.support.mailboxes import pulled_subscription
+from tests.support.worker import crash_while_sending, line_of, publish_numbered, settlement
 
 REJECTED, PENDING = DeliveryStatus.REJECTED, DeliveryStatus.PENDING
+
+pytestmark = pytest.mark.django_db
+
+HOUR = dt.timedelta(hours=1)
+MANY = 60
+"""More than a page."""
+
+MODELS = (
+    *(Message, Delivery, DeadLetter, QueueGroup, Callback, Attempt, Replay, Line, LineEvent, Mailbox),
+    *(Announcement, VolatileCount, IdempotencyKey, StorageDay),
+)
 
 
 @pytest.fixture
@@ -32,7 +69,7 @@ def receiving(storage: None) -> Subscriber:
         {"status": PENDING, "status_code": 500, "pause": 60.0},
     ]
     for fields in endings:
-        driven, delivery, number = begin_and_vanish(line)
+        driven, delivery, number = crash_while_sending(line)
         driven.last_sequence = number
         settle(
             {line.pk: driven.claim.epoch},
@@ -40,7 +77,7 @@ def receiving(storage: None) -> Subscriber:
             states=[driven.state(let_go=True)],
         )
     cancel_deliveries_of(subscriptions[1].pk, reason="unwanted")
-    begin_and_vanish(line)
+    crash_while_sending(line)
     return wanted
 
 
@@ -92,3 +129,161 @@ def test_lists_in_the_admin_hold_the_same(receiving: Subscriber, status: str | N
     asked = f"&status__exact={status}" if status else ""
     page = admin.get(f"/admin/delivery/delivery/?line__id__exact={line_of(receiving).pk}{asked}")
     assert [row.pk for row in page.context["cl"].result_list] == [*own.order_by("-pk").values_list("pk", flat=True)]
+
+
+@pytest.fixture
+def message() -> Message:
+    """Return one of many messages, with a finished delivery and its attempt; the line is held."""
+    made = factories.subscription(factories.subscriber("shop"), factories.event_type("Order.Paid"))
+    line = line_of(made.subscriber)
+    pulled_subscription(made.subscriber)
+    now = dt.datetime.now(dt.UTC)
+    stored = Message.objects.bulk_create(
+        Message(
+            event_type=made.event_type,
+            body=b'{"html": "<script>alert(1)</script>", "bad": "\xff\x00"}',
+            size=53,
+            content_type="application/json",
+            headers=[["X-Html", "<b>bold</b>"]],
+            outcome="ROUTED",
+            deliveries_count=1,
+        )
+        for _ in range(MANY)
+    )
+    ended = {"status": "REJECTED", "finished_at": now, "closed_on": now.date(), "sequence": 7}
+    sent = Delivery.objects.bulk_create(
+        Delivery(message=one, subscription=made, line=line, size=53, **ended) for one in stored
+    )
+    answer = {"status_code": 404, "answer_excerpt": b"<h1>no\xfe\x00</h1>"}
+    Attempt.objects.bulk_create(
+        Attempt(delivery=one, number=1, started_at=now, duration_ms=12, **answer) for one in sent
+    )
+    head = Delivery.objects.create(message=stored[-1], subscription=made, line=line, size=53)
+    LineEvent.objects.create(line=line, kind="NUMBER_UNCERTAIN", sequence=6, reason="worker vanished")
+    Line.objects.filter(pk=line.pk).update(
+        head_id=head.pk, held_since=now, held_reason="connection refused", failures=3, due_at=now
+    )
+    QueueGroup.objects.bulk_create(
+        QueueGroup(message=one, line=line, delivery_ids=[head.pk], size=53, due_at=now) for one in stored
+    )
+    Callback.objects.bulk_create(
+        Callback(group_id=one.pk, message=one, url="https://a.example", token_hash=b"%d" % one.pk, expires_at=now)
+        for one in stored
+    )
+    Replay.objects.bulk_create(
+        Replay(subscription=made, state=ReplayState.DONE, finished_at=timezone.now()) for _ in stored
+    )
+    Announcement.objects.bulk_create(
+        Announcement(kind="Broker.Line.Paused", line=line, subscription=made) for _ in stored
+    )
+    VolatileCount.objects.bulk_create(
+        VolatileCount(hour=now - number * HOUR, event_type=made.event_type, subscription=made, delivered=1)
+        for number, _ in enumerate(stored)
+    )
+    IdempotencyKey.objects.create(
+        key="order-1",
+        fingerprint=b"x" * 32,
+        message_id=stored[-1].pk,
+        outcome="ROUTED",
+        deliveries_count=1,
+        expires_at=now,
+    )
+    return stored[-1]
+
+
+def page(client: Client, row: object) -> str:
+    """Return the page of a row."""
+    name = f"admin:{row._meta.label_lower.replace('.', '_')}_change"  # type: ignore[attr-defined]
+    answer = client.get(reverse(name, args=[row.pk]))  # type: ignore[attr-defined]
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_list_opens_in_few_queries_and_counts_no_big_table(
+    admin: Client, message: Message, model: type[Message]
+) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        answer = admin.get(reverse(f"admin:delivery_{model.__name__.lower()}_changelist"))
+    assert answer.status_code == 200
+    assert len(queries) <= 8
+    assert [query["sql"] for query in queries if "COUNT(" in query["sql"] and "delivery_" in query["sql"]] == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_is_added_changed_or_deleted_by_hand(admin: Client, message: Message, model: type[Message]) -> None:
+    row = model.objects.all()[:1].get()
+    name = f"admin:delivery_{model.__name__.lower()}"
+    assert admin.post(reverse(f"{name}_add"), {}).status_code == 403
+    assert admin.post(reverse(f"{name}_change", args=[row.pk]), {}).status_code == 403
+    assert admin.post(reverse(f"{name}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
+
+
+def test_every_model_is_registered() -> None:
+    assert {model for model in site._registry if model._meta.app_label == "delivery"} == set(MODELS)
+
+
+def test_a_message_shows_its_payload_as_text_and_its_deliveries(admin: Client, message: Message) -> None:
+    text = page(admin, message)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "<script>alert(1)" not in text
+    assert r"\xff\x00" in text
+    assert "&lt;b&gt;bold&lt;/b&gt;" in text
+    assert all(str(pk) in text for pk in Delivery.objects.filter(message=message).values_list("pk", flat=True))
+
+
+def test_a_delivery_shows_its_attempts(admin: Client, message: Message) -> None:
+    text = page(admin, Delivery.objects.get(message=message, status="REJECTED"))
+    assert "404" in text
+    assert "12 ms" in text
+
+
+def test_an_attempt_shows_its_answer_as_text(admin: Client, message: Message) -> None:
+    assert r"&lt;h1&gt;no\xfe\x00&lt;/h1&gt;" in page(admin, Attempt.objects.all()[:1].get())
+
+
+def test_a_line_shows_why_it_is_held_and_what_waits_in_it(admin: Client, message: Message) -> None:
+    text = page(admin, Line.objects.get(lane=Lane.MAIN))
+    assert "connection refused" in text
+    assert "worker vanished" in text
+    answer = admin.get(reverse("admin:delivery_line_changelist"), {"held": "yes"})
+    assert [line.held_reason for line in answer.context["cl"].result_list] == ["connection refused"]
+
+
+@pytest.mark.parametrize(("filters", "found"), [({"status__exact": "PENDING"}, 1), ({"status__exact": "HELD"}, 0)])
+def test_deliveries_are_narrowed_by_status(
+    admin: Client, message: Message, filters: dict[str, str], found: int
+) -> None:
+    answer = admin.get(reverse("admin:delivery_delivery_changelist"), filters)
+    assert len(answer.context["cl"].result_list) == found
+
+
+@pytest.mark.parametrize("text", ["abc", "-1", "9" * 30, "%00", "\u0663", "1; DROP TABLE"])
+def test_a_search_for_what_is_no_id_finds_nothing(admin: Client, message: Message, text: str) -> None:
+    answer = admin.get(reverse("admin:delivery_message_changelist"), {"q": text})
+    assert (answer.status_code, len(answer.context["cl"].result_list)) == (200, 0)
+
+
+def test_a_search_for_an_id_finds_it(admin: Client, message: Message) -> None:
+    answer = admin.get(reverse("admin:delivery_message_changelist"), {"q": f" {message.pk} "})
+    assert list(answer.context["cl"].result_list) == [message]
+
+
+@pytest.mark.parametrize("kind", ["subscription", "line"])
+def test_a_search_finds_what_a_narrowed_list_is_too_long_to_show(admin: Client, message: Message, kind: str) -> None:
+    oldest = Delivery.objects.oldest_first()[0]
+    fields = {"subscription": oldest.subscription, "line": oldest.line, "size": 2}
+    Delivery.objects.bulk_create(Delivery(message=message, **fields) for _ in range(COUNTED_AT_MOST))
+    narrowed = {f"{kind}__id__exact": getattr(oldest, kind).pk}
+    for query in ({"q": oldest.pk}, {"q": f" dlv_{oldest.pk}"}, {"message__id": oldest.message_id}):
+        answer = admin.get(reverse("admin:delivery_delivery_changelist"), {**narrowed, **query})
+        assert [*answer.context["cl"].result_list] == [oldest]
+
+
+def test_a_delivery_whose_subscription_is_gone_still_opens(admin: Client, message: Message) -> None:
+    Delivery.objects.filter(status="PENDING").delete()
+    row = Delivery.objects.filter(message=message).get()
+    assert row.subscription
+    row.subscription.delete()
+    assert str(row.pk) in page(admin, row)
+    assert admin.get(reverse("admin:delivery_delivery_changelist")).status_code == 200

@@ -17,7 +17,7 @@ from delivery.status.line_status import COUNTED_AT_MOST, LineState, LineStatus, 
 from delivery.status.queue_status import GroupState, groups_of
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.api import client_of, problem
+from tests.support.api import client_of, problem_of
 from tests.support.worker import inactivate, publish_bodies
 
 pytestmark = pytest.mark.django_db
@@ -247,7 +247,7 @@ def test_a_sender_that_is_driven_says_by_whom_and_what_is_under_way(admin: Clien
 
 @pytest.mark.behaviour("1.2")
 def test_only_management_sees_the_senders(group: list[Subscription]) -> None:
-    assert problem(client_of(group[0].subscriber).get("/api/v1/senders")) == (403, "forbidden")
+    assert problem_of(client_of(group[0].subscriber).get("/api/v1/senders")) == (403, "forbidden")
 
 
 @pytest.mark.parametrize(

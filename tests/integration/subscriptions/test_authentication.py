@@ -1,16 +1,22 @@
 """Who may call the API, with which tokens, and how often."""
 
 import datetime as dt
-from typing import Any
+import logging
+from typing import Any, Final
 
 import pytest
 import time_machine
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
+from structlog.testing import capture_logs
 
+from broker_project.logging import without_tokens
 from subscriptions.api import rate_limits
-from subscriptions.credentials import issue
+from subscriptions.credentials import authenticate, issue
+from subscriptions.credentials.tokens import digest_of, shown_prefix_of, token_of
 from subscriptions.models import ApiKey
 from tests.support import factories
 from tests.support.api import Answer, client_of, client_with
@@ -22,6 +28,21 @@ SOME_LIST = "/api/v1/event-types"
 MORNING = dt.datetime(2026, 11, 20, 9, 0, tzinfo=dt.UTC)
 
 ADDRESS = "/api/v1/event-types"
+
+UNKNOWN: Final = "brk_" + "x" * 43
+PAST: Final = timezone.now() - dt.timedelta(hours=1)
+
+
+def test_a_token_is_brk_and_its_random_bytes_in_url_safe_base64() -> None:
+    assert token_of(bytes(range(224, 256))) == "brk_4OHi4-Tl5ufo6err7O3u7_Dx8vP09fb3-Pn6-_z9_v8"
+
+
+def test_a_token_is_found_by_its_sha_256() -> None:
+    assert digest_of("brk_test").hex() == "9797c51c8baf5e1354af2b953fa1175d67898d9a3680492a30d12cb7f2a7ade9"
+
+
+def test_what_is_shown_of_a_token_is_its_beginning() -> None:
+    assert shown_prefix_of("brk_4OHi4-Tl5ufo6err") == "brk_4OHi4-Tl"
 
 
 def test_without_a_key_everything_is_refused_with_a_challenge() -> None:
@@ -196,3 +217,117 @@ def test_nothing_is_remembered_of_those_without_a_limit() -> None:
     client = client_limited_to(None)
     assert [client.get(ADDRESS).status_code for _ in range(3)] == [200] * 3
     assert not rate_limits._keys._spent
+
+
+def is_unauthenticated(answer: Answer) -> bool:
+    """Tell whether an answer is the 401 that it should be, whatever was sent."""
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+    assert (answer["Content-Type"], answer.json()["code"]) == ("application/problem+json", "unauthenticated")
+    return True
+
+
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize(
+    ("why", "end"),
+    [
+        ("revoked", {"revoked_at": PAST}),
+        ("expired", {"expires_at": PAST}),
+        ("rotated", {"retires_at": PAST}),
+        ("revoked", {"revoked_at": PAST, "retires_at": PAST}),
+        ("rotated", {"retires_at": PAST - dt.timedelta(hours=1), "expires_at": PAST}),
+    ],
+)
+def test_a_key_that_has_ended_is_named_in_the_log_by_its_prefix(why: str, end: dict[str, dt.datetime]) -> None:
+    key, token = factories.api_key(factories.publisher())
+    ApiKey.objects.filter(pk=key.pk).update(**end)
+    with capture_logs() as logged:
+        assert is_unauthenticated(client_with(token).get(SOME_LIST))
+    events = [one for one in logged if one["event"].startswith("api_key")]
+    assert events == [
+        {"event": "api_key.refused", "log_level": "warning", "why": why, "key": key.pk, "prefix": key.prefix}
+    ]
+    assert token not in str(logged)
+
+
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize("token", [UNKNOWN, "brk_short", "", "x" * 9000])
+def test_of_a_token_that_is_no_keys_nothing_is_logged(token: str) -> None:
+    with capture_logs() as logged:
+        assert is_unauthenticated(client_with(token).get(SOME_LIST))
+    assert [one for one in logged if one["event"].startswith("api_key")] == [
+        {"event": "api_key.unknown", "log_level": "warning"}
+    ]
+
+
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Basic {}",
+        "Token {}",
+        "Digest {}",
+        "{}",
+        "Bearer",
+        "Bearer {}, Bearer {}",
+        "Bearer {},Bearer {}",
+        "Bearer {} {}",
+        "Bearer Bearer {}",
+        'Bearer "{}"',
+        "Bearer {}\0",
+        "Bearer {}\xff",
+        "Bearer ключ",
+        "Bearer {}" + "x" * 60_000,
+        "Bearer=" + "{}",
+    ],
+)
+def test_a_token_counts_alone_and_after_bearer(header: str) -> None:
+    _, token = factories.api_key()
+    assert is_unauthenticated(Client(headers={"Authorization": header.replace("{}", token)}).get(SOME_LIST))
+
+
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize("name", ["access_token", "token", "api_key", "key", "Authorization"])
+def test_a_token_is_not_taken_from_addresses_or_cookies(name: str) -> None:
+    _, token = factories.api_key()
+    in_cookie = Client()
+    in_cookie.cookies[name] = token
+    assert is_unauthenticated(Client().get(SOME_LIST, {name: token}))
+    assert is_unauthenticated(Client().get(SOME_LIST, {name: f"Bearer {token}"}))
+    assert is_unauthenticated(in_cookie.get(SOME_LIST))
+
+
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize("name", ["X-Api-Key", "Api-Key", "X-Authorization", "Proxy-Authorization", "X-Auth-Token"])
+def test_a_token_is_not_taken_from_other_headers(name: str) -> None:
+    _, token = factories.api_key()
+    assert is_unauthenticated(Client(headers={name: f"Bearer {token}"}).get(SOME_LIST))
+    assert is_unauthenticated(Client(headers={name: token}).get(SOME_LIST))
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_token_is_not_taken_from_a_body() -> None:
+    _, token = factories.api_key()
+    assert is_unauthenticated(Client().post(SOME_LIST, {"access_token": token}))
+
+
+@pytest.mark.behaviour("1.2")
+def test_what_can_be_no_token_is_not_looked_up() -> None:
+    with CaptureQueriesContext(connection) as asked, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(authenticate, "rows", None)
+        assert is_unauthenticated(client_with("brk_" + "x" * 42).get(SOME_LIST))
+    assert len(asked) == 0
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_token_in_an_address_stays_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    _, token = factories.api_key()
+    Client().get(f"/api/v1/{token}")
+    (record,) = [one for one in caplog.records if one.name == "django.request"]
+    logged: dict[str, Any] = dict(without_tokens(None, "", {"event": record.getMessage()}))
+    assert (record.levelno, logged["event"]) == (logging.WARNING, "Not Found: /api/v1/brk_…")
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_prefix_stays_in_the_log() -> None:
+    key, _ = factories.api_key()
+    assert without_tokens(None, "", {"prefix": key.prefix}) == {"prefix": key.prefix}

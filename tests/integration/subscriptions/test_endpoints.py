@@ -9,7 +9,7 @@ from broker_project.core.egress import EgressPolicy, networks_in
 from delivery.models import Message
 from subscriptions.models import EventType, Subscription
 from tests.support import factories
-from tests.support.api import client_of, job_type, problem, publish_job
+from tests.support.api import client_of, job_type, problem_of, publish_job
 
 pytestmark = pytest.mark.django_db
 
@@ -60,7 +60,7 @@ def test_over_the_api_with_the_field(made: Subscription, field: str, url: str) -
         client.post(ROOT, new(**{field: url}), content_type=JSON),
         client.patch(f"{ROOT}/{made.pk}", {field: url}, content_type=JSON),
     ):
-        assert problem(answer) == (400, "invalid")
+        assert problem_of(answer) == (400, "invalid")
         assert [error["pointer"] for error in answer.json()["errors"]] == [f"#/{field}"]
     made.refresh_from_db()
     assert (Subscription.objects.count(), made.version) == (1, 1)
@@ -99,7 +99,7 @@ def test_what_ends_in_a_line_end_is_taken_without_it_or_refused(line_end: str, m
 @pytest.mark.parametrize("url", INNER + DISGUISED[:4])
 def test_callbacks_that_no_reply_could_reach(client: Client, event_type: EventType, url: str) -> None:
     job_type()
-    assert problem(publish_job(client_of(), url)) == (400, "unsuitable_callback")
+    assert problem_of(publish_job(client_of(), url)) == (400, "unsuitable_callback")
     assert not Message.objects.exists()
 
 

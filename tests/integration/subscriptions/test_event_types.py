@@ -19,7 +19,7 @@ from subscriptions.import_export.event_types_file import import_event_types
 from subscriptions.models import EventKind, EventType, Subscription
 from subscriptions.presets import OWN_EVENT_TYPES
 from tests.support import factories
-from tests.support.api import Answer, client_of, problem, publish
+from tests.support.api import Answer, client_of, problem_of, publish
 
 pytestmark = pytest.mark.django_db
 
@@ -338,7 +338,7 @@ def test_for_everything_else_a_subscribers_key_is_enough() -> None:
 def test_nobody_but_the_broker_publishes_them() -> None:
     limited = factories.publisher(event_types=[EventType.objects.get(name=REJECTED)])
     for owner in (None, factories.publisher(), limited):
-        assert problem(publish(client_of(owner), event=REJECTED)) == (403, "event_type_not_allowed")
+        assert problem_of(publish(client_of(owner), event=REJECTED)) == (403, "event_type_not_allowed")
     assert Message.objects.count() == 0
 
 

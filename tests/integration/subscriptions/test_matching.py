@@ -17,7 +17,7 @@ from subscriptions.matching import MOST_PATHS, PATIENCE, Match, matching_subscri
 from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
 from subscriptions.names import patterns_of
 from tests.support import factories
-from tests.support.query_plans import Explained, explaining
+from tests.support.query_plans import ExplainedStatement, explained_statements
 
 pytestmark = pytest.mark.django_db
 
@@ -154,7 +154,7 @@ def many(count: int, event_type: EventType, **fields: str) -> list[Subscription]
     )
 
 
-def read(statements: list[Explained]) -> list[int]:
+def read(statements: list[ExplainedStatement]) -> list[int]:
     """Return how many rows came back each time candidates were looked up."""
     return [
         int(one.plan["Plan"]["Actual Rows"])
@@ -170,7 +170,7 @@ def test_of_many_subscriptions_only_those_that_may_match_are_read(same: str, mon
     texts = {"filter": f"{STATE} = '{{}}' AND {TEAM} is null", "header_filter_string": "{}"}
     made = many(300, event_type, **{same: texts[same]})
     message = new(event_type, b'{"state": "7"}', "7")
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         assert matched(message, message) == [[made[7].pk]] * 2
         assert matched(message) == [[made[7].pk]]
     assert read(statements) == ([300, 1, 1] if same == "filter" else [1, 1])
@@ -179,7 +179,7 @@ def test_of_many_subscriptions_only_those_that_may_match_are_read(same: str, mon
 def test_more_paths_than_are_looked_up_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     event_type = factories.event_type()
     made = many(MOST_PATHS + 10, event_type, filter="$$->'Body'->>'k{0}' = '{0}'")
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         for _ in range(2):
             assert matched(new(event_type, b'{"k3": 3, "k40": 40, "k41": "x"}')) == [[made[3].pk, made[40].pk]]
     known = sorted(one.filter_term for one in made)[:MOST_PATHS]
@@ -193,7 +193,7 @@ def test_paths_that_nobody_meets_make_room_for_others(monkeypatch: pytest.Monkey
     assert matched(new(event_type)) == [[]]
     made = many(50, event_type, filter=f"{STATE} = '{{}}'")
     message = new(event_type, b'{"state": "7"}')
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         for _ in range(PATIENCE + 1):
             assert matched(message) == [[made[7].pk]]
     assert read(statements) == [50] * (PATIENCE - 1) + [2] * 3

@@ -13,7 +13,7 @@ from delivery.publish.store import NewMessage
 from subscriptions import matching
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
-from tests.support.query_plans import Explained, explaining, prepared_here
+from tests.support.query_plans import ExplainedStatement, explained_statements, prepared_statements
 
 MANY = 10_000
 CONFIGURED = {"subscriptions_subscription", "subscriptions_subscriber"}
@@ -54,7 +54,7 @@ def published(event_type: EventType, number: int, filter_string: str, destinatio
     return publish([message], publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())[0].deliveries
 
 
-def searched(plan: Explained) -> Iterator[str]:
+def searched(plan: ExplainedStatement) -> Iterator[str]:
     """Yield the configured tables that are read from one end on."""
     yield from (node["Relation Name"] for node in plan.nodes() if node["Node Type"] == "Seq Scan")
 
@@ -68,7 +68,7 @@ def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
     assert published(event_type, 4, "7") == 2
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         assert (published(event_type, 4, "7"), published(event_type, 10**9, "")) == (2, 0)
     assert [name for one in statements for name in searched(one) if name in CONFIGURED] == []
     looked = [one for one in statements if one.statement in {matching.CANDIDATES, matching.LOCKED}]
@@ -84,7 +84,7 @@ def test_of_ten_thousand_subscriptions_a_direct_message_reads_its_destinations(
     subscribe_many(event_type)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         sent = [published(event_type, 4, "7", name) for name in ("many-4", "many-7", "many-8", "nobody")]
     assert sent == [1, 1, 0, 0]
     assert [name for one in statements for name in searched(one) if name in CONFIGURED] == []
@@ -138,7 +138,7 @@ def test_no_plan_made_for_a_few_subscriptions_would_search_many(
     assert published(event_type, 1, "x") == len(few)
     assert published(event_type, 1, "x", few[0].subscriber.name) == 1
     kinds = ("COALESCE(s.event_type_id", "SELECT id FROM subscriptions_subscription", "WHERE name = a.destination")
-    made = [one for one in prepared_here() if any(kind in one.statement for kind in kinds)]
+    made = [one for one in prepared_statements() if any(kind in one.statement for kind in kinds)]
     assert all(any(kind in one.statement for one in made) for kind in kinds)
     for number, one in enumerate(made, 1):
         one.prepare(connection.connection, number)

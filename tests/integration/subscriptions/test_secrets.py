@@ -27,7 +27,17 @@ from subscriptions.credentials.rotate_secrets import rotate_secret
 from subscriptions.credentials.secret_key_rotation import reseal, sealed_columns
 from subscriptions.models import EventKind, FormerSecret, Publisher, RetryPolicy, Subscriber, Subscription
 from tests.support import factories
-from tests.support.api import JOB, JSON, PATH, Answer, address_of, client_of, problem, publish, publish_job
+from tests.support.api import (
+    JOB_EVENT,
+    JSON,
+    SYNC_PATH,
+    Answer,
+    callback_address,
+    client_of,
+    problem_of,
+    publish,
+    publish_job,
+)
 from tests.support.receiver import Received, Receiver, answer, wait_until
 from tests.support.worker import Worker, publish_numbered, statuses, wait_until_done, wait_until_held
 
@@ -146,7 +156,7 @@ def test_an_overlap_is_a_day_long_unless_somebody_says_otherwise() -> None:
 @pytest.mark.parametrize("seconds", [-1, 604_801, "60", None, 1.5, True])
 def test_other_overlaps_are_refused(seconds: object) -> None:
     made = factories.subscription()
-    assert problem(rotated(made, overlap_seconds=seconds))[0] == 400
+    assert problem_of(rotated(made, overlap_seconds=seconds))[0] == 400
     assert Subscription.objects.get().signing_secret == made.signing_secret
 
 
@@ -154,7 +164,7 @@ def test_other_overlaps_are_refused(seconds: object) -> None:
 def test_more_than_three_former_secrets_are_refused_until_the_overlap_is_ended() -> None:
     made = factories.subscription()
     secrets = [new_secret(made) for _ in range(3)]
-    assert problem(rotated(made)) == (409, "too_many_secrets")
+    assert problem_of(rotated(made)) == (409, "too_many_secrets")
     assert Subscription.objects.get().signing_secret == secrets[-1]
     assert rotated(made, overlap_seconds=0).status_code == 200
     assert rotated(made).status_code == 200
@@ -176,7 +186,7 @@ def test_a_rotation_of_what_has_changed_meanwhile_is_refused_and_leaves_no_forme
     made = factories.subscription()
     address = f"/api/v1/subscriptions/{made.pk}/rotate-secret"
     refused = client_of().post(address, content_type=JSON, headers={"If-Match": '"9"'})
-    assert (problem(refused), FormerSecret.objects.count()) == ((412, "version_mismatch"), 0)
+    assert (problem_of(refused), FormerSecret.objects.count()) == ((412, "version_mismatch"), 0)
 
 
 @pytest.mark.django_db
@@ -193,7 +203,7 @@ def test_no_answer_but_that_to_the_rotation_has_a_secret() -> None:
 
 def test_a_call_is_signed_by_both_too(calls: None, publisher: Publisher, receiver: Receiver) -> None:
     event_type = factories.event_type("Test.Call", EventKind.SYNC)
-    asked = factories.subscription(event_type=event_type, endpoint=receiver.url(PATH))
+    asked = factories.subscription(event_type=event_type, endpoint=receiver.url(SYNC_PATH))
     former = asked.signing_secret
     secret = new_secret(asked)
     assert publish(client_of(publisher), event="Test.Call").status_code == 200
@@ -269,15 +279,15 @@ def test_afterwards_the_former_key_is_needed_by_nothing_and_nothing_else_has_cha
 
 
 def test_the_addresses_of_callbacks_are_sealed_anew_too(publisher: Publisher, storage: None, settings: Any) -> None:
-    factories.subscription(event_type=factories.event_type(JOB, EventKind.QUEUE))
+    factories.subscription(event_type=factories.event_type(JOB_EVENT, EventKind.QUEUE))
     client = client_of(publisher)
     publish_job(client)
     callback = Callback.objects.get()
-    address = address_of(callback)
+    address = callback_address(callback)
     rotate(settings)
     assert (run()[0], run("--check")[0]) == (0, 0)
     settings.SECRET_KEY_FALLBACKS = []
-    assert address_of(callback) == address
+    assert callback_address(callback) == address
 
 
 @pytest.mark.django_db
@@ -429,10 +439,10 @@ def test_no_table_has_a_secret_that_can_be_read(
     page = f"/admin/subscriptions/subscriber/{Subscription.objects.get().subscriber_id}/change/"
     admin.post(page, {**form, "headers": json.dumps({"X-Key": None, "X-More": edited})})
     assert Subscription.objects.get().subscriber.headers == {"X-Key": theirs, "X-More": edited}
-    factories.subscription(event_type=factories.event_type(JOB, EventKind.QUEUE), endpoint=receiver.url("/job"))
+    factories.subscription(event_type=factories.event_type(JOB_EVENT, EventKind.QUEUE), endpoint=receiver.url("/job"))
     publish_job(client_of(publisher))
     wait_until_done()
-    token = address_of(Callback.objects.get(), callback_terms()).rpartition("/")[2]
+    token = callback_address(Callback.objects.get(), callback_terms()).rpartition("/")[2]
 
     stored = everything()
     assert event_type.name.encode() in stored, "or nothing has been looked at"

@@ -11,7 +11,7 @@ from subscriptions.credentials.tokens import key_of
 from subscriptions.models import DeliveryMode, EventKind, PausedBy, Status, StatusChange, Subscriber, Subscription
 from tests.support import factories
 from tests.support.api import Answer, client_of
-from tests.support.mailboxes import pulled_subscription, switch
+from tests.support.mailboxes import pulled_subscription, switch_delivery_mode
 
 pytestmark = pytest.mark.django_db
 
@@ -502,7 +502,7 @@ def test_a_switch_to_pull_ends_a_suspension_and_no_other_pause(paused_by: Paused
 def test_a_switch_is_a_change_of_version_and_noted_beside_status_changes() -> None:
     made = factories.subscription()
     for mode, version in ((PULL, 2), (PULL, 3), (PUSH, 4)):
-        switch(made, mode)
+        switch_delivery_mode(made, mode)
         made.refresh_from_db()
         assert made.version == version
     assert [*StatusChange.objects.values_list("subscription_id", "status")] == [(made.pk, Status.ACTIVE)] * 2

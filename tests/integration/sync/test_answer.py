@@ -12,7 +12,18 @@ from structlog.testing import capture_logs
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, FAILING, FAILS, PATH, batch, client_of, problem, publish, recorded, said_of
+from tests.support.api import (
+    EVENT,
+    FAILING_BODY,
+    FAILING_FILTER,
+    SYNC_PATH,
+    client_of,
+    problem_of,
+    publish,
+    publish_batch,
+    recorded_calls,
+    said_of,
+)
 from tests.support.receiver import Receiver, answer, close, dripping, endless, hang, raw, reset
 
 pytestmark = pytest.mark.usefixtures("calls")
@@ -52,7 +63,7 @@ def test_the_publisher_gets_the_endpoints_own_answer(
     recorded_as: str,
 ) -> None:
     named: dict[str, Any] = {name.replace("-", "_"): value for name, value in headers.items()}
-    receiver.on(PATH, answer(status, body, **named))
+    receiver.on(SYNC_PATH, answer(status, body, **named))
 
     answered = publish(client, b'{"n": 1}')
 
@@ -62,7 +73,7 @@ def test_the_publisher_gets_the_endpoints_own_answer(
     message = Message.objects.get()
     assert answered["Broker-Message-Id"] == str(message.pk)
     reason = "" if recorded_as == "DELIVERED" else f"answered {status}"
-    assert recorded() == [("ROUTED", recorded_as, reason, 1)]
+    assert recorded_calls() == [("ROUTED", recorded_as, reason, 1)]
 
 
 @pytest.mark.behaviour("7.1")
@@ -76,7 +87,7 @@ def test_only_what_belongs_to_the_body_is_passed_on(client: Client, asked: Subsc
         "Connection": "close",
         "Authorization": "Bearer x",
     }
-    receiver.on(PATH, answer(307, b"there", **hostile))
+    receiver.on(SYNC_PATH, answer(307, b"there", **hostile))
 
     answered = publish(client)
 
@@ -92,7 +103,7 @@ def test_what_the_endpoint_gets(client: Client, asked: Subscription, receiver: R
 
     answered = publish(client, body, X_Tenant="blue", traceparent="00-1-2-03", Prefer="wait=5", Cookie="a=b")
 
-    (request,) = receiver.of(PATH)
+    (request,) = receiver.of(SYNC_PATH)
     delivery = Delivery.objects.get()
     assert request.body == body
     assert Webhook(asked.signing_secret).verify(body, dict(request.headers), json_parse=False) is None
@@ -153,18 +164,18 @@ def test_of_several_the_one_created_first_is_asked_and_an_error_names_all(
 def test_a_filter_that_fails_is_said_only_where_it_might_have_been_the_one(
     client: Client, event_type: EventType, receiver: Receiver, fails_first: bool
 ) -> None:
-    texts, endpoint = ([FAILING, ""] if fails_first else ["", FAILING]), receiver.url(PATH)
+    texts, endpoint = ([FAILING_FILTER, ""] if fails_first else ["", FAILING_FILTER]), receiver.url(SYNC_PATH)
     first, _ = (factories.subscription(event_type=event_type, endpoint=endpoint, filter=text) for text in texts)
 
-    answered = publish(client, FAILS)
+    answered = publish(client, FAILING_BODY)
 
     if not fails_first:
         assert said_of(answered) == (200, b"", "answered")
         return
-    assert problem(answered) == (500, "filter_failed")
+    assert problem_of(answered) == (500, "filter_failed")
     assert answered["Broker-Outcome"] == "filter_failed"
     assert answered.json()["detail"] == f"Subscription {first.pk} may be the one to ask, but its filter failed."
-    ((outcome, status, reason, attempts),) = recorded()
+    ((outcome, status, reason, attempts),) = recorded_calls()
     assert (outcome, status, attempts, reason[:13]) == ("ROUTED", "FAILED", 0, "filter failed")
     assert receiver.log == []
     assert not Attempt.objects.exists()
@@ -177,13 +188,13 @@ def test_no_answer_within_the_deadline(
     client: Client, asked: Subscription, receiver: Receiver, settings: Any, behaviour: Any
 ) -> None:
     default, settings.SYNC_SECONDS = settings.SYNC_SECONDS, 1
-    receiver.on(PATH, behaviour)
+    receiver.on(SYNC_PATH, behaviour)
     began = time.monotonic()
 
     answered = publish(client)
 
     assert 0.9 < time.monotonic() - began < default, "its own deadline counts"
-    assert (problem(answered), answered["Broker-Outcome"]) == ((504, "endpoint_timed_out"), "endpoint_timed_out")
+    assert (problem_of(answered), answered["Broker-Outcome"]) == ((504, "endpoint_timed_out"), "endpoint_timed_out")
     assert answered["Broker-Message-Id"] == str(Message.objects.get().pk)
     delivery, attempt = Delivery.objects.get(), Attempt.objects.get()
     assert (delivery.status, delivery.uncertain, attempt.status_code) == ("FAILED", True, None)
@@ -220,11 +231,11 @@ def test_no_answer_within_the_deadline(
 def test_a_broken_answer_is_a_bad_gateway(
     client: Client, asked: Subscription, receiver: Receiver, behaviour: Any, is_uncertain: bool
 ) -> None:
-    receiver.on(PATH, behaviour)
+    receiver.on(SYNC_PATH, behaviour)
 
     answered = publish(client)
 
-    assert (problem(answered), answered["Broker-Outcome"]) == ((502, "endpoint_unreachable"), "endpoint_unreachable")
+    assert (problem_of(answered), answered["Broker-Outcome"]) == ((502, "endpoint_unreachable"), "endpoint_unreachable")
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.uncertain, delivery.attempts) == ("FAILED", is_uncertain, 1)
     assert Attempt.objects.count() == 1
@@ -247,7 +258,7 @@ def test_an_endpoint_that_cannot_be_reached_is_a_bad_gateway(
 
     answered = publish(client)
 
-    assert problem(answered) == (502, "endpoint_unreachable")
+    assert problem_of(answered) == (502, "endpoint_unreachable")
     assert answered.json()["detail"] == f"The endpoint gave no answer: {kind}."
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.uncertain, delivery.attempts) == ("FAILED", False, 1)
@@ -262,13 +273,13 @@ def test_an_answer_may_be_as_large_as_a_message(
     client: Client, asked: Subscription, receiver: Receiver, settings: Any, more: int
 ) -> None:
     body = b"x" * (settings.MAX_BODY_BYTES + more)
-    receiver.on(PATH, answer(200, body))
+    receiver.on(SYNC_PATH, answer(200, body))
 
     answered = publish(client)
 
     if more:
-        assert problem(answered) == (502, "answer_too_large")
-        assert recorded()[0][1:] == (
+        assert problem_of(answered) == (502, "answer_too_large")
+        assert recorded_calls()[0][1:] == (
             "FAILED",
             "The endpoint answered 200 with more than 1,048,576 bytes.",
             1,
@@ -279,8 +290,8 @@ def test_an_answer_may_be_as_large_as_a_message(
 
 @pytest.mark.behaviour("7.1")
 def test_an_answer_without_end_is_too_large(client: Client, asked: Subscription, receiver: Receiver) -> None:
-    receiver.on(PATH, endless)
-    assert problem(publish(client)) == (502, "answer_too_large")
+    receiver.on(SYNC_PATH, endless)
+    assert problem_of(publish(client)) == (502, "answer_too_large")
 
 
 @pytest.mark.behaviour("2.6")
@@ -301,7 +312,7 @@ def test_what_has_no_meaning_with_a_call_is_refused(
     client: Client, asked: Subscription, receiver: Receiver, header: dict[str, Any]
 ) -> None:
     answered = publish(client, **header)
-    assert problem(answered) == (400, "invalid_metadata")
+    assert problem_of(answered) == (400, "invalid_metadata")
     ((name, _),) = header.items()
     assert name.replace("_", "-") in answered.json()["detail"]
     assert (receiver.log, Message.objects.count()) == ([], 0)
@@ -309,8 +320,8 @@ def test_what_has_no_meaning_with_a_call_is_refused(
 
 @pytest.mark.behaviour("2.7")
 def test_a_batch_takes_no_call(client: Client, asked: Subscription, receiver: Receiver) -> None:
-    answered = batch(client, json.dumps({"events": [{"event": EVENT, "body": {}}]}))
-    assert problem(answered) == (422, "invalid_items")
+    answered = publish_batch(client, json.dumps({"events": [{"event": EVENT, "body": {}}]}))
+    assert problem_of(answered) == (422, "invalid_items")
     (result,) = answered.json()["results"]
     assert (result["code"], "publish it by itself" in result["detail"]) == ("invalid_metadata", True)
     assert (receiver.log, Message.objects.count()) == ([], 0)
@@ -319,10 +330,10 @@ def test_a_batch_takes_no_call(client: Client, asked: Subscription, receiver: Re
 @pytest.mark.behaviour("2.5")
 def test_a_call_is_checked_like_any_publish(client: Client, asked: Subscription, receiver: Receiver) -> None:
     EventType.objects.update(schema={"required": ["n"]})
-    assert problem(publish(client, b"{")) == (400, "malformed_payload")
-    assert problem(publish(client, b"{}")) == (422, "schema_violated")
-    assert problem(publish(client, b"x", "text/plain")) == (415, "unsuitable_content_type")
+    assert problem_of(publish(client, b"{")) == (400, "malformed_payload")
+    assert problem_of(publish(client, b"{}")) == (422, "schema_violated")
+    assert problem_of(publish(client, b"x", "text/plain")) == (415, "unsuitable_content_type")
     limited = factories.publisher(event_types=[factories.event_type()])
-    assert problem(publish(client_of(limited), b'{"n": 1}')) == (403, "event_type_not_allowed")
+    assert problem_of(publish(client_of(limited), b'{"n": 1}')) == (403, "event_type_not_allowed")
     assert (receiver.log, Message.objects.count()) == ([], 0)
     assert publish(client, b'{"n": 1}').status_code == 200

@@ -16,8 +16,19 @@ from delivery.sync import caller, record
 from delivery.sync.caller import MOST_WAITING, MOST_WAITING_FOR_ONE
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, FAILING, FAILS, PATH, client_of, in_threads, problem, publish, recorded, said_of
-from tests.support.receiver import PATIENCE, Receiver, answer, hang, wait_until
+from tests.support.api import (
+    EVENT,
+    FAILING_BODY,
+    FAILING_FILTER,
+    SYNC_PATH,
+    client_of,
+    in_threads,
+    problem_of,
+    publish,
+    recorded_calls,
+    said_of,
+)
+from tests.support.receiver import PATIENCE_SECONDS, Receiver, answer, hang, wait_until
 
 pytestmark = pytest.mark.usefixtures("calls")
 
@@ -30,7 +41,7 @@ def event_type(calls: None) -> EventType:
 @pytest.mark.behaviour("7.2")
 @pytest.mark.behaviour("10.3")
 def test_a_call_is_recorded_whole(client: Client, asked: Subscription, receiver: Receiver) -> None:
-    receiver.on(PATH, answer(409, b"x" * 2000, Content_Type="text/plain"))
+    receiver.on(SYNC_PATH, answer(409, b"x" * 2000, Content_Type="text/plain"))
 
     publish(client, b'{"n": 1}', X_Tenant="blue", Filter_String="eu")
 
@@ -52,7 +63,7 @@ def test_an_answer_outlives_a_record_that_fails(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record, "PATIENT_SECONDS", 0.5)
-    receiver.on(PATH, answer(201, b"done"))
+    receiver.on(SYNC_PATH, answer(201, b"done"))
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
     try:
@@ -71,24 +82,24 @@ def test_an_answer_outlives_a_record_that_fails(
 def test_a_database_that_is_back_soon_has_the_record(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "PATIENT_SECONDS", PATIENCE)
-    gate = receiver.gate(PATH, answer(200))
+    monkeypatch.setattr(record, "PATIENT_SECONDS", PATIENCE_SECONDS)
+    gate = receiver.gate(SYNC_PATH, answer(200))
     calls: list[Any] = []
     thread = threading.Thread(target=lambda: calls.extend(in_threads(1, lambda: publish(client))))
     with connection.cursor() as cursor:
         thread.start()
-        wait_until(lambda: len(receiver.of(PATH)) == 1)
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
         cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
         gate.open()
         time.sleep(2 * record.RETRY_SECONDS)
         cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
     thread.join()
     assert said_of(calls[0]) == (200, b"", "answered")
-    assert [status for _, status, _, _ in recorded()] == ["DELIVERED"]
+    assert [status for _, status, _, _ in recorded_calls()] == ["DELIVERED"]
 
 
 def test_a_publisher_and_a_subscriber_see_the_call(client: Client, asked: Subscription, receiver: Receiver) -> None:
-    receiver.on(PATH, answer(404))
+    receiver.on(SYNC_PATH, answer(404))
     message_id = publish(client)["Broker-Message-Id"]
 
     message = client.get(f"/api/v1/messages/{message_id}").json()
@@ -102,7 +113,7 @@ def test_a_publisher_and_a_subscriber_see_the_call(client: Client, asked: Subscr
 def test_the_explanation_says_who_is_asked(event_type: EventType) -> None:
     made = [
         factories.subscription(event_type=event_type, filter=text)
-        for text in ("$$->'Body'->>'n' = '2'", "$$->'Body'->>'n' = '1'", "", FAILING)
+        for text in ("$$->'Body'->>'n' = '2'", "$$->'Body'->>'n' = '1'", "", FAILING_FILTER)
     ]
 
     def explained(body: bytes) -> list[tuple[bool, str]]:
@@ -118,7 +129,7 @@ def test_the_explanation_says_who_is_asked(event_type: EventType) -> None:
         (False, "The filter is false."),
     ]
     Subscription.objects.filter(pk__in=[one.pk for one in made[:3]]).delete()
-    assert explained(FAILS) == [(False, "The filter fails, and so does the call.")]
+    assert explained(FAILING_BODY) == [(False, "The filter fails, and so does the call.")]
 
 
 def test_the_admin_shows_a_call_without_a_line(client: Client, asked: Subscription, admin_client: Client) -> None:
@@ -140,34 +151,34 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
 ) -> None:
     names = [str(number) for number in range(MOST_WAITING // MOST_WAITING_FOR_ONE)]
     for name in [*names, "another"]:
-        factories.subscription(event_type=event_type, endpoint=receiver.url(PATH), header_filter_string=name)
+        factories.subscription(event_type=event_type, endpoint=receiver.url(SYNC_PATH), header_filter_string=name)
     topic = factories.event_type()
     factories.subscription(event_type=topic)
-    gate = receiver.gate(PATH, answer(200, b"at last"))
-    receiver.on(PATH, gate)
-    settings.SYNC_SECONDS = PATIENCE
+    gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
+    receiver.on(SYNC_PATH, gate)
+    settings.SYNC_SECONDS = PATIENCE_SECONDS
     calls: list[Any] = []
     turns = itertools.cycle(names)
     act = lambda: publish(client, Filter_String=next(turns))  # noqa: E731 - what each thread does
     waiting = threading.Thread(target=lambda: calls.extend(in_threads(MOST_WAITING, act)))
     waiting.start()
     try:
-        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING)
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MOST_WAITING)
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
             (connections,) = cursor.fetchone() or (0,)
         assert connections <= 25, "not one for each"
         assert publish(client, event=topic.name).status_code == 202
         refused = publish(client, Filter_String="another")
-        assert (problem(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
+        assert (problem_of(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
         assert refused.json()["detail"].startswith(f"{MOST_WAITING} calls are waiting for their endpoints")
         assert (refused["Broker-Outcome"], "Broker-Message-Id" in refused) == ("too_many_calls", False)
     finally:
         gate.open()
         waiting.join()
     assert {said_of(one) for one in calls} == {(200, b"at last", "answered")}
-    assert len(receiver.of(PATH)) == MOST_WAITING == Attempt.objects.count()
-    receiver.on(PATH, answer(200))
+    assert len(receiver.of(SYNC_PATH)) == MOST_WAITING == Attempt.objects.count()
+    receiver.on(SYNC_PATH, answer(200))
     assert publish(client, Filter_String="another")["Broker-Outcome"] == "answered"
 
 
@@ -175,16 +186,16 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
 def test_an_endpoint_that_hangs_leaves_the_others_their_places(
     client: Client, asked: Subscription, receiver: Receiver, settings: Any
 ) -> None:
-    settings.SYNC_SECONDS = PATIENCE
+    settings.SYNC_SECONDS = PATIENCE_SECONDS
     other = factories.event_type("Other.Question", EventKind.SYNC)
     factories.subscription(event_type=other, endpoint=receiver.url("/other"))
-    gate = receiver.gate(PATH, answer(200, b"at last"))
-    receiver.on(PATH, gate)
+    gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
+    receiver.on(SYNC_PATH, gate)
     calls: list[Any] = []
     waiting = threading.Thread(target=in_threads, args=(MOST_WAITING, lambda: calls.append(publish(client))))
     waiting.start()
     try:
-        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING_FOR_ONE == MOST_WAITING - len(calls))
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MOST_WAITING_FOR_ONE == MOST_WAITING - len(calls))
         assert said_of(publish(client, event=other.name)) == (200, b"", "answered")
     finally:
         gate.open()
@@ -203,31 +214,31 @@ def test_one_call_that_cannot_be_made_or_a_loop_that_fails_ends_nothing_else(
     (running,) = caller._callers.values()
     nothing = running.ask(object(), before_waiting=list)  # type: ignore[arg-type]
     assert str(nothing.result) == "the request could not be made"
-    gate = receiver.gate(PATH, answer(200))
+    gate = receiver.gate(SYNC_PATH, answer(200))
     broken: list[Any] = []
     thread = threading.Thread(target=lambda: broken.extend(in_threads(1, lambda: publish(client))))
     thread.start()
-    wait_until(lambda: len(receiver.of(PATH)) == 2)
+    wait_until(lambda: len(receiver.of(SYNC_PATH)) == 2)
     monkeypatch.setattr(running.loop._scripts, "finished", lambda: 1 / 0)
     running.loop._client.interrupt()
     thread.join()
     gate.open()
-    assert problem(broken[0]) == (502, "endpoint_unreachable")
+    assert problem_of(broken[0]) == (502, "endpoint_unreachable")
     assert publish(client).status_code == 200
-    assert [status for _, status, _, _ in recorded()] == ["DELIVERED", "FAILED", "DELIVERED"]
+    assert [status for _, status, _, _ in recorded_calls()] == ["DELIVERED", "FAILED", "DELIVERED"]
 
 
 @pytest.mark.behaviour("7.2")
 def test_a_process_that_stops_waits_for_no_endpoint(client: Client, asked: Subscription, receiver: Receiver) -> None:
-    receiver.on(PATH, hang)
+    receiver.on(SYNC_PATH, hang)
     came: list[Any] = []
     thread = threading.Thread(target=lambda: came.extend(in_threads(1, lambda: publish(client))))
     thread.start()
-    wait_until(lambda: len(receiver.of(PATH)) == 1)
+    wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
     (running,) = caller._callers.values()
     running.loop.stop()
     thread.join()
-    assert problem(came[0]) == (502, "endpoint_unreachable")
+    assert problem_of(came[0]) == (502, "endpoint_unreachable")
     assert (Delivery.objects.get().status, Delivery.objects.get().uncertain) == ("FAILED", True)
-    receiver.on(PATH, answer(200))
+    receiver.on(SYNC_PATH, answer(200))
     assert publish(client).status_code == 200, "asked by a new one"

@@ -7,7 +7,7 @@ from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType
 from subscriptions.scripting import jobs, process
 from tests.support import factories
-from tests.support.api import EVENT, JSON, Answer, client_of, problem, publish
+from tests.support.api import EVENT, JSON, Answer, client_of, problem_of, publish
 
 pytestmark = pytest.mark.usefixtures("calls")
 
@@ -98,7 +98,7 @@ def test_a_script_that_fails_is_an_error_of_the_broker(
 ) -> None:
     answered = answered_by(client, event_type, script)
 
-    assert (problem(answered), answered["Broker-Outcome"]) == ((500, "script_failed"), "script_failed")
+    assert (problem_of(answered), answered["Broker-Outcome"]) == ((500, "script_failed"), "script_failed")
     delivery, attempt = Delivery.objects.get(), Attempt.objects.get()
     assert (delivery.status, delivery.attempts, attempt.status_code) == ("FAILED", 1, None)
     assert delivery.reason == attempt.error
@@ -110,7 +110,7 @@ def test_a_script_that_fails_is_an_error_of_the_broker(
 @pytest.mark.behaviour("8.3")
 def test_a_script_without_end_is_one_too(client: Client, event_type: EventType) -> None:
     answered = answered_by(client, event_type, "while (1);")
-    assert problem(answered) == (500, "script_failed")
+    assert problem_of(answered) == (500, "script_failed")
     assert Delivery.objects.get().reason == f"script failed: {jobs.TOO_MUCH_CPU}"
 
 
@@ -121,7 +121,7 @@ def test_a_script_that_takes_too_long_or_is_lost_is_one_too(
 ) -> None:
     monkeypatch.setattr(process, "TOTAL_SECONDS", 0.0)
     answered = answered_by(client, event_type, "while (1);")
-    assert problem(answered) == (500, "script_failed")
+    assert problem_of(answered) == (500, "script_failed")
     assert Delivery.objects.get().reason == f"script lost: {jobs.TOO_LONG}"
 
 

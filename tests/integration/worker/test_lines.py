@@ -21,21 +21,21 @@ from delivery.worker.event_loop import MOST_BODY_BYTES
 from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support.factories import event_type, subscriber, subscription
-from tests.support.receiver import PATIENCE, Behaviour, Receiver, answer, close, hang, raw, reset, wait_until
+from tests.support.receiver import PATIENCE_SECONDS, Behaviour, Receiver, answer, close, hang, raw, reset, wait_until
 from tests.support.worker import (
-    PLENTY,
+    MAX_BODY_BYTES,
     Worker,
     attempts_of,
-    hand_of,
-    hurry_until_done,
+    cut_pauses_until_done,
     line_of,
     make_due,
+    outgoing_of,
     publish_bodies,
     publish_numbered,
+    running_worker,
     statuses,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
@@ -88,10 +88,10 @@ def test_a_page_has_at_most_what_may_be_queued_oldest_first(wanted: Subscription
     type(wanted.subscriber).objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=capacity)
     publish_numbered(wanted.event_type, 600)
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
-    bodies = [delivery.content.body for delivery in hand_of(taken)]
+    bodies = [delivery.content.body for delivery in outgoing_of(taken)]
     assert bodies == [b"%d" % number for number in range(capacity)]
     Delivery.objects.filter(pk__in=Delivery.objects.order_by("id").values("pk")[300:]).update(due_at=Now())
-    assert len(hand_of(taken)) == capacity
+    assert len(outgoing_of(taken)) == capacity
 
 
 @pytest.mark.behaviour("4.2", "11.1")
@@ -119,7 +119,7 @@ def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffe
 )
 def test_a_page_has_at_most_a_mebibyte_but_always_one(wanted: Subscription, sizes: list[int], in_hand: int) -> None:
     publish_bodies(wanted.event_type, *[b"x" * size for size in sizes])
-    hand = read(wanted, BodyBudget(PLENTY))
+    hand = read(wanted, BodyBudget(MAX_BODY_BYTES))
     assert (len(hand), hand.bytes) == (in_hand, sum(sizes[:in_hand]))
 
 
@@ -153,7 +153,7 @@ def test_lines_that_share_a_small_budget_all_get_through(
     for number in range(8):
         subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
     publish_bodies(kind, *[b"%d" % number + b"x" * (MAX_LINE_BYTES - 1) for number in range(4)])
-    with working() as worker:
+    with running_worker() as worker:
         wait_until_done()
         wait_until(lambda: worker.driver.budget._left == 3 * MAX_LINE_BYTES)
     for number in range(8):
@@ -177,7 +177,7 @@ def test_a_line_whose_endpoint_hangs_keeps_only_what_is_under_way(
 @pytest.mark.behaviour("11.1")
 def test_a_line_reads_on_when_two_fifths_are_left(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 12)
-    hand = read(wanted, BodyBudget(PLENTY), capacity=10)
+    hand = read(wanted, BodyBudget(MAX_BODY_BYTES), capacity=10)
     left_when_low = next(len(hand) for _ in range(10) if hand.is_low or not hand.take(aside_next=False))
     assert left_when_low == 4
 
@@ -195,7 +195,7 @@ def publish_beside(kind: EventType, turns: Sequence[bytes], committed: list[byte
 def test_a_line_without_work_stays_with_its_driver_until_its_turn_ends(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE)
+    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE_SECONDS)
     for number in (1, 2, 3):
         publish_numbered(wanted.event_type, 1, first=number)
         wait_until_done()
@@ -236,12 +236,12 @@ def test_a_publish_that_commits_late_is_sent_late_and_not_lost(receiver: Receive
         with transaction.atomic():
             publish_bodies(wanted.event_type, b"slow")
             begun.set()
-            go_on.wait(PATIENCE)
+            go_on.wait(PATIENCE_SECONDS)
         forget_connection()
 
     slow = threading.Thread(target=publish_slowly)
     slow.start()
-    begun.wait(PATIENCE)
+    begun.wait(PATIENCE_SECONDS)
     publish_bodies(wanted.event_type, b"quick")
     wait_until(lambda: receiver.bodies("/a") == [b"quick"])
     go_on.set()
@@ -265,7 +265,7 @@ def test_the_head_is_not_overtaken_by_what_was_published_before_it_but_committed
     wait_until(lambda: line_of(wanted.subscriber).held_since)
     head = Delivery.objects.get()
     Delivery.objects.create(id=older, message_id=head.message_id, line_id=head.line_id, subscription=wanted, size=4)
-    hurry_until_done()
+    cut_pauses_until_done()
     assert [request.delivery_id for request in receiver.log] == [head.pk, head.pk, older]
     assert [request.sequence for request in receiver.log] == [1, 1, 2]
     assert [*Delivery.objects.values_list("status", flat=True)] == [DeliveryStatus.DELIVERED] * 2
@@ -323,7 +323,7 @@ def test_a_server_error_sets_aside_and_the_next_goes(
     receiver.on("/a", answer(status), answer())
     publish_numbered(wanted.event_type, 3)
     wait_until(lambda: statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
-    hurry_until_done()
+    cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
 
@@ -358,7 +358,7 @@ def test_neither_what_is_stuck_nor_what_is_new_starves_the_other(
     publish_numbered(stuck.event_type, 200)
     Delivery.objects.update(due_at=Now(), times_set_aside=5)  # due again now, and then after half a minute
     publish_numbered(wanted.event_type, 50)
-    with working():
+    with running_worker():
         wait_until(lambda: len(receiver.log) >= 130)
     assert [request.path for request in receiver.log[:100]] == ["/a", "/stuck"] * 50
     assert {request.path for request in receiver.log[100:]} == {"/stuck"}
@@ -374,7 +374,7 @@ def test_service_unavailable_holds_the_line(
     for tries in range(1, 4):
         wait_until(lambda: len(receiver.log) == tries == line_of(wanted.subscriber).failures)  # noqa: B023 - at once
         make_due()
-    hurry_until_done()
+    cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"0", b"0", b"1"]
     assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2]
     assert not any(request.is_flagged for request in receiver.log)
@@ -401,7 +401,7 @@ def test_a_refused_connection_holds_the_line_until_it_is_reachable(
     assert (line.failures, line.last_sequence, statuses(wanted)) == (1, 0, [PENDING, PENDING, PENDING])
     assert "no answer" in line.held_reason
     receiver.open_port()
-    hurry_until_done()
+    cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3]
     assert not any(request.is_flagged for request in receiver.log)
@@ -449,7 +449,7 @@ def test_an_incomplete_answer_holds_the_line_and_flags_the_next_try(
 ) -> None:
     receiver.on("/a", broken, answer())
     publish_numbered(wanted.event_type, 2)
-    hurry_until_done()
+    cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False]
     assert len({request.headers["webhook-id"] for request in receiver.log[:2]}) == 1
@@ -463,7 +463,7 @@ def test_a_kept_connection_that_breaks_is_not_sent_on_again_unflagged(
 ) -> None:
     receiver.on("/a", answer(), broken, answer())
     publish_numbered(wanted.event_type, 3)
-    hurry_until_done()
+    cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, False, True, False]
     assert attempts_of(receiver.log[1].delivery_id) == [(1, None), (2, 200)]

@@ -27,13 +27,13 @@ from delivery.worker.settlements import SideEffects
 from subscriptions.models import Subscriber, Subscription
 from tests.support.api import client_of, client_of_admin
 from tests.support.factories import event_type, subscriber, subscription
-from tests.support.query_plans import explaining, prepared_here, too_much
+from tests.support.query_plans import costly_statements, explained_statements, prepared_statements
 from tests.support.worker import (
-    begin_and_vanish,
+    crash_while_sending,
     expire_lease,
-    hand_of,
     inactivate,
     line_of,
+    outgoing_of,
     publish_numbered,
     retry_line_of,
     settlement,
@@ -115,14 +115,14 @@ def deliver_and_crash(grown: Grown) -> None:
     line = line_of(one.subscriber)
     publish_numbered(grown.event_type, 10)
     assert line.pk in lines_with_due_work()
-    driven, first, number = begin_and_vanish(line)
-    second = hand_of(driven.claim)[0]
+    driven, first, number = crash_while_sending(line)
+    second = outgoing_of(driven.claim)[0]
     driven.last_sequence = number
     aside = settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
     settle({line.pk: driven.claim.epoch}, settlements=[aside], marks=[driven.mark(second)])
     settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.state(let_go=True)])
     assert still_due([line.pk]) == [line.pk]
-    begin_and_vanish(line)
+    crash_while_sending(line)
     under_way(None, key=None, downwards=True, limit=50)
     expire_lease(line)
     assert len(claim([line.pk], worker="next")) == 1
@@ -132,10 +132,10 @@ def try_again_apart(grown: Grown) -> None:
     """Sweep, claim, read, mark, let go, look again, crash and mend; for a retry line with a long backlog."""
     line = retry_line_of(grown.busy[0].subscriber)
     assert line.pk in lines_with_due_work()
-    driven, first, _ = begin_and_vanish(line)
+    driven, first, _ = crash_while_sending(line)
     settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, first)], states=[driven.state(let_go=True)])
     assert still_due([line.pk]) == [line.pk]
-    begin_and_vanish(line)
+    crash_while_sending(line)
     expire_lease(line)
     assert len(claim([line.pk], worker="next")) == 1
 
@@ -145,15 +145,15 @@ def move_apart_and_suspend(grown: Grown) -> None:
     one = grown.busy[1]
     line, retry_line = line_of(one.subscriber), retry_line_of(one.subscriber)
     publish_numbered(grown.event_type, 5)
-    driven, first, _ = begin_and_vanish(line)
+    driven, first, _ = crash_while_sending(line)
     apart = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
     pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
     settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, further=apart)])
     expire_lease(line)
-    driven, second, _ = begin_and_vanish(line)
+    driven, second, _ = crash_while_sending(line)
     announced = SideEffects(announces=True, meaning="end")
     unanswered: dict[str, Any] = {"status": DeliveryStatus.FAILED, "status_code": None, "reason": "no answer: gone"}
-    third = hand_of(driven.claim)[0]
+    third = outgoing_of(driven.claim)[0]
     settle(
         epochs(driven),
         settlements=[settlement(driven, second, **unanswered, further=announced)],
@@ -168,7 +168,7 @@ def move_apart_and_suspend(grown: Grown) -> None:
     )
     Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     assert still_due([line.pk, retry_line.pk]) == [line.pk]
-    driven, third, _ = begin_and_vanish(line)
+    driven, third, _ = crash_while_sending(line)
     settle(epochs(driven), settlements=[settlement(driven, third, further=SideEffects(resumes=True, announces=True))])
     assert retry_line.pk in lines_with_due_work()
     settle(epochs(driven), states=[driven.state(let_go=True)])
@@ -189,7 +189,7 @@ def look(grown: Grown) -> None:
 def cancel(grown: Grown) -> None:
     """Cancel what one busy subscription has open, of which some is under way."""
     publish_numbered(grown.event_type, 5)
-    begin_and_vanish(line_of(grown.busy[1].subscriber))
+    crash_while_sending(line_of(grown.busy[1].subscriber))
     cancel_deliveries_of(grown.busy[1].pk, reason="unwanted")
 
 
@@ -201,17 +201,17 @@ def cancel(grown: Grown) -> None:
 )
 def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     grown.leave_apart(WAITING)
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         deliver_and_crash(grown)
         try_again_apart(grown)
         move_apart_and_suspend(grown)
         look(grown)
         cancel(grown)
     assert len(statements) > 20
-    assert too_much(statements) == []
-    with explaining(monkeypatch) as statements:
+    assert costly_statements(statements) == []
+    with explained_statements(monkeypatch) as statements:
         assert Delivery.objects.filter(reason="nowhere").count() == 0
-    assert (statements[0].rows_read >= FINISHED + 2 * WAITING, len(too_much(statements))) == (True, 1)
+    assert (statements[0].rows_read >= FINISHED + 2 * WAITING, len(costly_statements(statements))) == (True, 1)
 
 
 @pytest.mark.behaviour("4.2", "5.3")
@@ -227,7 +227,7 @@ def test_a_page_reads_no_more_of_what_its_line_has_waiting_than_it_takes_and_not
     with connection.cursor() as cursor:
         # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
         cursor.execute("VACUUM delivery_open")
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         for line in lines:
             read_pages([PageRequest(line.pk, line.epoch, None, 16)], BodyBudget(2**20))
     assert max(one.rows_read for one in statements) < 500
@@ -257,7 +257,9 @@ def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(stora
     cancel(grown)
     look(grown)
     # What is under way is in one of the pages of the lines that are driven: whoever asks for it reads them all.
-    statements = [one for one in prepared_here() if one.statement != UNDER_WAY.format(before="<", direction="DESC")]
+    statements = [
+        one for one in prepared_statements() if one.statement != UNDER_WAY.format(before="<", direction="DESC")
+    ]
     with another_connection() as raw:
         empty_queue(raw)
         for number, one in enumerate(statements):
@@ -288,8 +290,8 @@ def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatc
     names = {"status": "status", "subscription": "subscription", "message": "message"}
     grown.leave_apart(WAITING)
     publish_numbered(grown.event_type, 1)
-    begin_and_vanish(line_of(grown.busy[0].subscriber))
-    with explaining(monkeypatch) as statements:
+    crash_while_sending(line_of(grown.busy[0].subscriber))
+    with explained_statements(monkeypatch) as statements:
         read_lists(client_of(), "/api/v1/deliveries", names, grown)
         for one in ("busy-0", "rare"):
             owner = Subscriber.objects.get(name=one)
@@ -299,7 +301,7 @@ def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatc
             assert client_of().get("/api/v1/messages", {"event_type": str(event)}).status_code == 200
         for query in ("", "?outcome=UNROUTED"):
             assert client_of().get(f"/api/v1/messages{query}").status_code == 200
-    assert too_much(statements) == []
+    assert costly_statements(statements) == []
 
 
 @pytest.mark.lengthy
@@ -307,7 +309,7 @@ def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypa
     names = {"status": "status__exact", "subscription": "subscription__id__exact", "message": "message__id"}
     admin = client_of_admin()
     grown.leave_apart(WAITING)
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         read_lists(admin, "/admin/delivery/delivery/", names, grown)
         for one in (grown.rare, grown.busy[0]):
             for line in one.subscriber.lines.all():
@@ -316,4 +318,4 @@ def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypa
             assert admin.get("/admin/delivery/message/", query).status_code == 200
         for page in ("attempt", "line", "message"):
             assert admin.get(f"/admin/delivery/{page}/").status_code == 200
-    assert too_much(statements, MOST_ROWS_OF_A_LIST, MOST_ROWS_OF_A_LIST) == []
+    assert costly_statements(statements, MOST_ROWS_OF_A_LIST, MOST_ROWS_OF_A_LIST) == []

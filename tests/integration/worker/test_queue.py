@@ -29,19 +29,19 @@ from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.receiver import Behaviour, Received, Receiver, answer, close, hang, wait_until
 from tests.support.worker import (
+    MAX_BODY_BYTES,
     NO_ANSWER,
-    PLENTY,
     Worker,
     activate,
     attempts_of,
+    cut_pauses_until_done,
     expire_lease,
-    hurry_until_done,
     inactivate,
     publish_bodies,
     publish_numbered,
+    running_worker,
     settlement,
     wait_until_done,
-    working,
 )
 
 ENDPOINTS = ["/a", "/b", "/c"]
@@ -98,7 +98,7 @@ def test_what_has_expired_is_not_asked_for_even_before_anybody_has_ended_it(
     publish_bodies(kind, b"late")
     Delivery.objects.update(expires_at=Now())
     publish_bodies(kind, b"in time")
-    with working():
+    with running_worker():
         wait_until(lambda: statuses()["DELIVERED"])
     assert (receiver.bodies("/a"), statuses()) == ([b"in time"], {"PENDING": 1, "DELIVERED": 1})
 
@@ -185,7 +185,7 @@ def test_a_sender_has_so_many_messages_under_way_and_no_more(receiver: Receiver,
     receiver.on("/slow", hang)
     for kind in kinds:
         publish_bodies(kind, *[b"%d" % number for number in range(10 * SENDERS)])
-    with working(under_way=3):
+    with running_worker(under_way=3):
         wait_until(lambda: len(receiver.log) == 3 * SENDERS)
         time.sleep(0.5)  # longer than a turn needs to go on
         assert len(receiver.log) == 3 * SENDERS
@@ -203,7 +203,7 @@ def test_a_slow_endpoint_on_its_own_has_as_many_under_way_as_the_sender_may(rece
     receiver.on("/slow", slowly)
     publish_bodies(kind, *[b"%d" % number for number in range(20 * SENDERS)])
     sender = Line.objects.get(sender=2)
-    with working(under_way=4, find=lambda: [sender.pk]):
+    with running_worker(under_way=4, find=lambda: [sender.pk]):
         wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (SENDERS - 1)})
     assert receiver.most_at_once["/slow"] == 4
 
@@ -235,7 +235,7 @@ def test_a_sender_serves_the_messages_of_its_number_only(receiver: Receiver, sto
     ids = [one.id for one in publish_bodies(kind, *[b"%d" % number for number in range(20)])]
     third = Line.objects.get(sender=2)
     assert third.queue == "queue.2"
-    with working(find=lambda: [third.pk]):
+    with running_worker(find=lambda: [third.pk]):
         wait_until(lambda: len(receiver.log) == 4)
         time.sleep(0.1)
     assert sorted(int(request.headers["broker-message-id"]) for request in receiver.log) == [
@@ -251,7 +251,7 @@ def test_who_is_inactive_is_not_asked_and_a_group_without_anybody_waits_until_on
     receiver.on("/other", answer(500))
     publish_bodies(kind, *[b"%d" % number for number in range(10)])
     inactivate(one)
-    with working():
+    with running_worker():
         wait_until(lambda: len(receiver.of("/other")) == 10)
         inactivate(other.subscriber)
         QueueGroup.objects.update(due_at=None)
@@ -272,7 +272,7 @@ def test_what_is_cancelled_under_way_ends_unless_it_is_taken(
     publish_bodies(kind, b"1")
     inactivate(pair[1])
     gate = receiver.gate("/one", answer(late))
-    with working():
+    with running_worker():
         wait_until(lambda: receiver.log)
         assert cancel_deliveries_of(pair[0].pk, reason="unwanted") == (0, 1)
         activate(pair[1])
@@ -350,9 +350,9 @@ def begin_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
     driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
-    hand = read_groups([PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(PLENTY), callback_terms())[
-        line.pk
-    ]
+    hand = read_groups(
+        [PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(MAX_BODY_BYTES), callback_terms()
+    )[line.pk]
     group = hand.take(aside_next=False)
     assert group
     delivery = group.delivery(group.endpoints[which], tried=0, uncertain=False)
@@ -363,8 +363,8 @@ def begin_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
 def recover(line: ActiveLine) -> None:
     """Let the lease run out and another worker take over, until everything has been sent."""
     expire_lease(Line.objects.get(pk=line.id))
-    with working():
-        hurry_until_done()
+    with running_worker():
+        cut_pauses_until_done()
 
 
 def of_group(delivery: Outgoing) -> dict[str, Any]:
@@ -432,10 +432,10 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
     receiver: Receiver, jobs: EventType, late: int
 ) -> None:
     gates = [receiver.gate(path, answer(late), answer(201)) for path in PATHS]
-    with working("frozen") as frozen:
+    with running_worker("frozen") as frozen:
         publish_bodies(jobs, b"1")
         wait_until(lambda: receiver.log)
-        with working("other"):
+        with running_worker("other"):
             expire_lease(Line.objects.get(pk=QueueGroup.objects.get().line_id or 0))
             wait_until_done()
         for gate in gates:
@@ -482,7 +482,7 @@ def test_nothing_is_sent_for_a_group_that_has_ended_since_it_was_read(jobs: Even
 def test_what_is_noted_for_mending_is_what_is_in_hand_and_under_way(jobs: EventType) -> None:
     publish_bodies(jobs, b"1")
     line, delivery = begin_and_vanish()
-    terms, budget = callback_terms(), BodyBudget(PLENTY)
+    terms, budget = callback_terms(), BodyBudget(MAX_BODY_BYTES)
     busy = PageRequest(line.id, line.claim.epoch, None, 500, busy=[delivery.group_id or 0])
     for _ in range(3):
         assert len(read_groups([busy], budget, terms)[line.id]) == 0
@@ -500,8 +500,10 @@ def test_who_has_lost_a_line_reads_nothing_and_leaves_the_notes_of_who_drives_it
     expire_lease(line)
     driven, delivery = begin_and_vanish()
     thawed = PageRequest(line.pk, driven.claim.epoch - 1, None, 500)
-    assert len(read_groups([thawed], BodyBudget(PLENTY), callback_terms())[line.pk]) == 0
-    read_groups([replace(thawed, capacity=0)], BodyBudget(PLENTY), callback_terms())  # what is under way is not in it
+    assert len(read_groups([thawed], BodyBudget(MAX_BODY_BYTES), callback_terms())[line.pk]) == 0
+    read_groups(
+        [replace(thawed, capacity=0)], BodyBudget(MAX_BODY_BYTES), callback_terms()
+    )  # what is under way is not in it
     recover(driven)
     assert [(request.path, request.is_flagged) for request in receiver.log] == [(path_of(delivery), True)]
     assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
@@ -515,7 +517,7 @@ def test_queues_whose_settling_fails_leave_the_subscribers_lines_alone(
         raise OperationalError("not now")
 
     topic = factories.subscription(endpoint=receiver.url("/topic"))
-    with working() as worker:
+    with running_worker() as worker:
         monkeypatch.setattr(pending_settles, "settle_groups", fail)
         publish_bodies(jobs, *[b"%d" % number for number in range(10)])
         wait_until(lambda: worker.driver.lines._unsettled or len(worker.driver.lines) > 0)

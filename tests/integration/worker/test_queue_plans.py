@@ -27,9 +27,17 @@ from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import client_of, client_of_admin
-from tests.support.query_plans import explaining, too_much
+from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.receiver import Receiver, answer, wait_until
-from tests.support.worker import PLENTY, activate, expire_lease, inactivate, publish_bodies, settlement, working
+from tests.support.worker import (
+    MAX_BODY_BYTES,
+    activate,
+    expire_lease,
+    inactivate,
+    publish_bodies,
+    running_worker,
+    settlement,
+)
 
 WAITING = 20_000
 
@@ -89,9 +97,9 @@ def park(nobody: Subscription) -> None:
 
 def read(line: Line, capacity: int = 500) -> list[GroupInHand]:
     line.refresh_from_db()
-    hand = read_groups([PageRequest(line.pk, line.epoch, None, capacity)], BodyBudget(PLENTY), callback_terms())[
-        line.pk
-    ]
+    hand = read_groups(
+        [PageRequest(line.pk, line.epoch, None, capacity)], BodyBudget(MAX_BODY_BYTES), callback_terms()
+    )[line.pk]
     return [group for _ in range(len(hand)) if (group := hand.take(aside_next=False))]
 
 
@@ -132,10 +140,10 @@ def test_no_statement_of_a_sender_reads_what_is_parked(
     if analysed:
         with connection.cursor() as cursor:
             cursor.execute(f"ANALYZE {analysed}")
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         send_and_crash(queue_of_three)
     assert len(statements) > 20
-    assert too_much(statements) == []
+    assert costly_statements(statements) == []
     searched = [one.statement for one in statements if "delivery_queuegroup" in one.searched]
     assert searched == []
 
@@ -225,7 +233,7 @@ def sweep(group: list[Subscription]) -> None:
 def test_no_statement_reads_the_groups_that_wait(
     group: list[Subscription], monkeypatch: pytest.MonkeyPatch, act: Callable[[list[Subscription]], None]
 ) -> None:
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         act(group)
 
     assert statements
@@ -239,7 +247,7 @@ def test_sending_reads_no_group_but_those_that_are_sent(
     for one, behaviour in zip(group, (answer(200), answer(404), answer(500)), strict=True):
         Subscription.objects.filter(pk=one.pk).update(endpoint=receiver.url(f"/{one.pk}"))
         receiver.on(f"/{one.pk}", behaviour)
-    with explaining(monkeypatch) as statements, working():
+    with explained_statements(monkeypatch) as statements, running_worker():
         publish_bodies(group[0].event_type, *[b'{"n": 6}'] * 12)
         wait_until(lambda: taken() == 12)
 
@@ -251,7 +259,7 @@ def test_sending_reads_no_group_but_those_that_are_sent(
 def test_looking_at_the_senders_counts_no_further_than_needed(
     group: list[Subscription], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with explaining(monkeypatch) as statements:
+    with explained_statements(monkeypatch) as statements:
         assert {one.standing.set_aside for one in senders()} == {1_000}
         assert client_of().get("/api/v1/senders").status_code == 200
         line = Line.objects.get(sender=3)

@@ -18,15 +18,15 @@ from tests.support.factories import retry_policy, subscription
 from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     Worker,
-    begin_and_vanish,
+    crash_while_sending,
     line_of,
     make_due,
     publish_numbered,
     retry_line_of,
+    running_worker,
     statuses,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
@@ -63,7 +63,7 @@ def last_at(of: Subscription) -> datetime:
 
 def send_first(receiver: Receiver, limited: Subscription, messages: int = 2) -> Line:
     """Let the first of some messages be delivered, and the line be let go; return it."""
-    with working():
+    with running_worker():
         publish_numbered(limited.event_type, messages)
         wait_until_paced(limited)
     assert statuses(limited) == [DELIVERED] + [PENDING] * (messages - 1)
@@ -93,7 +93,7 @@ def test_both_lines_and_all_workers_keep_to_one_rate(receiver: Receiver, limited
     Subscription.objects.update(rate_limit=RATE, retry_policy=retry_policy(**APART))
     receiver.on("/a", *[answer(500)] * 10, answer())
     begun = now()
-    with working("first"), working("second"):
+    with running_worker("first"), running_worker("second"):
         publish_numbered(limited.event_type, 20)
         wait_until_done()
     assert (len(receiver.log), len({request.delivery_id for request in receiver.log})) == (30, 20)
@@ -126,7 +126,7 @@ def test_a_line_that_was_held_still_is_while_its_head_waits_for_its_rate_and_not
     receiver: Receiver, limited: Subscription
 ) -> None:
     receiver.on("/a", answer(503), answer())
-    with working():
+    with running_worker():
         publish_numbered(limited.event_type, 2)
         wait_until_held(limited.subscriber)
         make_due()
@@ -135,7 +135,7 @@ def test_a_line_that_was_held_still_is_while_its_head_waits_for_its_rate_and_not
     assert (held.held_since is None, held.held_reason, len(receiver.log)) == (False, "answered 503", 1)
     Pace.objects.update(last_at=None)
     make_due()
-    with working("another"):
+    with running_worker("another"):
         wait_until(lambda: statuses(limited) == [DELIVERED, PENDING], saying=lambda: statuses(limited))
         wait_until_paced(limited)
     line = line_of(limited.subscriber)
@@ -146,7 +146,7 @@ def test_a_line_that_was_held_still_is_while_its_head_waits_for_its_rate_and_not
 def test_it_outlives_whoever_sent_the_latest(receiver: Receiver, limited: Subscription) -> None:
     line = send_first(receiver, limited)
     Line.objects.update(due_at=None)
-    with working("another"):
+    with running_worker("another"):
         wait_until_paced(limited)
     assert (statuses(limited), len(receiver.log), line_of(limited.subscriber).epoch) == (
         [DELIVERED, PENDING],
@@ -161,7 +161,7 @@ def test_a_changed_limit_counts_at_once(receiver: Receiver, limited: Subscriptio
     line = send_first(receiver, limited, messages=3)
     Subscription.objects.update(rate_limit=rate)
     assert lines_with_due_work() == [line.pk]
-    with working():
+    with running_worker():
         wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
 
@@ -239,7 +239,7 @@ def test_before_its_slot_nothing_is_sent_and_the_wait_is_told(limited: Subscript
 @pytest.mark.behaviour("1.4", "4.11")
 def test_what_is_marked_already_has_its_slot_should_its_settle_be_repeated(limited: Subscription) -> None:
     publish_numbered(limited.event_type, 1)
-    line, delivery, _ = begin_and_vanish(line_of(limited.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(limited.subscriber))
     taken_at = last_at(limited)
     again = settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)])
     assert ([*again.started], last_at(limited)) == ([delivery.id], taken_at)

@@ -24,20 +24,20 @@ from subscriptions.retry_policies import OnExhausted
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
 from tests.support.receiver import Receiver, answer, reset, wait_until
 from tests.support.worker import (
+    MAX_BODY_BYTES,
     NO_ANSWER,
-    PLENTY,
     attempts_of,
-    begin_and_vanish,
+    crash_while_sending,
+    cut_pauses_until_done,
     expire_lease,
-    hand_of,
-    hurry_until_done,
     line_of,
+    outgoing_of,
     publish_numbered,
     retry_line_of,
+    running_worker,
     settlement,
     statuses,
     wait_until_done,
-    working,
 )
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
@@ -74,7 +74,7 @@ def moved(wanted: Subscription) -> SideEffects:
 @pytest.mark.parametrize("status", [302, 404, 429, 500, 503])
 def test_new_messages_flow_past_what_is_retried_apart(receiver: Receiver, wanted: Subscription, status: int) -> None:
     receiver.on("/a", answer(status), answer())
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 3)
         (apart,) = wait_until_apart(wanted)
         wait_until(lambda: len(receiver.log) == 3)
@@ -82,7 +82,7 @@ def test_new_messages_flow_past_what_is_retried_apart(receiver: Receiver, wanted
         assert apart.due_at
         assert timedelta(minutes=9) < apart.due_at - apart.created_at < timedelta(minutes=12)
         assert (apart.attempts, apart.sequence, apart.reason) == (1, 1, f"answered {status}")
-        hurry_until_done()
+        cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
     assert not any(request.is_flagged for request in receiver.log)
@@ -93,11 +93,11 @@ def test_new_messages_flow_past_what_is_retried_apart(receiver: Receiver, wanted
 def test_a_line_of_the_queue_retry_sends_it_again(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500), answer())
     line = retry_line_of(wanted.subscriber)
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         wait_until_apart(wanted)
         assert (line.lane, line.queue, line.epoch) == (Lane.RETRY, "retry", 0)
-        hurry_until_done()
+        cut_pauses_until_done()
     line.refresh_from_db()
     assert (line.epoch, line.last_sequence, Delivery.objects.get().line_id) == (1, 0, line.pk)
 
@@ -110,7 +110,7 @@ def test_a_retry_line_rests_for_a_hundredth_of_the_pause_and_five_seconds_at_mos
     policy = retry_policy(**APART, initial_delay_seconds=pause, max_delay_seconds=pause, **TWICE)
     wanted = subscription(endpoint=receiver.url("/a"), retry_policy=policy)
     receiver.on("/a", answer(500))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         wait_until_apart(wanted)
         Delivery.objects.update(due_at=Now())
@@ -134,7 +134,7 @@ def test_a_retry_line_reads_once_and_goes(
 
     monkeypatch.setattr(waits, "read_pages", read)
     receiver.on("/a", answer(500), answer(500), answer())
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 2)
         wait_until_apart(wanted, 2)
         Delivery.objects.update(due_at=Now())
@@ -146,9 +146,9 @@ def test_a_retry_line_reads_once_and_goes(
 @pytest.mark.behaviour("5.1", "5.3")
 def test_what_has_been_retried_often_enough_fails(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
-        hurry_until_done()
+        cut_pauses_until_done()
     (ended,) = Delivery.objects.final()
     assert (ended.status, ended.reason, ended.attempts) == (FAILED, "retries used up: answered 500", 3)
     assert attempts_of(ended.pk) == [(1, 500), (2, 500), (3, 500)]
@@ -161,11 +161,11 @@ def test_what_is_apart_stays_there_and_says_so_also_under_the_default_policy(
     receiver: Receiver, wanted: Subscription
 ) -> None:
     receiver.on("/a", answer(500), answer(503), answer())
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         wait_until_apart(wanted)
         Subscription.objects.update(retry_policy=None)
-        hurry_until_done()
+        cut_pauses_until_done()
     assert statuses(wanted) == [DELIVERED]
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", "retry_lane", None]
 
@@ -174,9 +174,9 @@ def test_what_is_apart_stays_there_and_says_so_also_under_the_default_policy(
 def test_workfront_tries_thirteen_times(receiver: Receiver, wanted: Subscription) -> None:
     Subscription.objects.update(retry_policy=RetryPolicy.objects.get(name="Workfront"))
     receiver.on("/a", answer(404))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
-        hurry_until_done()
+        cut_pauses_until_done()
     assert (len(receiver.log), statuses(wanted)) == (13, [FAILED])
 
 
@@ -187,7 +187,7 @@ def test_an_endpoint_may_ask_for_more_time_where_its_policy_hears_it(
 ) -> None:
     RetryPolicy.objects.filter(is_preset=False).update(respect_retry_after=honours, max_delay_seconds=86_400.0)
     receiver.on("/a", answer(429, Retry_After="7200"), answer())
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         (apart,) = wait_until_apart(wanted)
     assert apart.due_at
@@ -197,14 +197,14 @@ def test_an_endpoint_may_ask_for_more_time_where_its_policy_hears_it(
 @pytest.mark.behaviour("4.10", "5.3")
 def test_what_was_refused_and_retried_apart_keeps_its_number(receiver: Receiver, wanted: Subscription) -> None:
     receiver.close_port()
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         (apart,) = wait_until_apart(wanted)
         assert (apart.sequence, apart.unreceived, apart.uncertain) == (1, True, False)
         receiver.open_port()
         publish_numbered(wanted.event_type, 1, first=1)
         wait_until(lambda: receiver.log)
-        hurry_until_done()
+        cut_pauses_until_done()
     assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2), (b"0", 1)]
     assert not LineEvent.objects.exists()
 
@@ -217,9 +217,9 @@ def test_what_fails_without_ever_having_been_answered_is_told_in_the_history(
     receiver.on("/a", reset)
     if not is_up:
         receiver.close_port()
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
-        hurry_until_done()
+        cut_pauses_until_done()
     assert statuses(wanted) == [FAILED]
     assert [*LineEvent.objects.values_list("line__lane", "kind", "sequence", "reason")] == [
         ("main", LineEventKind.NUMBER_UNCERTAIN, 1, "failed; it may never have been received")
@@ -249,8 +249,8 @@ def test_the_end_of_a_delivery_is_recorded_to_be_announced(
     subscription(endpoint=receiver.url("/told"), event_pattern="Broker.*")
     receiver.on("/a", answer(status))
     publish_numbered(wanted.event_type, 1)
-    with working():
-        hurry_until_done()
+    with running_worker():
+        cut_pauses_until_done()
     (row,) = Announcement.objects.all()
     ends = kind.removeprefix("Broker.Delivery.").upper()
     assert (row.kind, row.details) == (kind, {"status": ends, "reason": reason, "attempts": attempts, "fetches": None})
@@ -264,7 +264,7 @@ def test_the_failure_of_an_announcement_is_not_announced(
     one = subscription(event_type=event_type("Broker.Test"), endpoint=receiver.url("/a"))
     subscription(endpoint=receiver.url("/told"), event_pattern="Broker.*")
     receiver.on("/a", answer(404))
-    with working():
+    with running_worker():
         publish_numbered(one.event_type, 1)
         wait_until_done()
     assert (statuses(one), Announcement.objects.count()) == ([REJECTED], 0)
@@ -275,7 +275,7 @@ def test_what_waits_apart_follows_the_policy_that_its_subscription_has_by_then(
     receiver: Receiver, wanted: Subscription
 ) -> None:
     receiver.on("/a", answer(500), answer(500), answer(404))
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 1)
         wait_until_apart(wanted)
         Subscription.objects.update(retry_policy=None)
@@ -283,7 +283,7 @@ def test_what_waits_apart_follows_the_policy_that_its_subscription_has_by_then(
         wait_until(lambda: Attempt.objects.count() == 2)
         (apart,) = wait_until_apart(wanted)
         assert (apart.status, apart.attempts) == (PENDING, 2)
-        hurry_until_done()
+        cut_pauses_until_done()
     assert (statuses(wanted), len(receiver.log)) == ([REJECTED], 3)
 
 
@@ -292,10 +292,10 @@ def test_a_settle_repeated_after_the_delivery_has_moved_on_leaves_its_next_reque
     wanted: Subscription,
 ) -> None:
     publish_numbered(wanted.event_type, 1)
-    main, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    main, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     apart = settlement(main, delivery, PENDING, status_code=500, pause=0.0, further=moved(wanted))
     assert settle({main.id: main.claim.epoch}, settlements=[apart]).ended == {delivery.id}
-    begin_and_vanish(retry_line_of(wanted.subscriber))
+    crash_while_sending(retry_line_of(wanted.subscriber))
     assert settle({main.id: main.claim.epoch}, settlements=[apart]).ended == frozenset()
     ended = settlement(main, delivery)
     assert settle({main.id: main.claim.epoch}, settlements=[ended]).ended == frozenset()
@@ -307,11 +307,11 @@ def test_a_settle_repeated_after_the_delivery_has_moved_on_leaves_its_next_reque
 def test_numbers_go_on_after_a_crash_although_the_last_one_has_moved_apart(wanted: Subscription, then: str) -> None:
     publish_numbered(wanted.event_type, 2)
     line, retry_line = line_of(wanted.subscriber), retry_line_of(wanted.subscriber)
-    main, first, number = begin_and_vanish(line)
+    main, first, number = crash_while_sending(line)
     ended = settlement(main, first, PENDING, status_code=500, pause=0.0, further=moved(wanted))
     settle({main.id: main.claim.epoch}, settlements=[ended])
     if then != "waits":
-        retry, _, _ = begin_and_vanish(retry_line)
+        retry, _, _ = crash_while_sending(retry_line)
         if then == "has ended":
             settle({retry.id: retry.claim.epoch}, settlements=[settlement(retry, first)])
     expire_lease(line)
@@ -320,7 +320,7 @@ def test_numbers_go_on_after_a_crash_although_the_last_one_has_moved_apart(wante
     expected = {"waits": PENDING, "is under way": IN_FLIGHT, "has ended": DELIVERED}[then]
     assert statuses(wanted) == [expected, PENDING]
     assert not Delivery.objects.get(pk=first.id).uncertain, "what the retry line has under way is its own"
-    assert [one.id for one in hand_of(taken)] == [*Delivery.objects.filter(line=line).values_list("pk", flat=True)]
+    assert [one.id for one in outgoing_of(taken)] == [*Delivery.objects.filter(line=line).values_list("pk", flat=True)]
 
 
 @pytest.mark.behaviour("4.11", "5.3", "11.3")
@@ -330,12 +330,12 @@ def test_what_a_retry_line_had_under_way_at_a_crash_is_flagged_and_holds_nobody_
     publish_numbered(wanted.event_type, 2)
     Delivery.objects.update(line=retry_line_of(wanted.subscriber), due_at=Now(), sequence=F("id"), attempts=1)
     line = retry_line_of(wanted.subscriber)
-    _, vanished, number = begin_and_vanish(line)
+    _, vanished, number = crash_while_sending(line)
     expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
     assert (taken.head_id, taken.last_sequence) == (None, 0)
     expire_lease(line)
-    with working():
+    with running_worker():
         wait_until_done()
     assert sorted((request.delivery_id, request.is_flagged) for request in receiver.log) == [
         (vanished.id, True),
@@ -349,7 +349,7 @@ def test_what_is_released_in_a_retry_line_is_sent_by_it(receiver: Receiver, want
     publish_numbered(wanted.event_type, 1)
     Delivery.objects.update(line=retry_line_of(wanted.subscriber), status=HELD, due_at="9999-12-31T00:00:00Z")
     assert len(release([*Delivery.objects.values_list("pk", flat=True)])) == 1
-    with working():
+    with running_worker():
         wait_until_done()
     assert (statuses(wanted), receiver.bodies("/a")) == ([DELIVERED], [b"0"])
 
@@ -367,17 +367,17 @@ def test_what_is_released_before_its_time_waits_for_it(storage: None) -> None:
 def test_what_has_expired_is_neither_read_nor_begun(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 2)
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
-    driven_marks = hand_of(taken)
+    driven_marks = outgoing_of(taken)
     Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
     driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
     settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
     assert not settled.started
-    assert [one.id for one in hand_of(taken)] == [driven_marks[1].id]
+    assert [one.id for one in outgoing_of(taken)] == [driven_marks[1].id]
 
 
 def test_an_answer_under_way_that_never_came_counts_as_not_received(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
-    main, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    main, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     settle({main.id: main.claim.epoch}, settlements=[settlement(main, delivery, **NO_ANSWER, further=moved(wanted))])
     assert Delivery.objects.get().unreceived
 
@@ -398,7 +398,7 @@ def waiting_apart(owner: Subscriber, count: int, *, since: float) -> Subscriptio
 
 def page_of(line: Line, epoch: int) -> list[int]:
     """Return whose deliveries a page of the line has, in order, where it was claimed under that epoch."""
-    hand = read_pages([PageRequest(line.pk, epoch, None, TURNS)], BodyBudget(PLENTY))[line.pk]
+    hand = read_pages([PageRequest(line.pk, epoch, None, TURNS)], BodyBudget(MAX_BODY_BYTES))[line.pk]
     taken = iter(lambda: hand.take(aside_next=True), None)
     return [delivery.destination.subscription_id for delivery in taken]
 

@@ -18,18 +18,18 @@ from subscriptions.credentials.tokens import key_of
 from subscriptions.models import Subscription
 from subscriptions.scripting import process, process_pool
 from tests.support.factories import event_type, subscription
-from tests.support.receiver import PATIENCE, Receiver, answer, wait_until
+from tests.support.receiver import PATIENCE_SECONDS, Receiver, answer, wait_until
 from tests.support.worker import (
     Worker,
-    begin_and_vanish,
+    crash_while_sending,
+    cut_pauses_until_done,
     expire_lease,
-    hurry_until_done,
     line_of,
     publish_bodies,
     publish_numbered,
+    running_worker,
     statuses,
     wait_until_done,
-    working,
 )
 
 DELIVERED, HELD, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.HELD, DeliveryStatus.PENDING
@@ -136,10 +136,10 @@ def test_a_repeated_request_has_the_same_body(receiver: Receiver, wanted: Subscr
     write(wanted, "$outmessage = [Math.random(), Date.now(), $inmessage]")
     receiver.on("/a", answer(500), answer(503), answer(200))
     publish_numbered(wanted.event_type, 1)
-    begin_and_vanish(line_of(wanted.subscriber))
+    crash_while_sending(line_of(wanted.subscriber))
     expire_lease(line_of(wanted.subscriber))
-    with working():
-        hurry_until_done()
+    with running_worker():
+        cut_pauses_until_done()
     (body, *_) = bodies = receiver.bodies("/a")
     assert (bodies, statuses(wanted)) == ([body] * 3, [DELIVERED])
     chance, now, message = json.loads(body)
@@ -154,10 +154,10 @@ def test_a_number_that_may_have_been_sent_is_kept_and_told_where_the_script_then
     receiver: Receiver, wanted: Subscription
 ) -> None:
     publish_numbered(wanted.event_type, 2)
-    begin_and_vanish(line_of(wanted.subscriber))
+    crash_while_sending(line_of(wanted.subscriber))
     expire_lease(line_of(wanted.subscriber))
     write(wanted, "if ($inmessage == 0) throw 'odd'")
-    with working():
+    with running_worker():
         wait_until_only_held()
         assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2)]
         (told,) = LineEvent.objects.values_list("kind", "sequence", "reason")
@@ -199,7 +199,7 @@ def hit(worker: Worker, number: signal.Signals) -> None:
 @pytest.mark.parametrize(
     ("number", "seconds", "reason"),
     [
-        (signal.SIGKILL, PATIENCE, "script lost: its process is gone"),
+        (signal.SIGKILL, PATIENCE_SECONDS, "script lost: its process is gone"),
         (signal.SIGSTOP, 2.0, "script lost: it took longer than 2 s"),
     ],
 )
@@ -220,14 +220,14 @@ def test_a_lost_script_is_set_aside_and_run_again(
         wait_until(lambda: Delivery.objects.open().filter(times_set_aside=1).exists())
     assert (statuses(wanted), reasons(wanted)) == ([PENDING], [reason])
     write(wanted, "$outmessage = 'again ' + $inmessage")
-    hurry_until_done()
+    cut_pauses_until_done()
     assert [(request.body, request.sequence) for request in receiver.log] == [(b"again 0", 1)]
 
 
 def test_a_worker_stops_while_scripts_run_and_nothing_is_marked(receiver: Receiver, wanted: Subscription) -> None:
     write(wanted, "while (1);")
     publish_numbered(wanted.event_type, 5)
-    with working() as worker:
+    with running_worker() as worker:
         wait_until(lambda: processes_of(worker.driver))
         known = processes_of(worker.driver)
     assert not any(Path(f"/proc/{pid}").exists() for pid in known)

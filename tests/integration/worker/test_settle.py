@@ -26,22 +26,22 @@ from delivery.worker.settlements import Settled
 from delivery.worker.steps import Hold, Rest, Send
 from subscriptions.models import EventKind, Subscription
 from tests.support.factories import event_type, subscription
-from tests.support.receiver import PATIENCE, Behaviour, Receiver, answer, wait_until
+from tests.support.receiver import PATIENCE_SECONDS, Behaviour, Receiver, answer, wait_until
 from tests.support.worker import (
     NO_ANSWER,
     Worker,
     attempts_of,
-    begin_and_vanish,
+    crash_while_sending,
+    cut_pauses_until_done,
     expire_lease,
-    hand_of,
-    hurry_until_done,
     line_of,
+    outgoing_of,
     publish_numbered,
+    running_worker,
     settlement,
     statuses,
     terminate_backends,
     wait_until_done,
-    working,
 )
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -62,7 +62,7 @@ def wanted(storage: None) -> Subscription:
 @pytest.mark.behaviour("4.11")
 def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 2)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     ended = settlement(line, delivery)
     first = settle({line.id: line.claim.epoch}, settlements=[ended])
     again = settle({line.id: line.claim.epoch}, settlements=[ended])
@@ -74,7 +74,7 @@ def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
 @pytest.mark.behaviour("4.11")
 def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 2)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     following = Delivery.objects.open().get(status=PENDING)
     before = [*Delivery.objects.order_by("id").values()], line_of(wanted.subscriber).epoch
     old = line.claim.epoch - 1
@@ -92,7 +92,7 @@ def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -
 
 def test_nothing_is_marked_that_is_not_as_it_was_read(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, PENDING)])
     Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/other")
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
@@ -114,7 +114,7 @@ def test_what_is_cancelled_under_way_ends_so_unless_its_answer_ends_it(
     wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus
 ) -> None:
     publish_numbered(wanted.event_type, 3)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1)
     assert statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **answered)])
@@ -125,7 +125,7 @@ def test_what_is_cancelled_under_way_ends_so_unless_its_answer_ends_it(
 @pytest.mark.behaviour("4.10")
 def test_cancelling_what_may_not_have_arrived_is_told_in_the_history(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
-    line, delivery, number = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, number = crash_while_sending(line_of(wanted.subscriber))
     cancel_deliveries_of(wanted.pk, reason="unwanted")
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
     assert [*LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id")] == [
@@ -136,7 +136,7 @@ def test_cancelling_what_may_not_have_arrived_is_told_in_the_history(wanted: Sub
 @pytest.mark.behaviour("4.10")
 def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
-    line, delivery, number = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, number = crash_while_sending(line_of(wanted.subscriber))
     assert number == 1
     unsent = settlement(line, delivery, PENDING, status_code=None, unsent=True)
     settle({line.id: line.claim.epoch}, settlements=[unsent])
@@ -168,7 +168,7 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
         wait_until(_somebody_waits)
         by()
         cursor.execute("SELECT pg_advisory_unlock(7)")
-    thread.join(PATIENCE)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
 
 
@@ -194,7 +194,7 @@ def test_a_settle_that_a_cancel_overtakes_misses_nothing(
     wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     batch = Batch([(line.strands[0], Rest(settlement(line, delivery, **answered)))], of_groups=False)
     overtaken(batch.settle, lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"), monkeypatch)
     assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
@@ -211,8 +211,8 @@ def test_what_a_settle_misses_of_a_line_that_is_locked_again_is_settled_later(
         return settled
 
     publish_numbered(wanted.event_type, 2)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
-    (following,) = hand_of(line.claim)
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
+    (following,) = outgoing_of(line.claim)
     step = Send(settlement(line, delivery, **NO_ANSWER), following)
     unsettled = PendingSettles(DatabaseBackoff())
     unsettled.add(line.strands[0], step)
@@ -233,7 +233,7 @@ def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(
     wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     line.holds(delivery, Hold(1.0, "no answer", delivery.destination.stamp))
     held = line.state(let_go=True)
     missed = settlement(line, delivery, **NO_ANSWER)
@@ -249,7 +249,7 @@ def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(
 def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted: Subscription) -> None:
     other = subscription(event_type=wanted.event_type)
     publish_numbered(wanted.event_type, 1)
-    both = [begin_and_vanish(line_of(one.subscriber)) for one in (wanted, other)]
+    both = [crash_while_sending(line_of(one.subscriber)) for one in (wanted, other)]
     epochs = {line.id: line.claim.epoch for line, _, _ in both}
     ended = [settlement(line, delivery) for line, delivery, _ in both]
     seen: list[Settled] = []
@@ -257,7 +257,7 @@ def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted:
     with transaction.atomic():
         Line.objects.select_for_update(no_key=True).get(subscriber=wanted.subscriber, lane=Lane.MAIN)
         thread.start()
-        thread.join(PATIENCE)
+        thread.join(PATIENCE_SECONDS)
     assert [(one.owned, one.locked) for one in seen] == [(frozenset({both[1][0].id}), frozenset({both[0][0].id}))]
     assert (statuses(wanted), statuses(other)) == ([IN_FLIGHT], [DELIVERED])
     assert settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})
@@ -266,7 +266,7 @@ def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted:
 @pytest.mark.behaviour("10.2")
 def test_a_settle_the_database_refuses_leaves_everything_as_it_was(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     with pytest.raises(DataError, match="out of range"):
         settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, duration_ms=2**31)])
     assert (statuses(wanted), Attempt.objects.count()) == ([IN_FLIGHT], 0)
@@ -358,7 +358,7 @@ def test_a_queue_message_whose_outcome_the_database_refuses_waits_and_its_sender
     wait_until(lambda: ends() == {DELIVERED_DATABASE_FAILURES: 59, PENDING_DATABASE_FAILURES: 1})
     group = QueueGroup.objects.get(due_at__gt=Now() + timedelta(seconds=30))
     assert (group.uncertain, group.first_id) == (True, Delivery.objects.open().get().pk)
-    hurry_until_done()
+    cut_pauses_until_done()
     assert len(receiver.log) == 61
     assert [request.body for request in receiver.log if request.is_flagged] == [receiver.log[0].body]
     wait_until(lambda: budget_left(worker) == MOST_BODY_BYTES)
@@ -399,7 +399,7 @@ def test_a_commit_that_was_not_heard_of_is_not_doubled(
     publish_numbered(reachable_subscription.event_type, 3)
     worker = Worker()
     worker.start()
-    hurry_until_done()
+    cut_pauses_until_done()
     worker.stop()
     tries = 1 if status < 500 else 2
     sent = sorted(receiver.bodies("/a"))
@@ -438,8 +438,8 @@ def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_send
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
     monkeypatch.setattr(pending_settles, "settle_groups", unheard)
     publish_numbered(jobs, 30)
-    with working():
-        hurry_until_done()
+    with running_worker():
+        cut_pauses_until_done()
     assert (unheard.lost, ends()) == (1, {DELIVERED_DATABASE_FAILURES: 30})
     assert sorted(map(int, receiver.bodies("/moved"))) == [*range(30)]
 
@@ -447,9 +447,9 @@ def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_send
 def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
     worker: Worker, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE)
-    monkeypatch.setattr(steps, "STILL_SECONDS", PATIENCE)
+    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(steps, "STILL_SECONDS", PATIENCE_SECONDS)
     before = time.monotonic()
     assert run_lines.run_lines([], worker.driver) == []
-    assert time.monotonic() - before < PATIENCE / 2
+    assert time.monotonic() - before < PATIENCE_SECONDS / 2
     assert Delivery.objects.count() == 0

@@ -18,14 +18,14 @@ from tests.support.receiver import Gate, Receiver, answer, wait_until
 from tests.support.worker import (
     Worker,
     expire_lease,
-    hand_of,
     line_of,
     make_due,
+    outgoing_of,
     publish_numbered,
+    running_worker,
     statuses,
     wait_until_done,
     wait_until_held,
-    working,
 )
 
 DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
@@ -82,7 +82,7 @@ def test_what_hangs_leaves_the_other_places_to_others(receiver: Receiver, worker
 def test_what_waits_for_a_script_or_its_rate_does_not_fill_a_short_page(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 3)
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="worker")
-    first, second, _ = (one.id for one in hand_of(taken))
+    first, second, _ = (one.id for one in outgoing_of(taken))
     line = PageRequest(taken.line_id, taken.epoch, None, capacity=1, busy=[first])
     hand = read_pages([line], BodyBudget(1_000))[line.line_id]
     assert [one.id for one in iter(lambda: hand.take(aside_next=False), None)] == [second]
@@ -106,7 +106,7 @@ def test_what_holds_the_line_stops_them_all_and_the_others_under_way_are_settled
 ) -> None:
     gate = closed_gate(receiver)
     receiver.on("/a", answer(503), gate)
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 9)
         wait_for_requests(receiver, 3)
         gate.open()
@@ -124,7 +124,7 @@ def test_what_was_held_is_tried_alone_before_the_others_are(wanted: Subscription
         Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
         (taken,) = claim([line.pk], worker="worker")
         strands.append(len(run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, under_way=16).strands))
-    assert (strands, hand_of(taken)[0].id) == ([3, 1], head)
+    assert (strands, outgoing_of(taken)[0].id) == ([3, 1], head)
 
 
 @pytest.mark.behaviour("4.13")
@@ -156,7 +156,7 @@ def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
     subscription(subscriber(), wanted.event_type, receiver.url("/a"))
     gate = closed_gate(receiver)
     publish_numbered(wanted.event_type, 9)
-    with working() as worker:
+    with running_worker() as worker:
         wait_for_requests(receiver, 5)
         under_way = sorted(len(line.strands) for line in worker.driver.lines.all())
         assert (under_way, worker.driver.free_places(), worker.driver.free_beside()) == ([1, 1, 3], 1, 0)
@@ -169,7 +169,7 @@ def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: N
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most - 1, most))
     try:
-        with working():
+        with running_worker():
             wait_until(lambda: resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
@@ -179,7 +179,7 @@ def begin_all_and_vanish(line: Line) -> list[int]:
     """Do what a worker does up to its requests, and no more; return the deliveries that were to be sent."""
     (taken,) = claim([line.pk], worker="vanished")
     driven = run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, under_way=16)
-    begun = hand_of(taken)[: len(driven.strands)]
+    begun = outgoing_of(taken)[: len(driven.strands)]
     return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
 
 
@@ -193,7 +193,7 @@ def test_after_an_unclean_end_as_many_are_repeated_and_flagged(
     begun = begin_all_and_vanish(line)
     change(wanted.subscriber, processing, 3 if processing == Processing.CONCURRENT else 1)
     expire_lease(line)
-    with working():
+    with running_worker():
         wait_until_done()
     flagged = [request.delivery_id for request in receiver.log if request.is_flagged]
     assert (len(receiver.log), sorted(flagged), len(begun)) == (9, sorted(begun), 3)
@@ -205,7 +205,7 @@ def test_what_is_set_aside_comes_again_and_is_in_no_ones_way(
     receiver: Receiver, wanted: Subscription, long_pauses: None
 ) -> None:
     receiver.on("/a", *[answer(500)] * 4, answer())
-    with working():
+    with running_worker():
         publish_numbered(wanted.event_type, 12)
         wait_until(lambda: statuses(wanted).count(DELIVERED) == 8, saying=lambda: statuses(wanted))
         make_due()

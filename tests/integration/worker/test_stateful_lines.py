@@ -17,10 +17,16 @@ from delivery.worker import pending_settles, queue_settle
 from delivery.worker.settlements import Settlement, Withheld
 from subscriptions.models import EventKind, RetryPolicy, Status, Subscription
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
-from tests.support.factories import event_type, subscriber, subscription
-from tests.support.side_operations import EVENTS, PoliciesInForce, counts
-from tests.support.stateful_deliveries import NO_ANSWERS, StatefulDeliveries, run_random_history, which, workers
-from tests.support.stepped_worker import UNDER_WAY, Database, Request, SteppedWorker
+from tests.support.factories import event_type, retry_policy, subscriber, subscription
+from tests.support.side_operations import DAY_SECONDS, POLICY_TERMS, SIDE_EVENTS, PolicyOperations, message_counts
+from tests.support.stateful_deliveries import (
+    NO_ANSWERS,
+    StatefulDeliveries,
+    run_random_history,
+    subscription_numbers,
+    worker_numbers,
+)
+from tests.support.stepped_worker import MAX_IN_FLIGHT, FailingDatabase, Request, SteppedWorker
 
 CANCELLED, HELD, IN_FLIGHT = DeliveryStatus.CANCELLED, DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT
 PENDING = DeliveryStatus.PENDING
@@ -32,12 +38,12 @@ CANCELLED_STATUS, DELIVERED, PENDING_STATUS, REDUNDANT = "CANCELLED", "DELIVERED
 ENDS: dict[int | str, str] = {200: DELIVERED, 302: "3xxNOTSUPPORTED", 404: "REJECTED"}
 
 
-class StatefulTopic(PoliciesInForce):
+class StatefulTopic(PolicyOperations):
     """Two subscribers, three subscriptions with a policy each, two workers, and everything that can happen to them."""
 
     may_be_answered = (200, 200, 200, 302, 404, 429, 500, 500, 503, *NO_ANSWERS)
 
-    def __init__(self, database: Database, policies: list[RetryPolicy]) -> None:
+    def __init__(self, database: FailingDatabase, policies: list[RetryPolicy]) -> None:
         super().__init__(database, policies)
         first, second = subscriber(), subscriber()
         shared = event_type()
@@ -72,11 +78,11 @@ class StatefulTopic(PoliciesInForce):
 
     # --- what can happen -------------------------------------------------------------------------------
 
-    @rule(at=which, count=counts)
+    @rule(at=subscription_numbers, count=message_counts)
     def publish(self, at: int, count: int) -> None:
         self.publish_to(self.subscriptions[at].event_type, count)
 
-    @rule(worker=workers, result=st.sampled_from(RESULTS))
+    @rule(worker=worker_numbers, result=st.sampled_from(RESULTS))
     def end_script(self, worker: int, result: Result) -> None:
         self.end_script_of(self.workers[worker], result)
 
@@ -248,7 +254,7 @@ class StatefulTopic(PoliciesInForce):
 
 @pytest.mark.behaviour("1.6", "2.10", "2.13", "4.10", "4.11", "5.3", "5.5", "5.6", "5.8", "11.3")
 def test_anything_goes(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database()
+    database = FailingDatabase()
     monkeypatch.setattr(pending_settles, "settle", database)
     run_random_history(partial(StatefulTopic, policies=policies), database)
 
@@ -256,11 +262,11 @@ def test_anything_goes(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPa
 @pytest.mark.behaviour("4.15", "5.3", "5.6")
 @pytest.mark.parametrize("number", [3, 4])
 @pytest.mark.parametrize("result", [503, "cut"])
-@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("event", SIDE_EVENTS)
 def test_whatever_happens_to_a_subscription_while_it_is_worn_out(
     policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch, number: int, result: int | str, event: str
 ) -> None:
-    database = Database()
+    database = FailingDatabase()
     monkeypatch.setattr(pending_settles, "settle", database)
     broker = StatefulTopic(database, policies)
     broker.follow([number, 1, 2])
@@ -274,7 +280,7 @@ class StatefulQueue(StatefulDeliveries):
 
     may_be_answered = (200, 302, 404, 404, 500, 503, 600, *NO_ANSWERS)
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: FailingDatabase) -> None:
         super().__init__(database)
         self.event_type = event_type(kind=EventKind.QUEUE)
         self.subscriptions = [subscription(event_type=self.event_type) for _ in range(2)]
@@ -320,7 +326,7 @@ class StatefulQueue(StatefulDeliveries):
         assert all(one.is_recorded or one.epoch < request.epoch for one in others), "one endpoint at a time"
         self.requests.append(request)
         mine = [one for one in request.line.strands if one.under_way]
-        assert len(mine) <= UNDER_WAY
+        assert len(mine) <= MAX_IN_FLIGHT
 
     def group_of(self, delivery_id: int) -> int:
         return self.published[delivery_id].group_id or 0
@@ -340,7 +346,7 @@ class StatefulQueue(StatefulDeliveries):
         assert not QueueGroup.objects.exists()
         lost = Counter(request.line_id for request in self.requests if not request.is_recorded)
         # A line that cannot know what it has marked is dropped.
-        most = {line_id: UNDER_WAY * (self.unclean_ends[line_id] + self.changes_amid_failures) for line_id in lost}
+        most = {line_id: MAX_IN_FLIGHT * (self.unclean_ends[line_id] + self.changes_amid_failures) for line_id in lost}
         assert all(number <= most[line_id] for line_id, number in lost.items())
         notes = Counter(PageRead.objects.values_list("line_id", flat=True))
         assert max(notes.values(), default=0) <= 1, "what is noted for mending does not grow"
@@ -348,6 +354,12 @@ class StatefulQueue(StatefulDeliveries):
 
 @pytest.mark.behaviour("4.11", "6.4", "6.5")
 def test_anything_goes_in_queues(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database(queue_settle.settle_groups)
+    database = FailingDatabase(queue_settle.settle_groups)
     monkeypatch.setattr(pending_settles, "settle_groups", database)
     run_random_history(StatefulQueue, database)
+
+
+@pytest.fixture
+def policies(storage: None) -> list[RetryPolicy]:
+    """Return one with each of the terms."""
+    return [retry_policy(**terms, probe_seconds=DAY_SECONDS) for terms in POLICY_TERMS]

@@ -26,9 +26,9 @@ from tests.support.worker import (
     inactivate,
     make_due,
     publish_bodies,
+    running_worker,
     terminate_backends,
     unfinished,
-    working,
 )
 
 SECONDS = 5.0 if settings().max_examples <= 100 else 120.0
@@ -181,7 +181,7 @@ def changes_seen(storage: None) -> Iterator[Callable[[], set[tuple[str, str]]]]:
 
 @pytest.fixture
 def storm(changes_seen: object, receiver: Receiver) -> Storm:
-    with working("one", deadline_seconds=2.0), working("other", deadline_seconds=2.0):
+    with running_worker("one", deadline_seconds=2.0), running_worker("other", deadline_seconds=2.0):
         storm = Storm(receiver)
         storm.rage()
         storm.abate()

@@ -9,8 +9,8 @@ import orjson
 import psycopg
 import requests
 
-from tests.support.raw_http import Answer, Headers, Wire
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.raw_http import Answer, Headers, KeptConnection
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 from tests.support.receiver import wait_until
 
 JSON: Final = "application/json"
@@ -70,7 +70,7 @@ class Shop:
     """Somebody who publishes, and somebody who fetches."""
 
     broker: Broker
-    wire: Wire
+    wire: KeptConnection
     books: "psycopg.Connection[Any]"
     keys: dict[str, str] = field(default_factory=dict)
     """Tokens, by who holds them."""
@@ -109,7 +109,9 @@ class Shop:
     def call(self, path: str, body: object = None, key: str = "management", **headers: str) -> Any:
         """POST to the API and return what it answers, which has to be fine."""
         bearer = {"Authorization": f"Bearer {self.keys[key]}"}
-        answer = requests.post(f"{self.broker.web}/api/v1/{path}", json=body, headers=bearer | headers, timeout=TIMEOUT)
+        answer = requests.post(
+            f"{self.broker.web}/api/v1/{path}", json=body, headers=bearer | headers, timeout=TIMEOUT_SECONDS
+        )
         answer.raise_for_status()
         return answer.json()
 
@@ -128,7 +130,7 @@ class Shop:
 def shop_at(broker: Broker) -> Iterator[Shop]:
     """Open a shop at a broker; close it with the endpoints of its subscribers left alone."""
     with psycopg.connect(broker.stack.environment["DATABASE_URL"], autocommit=True, prepare_threshold=1) as books:
-        shop = Shop(broker, Wire(broker.web), books)
+        shop = Shop(broker, KeptConnection(broker.web), books)
         shop.tables.extend(table for (table,) in books.execute(TABLES, [OF_THE_BROKERS_OWN]))
         _furnish(shop)
         shop.last_seen.update(shop.stored())

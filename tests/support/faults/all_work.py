@@ -41,7 +41,7 @@ THREADS = ThreadPoolExecutor(2)
 
 
 @dataclass(slots=True)
-class Everything:
+class AllWork:
     """What is under way, by kind, and what has been broken so far."""
 
     broker: Broker
@@ -101,9 +101,9 @@ class Everything:
 
 
 @contextmanager
-def everything(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[Everything]:
+def all_work(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[AllWork]:
     """Give all kinds of work; leave none of it for whoever comes next."""
-    since, everybody = Since(broker), Everything(broker, receiver, Faults())
+    since, everybody = Since(broker), AllWork(broker, receiver, Faults())
     with ExitStack() as until_the_end:
         for work in _made(everybody, folder, until_the_end):
             everybody.works[work.kind] = work
@@ -115,7 +115,7 @@ def everything(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[Eve
         yield everybody
 
 
-def _made(everybody: Everything, folder: Path, until_the_end: ExitStack) -> Iterator[Work]:
+def _made(everybody: AllWork, folder: Path, until_the_end: ExitStack) -> Iterator[Work]:
     """Yield one kind of work after the other, each with subscribers of its own."""
     broker, receiver, faults = everybody.broker, everybody.receiver, everybody.faults
     enter = until_the_end.enter_context
@@ -150,7 +150,7 @@ class Outcome:
     """Its share of the time that it took for all kinds."""
 
 
-def scene_of(everybody: Everything, random: Random) -> Scene:
+def scene_of(everybody: AllWork, random: Random) -> Scene:
     """Return where something is to be broken."""
     strict = everybody.works[Strict.kind]
     assert isinstance(strict, Strict)
@@ -160,7 +160,7 @@ def scene_of(everybody: Everything, random: Random) -> Scene:
 def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakage) -> dict[str, Outcome]:
     """Break it once; return what became of each kind."""
     begun = time.monotonic()
-    with everything(broker, receiver, folder) as everybody:
+    with all_work(broker, receiver, folder) as everybody:
         everybody.start()
         cold = everybody.go_on(WARM, PATIENCE)
         scene = scene_of(everybody, dice(breakage.name))
@@ -180,7 +180,7 @@ def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakag
     return {kind: replace(one, seconds=share) for kind, one in outcomes.items()}
 
 
-def together(everybody: Everything, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
+def together(everybody: AllWork, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
     """Return what became of all kinds, each judged by itself and told; pauses do not matter."""
     say(f"answers were stored within {everybody.read_settling():.1f} s while nothing was broken, with room for longer")
     said = dict.fromkeys(stuck, "it did not go on") | dict.fromkeys(left, "it was not through in time")
@@ -224,7 +224,7 @@ def judged(figures: Figures, most_copies: int | None, max_delay_seconds: float) 
 class Storm:
     """Breaks one thing after the other by the seed, and says each minute what it did."""
 
-    everybody: Everything
+    everybody: AllWork
     seed: int
     say: Callable[[str], None]
     happened: Counter[str] = field(default_factory=Counter)

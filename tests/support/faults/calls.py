@@ -17,7 +17,7 @@ from tests.support.faults.endpoints import Endpoint, body_of, number_in
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
 from tests.support.faults.load import THROUGH_SECONDS
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 from tests.support.receiver import Receiver, answer, wait_until
 
 DOCUMENTED = frozenset({502, 503, 504})
@@ -66,7 +66,7 @@ BOOKS = """
 
 
 @dataclass(slots=True)
-class Calling:
+class SyncLoad:
     """Callers at work, and what they were answered."""
 
     broker: Broker
@@ -91,7 +91,7 @@ class Calling:
         """Let every caller finish its call."""
         self._enough.set()
         for thread in self._threads:
-            thread.join(TIMEOUT)
+            thread.join(TIMEOUT_SECONDS)
 
     def answered(self) -> list[Call]:
         return [call for call in self.calls if call.status == 200]
@@ -139,7 +139,7 @@ class Calling:
         address = f"{self.broker.web}/api/v1/events/{self.event_type}"
         headers = {"Content-Type": "application/json"}
         try:
-            answered = session.post(address, body_of(call.number), headers=headers, timeout=TIMEOUT)
+            answered = session.post(address, body_of(call.number), headers=headers, timeout=TIMEOUT_SECONDS)
         except requests.RequestException:
             return
         finally:
@@ -149,12 +149,12 @@ class Calling:
 
 
 @contextmanager
-def called(broker: Broker, receiver: Receiver, *, every: float = CALL_EVERY) -> Iterator[Calling]:
+def called(broker: Broker, receiver: Receiver, *, every: float = CALL_EVERY) -> Iterator[SyncLoad]:
     """Give a SYNC event type whose endpoint sends back what it gets; leave no caller for the next test."""
 
     event_type = broker.event_type("Test.Question", "SYNC")
     broker.subscribe(receiver.url(PATH), event_type)
-    calling = Calling(broker, event_type, every=every)
+    calling = SyncLoad(broker, event_type, every=every)
 
     async def send_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         body = receiver.log[-1].body
@@ -180,7 +180,7 @@ REPLIES = """
 
 
 @dataclass(slots=True)
-class Replying:
+class ReplyLoad:
     """Jobs, the worker that does them, and the original URL, which gets each reply as body of its number."""
 
     broker: Broker
@@ -199,7 +199,7 @@ class Replying:
         headers = {"Content-Type": "application/json", "CallbackURL": self.receiver.url(f"/{self.original.name}")}
         for number in numbers:
             address = f"{self.broker.web}/api/v1/events/{self.event_type}"
-            session.post(address, body_of(number), headers=headers, timeout=TIMEOUT).raise_for_status()
+            session.post(address, body_of(number), headers=headers, timeout=TIMEOUT_SECONDS).raise_for_status()
             self.published.append(number)
         wait_until(lambda: {*numbers} <= self.worker.accepted(), THROUGH_SECONDS)
 
@@ -240,16 +240,16 @@ class Replying:
 
 def post(address: str, body: bytes) -> requests.Response:
     """Post a reply, as a worker would."""
-    return requests.post(address, body, headers={"Content-Type": "application/json"}, timeout=TIMEOUT)
+    return requests.post(address, body, headers={"Content-Type": "application/json"}, timeout=TIMEOUT_SECONDS)
 
 
 @contextmanager
-def replying_to(broker: Broker, receiver: Receiver) -> Iterator[Replying]:
+def replying_to(broker: Broker, receiver: Receiver) -> Iterator[ReplyLoad]:
     """Give a QUEUE with one worker; leave no work for the next test."""
     event_type = broker.event_type("Test.Job", "QUEUE")
     worker, original = Endpoint("worker", receiver), Endpoint("original", receiver)
     broker.subscribe(receiver.url("/worker"), event_type)
     try:
-        yield Replying(broker, receiver, event_type, worker, original)
+        yield ReplyLoad(broker, receiver, event_type, worker, original)
     finally:
         broker.inactivate_all()

@@ -17,7 +17,7 @@ from broker_project.stack.demo.receiver import is_signed
 from broker_project.stack.demo.records import Published
 from broker_project.stack.stacks import Stack
 from tests.support.faults.load import Load
-from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 from tests.support.receiver import Received
 
 ROOT = "/admin/subscriptions"
@@ -74,7 +74,7 @@ class AdminSite:
 
     def find(self, model: str, name: str) -> str:
         """Return the record of that name, as the other methods take it."""
-        page = self._session.get(f"{self._web}{ROOT}/{model}/", params={"q": name}, timeout=TIMEOUT).text
+        page = self._session.get(f"{self._web}{ROOT}/{model}/", params={"q": name}, timeout=TIMEOUT_SECONDS).text
         (pk,) = set(re.findall(rf"{ROOT}/{model}/(\d+)/change/[^>]*>{name}<", page))
         return f"{model}/{pk}"
 
@@ -99,14 +99,16 @@ class AdminSite:
         """Send a page's form with these fields changed; the site leads elsewhere if it took them."""
         taken = self._sent(path, **fields)
         assert taken.is_redirect, f"{path} answered {taken.status_code}: {taken.text}"
-        return self._session.get(urljoin(taken.url, taken.headers["Location"]), timeout=TIMEOUT).text
+        return self._session.get(urljoin(taken.url, taken.headers["Location"]), timeout=TIMEOUT_SECONDS).text
 
     def _sent(self, path: str, **fields: object) -> requests.Response:
-        page = self._session.get(self._web + path, timeout=TIMEOUT)
+        page = self._session.get(self._web + path, timeout=TIMEOUT_SECONDS)
         page.raise_for_status()
         form = {**Form(page.text).fields, **fields}
         headers = {"Referer": self._web + path}
-        return self._session.post(self._web + path, form, headers=headers, timeout=TIMEOUT, allow_redirects=False)
+        return self._session.post(
+            self._web + path, form, headers=headers, timeout=TIMEOUT_SECONDS, allow_redirects=False
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Setting(Generic[Value]):
 
 
 @dataclass(slots=True)
-class InForce(Generic[Value]):
+class SettingHistory(Generic[Value]):
     """A setting through time; while a call changes it, either value may be in force."""
 
     first: Value
@@ -152,11 +154,11 @@ class EditedSubscription:
     """One subscription through time."""
 
     id: int
-    address: InForce[str]
-    edition: InForce[str]
+    address: SettingHistory[str]
+    edition: SettingHistory[str]
     """Value of a header."""
-    secret: InForce[str]
-    is_active: InForce[bool] = field(default_factory=lambda: InForce(first=True))
+    secret: SettingHistory[str]
+    is_active: SettingHistory[bool] = field(default_factory=lambda: SettingHistory(first=True))
 
     @property
     def record(self) -> str:
@@ -177,10 +179,13 @@ class Admins:
 
     def __init__(self, load: Load, name: str, secrets: dict[str, str], addresses: tuple[str, str]) -> None:
         self.name = name
-        self.is_active = InForce(first=True)
+        self.is_active = SettingHistory(first=True)
         self.subscriptions = {
             event_type: EditedSubscription(
-                _id_of(load.broker, name, event_type), InForce(addresses[0]), InForce(""), InForce(secret)
+                _id_of(load.broker, name, event_type),
+                SettingHistory(addresses[0]),
+                SettingHistory(""),
+                SettingHistory(secret),
             )
             for event_type, secret in secrets.items()
         }
@@ -274,7 +279,7 @@ class Admins:
     def _api(self, method: str, path: str, **fields: object) -> dict[str, str]:
         headers = {"Authorization": f"Bearer {self._broker.management.token}", "If-Match": "*"}
         address = f"{self._broker.web}/api/v1/{path}"
-        answered = requests.request(method, address, json=fields or None, headers=headers, timeout=TIMEOUT)
+        answered = requests.request(method, address, json=fields or None, headers=headers, timeout=TIMEOUT_SECONDS)
         answered.raise_for_status()
         changed: dict[str, str] = answered.json()
         return changed

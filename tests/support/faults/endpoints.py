@@ -100,7 +100,7 @@ def exchange_of(request: Received) -> Exchange:
     )
 
 
-class Refusing(Endpoint):
+class RefusingEndpoint(Endpoint):
     """Answers so many requests for an event otherwise than 200, whether anybody is left to hear it or not."""
 
     def __init__(

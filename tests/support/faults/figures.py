@@ -28,7 +28,7 @@ SENDERS = 5
 UNDER_WAY = 16
 """Jobs that each sender has under way at most."""
 
-MUST_BE_NONE = (
+MUST_BE_ZERO = (
     "lost",
     "unexpected",
     "unflagged",
@@ -93,7 +93,7 @@ class Figures:
     @property
     def broken(self) -> dict[str, int]:
         """Return what should be 0 and is not."""
-        return {name: getattr(self, name) for name in MUST_BE_NONE if getattr(self, name)}
+        return {name: getattr(self, name) for name in MUST_BE_ZERO if getattr(self, name)}
 
 
 Report = Callable[[], Figures]
@@ -146,7 +146,7 @@ def renamed(lines: Mapping[str, Sequence[Exchange]]) -> int:
     return sum(len(each) > 1 for each in names.values())
 
 
-def figures_of_several(
+def figures_of_concurrent(
     published: Collection[Published],
     begun: Collection[int],
     requests: Sequence[Exchange],
@@ -175,14 +175,14 @@ def figures_of_several(
     )
 
 
-def lanes(requests: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
+def split_lanes(requests: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
     """Return what the line sent, and what its retry line did."""
     return [one for one in requests if one.attempt == 1], [one for one in requests if one.attempt > 1]
 
 
 def have_one_under_way(requests: Sequence[Exchange]) -> bool:
     """Say whether both lines wait for an answer."""
-    return all(lane and lane[-1].status is None for lane in lanes(requests))
+    return all(lane and lane[-1].status is None for lane in split_lanes(requests))
 
 
 def figures_of_lanes(
@@ -195,7 +195,7 @@ def figures_of_lanes(
     unfinished: int = 0,
 ) -> Figures:
     """Judge the requests of one subscriber in the order of their arrival; those for `doomed` events are all refused."""
-    own, apart = lanes(requests)
+    own, apart = split_lanes(requests)
     events = {event.number: event for event in published}
     accepted = {one.number for one in requests if one.status == 200}
     pairs = [*extra_job_copies(apart)]
@@ -298,7 +298,7 @@ def figures_of_jobs(
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class ReplayedRequests:
     """How the second time of one line compares with the first."""
 
     missing: int
@@ -313,7 +313,7 @@ class Again:
     """Of those, the ones that do not say so."""
 
 
-def compared(first: Sequence[Exchange], second: Sequence[Exchange]) -> Again:
+def compared(first: Sequence[Exchange], second: Sequence[Exchange]) -> ReplayedRequests:
     """Judge the requests of a replay by those that it repeats."""
     before = {one.number: place for place, one in enumerate(first_sent(first))}
     ids: Mapping[int, set[str]] = {number: set() for number in before}
@@ -321,7 +321,7 @@ def compared(first: Sequence[Exchange], second: Sequence[Exchange]) -> Again:
         ids[one.number].add(one.webhook_id)
     places = [before[one.number] for one in first_sent(second)]
     copies = [copy.request for copy in extra_copies(second)]
-    return Again(
+    return ReplayedRequests(
         missing=sum(not found for found in ids.values()),
         doubled=sum(len(found) > 1 for found in ids.values()),
         inverted=sum(after < earlier for earlier, after in pairwise(places)),
@@ -330,7 +330,7 @@ def compared(first: Sequence[Exchange], second: Sequence[Exchange]) -> Again:
     )
 
 
-def total(lines: Sequence[Again]) -> dict[str, int]:
+def total(lines: Sequence[ReplayedRequests]) -> dict[str, int]:
     """Return what has to be none, over all lines, where it is not."""
     found: Counter[str] = Counter()
     for line in lines:

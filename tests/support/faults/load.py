@@ -14,7 +14,7 @@ from broker_project.stack.supervisor import Child
 from tests.support.faults.endpoints import Endpoint, body_of
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures
-from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import Receiver, wait_until
 
 PUBLISH_EVERY_SECONDS = 0.05
@@ -128,7 +128,7 @@ class Publisher(threading.Thread):
     def _is_taken(self, address: str, body: bytes, headers: dict[str, str]) -> bool:
         begun = time.monotonic()
         try:
-            answered = self._session.post(address, body, headers=headers, timeout=TIMEOUT)
+            answered = self._session.post(address, body, headers=headers, timeout=TIMEOUT_SECONDS)
         except requests.RequestException:
             self.calls.append(Call(begun, time.monotonic(), None))
             return False
@@ -292,7 +292,7 @@ COUNTS = """
 """
 
 
-class Publishing(threading.Thread):
+class VolatileLoad(threading.Thread):
     """Publishes one numbered volatile message after the other."""
 
     def __init__(self, broker: Broker, event_type: str, *, every: float = VOLATILE_PUBLISH_EVERY_SECONDS) -> None:
@@ -313,10 +313,10 @@ class Publishing(threading.Thread):
 
     def _status_of(self, number: int) -> int:
         try:
-            return self._session.post(self._address, json={"number": number}, timeout=TIMEOUT).status_code
+            return self._session.post(self._address, json={"number": number}, timeout=TIMEOUT_SECONDS).status_code
         except requests.RequestException:
             return CUT_OFF
 
     def stop(self) -> None:
         self.enough.set()
-        self.join(TIMEOUT)
+        self.join(TIMEOUT_SECONDS)

@@ -17,7 +17,7 @@ from broker_project.stack.folders import ROOT
 from broker_project.stack.services import python
 from tests.support.faults.endpoints import body_of, number_in
 from tests.support.faults.mailbox_figures import Asked, Handed, Record, Said
-from tests.support.receiver import PATIENCE, wait_until
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 AGAIN_SECONDS = 0.1
 """After which a call is repeated that was not answered, or with an error that passes."""
@@ -35,7 +35,7 @@ class Client(threading.Thread):
         self,
         name: str,
         mailbox: Mailbox,
-        manner: "Manner",
+        manner: "ClientBehaviour",
         write: Callable[[Record], object],
         ack_seconds: int,
         *,
@@ -76,7 +76,7 @@ class Client(threading.Thread):
     def some_receipts(self) -> list[str]:
         """Fetch until there is something."""
         found: list[str] = []
-        wait_until(lambda: found.extend(self.receipts()) or found, PATIENCE)  # type: ignore[func-returns-value]
+        wait_until(lambda: found.extend(self.receipts()) or found, PATIENCE_SECONDS)  # type: ignore[func-returns-value]
         return found
 
     def say(self, word: str, receipts: Sequence[str]) -> list[Result]:
@@ -118,7 +118,7 @@ class Client(threading.Thread):
         )
 
 
-Manner = Callable[[Client, Sequence[str]], object]
+ClientBehaviour = Callable[[Client, Sequence[str]], object]
 """What a client does with the receipts of one fetch."""
 
 
@@ -132,21 +132,21 @@ def acknowledge(client: Client, receipts: Sequence[str]) -> None:
     client.say("ack", receipts)
 
 
-def unhurriedly(client: Client, receipts: Sequence[str]) -> None:
+def work_slowly(client: Client, receipts: Sequence[str]) -> None:
     """Do as one should, but have them in hand for a while."""
     client.enough.wait(WORK_SECONDS if receipts else 0)
     client.say("ack", receipts)
 
 
-def never(client: Client, receipts: Sequence[str]) -> None:
+def never_acknowledge(client: Client, receipts: Sequence[str]) -> None:
     """Keep them until the time is over, and longer."""
     if receipts:
         client.enough.wait(client.ack_seconds * LATE)
 
 
-def late(client: Client, receipts: Sequence[str]) -> None:
+def acknowledge_late(client: Client, receipts: Sequence[str]) -> None:
     """Acknowledge when the time is over."""
-    never(client, receipts)
+    never_acknowledge(client, receipts)
     client.say("ack", receipts)
 
 
@@ -189,7 +189,7 @@ def main(web: str, subscriber: str, token: str, name: str, path: str, ack_second
         def write(record: Record) -> None:
             log.write(json.dumps(asdict(record)) + "\n")
 
-        Client(name, Mailbox(web, subscriber, token), unhurriedly, write, int(ack_seconds)).run()
+        Client(name, Mailbox(web, subscriber, token), work_slowly, write, int(ack_seconds)).run()
 
 
 if __name__ == "__main__":

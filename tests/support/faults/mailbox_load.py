@@ -14,7 +14,7 @@ from tests.support.faults.audit import DROPPED
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import PUBLISH_EVERY_SECONDS, THROUGH_SECONDS, WARM, Publisher, begun_by, give_up_all
-from tests.support.faults.mailbox_clients import Client, Manner, read, started
+from tests.support.faults.mailbox_clients import Client, ClientBehaviour, read, started
 from tests.support.faults.mailbox_figures import Handed, Record, Said, by_the_clock, figures_of_mailbox
 from tests.support.faults.queue_load import OPEN, WINNERS
 from tests.support.real_broker import Broker
@@ -27,7 +27,7 @@ LONG = 600
 
 
 @dataclass(slots=True)
-class Box:
+class MailboxLoad:
     """A mailbox with publishers and clients; its subscriber has an endpoint too, for when it is sent to."""
 
     broker: Broker
@@ -55,7 +55,7 @@ class Box:
             publisher.start()
         self.wait_for(WARM)
 
-    def client(self, manner: Manner, *, most: int = 10, wait: float = 1.0) -> Client:
+    def client(self, manner: ClientBehaviour, *, most: int = 10, wait: float = 1.0) -> Client:
         """Add a client that does nothing yet."""
         name, mailbox = f"client-{len(self.clients) + 1}", Mailbox(self.broker.web, self.subscriber, self.token)
         made = Client(name, mailbox, manner, self._records.append, self.ack_seconds, most=most, wait=wait)
@@ -67,7 +67,7 @@ class Box:
         self.broker.change(f"subscribers/{self.subscriber}", ack_seconds=seconds)
         self.ack_seconds = seconds
 
-    def read_by(self, *manners: Manner) -> None:
+    def read_by(self, *manners: ClientBehaviour) -> None:
         """Let a client of each manner fetch from now on."""
         for manner in manners:
             self.client(manner).start()
@@ -157,13 +157,13 @@ class Box:
 @contextlib.contextmanager
 def mailbox_loaded(
     broker: Broker, receiver: Receiver, folder: Path, *, every: float = PUBLISH_EVERY_SECONDS
-) -> Iterator[Box]:
+) -> Iterator[MailboxLoad]:
     """Give a mailbox of one event type; leave no work for the next test."""
     event_type, numbers = broker.event_type("Test.Fetched"), itertools.count(1)
     name = broker.subscribe(receiver.url("/fetching"), event_type, delivery_mode="PULL").name
     token = broker.management.create("api-keys", kind="SUBSCRIBER", subscriber=name, label="test")["token"]
     publishers = [Publisher(broker, [event_type], numbers, size, every=every) for size in (1, BATCH)]
-    box = Box(broker, event_type, name, token, folder, Endpoint("fetching", receiver), publishers)
+    box = MailboxLoad(broker, event_type, name, token, folder, Endpoint("fetching", receiver), publishers)
     box.hold_for(ACK_SECONDS)
     try:
         yield box

@@ -17,7 +17,7 @@ BOMB = gzip.compress(bytes(2**24)) * 256
 
 
 @dataclass(frozen=True, slots=True)
-class Trick:
+class Misbehaviour:
     """What an endpoint does instead of answering."""
 
     behaviour: Behaviour
@@ -29,18 +29,18 @@ def every_event(_number: int) -> bool:
     return True
 
 
-class Misbehaving(Endpoint):
+class MisbehavingEndpoint(Endpoint):
     """Answers 200, but for the time between `misbehave` and `heal`."""
 
     def __init__(self, name: str, receiver: Receiver) -> None:
         super().__init__(name, receiver)
         self.tricked: list[Exchange] = []
         """The requests that got no proper answer."""
-        self._trick: Trick | None = None
+        self._trick: Misbehaviour | None = None
         self._is_for: Callable[[int], bool] = every_event
         self._healed = asyncio.Event()
 
-    def misbehave(self, trick: Trick, *, on: Callable[[int], bool] = every_event) -> None:
+    def misbehave(self, trick: Misbehaviour, *, on: Callable[[int], bool] = every_event) -> None:
         """Do this from now on with requests for the events that `on` names."""
         self._trick, self._is_for = trick, on
 
@@ -68,10 +68,10 @@ class Misbehaving(Endpoint):
             healed.cancel()
 
 
-def misbehaving(load: Load, name: str, receiver: Receiver | None = None) -> Misbehaving:
+def misbehaving_endpoint(load: Load, name: str, receiver: Receiver | None = None) -> MisbehavingEndpoint:
     """Add a subscriber to the load whose endpoint can misbehave, on a receiver of its own if need be."""
     receiver = receiver or load.receiver
-    endpoint = Misbehaving(name, receiver)
+    endpoint = MisbehavingEndpoint(name, receiver)
     load.endpoints[load.broker.subscribe(receiver.url(f"/{name}"), *load.event_types)] = endpoint
     return endpoint
 
@@ -80,34 +80,34 @@ def misbehaving(load: Load, name: str, receiver: Receiver | None = None) -> Misb
 class Kind:
     """A way to misbehave, how often it is met, and whether only the deadline ends it."""
 
-    trick: Trick
+    trick: Misbehaviour
     requests: int
     lasts: bool = False
 
 
 SINGLE = {
-    "hangs": Kind(Trick(hang), 2, lasts=True),
-    "drips": Kind(Trick(dripping(1.0)), 2, lasts=True),
-    "closes": Kind(Trick(close), 3),
-    "resets-after-processing": Kind(Trick(reset), 3),
-    "sends-without-end": Kind(Trick(endless, 200), 30),
-    "sends-a-compressed-bomb": Kind(Trick(raw(HEAD + b"Content-Encoding: gzip\r\n\r\n" + BOMB), 200), 30),
+    "hangs": Kind(Misbehaviour(hang), 2, lasts=True),
+    "drips": Kind(Misbehaviour(dripping(1.0)), 2, lasts=True),
+    "closes": Kind(Misbehaviour(close), 3),
+    "resets-after-processing": Kind(Misbehaviour(reset), 3),
+    "sends-without-end": Kind(Misbehaviour(endless, 200), 30),
+    "sends-a-compressed-bomb": Kind(Misbehaviour(raw(HEAD + b"Content-Encoding: gzip\r\n\r\n" + BOMB), 200), 30),
 }
 """One at a time, beside others that answer."""
 
 GARBAGE = {
-    "zero-bytes": Trick(raw(b"\x00" * 100)),
-    "zero-bytes-in-the-body": Trick(answer(200, b"a\x00b" * 100), 200),
-    "zero-bytes-in-a-header": Trick(raw(HEAD + b"X: a\x00b\r\nContent-Length: 0\r\n\r\n")),
-    "no-text-in-the-body": Trick(answer(200, b"\xff\xfe\x00\xc3\x28"), 200),
-    "no-text-in-a-header": Trick(raw(HEAD + b"X: \xff\xfe\xc3\x28\r\nContent-Length: 0\r\n\r\n"), 200),
-    "status-0": Trick(raw(b"HTTP/1.1 000 -\r\nContent-Length: 0\r\n\r\n")),
-    "status-999": Trick(answer(999), 999),
-    "status-1000": Trick(raw(b"HTTP/1.1 1000 -\r\nContent-Length: 0\r\n\r\n")),
-    "status-2000": Trick(raw(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n")),
-    "a-reason-of-100-KB": Trick(raw(b"HTTP/1.1 200 " + b"x" * 100_000 + b"\r\nContent-Length: 0\r\n\r\n")),
-    "a-thousand-headers": Trick(raw(MANY_HEADERS + b"Content-Length: 0\r\n\r\n", keep=True), 200),
-    "half-a-chunk": Trick(raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n10\r\nhalf")),
-    "http-0.9": Trick(raw(b"<html>It works!</html>")),
+    "zero-bytes": Misbehaviour(raw(b"\x00" * 100)),
+    "zero-bytes-in-the-body": Misbehaviour(answer(200, b"a\x00b" * 100), 200),
+    "zero-bytes-in-a-header": Misbehaviour(raw(HEAD + b"X: a\x00b\r\nContent-Length: 0\r\n\r\n")),
+    "no-text-in-the-body": Misbehaviour(answer(200, b"\xff\xfe\x00\xc3\x28"), 200),
+    "no-text-in-a-header": Misbehaviour(raw(HEAD + b"X: \xff\xfe\xc3\x28\r\nContent-Length: 0\r\n\r\n"), 200),
+    "status-0": Misbehaviour(raw(b"HTTP/1.1 000 -\r\nContent-Length: 0\r\n\r\n")),
+    "status-999": Misbehaviour(answer(999), 999),
+    "status-1000": Misbehaviour(raw(b"HTTP/1.1 1000 -\r\nContent-Length: 0\r\n\r\n")),
+    "status-2000": Misbehaviour(raw(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n")),
+    "a-reason-of-100-KB": Misbehaviour(raw(b"HTTP/1.1 200 " + b"x" * 100_000 + b"\r\nContent-Length: 0\r\n\r\n")),
+    "a-thousand-headers": Misbehaviour(raw(MANY_HEADERS + b"Content-Length: 0\r\n\r\n", keep=True), 200),
+    "half-a-chunk": Misbehaviour(raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n10\r\nhalf")),
+    "http-0.9": Misbehaviour(raw(b"<html>It works!</html>")),
 }
 """All at the same time."""

@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 
 import requests
 
-from tests.support.faults.calls import OPEN, REPLIES, Calling, post
+from tests.support.faults.calls import OPEN, REPLIES, SyncLoad, post
 from tests.support.faults.endpoints import Endpoint, body_of, exchange_of
 from tests.support.faults.exchanges import Exchange, Fault
 from tests.support.faults.figures import UNDER_WAY, Figures, figures_of_jobs
 from tests.support.faults.load import REPEAT_AFTER, Load, Publisher, begun_by, published_by, stop_all
-from tests.support.faults.mailbox_clients import Client, acknowledge, give_back_some, never
-from tests.support.faults.mailbox_load import Box
-from tests.support.faults.queue_load import Jobs
+from tests.support.faults.mailbox_clients import Client, acknowledge, give_back_some, never_acknowledge
+from tests.support.faults.mailbox_load import MailboxLoad
+from tests.support.faults.queue_load import QueueLoad
 from tests.support.faults.work import EVERY, Scene, Work
-from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import Received, Receiver
 
 POSTING = 2
@@ -41,11 +41,11 @@ class Mailboxes(Work):
 
     kind: ClassVar[str] = "mailbox"
     most_copies: ClassVar[int | None] = None
-    box: Box
+    box: MailboxLoad
     sloth: Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sloth = self.box.client(never, most=2)
+        self.sloth = self.box.client(never_acknowledge, most=2)
 
     def start(self) -> None:
         self.sloth.start()
@@ -73,7 +73,7 @@ class Queue(Work):
 
     kind: ClassVar[str] = "queue"
     most_copies: ClassVar[int | None] = UNDER_WAY
-    jobs: Jobs
+    jobs: QueueLoad
 
     def start(self) -> None:
         for publisher in self.jobs.publishers:
@@ -102,7 +102,7 @@ class Calls(Work):
 
     kind: ClassVar[str] = "sync"
     most_copies: ClassVar[int | None] = 0
-    calling: Calling
+    calling: SyncLoad
 
     def start(self) -> None:
         self.calling.start()
@@ -294,5 +294,5 @@ def edit_something(scene: Scene) -> None:
 def _send(scene: Scene, method: str, path: str, fields: dict[str, Any]) -> None:
     headers = {"Authorization": f"Bearer {scene.broker.management.token}", "If-Match": "*"}
     address = f"{scene.broker.web}/api/v1/{path}"
-    answer = requests.request(method, address, json=fields or None, headers=headers, timeout=TIMEOUT)
+    answer = requests.request(method, address, json=fields or None, headers=headers, timeout=TIMEOUT_SECONDS)
     assert answer.ok or answer.status_code == requests.codes.service_unavailable, answer.text

@@ -44,7 +44,7 @@ WINNERS = """
 
 
 @dataclass(slots=True)
-class Jobs:
+class QueueLoad:
     """Publishers at work, the endpoints that share the jobs, and when something happened."""
 
     broker: Broker
@@ -128,7 +128,7 @@ class Jobs:
 
 
 @contextmanager
-def queue_loaded(broker: Broker, receiver: Receiver, *, every: float = PUBLISH_EVERY_SECONDS) -> Iterator[Jobs]:
+def queue_loaded(broker: Broker, receiver: Receiver, *, every: float = PUBLISH_EVERY_SECONDS) -> Iterator[QueueLoad]:
     """Give a QUEUE with two endpoints that do their work and one that is down; leave no work for the next test."""
     event_type, numbers = broker.event_type("Test.Job", "QUEUE"), itertools.count(1)
     endpoints = [Endpoint(f"worker-{number + 1}", receiver) for number in range(WORKERS)]
@@ -136,7 +136,7 @@ def queue_loaded(broker: Broker, receiver: Receiver, *, every: float = PUBLISH_E
         broker.subscribe(receiver.url(f"/{endpoint.name}"), event_type)
     broker.subscribe(f"http://{LOOPBACK}:{any_free()}/down", event_type)
     publishers = [Publisher(broker, [event_type], numbers, size, every=every) for size in (1, BATCH)]
-    jobs = Jobs(broker, event_type, endpoints, publishers)
+    jobs = QueueLoad(broker, event_type, endpoints, publishers)
     try:
         yield jobs
     finally:

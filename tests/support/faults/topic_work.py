@@ -15,14 +15,14 @@ import psycopg
 import requests
 
 from tests.support.faults.audit import by_status, set_aside
-from tests.support.faults.endpoints import APART, Endpoint, Refusing, exchange_of, is_doomed, times_refused
+from tests.support.faults.endpoints import APART, Endpoint, RefusingEndpoint, exchange_of, is_doomed, times_refused
 from tests.support.faults.exchanges import Exchange, Fault, out_of_order
-from tests.support.faults.figures import Figures, figures_of_lanes, figures_of_several
+from tests.support.faults.figures import Figures, figures_of_concurrent, figures_of_lanes
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import Load, Publisher, Publishing, begun_by, published_by, stop_all
+from tests.support.faults.load import Load, Publisher, VolatileLoad, begun_by, published_by, stop_all
 from tests.support.faults.other_work import Beside
 from tests.support.faults.work import BATCH, EVERY, Round, Work
-from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import Received, Receiver, answer
 
 AT_A_TIME = 8
@@ -93,7 +93,7 @@ class Several(Beside):
     def figures(self) -> Figures:
         published, begun = published_by(self.load.publishers), begun_by(self.load.publishers)
         requests, faults = self.endpoint.exchanges, self.load.faults
-        return figures_of_several(published, begun, requests, faults=faults, unfinished=self.unfinished())
+        return figures_of_concurrent(published, begun, requests, faults=faults, unfinished=self.unfinished())
 
 
 class Apart(Beside):
@@ -103,7 +103,7 @@ class Apart(Beside):
 
     @classmethod
     def of(cls, load: Load) -> "Apart":
-        endpoint = Refusing("apart", load.receiver, times=times_refused)
+        endpoint = RefusingEndpoint("apart", load.receiver, times=times_refused)
         policy = load.broker.retry_policy(**APART | {"max_retries": RETRIES})
         subscribed = load.broker.subscribe(load.receiver.url("/apart"), *load.event_types, retry_policy=policy)
         return cls(load, subscribed, endpoint)
@@ -180,7 +180,7 @@ class Letters(Work):
     kind: ClassVar[str] = "volatile"
     most_copies: ClassVar[int | None] = 0
     is_audited: ClassVar[bool] = False
-    publishing: Publishing
+    publishing: VolatileLoad
     came: Counter[int] = field(default_factory=Counter)
 
     def start(self) -> None:
@@ -217,7 +217,7 @@ def letters_to(broker: Broker, receiver: Receiver) -> Iterator[Letters]:
     """Give a subscriber to volatile messages; let nobody publish any more afterwards."""
     event_type = broker.event_type("Test.Letter")
     broker.subscribe(receiver.url(PATH), event_type)
-    made = Letters(Publishing(broker, event_type, every=EVERY))
+    made = Letters(VolatileLoad(broker, event_type, every=EVERY))
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         made.came[json.loads(receiver.log[-1].body)["number"]] += 1
@@ -305,7 +305,7 @@ class Replays(Work):
         headers = {"Authorization": f"Bearer {self.broker.management.token}"}
         while len(self._replays()) == known:
             with suppress(requests.RequestException):
-                requests.post(f"{self.broker.web}/api/v1/replays", json=asked, headers=headers, timeout=TIMEOUT)
+                requests.post(f"{self.broker.web}/api/v1/replays", json=asked, headers=headers, timeout=TIMEOUT_SECONDS)
         self._wait(lambda: self._replays()[-1] == "DONE")
 
     def _replays(self) -> Sequence[str]:

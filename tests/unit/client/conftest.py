@@ -5,17 +5,17 @@ from collections.abc import Iterator
 import pytest
 
 from broker_client import Mailbox
-from tests.support.mailbox_server import NAME, TOKEN, PlayedMailbox, playing
+from tests.support.mailbox_server import MAILBOX_NAME, MAILBOX_TOKEN, PlayedMailbox, running_mailbox_server
 
 
 @pytest.fixture
 def played() -> Iterator[PlayedMailbox]:
     """Play a mailbox for the client."""
-    with playing() as mailbox:
+    with running_mailbox_server() as mailbox:
         yield mailbox
 
 
 @pytest.fixture
 def mailbox(played: PlayedMailbox) -> Mailbox:
     """Call the played mailbox."""
-    return Mailbox(played.url, NAME, TOKEN)
+    return Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN)

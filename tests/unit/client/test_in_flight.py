@@ -6,7 +6,7 @@ from broker_client import Result
 from broker_client.clock import now
 from broker_client.in_flight import Hand
 from broker_client.schedule import Word
-from tests.support.mailbox_server import message
+from tests.support.mailbox_server import held_message
 
 EXTEND, ACK, NACK, NOT_ATTEMPTED = Word
 
@@ -21,7 +21,7 @@ def refused(code: str = "stale_receipt") -> Result:
 
 def hand_with_one(*, is_begun: bool = True) -> Hand:
     hand = Hand()
-    hand.take([message()])
+    hand.take([held_message()])
     if is_begun:
         assert hand.begin()
     return hand
@@ -41,8 +41,8 @@ def test_what_was_refused_to_be_extended_is_acknowledged_when_it_is_done() -> No
     hand = hand_with_one()
 
     assert hand.answered(EXTEND, [refused("timed_out")]) == {"dlv_1": "timed_out"}
-    assert not hand.holds(message())
-    hand.say(message(), ACK)
+    assert not hand.holds(held_message())
+    hand.say(held_message(), ACK)
 
     assert due(hand) == {ACK: ["receipt-1"]}
     assert hand.answered(ACK, [result(200, "acknowledged")]) == {}
@@ -51,7 +51,7 @@ def test_what_was_refused_to_be_extended_is_acknowledged_when_it_is_done() -> No
 
 def test_what_is_done_while_its_extension_is_refused_is_acknowledged() -> None:
     hand = hand_with_one()
-    hand.say(message(), ACK)
+    hand.say(held_message(), ACK)
     hand.answered(EXTEND, [refused()])
 
     assert due(hand) == {ACK: ["receipt-1"]}
@@ -60,8 +60,8 @@ def test_what_is_done_while_its_extension_is_refused_is_acknowledged() -> None:
 def test_of_what_was_refused_to_be_extended_nothing_is_said_where_it_is_not_done() -> None:
     hand, other = hand_with_one(), hand_with_one()
     hand.answered(EXTEND, [refused()])
-    hand.say(message(), NACK)
-    other.say(message(), NACK)
+    hand.say(held_message(), NACK)
+    other.say(held_message(), NACK)
     other.answered(EXTEND, [refused()])
 
     assert all_said(hand)
@@ -70,10 +70,10 @@ def test_of_what_was_refused_to_be_extended_nothing_is_said_where_it_is_not_done
 
 def test_what_was_not_begun_is_returned_untried_when_the_hand_is_closed() -> None:
     hand = Hand()
-    hand.take([message(1), message(2)])
+    hand.take([held_message(1), held_message(2)])
     hand.begin()
     hand.close()
-    hand.take([message(3)])
+    hand.take([held_message(3)])
 
     assert hand.begin() is None
     assert due(hand) == {NOT_ATTEMPTED: ["receipt-2", "receipt-3"]}
@@ -81,7 +81,7 @@ def test_what_was_not_begun_is_returned_untried_when_the_hand_is_closed() -> Non
 
 def test_what_is_let_go_is_not_begun_and_returned_untried(caplog: pytest.LogCaptureFixture) -> None:
     hand = Hand()
-    hand.take([message(1, seconds=0), message(2)])
+    hand.take([held_message(1, seconds=0), held_message(2)])
     begun = hand.begin()
 
     assert begun
@@ -103,8 +103,8 @@ def test_a_message_is_ours_for_as_long_as_its_time_or_what_was_added_to_it(
     seconds: float, answer: int | None, holds: bool
 ) -> None:
     hand = Hand()
-    hand.take([message(seconds=seconds)])
+    hand.take([held_message(seconds=seconds)])
     hand.answered(EXTEND, [result(answer, "extended")] if answer else [])
 
-    assert hand.holds(message()) == holds
-    assert not hand.holds(message(2))
+    assert hand.holds(held_message()) == holds
+    assert not hand.holds(held_message(2))

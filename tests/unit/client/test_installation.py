@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import broker_client
-from tests.support.mailbox_server import TOKEN, PlayedMailbox
-from tests.support.receiver import PATIENCE
+from tests.support.mailbox_server import MAILBOX_TOKEN, PlayedMailbox
+from tests.support.receiver import PATIENCE_SECONDS
 
 FOLDER = Path(broker_client.__file__).parent
 PROJECT = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]
@@ -46,7 +46,7 @@ def test_it_runs_where_nothing_else_is_installed(tmp_path: Path) -> None:
 
 
 def started(program: str, played: PlayedMailbox) -> subprocess.Popen[str]:
-    told = program.replace("http://127.0.0.1:8000", played.url).replace("brk_…", TOKEN)
+    told = program.replace("http://127.0.0.1:8000", played.url).replace("brk_…", MAILBOX_TOKEN)
     return subprocess.Popen([sys.executable, "-c", told], cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
@@ -57,7 +57,7 @@ def test_the_reader_ends_without_a_word_when_it_is_told_to(played: PlayedMailbox
         played.wait_for(lambda: played.acknowledged == [1])
         process.send_signal(end)
         played.end()
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert (process.returncode, errors) == (0, "")
 
@@ -69,7 +69,7 @@ def test_the_calls_one_by_one_do_what_is_there_and_nothing_where_nothing_is(
     played.put(*bodies)
     played.end()
     with started(CALLING, played) as process:
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
 
     assert (process.returncode, errors) == (0, "")
     assert played.acknowledged == [number for number, _ in enumerate(bodies, start=1)]

@@ -6,7 +6,7 @@ import pytest
 import requests
 
 from broker_client import Mailbox, Refused
-from tests.support.mailbox_server import LOST, NAME, TOKEN, PlayedMailbox, Trouble
+from tests.support.mailbox_server import LOST_ANSWER, MAILBOX_NAME, MAILBOX_TOKEN, PlayedFailure, PlayedMailbox
 
 
 def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, mailbox: Mailbox) -> None:
@@ -42,7 +42,7 @@ def test_nothing_there_is_no_message(mailbox: Mailbox) -> None:
 def test_where_there_is_no_place_to_wait_the_broker_says_when_to_come_again(
     played: PlayedMailbox, mailbox: Mailbox
 ) -> None:
-    played.troubles["next"].append(Trouble(204, headers={"Retry-After": "1"}))
+    played.troubles["next"].append(PlayedFailure(204, headers={"Retry-After": "1"}))
 
     assert mailbox.next(wait=20).retry_after == 1
 
@@ -108,7 +108,10 @@ def test_the_key_goes_along_whatever_the_session_knows(played: PlayedMailbox) ->
         made.auth = ("somebody", "else")
         return made
 
-    assert Mailbox(played.url, NAME, TOKEN, sessions=session).status() == {"available": 0, "in_flight": 0}
+    assert Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=session).status() == {
+        "available": 0,
+        "in_flight": 0,
+    }
 
 
 ERRORS = [
@@ -123,34 +126,34 @@ ERRORS = [
     ("trouble", "text", "passes", "retry_after"),
     [
         (
-            Trouble(404, {"title": "Not found", "detail": "There is no mailbox."}),
+            PlayedFailure(404, {"title": "Not found", "detail": "There is no mailbox."}),
             "404: There is no mailbox.",
             False,
             None,
         ),
         (
-            Trouble(400, {"detail": "See errors.", "errors": ERRORS}),
+            PlayedFailure(400, {"detail": "See errors.", "errors": ERRORS}),
             "400: See errors. max: At least 1.; receipts/0: Not a string.; page: Unknown.; What is this?",
             False,
             None,
         ),
         (
-            Trouble(400, {"title": "Odd", "errors": ["text", {"detail": 5}, None]}),
+            PlayedFailure(400, {"title": "Odd", "errors": ["text", {"detail": 5}, None]}),
             "400: Odd 5",
             False,
             None,
         ),
-        (Trouble(400, {"title": "Odd", "errors": "text"}), "400: Odd", False, None),
-        (Trouble(403, {"title": "Forbidden"}), "403: Forbidden", False, None),
-        (Trouble(400, ["no problem document"]), "400: Bad Request", False, None),
-        (Trouble(302, headers={"Location": "/elsewhere"}), "302: Found", False, None),
-        (Trouble(429, {"title": "Too many"}, {"Retry-After": "7"}), "429: Too many", True, 7.0),
-        (Trouble(503, {"title": "Later"}, {"Retry-After": "Sat, 01 Jan 2028"}), "503: Later", True, None),
-        (Trouble(502), "502: Bad Gateway", True, None),
+        (PlayedFailure(400, {"title": "Odd", "errors": "text"}), "400: Odd", False, None),
+        (PlayedFailure(403, {"title": "Forbidden"}), "403: Forbidden", False, None),
+        (PlayedFailure(400, ["no problem document"]), "400: Bad Request", False, None),
+        (PlayedFailure(302, headers={"Location": "/elsewhere"}), "302: Found", False, None),
+        (PlayedFailure(429, {"title": "Too many"}, {"Retry-After": "7"}), "429: Too many", True, 7.0),
+        (PlayedFailure(503, {"title": "Later"}, {"Retry-After": "Sat, 01 Jan 2028"}), "503: Later", True, None),
+        (PlayedFailure(502), "502: Bad Gateway", True, None),
     ],
 )
 def test_what_the_broker_refuses_says_why_and_whether_it_passes(
-    played: PlayedMailbox, mailbox: Mailbox, trouble: Trouble, text: str, passes: bool, retry_after: float | None
+    played: PlayedMailbox, mailbox: Mailbox, trouble: PlayedFailure, text: str, passes: bool, retry_after: float | None
 ) -> None:
     played.troubles["next"].append(trouble)
 
@@ -161,7 +164,7 @@ def test_what_the_broker_refuses_says_why_and_whether_it_passes(
 
 
 def test_no_answer_is_an_error_of_the_connection(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    played.troubles["next"].append(LOST)
+    played.troubles["next"].append(LOST_ANSWER)
 
     with pytest.raises(requests.RequestException):
         mailbox.next()

@@ -1,5 +1,6 @@
 """The reader: acknowledge, extend, return, stop, and survive a failing broker."""
 
+import signal
 import threading
 from datetime import timedelta
 from typing import Any
@@ -12,12 +13,22 @@ from hypothesis import strategies as st
 from broker_client import Mailbox, MailboxReader, Message, Refused
 from broker_client.in_flight import Hand
 from broker_client.reader import EMPTY_SECONDS, LONGEST_PAUSE, Pauses, Terms, Worker, pause_after, rest_of_nothing
-from tests.support.mailbox_server import LOST, NAME, TIME_OUT, TOKEN, PlayedMailbox, Trouble, Work, playing, reading
-from tests.support.receiver import PATIENCE, wait_until
+from tests.support.mailbox_server import (
+    LOST_ANSWER,
+    MAILBOX_NAME,
+    MAILBOX_TOKEN,
+    READ_TIMEOUT_SECONDS,
+    PlayedFailure,
+    PlayedMailbox,
+    StoppableHandler,
+    running_mailbox_server,
+    running_reader,
+)
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 NOWHERE = "http://127.0.0.1:9"
 
-FORBIDDEN = Trouble(403, {"title": "Forbidden"})
+FORBIDDEN = PlayedFailure(403, {"title": "Forbidden"})
 """Ends whoever would call without end."""
 
 SOON = {"Retry-After": "0"}
@@ -36,20 +47,20 @@ SOON = {"Retry-After": "0"}
 )
 def test_a_reader_that_could_not_read_is_refused_at_once(terms: dict[str, int], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        MailboxReader(Mailbox(NOWHERE, NAME, TOKEN), print, **terms)
+        MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
 
 
 @pytest.mark.parametrize("terms", [{"most": 1, "wait": 0}, {"most": 100, "wait": 20}])
 def test_a_reader_may_be_told_whatever_the_broker_allows(terms: dict[str, int]) -> None:
-    MailboxReader(Mailbox(NOWHERE, NAME, TOKEN), print, **terms)
+    MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
 
 
 def test_a_message_is_acknowledged_after_its_handler_has_returned(played: PlayedMailbox) -> None:
-    work = Work()
+    work = StoppableHandler()
     played.put(b"1")
 
-    with reading(played, work):
-        assert work.started.wait(PATIENCE)
+    with running_reader(played, work):
+        assert work.started.wait(PATIENCE_SECONDS)
         assert played.said("ack") == []
         work.may_end.set()
         played.wait_for(lambda: played.acknowledged == [1])
@@ -59,7 +70,7 @@ def test_messages_are_worked_off_in_order_and_acknowledged_together(played: Play
     begun: list[int] = []
     played.put(*[b"{}"] * 25)
 
-    with reading(played, lambda message: begun.append(message.message_id), most=10):
+    with running_reader(played, lambda message: begun.append(message.message_id), most=10):
         played.wait_for(lambda: len(played.acknowledged) == 25)
 
     assert begun == played.acknowledged == [*range(1, 26)]
@@ -67,18 +78,18 @@ def test_messages_are_worked_off_in_order_and_acknowledged_together(played: Play
 
 
 def test_what_comes_while_the_reader_waits_is_worked_on(played: PlayedMailbox) -> None:
-    with reading(played, lambda _: None):
+    with running_reader(played, lambda _: None):
         played.wait_for(lambda: played.said("next"))
         played.put(b"1")
         played.wait_for(lambda: played.acknowledged == [1])
 
 
 def test_what_is_in_hand_is_extended_while_the_handler_works(played: PlayedMailbox) -> None:
-    work = Work()
-    played.seconds = TIME_OUT
+    work = StoppableHandler()
+    played.seconds = READ_TIMEOUT_SECONDS
     played.put(b"1", b"2")
 
-    with reading(played, work):
+    with running_reader(played, work):
         played.wait_for(lambda: len(played.said("extend")) >= 2)
         work.may_end.set()
         played.wait_for(lambda: played.acknowledged == [1, 2])
@@ -90,11 +101,11 @@ def test_what_is_in_hand_is_extended_while_the_handler_works(played: PlayedMailb
 def test_what_is_in_hand_is_worked_on_and_extended_whatever_the_clocks_say(
     played: PlayedMailbox, ahead: timedelta
 ) -> None:
-    work = Work()
-    played.seconds, played.clock_is_ahead = TIME_OUT, ahead
+    work = StoppableHandler()
+    played.seconds, played.clock_is_ahead = READ_TIMEOUT_SECONDS, ahead
     played.put(b"1")
 
-    with reading(played, work):
+    with running_reader(played, work):
         played.wait_for(lambda: played.said("extend"))
         work.may_end.set()
         played.wait_for(lambda: played.acknowledged == [1])
@@ -113,7 +124,7 @@ def test_a_message_whose_handler_raises_is_returned_and_comes_again(
             raise ValueError("the first time")
 
     played.put(b"1")
-    with reading(played, fail_once):
+    with running_reader(played, fail_once):
         played.wait_for(lambda: played.acknowledged == [1])
 
     assert seen == [1, 1]
@@ -122,10 +133,10 @@ def test_a_message_whose_handler_raises_is_returned_and_comes_again(
 
 
 def test_several_consumers_work_side_by_side(played: PlayedMailbox) -> None:
-    together = threading.Barrier(4, timeout=PATIENCE)
+    together = threading.Barrier(4, timeout=PATIENCE_SECONDS)
     played.put(*[b"{}"] * 4)
 
-    with reading(played, lambda _: together.wait(), most=1, consumers=4):
+    with running_reader(played, lambda _: together.wait(), most=1, consumers=4):
         played.wait_for(lambda: sorted(played.acknowledged) == [1, 2, 3, 4])
 
 
@@ -150,22 +161,22 @@ def work(_: Message) -> None:
     ("trouble", "least", "longest"),
     [
         (None, 0.0, 1.0),
-        (Trouble(204), 0.0, 1.0),
-        (Trouble(204, headers={"Retry-After": "0"}), 0.0, 1.0),
-        (Trouble(204, headers={"Retry-After": "2"}), 2.0, 3.0),
-        (Trouble(204, headers={"Retry-After": "3600"}), 10.0, 10.0),
-        (Trouble(503, {"title": "Later"}, {"Retry-After": "0"}), 0.25, 2.0),
-        (Trouble(503, {"title": "Later"}, {"Retry-After": "7"}), 7.0, 7.0),
-        (Trouble(503, {"title": "Later"}, {"Retry-After": "3600"}), 10.0, 10.0),
+        (PlayedFailure(204), 0.0, 1.0),
+        (PlayedFailure(204, headers={"Retry-After": "0"}), 0.0, 1.0),
+        (PlayedFailure(204, headers={"Retry-After": "2"}), 2.0, 3.0),
+        (PlayedFailure(204, headers={"Retry-After": "3600"}), 10.0, 10.0),
+        (PlayedFailure(503, {"title": "Later"}, {"Retry-After": "0"}), 0.25, 2.0),
+        (PlayedFailure(503, {"title": "Later"}, {"Retry-After": "7"}), 7.0, 7.0),
+        (PlayedFailure(503, {"title": "Later"}, {"Retry-After": "3600"}), 10.0, 10.0),
     ],
 )
 def test_a_consumer_that_does_not_wait_for_messages_rests_after_each_call_in_vain(
-    trouble: Trouble | None, least: float, longest: float
+    trouble: PlayedFailure | None, least: float, longest: float
 ) -> None:
     hand = Resting()
-    with playing() as played:
-        played.troubles["next"].extend([trouble or Trouble(204)] * 3 + [FORBIDDEN] * 20)
-        Worker(Mailbox(played.url, NAME, TOKEN), work, Terms(10, 0), hand).run()
+    with running_mailbox_server() as played:
+        played.troubles["next"].extend([trouble or PlayedFailure(204)] * 3 + [FORBIDDEN] * 20)
+        Worker(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, Terms(10, 0), hand).run()
 
     assert len(played.calls) == len(hand.rests) == 3
     assert all(least <= seconds <= longest for seconds in hand.rests), hand.rests
@@ -195,9 +206,11 @@ def test_whoever_cannot_be_reached_is_left_alone_for_a_while_but_not_for_long(wa
     assert pause_after(requests.ConnectionError(), pauses) >= LONGEST_PAUSE / 2
 
 
-@pytest.mark.parametrize("trouble", [LOST, Trouble(503, {"title": "Later"}, SOON), Trouble(429, {}, SOON)])
+@pytest.mark.parametrize(
+    "trouble", [LOST_ANSWER, PlayedFailure(503, {"title": "Later"}, SOON), PlayedFailure(429, {}, SOON)]
+)
 @pytest.mark.parametrize("what", ["ack", "nack", "extend", "next"])
-def test_a_call_that_fails_is_made_again(played: PlayedMailbox, what: str, trouble: Trouble | None) -> None:
+def test_a_call_that_fails_is_made_again(played: PlayedMailbox, what: str, trouble: PlayedFailure | None) -> None:
     begun: list[int] = []
 
     def work(message: Message) -> None:
@@ -210,27 +223,27 @@ def test_a_call_that_fails_is_made_again(played: PlayedMailbox, what: str, troub
     played.seconds = 3.0 if what == "extend" else 30.0
     played.troubles[what].append(trouble)
     played.put(b"1", b"2")
-    with reading(played, work, most=1):
+    with running_reader(played, work, most=1):
         played.wait_for(lambda: len(played.said(what)) >= 2)
-        if what != "next" or trouble is not LOST:
+        if what != "next" or trouble is not LOST_ANSWER:
             played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
 
 
 def test_a_broker_without_a_place_to_wait_is_asked_again_when_it_says(played: PlayedMailbox) -> None:
-    played.troubles["next"].append(Trouble(204, headers=SOON))
+    played.troubles["next"].append(PlayedFailure(204, headers=SOON))
     played.put(b"1")
 
-    with reading(played, lambda _: None):
+    with running_reader(played, lambda _: None):
         played.wait_for(lambda: played.acknowledged == [1])
 
 
 def test_what_has_gone_to_somebody_else_is_not_begun(played: PlayedMailbox, caplog: pytest.LogCaptureFixture) -> None:
-    work = Work()
-    played.seconds = TIME_OUT
+    work = StoppableHandler()
+    played.seconds = READ_TIMEOUT_SECONDS
     played.put(b"1", b"2")
 
-    with reading(played, work):
-        assert work.started.wait(PATIENCE)
+    with running_reader(played, work):
+        assert work.started.wait(PATIENCE_SECONDS)
         played.take_back("receipt-2")
         played.wait_for(lambda: {"receipts": ["receipt-1"]} in played.said("extend"))
         work.may_end.set()
@@ -243,13 +256,13 @@ def test_what_has_gone_to_somebody_else_is_not_begun(played: PlayedMailbox, capl
 def test_what_timed_out_while_it_was_worked_on_is_acknowledged_all_the_same(
     played: PlayedMailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    work = Work()
+    work = StoppableHandler()
     timed_out = {"receipt": "receipt-1", "status": 409, "code": "timed_out"}
-    played.seconds = TIME_OUT
-    played.troubles["extend"].append(Trouble(200, {"results": [timed_out]}))
+    played.seconds = READ_TIMEOUT_SECONDS
+    played.troubles["extend"].append(PlayedFailure(200, {"results": [timed_out]}))
     played.put(b"1")
 
-    with reading(played, work):
+    with running_reader(played, work):
         played.wait_for(lambda: played.said("extend"))
         wait_until(lambda: "mailbox.not_ours id=dlv_1 word=extend code=timed_out" in caplog.text)
         work.may_end.set()
@@ -267,7 +280,7 @@ def test_no_call_about_what_is_in_hand_takes_longer_than_a_third_of_what_is_left
 
     played.seconds = 12.0
     played.put(b"1", b"2")
-    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN, sessions=Session), lambda _: None, wait=0)
+    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=Session), lambda _: None, wait=0)
     reader.start()
     played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
     reader.stop()
@@ -286,9 +299,9 @@ def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMa
         wait_until(lambda: not reader.holds(message))
         held.append(reader.holds(message))
 
-    played.seconds = TIME_OUT
+    played.seconds = READ_TIMEOUT_SECONDS
     played.put(b"1")
-    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), work, wait=0)
+    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait=0)
     reader.start()
     wait_until(lambda: len(held) == 2)
     reader.stop()
@@ -299,9 +312,9 @@ def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMa
 
 @pytest.mark.parametrize("what", ["next", "ack"])
 def test_a_reader_that_is_refused_for_good_ends_and_says_why(played: PlayedMailbox, what: str) -> None:
-    played.troubles[what].append(Trouble(403, {"title": "Forbidden"}))
+    played.troubles[what].append(PlayedFailure(403, {"title": "Forbidden"}))
     played.put(b"1")
-    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), lambda _: None, wait=0, consumers=3)
+    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, wait=0, consumers=3)
 
     with pytest.raises(Refused, match="403: Forbidden"):
         reader.run()
@@ -320,10 +333,131 @@ def test_a_consumer_that_cannot_be_started_ends_the_others(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_two)
-    played.troubles["next"].extend([Trouble(204)])
+    played.troubles["next"].extend([PlayedFailure(204)])
     with pytest.raises(RuntimeError, match="new thread"):
-        MailboxReader(Mailbox(played.url, NAME, TOKEN), lambda _: None, wait=0, consumers=3).run()
+        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, wait=0, consumers=3).run()
 
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(PATIENCE_SECONDS)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def interrupt() -> None:
+    """Press Ctrl-C."""
+    main = threading.main_thread().ident
+    assert main
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
+def test_a_reader_that_stops_finishes_what_it_works_on_and_returns_the_rest(played: PlayedMailbox) -> None:
+    work = StoppableHandler()
+    played.put(b"1", b"2", b"3")
+
+    with running_reader(played, work) as reader:
+        assert work.started.wait(PATIENCE_SECONDS)
+        reader.stop()
+        played.wait_for(lambda: played.said("nack"))
+        work.may_end.set()
+
+    assert work.begun == played.acknowledged == [1]
+    assert played.said("nack") == [{"receipts": ["receipt-2", "receipt-3"], "not_attempted": True}]
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
+def test_what_comes_to_a_reader_that_has_been_stopped_is_returned(played: PlayedMailbox) -> None:
+    work = StoppableHandler()
+
+    with running_reader(played, work) as reader:
+        played.wait_for(lambda: played.said("next"))
+        reader.stop()
+        played.put(b"1")
+
+    assert work.begun == []
+    assert played.said("nack") == [{"receipts": ["receipt-1"], "not_attempted": True}]
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
+def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_returned(
+    played: PlayedMailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave(_: Message) -> None:
+        raise SystemExit("enough")
+
+    played.put(b"1", b"2")
+    with pytest.raises(SystemExit, match="enough"):
+        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), leave, wait=0).run()
+
+    assert played.acknowledged == []
+    assert sorted(receipt for call in played.said("nack") for receipt in call["receipts"]) == ["receipt-1", "receipt-2"]
+    assert "mailbox.ended" in caplog.text
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
+def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox) -> None:
+    ended: list[int] = []
+
+    def work(message: Message) -> None:
+        interrupt()
+        played.wait_for(lambda: played.said("nack"))
+        ended.append(message.message_id)
+
+    played.put(b"1", b"2")
+    with pytest.raises(KeyboardInterrupt):
+        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait=0).run()
+
+    assert ended == played.acknowledged == [1]
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
+def test_whoever_joins_after_ctrl_c_waits_for_the_handler(played: PlayedMailbox) -> None:
+    ended: list[int] = []
+    work = StoppableHandler()
+
+    def let_it_end() -> None:
+        ended.append(1)
+        work.may_end.set()
+
+    def join() -> None:
+        threading.Thread(target=interrupt).start()
+        reader.join()
+
+    played.put(b"1")
+    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait=0)
+    reader.start()
+    assert work.started.wait(PATIENCE_SECONDS)
+
+    with pytest.raises(KeyboardInterrupt):
+        join()
+    reader.stop()
+    threading.Thread(target=let_it_end).start()
+    reader.join()
+
+    assert ended == played.acknowledged == [1]
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
+def test_a_reader_that_has_ended_has_no_connection_left_and_reads_no_more(played: PlayedMailbox) -> None:
+    opened: list[requests.Session] = []
+    closed: list[requests.Session] = []
+
+    class Session(requests.Session):
+        def __init__(self) -> None:
+            super().__init__()
+            opened.append(self)
+
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    played.put(b"1")
+    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=Session), lambda _: None, wait=0)
+    reader.start()
+    played.wait_for(lambda: played.acknowledged)
+    reader.stop()
+    reader.join()
+
+    assert len(opened) == 2  # the worker's, and the keeper's
+    assert {*map(id, opened)} == {*map(id, closed)}
+    with pytest.raises(RuntimeError, match="reads once"):
+        reader.start()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from broker_client import Mailbox
 from broker_client.clock import now
 from broker_client.schedule import LEAST_PATIENCE, Held, Word, dues, next_due, patience
-from tests.support.mailbox_server import PlayedMailbox, message
+from tests.support.mailbox_server import PlayedMailbox, held_message
 
 NOW = 1_000.0
 LATER = NOW + 100
@@ -30,7 +30,7 @@ def held(  # what the rules ask of one message
     until: float = LATER,
     is_lost: bool = False,
 ) -> Held:
-    return Held(message(number), until, extend_at, is_begun=True, is_lost=is_lost, word=word, known_at=known_at)
+    return Held(held_message(number), until, extend_at, is_begun=True, is_lost=is_lost, word=word, known_at=known_at)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from subscriptions.scripting.jobs import Failed, Job, Lost, Made, packed
 from subscriptions.scripting.process import ScriptProcess
 from subscriptions.scripting.process_pool import Pace
 from subscriptions.scripting.seccomp import ALLOWED, ARCHITECTURES, is_possible
-from tests.support.receiver import PATIENCE, wait_until
-from tests.support.scripts import pids, results, run, running
+from tests.support.receiver import PATIENCE_SECONDS, wait_until
+from tests.support.scripts import process_ids, run_script, running_scripts, wait_for_results
 
 MACHINE = os.uname().machine
 LATER_THAN_ANY = 600
@@ -37,9 +37,9 @@ ENDED = "-31"
 
 @pytest.mark.behaviour("8.3")
 def test_a_process_has_nothing_to_open_anything_with() -> None:
-    with running() as runner:
-        run(runner, "")
-        (pid,) = pids(runner)
+    with running_scripts() as runner:
+        run_script(runner, "")
+        (pid,) = process_ids(runner)
         assert_closed(pid)
 
 
@@ -56,10 +56,10 @@ def assert_closed(pid: int) -> None:
 
 @pytest.mark.behaviour("8.3")
 def test_processes_share_nothing_with_their_worker_that_it_is_given_of_the_cpu() -> None:
-    with running() as runner:
-        run(runner, "while (1);")
+    with running_scripts() as runner:
+        run_script(runner, "while (1);")
         assert {seat.is_for_slow: niceness_of(seat.process.pid) for seat in runner._seats} == {False: 5, True: 5}
-        assert [os.getsid(pid) for pid in pids(runner)] == pids(runner)
+        assert [os.getsid(pid) for pid in process_ids(runner)] == process_ids(runner)
 
 
 def niceness_of(pid: int) -> int:
@@ -89,9 +89,9 @@ def stopping() -> Iterator[None]:
 @pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("stopping")
 def test_scripts_run_in_a_worker_that_stops() -> None:
-    with running() as runner:
-        assert run(runner, "$outmessage = 'made'") == Made(b"made")
-        (pid,) = pids(runner)
+    with running_scripts() as runner:
+        assert run_script(runner, "$outmessage = 'made'") == Made(b"made")
+        (pid,) = process_ids(runner)
         (flags,) = re.findall(r"^flags:\t(\d+)", Path(f"/proc/{pid}/fdinfo/0").read_text(), re.MULTILINE)
         assert not int(flags, 8) & os.O_NONBLOCK, "it waits for what is not there yet"
 
@@ -115,38 +115,38 @@ def test_a_process_that_cannot_go_on_blames_no_script(said: bytes, is_ready: boo
 @pytest.mark.usefixtures("unhurried_cpu")
 @pytest.mark.parametrize(
     ("end", "seconds", "reason"),
-    [(signal.SIGKILL, PATIENCE, "its process is gone"), (signal.SIGSTOP, 2.0, "it took longer than 2 s")],
+    [(signal.SIGKILL, PATIENCE_SECONDS, "its process is gone"), (signal.SIGSTOP, 2.0, "it took longer than 2 s")],
 )
 def test_what_takes_too_long_or_loses_its_process_is_lost(
     monkeypatch: pytest.MonkeyPatch, end: signal.Signals, seconds: float, reason: str
 ) -> None:
-    with running() as runner:
-        run(runner, "")
+    with running_scripts() as runner:
+        run_script(runner, "")
         with monkeypatch.context() as limited:
             limited.setattr(process, "TOTAL_SECONDS", seconds)
             runner.run("it", Job("while (1);"))
-            os.kill(pids(runner)[0], end)
-            assert results(runner, 1) == {"it": Lost(reason)}
-        assert run(runner, "$outmessage = 'next'") == Made(b"next"), "another process takes over"
+            os.kill(process_ids(runner)[0], end)
+            assert wait_for_results(runner, 1) == {"it": Lost(reason)}
+        assert run_script(runner, "$outmessage = 'next'") == Made(b"next"), "another process takes over"
 
 
 @pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
 @pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGSYS])
 def test_a_script_that_crashes_its_process_has_failed(end: signal.Signals) -> None:
-    with running() as runner:
-        run(runner, "")
+    with running_scripts() as runner:
+        run_script(runner, "")
         runner.run("it", Job("while (1);"))
-        os.kill(pids(runner)[0], end)
-        assert results(runner, 1) == {"it": Failed(f"it crashed its process ({end.name})")}
+        os.kill(process_ids(runner)[0], end)
+        assert wait_for_results(runner, 1) == {"it": Failed(f"it crashed its process ({end.name})")}
 
 
 def test_no_process_is_left() -> None:
-    with running(2) as runner:
+    with running_scripts(2) as runner:
         for name in range(4):
             runner.run(name, Job("while (1);", owner=name))
-        assert len(results(runner, 4)) == 4
-        known = pids(runner)
+        assert len(wait_for_results(runner, 4)) == 4
+        known = process_ids(runner)
         assert known
     assert not any(Path(f"/proc/{pid}").exists() for pid in known)
 
@@ -183,56 +183,56 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.behaviour("8.3")
 def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE)  # none of the slow ones ends meanwhile
-    with running(2) as runner:
+    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE_SECONDS)  # none of the slow ones ends meanwhile
+    with running_scripts(2) as runner:
         quick = [Job("$outmessage = 'quick'", owner=number) for number in range(3)]
         for job in quick:
             runner.run(job.owner, job)
-        results(runner, 3)  # now they are known to be quick
+        wait_for_results(runner, 3)  # now they are known to be quick
         for number in range(20):
             runner.run(f"slow {number}", Job("while (1);", owner=100 + number))
         for job in quick:
             runner.run(job.owner, job)
-        done = results(runner, 3)
+        done = wait_for_results(runner, 3)
         assert sum(isinstance(result, Made) for result in done.values()) == 3, "while the slow ones still wait"
 
 
 @pytest.mark.behaviour("8.3")
 def test_a_script_that_turns_slow_begins_again_among_the_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE)  # however slow the machine is
-    with running(2) as runner:
+    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE_SECONDS)  # however slow the machine is
+    with running_scripts(2) as runner:
         for _ in range(2):
-            assert run(runner, "$outmessage = 'done'", owner=7) == Made(b"done")
+            assert run_script(runner, "$outmessage = 'done'", owner=7) == Made(b"done")
         assert runner._waiting.pace_of(7) is Pace.QUICK
         slow = "for (let i = 0; i < 8e6; i++); $outmessage = 'done'"
-        assert run(runner, slow, owner=7) == Made(b"done")
+        assert run_script(runner, slow, owner=7) == Made(b"done")
         assert runner._waiting.pace_of(7) is Pace.SLOW
 
 
 @pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
 def test_who_ends_its_process_is_slow() -> None:
-    with running() as runner:
+    with running_scripts() as runner:
         for _ in range(2):
-            run(runner, "", owner=7)
+            run_script(runner, "", owner=7)
         runner.run("it", Job("while (1);", owner=7))
-        os.kill(pids(runner)[0], signal.SIGKILL)
-        assert results(runner, 1) == {"it": Lost("its process is gone")}
+        os.kill(process_ids(runner)[0], signal.SIGKILL)
+        assert wait_for_results(runner, 1) == {"it": Lost("its process is gone")}
         assert runner._waiting.pace_of(7) is Pace.SLOW
 
 
 def test_one_process_is_started_in_a_look() -> None:
-    with running(3) as runner:
+    with running_scripts(3) as runner:
         for number in range(6):
             runner.run(number, Job("1", owner=number))
-        assert len(pids(runner)) == 1
+        assert len(process_ids(runner)) == 1
         assert runner.patience() == 0, "the next is started at once, in the next look"
-        assert len(results(runner, 6)) == 6
+        assert len(wait_for_results(runner, 6)) == 6
 
 
 def test_without_scripts_there_is_nothing_to_do() -> None:
-    with running() as runner:
-        assert (runner.finished(), runner.patience(), pids(runner)) == ([], None, [])
+    with running_scripts() as runner:
+        assert (runner.finished(), runner.patience(), process_ids(runner)) == ([], None, [])
 
 
 PROGRAM = """
@@ -314,7 +314,7 @@ def test_workers_say_once_that_the_kernel_cannot(
 ) -> None:
     monkeypatch.setattr(runner, "is_possible", lambda: False)
     runner.warn_if_open.cache_clear()
-    with running() as one:
-        run(one, "")
-        run(one, "while (1);")
+    with running_scripts() as one:
+        run_script(one, "")
+        run_script(one, "while (1);")
     assert caplog.text.count("scripts.not_confined") == 1

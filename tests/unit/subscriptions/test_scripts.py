@@ -9,7 +9,7 @@ from subscriptions.scripting.interpreter import line_of_async
 from subscriptions.scripting.jobs import Failed, Made
 from subscriptions.scripting.runner import ScriptRunner
 from subscriptions.scripting.script_check import check_script
-from tests.support.scripts import NO_ASYNC, run, running
+from tests.support.scripts import NO_ASYNC, run_script, running_scripts
 
 TOO_MUCH_CPU = "it used more than 250 ms of CPU"
 TOO_MUCH_MEMORY = "it used more than 32 MiB of memory"
@@ -23,7 +23,7 @@ Array.prototype.toJSON = function () { delete Array.prototype.toJSON; return nes
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[ScriptRunner]:
-    with running() as one:
+    with running_scripts() as one:
         yield one
 
 
@@ -59,7 +59,7 @@ def runner() -> Iterator[ScriptRunner]:
     ],
 )  # fmt: skip
 def test_what_a_script_makes(runner: ScriptRunner, source: str, made: Made) -> None:
-    assert run(runner, source) == made
+    assert run_script(runner, source) == made
 
 
 @pytest.mark.behaviour("8.1")
@@ -77,7 +77,7 @@ def test_what_a_script_makes(runner: ScriptRunner, source: str, made: Made) -> N
     ],
 )
 def test_what_a_script_sees_of_the_body(runner: ScriptRunner, body: bytes, is_json: bool, seen: bytes) -> None:
-    assert run(runner, "$outmessage = JSON.stringify($inmessage)", body=body, is_json=is_json) == Made(seen)
+    assert run_script(runner, "$outmessage = JSON.stringify($inmessage)", body=body, is_json=is_json) == Made(seen)
 
 
 @pytest.mark.behaviour("8.3")
@@ -86,24 +86,26 @@ def test_time_and_randomness_are_fixed() -> None:
         new Date().getTimezoneOffset(), typeof __date_clock, Math.random(), Math.random()]"""
     made = []
     for _ in range(2):
-        with running() as runner:  # another process each
-            made.append(run(runner, source))
-            made.append(run(runner, source))
+        with running_scripts() as runner:  # another process each
+            made.append(run_script(runner, source))
+            made.append(run_script(runner, source))
     assert made == [made[0]] * 4
     assert isinstance(made[0], Made)
     assert (made[0].body or b"").startswith(
         b'[1700000000123,"2023-11-14T22:13:20.123Z","2023-11-14T22:13:20.123Z","Tue Nov 14 2023 22:13:20 GMT+0000",'
         b'"2020-02-01T00:00:00.000Z",0,"undefined",0.'
     )
-    with running() as runner:
-        assert run(runner, source, seed=6) != made[0]
+    with running_scripts() as runner:
+        assert run_script(runner, source, seed=6) != made[0]
 
 
 @pytest.mark.behaviour("8.3")
 def test_nothing_is_left_to_the_next_run(runner: ScriptRunner) -> None:
-    run(runner, "globalThis.left = 1; Object.prototype.polluted = 1; JSON.parse = 5; $outmessage = 'x'; $param = '/x'")
+    run_script(
+        runner, "globalThis.left = 1; Object.prototype.polluted = 1; JSON.parse = 5; $outmessage = 'x'; $param = '/x'"
+    )
     look = "$outheader = {'X': [typeof left, typeof ({}).polluted, typeof JSON.parse]}"
-    assert run(runner, look) == Made(headers={"X": "undefined, undefined, function"})
+    assert run_script(runner, look) == Made(headers={"X": "undefined, undefined, function"})
 
 
 @pytest.mark.behaviour("8.1")
@@ -199,8 +201,8 @@ def test_a_name_is_none(source: str) -> None:
     ],
 )
 def test_too_much_cpu(runner: ScriptRunner, source: str) -> None:
-    assert run(runner, source) == Failed(TOO_MUCH_CPU)
-    assert run(runner, "$outmessage = 'next'") == Made(b"next")
+    assert run_script(runner, source) == Failed(TOO_MUCH_CPU)
+    assert run_script(runner, "$outmessage = 'next'") == Made(b"next")
 
 
 @pytest.mark.behaviour("8.3")
@@ -247,14 +249,14 @@ def test_too_much_cpu(runner: ScriptRunner, source: str) -> None:
     ],
 )
 def test_what_fails_says_why(runner: ScriptRunner, source: str, reason: str) -> None:
-    result = run(runner, source)
+    result = run_script(runner, source)
     assert isinstance(result, Failed)
     assert result.reason.removesuffix(" (line 1)") == reason.removesuffix(" (line 1)")
 
 
 @pytest.mark.behaviour("8.3")
 def test_memory_used_up_by_small_objects(runner: ScriptRunner) -> None:
-    result = run(runner, "let a = []; while (1) a.push(new Array(1000))")
+    result = run_script(runner, "let a = []; while (1) a.push(new Array(1000))")
     with_an_error, without_room_for_one = TOO_MUCH_MEMORY, f"it threw null, or {TOO_MUCH_MEMORY}"
     assert isinstance(result, Failed)
     assert result.reason.removesuffix(" (line 1)") in (with_an_error, without_room_for_one)
@@ -270,14 +272,14 @@ def test_memory_used_up_by_small_objects(runner: ScriptRunner) -> None:
     ],
 )
 def test_a_message_that_is_too_much_for_javascript(runner: ScriptRunner, body: bytes, what: str) -> None:
-    assert run(runner, "1", body=body) == Failed(f"the message is {what} for a script")
+    assert run_script(runner, "1", body=body) == Failed(f"the message is {what} for a script")
 
 
 @pytest.mark.parametrize("source", ["$inmessage.project.id.slice(0, 1) + '😀'.slice(0, 1)", "2n ** 99999n", "Symbol()"])
 def test_the_value_of_the_last_expression_is_nobodys(runner: ScriptRunner, source: str) -> None:
-    assert run(runner, f"$outmessage = 'made'; {source} // a comment") == Made(b"made")
+    assert run_script(runner, f"$outmessage = 'made'; {source} // a comment") == Made(b"made")
 
 
 def test_the_largest_message_passes(runner: ScriptRunner) -> None:
     body = b'{"a":"' + b"x" * (1024 * 1024 - 8) + b'"}'
-    assert run(runner, "$outmessage = $inmessage", body=body) == Made(body)
+    assert run_script(runner, "$outmessage = $inmessage", body=body) == Made(body)

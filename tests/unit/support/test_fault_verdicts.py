@@ -9,7 +9,7 @@ import requests
 
 from tests.support.faults.all_work import judged
 from tests.support.faults.audit import MAX_SETTLE_SECONDS, Audit, stored_within
-from tests.support.faults.edits import InForce
+from tests.support.faults.edits import SettingHistory
 from tests.support.faults.exchanges import SETTLE_SECONDS, Exchange, Fault
 from tests.support.faults.fault_plans import BREAKAGES, Step, steps
 from tests.support.faults.figures import Figures
@@ -187,7 +187,7 @@ def test_what_a_script_made_is_recognized(receiver: Receiver, again: object, alt
 
 
 def test_before_and_after_a_change_one_value_is_in_force_and_during_it_both() -> None:
-    setting = InForce("old")
+    setting = SettingHistory("old")
     begun = time.monotonic()
     with setting.changing("new"):
         during = time.monotonic()
@@ -200,7 +200,7 @@ def test_before_and_after_a_change_one_value_is_in_force_and_during_it_both() ->
 
 
 def test_a_change_that_failed_counts_for_nothing() -> None:
-    setting = InForce("old")
+    setting = SettingHistory("old")
     with pytest.raises(ZeroDivisionError), setting.changing("new"):
         raise ZeroDivisionError
     assert setting.between(0, time.monotonic() + 1) == {"old"}

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from tests.support.secret_search import Places
+from tests.support.secret_search import TextsByPlace
 
 SECRET = "confidential-0123456789"
 BODY = json.dumps({"secret": SECRET}).encode()
@@ -29,8 +29,8 @@ def in_base64(text: bytes) -> bytes:
     ],
 )
 def test_a_secret_is_found(text: bytes) -> None:
-    assert Places({"log": b"a line\n" + text + b"\n"}).with_any_of({"body": SECRET}) == ["body in log"]
+    assert TextsByPlace({"log": b"a line\n" + text + b"\n"}).with_any_of({"body": SECRET}) == ["body in log"]
 
 
 def test_what_has_none_is_left_alone() -> None:
-    assert Places({"log": in_base64(b"confidential-0123456780" * 9)}).with_any_of({"body": SECRET}) == []
+    assert TextsByPlace({"log": in_base64(b"confidential-0123456780" * 9)}).with_any_of({"body": SECRET}) == []

@@ -13,7 +13,7 @@ from delivery.webhook.parts import Content, Outgoing
 from delivery.webhook.transform import TransformRefused, job_of, transformed, with_param, withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made
-from tests.support.factories import DESTINATION, in_hand
+from tests.support.factories import DESTINATION, outgoing
 
 
 def scripted(url: str = "https://host/a?b=c") -> Outgoing:
@@ -26,7 +26,7 @@ def scripted(url: str = "https://host/a?b=c") -> Outgoing:
         stored_headers='[["X-Tag", "zero"], ["x-tag", "one"], ["FILTER_STRING", "q"]]',
         published_ms=1_700_000_000_123,
     )
-    return replace(in_hand(7), content=content, destination=replace(DESTINATION, url=url, script="$param = 1"))
+    return replace(outgoing(7), content=content, destination=replace(DESTINATION, url=url, script="$param = 1"))
 
 
 def test_a_script_gets_what_filters_see_and_a_seed_of_its_delivery() -> None:
@@ -131,5 +131,5 @@ def test_what_would_fail_again_is_held_and_what_was_lost_is_set_aside() -> None:
     ("result", "logged"), [(Failed("a secret"), "script failed"), (Lost("a secret"), "script lost")]
 )
 def test_what_a_script_throws_is_kept_on_the_delivery_and_never_logged(result: Failed | Lost, logged: str) -> None:
-    made = withheld(1, in_hand(7), result)
+    made = withheld(1, outgoing(7), result)
     assert (made.reason, made.told()["reason"]) == (f"{logged}: a secret", logged)

@@ -11,7 +11,7 @@ from delivery.limits import MAX_LINE_BYTES
 from delivery.webhook.parts import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import ASIDE, FRESH, HEAD, MOST_DELIVERIES, GroupRow, PageRequest, Row, page_of
-from tests.support.factories import aside, fresh, in_hand
+from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
 
 PLENTY = 64 * MAX_LINE_BYTES
 
@@ -43,7 +43,9 @@ def taken_from_buffer(hand: Buffer[Outgoing], *, aside_next: bool = False) -> li
 def test_the_head_first_then_new_and_stuck_in_turn(
     head: int | None, new: Sequence[int], stuck: Sequence[int], aside_next: bool, order: list[int]
 ) -> None:
-    hand = Buffer(head=in_hand(head) if head else None, fresh=fresh(*new), aside=aside(*stuck))
+    hand = Buffer(
+        head=outgoing(head) if head else None, fresh=fresh_deliveries(*new), aside=deferred_deliveries(*stuck)
+    )
     assert taken_from_buffer(hand, aside_next=aside_next) == order
 
 
@@ -55,9 +57,9 @@ def test_the_head_first_then_new_and_stuck_in_turn(
 )
 def test_nothing_is_lost_and_each_kind_keeps_its_order(new: int, stuck: int, has_head: bool, aside_next: bool) -> None:
     hand = Buffer(
-        head=in_hand(1000) if has_head else None,
-        fresh=fresh(*range(new)),
-        aside=aside(*range(100, 100 + stuck)),
+        head=outgoing(1000) if has_head else None,
+        fresh=fresh_deliveries(*range(new)),
+        aside=deferred_deliveries(*range(100, 100 + stuck)),
     )
     order = taken_from_buffer(hand, aside_next=aside_next)
     assert [number for number in order if number < 100] == [*range(new)]
@@ -72,14 +74,14 @@ def test_nothing_is_lost_and_each_kind_keeps_its_order(new: int, stuck: int, has
 @pytest.mark.behaviour("11.1")
 @pytest.mark.parametrize(("size", "left_when_low"), [(1, 0), (2, 0), (5, 2), (10, 4), (499, 199), (500, 200)])
 def test_a_hand_is_low_at_two_fifths_of_its_page(size: int, left_when_low: int) -> None:
-    hand = Buffer(fresh=fresh(*range(size)), more=True)
+    hand = Buffer(fresh=fresh_deliveries(*range(size)), more=True)
     while not hand.is_low:
         hand.take(aside_next=False)
     assert len(hand) == left_when_low
 
 
 def test_a_hand_that_holds_everything_is_never_low() -> None:
-    hand = Buffer(fresh=fresh(1, 2, 3))
+    hand = Buffer(fresh=fresh_deliveries(1, 2, 3))
     for _ in range(4):
         assert not hand.is_low
         hand.take(aside_next=False)
@@ -89,14 +91,14 @@ def test_a_hand_that_holds_everything_is_never_low() -> None:
     ("deliveries", "more", "is_starved"), [(0, True, True), (0, False, False), (1, True, False), (1, False, False)]
 )
 def test_a_hand_is_starved_where_there_is_work_but_none_in_it(deliveries: int, more: bool, is_starved: bool) -> None:
-    hand = Buffer(fresh=fresh(*range(deliveries)), more=more)
+    hand = Buffer(fresh=fresh_deliveries(*range(deliveries)), more=more)
     hand.take(aside_next=False)
     assert hand.is_starved == is_starved
 
 
 def test_a_hand_counts_its_bytes() -> None:
-    hand = Buffer(head=in_hand(1, size=5), fresh=[in_hand(2, size=7)], aside=[in_hand(3, is_aside=True, size=11)])
-    assert (hand.bytes, hand.take(aside_next=False), hand.bytes) == (23, in_hand(1, size=5), 18)
+    hand = Buffer(head=outgoing(1, size=5), fresh=[outgoing(2, size=7)], aside=[outgoing(3, is_aside=True, size=11)])
+    assert (hand.bytes, hand.take(aside_next=False), hand.bytes) == (23, outgoing(1, size=5), 18)
 
 
 @given(st.integers(0, 100), st.lists(st.integers(0, 60)))

@@ -20,7 +20,7 @@ from delivery.worker.steps import Hold, NotStarted, Read, Reply, RequestSent, Re
 from delivery.worker.topic import topic_line
 from subscriptions.retry_policies import PRESETS, OnExhausted
 from subscriptions.scripting.jobs import NotRun
-from tests.support.factories import aside, fresh, in_hand
+from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
 
 PLENTY = 64 * 1024 * 1024
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -84,14 +84,14 @@ def test_a_line_that_lingers_sends_what_comes() -> None:
     line = a_line()
     go(line)
     go(line, hand=Buffer())
-    assert send(go(line, hand=Buffer(fresh=fresh(1)))).id == 1
+    assert send(go(line, hand=Buffer(fresh=fresh_deliveries(1)))).id == 1
     assert isinstance(go(line, answered(200)), Read)
 
 
 def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> None:
     line = a_line()
     go(line)
-    delivery = in_hand(1)
+    delivery = outgoing(1)
     scripted = replace(delivery, destination=replace(delivery.destination, script="1"))
     for _ in range(3):
         assert go(line, hand=Buffer(fresh=[scripted])) == Transform(None, scripted)
@@ -104,7 +104,7 @@ def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> No
 @pytest.mark.behaviour("4.1", "4.3")
 def test_what_has_ended_is_settled_with_what_is_sent_next() -> None:
     line = a_line()
-    sent, step = run(line, Buffer(fresh=fresh(1, 2, 3)), [200, 200])
+    sent, step = run(line, Buffer(fresh=fresh_deliveries(1, 2, 3)), [200, 200])
     assert (sent, send(step).id) == ([1, 2], 3)
     assert isinstance(step, Send)
     assert isinstance(step.ended, Settlement)
@@ -124,7 +124,7 @@ def test_what_has_ended_is_settled_with_what_is_sent_next() -> None:
 def test_what_does_not_hold_the_line_lets_the_next_go(
     status: int, becomes: DeliveryStatus, pause: float | None
 ) -> None:
-    sent, step = run(a_line(), Buffer(fresh=fresh(1, 2)), [status])
+    sent, step = run(a_line(), Buffer(fresh=fresh_deliveries(1, 2)), [status])
     assert isinstance(step, Send)
     assert step.ended
     assert (sent, step.delivery.id, step.ended.status, step.ended.pause) == ([1], 2, becomes, pause)
@@ -145,7 +145,7 @@ def test_what_holds_the_line_lets_it_rest_with_its_head(
 ) -> None:
     line = a_line()
     assert isinstance(go(line), Read)
-    step = go(line, hand=Buffer(fresh=fresh(1, 2)))
+    step = go(line, hand=Buffer(fresh=fresh_deliveries(1, 2)))
     assert send(step).id == 1
     rest = go(line, reply)
     assert isinstance(rest, Rest)
@@ -157,9 +157,9 @@ def test_what_holds_the_line_lets_it_rest_with_its_head(
 
 @pytest.mark.behaviour("4.10")
 def test_only_a_number_given_for_a_request_that_never_left_is_given_back() -> None:
-    known = in_hand(1)
+    known = outgoing(1)
     known = Outgoing(**{name: getattr(known, name) for name in Outgoing.__slots__} | {"sequence": 4})
-    for delivery, was_sent, unsent in [(in_hand(1), False, True), (in_hand(1), True, False), (known, False, False)]:
+    for delivery, was_sent, unsent in [(outgoing(1), False, True), (outgoing(1), True, False), (known, False, False)]:
         line = a_line()
         go(line)
         go(line, hand=Buffer(fresh=[delivery]))
@@ -172,36 +172,38 @@ def test_only_a_number_given_for_a_request_that_never_left_is_given_back() -> No
 @pytest.mark.behaviour("4.8")
 def test_failures_add_up_while_the_head_is_the_same_and_end_with_success() -> None:
     line = a_line(head=1, failures=4)
-    sent, step = run(line, Buffer(head=in_hand(1), fresh=fresh(2)), [503])
+    sent, step = run(line, Buffer(head=outgoing(1), fresh=fresh_deliveries(2)), [503])
     assert isinstance(step, Rest)
     assert line.hold
     assert (sent, line.hold.pause, line.failures) == ([1], 16.0, 5)
     line = a_line(head=1, failures=4)
-    run(line, Buffer(head=in_hand(1), fresh=fresh(2)), [200])
+    run(line, Buffer(head=outgoing(1), fresh=fresh_deliveries(2)), [200])
     assert (line.head_id, line.failures) == (None, 0)
 
 
 @pytest.mark.behaviour("4.9")
 def test_a_head_that_may_not_be_sent_any_more_holds_nothing_up() -> None:
     line = a_line(head=1, failures=4)
-    sent, _ = run(line, Buffer(fresh=fresh(2, 3)), [200])
+    sent, _ = run(line, Buffer(fresh=fresh_deliveries(2, 3)), [200])
     assert (sent, line.head_id, line.failures) == ([2], None, 0)
 
 
 @pytest.mark.behaviour("4.6")
 def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
     line = a_line()
-    sent, _ = run(line, Buffer(fresh=fresh(1, 2, 3), aside=aside(7, 8, 9)), [200, 500, 404, 200])
+    sent, _ = run(
+        line, Buffer(fresh=fresh_deliveries(1, 2, 3), aside=deferred_deliveries(7, 8, 9)), [200, 500, 404, 200]
+    )
     assert (sent, line.aside_next) == ([1, 7, 2, 8], False)
     line = a_line()
-    run(line, Buffer(fresh=fresh(1, 2), aside=aside(7)), [500])
+    run(line, Buffer(fresh=fresh_deliveries(1, 2), aside=deferred_deliveries(7)), [500])
     assert line.aside_next
 
 
 @pytest.mark.behaviour("1.4", "4.6")
 @pytest.mark.parametrize("waits_for_its_rate", [True, False])
 def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_for_its_rate: bool) -> None:
-    new, stuck = fresh(1, 2, 3), aside(7, 8, 9)
+    new, stuck = fresh_deliveries(1, 2, 3), deferred_deliveries(7, 8, 9)
     head: Outgoing | None = None
     aside_next, order = False, list[int]()
     for _ in range(6):
@@ -225,7 +227,7 @@ def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_f
 def test_what_may_not_be_sent_as_it_was_read_is_read_anew() -> None:
     line = a_line()
     go(line)
-    assert send(go(line, hand=Buffer(fresh=fresh(1, 2)))).id == 1
+    assert send(go(line, hand=Buffer(fresh=fresh_deliveries(1, 2)))).id == 1
     line.hand = Buffer()  # as its driver does
     assert go(line, NotStarted()) == Read(None)
 
@@ -235,7 +237,7 @@ def test_what_may_not_be_sent_as_it_was_read_is_read_anew() -> None:
 def test_at_the_end_of_its_turn_it_settles_and_rests(status: int) -> None:
     line = a_line()
     go(line)
-    send(go(line, hand=Buffer(fresh=fresh(1, 2))))
+    send(go(line, hand=Buffer(fresh=fresh_deliveries(1, 2))))
     line.stopping = True
     rest = go(line, answered(status))
     assert isinstance(rest, Rest)
@@ -253,18 +255,18 @@ def test_it_reads_on_when_its_hand_is_low_as_much_as_it_will_send_in_its_turn() 
     line = a_line(seconds=0.5)
     line.taken_at -= 0.1
     line.sent = 20  # in a tenth of a second: 100 more in the half that is left
-    sent, step = run(line, Buffer(fresh=fresh(*range(32)), more=True), [200] * 20)
+    sent, step = run(line, Buffer(fresh=fresh_deliveries(*range(32)), more=True), [200] * 20)
     assert (len(sent), isinstance(step, Read)) == (20, True)
     assert line.page_size == pytest.approx(1.25 * 100, rel=0.2)
     assert isinstance(step, Read)
     assert step.ended
-    assert (step.ended.delivery_id, send(go(line, hand=Buffer(fresh=fresh(20, 21)))).id) == (19, 20)
+    assert (step.ended.delivery_id, send(go(line, hand=Buffer(fresh=fresh_deliveries(20, 21)))).id) == (19, 20)
 
 
 def suspending(*, half_open: bool = False) -> Outgoing:
     """Return a delivery whose policy suspends at the first failure."""
     policy = policy_of(replace(PRESETS["webMethods"], max_retries=0, on_exhausted=OnExhausted.SUSPEND))
-    delivery = in_hand(1)
+    delivery = outgoing(1)
     return replace(delivery, destination=replace(delivery.destination, policy=policy, half_open=half_open))
 
 
@@ -272,7 +274,7 @@ def suspending(*, half_open: bool = False) -> Outgoing:
 @pytest.mark.parametrize("half_open", [False, True])
 def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paused(*, half_open: bool) -> None:
     line = a_line(head=1, failures=4)
-    sent, step = run(line, Buffer(head=suspending(half_open=half_open), fresh=fresh(2)), [503])
+    sent, step = run(line, Buffer(head=suspending(half_open=half_open), fresh=fresh_deliveries(2)), [503])
     assert (sent, isinstance(step, Rest)) == ([1], True)
     assert isinstance(step.ended, Settlement)
     assert (step.ended.status, step.ended.pause, step.ended.reason) == (PENDING, None, "suspended: answered 503")
@@ -284,7 +286,7 @@ def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paus
 def test_in_the_retry_line_it_has_the_page_read_anew_before_anything_else_goes() -> None:
     line = a_line()
     line.claim = replace(line.claim, lane="retry", sister_id=7)
-    sent, step = run(line, Buffer(aside=[replace(suspending(), is_aside=True), *aside(2)]), [503])
+    sent, step = run(line, Buffer(aside=[replace(suspending(), is_aside=True), *deferred_deliveries(2)]), [503])
     assert (sent, isinstance(step, Read), line.hold) == ([1], True, None)
     assert isinstance(step.ended, Settlement)
     assert step.ended.further

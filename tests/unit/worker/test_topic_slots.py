@@ -13,7 +13,7 @@ from delivery.worker.buffer import LEAST_KEPT, BodyBudget, Buffer, FairShare, Ra
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.steps import Hold, NotStarted, Read, Rest, Send, Step, Turn, Wait
 from delivery.worker.topic import topic_line
-from tests.support.factories import in_hand
+from tests.support.factories import outgoing
 from tests.unit.worker.test_topic import answered
 
 TURN = 60.0
@@ -32,7 +32,7 @@ def a_line(strands: int = 1, lane: str = "main", *, head: int | None = None, fai
 
 
 def to(number: int, *, subscription_id: int = 1, spacing: float | None = None, strands: int = 1) -> Outgoing:
-    delivery = in_hand(number)
+    delivery = outgoing(number)
     return replace(
         delivery,
         destination=replace(delivery.destination, subscription_id=subscription_id, spacing=spacing, strands=strands),

@@ -1,8 +1,11 @@
-"""`./broker test` and `./broker audit`: steps side by side, locked packages, semgrep rules."""
+"""The commands of developers: steps, locked packages, semgrep rules, counts; and every program loads by its name."""
 
+import ast
 import json
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from broker_project.stack import counts
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
 from broker_project.stack.test_command import (
@@ -234,3 +238,53 @@ def test_fresh_seeds_alone_run_the_unit_and_integration_tests() -> None:
     arguments = pytest_arguments(["--fresh-seeds"])
     assert [one for one in arguments if one.startswith("tests/")] == ["tests/unit", "tests/integration"]
     assert arguments[:2] == ["--hypothesis-profile", "fresh"]
+
+
+def module(path: str, text: str) -> counts.Module:
+    return counts.Module(path, text.count("\n"), ast.parse(text))
+
+
+def test_a_small_module_with_one_importer_is_named_with_it() -> None:
+    small = module("delivery/small.py", "def double(number):\n    return 2 * number\n")
+    user = module("delivery/user.py", "from delivery.small import double\n")
+    handed_on = module("delivery/__init__.py", "from delivery.small import double\n")
+    assert list(counts.small_modules_with_one_importer([small, user, handed_on])) == [
+        "delivery/small.py 2, imported by delivery/user.py"
+    ]
+
+
+def test_a_short_function_counts_if_it_is_used_once() -> None:
+    once = module("delivery/a.py", "def once():\n    return 1\n\n\ndef twice():\n    return once() + 1\n")
+    uses = module("delivery/b.py", "from delivery.a import twice\n\nSUM = twice() + twice()\n")
+    functions = [(one, node) for one in (once, uses) for node in counts.functions_in(one)]
+    assert list(counts.short_functions_with_one_caller([once, uses], functions)) == ["delivery/a.py:1 once"]
+
+
+def test_a_class_name_may_stand_for_one_thing_in_an_app() -> None:
+    same = [module(f"{app}/{name}.py", "class Run:\n    pass\n") for app, name in (("a", "x"), ("a", "y"), ("b", "x"))]
+    assert list(counts.classes_of_one_name(same)) == ["Run: a/x.py, a/y.py"]
+
+
+PROGRAMS = (
+    "analytics.guard",
+    "analytics.pipeline.__main__",
+    "benchmarks.growing",
+    "benchmarks.remembering",
+    "benchmarks.subscribing",
+    "broker_project.flowerconfig",
+    "broker_project.server.rsgi",
+    "broker_project.stack.demo.mailbox_reader",
+    "broker_project.stack.demo.receiver",
+    "broker_project.stack.demo.summarize_demo",
+    "broker_project.stack.set_up",
+    "subscriptions.scripting.child",
+    "tests.support.faults.summarize",
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_loads_in_a_fresh_interpreter(program: str) -> None:
+    variables = {**os.environ, "BROKER_WEB_THREADS": "1"}
+    command = (sys.executable, "-c", f"import {program}")
+    loaded = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert (loaded.returncode, loaded.stderr) == (0, "")
