@@ -10,7 +10,7 @@ from analytics.spark_process import End, Ended
 from analytics.spark_settings import NoJava
 
 SIGKILL_STATUS: Final = 137
-MOST_SAID: Final = 3
+MAX_SAID: Final = 3
 """Windows whose errors are told with the run; all are told with the windows."""
 AGAIN: Final = "What it had not done is done again."
 FASTER: Final = (
@@ -103,8 +103,8 @@ def not_begun(failure: Exception) -> Ending | None:
 def _reason(status: int, undone: Collection[Window], heard: Heard) -> str:
     failed = [f"{window}: {error}" for window, error in heard.errors.items() if window in undone]
     if failed:
-        more = [f"and {len(failed) - MOST_SAID} more"] if len(failed) > MOST_SAID else []
-        return "\n".join((f"Windows that are not summarized: {len(undone)}.", *failed[:MOST_SAID], *more))
+        more = [f"and {len(failed) - MAX_SAID} more"] if len(failed) > MAX_SAID else []
+        return "\n".join((f"Windows that are not summarized: {len(undone)}.", *failed[:MAX_SAID], *more))
     if heard.error:
         return heard.error
     if status == SIGKILL_STATUS:

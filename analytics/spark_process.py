@@ -22,7 +22,7 @@ HEAD_BYTES: Final = 256 * 1024
 """How it began."""
 TAIL_BYTES: Final = 256 * 1024
 """How it ended, at the least; twice as much while it grows."""
-MOST_KEPT_BYTES: Final = 64 * 1024
+MAX_KEPT_BYTES: Final = 64 * 1024
 """So much is kept of the beginning in the database, and as much of the end."""
 OPTIONS_OF_JAVA: Final = re.compile(rb"^NOTE: Picked up JDK_JAVA_OPTIONS:.*\n?", re.MULTILINE)
 """Every Java says what it was told, passwords of stores of certificates among it."""
@@ -30,7 +30,7 @@ OPTIONS_OF_JAVA: Final = re.compile(rb"^NOTE: Picked up JDK_JAVA_OPTIONS:.*\n?",
 GUARD: Final = Path(__file__).with_name("guard.py")
 REPORTS: Final = "BROKER_REPORT_FD"
 """The variable that tells the process where to report: a descriptor, a JSON object a line."""
-MOST_REPORT_BYTES: Final = 4 * 1024 * 1024
+MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 LOOK_SECONDS: Final = 0.25
 CHUNK: Final = 64 * 1024
 
@@ -71,8 +71,8 @@ class RunLog:
 def kept(printed: Path) -> str:
     """Return what was printed, or its beginning and its end, as PostgreSQL takes it; not what Java was told."""
     text = OPTIONS_OF_JAVA.sub(b"", printed.read_bytes() if printed.exists() else b"")
-    if len(text) > 2 * MOST_KEPT_BYTES:
-        text = text[:MOST_KEPT_BYTES] + b"\n...\n" + text[-MOST_KEPT_BYTES:]
+    if len(text) > 2 * MAX_KEPT_BYTES:
+        text = text[:MAX_KEPT_BYTES] + b"\n...\n" + text[-MAX_KEPT_BYTES:]
     return text.decode(errors="replace").replace("\0", "")
 
 
@@ -151,7 +151,7 @@ class GuardedProcess:
 
     def _hear_report(self, chunk: bytes) -> None:
         *lines, self._report = (self._report + chunk).split(b"\n")
-        if len(self._report) > MOST_REPORT_BYTES:
+        if len(self._report) > MAX_REPORT_BYTES:
             raise NotAReport(f"{len(self._report)} bytes without an end of line")
         for line in lines:
             self._on_report(_read(line))

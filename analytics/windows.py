@@ -11,7 +11,7 @@ HOUR_LAG: Final = dt.timedelta(minutes=2)
 """So long after its end an hour is read: what ended in it has been settled by then."""
 DAY_LAG: Final = dt.timedelta(minutes=10)
 """So long after its end a day is sealed, at the earliest."""
-LONGEST_REST: Final = DAY
+MAX_REST: Final = DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def due_days(calendar: Calendar, passed: Collection[Window], touched: Collection
 
 def rest(failures: int) -> dt.timedelta:
     """Return how long a window is left alone that has failed so often since it last passed: 1 h, 2 h, 4 h … a day."""
-    return min(HOUR * (1 << min(failures - 1, 5)), LONGEST_REST)
+    return min(HOUR * (1 << min(failures - 1, 5)), MAX_REST)
 
 
 def windows_between(calendar: Calendar, start: dt.datetime, end: dt.datetime) -> list[Window]:

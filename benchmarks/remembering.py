@@ -27,7 +27,7 @@ from delivery.maintenance.partitions import today
 
 MASTER: Final = "local[1]"
 OBJECTIVE: Final = 0.999
-MOST_SECONDS: Final = 3600.0
+MAX_SECONDS: Final = 3600.0
 DELIVERIES_PER_MESSAGE: Final = 2
 
 
@@ -72,7 +72,7 @@ class Past:
                 database_url=self._address,
                 environment=os.environ,
                 log=Path(folder, "log"),
-                seconds=MOST_SECONDS,
+                seconds=MAX_SECONDS,
                 on_report=hear,
                 stopping=threading.Event(),
             )

@@ -11,7 +11,7 @@ import requests
 from broker_client.clock import now
 from broker_client.message import Message, Result, refusal, retry_after
 
-LONGEST_CALL: Final = 20.0
+MAX_CALL: Final = 20.0
 """Seconds in which there is an answer, or none comes any more; beyond those that the broker was asked to wait."""
 CONNECTING: Final = 1 / 4
 """Of that, how much it may take to reach the broker."""
@@ -61,7 +61,7 @@ class Mailbox:
         since = asked_at + fetched["waited_seconds"]
         return Fetched([Message.read(document, since=since) for document in fetched["messages"]], None)
 
-    def ack(self, receipts: Sequence[str], *, within: float = LONGEST_CALL) -> list[Result]:
+    def ack(self, receipts: Sequence[str], *, within: float = MAX_CALL) -> list[Result]:
         """Acknowledge what has been done, 1,000 at most; again after an answer that was lost.
 
         Of no receipts nothing is asked. Whoever has no answer `within` so many seconds has none; so with the two that
@@ -69,9 +69,7 @@ class Mailbox:
         """
         return self._answer("ack", {"receipts": receipts}, within)
 
-    def nack(
-        self, receipts: Sequence[str], *, not_attempted: bool = False, within: float = LONGEST_CALL
-    ) -> list[Result]:
+    def nack(self, receipts: Sequence[str], *, not_attempted: bool = False, within: float = MAX_CALL) -> list[Result]:
         """Return messages, so that they are available at once; `not_attempted`: nobody has begun to work on them.
 
         What was tried as often as the mailbox's `max_redeliveries` allows has failed then.
@@ -79,9 +77,7 @@ class Mailbox:
         document: dict[str, object] = {"receipts": receipts}
         return self._answer("nack", document | {"not_attempted": True} if not_attempted else document, within)
 
-    def extend(
-        self, receipts: Sequence[str], *, seconds: int | None = None, within: float = LONGEST_CALL
-    ) -> list[Result]:
+    def extend(self, receipts: Sequence[str], *, seconds: int | None = None, within: float = MAX_CALL) -> list[Result]:
         """Keep messages for so long from now on; for the mailbox's own time-out if nothing is said."""
         document: dict[str, object] = {"receipts": receipts}
         return self._answer("extend", document if seconds is None else document | {"seconds": seconds}, within)
@@ -114,7 +110,7 @@ class Mailbox:
         what: str,
         document: dict[str, object] | None = None,
         *,
-        within: float = LONGEST_CALL,
+        within: float = MAX_CALL,
         wait: float = 0,
     ) -> requests.Response:
         answer = self._session().request(

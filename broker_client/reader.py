@@ -13,11 +13,11 @@ import requests
 
 from broker_client.clock import now
 from broker_client.in_flight import Hand
-from broker_client.mailbox import LONGEST_CALL, Mailbox
+from broker_client.mailbox import MAX_CALL, Mailbox
 from broker_client.message import Message, Refused, Result
 from broker_client.schedule import Word
 
-LONGEST_PAUSE: Final = 10.0
+MAX_PAUSE: Final = 10.0
 """However long the broker, or a proxy before it, asks for: whatever was the matter may be over."""
 EMPTY_SECONDS: Final = 1.0
 """An empty mailbox is asked again no sooner than so long after it was asked."""
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 0.5
 
 FIRST_REST: Final = 0.1
-LONGEST_REST: Final = 5.0
+MAX_REST: Final = 5.0
 """After a message that was not done: it is the oldest again, and comes back first."""
 
-MOST_MESSAGES: Final = 100
-LONGEST_WAIT: Final = 20
+MAX_MESSAGES: Final = 100
+MAX_WAIT: Final = 20
 """What the broker allows."""
 
 Handler = Callable[[Message], object]
@@ -46,7 +46,7 @@ class Pauses:
     """From the first pause to the longest, each twice as long, less up to half by chance: not all come at once."""
 
     first: float
-    longest: float = LONGEST_PAUSE
+    longest: float = MAX_PAUSE
     _next: float = field(default=0.0, init=False)
 
     def next(self) -> float:
@@ -66,7 +66,7 @@ def rest_of_nothing(took: float, wanted: float | None) -> float:
     What it wants it wants of all that came in vain: so not all come again at once.
     """
     asked = (wanted or 0.0) * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
-    return min(max(asked, EMPTY_SECONDS - took, 0.0), LONGEST_PAUSE)
+    return min(max(asked, EMPTY_SECONDS - took, 0.0), MAX_PAUSE)
 
 
 class Keeper:
@@ -94,13 +94,13 @@ class Keeper:
                 self._pauses.reset()
 
     def _say(self, word: Word, receipts: Sequence[str]) -> None:
-        results = self._calls[word](receipts, within=min(LONGEST_CALL, self._hand.patience()))
+        results = self._calls[word](receipts, within=min(MAX_CALL, self._hand.patience()))
         for message_id, code in self._hand.answered(word, results).items():
             log.warning("mailbox.not_ours id=%s word=%s code=%s", message_id, word, code)
 
 
 def pause_after(problem: requests.RequestException | Refused, pauses: Pauses, *, longest: float = inf) -> float:
-    """Return the seconds to wait before trying again, `LONGEST_PAUSE` at most; raise the problem if that is of no use.
+    """Return the seconds to wait before trying again, `MAX_PAUSE` at most; raise the problem if that is of no use.
 
     Never less than if nothing was asked for, unless there is less time: else whoever asks for nothing would be called
     in a loop.
@@ -110,7 +110,7 @@ def pause_after(problem: requests.RequestException | Refused, pauses: Pauses, *,
         if not problem.passes:
             raise problem
         wanted = problem.retry_after or 0.0
-    seconds = min(max(wanted, pauses.next()), longest, LONGEST_PAUSE)
+    seconds = min(max(wanted, pauses.next()), longest, MAX_PAUSE)
     log.warning("mailbox.unavailable again_in=%.1f problem=%s", seconds, problem)
     return seconds
 
@@ -126,8 +126,8 @@ class Terms:
     """Seconds that the broker is asked to wait for some."""
 
     def __post_init__(self) -> None:
-        _check("most", self.most, 1, MOST_MESSAGES)
-        _check("wait", self.wait, 0, LONGEST_WAIT)
+        _check("most", self.most, 1, MAX_MESSAGES)
+        _check("wait", self.wait, 0, MAX_WAIT)
 
 
 class Worker:
@@ -139,7 +139,7 @@ class Worker:
         self._terms = terms
         self._hand = hand
         self._pauses = Pauses(FIRST_PAUSE)
-        self._rests = Pauses(FIRST_REST, LONGEST_REST)
+        self._rests = Pauses(FIRST_REST, MAX_REST)
 
     def run(self) -> None:
         """Work until the hand is closed; raise `Refused` where trying again is of no use."""

@@ -11,9 +11,9 @@ from broker_client.message import Message
 COLLECT_SECONDS: Final = 0.05
 """How long what is known may wait for more, to be said in one call."""
 
-MOST_COLLECTED: Final = 100
+MAX_COLLECTED: Final = 100
 
-LEAST_PATIENCE: Final = 1.0
+MIN_PATIENCE: Final = 1.0
 """Seconds: whoever answers as slowly as that is heard, however little time is left."""
 
 
@@ -83,7 +83,7 @@ def dues(hand: Collection[Held], now: float) -> dict[Word, list[str]]:
     found: dict[Word, list[str]] = {}
     if any(held.extend_at <= now for held in kept):
         found[Word.EXTEND] = [held.message.receipt for held in kept]
-    if not going_on or len(known) >= MOST_COLLECTED or any(_collected_at(held) <= now for _, held in known):
+    if not going_on or len(known) >= MAX_COLLECTED or any(_collected_at(held) <= now for _, held in known):
         for word, held in known:
             found.setdefault(word, []).append(held.message.receipt)
     return found
@@ -101,7 +101,7 @@ def patience(hand: Collection[Held], now: float) -> float:
     A third of what is left of the message that is over first: so there are two more tries at least, and mostly more.
     """
     left = min((held.until - now for held in hand if held.until > now and not held.is_lost), default=inf)
-    return max(left / 3, LEAST_PATIENCE)
+    return max(left / 3, MIN_PATIENCE)
 
 
 def _collected_at(held: Held) -> float:

@@ -11,19 +11,19 @@ from django.conf import settings
 from django.core import checks
 
 from broker_project.core.egress import kind_of
-from broker_project.environment import FEWEST_CHARACTERS
+from broker_project.environment import MIN_CHARACTERS
 
 LOOPBACK_NAMES: Final = frozenset({"", "localhost"})
 """An empty one is that of a socket in the file system."""
-MOST_PROXIES: Final = 2**16
+MAX_PROXIES: Final = 2**16
 """Addresses in a network of proxies: more is not a network in which there are only proxies."""
 
 
 def secret_keys_are_long(**_asked: Any) -> list[checks.CheckMessage]:
     """Warn of a key that could be guessed, or that a change of keys has left as it was."""
     found: list[checks.CheckMessage] = []
-    if len(settings.SECRET_KEY) < FEWEST_CHARACTERS:
-        text = f"BROKER_SECRET_KEY has fewer than {FEWEST_CHARACTERS} characters: who guesses it reads and signs all."
+    if len(settings.SECRET_KEY) < MIN_CHARACTERS:
+        text = f"BROKER_SECRET_KEY has fewer than {MIN_CHARACTERS} characters: who guesses it reads and signs all."
         found.append(_warning("W001", text, "Set a random one: openssl rand -base64 48"))
     if settings.SECRET_KEY in settings.SECRET_KEY_FALLBACKS:
         text = "BROKER_SECRET_KEY stands among BROKER_SECRET_KEY_FALLBACKS too: it has not been changed."
@@ -46,7 +46,7 @@ def addresses_are_for_production(**_asked: Any) -> list[checks.CheckMessage]:
 
 def proxies_are_few(**_asked: Any) -> list[checks.CheckMessage]:
     """Warn where anybody could say to be somebody else."""
-    wide = [str(network) for network in settings.PROXIES if network.num_addresses > MOST_PROXIES]
+    wide = [str(network) for network in settings.PROXIES if network.num_addresses > MAX_PROXIES]
     text = f"BROKER_PROXIES has {', '.join(wide)}: whoever is there can pass for any address."
     return [_warning("W005", text, "Name the addresses of the proxies alone.")] if wide else []
 

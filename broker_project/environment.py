@@ -13,9 +13,9 @@ from broker_project.core.egress import Network, networks_in
 
 env: Any = environ.Env()  # type: ignore[no-untyped-call]
 
-LONGEST_DAYS = 36_500
+MAX_DAYS = 36_500
 """A hundred years: what never is to end."""
-FEWEST_CHARACTERS, FEWEST_DIFFERENT = 50, 5
+MIN_CHARACTERS, MIN_DIFFERENT = 50, 5
 """Of a secret key, as Django asks for."""
 POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
@@ -42,7 +42,7 @@ def text(name: str) -> str:
 def secret(name: str) -> str:
     """Return a value that has to be there and that nobody guesses; the message does not have it."""
     value = text(name)
-    if len(value) < FEWEST_CHARACTERS or len(set(value)) < FEWEST_DIFFERENT:
+    if len(value) < MIN_CHARACTERS or len(set(value)) < MIN_DIFFERENT:
         raise ImproperlyConfigured(f"{name} is one that can be guessed: set it to {HINTS[name]}.")
     return value
 

@@ -12,7 +12,7 @@ from kombu import Queue
 from broker_project.core.egress import EgressPolicy
 from broker_project.environment import (
     JAVA_MEMORY,
-    LONGEST_DAYS,
+    MAX_DAYS,
     PERCENT,
     SPARK_MASTER_URL,
     database,
@@ -234,19 +234,19 @@ WEB_THREADS = number("BROKER_WEB_THREADS", least=1, default=128, most=1000)
 """Requests a web process works on at a time; most wait for the database, some for an endpoint or a mailbox."""
 REACH = EgressPolicy(networks("BROKER_ALLOWED_NETWORKS", default=""))
 """Where requests may go: to no network that is not the internet's, but for those named here."""
-RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=LONGEST_DAYS)
+RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=MAX_DAYS)
 """How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
 QUEUE_MAX_IN_FLIGHT = number("BROKER_QUEUE_MAX_IN_FLIGHT", least=1, default=16, most=10_000)
 """How many messages each QUEUE sender has under way at a time."""
 VOLATILE_MAX_IN_FLIGHT = number("BROKER_VOLATILE_MAX_IN_FLIGHT", least=1, default=2000, most=100_000)
 """How many requests for volatile messages each worker has under way at a time; more are dropped."""
-CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14, most=LONGEST_DAYS)
+CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14, most=MAX_DAYS)
 """How long an endpoint may take to reply through its callback, and the reply to be delivered."""
-MAILBOX_DAYS = number("BROKER_MAILBOX_DAYS", least=1, default=4, most=LONGEST_DAYS)
+MAILBOX_DAYS = number("BROKER_MAILBOX_DAYS", least=1, default=4, most=MAX_DAYS)
 """How long a message may lie in a mailbox without being acknowledged."""
 SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10, most=3600)
 """How long the endpoint of a SYNC call may take to answer."""
-IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24, most=24 * LONGEST_DAYS)
+IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24, most=24 * MAX_DAYS)
 
 
 LAKE = lake("BROKER_LAKE")
@@ -260,7 +260,7 @@ SUMMARY_MINUTES = number("BROKER_SUMMARY_MINUTES", least=1, default=60, most=7 *
 SPARK_MASTER = matching("BROKER_SPARK_MASTER", SPARK_MASTER_URL, default="local[1]")
 SPARK_MEMORY = matching("BROKER_SPARK_MEMORY", JAVA_MEMORY, default="1g")
 """Of Spark's driver, which on one machine does all the work."""
-SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", least=1, default=400, most=LONGEST_DAYS)
+SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", least=1, default=400, most=MAX_DAYS)
 """How long summaries, the lake and what is told of runs are kept."""
 OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9")) / 100
 """The share of deliveries that should succeed; what is missing of it is the error budget."""

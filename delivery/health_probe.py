@@ -22,7 +22,7 @@ from delivery.webhook.request import USER_AGENT
 from subscriptions.retry_policies import TEAMFORGE
 
 DEADLINE_SECONDS: Final = 5.0
-MOST_ANSWER_BYTES: Final = 1
+MAX_ANSWER_BYTES: Final = 1
 """Its status is what it says."""
 SUCCESS: Final = range(200, 300)
 
@@ -82,7 +82,7 @@ class Monitors:
         if self._loop is None or self._process != os.getpid() or not self._loop.is_alive():
             self._asked, self._process = {}, os.getpid()
             self._loop = CallLoop(
-                reach=self._reach, deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES
+                reach=self._reach, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
             )
             self._loop.start()
             atexit.register(self._loop.stop)

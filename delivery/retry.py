@@ -17,8 +17,8 @@ HOLDING: Final = frozenset({Decision.HOLD_THE_LINE, Decision.SUSPEND})
 """What stops a main line: what suspends does so for its pause too, should its subscription not be paused after all."""
 
 FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 60.0
-LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
+MAX_PAUSE_SECONDS: Final = 60.0
+MAX_RETRY_AFTER_SECONDS: Final = 300.0
 """An endpoint may ask for more; it is not given more."""
 JITTER: Final = 0.2
 """The share by which a held line's pause may be shorter, so that lines held together do not come back together."""
@@ -61,7 +61,7 @@ class Spacing:
         pause = self._unshortened(retry) * (1.0 - self.jitter * chance)
         if retry_after is None or not self.respect_retry_after:
             return pause
-        return max(pause, min(retry_after, LONGEST_RETRY_AFTER_SECONDS if holds else self.longest))
+        return max(pause, min(retry_after, MAX_RETRY_AFTER_SECONDS if holds else self.longest))
 
     def max_delay_seconds(self, *, chance: float) -> float:
         """Return the longest of the pauses, shortened like each of them."""
@@ -187,7 +187,7 @@ def _rules_of(terms: RetryTerms) -> RetryRules:
 
 def aside_pause(tries: int) -> float:
     """Return the seconds until a delivery set aside for the `tries`-th time is due again: 1, 2, 4 … 60."""
-    return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
+    return min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
 
 
 def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> float:
@@ -196,7 +196,7 @@ def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> fl
     Grows from 1 to 60 s, less up to a fifth by `chance` (0 to 1); what the endpoint asks for is honoured up to 300 s.
     """
     if retry_after is not None:
-        return min(max(retry_after, FIRST_PAUSE_SECONDS), LONGEST_RETRY_AFTER_SECONDS)
+        return min(max(retry_after, FIRST_PAUSE_SECONDS), MAX_RETRY_AFTER_SECONDS)
     return max(FIRST_PAUSE_SECONDS, aside_pause(failures) * (1.0 - JITTER * chance))
 
 
@@ -205,4 +205,4 @@ def refused_pause(*, chance: float) -> float:
 
     Whoever gives another endpoint makes it due at once.
     """
-    return LONGEST_PAUSE_SECONDS * (1.0 - JITTER * chance)
+    return MAX_PAUSE_SECONDS * (1.0 - JITTER * chance)

@@ -10,7 +10,7 @@ from broker_project.core.db import rows
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, kept_filter
 from subscriptions.lookup_keys import Addressed, Asked, Key, Probe, lookup_keys_of, path_of
 
-MOST_PATHS: Final = 32
+MAX_PATHS: Final = 32
 """So many paths are looked up; where an event type's filters compare more of them, the rest is evaluated."""
 PATIENCE: Final = 64
 """Once in so many look-ups that met other paths one of them takes the place of the one that was met least lately."""
@@ -45,7 +45,7 @@ class LearnedPaths:
         others = {path: count for path, count in counts.items() if path not in self._met}
         self._crowded += bool(others)
         self._met.update(dict.fromkeys(counts.keys() & self._met.keys(), self._crowded))
-        room = MOST_PATHS - len(self._met)
+        room = MAX_PATHS - len(self._met)
         if others and not room and self._crowded % PATIENCE == 0:
             del self._met[min(self._met, key=lambda path: (self._met[path], path))]
             room = 1

@@ -18,7 +18,7 @@ JITTERS: Final = (0.0, 0.5)
 PROBES: Final = (1.0, DAY)
 """Seconds."""
 RETRIES: Final = (0, 1_000)
-MOST_SCHEDULED: Final = 100
+MAX_SCHEDULED: Final = 100
 
 
 class Action(TextChoices):
@@ -163,8 +163,8 @@ def _out_of_range(terms: RetryTerms) -> Iterator[tuple[str, str]]:
     for name, (value, least, most) in ranges.items():
         if not least <= value <= most:  # nor is what is no number
             yield name, f"This is from {least:g} to {most:g}."
-    if len(terms.schedule) > MOST_SCHEDULED:
-        yield "schedule", f"A schedule has at most {MOST_SCHEDULED} pauses."
+    if len(terms.schedule) > MAX_SCHEDULED:
+        yield "schedule", f"A schedule has at most {MAX_SCHEDULED} pauses."
     if not all(PAUSES[0] <= pause <= PAUSES[1] for pause in terms.schedule):
         yield "schedule", f"Each pause is from {PAUSES[0]:g} to {PAUSES[1]:g} seconds."
 

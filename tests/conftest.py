@@ -57,7 +57,7 @@ def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
     monkeypatch.setattr(process, "TOTAL_SECONDS", PATIENCE_SECONDS)
     for module in (runner, runner, process_pool):
-        monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(module, "MAX_WAITING_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture(autouse=True)

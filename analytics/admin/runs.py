@@ -14,7 +14,7 @@ from analytics.admin.overview import OverviewAdmin
 from analytics.models import Run, RunState, RunWindow, WindowState
 from analytics.run_requests import held_up_by
 from broker_project.core.admin.theme import display, label, preformatted, table
-from delivery.admin.read_only import SHOWN_AT_MOST, instant, yes_or_no
+from delivery.admin.read_only import MAX_SHOWN, instant, yes_or_no
 from delivery.maintenance.retention import days_kept
 
 FACTS: Final = ("messages", "deliveries", "attempts", "unfinished", "callbacks")
@@ -101,7 +101,7 @@ class RunAdmin(OverviewAdmin):
     @display(description="windows")
     def windows_shown(self, run: Run) -> SafeString | str:
         """Return the hours and days it did, the newest first."""
-        rows = [_row(one) for one in run.windows.order_by("-start", "-pk")[:SHOWN_AT_MOST]]
+        rows = [_row(one) for one in run.windows.order_by("-start", "-pk")[:MAX_SHOWN]]
         headers = ["window", "state", "read", "written", "checks", "lake", "took"]
         return table(headers, rows) if rows else "-"
 

@@ -32,7 +32,7 @@ OF_A_RUN: Final = (LockLost, NoAddress, *OF_A_WINDOW)
 OURS: Final = re.compile(r"^[\w.]*\.(?:Unreadable|DayGone): (.+)$", re.MULTILINE)
 """What a reader says, at the end of the traceback that Spark tells of it."""
 CAUSE: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
-MOST_CHARACTERS: Final = 500
+MAX_CHARACTERS: Final = 500
 
 
 def reason(failure: BaseException) -> str:
@@ -40,4 +40,4 @@ def reason(failure: BaseException) -> str:
     said = str(failure)
     found = OURS.findall(said) or CAUSE.findall(said)
     told = found[-1] if found else said.strip().partition("\n")[0]
-    return " ".join(told.split())[:MOST_CHARACTERS] or type(failure).__name__
+    return " ".join(told.split())[:MAX_CHARACTERS] or type(failure).__name__

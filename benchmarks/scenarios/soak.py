@@ -27,7 +27,7 @@ NAME: Final = "soak"
 CONNECTIONS: Final = 4
 SAMPLE_SECONDS: Final = 10.0
 QUARTERS: Final = {"second quarter": 2, "last quarter": 4}
-LONGEST_MEASURING: Final = 15.0
+MAX_MEASURING: Final = 15.0
 """Seconds to find out what the broker can do."""
 GROWTH: Final = 1.05
 FEW_BYTES: Final = 256 * 1024
@@ -95,7 +95,7 @@ def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_
 
 def _capacity(bench: Bench, subscribers: int) -> float:
     """Return what the broker delivers a second when it is kept busy."""
-    seconds = min(bench.options.seconds, LONGEST_MEASURING)
+    seconds = min(bench.options.seconds, MAX_MEASURING)
     short = dataclasses.replace(bench, options=dataclasses.replace(bench.options, seconds=seconds))
     return topic.run_dense(short, subscribers=subscribers).figures[0].value
 

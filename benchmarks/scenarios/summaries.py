@@ -24,8 +24,8 @@ NAME: Final = "summaries"
 PROCESS: Final = "benchmarks.remembering"
 PART: Final = 10
 """The small history is such a part of the big one."""
-MOST_GROWTH: Final = 11.0
-MOST_LATER: Final = 1.5
+MAX_GROWTH: Final = 11.0
+MAX_LATER: Final = 1.5
 LOOK_SECONDS: Final = 0.5
 PACED_SECONDS: Final = 60.0
 """A whole summary of the small history at least: Java's start, which takes the most of the cores, and all after it."""
@@ -137,7 +137,7 @@ def _costs(little: Cost, much: Cost) -> Iterator[Figure]:
         for who, seconds in cost.database_seconds.items():
             yield Figure(NAME, f"PostgreSQL for {who}, {cost.attempts:,}", seconds, "s CPU")
     grown = much.by_spark.get("seconds", 0.0) / max(1e-9, little.by_spark.get("seconds", 0.0))
-    most = MOST_GROWTH * much.attempts / little.attempts / PART
+    most = MAX_GROWTH * much.attempts / little.attempts / PART
     yield Figure(NAME, "Spark, ten times as many", grown, "times", target=at_most(most))
     yield Figure(NAME, "SQL, ten times as many", much.in_sql["seconds"] / little.in_sql["seconds"], "times")
     lake = much.by_spark.get("lake_bytes", 0) / much.attempts * MILLION / 2**20
@@ -152,7 +152,7 @@ def _loads(loads: Mapping[str, Figures]) -> Iterator[Figure]:
         yield Figure(NAME, f"delivered p95 beside {who}", figures["delivered p95"], "ms")
     for who in ("Spark", "SQL"):
         later = loads[who]["delivered p95"] / max(1e-9, alone["delivered p95"])
-        target = at_most(MOST_LATER) if who == "Spark" else None
+        target = at_most(MAX_LATER) if who == "Spark" else None
         yield Figure(NAME, f"p95 beside {who} : alone", later, "times", target=target)
         share = loads[who]["delivered"] / max(1e-9, alone["delivered"])
         yield Figure(NAME, f"deliveries/s beside {who} : alone", share, "times")

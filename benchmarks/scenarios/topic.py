@@ -30,7 +30,7 @@ LATENCY_TARGETS: Final = {"delivered p95": at_most(40), "accepted p95": at_most(
 
 HANGING: Final = "topic.hanging"
 HANGING_TARGETS: Final = {"delivered p99": at_most(300)}
-LEAST_SECONDS: Final = 20.0
+MIN_SECONDS: Final = 20.0
 """A request is given up after 15 s: what hangs has then been tried again too."""
 
 REJECTED: Final = "topic.rejected"
@@ -66,10 +66,10 @@ def run_hanging(
     subscribers: int = 300,
     hanging: int = 50,
     per_second: float = 100,
-    least_seconds: float = LEAST_SECONDS,
+    min_seconds: float = MIN_SECONDS,
 ) -> Outcome:
     """Publish singly and evenly over all; measure those that answer."""
-    seconds = max(bench.options.seconds, least_seconds)
+    seconds = max(bench.options.seconds, min_seconds)
     long = dataclasses.replace(bench, options=dataclasses.replace(bench.options, seconds=seconds))
     return measure_latency(long, Timetable(HANGING, subscribers, per_second, HANGING_TARGETS, hanging, is_cold=True))
 

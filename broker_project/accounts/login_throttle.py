@@ -18,9 +18,9 @@ from django.utils import timezone
 
 from broker_project.core.rate_limit import site_of
 
-MOST_FOR_A_NAME: Final = 5
+MAX_PER_NAME: Final = 5
 """Tries for one name from one address until it has to pause: more than a person needs, and no help to who guesses."""
-MOST_FROM_AN_ADDRESS: Final = 20
+MAX_PER_ADDRESS: Final = 20
 """For whatever names: several people may share an address, as behind the router of an office."""
 PAUSE: Final = dt.timedelta(minutes=15)
 
@@ -49,7 +49,7 @@ class Tries:
     def are_over(self, more: int) -> bool:
         """Tell whether `more` tries beside those made would be too many."""
         own, every = self.made()
-        return own + more > MOST_FOR_A_NAME or every + more > MOST_FROM_AN_ADDRESS
+        return own + more > MAX_PER_NAME or every + more > MAX_PER_ADDRESS
 
     def count(self, now: dt.datetime) -> None:
         """Count one more; one that is older than the pause begins anew."""
@@ -67,7 +67,7 @@ class Tries:
     def free_at(self) -> dt.datetime:
         """Return when there may be more, if nobody else at this address tries."""
         own, _ = self.made()
-        which = self.counted() if own >= MOST_FOR_A_NAME else self.of_address()
+        which = self.counted() if own >= MAX_PER_NAME else self.of_address()
         return (which.aggregate(last=Max("attempt_time"))["last"] or timezone.now()) + PAUSE
 
     def _one_more(self, row: dict[str, Any], now: dt.datetime) -> int:

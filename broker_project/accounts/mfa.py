@@ -38,9 +38,9 @@ log = structlog.get_logger(__name__)
 FREE_FAILURES: Final = 4
 """So many in a row have no consequence."""
 FIRST_PAUSE: Final = dt.timedelta(minutes=1)
-LONGEST_PAUSE: Final = dt.timedelta(hours=6)
+MAX_PAUSE: Final = dt.timedelta(hours=6)
 """A year of guessing at this pace finds a code with a chance of one in two hundred."""
-MOST_DOUBLINGS: Final = 9
+MAX_DOUBLINGS: Final = 9
 
 
 def step_at(seconds: float) -> int:
@@ -132,8 +132,8 @@ def pause_after(failures: int) -> dt.timedelta | None:
     """Return how long no code is looked at after so many wrong ones in a row: 1, 2, 4 … minutes, six hours at most."""
     if failures <= FREE_FAILURES:
         return None
-    doublings = min(failures - FREE_FAILURES - 1, MOST_DOUBLINGS)
-    return min(FIRST_PAUSE * (1 << doublings), LONGEST_PAUSE)
+    doublings = min(failures - FREE_FAILURES - 1, MAX_DOUBLINGS)
+    return min(FIRST_PAUSE * (1 << doublings), MAX_PAUSE)
 
 
 def step_shown(factor: SecondFactor, code: str, now: dt.datetime) -> int | None:

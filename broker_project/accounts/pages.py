@@ -19,8 +19,8 @@ from broker_project.accounts.mfa import enrolment_address, text_of
 from broker_project.accounts.models import second_factor_of
 from broker_project.core.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
-LONGEST_CODE: Final = 40
-LONGEST_PASSWORD: Final = 4096
+MAX_CODE: Final = 40
+MAX_PASSWORD: Final = 4096
 """As Django's own forms have it: hashing more would take long."""
 
 NOT_PERMITTED: Final = 403
@@ -31,7 +31,7 @@ class CodeForm(forms.Form):
     """A code of the app, or a recovery code."""
 
     code = forms.CharField(
-        max_length=LONGEST_CODE,
+        max_length=MAX_CODE,
         label="Code",
         help_text="The six digits that your app shows now, or a recovery code.",
         widget=UnfoldAdminTextInputWidget(
@@ -44,7 +44,7 @@ class FirstCodeForm(forms.Form):
     """The first code of a new app."""
 
     code = forms.CharField(
-        max_length=LONGEST_CODE,
+        max_length=MAX_CODE,
         label="Code",
         help_text="The six digits that the app shows now.",
         widget=UnfoldAdminTextInputWidget(
@@ -57,7 +57,7 @@ class PasswordForm(forms.Form):
     """The password once more: an unattended screen is not enough."""
 
     password = forms.CharField(
-        max_length=LONGEST_PASSWORD,
+        max_length=MAX_PASSWORD,
         strip=False,
         label="Your password",
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "current-password"}),

@@ -31,9 +31,9 @@ TO_ENROL: Final = ("accounts:second-factor", "accounts:begin", "accounts:confirm
 TO_PROVE: Final = "accounts:code"
 
 
-def is_over(session: SessionBase, *, now: float, most_seconds: int) -> bool:
+def is_over(session: SessionBase, *, now: float, max_seconds: int) -> bool:
     """Tell whether it has lasted for as long as one may, however much was done in it."""
-    return now - float(session.get(BEGAN, now)) > most_seconds
+    return now - float(session.get(BEGAN, now)) > max_seconds
 
 
 def see(session: SessionBase, *, now: float) -> None:
@@ -65,7 +65,7 @@ def guarded(get_response: GetResponse) -> GetResponse:
         if not request.path.startswith(ADMIN):
             return get_response(request)
         now = time.time()
-        if is_over(request.session, now=now, most_seconds=settings.SESSION_MOST_SECONDS):
+        if is_over(request.session, now=now, max_seconds=settings.SESSION_MOST_SECONDS):
             logout(request)
         elsewhere = _led_to(request)
         response = HttpResponseRedirect(elsewhere) if elsewhere else get_response(request)

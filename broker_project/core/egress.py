@@ -7,8 +7,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
-MOST_CHARACTERS: Final = 253
-MOST_PORT: Final = 65_535
+MAX_CHARACTERS: Final = 253
+MAX_PORT: Final = 65_535
 LOOPBACK_NAMES: Final = IPv4Address("127.0.0.1")
 
 _AUTHORITY: Final = re.compile(r"(?:\[(?P<ip>[^\[\]]*)\]|(?P<name>[^\[\]:]*))(?::(?P<port>.*))?")
@@ -76,8 +76,8 @@ def host_in(authority: str) -> Host:
 
 
 def _check_port(port: str | None) -> None:
-    if port is not None and not (_PORT.fullmatch(port) and 1 <= int(port) <= MOST_PORT):
-        raise BrokenHost(f"Give a port from 1 to {MOST_PORT} after the host's ':', or leave both out.")
+    if port is not None and not (_PORT.fullmatch(port) and 1 <= int(port) <= MAX_PORT):
+        raise BrokenHost(f"Give a port from 1 to {MAX_PORT} after the host's ':', or leave both out.")
 
 
 def _of_brackets(text: str) -> Host:
@@ -92,7 +92,7 @@ def _of_brackets(text: str) -> Host:
 def _of_name(text: str) -> Host:
     if _NUMERIC.fullmatch(text):
         return Host(text, _plain_address(text))
-    if len(text) > MOST_CHARACTERS or not _NAME.fullmatch(text):
+    if len(text) > MAX_CHARACTERS or not _NAME.fullmatch(text):
         raise BrokenHost(
             "Give a host name of letters, digits, hyphens and single dots, at most 63 characters between two dots; "
             "one in another script in its ASCII form, xn--…."

@@ -12,7 +12,7 @@ from typing import Final
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-MOST_HOPS: Final = 20
+MAX_HOPS: Final = 20
 """Nobody has so many proxies, one behind the other."""
 
 
@@ -53,7 +53,7 @@ def address_of(text: str) -> Address | None:
 def _first_stranger(nearest: Address, said_for: str, proxies: Sequence[Network]) -> Address:
     """Return the address nearest to us that is no proxy's; what comes before it anybody can have written."""
     here = nearest
-    for text in reversed(said_for.split(",")[-MOST_HOPS:]):
+    for text in reversed(said_for.split(",")[-MAX_HOPS:]):
         further = address_of(text)
         if further is None:
             return here

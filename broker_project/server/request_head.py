@@ -12,8 +12,8 @@ from django.http.response import HttpResponseBase
 
 from broker_project.server.browser_headers import Answer, refusal
 
-MOST_BYTES: Final = 64 * 1024
-MOST_ADDRESS_CHARACTERS: Final = 8 * 1024
+MAX_BYTES: Final = 64 * 1024
+MAX_ADDRESS_CHARACTERS: Final = 8 * 1024
 """Path and query; the longest that the broker itself makes, a cursor in a list's address, has some hundred."""
 
 
@@ -21,10 +21,10 @@ CLOUD_EVENT: Final = "ce-"
 """So do those that are attributes of a CloudEvent."""
 
 TOO_LONG: Final = refusal(
-    414, "address_too_long", "Address too long", f"Path and query have at most {MOST_ADDRESS_CHARACTERS} characters."
+    414, "address_too_long", "Address too long", f"Path and query have at most {MAX_ADDRESS_CHARACTERS} characters."
 )
 TOO_LARGE: Final = refusal(
-    431, "head_too_large", "Head too large", f"The headers together have at most {MOST_BYTES} bytes."
+    431, "head_too_large", "Head too large", f"The headers together have at most {MAX_BYTES} bytes."
 )
 NO_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
 UNKNOWN_CODING: Final = refusal(
@@ -59,9 +59,9 @@ ONCE: Final = frozenset(
 
 def refusal_of(scope: Any, headers: Headers) -> Answer | None:
     """Return the answer to a head that is too large or says two things; None if it is as it should be."""
-    if len(scope.path) + len(scope.query_string) > MOST_ADDRESS_CHARACTERS:
+    if len(scope.path) + len(scope.query_string) > MAX_ADDRESS_CHARACTERS:
         return TOO_LONG
-    if sum(len(name) + len(value) + len(": \r\n") for name, value in headers) > MOST_BYTES:
+    if sum(len(name) + len(value) + len(": \r\n") for name, value in headers) > MAX_BYTES:
         return TOO_LARGE
     values = dict(headers)
     return _unreadable(scope, values) or _repeated(headers, values) or _two_things(scope, values)

@@ -20,9 +20,9 @@ NOBODY_KNOWN: Final = None
 SMALL_BYTES: Final = 64 * 1024
 """A body that says it is no larger is taken at once, since each turn of the loop costs 0.1 ms, and takes no room: so
 small, the number of connections bounds them all."""
-LEAST_BYTES_A_SECOND: Final = 32 * 1024
+MIN_BYTES_PER_SECOND: Final = 32 * 1024
 """What has arrived at this rate gives the rest more time."""
-MOST_DISCARDED_BYTES: Final = 64 * 1024 * 1024
+MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """So much of a body that is refused is read all the same: who is still sending does not see an answer."""
 DISCARD_SECONDS: Final = 5
 """And for so long."""
@@ -44,10 +44,10 @@ class Room:
     Taken by the server's loop, given back by whichever thread answers.
     """
 
-    def __init__(self, most: int, most_each: int) -> None:
+    def __init__(self, most: int, max_each: int) -> None:
         self._lock = Lock()
         self._left = most
-        self._most_each = most_each
+        self._most_each = max_each
         self._taken: Counter[Hashable] = Counter()
 
     def take(self, size: int, who: Hashable) -> bool:
@@ -107,7 +107,7 @@ TOO_SLOW: Final = refusal(
     408,
     "body_too_slow",
     "Body too slow",
-    f"A body has {settings.UPLOAD_SECONDS} seconds, and one more for each {LEAST_BYTES_A_SECOND} bytes of it.",
+    f"A body has {settings.UPLOAD_SECONDS} seconds, and one more for each {MIN_BYTES_PER_SECOND} bytes of it.",
 )
 
 
@@ -156,11 +156,11 @@ class Upload:
         async for chunk in protocol:
             self._size += len(chunk)
             self._ends += not chunk
-            if self.refusal and self._size > MOST_DISCARDED_BYTES:
+            if self.refusal and self._size > MAX_DISCARDED_BYTES:
                 break
             if not self.refusal:
                 self._hold(chunk)
-                more = self._size / LEAST_BYTES_A_SECOND
+                more = self._size / MIN_BYTES_PER_SECOND
                 limit.reschedule(now() + DISCARD_SECONDS if self.refusal else began + settings.UPLOAD_SECONDS + more)
         self.body, self._held = bytes(self._held), bytearray()
 

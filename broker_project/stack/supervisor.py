@@ -16,7 +16,7 @@ from broker_project.stack.guard import Guard, die_with
 from broker_project.stack.services import Service
 
 FIRST_BACK_OFF = 0.5
-LONGEST_BACK_OFF = 30.0
+MAX_BACK_OFF = 30.0
 STEADY_SECONDS = 10.0
 """A process that ran so long starts again with the first back-off."""
 
@@ -103,7 +103,7 @@ class Child:
             ran = time.monotonic() - self._started_at
             if ran < self._back_off:
                 return False
-            self._back_off = FIRST_BACK_OFF if ran > STEADY_SECONDS else min(self._back_off * 2, LONGEST_BACK_OFF)
+            self._back_off = FIRST_BACK_OFF if ran > STEADY_SECONDS else min(self._back_off * 2, MAX_BACK_OFF)
             self.restarts += 1
             self._clear()
             self._spawn()

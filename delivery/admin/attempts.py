@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from broker_project.core.admin.theme import display, preformatted, table
 from delivery.admin.contents import HIDDEN, ContentsAdmin, text_of
-from delivery.admin.read_only import SHOWN_AT_MOST, link_to, yes_or_no
+from delivery.admin.read_only import MAX_SHOWN, link_to, yes_or_no
 from delivery.models import Attempt, Callback, Delivery
 from delivery.outcomes import Meaning
 
@@ -131,7 +131,7 @@ def meaning_of(attempt: Attempt) -> str:
 
 def attempts_table(delivery: Delivery) -> SafeString:
     """Return the attempts of a delivery, the first ones first."""
-    found = delivery.attempt_set.order_by("id")[:SHOWN_AT_MOST]  # and each knows its delivery
+    found = delivery.attempt_set.order_by("id")[:MAX_SHOWN]  # and each knows its delivery
     rows = [
         [
             link_to("delivery_attempt", one.pk, f"{one.number}, by hand" if one.is_by_hand else one.number),

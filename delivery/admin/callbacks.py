@@ -19,7 +19,7 @@ from delivery.status.callback_status import CallbackNow, CallbackState, callback
 
 STANDING: Final = "_standing"
 """Where a callback that is shown keeps how it stands."""
-SHOWN_AT_MOST: Final = 20
+MAX_SHOWN: Final = 20
 STATE_COLOURS: Final = {
     CallbackState.WAITING: "info",
     CallbackState.REPLIED: "info",
@@ -163,7 +163,7 @@ def server_of(url: str) -> str:
 
 def callbacks_table(message: Message) -> SafeString | str:
     """Return the callbacks of a message and how they stand; a dash for none."""
-    found = Callback.objects.filter(message=message).order_by("pk")[:SHOWN_AT_MOST]
+    found = Callback.objects.filter(message=message).order_by("pk")[:MAX_SHOWN]
     rows = [
         [
             link_to("delivery_callback", one.callback.pk, one.callback.pk),

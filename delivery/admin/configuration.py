@@ -24,7 +24,7 @@ from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
 from delivery.playground.test_events import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
 from delivery.replay import backfill_job
 from delivery.replay.eligibility import NotBegun
-from delivery.status.line_status import COUNTED_AT_MOST, unfinished_of
+from delivery.status.line_status import MAX_COUNTED, unfinished_of
 from delivery.sync.answer import TooManyCalls
 from subscriptions.admin.subscribers import SubscriberAdmin
 from subscriptions.admin.subscriptions import PAUSE, SubscriptionAdmin
@@ -41,7 +41,7 @@ Turn = Callable[[Subscription], str]
 
 QUESTION = "Send it, in order, all messages that are kept of before, and then what is published from now on?"
 
-MOST_SHOWN: Final = 300
+MAX_SHOWN: Final = 300
 """Characters of the answer: what is said on the next page is kept until then."""
 SENDING = "Its endpoint gets the event type's sample at once, marked as a test; nothing of it is stored."
 
@@ -228,7 +228,7 @@ def _told(rehearsed: Rehearsed, *, in_full: bool) -> str:
     if rehearsed.status_code is None:
         return f"No answer after {rehearsed.duration_ms} ms: {rehearsed.reason}"
     answered = f"Answered {rehearsed.status_code} after {rehearsed.duration_ms} ms"
-    excerpt = rehearsed.answer_excerpt.decode("utf-8", "replace")[:MOST_SHOWN]
+    excerpt = rehearsed.answer_excerpt.decode("utf-8", "replace")[:MAX_SHOWN]
     return f"{answered}: {excerpt}" if excerpt and in_full else f"{answered}."
 
 
@@ -330,7 +330,7 @@ class DeliveredSubscriptionAdmin(RehearsingAdmin):
 
 def _question(chosen: "list[Subscription] | QuerySet[Subscription]") -> str:
     number = unfinished_of([one.pk for one in chosen])
-    shown = f"{number} or more" if number == COUNTED_AT_MOST else str(number)
+    shown = f"{number} or more" if number == MAX_COUNTED else str(number)
     return f"Cancel all unfinished deliveries, {shown} now? They are never sent again; this cannot be undone."
 
 

@@ -16,7 +16,7 @@ from delivery.admin.read_only import STATUS_COLOURS, is_id, link_to
 from delivery.admin.replayable import ReplayableAdmin, searched
 from delivery.models import OPEN_SHELF, DeadLetter, MessageOutcome
 from delivery.status.dead_letters import REASONS, counts_of, dead_letters
-from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.line_status import MAX_COUNTED
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 
 TO_NOBODY: Final = str(MessageOutcome.DEAD_LETTERED)
@@ -41,7 +41,7 @@ class ReasonFilter(admin.SimpleListFilter):
             return queryset.filter(status__in=reasons)
         wanted = request.GET.get("subscription__id__exact", "")
         ids = [int(wanted)] if is_id(wanted) else None
-        newest = dead_letters(reasons, ids, key=None, downwards=True, limit=COUNTED_AT_MOST)
+        newest = dead_letters(reasons, ids, key=None, downwards=True, limit=MAX_COUNTED)
         return queryset.filter(pk__in=newest)
 
 

@@ -31,7 +31,7 @@ from broker_project.core.admin.theme import (
 from delivery.admin.attempts import addressee_of, attempts_table, events_of, keep_callbacks
 from delivery.admin.contents import SHOWN_BYTES, may_see_contents
 from delivery.admin.queue_groups import mates_table
-from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, instant, is_id, link_to, yes_or_no
+from delivery.admin.read_only import MAX_SHOWN, STATUS_COLOURS, ReadOnlyAdmin, instant, is_id, link_to, yes_or_no
 from delivery.admin.replayable import ReplayableAdmin, narrowed, searched
 from delivery.models import Delivery, Message, standing
 from delivery.operations import release
@@ -171,7 +171,7 @@ class ResubmittingAdmin(ReleasingAdmin):
         return TemplateResponse(request, "delivery/resubmission.html", context)
 
     def _resubmit(self, request: HttpRequest, old: Delivery, edit: Edit | None) -> HttpResponse:
-        new_id = resubmit(old.pk, edit=edit, most_bytes=settings.MAX_BODY_BYTES, senders=settings.QUEUE_SENDERS)
+        new_id = resubmit(old.pk, edit=edit, max_bytes=settings.MAX_BODY_BYTES, senders=settings.QUEUE_SENDERS)
         self.log_change(request, old, f"Resubmitted as {new_id}{', its body edited' if edit else ''}.")
         self.message_user(request, f"This delivery repeats {old.pk}.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:delivery_delivery_change", args=[new_id]))
@@ -292,7 +292,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
     @display(description="made again as")
     def repeated_as(self, delivery: Delivery) -> SafeString | str:
         """Return links to what it was sent again as, the first ones first."""
-        made = Delivery.objects.filter(resubmit_of=delivery.pk).order_by("pk")[:SHOWN_AT_MOST]
+        made = Delivery.objects.filter(resubmit_of=delivery.pk).order_by("pk")[:MAX_SHOWN]
         links = ((link_to("delivery_delivery", pk, pk),) for pk in made.values_list("pk", flat=True))
         return format_html_join(", ", "{}", links) or "-"
 

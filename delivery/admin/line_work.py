@@ -11,10 +11,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.theme import table
-from delivery.admin.read_only import SHOWN_AT_MOST
+from delivery.admin.read_only import MAX_SHOWN
 from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.models.deliveries import DeliveryQuerySet
-from delivery.status.line_status import COUNTED_AT_MOST, LineStatus, held_lines, line_statuses, lines_with_some_apart
+from delivery.status.line_status import MAX_COUNTED, LineStatus, held_lines, line_statuses, lines_with_some_apart
 from delivery.status.queue_status import SenderStatus, senders
 from subscriptions.models import Subscriber
 
@@ -98,7 +98,7 @@ def sister_of(line: Line) -> Line | None:
     return Line.objects.select_related("subscriber").exclude(pk=line.pk).get(subscriber=line.subscriber_id)
 
 
-def counted(number: int, most: int = COUNTED_AT_MOST) -> str:
+def counted(number: int, most: int = MAX_COUNTED) -> str:
     """Return a number that is counted no further than `most`."""
     return f"{number} or more" if number == most else str(number)
 
@@ -113,7 +113,7 @@ def oldest_of(line: Line) -> dt.datetime | None:
 
 def history_of(line: Line) -> SafeString:
     """Return what is worth knowing, the latest first."""
-    found = LineEvent.objects.filter(line=line).order_by("-id")[:SHOWN_AT_MOST]
+    found = LineEvent.objects.filter(line=line).order_by("-id")[:MAX_SHOWN]
     return table(["at", "what", "number", "why"], [[one.at, one.kind, one.sequence, one.reason] for one in found])
 
 

@@ -11,8 +11,8 @@ from django.utils.safestring import SafeString
 from broker_project.core.admin.theme import link, table
 from delivery.admin.attempts import events_of
 from delivery.admin.line_work import counted
-from delivery.admin.read_only import SHOWN_AT_MOST, instant, link_to
-from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, MailboxStatus, mailboxes_of
+from delivery.admin.read_only import MAX_SHOWN, instant, link_to
+from delivery.mailbox.mailbox_status import MAX_COUNTED, MailboxStatus, mailboxes_of
 from delivery.models import Delivery, Mailbox
 from delivery.status.in_flight import in_flight_of
 from subscriptions.models import DeliveryMode, Subscriber, Subscription
@@ -44,7 +44,7 @@ def standing_of(box: Mailbox) -> MailboxStatus:
 
 def so_many(number: int) -> str:
     """Return how many messages there are in a mailbox, as far as they are counted."""
-    return counted(number, most=COUNTED_AT_MOST)
+    return counted(number, most=MAX_COUNTED)
 
 
 def mailbox_link(subscriber: Subscriber) -> SafeString | str:
@@ -63,7 +63,7 @@ def handed_out(box: Mailbox, only: int | None = None) -> list[Delivery]:
     Or only that one delivery, wherever it stands among them.
     """
     if only is None:
-        found = Delivery.objects.open().filter(pk__in=in_flight_of(box.pk, limit=SHOWN_AT_MOST))
+        found = Delivery.objects.open().filter(pk__in=in_flight_of(box.pk, limit=MAX_SHOWN))
     else:
         found = Delivery.objects.open().filter(pk=only, subscription__subscriber=box.pk, fetched_until__gt=Now())
     return [*found.select_related("subscription__event_type").order_by("fetched_until", "pk")]

@@ -29,7 +29,7 @@ from delivery.admin.mailbox_work import (
     with_mailbox,
 )
 from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, link_to_list, yes_or_no
-from delivery.mailbox.acknowledge import MOST_RECEIPTS, give_back
+from delivery.mailbox.acknowledge import MAX_RECEIPTS, give_back
 from delivery.mailbox.available import end_in_vain
 from delivery.mailbox.mailbox import Receipt
 from delivery.mailbox.results import ReceiptCode
@@ -92,7 +92,7 @@ def _so_many_of(box: Mailbox, shown: int) -> str:
 
 def given_back(box: Mailbox, chosen: Sequence[str]) -> tuple[str, int]:
     """Return what was shown and is in flight still; say what became of it, and at which level."""
-    named = filter(None, map(CHOSEN.fullmatch, chosen[:MOST_RECEIPTS]))
+    named = filter(None, map(CHOSEN.fullmatch, chosen[:MAX_RECEIPTS]))
     receipts = [Receipt(*map(int, one.groups())) for one in named]
     done = Counter(one.code for one in give_back(box.pk, receipts).values() if one.status == HTTPStatus.OK)
     failed, cancelled = done[ReceiptCode.FAILED], done[ReceiptCode.CANCELLED]

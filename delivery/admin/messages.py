@@ -15,12 +15,12 @@ from delivery.admin.callbacks import callbacks_table
 from delivery.admin.contents import HIDDEN, payload_of
 from delivery.admin.filter_lab import FilterLabAdmin, terms_list, verdict_label
 from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
-from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, status_badge, subscription_link
+from delivery.admin.read_only import MAX_SHOWN, link_to, link_to_list, status_badge, subscription_link
 from delivery.callbacks.address import callback_terms
 from delivery.models import Delivery, Message
 from delivery.publish.errors import Refusal
 from delivery.replay.resubmit import NotResubmittable, nobody_got, republish
-from delivery.status.explain_message import EXPLAINED_AT_MOST, explain_message
+from delivery.status.explain_message import MAX_EXPLAINED, explain_message
 
 AGAIN: Final = "As a message of its own, a copy of this one, to whoever qualifies now; this one stays as it is."
 
@@ -135,7 +135,7 @@ class MessageAdmin(RepublishingAdmin):
             ]
             for one in _deliveries_of(message)
         ]
-        if message.deliveries_count > SHOWN_AT_MOST:
+        if message.deliveries_count > MAX_SHOWN:
             rows.append([link_to_list("delivery_delivery", f"all {message.deliveries_count}", message__id=message.pk)])
         return table(["delivery", "subscription", "group", "status", "reason", "number", "attempts", "finished"], rows)
 
@@ -163,9 +163,9 @@ class MessageAdmin(RepublishingAdmin):
             for one in explanations.found
         ]
         if explanations.is_cut:
-            rows.append([f"more than these {EXPLAINED_AT_MOST}"])
+            rows.append([f"more than these {MAX_EXPLAINED}"])
         return table(["subscription", "by today's configuration", "because", "term by term"], rows)
 
 
 def _deliveries_of(message: Message) -> "QuerySet[Delivery]":
-    return Delivery.objects.filter(message=message).select_related(*SHOWN_WITH).oldest_first()[:SHOWN_AT_MOST]
+    return Delivery.objects.filter(message=message).select_related(*SHOWN_WITH).oldest_first()[:MAX_SHOWN]

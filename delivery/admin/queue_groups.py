@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from broker_project.core.admin.theme import AutocompleteSelectFilter, display, label, table
 from delivery.admin.read_only import (
-    SHOWN_AT_MOST,
+    MAX_SHOWN,
     ReadOnlyAdmin,
     instant,
     link_to,
@@ -99,7 +99,7 @@ def mates_table(message_id: int | None, group_id: int | None) -> SafeString | st
             status_badge(one.status),
             one.attempts,
         ]
-        for one in found.oldest_first()[:SHOWN_AT_MOST]
+        for one in found.oldest_first()[:MAX_SHOWN]
     ]
     return table([f"delivery of {GROUP_ID_PREFIX}{group_id}", "subscription", "status", "attempts"], rows)
 

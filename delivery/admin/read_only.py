@@ -17,12 +17,12 @@ from django.utils.safestring import SafeString
 
 from broker_project.core.admin.row_ids import could_be_of
 from broker_project.core.admin.theme import ModelAdmin, label, link
-from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.line_status import MAX_COUNTED
 from subscriptions.models import Subscription
 
 Record = TypeVar("Record", bound=Model)
 
-SHOWN_AT_MOST: Final = 100
+MAX_SHOWN: Final = 100
 """How many rows a table within a page has."""
 
 MAX_ID_DIGITS: Final = 18
@@ -43,22 +43,22 @@ STATUS_COLOURS: Final = {
 
 
 class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at run time
-    """Counts no further than `COUNTED_AT_MOST`: whoever looks for one of a million rows needs a filter, not a page."""
+    """Counts no further than `MAX_COUNTED`: whoever looks for one of a million rows needs a filter, not a page."""
 
     template_name = "delivery/pagination.html"
 
     @cached_property
     def count(self) -> int:
-        """Return how many rows there are, at most `COUNTED_AT_MOST`."""
+        """Return how many rows there are, at most `MAX_COUNTED`."""
         rows = self.object_list
         if not isinstance(rows, QuerySet):
             return len(rows)
-        return len(rows.order_by().values_list("pk", flat=True)[:COUNTED_AT_MOST])
+        return len(rows.order_by().values_list("pk", flat=True)[:MAX_COUNTED])
 
     @property
     def is_cut(self) -> bool:
         """Whether there may be more."""
-        return self.count >= COUNTED_AT_MOST
+        return self.count >= MAX_COUNTED
 
 
 class ReadOnlyAdmin(ModelAdmin, Generic[Record]):

@@ -32,14 +32,14 @@ from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
 from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE
 from delivery.replay.replay_job import ReplayFinished
-from delivery.replay.selection import MOST_PACE, NothingToReplay, Selection
+from delivery.replay.selection import MAX_PACE, NothingToReplay, Selection
 from subscriptions.models import EventType, Subscriber, Subscription
 
 SEALED_SECONDS: Final = 3600
 """What was counted longer ago has to be counted again."""
 SALT: Final = "delivery.admin.replays"
 
-SHOWN_AT_MOST: Final = 20
+MAX_SHOWN: Final = 20
 MOMENTS: Final = ("from", "to", "since")
 
 ENDING = (ReplayState.CANCELLING, ReplayState.FAILING)
@@ -112,7 +112,7 @@ class ReplayForm(forms.Form):
     pace = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=MOST_PACE,
+        max_value=MAX_PACE,
         widget=UnfoldAdminIntegerFieldWidget,
         help_text="New deliveries a second at most; empty: as fast as it goes.",
     )
@@ -165,10 +165,10 @@ def _link(model: type[Subscriber] | type[EventType], pk: int | None) -> SafeStri
 
 
 def _links(ids: list[int]) -> SafeString:
-    found = Subscription.objects.filter(pk__in=ids[:SHOWN_AT_MOST]).select_related("subscriber", "event_type")
+    found = Subscription.objects.filter(pk__in=ids[:MAX_SHOWN]).select_related("subscriber", "event_type")
     shown: list[object] = [subscription_link(one) for one in found.order_by("pk")]
-    if len(ids) > SHOWN_AT_MOST:
-        shown.append(f"and {len(ids) - SHOWN_AT_MOST} more")
+    if len(ids) > MAX_SHOWN:
+        shown.append(f"and {len(ids) - MAX_SHOWN} more")
     return format_html_join("", "<div>{}</div>", zip(shown, strict=True))
 
 

@@ -18,7 +18,7 @@ from delivery.api.deliveries import DeliverySerializer
 from delivery.api.records import Records, deliveries_for
 from delivery.models import OPEN_SHELF, Delivery, MessageOutcome
 from delivery.status.dead_letters import REASONS, counts_of, dead_letters
-from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.line_status import MAX_COUNTED
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.models import ApiKey, EventType, Scope, Subscription
 
@@ -79,7 +79,7 @@ class DeadLetterCounts(APIView):
         operation_id="count_dead_letters",
         responses=OpenApiResponse(
             {"type": "object", "additionalProperties": {"type": "integer"}},
-            f"By how they ended, each counted to {COUNTED_AT_MOST}. DEAD_LETTERED: messages to nobody.",
+            f"By how they ended, each counted to {MAX_COUNTED}. DEAD_LETTERED: messages to nobody.",
         ),
     )
     def get(self, request: Request) -> Response:

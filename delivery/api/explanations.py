@@ -8,7 +8,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.models import Message
-from delivery.status.explain_message import EXPLAINED_AT_MOST, Explanations, explain_message
+from delivery.status.explain_message import MAX_EXPLAINED, Explanations, explain_message
 from subscriptions.api.permissions import MayManage
 from subscriptions.filter_verdict import HeaderFilterResult, Verdict
 from subscriptions.filters import Explanation, Found, Result, TermResult
@@ -71,7 +71,7 @@ class ExplanationSerializer(serializers.Serializer[Explanations]):
     """What became of a message at the subscriptions that its event type reaches."""
 
     subscriptions = ExplainedSerializer(source="found", many=True)
-    is_cut = serializers.BooleanField(help_text=f"Whether there are more than these {EXPLAINED_AT_MOST}.")
+    is_cut = serializers.BooleanField(help_text=f"Whether there are more than these {MAX_EXPLAINED}.")
 
 
 class ExplanationOfMessage(APIView):

@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 
 from delivery.models import Lane, Line, LineEvent
 from delivery.operations import cancel_deliveries_of
-from delivery.status.line_status import COUNTED_AT_MOST, LineState, LineStatus, line_statuses
+from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line_statuses
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import Noted, refuse_body
 from subscriptions.api.visibility import subscribers_for, subscriptions_for
@@ -35,7 +35,7 @@ class RetrySerializer(serializers.Serializer[LineStatus]):
     """What is tried again apart from the line, and holds up nothing in it."""
 
     state = serializers.ChoiceField(LineState.choices, read_only=True)
-    waiting = serializers.IntegerField(read_only=True, help_text=f"Deliveries, counted to {COUNTED_AT_MOST}.")
+    waiting = serializers.IntegerField(read_only=True, help_text=f"Deliveries, counted to {MAX_COUNTED}.")
     next_due_at = serializers.DateTimeField(
         source="set_aside_due_at", read_only=True, allow_null=True, help_text="When the next of them is due."
     )
@@ -73,7 +73,7 @@ class LineSerializer(serializers.Serializer[LineNow]):
     subscriber = serializers.CharField(source="line.subscriber.name", read_only=True)
     state = serializers.ChoiceField(LineState.choices, source="standing.state", read_only=True)
     waiting = serializers.IntegerField(
-        source="standing.waiting", read_only=True, help_text=f"Unfinished deliveries, counted to {COUNTED_AT_MOST}."
+        source="standing.waiting", read_only=True, help_text=f"Unfinished deliveries, counted to {MAX_COUNTED}."
     )
     set_aside = serializers.IntegerField(
         source="standing.set_aside", read_only=True, help_text="Those of them that failed and are tried again later."

@@ -20,22 +20,22 @@ from broker_project.core.api.fields import NumberField, StrictSerializer, WholeN
 from delivery.mailbox.fetch_messages import document
 from delivery.mailbox.long_poll import next_messages
 from delivery.mailbox.mailbox import Fetched, OpenedMailbox, Receipt, mailbox_named, read, receipt_key, written
-from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, mailboxes_of
+from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import Noted, refuse_body
 from subscriptions.credentials.authenticate import is_usable
 from subscriptions.models import Scope
 
-MOST_MESSAGES: Final = 100
+MAX_MESSAGES: Final = 100
 MESSAGES: Final = 10
 """Fetched at once unless the client says otherwise."""
-LONGEST_WAIT_SECONDS: Final = 20
+MAX_WAIT_SECONDS: Final = 20
 
 
 DEPARTURE: Final = "broker.departure"
 """Where the web server tells how to watch a client that waits."""
-COUNTED: Final = f"counted to {COUNTED_AT_MOST}."
+COUNTED: Final = f"counted to {MAX_COUNTED}."
 
 
 class MailboxView(APIView):
@@ -135,13 +135,13 @@ class NextSerializer(StrictSerializer):
     """How many messages, and how long to wait for the first."""
 
     max = WholeNumberField(
-        required=False, default=MESSAGES, min_value=1, max_value=MOST_MESSAGES, help_text="How many messages at most."
+        required=False, default=MESSAGES, min_value=1, max_value=MAX_MESSAGES, help_text="How many messages at most."
     )
     wait = NumberField(
         required=False,
         default=0,
         min_value=0,
-        max_value=LONGEST_WAIT_SECONDS,
+        max_value=MAX_WAIT_SECONDS,
         help_text="Seconds to wait where there is none.",
     )
 
@@ -219,7 +219,7 @@ class StandingOfMailbox(MailboxView):
         mailbox = self.mailbox(request, name)
         standing = mailboxes_of([mailbox.subscriber_id])[mailbox.subscriber_id]
         own = {
-            "counted_to": COUNTED_AT_MOST,
+            "counted_to": MAX_COUNTED,
             "mailbox_ordered": mailbox.is_ordered,
             "ack_seconds": mailbox.ack_seconds,
             "max_redeliveries": mailbox.max_redeliveries,

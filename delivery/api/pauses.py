@@ -23,7 +23,7 @@ from subscriptions.api.subscriptions import SubscriptionSerializer
 from subscriptions.api.visibility import subscribers_for, subscriptions_for
 from subscriptions.models import Scope, Subscription
 
-MOST_CHARACTERS: Final = 1000
+MAX_CHARACTERS: Final = 1000
 
 register(
     {
@@ -36,7 +36,7 @@ register(
 class PauseSerializer(StrictSerializer):
     """Why it is to pause."""
 
-    reason = TextField(required=False, default="", allow_blank=True, max_length=MOST_CHARACTERS)
+    reason = TextField(required=False, default="", allow_blank=True, max_length=MAX_CHARACTERS)
 
 
 class Changed(serializers.Serializer[Any]):

@@ -12,7 +12,7 @@ from delivery.publish.idempotency import PublishUnderWayError
 from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages
 from delivery.publish.publish import KeyReusedError
 
-MOST_ERRORS_OF_AN_ITEM: Final = 10
+MAX_ERRORS_PER_ITEM: Final = 10
 """A batch has up to 1,000 items; the answer to each stays short."""
 
 
@@ -24,7 +24,7 @@ def _results(refused: errors.RefusedItems) -> dict[str, object]:
 
 def _result(refusal: errors.Refusal) -> dict[str, object]:
     kind = type_of(refusal)
-    errors = {"errors": _errors(refusal)[:MOST_ERRORS_OF_AN_ITEM]} if isinstance(refusal, SchemaViolated) else {}
+    errors = {"errors": _errors(refusal)[:MAX_ERRORS_PER_ITEM]} if isinstance(refusal, SchemaViolated) else {}
     return {"status": "invalid", "code": kind.code if kind else "invalid", "detail": str(refusal), **errors}
 
 

@@ -210,7 +210,7 @@ def message_of(request: Request, draft: Draft) -> NewMessage:
         (message,) = checked(
             [draft],
             publisher_id=key_of(request).publisher_id,
-            most_bytes=settings.MAX_BODY_BYTES,
+            max_bytes=settings.MAX_BODY_BYTES,
             kinds=frozenset(EventKind),
         )
     except RefusedItems as refused:
@@ -227,7 +227,7 @@ def published_by(request: Request, message: NewMessage) -> Accepted:
             key_hours=settings.IDEMPOTENCY_KEY_HOURS,
             senders=settings.QUEUE_SENDERS,
             callbacks=callback_terms(),
-            most_open=_most_open(request),
+            max_open=_most_open(request),
         )
     except RefusedItems as refused:
         raise refused.refusals[0] from None
@@ -240,10 +240,10 @@ def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Acc
         drafts,
         publisher_id=key_of(request).publisher_id,
         key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-        most_bytes=settings.MAX_BODY_BYTES,
+        max_bytes=settings.MAX_BODY_BYTES,
         senders=settings.QUEUE_SENDERS,
         callbacks=callback_terms(),
-        most_open=_most_open(request),
+        max_open=_most_open(request),
     )
 
 

@@ -35,7 +35,7 @@ FIELDS: Final = (
 )
 
 
-def drafts_of(body: bytes, *, most_items: int, now: datetime) -> list[Draft | Refusal]:
+def drafts_of(body: bytes, *, max_items: int, now: datetime) -> list[Draft | Refusal]:
     """Return the batch's items in order; one whose fields are wrong is the refusal that says so.
 
     Raises:
@@ -48,8 +48,8 @@ def drafts_of(body: bytes, *, most_items: int, now: datetime) -> list[Draft | Re
         raise ParseError("The body is not UTF-8.") from None
     except NotAsExpected as broken:
         raise ParseError(f"The body is not a batch: {broken}.") from None
-    if not 1 <= len(items) <= most_items:
-        raise ParseError(f"A batch has 1 to {most_items} events; this one has {len(items)}.")
+    if not 1 <= len(items) <= max_items:
+        raise ParseError(f"A batch has 1 to {max_items} events; this one has {len(items)}.")
     return [_draft(item, now) for item in items]
 
 
@@ -153,7 +153,7 @@ def events_in(request: Request) -> list[Draft | Refusal]:
         if name in request.headers:
             raise InvalidMetadata(f"In a batch each event has its own {name}: give it in the field '{field}'.")
     body = body_of(request, limit=settings.MAX_BATCH_BYTES)
-    return drafts_of(body, most_items=settings.MAX_BATCH_ITEMS, now=timezone.now())
+    return drafts_of(body, max_items=settings.MAX_BATCH_ITEMS, now=timezone.now())
 
 
 def cloud_events_in(request: Request) -> list[Draft | Refusal]:
@@ -167,7 +167,7 @@ def cloud_events_in(request: Request) -> list[Draft | Refusal]:
     if "Idempotency-Key" in request.headers:
         raise InvalidMetadata("In a batch of CloudEvents the source and id of each are its key; send no other.")
     batch = _draft_of(request, "", body_of(request, limit=settings.MAX_BATCH_BYTES))
-    return opened_batch(batch, most_items=settings.MAX_BATCH_ITEMS)
+    return opened_batch(batch, max_items=settings.MAX_BATCH_ITEMS)
 
 
 def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:

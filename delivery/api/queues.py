@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.status.line_status import COUNTED_AT_MOST, LineState
+from delivery.status.line_status import MAX_COUNTED, LineState
 from delivery.status.queue_status import GroupState, senders
 from subscriptions.api.permissions import MayManage
 from subscriptions.models import Scope
@@ -21,7 +21,7 @@ class SenderSerializer(serializers.Serializer[Any]):
     queue = serializers.CharField(help_text="Its Celery queue.")
     state = serializers.ChoiceField(LineState.choices, source="standing.state")
     waiting = serializers.IntegerField(
-        source="standing.waiting", help_text=f"Groups that nobody has taken, counted to {COUNTED_AT_MOST}."
+        source="standing.waiting", help_text=f"Groups that nobody has taken, counted to {MAX_COUNTED}."
     )
     set_aside = serializers.IntegerField(
         source="standing.set_aside", help_text="Those of them that all endpoints were asked for in vain."

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from broker_project.core.api.fields import StrictSerializer, TextField, TruthField, WholeNumberField
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem
 from delivery.api.mailboxes import MailboxView, receipts_in
-from delivery.mailbox.acknowledge import MOST_RECEIPTS, acknowledge, extend, give_back
+from delivery.mailbox.acknowledge import MAX_RECEIPTS, acknowledge, extend, give_back
 from delivery.mailbox.mailbox import Receipt
 from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
 from delivery.statuses import DeliveryStatus
@@ -43,7 +43,7 @@ class ReceiptsSerializer(StrictSerializer):
         child=TextField(allow_blank=True),
         required=False,
         min_length=1,
-        max_length=MOST_RECEIPTS,
+        max_length=MAX_RECEIPTS,
         help_text="Answered 200 with a result for each.",
     )
 

@@ -26,7 +26,7 @@ from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import backfill_job, replay_job
 from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, NotBackfilled, NotInactive, NotNew, StillPaused
 from delivery.replay.replay_job import ReplayFinished
-from delivery.replay.selection import MOST_PACE, NothingToReplay, Selection
+from delivery.replay.selection import MAX_PACE, NothingToReplay, Selection
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import Noted, refuse_body
 from subscriptions.api.visibility import OwnSubscriberField, OwnSubscriptionField, subscriptions_for
@@ -94,7 +94,7 @@ class NewReplay(StrictSerializer):
     )
     to = MomentField(required=False, help_text="Only deliveries that were made before.")
     pace = WholeNumberField(
-        required=False, min_value=1, max_value=MOST_PACE, help_text="New deliveries a second at most."
+        required=False, min_value=1, max_value=MAX_PACE, help_text="New deliveries a second at most."
     )
     dry_run = TruthField(default=False, help_text="Only count.")
 

@@ -73,7 +73,7 @@ class ResubmitDelivery(Noted):
         visible = deliveries_for(key_of(request))
         old = get_object_or_404(visible, pk=id)
         new_id = resubmit(
-            old.pk, edit=_edit_of(request), most_bytes=settings.MAX_BODY_BYTES, senders=settings.QUEUE_SENDERS
+            old.pk, edit=_edit_of(request), max_bytes=settings.MAX_BODY_BYTES, senders=settings.QUEUE_SENDERS
         )
         location = reverse("delivery", args=[new_id])
         made = DeliverySerializer(visible.get(pk=new_id)).data

@@ -15,7 +15,7 @@ from delivery.publish.store import NewMessage
 from delivery.sync import answer
 from delivery.sync.answer import CallFailed
 from delivery.sync.call import Called, call
-from delivery.sync.caller import MOST_WAITING, MOST_WAITING_FOR_ONE, running_caller
+from delivery.sync.caller import MAX_WAITING, MAX_WAITING_PER_OWNER, running_caller
 
 OUTCOME: Final = "Broker-Outcome"
 """Tells the endpoint's answer from the broker's own: `answered`, `unrouted`, or the problem's code."""
@@ -58,7 +58,7 @@ RESPONSES: Final = {
     ),
     (503, PROBLEM_JSON): OpenApiResponse(
         _PROBLEM,
-        f"SYNC: {MOST_WAITING} calls wait in this process already, or {MOST_WAITING_FOR_ONE} for this subscription "
+        f"SYNC: {MAX_WAITING} calls wait in this process already, or {MAX_WAITING_PER_OWNER} for this subscription "
         "(`too_many_calls`), or no script could be run (`script_not_run`); `Retry-After`.",
     ),
     (504, PROBLEM_JSON): OpenApiResponse(_PROBLEM, "SYNC: no answer within the deadline (`endpoint_timed_out`)."),
@@ -78,7 +78,7 @@ def refuse_unsuitable(request: Request) -> None:
 def answer_to(message: NewMessage, *, publisher_id: int | None) -> HttpResponseBase:
     """Make a SYNC call and return what its publisher is answered."""
     caller = running_caller(
-        reach=settings.REACH, deadline_seconds=settings.SYNC_SECONDS, most_answer_bytes=settings.MAX_BODY_BYTES
+        reach=settings.REACH, deadline_seconds=settings.SYNC_SECONDS, max_answer_bytes=settings.MAX_BODY_BYTES
     )
     try:
         return _answer(call(message, publisher_id=publisher_id, caller=caller))

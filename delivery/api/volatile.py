@@ -17,11 +17,11 @@ from delivery.publish.draft import VOLATILE, durability_of
 from delivery.publish.errors import InvalidMetadata
 from delivery.publish.store import NewMessage
 from delivery.volatile.envelope import PURPOSE
-from delivery.volatile.publish_volatile import MOST_WAITING, NotHandedOver, Pulled, hand_over
+from delivery.volatile.publish_volatile import MAX_WAITING, NotHandedOver, Pulled, hand_over
 from subscriptions.models import EventKind
 
 DURABILITY: Final = "Broker-Durability"
-MOST_BYTES: Final = 64 * 1024
+MAX_BYTES: Final = 64 * 1024
 
 UNSUITABLE: Final = {
     "Idempotency-Key": "nothing is kept to answer a second publish with",
@@ -58,7 +58,7 @@ register(
 RESPONSES: Final = sync.RESPONSES | {
     (503, PROBLEM_JSON): OpenApiResponse(
         {"$ref": "#/components/schemas/Problem"},
-        f"{sync.RESPONSES[503, PROBLEM_JSON].description} Volatile: no worker could be told of it, or {MOST_WAITING} "
+        f"{sync.RESPONSES[503, PROBLEM_JSON].description} Volatile: no worker could be told of it, or {MAX_WAITING} "
         "messages wait for one already (`volatile_unavailable`); `Retry-After`.",
     )
 }
@@ -100,9 +100,9 @@ def answer_to_volatile(request: Request, message: NewMessage) -> Response:
 def _check(request: Request, message: NewMessage) -> None:
     if message.kind != EventKind.TOPIC:
         raise InvalidMetadata(f"An event of kind {message.kind} is never volatile: publish without {DURABILITY}.")
-    if len(message.body) > MOST_BYTES:
+    if len(message.body) > MAX_BYTES:
         raise InvalidMetadata(
-            f"A volatile event has at most {MOST_BYTES} bytes; this one has {len(message.body)}: publish without"
+            f"A volatile event has at most {MAX_BYTES} bytes; this one has {len(message.body)}: publish without"
             f" {DURABILITY}."
         )
     for name, why in UNSUITABLE.items():

@@ -13,7 +13,7 @@ from django.conf import settings
 from broker_project.core.egress import EgressPolicy
 from broker_project.core.keyring import CALLBACK_TOKEN, Keyring, keyring, place_of
 
-MOST_DEPTH: Final = 10
+MAX_DEPTH: Final = 10
 """How long a chain of callbacks may be (contract 6.9)."""
 
 TOKEN_BYTES: Final = 32

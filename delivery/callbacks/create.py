@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from broker_project.core.db import rows
 from delivery.callbacks.address import (
-    MOST_DEPTH,
+    MAX_DEPTH,
     TOKEN_BYTES,
     CallbackTerms,
     hash_of,
@@ -137,6 +137,6 @@ def _passed_on(ours: _Ours) -> CallbackTarget:
         raise UnsuitableCallback("The CallbackURL is a callback of this broker that has had its reply.")
     if ours.is_expired:
         raise UnsuitableCallback("The CallbackURL is a callback of this broker that has expired.")
-    if ours.depth >= MOST_DEPTH:
-        raise UnsuitableCallback(f"The CallbackURL would make a chain of more than {MOST_DEPTH} callbacks.")
+    if ours.depth >= MAX_DEPTH:
+        raise UnsuitableCallback(f"The CallbackURL would make a chain of more than {MAX_DEPTH} callbacks.")
     return CallbackTarget("", ours.id, ours.depth + 1)

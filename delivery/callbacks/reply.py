@@ -8,7 +8,7 @@ import orjson
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery.callbacks.address import MOST_DEPTH, hash_of
+from delivery.callbacks.address import MAX_DEPTH, hash_of
 from delivery.dispatch import notify
 from delivery.publish.draft import Draft, check_metadata
 from delivery.publish.idempotency import fingerprint_of
@@ -102,7 +102,7 @@ def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header],
     check_metadata(Draft("", body, content_type, headers))
     fingerprint = fingerprint_of([content_type, body])
     with transaction.atomic():
-        chain = [_Callback(*columns) for columns in rows(CHAIN, [hash_of(token), MOST_DEPTH])]
+        chain = [_Callback(*columns) for columns in rows(CHAIN, [hash_of(token), MAX_DEPTH])]
         if answered := _answered(chain, fingerprint):
             reply_id, unanswered = answered
             if unanswered:

@@ -22,7 +22,7 @@ from redis.retry import Retry
 LINES_A_TASK: Final = 256
 AWAKE_SECONDS: Final = 5
 """How long a wake that was lost can keep others from being sent; the sweep does not wait for it."""
-MOST_TASKS: Final = 256
+MAX_TASKS: Final = 256
 """So many tasks that wait are enough, whoever sends them: perhaps nobody takes any of that queue at the moment."""
 BREAKER_SECONDS: Final = 2.0
 """After a failure nobody asks Redis for so long."""
@@ -120,7 +120,7 @@ def _wake_newly(queue: str, line_ids: Sequence[int]) -> None:
 def _wake_all(queue: str, line_ids: Sequence[int]) -> None:
     if line_ids:
         redis_client().sadd(_set_of(queue), *line_ids)
-    if redis_client().scard(_set_of(queue)) and redis_client().llen(queue) < MOST_TASKS:
+    if redis_client().scard(_set_of(queue)) and redis_client().llen(queue) < MAX_TASKS:
         _send_turn(queue)
 
 

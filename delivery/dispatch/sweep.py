@@ -10,7 +10,7 @@ from delivery.dispatch.claim import LINE_IS_DUE
 from delivery.dispatch.parked_groups import take_back
 from delivery.due_times import DUE_LATER
 
-MOST_LINES_A_SWEEP: Final = 10_000
+MAX_LINES_PER_SWEEP: Final = 10_000
 
 
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
@@ -73,7 +73,7 @@ SELECT l.id, l.queue FROM delivery_line l
  WHERE {HAS_REPLY} AND l.due_at <= (SELECT clock_timestamp()) AND l.lease_until IS NULL
  UNION
 SELECT l.id, l.queue FROM delivery_line l WHERE l.lease_until < clock_timestamp()
- LIMIT {MOST_LINES_A_SWEEP}
+ LIMIT {MAX_LINES_PER_SWEEP}
 """
 """Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows."""
 

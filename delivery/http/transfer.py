@@ -68,10 +68,10 @@ class Transfer:
     until: float
     """Monotonic time at which it has to have ended."""
 
-    def __init__(self, connections: Connections, reach: EgressPolicy, *, most_answer_bytes: int) -> None:
+    def __init__(self, connections: Connections, reach: EgressPolicy, *, max_answer_bytes: int) -> None:
         self._connections = connections
         self._gate = Gate(reach)
-        self._most_answer_bytes = most_answer_bytes
+        self._most_answer_bytes = max_answer_bytes
         self.handle = new_handle()
         self.handle.transfer = self
         self.handle.setopt(pycurl.OPENSOCKETFUNCTION, self._gate.open_socket)

@@ -18,7 +18,7 @@ from delivery.statuses import DeliveryStatus
 LIMIT: Final = "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveries END"
 """Of what nobody has begun, none: a hand-out that was no try never ends a message."""
 
-MOST_RECEIPTS: Final = 1_000
+MAX_RECEIPTS: Final = 1_000
 """In one call."""
 
 Found = dict[Receipt, Open | Filed]
@@ -93,7 +93,7 @@ handed out again has another number.
 
 
 def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt, Result]:
-    """End as DELIVERED what the receipts name, `MOST_RECEIPTS` at most."""
+    """End as DELIVERED what the receipts name, `MAX_RECEIPTS` at most."""
     asked = _arguments(subscriber_id, receipts)
     return _answered(receipts, _found(asked, _open(ACKNOWLEDGE, asked)), results.acknowledged)
 

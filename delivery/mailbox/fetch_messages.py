@@ -29,7 +29,7 @@ A statement of its own: whoever has waited must see what the other has done.
 
 REACH: Final = 5
 """How many times as many as are wanted are looked at first: others may be at the front at the same time."""
-LEAST_REACH: Final = 50
+MIN_REACH: Final = 50
 FAR: Final = 1_000
 """How many are looked at once others have had all of those: ten of whoever fetches the most that there may be."""
 TRIES: Final = 3
@@ -144,7 +144,7 @@ def fetch(box: Box, *, most: int) -> list[Fetched]:
 
     Empty: there is nothing, or somebody holds one of an ordered mailbox.
     """
-    reach = LEAST_REACH + REACH * most
+    reach = MIN_REACH + REACH * most
     for _ in range(TRIES):
         answer = _hand_out(box, most=most, reach=reach)
         if answer.handed_out:

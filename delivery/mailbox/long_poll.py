@@ -17,7 +17,7 @@ from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.mailbox import Box, Fetched
 
-MOST_SEATS: Final = 48
+MAX_SEATS: Final = 48
 """Beside 64 calls, these many leave the other threads of a web process to publishers."""
 
 EVERY_SECONDS: Final = 0.05
@@ -38,7 +38,7 @@ Departure = Callable[[], "Future[None]"]
 
 def seats_beside(threads: int) -> int:
     """Return how many of the requests that a web process works on at a time may be polls that wait: 3 of 8."""
-    return min(MOST_SEATS, threads * 3 // 8)
+    return min(MAX_SEATS, threads * 3 // 8)
 
 
 def who_gives_up_a_seat(taken: Sequence[int], newcomer: int) -> int | None:
@@ -94,7 +94,7 @@ class Poll:
 class Room:
     """Seats for polls that wait; of those for one mailbox, whoever came first is woken first."""
 
-    def __init__(self, seats: int = MOST_SEATS) -> None:
+    def __init__(self, seats: int = MAX_SEATS) -> None:
         self._seats = seats
         self._polls: list[Poll] = []
         """In the order in which they came."""

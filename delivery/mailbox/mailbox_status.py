@@ -9,13 +9,13 @@ from broker_project.core.db import rows
 from delivery.due_times import DUE_LATER, RELEASED, RETURNED
 from delivery.mailbox.available import TIMED_OUT, available
 
-COUNTED_AT_MOST: Final = 10_000
+MAX_COUNTED: Final = 10_000
 """Messages are counted no further: a million in a mailbox must cost no more to look at."""
 
 
 @dataclass(frozen=True, slots=True)
 class MailboxStatus:
-    """What is in a mailbox, each number counted to `COUNTED_AT_MOST`."""
+    """What is in a mailbox, each number counted to `MAX_COUNTED`."""
 
     available: int
     """There for the next who asks: never handed out, returned, timed out, or set aside by an earlier push."""
@@ -37,21 +37,21 @@ class MailboxStatus:
 
 
 def _counted(which: str) -> str:
-    return f"(SELECT count(*) FROM (SELECT FROM own s CROSS JOIN LATERAL ({which}) d LIMIT {COUNTED_AT_MOST}) d)"
+    return f"(SELECT count(*) FROM (SELECT FROM own s CROSS JOIN LATERAL ({which}) d LIMIT {MAX_COUNTED}) d)"
 
 
 def _open(condition: str, order: str) -> str:
     """Return SQL of those of one subscription that stand so in the queue, along an index in that order."""
     return f"""
       SELECT d.fetches FROM delivery_open d
-       WHERE d.subscription_id = s.id AND {condition} ORDER BY {order} LIMIT {COUNTED_AT_MOST}"""
+       WHERE d.subscription_id = s.id AND {condition} ORDER BY {order} LIMIT {MAX_COUNTED}"""
 
 
 def _there(fetchable: str) -> str:
     """Return SQL of what there is of the subscriptions that are fetchable, or of the others."""
     return f"""
     SELECT d.id FROM (SELECT * FROM own WHERE delivery_mode = 'PULL' AND {fetchable}) b
-     CROSS JOIN LATERAL ({available(str(COUNTED_AT_MOST))}) d LIMIT {COUNTED_AT_MOST}"""
+     CROSS JOIN LATERAL ({available(str(MAX_COUNTED))}) d LIMIT {MAX_COUNTED}"""
 
 
 IN_FLIGHT: Final = _open("d.fetched_until > (SELECT clock_timestamp())", "d.fetched_until, d.id")
@@ -61,7 +61,7 @@ LATER: Final = f"""
       SELECT FROM delivery_line l CROSS JOIN LATERAL (
         SELECT FROM delivery_open d
          WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IN ({DUE_LATER}, {RELEASED})
-         LIMIT {COUNTED_AT_MOST}) d
+         LIMIT {MAX_COUNTED}) d
        WHERE l.subscriber_id = s.subscriber_id AND s.delivery_mode = 'PULL'"""
 EXPIRED: Final = """
       SELECT FROM delivery_delivery d
@@ -73,13 +73,13 @@ REDELIVERED: Final = f"""
 
 OLDEST: Final = f"""
     SELECT min(d.id) FROM (SELECT * FROM own WHERE delivery_mode = 'PULL' AND is_fetchable) b CROSS JOIN LATERAL (
-      {available("1", late=str(COUNTED_AT_MOST))}
+      {available("1", late=str(MAX_COUNTED))}
       UNION ALL
       (SELECT d.id FROM (
          SELECT d.* FROM delivery_open d
           WHERE d.subscription_id = b.id AND d.due_at >= {RETURNED} AND d.due_at <= {RETURNED}
             AND d.line_id = (SELECT id FROM delivery_line WHERE subscriber_id = b.subscriber_id AND lane = 'main')
-          ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
+          ORDER BY d.due_at, d.id LIMIT {MAX_COUNTED}) d
         WHERE {TIMED_OUT} ORDER BY d.id LIMIT 1)) d"""
 """The first of each sort; of what has timed out the oldest among those that did so first, or that were handed out.
 
@@ -87,7 +87,7 @@ So only where more have timed out than are counted, behind more that have not, a
 """
 
 STANDINGS: Final = f"""
-SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {COUNTED_AT_MOST}), m.redelivered, m.expired,
+SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {MAX_COUNTED}), m.redelivered, m.expired,
        o.published_at, extract(epoch FROM clock_timestamp() - o.published_at)::float8,
        m.subscriptions, m.fetchable_subscriptions
   FROM unnest(%s::bigint[]) AS w (id)

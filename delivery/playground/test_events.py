@@ -22,8 +22,8 @@ from subscriptions.models import DeliveryMode, Subscription
 from subscriptions.scripting.jobs import Failed, Lost, Made
 
 DEADLINE_SECONDS: Final = 5.0
-MOST_ANSWER_BYTES: Final = 1024
-MOST_WAITING: Final = 4
+MAX_ANSWER_BYTES: Final = 1024
+MAX_WAITING: Final = 4
 """In a process: whose threads are for publishing, which must not wait behind those who try endpoints."""
 ID_PREFIX: Final = "test_"
 ID_BYTES: Final = 16
@@ -62,8 +62,8 @@ def rehearsing_caller(reach: EgressPolicy) -> Caller:
     return running_caller(
         reach=reach,
         deadline_seconds=DEADLINE_SECONDS,
-        most_answer_bytes=MOST_ANSWER_BYTES + LONGEST,
-        most_waiting=MOST_WAITING,
+        max_answer_bytes=MAX_ANSWER_BYTES + LONGEST,
+        max_waiting=MAX_WAITING,
     )
 
 
@@ -136,5 +136,5 @@ def _rehearsed(answer: Answer, destination: Destination) -> Rehearsed:
     result, head = answer.result, destination.without_secrets(answer.head, most=KEPT_HEADER_BYTES)
     if isinstance(result, RequestNotCompleted):
         return Rehearsed(None, result.reason, answer.duration_ms, head)
-    excerpt = destination.without_secrets(result.content, most=MOST_ANSWER_BYTES)
+    excerpt = destination.without_secrets(result.content, most=MAX_ANSWER_BYTES)
     return Rehearsed(result.status_code, "", answer.duration_ms, head, excerpt)

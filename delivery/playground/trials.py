@@ -19,7 +19,7 @@ from subscriptions.models import EventType, Subscription
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made
 from subscriptions.scripting.runner import run_once
 
-TRIED_AT_MOST: Final = 500
+MAX_TRIED: Final = 500
 """So many of the newest messages is a filter tried on,"""
 TRIED_BYTES: Final = 32 * 2**20
 """with bodies of so many bytes together."""
@@ -73,7 +73,7 @@ def _newest(event_type: EventType) -> Iterator[Message]:
     """Yield the newest messages, few at a time: each may be as large as messages are."""
     of_type = Message.objects.filter(event_type=event_type, answers=None).order_by("-pk")
     ids, size = [], 0
-    for message_id, its_size in of_type.values_list("pk", "size")[:TRIED_AT_MOST]:
+    for message_id, its_size in of_type.values_list("pk", "size")[:MAX_TRIED]:
         size += its_size
         if size > TRIED_BYTES:
             break

@@ -85,10 +85,10 @@ def accept(
     *,
     publisher_id: int | None,
     key_hours: int,
-    most_bytes: int,
+    max_bytes: int,
     senders: int,
     callbacks: CallbackTerms,
-    most_open: int | None = None,
+    max_open: int | None = None,
 ) -> list[Accepted]:
     """Store all the drafts, in their order, or none; return an answer for each.
 
@@ -99,19 +99,19 @@ def accept(
         PublishUnderWayError, KeyReusedError, TooManyOpenMessages: see `publishing.publish`.
 
     """
-    messages = checked(drafts, publisher_id=publisher_id, most_bytes=most_bytes, kinds=STORED)
+    messages = checked(drafts, publisher_id=publisher_id, max_bytes=max_bytes, kinds=STORED)
     return publish(
         messages,
         publisher_id=publisher_id,
         key_hours=key_hours,
         senders=senders,
         callbacks=callbacks,
-        most_open=most_open,
+        max_open=max_open,
     )
 
 
 def checked(
-    drafts: Sequence[Draft | Refusal], *, publisher_id: int | None, most_bytes: int, kinds: Collection[str]
+    drafts: Sequence[Draft | Refusal], *, publisher_id: int | None, max_bytes: int, kinds: Collection[str]
 ) -> list[NewMessage]:
     """Return the messages that the drafts are, in their order; stores nothing.
 
@@ -124,7 +124,7 @@ def checked(
     refusals: dict[int, Refusal] = {}
     for position, draft in enumerate(drafts):
         try:
-            messages.append(_checked(draft, event_types, kinds, most_bytes))
+            messages.append(_checked(draft, event_types, kinds, max_bytes))
         except Refusal as refusal:
             refusals[position] = refusal
     if refusals:
@@ -133,13 +133,13 @@ def checked(
 
 
 def _checked(
-    draft: Draft | Refusal, event_types: dict[str, Publishable], kinds: Collection[str], most_bytes: int
+    draft: Draft | Refusal, event_types: dict[str, Publishable], kinds: Collection[str], max_bytes: int
 ) -> NewMessage:
     if isinstance(draft, Refusal):
         raise draft
     event_type = allowed(draft.event_type, event_types, kinds)
-    if len(draft.body) > most_bytes:
-        raise PayloadTooLarge(f"A message has at most {most_bytes} bytes; this one has {len(draft.body)}.")
+    if len(draft.body) > max_bytes:
+        raise PayloadTooLarge(f"A message has at most {max_bytes} bytes; this one has {len(draft.body)}.")
     check_metadata(draft)
     _check_kind(draft, event_type.kind)
     content_type = draft.content_type or event_type.content_type

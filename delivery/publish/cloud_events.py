@@ -157,16 +157,16 @@ def opened(draft: Draft) -> Draft:
     return _addressed(draft, attributes)
 
 
-def opened_batch(draft: Draft, *, most_items: int) -> list[Draft | Refusal]:
+def opened_batch(draft: Draft, *, max_items: int) -> list[Draft | Refusal]:
     """Return the messages of a batch in their order, each with the request's headers; or what is wrong with one.
 
     Raises:
-        InvalidCloudEvent: the body is no batch, or has more than `most_items`.
+        InvalidCloudEvent: the body is no batch, or has more than `max_items`.
 
     """
     items = members_of_each(draft.body)
-    if len(items) > most_items:
-        raise InvalidCloudEvent(f"A batch has up to {most_items} events; this one has {len(items)}.")
+    if len(items) > max_items:
+        raise InvalidCloudEvent(f"A batch has up to {max_items} events; this one has {len(items)}.")
     return [_made_or_refused(members, draft) for members in items]
 
 

@@ -16,9 +16,9 @@ from delivery.publish.errors import InvalidMetadata, MalformedPayload, Unsuitabl
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.names import is_name
 
-MOST_KEY_CHARACTERS: Final = 255
-MOST_HEADERS: Final = 100
-MOST_HEADER_CHARACTERS: Final = 32 * 1024
+MAX_KEY_CHARACTERS: Final = 255
+MAX_HEADERS: Final = 100
+MAX_HEADER_CHARACTERS: Final = 32 * 1024
 """All of a message's headers together: what an endpoint could not take would hold its line for ever."""
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,255}")
@@ -69,7 +69,7 @@ def check_metadata(draft: Draft) -> None:
     """Raise `InvalidMetadata` or `UnsuitableCallback` for what is unusable beside the body, whatever the event type."""
     if draft.idempotency_key is not None and not _PRINTABLE.fullmatch(draft.idempotency_key):
         raise InvalidMetadata(
-            f"An idempotency key has 1 to {MOST_KEY_CHARACTERS} visible ASCII characters without blanks."
+            f"An idempotency key has 1 to {MAX_KEY_CHARACTERS} visible ASCII characters without blanks."
         )
     if draft.filter_string is not None and not _FILTER_STRING.fullmatch(draft.filter_string):
         raise InvalidMetadata("A filter string has 1 to 4096 characters, visible ASCII and blanks; or leave it out.")
@@ -94,9 +94,9 @@ def _check_callback_url(url: str) -> None:
 
 
 def _check_headers(headers: Sequence[tuple[str, str]]) -> None:
-    if len(headers) > MOST_HEADERS or sum(len(name) + len(value) for name, value in headers) > MOST_HEADER_CHARACTERS:
+    if len(headers) > MAX_HEADERS or sum(len(name) + len(value) for name, value in headers) > MAX_HEADER_CHARACTERS:
         raise InvalidMetadata(
-            f"A message has at most {MOST_HEADERS} headers of {MOST_HEADER_CHARACTERS} characters in all."
+            f"A message has at most {MAX_HEADERS} headers of {MAX_HEADER_CHARACTERS} characters in all."
         )
     for name, value in headers:
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):

@@ -27,25 +27,25 @@ def publish(
     key_hours: int,
     senders: int,
     callbacks: CallbackTerms,
-    most_open: int | None = None,
+    max_open: int | None = None,
 ) -> list[Accepted]:
     """Store the messages in their order, all or none, and wake the lines that got something.
 
-    Returns one answer a message, in order, once everything is durable. `most_open` is how many messages of the
+    Returns one answer a message, in order, once everything is durable. `max_open` is how many messages of the
     publisher may have unfinished deliveries.
 
     Raises:
         PublishUnderWayError: a publish with one of the idempotency keys is still running.
         KeyReusedError: a key stands for another publish.
         RefusedItems: some have a callback URL that no reply can be sent to.
-        TooManyOpenMessages: with the new ones there would be more open than `most_open`.
+        TooManyOpenMessages: with the new ones there would be more open than `max_open`.
 
     """
     with transaction.atomic():
         known = _known(messages, publisher_id)
         new = [position for position in range(len(messages)) if position not in known]
         targets = _targets(messages, new, callbacks)
-        with room_for(len(new), publisher_id=publisher_id, limit=most_open) as opened:
+        with room_for(len(new), publisher_id=publisher_id, limit=max_open) as opened:
             accepted = store([messages[position] for position in new], publisher_id, senders)
             opened.update(one.id for one in accepted if one.deliveries)
         stored = dict(zip(new, accepted, strict=True))

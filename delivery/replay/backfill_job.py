@@ -21,7 +21,7 @@ from subscriptions.models import EventKind, PausedBy, Status, Subscription
 
 COUNT_SLICE: Final = 10_000
 """Messages that one statement counts, and ids that one draws, at most; what is done by the clock waits for it."""
-MOST_COUNTED: Final = 500_000
+MAX_COUNTED: Final = 500_000
 """Messages that are looked at for whoever waits for the count."""
 UNDER_WAY: Final = 100_000
 """Ids beyond those counted: for what is being published while they are drawn."""
@@ -73,7 +73,7 @@ def count(subscription: Subscription, since: dt.datetime | None) -> Found:
     _check_new(subscription)
     event_types, found = event_types_of(subscription), 0
     stretch = MissedCount(0, published_before(since), is_end=False)
-    for _ in range(MOST_COUNTED // COUNT_SLICE):
+    for _ in range(MAX_COUNTED // COUNT_SLICE):
         stretch = counted(event_types, cursor=stretch.last_id, since=since, limit=COUNT_SLICE)
         found += stretch.messages
         if stretch.is_end:

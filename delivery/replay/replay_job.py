@@ -31,7 +31,7 @@ LOOK_AHEAD: Final = 10
 """Rows that are met for each that may be made: of a slow replay, few."""
 COUNT_SLICE: Final = 10_000
 """Rows that one statement counts; what is done by the clock waits for it."""
-MOST_COUNTED: Final = 500_000
+MAX_COUNTED: Final = 500_000
 """Rows that are looked at for whoever waits for the count."""
 BEHIND_SECONDS: Final = 2
 """A paced replay makes up for so much: what stood still for longer is not made up for in one go."""
@@ -200,7 +200,7 @@ def count(selection: Selection) -> ReplayCount:
     ((until,),) = rows(NOW)
     found: Counter[str] = Counter()
     stretch = DeliveryRange({}, 0, is_end=False)
-    for _ in range(MOST_COUNTED // COUNT_SLICE):
+    for _ in range(MAX_COUNTED // COUNT_SLICE):
         stretch = counted(selection, until, cursor=stretch.last_id, limit=COUNT_SLICE)
         found.update(stretch.by_status)
         if stretch.is_end:

@@ -56,7 +56,7 @@ class Edit:
     """None: the message's own."""
 
 
-def resubmit(delivery_id: int, *, edit: Edit | None, most_bytes: int, senders: int) -> int:
+def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: int) -> int:
     """Line up a delivery anew, behind what waits; return the id of the new one. The old one stays as it is.
 
     An edited body is judged as if it were published, and stored as a message of its own. `senders` is the number of
@@ -73,7 +73,7 @@ def resubmit(delivery_id: int, *, edit: Edit | None, most_bytes: int, senders: i
         old = _old(delivery_id)
         if not rows(KEPT, [old.message_id]):
             raise NoLongerKept("The payload is past its time and no longer kept; publish it again.")
-        message_id = _copied(old.message_id, edit, most_bytes) if edit else old.message_id
+        message_id = _copied(old.message_id, edit, max_bytes) if edit else old.message_id
         made = create_deliveries([old._replace(message_id=message_id)], senders=senders)
         if not made:  # its subscription was inactivated or deleted just now
             raise NotResubmittable("Its subscription is not ACTIVE any more.")
@@ -91,7 +91,7 @@ def _old(delivery_id: int) -> Old:
     return Old(*old)
 
 
-def _copied(message_id: int, edit: Edit, most_bytes: int) -> int:
+def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
     """Store the message with another body as one of its own, which nobody has published; return its id."""
     message = Message.objects.select_related("event_type").get(pk=message_id)
     if message.event_type is None:
@@ -108,7 +108,7 @@ def _copied(message_id: int, edit: Edit, most_bytes: int) -> int:
         filter_string=message.filter_string,
     )
     try:
-        (new,) = checked([draft], publisher_id=None, most_bytes=most_bytes, kinds=STORED)
+        (new,) = checked([draft], publisher_id=None, max_bytes=max_bytes, kinds=STORED)
     except RefusedItems as refused:
         raise refused.refusals[0] from None
     ((copy_id,),) = rows(COPY)

@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_datetime
 from delivery.replay.eligibility import ASYNCHRONOUS, RESUBMITTABLE
 from delivery.statuses import DeliveryStatus
 
-MOST_PACE: Final = 100_000
+MAX_PACE: Final = 100_000
 """New deliveries a second that one may ask for at most."""
 
 EVER: Final = (dt.datetime(1, 1, 3, tzinfo=dt.UTC), dt.datetime(9999, 12, 30, tzinfo=dt.UTC))

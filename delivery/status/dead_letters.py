@@ -10,7 +10,7 @@ from broker_project.core.db import rows
 from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 from delivery.models import Delivery
 from delivery.status.in_flight import HANDED_OUT, LARGEST_ID, TIMED_OUT, under_way
-from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus
 
 OF_SUBSCRIPTIONS: Final = """
@@ -173,13 +173,13 @@ def _of_all(statuses: Sequence[str], *, key: int | None, downwards: bool, limit:
 
 
 def counts_of(subscription_ids: Sequence[int] | None) -> dict[str, int]:
-    """Return how many there are by how they ended, counted to `COUNTED_AT_MOST`: of these subscriptions, or of all.
+    """Return how many there are by how they ended, counted to `MAX_COUNTED`: of these subscriptions, or of all.
 
     Of all, messages to a destination that nobody is are counted too.
     """
     if subscription_ids is None:
-        return dict(rows(COUNTS, {"statuses": [*REASONS], "most": COUNTED_AT_MOST}))
+        return dict(rows(COUNTS, {"statuses": [*REASONS], "most": MAX_COUNTED}))
     return {
-        status: len(deliveries_of(subscription_ids, status, key=None, downwards=True, limit=COUNTED_AT_MOST))
+        status: len(deliveries_of(subscription_ids, status, key=None, downwards=True, limit=MAX_COUNTED))
         for status in REASONS
     }

@@ -10,7 +10,7 @@ from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
-EXPLAINED_AT_MOST: Final = 1000
+MAX_EXPLAINED: Final = 1000
 """So many subscriptions of a message's event type are looked at."""
 
 
@@ -46,14 +46,14 @@ def explain_message(message: Message) -> Explanations:
     if message.event_type is None or message.answers is not None:
         return Explanations([], is_cut=False)
     reached = Subscription.objects.reached_by(message.event_type).select_related("subscriber", "event_type")
-    found = [*reached.order_by("pk")[: EXPLAINED_AT_MOST + 1]]
+    found = [*reached.order_by("pk")[: MAX_EXPLAINED + 1]]
     shown = shown_of(message)
-    explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:EXPLAINED_AT_MOST]]
+    explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:MAX_EXPLAINED]]
     if message.event_type.kind == EventKind.SYNC:
         explained = _as_a_call(explained)
     if message.destination:
         explained = _as_directed(explained, message.destination)
-    return Explanations(explained, is_cut=len(found) > EXPLAINED_AT_MOST)
+    return Explanations(explained, is_cut=len(found) > MAX_EXPLAINED)
 
 
 def _as_a_call(explained: list[Explained]) -> list[Explained]:

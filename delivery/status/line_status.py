@@ -10,7 +10,7 @@ from django.db.models.enums import TextChoices
 from broker_project.core.db import rows
 from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 
-COUNTED_AT_MOST: Final = 1000
+MAX_COUNTED: Final = 1000
 """Deliveries are counted no further: a backlog of a million must cost no more to look at."""
 
 
@@ -45,8 +45,8 @@ def _waiting(which: LiteralString) -> LiteralString:
     """Return where deliveries of line `l` are that are due so, those that are counted."""
     return f"""(
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {which} LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} LIMIT {COUNTED_AT_MOST})"""
+       SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {which} LIMIT {MAX_COUNTED}) d
+      WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} LIMIT {MAX_COUNTED})"""
 
 
 STANDINGS: Final = f"""
@@ -62,9 +62,9 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
    SELECT count(*) AS number, COALESCE(bool_or(f.is_sending), false) AS sendable FROM (
      SELECT s.is_sending FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NULL
-        ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
+        ORDER BY d.id LIMIT {MAX_COUNTED}) d
       WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND l.lane = 'main'
-      ORDER BY s.is_sending DESC LIMIT {COUNTED_AT_MOST}) f) fresh
+      ORDER BY s.is_sending DESC LIMIT {MAX_COUNTED}) f) fresh
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(LATER)} a) aside
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(DELAYED)} y) delayed
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(AWAITING_RELEASE)} h) held
@@ -104,9 +104,7 @@ SELECT DISTINCT l.id FROM apart a JOIN delivery_line l ON l.id = a.line_id WHERE
 
 def _groups(which: LiteralString) -> LiteralString:
     """Return where the groups of line `l` are that are due so, those that are counted."""
-    return (
-        f"(SELECT due_at, created_at FROM delivery_queuegroup WHERE line_id = l.id AND {which} LIMIT {COUNTED_AT_MOST})"
-    )
+    return f"(SELECT due_at, created_at FROM delivery_queuegroup WHERE line_id = l.id AND {which} LIMIT {MAX_COUNTED})"
 
 
 SENDER_STANDINGS: Final = f"""
@@ -146,11 +144,11 @@ SELECT l.sender, l.id, l.queue, l.worker, l.lease_until, LEAST(fresh.oldest, lat
 UNFINISHED: Final = f"""
 SELECT count(*) FROM (
   SELECT FROM unnest(%s::bigint[]) AS s (id) CROSS JOIN LATERAL (
-    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NULL ORDER BY id LIMIT {COUNTED_AT_MOST})
+    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NULL ORDER BY id LIMIT {MAX_COUNTED})
     UNION ALL
     (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NOT NULL
-      ORDER BY line_id, due_at, id LIMIT {COUNTED_AT_MOST})) d
-   LIMIT {COUNTED_AT_MOST}) one
+      ORDER BY line_id, due_at, id LIMIT {MAX_COUNTED})) d
+   LIMIT {MAX_COUNTED}) one
 """
 
 
@@ -201,7 +199,7 @@ class LineStatus:
     state: LineState
     hold: LineHold | None
     waiting: int
-    """Unfinished deliveries, or a QUEUE sender's groups, `COUNTED_AT_MOST` or more of them if that many."""
+    """Unfinished deliveries, or a QUEUE sender's groups, `MAX_COUNTED` or more of them if that many."""
     set_aside: int
     """Those of them that failed before and are tried again later, counted alike."""
     set_aside_due_at: datetime | None
@@ -249,13 +247,13 @@ def lines_with_some_apart() -> list[int]:
 
 
 def unfinished_of(subscription_ids: Sequence[int]) -> int:
-    """Return how many deliveries the subscriptions have unfinished, counted to `COUNTED_AT_MOST`."""
+    """Return how many deliveries the subscriptions have unfinished, counted to `MAX_COUNTED`."""
     ((number,),) = rows(UNFINISHED, [[*subscription_ids]])
     return int(number)
 
 
 def _standing(found: _Found) -> LineStatus:
-    waiting = min(found.fresh + found.aside + found.delayed + found.awaiting_release, COUNTED_AT_MOST)
+    waiting = min(found.fresh + found.aside + found.delayed + found.awaiting_release, MAX_COUNTED)
     states = {
         LineState.HELD: found.is_held,
         LineState.SENDING: found.is_driven,
@@ -263,7 +261,7 @@ def _standing(found: _Found) -> LineStatus:
         LineState.DEFERRED: found.aside_due_at is not None,
         LineState.PAUSED: found.is_paused,
         LineState.AWAITING_RELEASE: 0 < waiting == found.awaiting_release,
-        LineState.DELAYED: 0 < waiting == min(found.delayed + found.awaiting_release, COUNTED_AT_MOST),
+        LineState.DELAYED: 0 < waiting == min(found.delayed + found.awaiting_release, MAX_COUNTED),
         LineState.INACTIVE: waiting > 0,
         LineState.IDLE: True,
     }

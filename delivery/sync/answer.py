@@ -21,7 +21,7 @@ SUCCESSES: Final = range(200, 300)
 BODILESS: Final = frozenset({204, 304})
 """Answers that HTTP gives no body, whatever a script says."""
 
-MOST_COUNTED: Final = 2**63 - 1
+MAX_COUNTED: Final = 2**63 - 1
 """The largest Content-Length that libcurl holds an answer to; it notices itself where less than that has come."""
 
 _STATUS = re.compile(r"[2-5][0-9]{2}")
@@ -92,7 +92,7 @@ class Ended:
         return DeliveryStatus.DELIVERED if is_success else DeliveryStatus.FAILED
 
 
-def ended_by(answer: Answer, *, most_bytes: int) -> Ended:
+def ended_by(answer: Answer, *, max_bytes: int) -> Ended:
     """Return what an endpoint's answer, or that there was none, makes of its call."""
     result = answer.result
     if isinstance(result, RequestNotCompleted):
@@ -103,8 +103,8 @@ def ended_by(answer: Answer, *, most_bytes: int) -> Ended:
         failure = EndpointUnreachable(f"The endpoint answered with the status {status}, which cannot be passed on.")
     elif _is_cut_short(answer.head):
         failure = EndpointUnreachable(f"The endpoint answered {status} with fewer bytes than it promised.")
-    elif len(body) > most_bytes:
-        failure = AnswerTooLarge(f"The endpoint answered {status} with more than {most_bytes:,} bytes.")
+    elif len(body) > max_bytes:
+        failure = AnswerTooLarge(f"The endpoint answered {status} with more than {max_bytes:,} bytes.")
     return Ended(
         status_code=status,
         reason=str(failure) if failure else _reason(status),
@@ -175,7 +175,7 @@ def _made(made: Made, content_type: str) -> Ended:
 def _is_cut_short(head: bytes) -> bool:
     """Tell whether more bytes are promised than libcurl can count: to it that is no promise, to others it is."""
     promised = values_in(head, ["Content-Length"]).get("Content-Length", "")
-    return promised.isdecimal() and int(promised) > MOST_COUNTED
+    return promised.isdecimal() and int(promised) > MAX_COUNTED
 
 
 def _reason(status: int) -> str:

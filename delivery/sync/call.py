@@ -98,7 +98,7 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
         )
     numbers = Numbers(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
     request = webhook_request(content, begun.destination, numbers, timestamp=int(time.time()))
-    return ended_by(caller.ask(request, before_waiting=give_connection_back), most_bytes=caller.most_answer_bytes)
+    return ended_by(caller.ask(request, before_waiting=give_connection_back), max_bytes=caller.max_answer_bytes)
 
 
 def _content_of(begun: Call) -> Content:

@@ -16,9 +16,9 @@ from delivery.http.transfer import Answer
 from delivery.sync.answer import TooManyCalls
 from subscriptions.scripting.jobs import Job, Result
 
-MOST_WAITING: Final = 64
+MAX_WAITING: Final = 64
 """Calls of a process: its other threads are for publishing, which must not wait behind endpoints."""
-MOST_WAITING_FOR_ONE: Final = 16
+MAX_WAITING_PER_OWNER: Final = 16
 """Of those, for the same subscription: one that hangs leaves the others their places."""
 AT_ONCE_SECONDS: Final = 0.005
 """What is answered sooner keeps its database connection: to give that back and take it again costs a third of it."""
@@ -30,15 +30,15 @@ class Caller:
     """A process's calls: each in the thread of whoever waits for it, so many at a time."""
 
     def __init__(
-        self, *, reach: EgressPolicy, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
+        self, *, reach: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
     ) -> None:
-        self.most_answer_bytes = most_answer_bytes
-        self._most_waiting = most_waiting
+        self.max_answer_bytes = max_answer_bytes
+        self._most_waiting = max_waiting
         self._patience = deadline_seconds + SPARE_SECONDS
         self._waiting: Counter[int] = Counter()
         self._waiting_lock = threading.Lock()
         # A byte more than an answer may have tells the one that has too many.
-        self.loop = CallLoop(reach=reach, deadline_seconds=deadline_seconds, most_answer_bytes=most_answer_bytes + 1)
+        self.loop = CallLoop(reach=reach, deadline_seconds=deadline_seconds, max_answer_bytes=max_answer_bytes + 1)
         self.loop.start()
 
     @contextmanager
@@ -51,7 +51,7 @@ class Caller:
         """
         with self._waiting_lock:
             _check_room(self._waiting.total(), self._most_waiting, "their endpoints")
-            _check_room(self._waiting[subscription_id], MOST_WAITING_FOR_ONE, f"subscription {subscription_id}")
+            _check_room(self._waiting[subscription_id], MAX_WAITING_PER_OWNER, f"subscription {subscription_id}")
             self._waiting[subscription_id] += 1
         try:
             yield
@@ -93,17 +93,17 @@ _start_lock: Final = threading.Lock()
 
 
 def running_caller(
-    *, reach: EgressPolicy, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
+    *, reach: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
 ) -> Caller:
     """Return this process's caller; made when first asked for, since no thread survives a fork."""
-    key = (os.getpid(), reach, deadline_seconds, most_answer_bytes, most_waiting)
+    key = (os.getpid(), reach, deadline_seconds, max_answer_bytes, max_waiting)
     with _start_lock:
         if key not in _callers or not _callers[key].loop.is_alive():
             caller = Caller(
                 reach=reach,
                 deadline_seconds=deadline_seconds,
-                most_answer_bytes=most_answer_bytes,
-                most_waiting=most_waiting,
+                max_answer_bytes=max_answer_bytes,
+                max_waiting=max_waiting,
             )
             _callers[key] = caller
             atexit.register(caller.loop.stop)

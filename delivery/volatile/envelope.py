@@ -19,7 +19,7 @@ from delivery.webhook.parts import Content, Numbers
 PURPOSE: Final = "volatile message"
 """What the keys are for that parcels are sealed with."""
 ID_PREFIX: Final = "vol_"
-MOST_SECONDS: Final = 3_600
+MAX_SECONDS: Final = 3_600
 """A message that has waited for a worker for so long is not sent any more, whatever its time to live."""
 
 
@@ -53,7 +53,7 @@ class Envelope:
             headers=message.headers,
             subscription_ids=subscription_ids,
             published_ms=int(now * 1000),
-            seconds=min(MOST_SECONDS, message.ttl or MOST_SECONDS),
+            seconds=min(MAX_SECONDS, message.ttl or MAX_SECONDS),
         )
 
     @classmethod

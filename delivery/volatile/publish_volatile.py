@@ -10,10 +10,10 @@ from delivery.models import MessageOutcome, VolatileOutcome
 from delivery.publish.routing import Route, log_astray, routes_of
 from delivery.publish.store import NewMessage
 from delivery.volatile.counters import ACCEPTED, VolatileTally, running_counters
-from delivery.volatile.envelope import MOST_SECONDS, Envelope
+from delivery.volatile.envelope import MAX_SECONDS, Envelope
 
 TASK: Final = "delivery.send_volatile"
-MOST_WAITING: Final = 2_000
+MAX_WAITING: Final = 2_000
 """Parcels that wait for a worker at most: of the largest ones so many take some 250 MB of Redis."""
 
 
@@ -68,7 +68,7 @@ def _count(parcel: Envelope, route: Route) -> None:
 def is_put(parcel: Envelope, keys: Keyring) -> bool:
     """Hand a parcel to the workers, sealed; tell whether that was done: not where Redis is away, or too many wait."""
     waiting = _asked(lambda: notify.redis_client().llen(notify.VOLATILE))
-    if waiting is None or waiting >= MOST_WAITING:
+    if waiting is None or waiting >= MAX_WAITING:
         return False
     return notify.hint(TASK, [parcel.id, parcel.sealed(keys)], notify.VOLATILE, shown=f"({parcel.id!r},)")
 
@@ -79,7 +79,7 @@ def is_first(parcel: Envelope) -> bool | None:
     Celery brings a task again whose receipt Redis has not heard of; for longer than that is known nothing is sent.
     """
     key = f"broker:volatile:{parcel.id}"
-    found = _asked(lambda: int(bool(notify.redis_client().set(key, 1, nx=True, ex=MOST_SECONDS))))
+    found = _asked(lambda: int(bool(notify.redis_client().set(key, 1, nx=True, ex=MAX_SECONDS))))
     return None if found is None else bool(found)
 
 

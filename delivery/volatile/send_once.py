@@ -39,9 +39,9 @@ SHARE_OF_ONE: Final = 4
 ALL: Final = None
 """Whose the places are that anybody has."""
 
-MOST_ANSWER_BYTES: Final = 64 * 1024
+MAX_ANSWER_BYTES: Final = 64 * 1024
 """What is read of an answer; of which the status alone counts."""
-MOST_BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 """Bodies under way at once in a process; its lines have the rest of what it holds (contract 11.1)."""
 DRAIN_SECONDS: Final = 1.0
 """How long a worker that stops waits for answers; what comes later is counted as lost."""
@@ -141,9 +141,9 @@ def out_of_turn(destinations: Iterable[Destination]) -> set[int]:
 class FairSlots:
     """So many places, and bytes of bodies in them, taken and left by any thread."""
 
-    def __init__(self, most: int, *, most_bytes: int) -> None:
+    def __init__(self, most: int, *, max_bytes: int) -> None:
         self._most, self._most_for_one = most, max(1, most // SHARE_OF_ONE)
-        self._most_bytes, self._most_bytes_for_one = most_bytes, most_bytes // SHARE_OF_ONE
+        self._most_bytes, self._most_bytes_for_one = max_bytes, max_bytes // SHARE_OF_ONE
         self._taken: Counter[int | None] = Counter()
         self._bytes: Counter[int | None] = Counter()
         self._changed = threading.Condition()
@@ -182,10 +182,8 @@ class Sender:
     """A process's requests for volatile messages: so many under way at most, and none of them twice."""
 
     def __init__(self, *, reach: EgressPolicy, under_way: int) -> None:
-        self._places = FairSlots(under_way, most_bytes=MOST_BODY_BYTES)
-        self._loop = CallLoop(
-            reach=reach, deadline_seconds=REQUEST_DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES
-        )
+        self._places = FairSlots(under_way, max_bytes=MAX_BODY_BYTES)
+        self._loop = CallLoop(reach=reach, deadline_seconds=REQUEST_DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES)
         self._loop.start()
 
     def open_and_send(self, parcel_id: str, sealed: str, keys: Keyring) -> None:

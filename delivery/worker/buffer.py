@@ -18,7 +18,7 @@ HANGING_SECONDS: Final = 1.0
 
 ASKED_SECONDS: Final = 1.0
 """How long at most nobody else asks before the database has answered whoever asked first."""
-LEAST_KEPT: Final = 1_000
+MIN_KEPT: Final = 1_000
 """Subscriptions of which all that is known is kept; beyond, what is past is forgotten now and then."""
 
 
@@ -161,7 +161,7 @@ class RateLimiter:
     def __init__(self) -> None:
         self._next: dict[int, tuple[int, float]] = {}
         """With the stamp that it is true for: a limit that has been changed counts at once."""
-        self._most = LEAST_KEPT
+        self._most = MIN_KEPT
 
     def wait(self, destination: Destination, now: float) -> float:
         """Return the seconds until it may be sent; 0: now, or nothing is known of it."""
@@ -180,7 +180,7 @@ class RateLimiter:
         self._next[destination.subscription_id] = destination.stamp, now + seconds
         if len(self._next) > self._most:
             self._next = {one: known for one, known in self._next.items() if known[1] > now}
-            self._most = max(LEAST_KEPT, 2 * len(self._next))
+            self._most = max(MIN_KEPT, 2 * len(self._next))
 
     def __len__(self) -> int:
         return len(self._next)

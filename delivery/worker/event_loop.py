@@ -27,11 +27,11 @@ from delivery.worker.waits import IdlePoll, PageReader, Parked, RateWait, Script
 from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
-MOST_UNDER_WAY: Final = 4_000
+MAX_IN_FLIGHT: Final = 4_000
 """Requests a process has under way at once: 54 KB each, and a file."""
-MOST_BESIDE: Final = 2_000
+MAX_BESIDE: Final = 2_000
 """How many of them are not the first one of their line: what sends several at a time leaves the other lines theirs."""
-MOST_BODY_BYTES: Final = 48 * 1024 * 1024
+MAX_BODY_BYTES: Final = 48 * 1024 * 1024
 """Bodies its lines hold at once: with those of volatile messages a process holds 64 MiB (contract 11.1)."""
 
 log = structlog.get_logger(__name__)
@@ -61,7 +61,7 @@ class EventLoop(threading.Thread):
         self._scripts = ScriptRunner()
         self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(on_failure)
-        self.budget = BodyBudget(MOST_BODY_BYTES)
+        self.budget = BodyBudget(MAX_BODY_BYTES)
         self.paces = RateLimiter()
         self.lines = Rounds(self._client, self._releaser, self.budget, self._scripts, terms)
         self._inbox: list[ActiveLine] = []
@@ -77,12 +77,12 @@ class EventLoop(threading.Thread):
     def free_places(self) -> int:
         """Return how many more lines may be taken."""
         lines, beside = self._taken()
-        return 0 if self._stopping.is_set() else max(0, MOST_UNDER_WAY - lines - beside)
+        return 0 if self._stopping.is_set() else max(0, MAX_IN_FLIGHT - lines - beside)
 
     def free_beside(self) -> int:
         """Return how many more requests lines may have under way at a time beside their first one."""
         _, beside = self._taken()
-        return max(0, MOST_BESIDE - beside)
+        return max(0, MAX_BESIDE - beside)
 
     def _taken(self) -> tuple[int, int]:
         """Return how many lines there are, and for how many requests beside the first one of each."""

@@ -27,7 +27,7 @@ HEAD: Final = 0
 FRESH: Final = 1
 ASIDE: Final = 2
 
-MOST_DELIVERIES: Final = 500
+MAX_DELIVERIES: Final = 500
 """In a page, however many endpoints the groups in it have: the driver waits for its reading, with all its lines."""
 
 ACTIVE: Final = """
@@ -224,7 +224,7 @@ def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget) -> Pa
     taken: list[One] = []
     held = deliveries = 0
     for row in islice(_in_order(waiting, line), line.capacity):
-        is_full = held + row.size > MAX_LINE_BYTES or deliveries + row.deliveries > MOST_DELIVERIES
+        is_full = held + row.size > MAX_LINE_BYTES or deliveries + row.deliveries > MAX_DELIVERIES
         if (taken and is_full) or not budget.take(row.size):
             return Page(taken, more=True)
         taken.append(row)

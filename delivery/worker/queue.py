@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from delivery.http.transfer import RequestNotCompleted
 from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
-from delivery.retry import LONGEST_PAUSE_SECONDS, Verdict, aside_pause
+from delivery.retry import MAX_PAUSE_SECONDS, Verdict, aside_pause
 from delivery.webhook.parts import Content, Destination, Outgoing
 from delivery.worker.buffer import FairShare
 from delivery.worker.line import ActiveLine, Slot, Story
@@ -139,7 +139,7 @@ def _offered(
 def _pause(group: GroupInHand, *, ended: int, refused: int) -> float:
     """Return the seconds until the next cycle, by how many have ended and to how many nothing is sent."""
     is_hopeless = refused and ended + refused == len(group.endpoints)
-    return LONGEST_PAUSE_SECONDS if is_hopeless else aside_pause(group.cycles + 1)
+    return MAX_PAUSE_SECONDS if is_hopeless else aside_pause(group.cycles + 1)
 
 
 def _asked(line: ActiveLine, delivery: Outgoing, ended: Ended | None) -> Generator[Step, Reply, Reply]:

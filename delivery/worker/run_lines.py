@@ -8,7 +8,7 @@ from typing import Final
 from delivery.dispatch.claim import Claim, claim
 from delivery.models import Lane
 from delivery.worker.buffer import FairShare, RateLimiter
-from delivery.worker.event_loop import MOST_BESIDE, EventLoop
+from delivery.worker.event_loop import MAX_BESIDE, EventLoop
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.queue import queue_line
 from delivery.worker.steps import Turn
@@ -42,7 +42,7 @@ def active_line(
     renewed_at: float,
     *,
     under_way: int,
-    beside: int = MOST_BESIDE,
+    beside: int = MAX_BESIDE,
     paces: RateLimiter | None = None,
 ) -> ActiveLine:
     """Return a claimed line with the stories it follows: a sender's has `under_way` of them, others what was claimed.

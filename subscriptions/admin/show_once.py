@@ -19,7 +19,7 @@ TO_SHOW: Final = "_shown_once"
 """Where a record that is being added has its secret until it is answered."""
 SPENT: Final = "spent_forms"
 """Where a session has which forms have made something in it."""
-MOST_SPENT: Final = 100
+MAX_SPENT: Final = 100
 """So many are remembered, the newest: nobody reloads older pages, and a session stays small."""
 DONE: Final = "This very form was sent before, and nothing was made again: open it anew for another one."
 SHOWN_ONCE: Final = {"Cache-Control": "no-store"}
@@ -89,7 +89,7 @@ def is_spent(request: HttpRequest) -> bool:
 def spend(request: HttpRequest) -> None:
     """Note that the form that is sent has made something."""
     if form := _form_of(request):
-        request.session[SPENT] = [*request.session.get(SPENT, ()), form][-MOST_SPENT:]
+        request.session[SPENT] = [*request.session.get(SPENT, ()), form][-MAX_SPENT:]
 
 
 def _form_of(request: HttpRequest) -> str:

@@ -26,7 +26,7 @@ from subscriptions.admin.activation import SwitchedAdmin
 from subscriptions.admin.headed import HeadedForm
 from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.credentials import rotate_secrets
-from subscriptions.credentials.rotate_secrets import LONGEST_OVERLAP, OVERLAP
+from subscriptions.credentials.rotate_secrets import MAX_OVERLAP, OVERLAP
 from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
 from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, Subscription
@@ -45,7 +45,7 @@ class RotationForm(forms.Form):
     hours = forms.IntegerField(
         label="Hours for which the former one signs too",
         min_value=0,
-        max_value=LONGEST_OVERLAP // HOUR,
+        max_value=MAX_OVERLAP // HOUR,
         initial=OVERLAP // HOUR,
         help_text="0: from the next request on only the new one signs.",
         widget=UnfoldAdminIntegerFieldWidget,

@@ -36,7 +36,7 @@ from subscriptions.credentials.tokens import SHOWN_CHARACTERS, TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber
 
 OVERLAP_SECONDS: Final = int(issue.OVERLAP.total_seconds())
-LONGEST_OVERLAP_SECONDS: Final = int(issue.LONGEST_OVERLAP.total_seconds())
+MAX_OVERLAP_SECONDS: Final = int(issue.MAX_OVERLAP.total_seconds())
 
 
 class ApiKeySerializer(StrictModelSerializer[ApiKey]):
@@ -100,7 +100,7 @@ class RotationSerializer(StrictSerializer):
         required=False,
         default=OVERLAP_SECONDS,
         min_value=0,
-        max_value=LONGEST_OVERLAP_SECONDS,
+        max_value=MAX_OVERLAP_SECONDS,
         help_text="For how long the former goes on beside its successor; 0: it ends at once.",
     )
 

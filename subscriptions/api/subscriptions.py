@@ -31,7 +31,7 @@ from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource, refuse_body
 from subscriptions.api.visibility import OwnSubscriberField, subscriptions_for
 from subscriptions.credentials import rotate_secrets
-from subscriptions.credentials.rotate_secrets import LONGEST_OVERLAP, OVERLAP
+from subscriptions.credentials.rotate_secrets import MAX_OVERLAP, OVERLAP
 from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
 from subscriptions.endpoints import check_reach
 from subscriptions.models import (
@@ -143,7 +143,7 @@ class SecretRotation(StrictSerializer):
         required=False,
         default=int(OVERLAP.total_seconds()),
         min_value=0,
-        max_value=int(LONGEST_OVERLAP.total_seconds()),
+        max_value=int(MAX_OVERLAP.total_seconds()),
         help_text="For how long the former secret signs too; 0: from the next request on only the new one does.",
     )
 

@@ -18,8 +18,8 @@ Owner = Publisher | Subscriber | None
 
 OVERLAP: Final = dt.timedelta(hours=24)
 """For how long a rotated key goes on beside its successor, unless somebody says otherwise."""
-LONGEST_OVERLAP: Final = dt.timedelta(days=30)
-LONGEST_LIFE: Final = dt.timedelta(days=36_525)
+MAX_OVERLAP: Final = dt.timedelta(days=30)
+MAX_LIFETIME: Final = dt.timedelta(days=36_525)
 """A hundred years: a far end that somebody takes for none; without a bound calendars end before a successor does."""
 
 
@@ -44,7 +44,7 @@ def kind_of(owner: Owner) -> KeyKind:
 
 def what_is_wrong_with_end(expires_at: dt.datetime | None, *, now: dt.datetime) -> str:
     """Return why no key is given this end; nothing if one may be."""
-    if expires_at is None or now < expires_at <= now + LONGEST_LIFE:
+    if expires_at is None or now < expires_at <= now + MAX_LIFETIME:
         return ""
     if expires_at <= now:
         return "This time has passed already; revoke the key to end it now."
@@ -111,7 +111,7 @@ def rotate(
         former = locked(which, expected)
         if former.has_ended(now):
             raise KeyEnded("This key has ended, and nothing takes its place: issue another one.")
-        expires_at = former.expires_at and now + min(former.expires_at - former.created_at, LONGEST_LIFE)
+        expires_at = former.expires_at and now + min(former.expires_at - former.created_at, MAX_LIFETIME)
         issuer.check(former.kind, former.scopes, until=expires_at, requests_per_minute=former.requests_per_minute)
         change(which, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
         return _stored(_successor(former, expires_at), random_bytes=random_bytes, now=now, issuer=issuer)

@@ -14,8 +14,8 @@ from subscriptions.models import FormerSecret, Subscription
 
 OVERLAP: Final = timedelta(days=1)
 """How long a former secret signs, unless somebody says otherwise."""
-LONGEST_OVERLAP: Final = timedelta(days=7)
-MOST_FORMER: Final = 3
+MAX_OVERLAP: Final = timedelta(days=7)
+MAX_FORMER: Final = 3
 """Each is one signature more in every request."""
 
 UNTIL: Final = "SELECT date_trunc('second', clock_timestamp() + %s::interval + interval '1 second')"
@@ -68,10 +68,8 @@ def _retire(record: Subscription, overlap: timedelta) -> datetime | None:
     """Let the present secret sign for so long; return until when any former one does. What is unreadable never did."""
     until: datetime
     ((until,),) = rows(UNTIL, [overlap])
-    if FormerSecret.objects.signing_for(record).count() >= MOST_FORMER:
-        raise TooManySecrets(
-            f"{MOST_FORMER} former secrets sign already: end the overlap first, or rotate without one."
-        )
+    if FormerSecret.objects.signing_for(record).count() >= MAX_FORMER:
+        raise TooManySecrets(f"{MAX_FORMER} former secrets sign already: end the overlap first, or rotate without one.")
     try:
         FormerSecret.objects.create(subscription=record, secret=record.signing_secret, signs_until=until)
     except CannotBeOpened:

@@ -18,16 +18,16 @@ from subscriptions.filters.json_values import (
 from subscriptions.filters.parse import parse_path
 from subscriptions.filters.tree import BODY, HEADER, Path
 
-MOST_WORK: Final = 16 * 2**20
+MAX_WORK: Final = 16 * 2**20
 """Of all filters that look at the messages of one publish; a unit is a character walked through, some 0.3 µs."""
 A_NODE: Final = 2
 """What evaluating one node of a filter costs beside what it reads."""
 COMPARED: Final = 64
 """So many characters of a value are compared or searched, once it is walked through, in the time that one took."""
-MOST_KEPT: Final = 4 * 2**20
+MAX_KEPT: Final = 4 * 2**20
 """What is made of messages is kept for other filters up to so much work: it takes many times the memory."""
 
-MOST_READ: Final = 4 * 2**20
+MAX_READ: Final = 4 * 2**20
 """A filter that reads more characters fails: many terms that each read a large body would take seconds."""
 
 Made = TypeVar("Made", str | None, SortKey)
@@ -46,12 +46,12 @@ class Work:
     @property
     def may_keep(self) -> bool:
         """Whether there is not yet much that is kept."""
-        return self._done <= MOST_KEPT
+        return self._done <= MAX_KEPT
 
     @property
     def is_used_up(self) -> bool:
         """Whether there may be no more of it."""
-        return self._done > MOST_WORK
+        return self._done > MAX_WORK
 
     def add(self, units: int) -> None:
         """Add what is about to be done.
@@ -113,8 +113,8 @@ class Document:
             self._read += len(value)
         elif isinstance(value, dict | list):
             self._read += len(self._body)
-        if self._read > MOST_READ:
-            raise FilterFailed(f"the filter reads more than {MOST_READ} characters of the message")
+        if self._read > MAX_READ:
+            raise FilterFailed(f"the filter reads more than {MAX_READ} characters of the message")
 
     def made(self, make: Callable[[Json], Made], path: Path, value: Json) -> Made:
         """Return what `make` makes of the value at a path: what takes time is made once for all filters.

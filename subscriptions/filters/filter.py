@@ -11,7 +11,7 @@ from subscriptions.filters.explain import Explanation, explain
 from subscriptions.filters.parse import FilterSyntaxError, parse
 from subscriptions.filters.tree import Node, equality_of
 
-MOST_KEPT: Final = 2 * 2**20
+MAX_KEPT: Final = 2 * 2**20
 """Filters of so many characters together are kept; compiled they take up to forty times that."""
 OVERHEAD: Final = 64
 """What a filter takes beside its text, in characters."""
@@ -64,7 +64,7 @@ class Kept:
             if one.text not in self._filters:
                 self._filters[one.text] = one
                 self._size += len(one.text) + OVERHEAD
-            while self._size > MOST_KEPT:
+            while self._size > MAX_KEPT:
                 oldest = next(iter(self._filters))
                 del self._filters[oldest]
                 self._size -= len(oldest) + OVERHEAD

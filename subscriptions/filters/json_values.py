@@ -29,7 +29,7 @@ BEYOND: Final = Decimal("NaN")
 
 _LENIENT: Final = Context(traps=[])
 
-MOST_PRINTED: Final = 4 * 2**20
+MAX_PRINTED: Final = 4 * 2**20
 """Four times what a body may have."""
 
 
@@ -176,8 +176,8 @@ class JsonText:
     def add(self, part: str) -> None:
         """Add a part; raise `FilterFailed` if that is too much."""
         self._size += len(part)
-        if self._size > MOST_PRINTED:
-            raise FilterFailed(f"the value has more than {MOST_PRINTED} characters as text")
+        if self._size > MAX_PRINTED:
+            raise FilterFailed(f"the value has more than {MAX_PRINTED} characters as text")
         self.parts.append(part)
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import yaml
 
-MOST_LEVELS: Final = 100
-MOST_EVENTS: Final = 300_000
+MAX_LEVELS: Final = 100
+MAX_EVENTS: Final = 300_000
 """Keys, values, and ends of lists and mappings; reading so many takes seconds, and they are three hundred for each of a
 thousand event types."""
 
@@ -21,8 +21,8 @@ _UNPRINTED: Final = re.compile(
 )
 """Escaped wherever it stands: YAML takes some of it for line ends."""
 
-MOST_ENTRIES: Final = 1000
-MOST_BYTES: Final = 16 * 1024 * 1024
+MAX_ENTRIES: Final = 1000
+MAX_BYTES: Final = 16 * 1024 * 1024
 TEXTS: Final = ("name", "kind", "content_type", "description", "sample")
 FIELDS: Final = (*TEXTS, "schema")
 
@@ -110,11 +110,11 @@ def _check_events(text: str) -> None:
     """Refuse what makes a small file a big or a strange thing, before anything is made of it."""
     level = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
-        if count > MOST_EVENTS:
+        if count > MAX_EVENTS:
             raise UnreadableYaml("it has too many keys and values; write so many as JSON, or in several files")
         level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if level > MOST_LEVELS:
-            raise UnreadableYaml(f"it has more than {MOST_LEVELS} levels{_place(event.start_mark)}")
+        if level > MAX_LEVELS:
+            raise UnreadableYaml(f"it has more than {MAX_LEVELS} levels{_place(event.start_mark)}")
         if isinstance(event, yaml.AliasEvent):
             raise UnreadableYaml(f"aliases such as *{event.anchor} are not read{_place(event.start_mark)}")
         if tag := getattr(event, "tag", None):
@@ -175,8 +175,8 @@ def entries_in(data: bytes) -> tuple[list[Entry], list[EntryProblem]]:
             `event_types`.
 
     """
-    if len(data) > MOST_BYTES:
-        raise UnreadableFile(f"A file has at most {MOST_BYTES} bytes; this one has {len(data)}.")
+    if len(data) > MAX_BYTES:
+        raise UnreadableFile(f"A file has at most {MAX_BYTES} bytes; this one has {len(data)}.")
     entries, problems, names = list[Entry](), list[EntryProblem](), set[str]()
     for position, item in enumerate(_items(_value(data))):
         problems += _problems(position, item, names)
@@ -218,8 +218,8 @@ def _items(value: Any) -> list[Any]:
     items = value.get("event_types") if isinstance(value, dict) and len(value) == 1 else None
     if not isinstance(items, list):
         raise UnreadableFile("The file is not an object with one member, the list 'event_types'.")
-    if len(items) > MOST_ENTRIES:
-        raise UnreadableFile(f"A file has at most {MOST_ENTRIES} event types; this one has {len(items)}.")
+    if len(items) > MAX_ENTRIES:
+        raise UnreadableFile(f"A file has at most {MAX_ENTRIES} event types; this one has {len(items)}.")
     return items
 
 

@@ -14,7 +14,7 @@ from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, is_ow
 from subscriptions.schemas import BrokenSchema, Schema, compiled
 from subscriptions.schemas.exact_json import UnreadableJson, exact_json
 
-MOST_SHOWN: Final = 20
+MAX_SHOWN: Final = 20
 """Violations told of one sample."""
 
 
@@ -32,7 +32,7 @@ def check_sample(content_type: str, sample: str, schema: object) -> None:
         raise _refused("sample", [f"This event type's payloads are JSON, and the sample is not: {broken}."]) from None
     violations = usable.violations(sample) if usable else []
     if violations:
-        told = [f"At {one.pointer or 'the top'}: {one.message}." for one in violations[:MOST_SHOWN]]
+        told = [f"At {one.pointer or 'the top'}: {one.message}." for one in violations[:MAX_SHOWN]]
         raise _refused("sample", ["The sample does not satisfy the schema.", *told])
 
 

@@ -13,7 +13,7 @@ from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 
 ACK_SECONDS = (1, 43_200)
 """From one second to twelve hours."""
-MOST_REDELIVERIES = 1_000
+MAX_REDELIVERIES = 1_000
 
 MAX_QUEUED_TO_SEND = 10_000
 MAX_CONCURRENCY = 256
@@ -79,7 +79,7 @@ class Mailboxed(models.Model):
     max_redeliveries = models.PositiveIntegerField(
         null=True,
         blank=True,
-        validators=[MaxValueValidator(MOST_REDELIVERIES)],
+        validators=[MaxValueValidator(MAX_REDELIVERIES)],
         help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. "
         "Lowered, it counts from the next hand-out on.",
     )
@@ -91,7 +91,7 @@ class Mailboxed(models.Model):
 MAILBOX_LIMITS = (
     models.CheckConstraint(name="subscriber_ack_seconds", condition=Q(ack_seconds__range=ACK_SECONDS)),
     models.CheckConstraint(
-        name="subscriber_max_redeliveries", condition=Q(max_redeliveries__range=(0, MOST_REDELIVERIES))
+        name="subscriber_max_redeliveries", condition=Q(max_redeliveries__range=(0, MAX_REDELIVERIES))
     ),
 )
 """A null passes."""

@@ -5,7 +5,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-MOST_DIGITS: Final = 1000
+MAX_DIGITS: Final = 1000
 """Digits, signs and exponent of one number: beyond that nobody means a quantity, and reading takes long."""
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -57,8 +57,8 @@ def _fraction(digits: str) -> Decimal:
 
 
 def _limited(digits: str) -> str:
-    if len(digits) > MOST_DIGITS:
-        raise UnreadableJson(f"a number has {len(digits)} digits; at most {MOST_DIGITS} can be compared")
+    if len(digits) > MAX_DIGITS:
+        raise UnreadableJson(f"a number has {len(digits)} digits; at most {MAX_DIGITS} can be compared")
     return digits
 
 

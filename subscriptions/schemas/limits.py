@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 from subscriptions.schemas.exact_json import Path, found_at, path_of, pointer_of
 
-MOST_BYTES: Final = 64 * 1024
-MOST_LEVELS: Final = 64
+MAX_BYTES: Final = 64 * 1024
+MAX_LEVELS: Final = 64
 
 DEFINITIONS: Final = frozenset({"$defs", "definitions"})
 """What stands there counts only where something refers to it."""
@@ -27,7 +27,7 @@ UNEVALUATED: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
 MAX_REFERENCE_LEVELS: Final = 150
 """How deep a schema may be with its references followed; a reference is a level."""
 
-MOST_CHECKS: Final = 10_000
+MAX_CHECKS: Final = 10_000
 """How many schemas one value may have to be held against, references followed; a doubling in each of 20 definitions
 would make a million of them. Beside `unevaluated…` what is said of the same value counts threefold, for it is asked
 again which members and elements it spoke of."""
@@ -56,14 +56,14 @@ def text_of(schema: object) -> str:
     if not isinstance(schema, dict):
         raise BrokenSchema('A schema is a JSON object, such as {"type": "object"}.')
     if not _is_shallow(schema):
-        raise BrokenSchema(f"A schema has at most {MOST_LEVELS} levels.")
+        raise BrokenSchema(f"A schema has at most {MAX_LEVELS} levels.")
     try:
         text = json.dumps(schema, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
         size = len(text.encode())
     except (ValueError, TypeError):
         raise BrokenSchema("A schema has no lone surrogates, and no numbers that JSON does not have.") from None
-    if size > MOST_BYTES:
-        raise BrokenSchema(f"A schema has at most {MOST_BYTES} bytes; this one has {size}.")
+    if size > MAX_BYTES:
+        raise BrokenSchema(f"A schema has at most {MAX_BYTES} bytes; this one has {size}.")
     if "\\u0000" in text.replace("\\\\", ""):
         raise BrokenSchema("A schema has no NUL characters.")
     return text
@@ -72,7 +72,7 @@ def text_of(schema: object) -> str:
 def _is_shallow(value: object) -> bool:
     """Tell whether `value` has few levels, going down level by level, so that no depth can break it."""
     level = [value]
-    for _ in range(MOST_LEVELS + 1):
+    for _ in range(MAX_LEVELS + 1):
         if not level:
             return True
         members = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
@@ -198,8 +198,8 @@ class _Expansion:
         checks, levels = 1, 0
         for weight, times in self._below(path, part, way):
             checks, levels = checks + times * weight.checks, max(levels, 1 + weight.levels)
-        if checks > MOST_CHECKS:
-            raise BrokenSchema(f"With its references it stands for more than {MOST_CHECKS} schemas.", path)
+        if checks > MAX_CHECKS:
+            raise BrokenSchema(f"With its references it stands for more than {MAX_CHECKS} schemas.", path)
         return _Weight(checks, levels)
 
     def _below(self, path: Path, part: dict[str, Any], way: _Way) -> Iterator[tuple[_Weight, int]]:

@@ -10,7 +10,7 @@ from subscriptions.schemas.exact_json import UnreadableJson, exact_json
 from subscriptions.schemas.limits import check_limits, text_of
 from subscriptions.schemas.violations import Validator, Violation, validator_of, violations_in
 
-MOST_VIOLATIONS: Final = 100
+MAX_VIOLATIONS: Final = 100
 KEPT: Final = 256
 """Compiled schemas kept in a process."""
 
@@ -51,7 +51,7 @@ def _compiled(text: str) -> Schema:
 
 
 def _listed(document: dict[str, Any], value: Any) -> list[Violation]:
-    listed = list(islice(violations_in(document, value), MOST_VIOLATIONS + 1))
-    if len(listed) > MOST_VIOLATIONS:
-        listed[-1] = Violation("", f"There is more than these {MOST_VIOLATIONS}.")
+    listed = list(islice(violations_in(document, value), MAX_VIOLATIONS + 1))
+    if len(listed) > MAX_VIOLATIONS:
+        listed[-1] = Violation("", f"There is more than these {MAX_VIOLATIONS}.")
     return listed

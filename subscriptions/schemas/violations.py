@@ -15,11 +15,11 @@ TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "stri
 
 SHOWN_NAMES: Final = 5
 
-MOST_LOOKS: Final = 20_000
+MAX_LOOKS: Final = 20_000
 """How many values are held against a part of the schema before the rest is left untold."""
 
-MOST_LEVELS: Final = 64
-MOST_CHARACTERS: Final = 300
+MAX_LEVELS: Final = 64
+MAX_CHARACTERS: Final = 300
 
 CHOICES: Final[dict[str, Callable[[int], bool]]] = {"anyOf": lambda held: held > 0, "oneOf": lambda held: held == 1}
 """Of how many of their schemas a value may be."""
@@ -208,7 +208,7 @@ class _Search:
         self._told.add((look.schema, look.path))
         schema = self._schema_at(look.schema)
         told = False
-        for deeper in looks_below(schema, look, self._holds) if len(look.path) < MOST_LEVELS else ():
+        for deeper in looks_below(schema, look, self._holds) if len(look.path) < MAX_LEVELS else ():
             if not self._holds(deeper):
                 told = True
                 yield from self.below(deeper) if (deeper.schema, deeper.path) not in self._told else ()
@@ -229,7 +229,7 @@ class _Search:
     def _holds(self, look: Look) -> bool:
         """Tell whether the value satisfies that part; once there were too many looks, everything does."""
         self._looks += 1
-        part = self._parts.get("#" + pointer_of(look.schema)) if self._looks <= MOST_LOOKS else None
+        part = self._parts.get("#" + pointer_of(look.schema)) if self._looks <= MAX_LOOKS else None
         return part is None or part.is_valid(look.value)
 
     def _broken_choices(self, schema: dict[str, Any], look: Look) -> Iterator[str]:
@@ -248,5 +248,5 @@ class _Search:
 
 
 def _violation(look: Look, message: str) -> Violation:
-    shown = message if len(message) <= MOST_CHARACTERS else f"{message[:MOST_CHARACTERS]}…"
+    shown = message if len(message) <= MAX_CHARACTERS else f"{message[:MAX_CHARACTERS]}…"
     return Violation(pointer_of(look.path), shown)

@@ -21,7 +21,7 @@ from subscriptions.scripting.jobs import Frame, packed, take_frame
 from subscriptions.scripting.seccomp import CONNECTION, confine, is_possible
 
 CHUNK: Final = 1024 * 1024
-MOST_BYTES: Final = 16 * CHUNK
+MAX_BYTES: Final = 16 * CHUNK
 """More than any job has."""
 STDOUT, STDERR = 1, 2
 PR_SET_PDEATHSIG: Final = 1
@@ -67,7 +67,7 @@ def receive(connection: socket.socket) -> Frame:
 
     """
     received = bytearray()
-    while not (frame := take_frame(received, most_head=MOST_BYTES, most_body=MOST_BYTES)):
+    while not (frame := take_frame(received, max_head=MAX_BYTES, max_body=MAX_BYTES)):
         chunk = connection.recv(CHUNK)
         if not chunk:
             raise EOFError

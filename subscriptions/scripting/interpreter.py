@@ -20,8 +20,8 @@ from subscriptions.scripting.jobs import (
 COMPILED: Final = "__compiled_and_not_run"
 UNTOLD: Final = "(Failed obtaining"
 """What stands for an exception that has no text, such as a symbol."""
-MOST_REASON: Final = 300
-MOST_READ: Final = 4096
+MAX_REASON: Final = 300
+MAX_READ: Final = 4096
 
 
 LINE: Final = re.compile(r"<(?:input|eval)>:(\d+)")
@@ -175,8 +175,8 @@ def whole(text: str) -> str:
 
 def told(text: str) -> str:
     """Return what an exception says, on one line, and where it was."""
-    first = "".join(character for character in text[:MOST_READ].partition("\n")[0] if character.isprintable())
-    first = first[:MOST_REASON]
+    first = "".join(character for character in text[:MAX_READ].partition("\n")[0] if character.isprintable())
+    first = first[:MAX_REASON]
     if first in PLAINER:
         return PLAINER[first]
     if first.startswith(UNTOLD):

@@ -35,7 +35,7 @@ def packed(head: dict[str, Any], body: bytes) -> bytes:
     return LENGTHS.pack(len(encoded), len(body)) + encoded + body
 
 
-def take_frame(received: bytearray, *, most_head: int, most_body: int) -> Frame | None:
+def take_frame(received: bytearray, *, max_head: int, max_body: int) -> Frame | None:
     """Take the first frame off what was received; None where it is not complete yet.
 
     Raises:
@@ -45,7 +45,7 @@ def take_frame(received: bytearray, *, most_head: int, most_body: int) -> Frame 
     if len(received) < LENGTHS.size:
         return None
     head_bytes, body_bytes = LENGTHS.unpack_from(received)
-    if head_bytes > most_head or body_bytes > most_body:
+    if head_bytes > max_head or body_bytes > max_body:
         raise ValueError("too long")
     begin, end = LENGTHS.size + head_bytes, LENGTHS.size + head_bytes + body_bytes
     if len(received) < end:

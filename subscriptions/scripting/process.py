@@ -30,7 +30,7 @@ ROOT: Final = PROGRAM.parents[2]
 CHUNK: Final = 1024 * 1024
 GRACE_SECONDS: Final = 0.05
 """A process sees for itself that a script used too much CPU, but not inside a regular expression: then it is killed."""
-LEAST_LOOK_SECONDS: Final = 0.005
+MIN_LOOK_SECONDS: Final = 0.005
 CRASHES: Final = {
     -number: number.name for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGXCPU, signal.SIGSYS)
 }
@@ -107,7 +107,7 @@ class ScriptProcess:
             raise EOFError
         self._in += chunk
         try:
-            frame = take_frame(self._in, most_head=MAX_HEAD_BYTES, most_body=MAX_OUTPUT_BYTES)
+            frame = take_frame(self._in, max_head=MAX_HEAD_BYTES, max_body=MAX_OUTPUT_BYTES)
         except ValueError:
             raise EOFError from None  # nothing that our program says: it is of no use any more
         return result_of(*frame) if frame else None
@@ -130,7 +130,7 @@ class ScriptProcess:
         if now < self._look_at:
             return None
         left = self._cpu_most - self.used()
-        self._look_at = now + max(left, LEAST_LOOK_SECONDS)
+        self._look_at = now + max(left, MIN_LOOK_SECONDS)
         return Failed(TOO_MUCH_CPU) if left <= 0 else None
 
     @property

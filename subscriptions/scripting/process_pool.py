@@ -11,19 +11,19 @@ from enum import IntEnum
 from typing import Final
 
 from subscriptions.scripting.jobs import CPU_SECONDS, TRIAL_CPU_SECONDS, Job, Result
-from subscriptions.scripting.process import LEAST_LOOK_SECONDS, ScriptProcess
+from subscriptions.scripting.process import MIN_LOOK_SECONDS, ScriptProcess
 
 FORGIVEN: Final = 0.9
 """What a run leaves of the remembered cost of those before it: a slow script must be quick 15 times to count so."""
-LEAST_COST: Final = 0.001
+MIN_COST: Final = 0.001
 """A run costs so much at least, in seconds: a process is asked and answers."""
-MOST_DEBT: Final = 1.0
+MAX_DEBT: Final = 1.0
 """An owner's clock is ahead of the others' by so much at most, in seconds: it was slow once and is quick now."""
-MOST_CREDIT: Final = CPU_SECONDS
+MAX_CREDIT: Final = CPU_SECONDS
 """And behind by so much, the cost of a run: who waited in vain must not lose its place to those that are quicker."""
-MOST_OWNERS: Final = 16_384
+MAX_OWNERS: Final = 16_384
 """So many are remembered."""
-MOST_WAITING_SECONDS: Final = 2.0
+MAX_WAITING_SECONDS: Final = 2.0
 SPARE_TICKETS: Final = 64
 """So many may be left of jobs that wait no more, before a heap is made anew."""
 
@@ -62,7 +62,7 @@ class Lane:
 
     def clock(self, owners: float) -> float:
         """Return an owner's clock as it counts here: who was away has saved up little."""
-        return min(max(owners, self.now - MOST_CREDIT), self.now + MOST_DEBT)
+        return min(max(owners, self.now - MAX_CREDIT), self.now + MAX_DEBT)
 
 
 class Waiting:
@@ -114,14 +114,14 @@ class Waiting:
     def ran(self, owner: int, cpu_seconds: float) -> None:
         """Remember what a run cost, and let its owner's clock run by it."""
         before, clock = self._owners.pop(owner, (None, 0.0))
-        cost = max(cpu_seconds, (before or 0.0) * FORGIVEN, LEAST_COST)
+        cost = max(cpu_seconds, (before or 0.0) * FORGIVEN, MIN_COST)
         lane = self._lane(slow=cost >= TRIAL_CPU_SECONDS)
-        self._remember(owner, cost, lane.clock(clock) + max(cpu_seconds, LEAST_COST))
+        self._remember(owner, cost, lane.clock(clock) + max(cpu_seconds, MIN_COST))
 
     def give_up(self, now: float) -> list[Hashable]:
         """Let go of those that have waited too long; return their tokens."""
         tokens = []
-        while (oldest := self.oldest()) and now >= oldest.since + MOST_WAITING_SECONDS:
+        while (oldest := self.oldest()) and now >= oldest.since + MAX_WAITING_SECONDS:
             tokens.append(oldest.token)
             self._lane(slow=oldest.pace is Pace.SLOW).waiting -= 1
             self._entries.popitem(last=False)
@@ -138,7 +138,7 @@ class Waiting:
 
     def _remember(self, owner: int, cost: float | None, clock: float) -> None:
         self._owners[owner] = cost, clock
-        if len(self._owners) > MOST_OWNERS:
+        if len(self._owners) > MAX_OWNERS:
             self._owners.popitem(last=False)
 
     def _tidy(self) -> None:
@@ -239,7 +239,7 @@ class Seats:
         """Yield when to look at each of them though it says nothing, monotonic."""
         yield from (seat.process.next_look for seat in self._seats.values() if seat.job)
         if self._ending:
-            yield time.monotonic() + LEAST_LOOK_SECONDS
+            yield time.monotonic() + MIN_LOOK_SECONDS
 
     def close(self) -> None:
         """End them all, and wait until they have."""

@@ -11,19 +11,19 @@ from typing import Final
 import structlog
 
 from subscriptions.scripting.jobs import TOO_MUCH_CPU, TRIAL_CPU_SECONDS, Failed, Job, NotRun, Result
-from subscriptions.scripting.process_pool import MOST_WAITING_SECONDS, Seat, Seats, Waiting
+from subscriptions.scripting.process_pool import MAX_WAITING_SECONDS, Seat, Seats, Waiting
 from subscriptions.scripting.seccomp import is_possible
 
-LEAST_PROCESSES: Final = 2
+MIN_PROCESSES: Final = 2
 START_AGAIN_SECONDS: Final = 1.0
 """After a process that did not get ready, or could not be started."""
 
 log = structlog.get_logger(__name__)
 
-MOST_WAITING: Final = 8
+MAX_WAITING: Final = 8
 """Threads that wait for jobs of this kind at once; the others are for publishing."""
 
-_places: Final = threading.BoundedSemaphore(MOST_WAITING)
+_places: Final = threading.BoundedSemaphore(MAX_WAITING)
 _one_at_a_time: Final = threading.Lock()
 
 
@@ -35,7 +35,7 @@ class ScriptRunner:
     """
 
     def __init__(self, processes: int = 0) -> None:
-        most = processes or max(LEAST_PROCESSES, os.cpu_count() or 1)
+        most = processes or max(MIN_PROCESSES, os.cpu_count() or 1)
         self._most = {False: most, True: max(1, most - 1)}
         """By whether they are for what is known to be slow."""
         self._seats = Seats()
@@ -66,7 +66,7 @@ class ScriptRunner:
         """Return the seconds until something is to be done even if nothing comes, None where nothing is."""
         until = [*self._seats.next_looks()]
         if oldest := self._waiting.oldest():
-            until.append(oldest.since + MOST_WAITING_SECONDS)
+            until.append(oldest.since + MAX_WAITING_SECONDS)
             if any(self._is_short(slow=slow) for slow in self._most):
                 until.append(self._start_at)
         return max(0.0, min(until) - time.monotonic()) if until else None
@@ -140,7 +140,7 @@ def run_once(job: Job) -> Result:
     if not _places.acquire(blocking=False):
         return NotRun()
     try:
-        return _run(job) if _one_at_a_time.acquire(timeout=MOST_WAITING_SECONDS) else NotRun()
+        return _run(job) if _one_at_a_time.acquire(timeout=MAX_WAITING_SECONDS) else NotRun()
     finally:
         _places.release()
 

@@ -18,8 +18,8 @@ from tests.support.receiver import Receiver, answer, raw, wait_until
 pytestmark = pytest.mark.faults
 
 MEBIBYTE = 1024 * 1024
-MOST_WAITING = 64
-MOST_WAITING_FOR_ONE = 16
+MAX_WAITING = 64
+MAX_WAITING_PER_OWNER = 16
 PATH = "/sync"
 
 WORK, DONE = "/work", "/done"
@@ -117,13 +117,13 @@ def test_a_call_is_recorded_though_nobody_waits_for_it_any_more(asking: Asking, 
 @pytest.mark.behaviour("7.2")
 def test_publishing_goes_on_while_as_many_calls_wait_as_may(asking: Asking, receiver: Receiver) -> None:
     broker, topic = asking.broker, asking.broker.event_type()
-    questions = [broker.event_type(f"Test.Question{n}", "SYNC") for n in range(MOST_WAITING // MOST_WAITING_FOR_ONE)]
+    questions = [broker.event_type(f"Test.Question{n}", "SYNC") for n in range(MAX_WAITING // MAX_WAITING_PER_OWNER)]
     broker.subscribe(receiver.url(PATH), *questions)
     gate = receiver.gate(PATH, answer(200, b"at last"))
     receiver.on(PATH, gate)
-    with ThreadPoolExecutor(MOST_WAITING) as threads:
-        calls = [threads.submit(asking.publish, one) for one in questions * MOST_WAITING_FOR_ONE]
-        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING)
+    with ThreadPoolExecutor(MAX_WAITING) as threads:
+        calls = [threads.submit(asking.publish, one) for one in questions * MAX_WAITING_PER_OWNER]
+        wait_until(lambda: len(receiver.of(PATH)) == MAX_WAITING)
         published = {asking.publish(topic).status_code for _ in range(40)}
         refused = asking.ask()
         gate.open()
@@ -133,7 +133,7 @@ def test_publishing_goes_on_while_as_many_calls_wait_as_may(asking: Asking, rece
     assert refused.json()["code"] == "too_many_calls"
     assert answered == {(200, b"at last")}
     recorded = [(one["status"], one["attempts"]) for question in questions for one in asking.recorded(question)]
-    assert recorded == [("DELIVERED", 1)] * MOST_WAITING
+    assert recorded == [("DELIVERED", 1)] * MAX_WAITING
 
 
 @pytest.mark.behaviour("7.2")

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from broker_client import Mailbox, MailboxReader, Message
-from delivery.mailbox.long_poll import MOST_SEATS
+from delivery.mailbox.long_poll import MAX_SEATS
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, another_web_process, database_now, wait_until_polling
 from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
@@ -34,8 +34,8 @@ HELD_UNTIL = """
      WHERE d.id = %(delivery)s AND d.fetches = 1
 """
 
-LONGEST_WAIT = 20
-POLL_PATIENCE_SECONDS = LONGEST_WAIT + TIMEOUT_SECONDS
+MAX_WAIT = 20
+POLL_PATIENCE_SECONDS = MAX_WAIT + TIMEOUT_SECONDS
 CLIENTS = 200
 NOBODY = "redis://127.0.0.1:9/0"
 
@@ -173,7 +173,7 @@ class PolledMailbox:
 
     def hanging(self) -> socket.socket:
         """Ask for one message on a connection of its own, to wait for as long as one may."""
-        address, body = urlsplit(self.broker.web), b'{"wait": %d}' % LONGEST_WAIT
+        address, body = urlsplit(self.broker.web), b'{"wait": %d}' % MAX_WAIT
         head = {
             "Host": address.netloc,
             **self._headers,
@@ -216,7 +216,7 @@ def is_turned_away(answer: requests.Response) -> bool:
 def polling(mailbox: PolledMailbox, threads: ThreadPoolExecutor, web: str = "") -> "Future[requests.Response]":
     """Let a client wait; return once it has its seat."""
     since = database_now(mailbox.broker)
-    waiting = threads.submit(mailbox.next, LONGEST_WAIT, web)
+    waiting = threads.submit(mailbox.next, MAX_WAIT, web)
     wait_until_polling(mailbox.broker, since)
     return waiting
 
@@ -225,22 +225,22 @@ def polling(mailbox: PolledMailbox, threads: ThreadPoolExecutor, web: str = "") 
 def test_of_200_clients_48_wait_and_the_others_are_answered_meanwhile(
     mailbox: PolledMailbox, threads: ThreadPoolExecutor
 ) -> None:
-    clients = [threads.submit(mailbox.next, LONGEST_WAIT) for _ in range(CLIENTS)]
-    wait_until(lambda: sum(one.done() for one in clients) == CLIENTS - MOST_SEATS)
+    clients = [threads.submit(mailbox.next, MAX_WAIT) for _ in range(CLIENTS)]
+    wait_until(lambda: sum(one.done() for one in clients) == CLIENTS - MAX_SEATS)
     assert all(is_turned_away(one.result()) for one in clients if one.done())
     waiting = [one for one in clients if not one.done()]
-    for number in range(MOST_SEATS):
+    for number in range(MAX_SEATS):
         mailbox.publish(number)
-    assert sorted(numbers([one.result(POLL_PATIENCE_SECONDS) for one in waiting])) == [*range(MOST_SEATS)]
+    assert sorted(numbers([one.result(POLL_PATIENCE_SECONDS) for one in waiting])) == [*range(MAX_SEATS)]
 
 
 @pytest.mark.behaviour("9.1")
 def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: PolledMailbox) -> None:
     with ExitStack() as hanging:
-        clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MOST_SEATS + 1)]
+        clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MAX_SEATS + 1)]
         wait_until(lambda: select.select(clients, [], [], 0)[0])  # one has been turned away
-        assert is_turned_away(mailbox.next(wait=LONGEST_WAIT))
-    wait_until(lambda: not is_turned_away(mailbox.next(wait=0.01)), LONGEST_WAIT / 2)
+        assert is_turned_away(mailbox.next(wait=MAX_WAIT))
+    wait_until(lambda: not is_turned_away(mailbox.next(wait=0.01)), MAX_WAIT / 2)
 
 
 @pytest.mark.behaviour("9.1")

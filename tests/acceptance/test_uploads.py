@@ -21,7 +21,7 @@ ROOM = 16 * MEBIBYTE
 BATCH = 5 * MEBIBYTE
 """The largest that is taken, and here all that strangers have room for."""
 SECONDS = 2
-MOST_WAITING = 50
+MAX_WAITING = 50
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def refused_at_last(web: WebProcess, waiting: contextlib.ExitStack, key: str = "
     Each may be refused in the place of another: it is not known in which order they arrive.
     """
     lines = [f"Authorization: {key}"] if key else []
-    for _ in range(MOST_WAITING):
+    for _ in range(MAX_WAITING):
         connection = waiting.enter_context(open_connection(web.address))
         connection.sendall(announced(BATCH, *lines) + b" " * MEBIBYTE)
         answer = post(web, MEBIBYTE, key)

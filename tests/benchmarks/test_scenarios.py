@@ -113,7 +113,7 @@ def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
 
 @pytest.mark.lengthy
 def test_those_that_hang_do_not_count_among_those_that_answer(bench: Bench) -> None:
-    found = values(topic.run_hanging(bench, subscribers=4, hanging=2, per_second=40, least_seconds=1.0))
+    found = values(topic.run_hanging(bench, subscribers=4, hanging=2, per_second=40, min_seconds=1.0))
     assert 0 < found["delivered"] < found["accepted"]
 
 

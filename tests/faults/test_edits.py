@@ -202,4 +202,4 @@ def test_admins_change_policies_under_load(load: Load, figures: Report, verdict:
     assert not any(one.flagged or one.altered for one in endpoint.exchanges)
     assert renamed({"edited": endpoint.exchanges}) == 0
     assert (misnumbered(endpoint.exchanges), sum(map(inverted, by_type))) == (0, 0)
-    assert load.receiver.most_at_once["/edited"] <= OWN_LINES
+    assert load.receiver.max_at_once["/edited"] <= OWN_LINES

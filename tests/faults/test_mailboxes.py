@@ -37,7 +37,7 @@ PURGES = 40
 BETWEEN = 5
 """Events published between two of them."""
 
-LONGEST_WAIT = 20
+MAX_WAIT = 20
 WEB_KILLS = 3
 
 
@@ -252,7 +252,7 @@ def bodies_withheld(broker: Broker) -> Iterator[None]:
 @pytest.mark.case("mailbox-web-killed")
 def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: MailboxLoad) -> None:
     web, since = box.broker.stack.supervisor["web"], database_now(box.broker)
-    waiting = box.client(acknowledge, wait=LONGEST_WAIT)
+    waiting = box.client(acknowledge, wait=MAX_WAIT)
     waiting.start()
     wait_until_polling(box.broker, since)
     with away(web):
@@ -293,7 +293,7 @@ def test_what_was_handed_out_and_not_answered_before_the_web_process_was_killed_
 def test_whoever_waits_gets_the_next_message_without_redis(box: MailboxLoad) -> None:
     flush_redis(box.broker)
     with away(box.broker.stack.supervisor["redis"]):
-        waiting, since = box.client(acknowledge, wait=LONGEST_WAIT), database_now(box.broker)
+        waiting, since = box.client(acknowledge, wait=MAX_WAIT), database_now(box.broker)
         got: list[Sequence[str]] = []
         poll = threading.Thread(target=lambda: got.append(waiting.receipts()))
         poll.start()

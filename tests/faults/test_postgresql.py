@@ -9,11 +9,11 @@ from tests.support.faults.breakage import away, beat_going_on, restarted, send, 
 from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load
 
-LONGEST_RESTART = 15.0
+MAX_RESTART = 15.0
 AWAY_SECONDS = 60.0
-LONGEST_REFUSAL = 8.0
+MAX_REFUSAL = 8.0
 """After which a publisher knows that its call was not taken."""
-LONGEST_RETURN = 5.0
+MAX_RETURN = 5.0
 """After which a publisher is answered 2xx again."""
 BEGINNING = 1.0
 """Calls that were under way when it went away may have been answered 2xx."""
@@ -33,8 +33,8 @@ def test_postgresql_is_killed_under_load(load: Load, figures: Report) -> None:
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert seen.broken == {}
-    assert seen.most_of_a_line <= 1
-    assert seen.pause <= LONGEST_RESTART
+    assert seen.max_per_line <= 1
+    assert seen.pause <= MAX_RESTART
 
 
 @pytest.mark.behaviour("2.1")
@@ -50,8 +50,8 @@ def test_postgresql_is_restarted_at_once_under_load(load: Load, figures: Report)
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert seen.broken == {}
-    assert seen.most_of_a_line <= 1
-    assert seen.pause <= LONGEST_RESTART
+    assert seen.max_per_line <= 1
+    assert seen.pause <= MAX_RESTART
 
 
 @pytest.mark.behaviour("11.3")
@@ -67,7 +67,7 @@ def test_what_is_answered_while_postgresql_is_away_is_not_forgotten(load: Load, 
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert (seen.broken, seen.duplicated) == ({}, 0)
-    assert seen.pause <= LONGEST_RESTART
+    assert seen.pause <= MAX_RESTART
 
 
 @pytest.mark.behaviour("2.1")
@@ -81,16 +81,16 @@ def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
             time.sleep(AWAY_SECONDS)
         back = time.monotonic()
         load.wait_for(1)
-        assert time.monotonic() - back <= LONGEST_RETURN
+        assert time.monotonic() - back <= MAX_RETURN
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert seen.broken == {}
-    assert seen.most_of_a_line <= 1
-    assert seen.pause <= AWAY_SECONDS + LONGEST_RETURN + LONGEST_RESTART
+    assert seen.max_per_line <= 1
+    assert seen.pause <= AWAY_SECONDS + MAX_RETURN + MAX_RESTART
     calls = [call for call in load.calls() if call.begun > load.faults[-1].begun + BEGINNING]
-    assert len(calls) >= AWAY_SECONDS / LONGEST_REFUSAL
+    assert len(calls) >= AWAY_SECONDS / MAX_REFUSAL
     assert {call.status for call in calls} == {503}
-    assert max(call.seconds for call in calls) <= LONGEST_REFUSAL
+    assert max(call.seconds for call in calls) <= MAX_REFUSAL
 
 
 @pytest.mark.behaviour("2.1")
@@ -109,5 +109,5 @@ def test_database_sessions_are_ended_at_random(load: Load, figures: Report) -> N
     seen = figures()
     assert ended > TERMINATIONS // 2
     assert seen.broken == {}
-    assert seen.most_of_a_fault <= 1
-    assert seen.pause <= LONGEST_RESTART
+    assert seen.max_per_fault <= 1
+    assert seen.pause <= MAX_RESTART

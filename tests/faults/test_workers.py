@@ -17,7 +17,7 @@ from tests.support.faults.audit import by_status, untold_gaps
 from tests.support.faults.breakage import (
     KILL_EVERY,
     KILLS,
-    LONGEST_RESTART,
+    MAX_RESTART,
     flush_redis,
     frozen,
     kill_again_and_again,
@@ -83,8 +83,8 @@ def test_a_worker_is_killed_while_requests_are_under_way(load: Load, figures: Re
         load.go_on()
     load.wait_for(AFTERWARDS)
     seen = figures()
-    assert (seen.broken, seen.most_of_a_line) == ({}, 1)
-    assert seen.pause <= LONGEST_RESTART
+    assert (seen.broken, seen.max_per_line) == ({}, 1)
+    assert seen.pause <= MAX_RESTART
 
 
 @pytest.mark.behaviour("11.3")
@@ -104,9 +104,9 @@ def test_workers_are_killed_again_and_again(load: Load, figures: Report) -> None
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert seen.broken == {}
-    assert seen.most_of_a_fault <= 1
+    assert seen.max_per_fault <= 1
     assert seen.duplicated > 0
-    assert seen.pause <= LONGEST_RESTART
+    assert seen.pause <= MAX_RESTART
 
 
 @pytest.mark.behaviour("11.3")
@@ -124,8 +124,8 @@ def test_every_worker_is_killed_and_redis_flushed_at_the_same_time(load: Load, f
         load.go_on()
     load.wait_for(AFTERWARDS)
     seen = figures()
-    assert (seen.broken, seen.most_of_a_line, seen.duplicated) == ({}, 1, len(load.endpoints))
-    assert seen.pause <= LONGEST_RESTART
+    assert (seen.broken, seen.max_per_line, seen.duplicated) == ({}, 1, len(load.endpoints))
+    assert seen.pause <= MAX_RESTART
 
 
 @pytest.mark.behaviour("11.3")
@@ -142,8 +142,8 @@ def test_all_of_celery_is_killed(load: Load, figures: Report) -> None:
         load.go_on()
     load.wait_for(AFTERWARDS)
     seen = figures()
-    assert (seen.broken, seen.most_of_a_line, seen.duplicated) == ({}, 1, len(load.endpoints))
-    assert seen.pause <= LONGEST_RESTART
+    assert (seen.broken, seen.max_per_line, seen.duplicated) == ({}, 1, len(load.endpoints))
+    assert seen.pause <= MAX_RESTART
 
 
 @pytest.mark.behaviour("4.11")
@@ -203,7 +203,7 @@ def test_workers_are_killed_while_a_subscriber_is_sent_several_at_a_time(
     first = next(place for place, one in enumerate(endpoint.exchanges) if one.sequence)
     one_by_one = endpoint.exchanges[first:]
     assert (seen.broken, own.broken) == ({}, {})
-    assert 0 < own.most_of_a_fault <= AT_A_TIME == load.receiver.most_at_once["/several"]
+    assert 0 < own.max_per_fault <= AT_A_TIME == load.receiver.max_at_once["/several"]
     assert several <= first
     assert (overlapping(one_by_one), misnumbered(one_by_one)) == (0, 0)
 
@@ -248,7 +248,7 @@ def test_workers_are_killed_while_deliveries_are_tried_again_apart(
     assert 0 < own.duplicated <= 2 * len(load.faults)  # one of the line and one of the retry line at a time
     assert ended.keys() == {"DELIVERED", "FAILED"}
     assert ended["FAILED"] == dict.fromkeys(doomed, 1 + RETRIES)
-    assert seen.pause <= LONGEST_RESTART
+    assert seen.pause <= MAX_RESTART
 
 
 def is_suspended(broker: Broker, subscribed: Subscribed) -> bool:
@@ -290,7 +290,7 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     trials = sum(suspended_at <= one.at < healed_at for one in endpoint.exchanges)
     verdict.measured["trials"] = trials
     assert (seen.broken, own.broken) == ({}, {})
-    assert own.most_of_a_fault <= 1
+    assert own.max_per_fault <= 1
     assert 0 < trials <= 1 + (healed_at - suspended_at) / PROBE_SECONDS + len(load.faults)
     assert by_status(load.broker, subscribed).keys() == {"DELIVERED"}
     assert not is_suspended(load.broker, subscribed)
@@ -380,7 +380,7 @@ def test_workers_are_killed_while_messages_wait_for_their_time_or_run_out_of_it(
     assert numbers == sorted({*numbers})
     assert ended["EXPIRED"].keys() == doomed
     assert ended["DELIVERED"].keys() == {one.event.number for one in through} == endpoint.accepted()
-    assert own.most_of_a_fault <= 1
+    assert own.max_per_fault <= 1
 
 
 @pytest.mark.behaviour("4.2")
@@ -417,7 +417,7 @@ def test_a_worker_stands_still_until_others_have_taken_over(load: Load, figures:
             load.wait_for(AFTERWARDS)
         load.wait_for(AFTERWARDS)
         seen = figures()
-    assert (seen.broken, seen.most_of_a_line) == ({}, 1)
+    assert (seen.broken, seen.max_per_line) == ({}, 1)
     copies = [copy.request for endpoint in load.endpoints.values() for copy in extra_copies(endpoint.exchanges)]
     assert [answers_settled(load.broker, copy) for copy in copies] == [1] * seen.duplicated
     assert LEASE_SECONDS - NOTICE_SECONDS <= seen.pause <= LEASE_SECONDS + NOTICE_SECONDS

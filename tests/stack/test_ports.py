@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from broker_project.environment import FEWEST_CHARACTERS
+from broker_project.environment import MIN_CHARACTERS
 from broker_project.stack import ports
 from broker_project.stack.folders import Kept
 from broker_project.stack.ports import LOOPBACK, accepts, any_free, hold, is_free
@@ -26,7 +26,7 @@ def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) 
     path = tmp_path / "stack.json"
     first = Kept(path, print)
     chosen = (first.secret("key"), first.password("admin"), first.port("database"))
-    assert len(chosen[0]) >= FEWEST_CHARACTERS
+    assert len(chosen[0]) >= MIN_CHARACTERS
     second = Kept(path, print)
     assert (second.secret("key"), second.password("admin"), second.kept_port("database")) == chosen
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -14,7 +14,7 @@ from typing import Any
 
 from broker_client import Mailbox, MailboxReader, Message
 from broker_client.clock import now
-from broker_client.reader import LONGEST_WAIT
+from broker_client.reader import MAX_WAIT
 from tests.support.receiver import LOOPBACK, PATIENCE_SECONDS
 
 PUBLISHED_AT = "2026-11-22T01:02:03Z"
@@ -267,7 +267,7 @@ def running_reader(
 ) -> Iterator[MailboxReader]:
     """Read until the block ends; then stop, and wait for the end."""
     reader = MailboxReader(
-        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), handler, most=most, wait=LONGEST_WAIT, consumers=consumers
+        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), handler, most=most, wait=MAX_WAIT, consumers=consumers
     )
     reader.start()
     try:

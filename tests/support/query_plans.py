@@ -154,11 +154,11 @@ def _numbered(statement: str, params: Any) -> tuple[str, list[Any]]:
 
 
 def costly_statements(
-    statements: list[ExplainedStatement], most_rows: int = MAX_ROWS, most_in_vain: int = MAX_WASTED_ROWS
+    statements: list[ExplainedStatement], max_rows: int = MAX_ROWS, max_in_vain: int = MAX_WASTED_ROWS
 ) -> list[str]:
     """Return what reads too much, and how."""
     return [
-        f"{one.scans(most_in_vain)} {one.rows_read} rows, {one.blocks_read} blocks: {one.statement[:2000]}"
+        f"{one.scans(max_in_vain)} {one.rows_read} rows, {one.blocks_read} blocks: {one.statement[:2000]}"
         for one in statements
-        if one.scans(most_in_vain) or one.rows_read > most_rows or one.blocks_read > max(MAX_BLOCKS, 2 * most_rows)
+        if one.scans(max_in_vain) or one.rows_read > max_rows or one.blocks_read > max(MAX_BLOCKS, 2 * max_rows)
     ]

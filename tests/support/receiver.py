@@ -164,7 +164,7 @@ class Receiver(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="receiver", daemon=True)
         self.log: list[Received] = []
-        self.most_at_once: Counter[str] = Counter()
+        self.max_at_once: Counter[str] = Counter()
         """By path."""
         self._at_once: Counter[str] = Counter()
         self._scripts: dict[str, _Script] = defaultdict(lambda: _Script([answer()]))
@@ -262,7 +262,7 @@ class Receiver(threading.Thread):
         request = await _read(reader)
         self.log.append(request)
         self._at_once[request.path] += 1
-        self.most_at_once[request.path] = max(self.most_at_once[request.path], self._at_once[request.path])
+        self.max_at_once[request.path] = max(self.max_at_once[request.path], self._at_once[request.path])
         try:
             return await self._scripts[request.path].next()(reader, writer)
         finally:

@@ -115,7 +115,7 @@ class SideOperations(StatefulDeliveries):
         one = Subscription.objects.select_related("subscriber").get(pk=self.subscriptions[at].pk)
         dead = Delivery.objects.final().filter(subscription=one, status__in=RESUBMITTABLE).order_by("-pk").first()
         if dead and one.status == one.subscriber.status == Status.ACTIVE:
-            new_id = resubmit(dead.pk, edit=None, most_bytes=1_000, senders=QUEUE_SENDERS)
+            new_id = resubmit(dead.pk, edit=None, max_bytes=1_000, senders=QUEUE_SENDERS)
             self.published[new_id] = Delivery.objects.open().get(pk=new_id)
 
     @rule(at=subscription_numbers, concurrency=st.integers(1, 3))

@@ -36,7 +36,7 @@ BLOCK_BYTES: Final = 2**20
 
 SAMPLE_PAGES: Final = 1000
 """Tables of fewer pages (8 MB) are looked at wholly."""
-LEAST_PERCENT: Final = 1.0
+MIN_PERCENT: Final = 1.0
 """Of bigger ones: a slice of 100,000 rows still has a dozen pages in such a sample."""
 
 MANY_ROWS: Final = 10_000
@@ -182,7 +182,7 @@ def _marks(
 
 def percent_of(pages: int) -> float:
     """Return how many of a hundred pages are looked at to find where slices begin."""
-    return min(100.0, max(LEAST_PERCENT, 100.0 * SAMPLE_PAGES / max(pages, 1)))
+    return min(100.0, max(MIN_PERCENT, 100.0 * SAMPLE_PAGES / max(pages, 1)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ DAYS: Final = 28
 """Over so many, the day itself the last of them, a budget is reckoned: four weeks, whatever day of the week it is."""
 
 DAYS_BEFORE: Final = 28
-LEAST_PAST: Final = 7
+MIN_PAST: Final = 7
 """With fewer values nobody knows what is usual."""
 FAR: Final = 3.5
 """From this robust z on, either way, a value is an outlier (Iglewicz and Hoaglin 1993)."""
@@ -79,7 +79,7 @@ def anomalies(reliability: DataFrame, latency: DataFrame, day: dt.date, known: C
     distances = F.transform("values", lambda value: F.abs(value - F.col("median")))
     return shaped(
         _by_hour_of_day(measured)
-        .where(F.isnotnull("value") & (F.size("values") >= LEAST_PAST))
+        .where(F.isnotnull("value") & (F.size("values") >= MIN_PAST))
         .withColumn("past", F.size("values"))
         .withColumn("median", _median(F.col("values")))
         .withColumn("spread", F.greatest(_median(distances), _floor()))

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 
-from broker_project.accounts.login_throttle import MOST_FOR_A_NAME, MOST_FROM_AN_ADDRESS, PAUSE
+from broker_project.accounts.login_throttle import MAX_PER_ADDRESS, MAX_PER_NAME, PAUSE
 from broker_project.accounts.models import FailedLogin
 from broker_project.core.admin.theme import ModelAdmin, display
 
@@ -21,7 +21,7 @@ class FailedLoginAdmin(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, object] | None = None) -> HttpResponse:
         """Say over the list what is counted."""
-        limits = {"of_a_name": MOST_FOR_A_NAME, "of_an_address": MOST_FROM_AN_ADDRESS}
+        limits = {"of_a_name": MAX_PER_NAME, "of_an_address": MAX_PER_ADDRESS}
         return super().changelist_view(request, {**(extra_context or {}), **limits})
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - Django's signature

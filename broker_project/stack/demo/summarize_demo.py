@@ -26,7 +26,7 @@ from broker_project.stack.demo.summary import Summary
 
 LOOK_EVERY = 0.2
 TELL_EVERY = 10.0
-MOST_SECONDS = 300.0
+MAX_SECONDS = 300.0
 """Nobody waits longer for a worker that does not come; what is under way ends in its own time."""
 
 
@@ -43,7 +43,7 @@ def summarize(since: dt.datetime, suffix: str) -> Summary:
 def _wait_for(run: Run, tell: Callable[[str], object]) -> None:
     """Wait until it has ended, or nobody takes it up though nothing else is under way."""
     told = idle = began = time.monotonic()
-    while run.state in UNENDED and time.monotonic() - idle < MOST_SECONDS:
+    while run.state in UNENDED and time.monotonic() - idle < MAX_SECONDS:
         time.sleep(LOOK_EVERY)
         run_records.abandon_vanished()
         run.refresh_from_db()
@@ -66,7 +66,7 @@ def standing(run: Run) -> str:
 def why_not(run: Run) -> str:
     """Return why a run has no summary."""
     if run.state == RunState.WAITING:
-        return f"no worker of the queue analytics has taken up {run} within {MOST_SECONDS:.0f} s"
+        return f"no worker of the queue analytics has taken up {run} within {MAX_SECONDS:.0f} s"
     return f"{run} {run.state}: {run.error}"
 
 

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from subscriptions.credentials.issue import LONGEST_LIFE, Owner, issue, kind_of
+from subscriptions.credentials.issue import MAX_LIFETIME, Owner, issue, kind_of
 from subscriptions.credentials.scopes import OPENED, Issuer
 from subscriptions.credentials.tokens import TOKEN_BYTES
 from subscriptions.models import Publisher, Scope, Subscriber
@@ -86,8 +86,8 @@ def instant(text: str) -> dt.datetime:
 def _end(expires_at: dt.datetime | None, days: int | None, *, now: dt.datetime) -> dt.datetime | None:
     if days is None:
         return expires_at
-    if not 0 < days <= LONGEST_LIFE.days:
-        raise CommandError(f"--days: a key lives from 1 to {LONGEST_LIFE.days} days; without it, it does not expire.")
+    if not 0 < days <= MAX_LIFETIME.days:
+        raise CommandError(f"--days: a key lives from 1 to {MAX_LIFETIME.days} days; without it, it does not expire.")
     return now + dt.timedelta(days=days)
 
 

@@ -21,7 +21,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from broker_project.accounts import login_throttle, tasks
-from broker_project.accounts.login_throttle import MOST_FOR_A_NAME, MOST_FROM_AN_ADDRESS
+from broker_project.accounts.login_throttle import MAX_PER_ADDRESS, MAX_PER_NAME
 from broker_project.accounts.sessions import SEEN_EVERY_SECONDS
 from tests.support.admin import PASSWORD, admin_user, browser_at, log_in
 
@@ -40,7 +40,7 @@ def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 1_000)
 
 
-def fail(name: str = "ann", times: int = MOST_FOR_A_NAME, address: str = "198.51.100.1") -> list[int]:
+def fail(name: str = "ann", times: int = MAX_PER_NAME, address: str = "198.51.100.1") -> list[int]:
     return [log_in(browser_at(address), name, "wrong").status_code for _ in range(times)]
 
 
@@ -52,7 +52,7 @@ def is_over() -> None:
 
 def test_after_so_many_failures_not_even_the_right_password_is_looked_at() -> None:
     admin_user()
-    assert fail() == [AGAIN] * MOST_FOR_A_NAME
+    assert fail() == [AGAIN] * MAX_PER_NAME
     assert log_in(browser_at()).status_code == TOO_MANY
     is_over()
     assert log_in(browser_at()).status_code == IN
@@ -69,14 +69,14 @@ def test_only_that_name_at_that_address_is_locked_out() -> None:
 
 def test_names_that_flood_from_one_address_lock_it_out() -> None:
     admin_user()
-    for number in range(MOST_FROM_AN_ADDRESS):
+    for number in range(MAX_PER_ADDRESS):
         fail(f"nobody-{number}", times=1)
     assert log_in(browser_at()).status_code == TOO_MANY
     assert log_in(browser_at(ELSEWHERE)).status_code == IN
 
 
 def test_an_ipv6_address_counts_as_all_that_its_owner_has() -> None:
-    for number in range(MOST_FROM_AN_ADDRESS):
+    for number in range(MAX_PER_ADDRESS):
         fail(f"nobody-{number}", times=1, address=f"2001:db8:1:2::{number:x}")
     assert log_in(browser_at("2001:db8:1:2:ffff::1")).status_code == TOO_MANY
     assert log_in(browser_at("2001:db8:1:3::1")).status_code == AGAIN
@@ -84,7 +84,7 @@ def test_an_ipv6_address_counts_as_all_that_its_owner_has() -> None:
 
 def test_a_login_that_succeeds_takes_back_what_was_counted_for_its_own_name_only() -> None:
     admin_user()
-    fail("ann", times=MOST_FOR_A_NAME - 1)
+    fail("ann", times=MAX_PER_NAME - 1)
     fail("bob", times=2)
     assert log_in(browser_at()).status_code == IN
     assert list(AccessAttempt.objects.values_list("username", "failures_since_start")) == [("bob", 2)]
@@ -134,8 +134,8 @@ def test_the_wrong_password_and_the_unknown_name_are_answered_alike() -> None:
 
 def test_an_unknown_name_takes_as_long_as_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 100_000)
-    monkeypatch.setattr(login_throttle, "MOST_FOR_A_NAME", 1_000)
-    monkeypatch.setattr(login_throttle, "MOST_FROM_AN_ADDRESS", 1_000)
+    monkeypatch.setattr(login_throttle, "MAX_PER_NAME", 1_000)
+    monkeypatch.setattr(login_throttle, "MAX_PER_ADDRESS", 1_000)
     ann = admin_user()
     ann.set_password(PASSWORD)
     ann.save()
@@ -162,7 +162,7 @@ def test_many_tries_at_once_are_no_more_than_one_after_the_other(monkeypatch: py
 
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(attempt, range(24)))
-    assert answers.count(AGAIN) <= MOST_FOR_A_NAME
+    assert answers.count(AGAIN) <= MAX_PER_NAME
     assert answers.count(TOO_MANY) == 24 - answers.count(AGAIN)
 
 

@@ -16,10 +16,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from broker_project.accounts.login_throttle import MOST_FOR_A_NAME
+from broker_project.accounts.login_throttle import MAX_PER_NAME
 from broker_project.accounts.mfa import (
     FREE_FAILURES,
-    LONGEST_PAUSE,
+    MAX_PAUSE,
     Proved,
     TooOften,
     Wrong,
@@ -125,7 +125,7 @@ def test_without_the_password_none_is_begun(page: Client, ann: User) -> None:
 
 
 def test_the_right_password_is_no_failed_login(page: Client, ann: User) -> None:
-    for _ in range(MOST_FOR_A_NAME + 1):
+    for _ in range(MAX_PER_NAME + 1):
         assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 200
     assert AccessAttempt.objects.count() == 0
 
@@ -247,7 +247,7 @@ def test_pauses_double_up_to_six_hours() -> None:
     pauses = [pause_after(failures) for failures in (4, 5, 6, 7, 13, 14, 15, 10_000)]
     minutes = [pause and pause.total_seconds() / 60 for pause in pauses]
     assert minutes == [None, 1, 2, 4, 256, 360, 360, 360]
-    assert dt.timedelta(minutes=360) == LONGEST_PAUSE
+    assert dt.timedelta(minutes=360) == MAX_PAUSE
 
 
 def test_a_code_that_is_not_looked_at_counts_neither_as_wrong_nor_as_used(page: Client, ann: User) -> None:

@@ -27,7 +27,7 @@ from analytics.pipeline.extraction import leaf_rows
 from analytics.pipeline.run_lock import LOCK, WORKER_LOCK, only_run
 from analytics.run_results import AGAIN, INTERRUPTED
 from analytics.runs import Application
-from analytics.spark_process import MOST_KEPT_BYTES, End, Ended
+from analytics.spark_process import MAX_KEPT_BYTES, End, Ended
 from analytics.spark_settings import SparkTerms, spark_terms
 from analytics.windows import midnight
 from broker_project.core.db import forget_connection
@@ -413,8 +413,8 @@ def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: Spa
 
 def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.date], terms: SparkTerms) -> None:
     assert set(do(range_of(sealed), terms, "prints=1000").log.strip()) == {"x"}
-    much = do(range_of(sealed, again=True), terms, f"prints={4 * MOST_KEPT_BYTES}").log
-    assert 2 * MOST_KEPT_BYTES < len(much) < 2 * MOST_KEPT_BYTES + 10
+    much = do(range_of(sealed, again=True), terms, f"prints={4 * MAX_KEPT_BYTES}").log
+    assert 2 * MAX_KEPT_BYTES < len(much) < 2 * MAX_KEPT_BYTES + 10
 
 
 def test_no_connection_of_django_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkTerms) -> None:

@@ -140,7 +140,7 @@ def test_a_filter_is_tried_on_no_more_than_takes_a_moment(
     for _ in range(3):
         publish(client, b'{"state": "open", "huge": 1e999999}')
     costly = parse_filter("$$->'Body'->>'state' like '_%'")
-    monkeypatch.setattr(document, "MOST_WORK", 15)
+    monkeypatch.setattr(document, "MAX_WORK", 15)
     assert trials.try_filters(costly, event_type) == trials.Trial(tried=2, matching=2, failing=0)
     failing = parse_filter("$$->'Body'->'huge' = '1'")
     assert trials.try_filters(failing, event_type) == trials.Trial(tried=3, matching=0, failing=3)

@@ -160,7 +160,7 @@ def test_its_own_key_sends_one_and_no_other(wanted: Subscription, publisher: Pub
 def test_more_than_a_few_at_a_time_are_refused(
     wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.playground.test_events.MOST_WAITING", 0)
+    monkeypatch.setattr("delivery.playground.test_events.MAX_WAITING", 0)
     assert problem_of(send(wanted)) == (503, "too_many_calls")
     assert receiver.log == []
 

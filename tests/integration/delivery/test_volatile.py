@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from broker_project.core.db import rows
 from broker_project.core.keyring import keyring
-from delivery.api.volatile import MOST_BYTES
+from delivery.api.volatile import MAX_BYTES
 from delivery.dispatch import notify
 from delivery.models import Delivery, Message, Pace, VolatileCount, VolatileOutcome
 from delivery.tasks import send_volatile
@@ -121,7 +121,7 @@ def test_it_waits_for_no_line(client: Client, shop: Subscription, receiver: Rece
         publish(client, **VOLATILE_HEADERS)
     run_tasks()
     wait_until(lambda: len(receiver.of("/shop")) == 3)
-    assert receiver.most_at_once["/shop"] > 1
+    assert receiver.max_at_once["/shop"] > 1
     gate.open()
     wait_until_answered(receiver, "/shop", 3)
     assert volatile_counts(shop) == {"accepted": 3, "delivered": 3}
@@ -422,7 +422,7 @@ def test_its_counts_can_be_looked_at(admin: Client, event_type: EventType, shop:
         ({"Broker_Durability": "Volatile"}, "'guaranteed'"),
         ({"Idempotency_Key": "order-1", **VOLATILE_HEADERS}, "Idempotency-Key"),
         ({"Broker_Not_Before": "2001-01-01T00:00:00Z", **VOLATILE_HEADERS}, "Broker-Not-Before"),
-        ({"body": b'"%s"' % (b"x" * (MOST_BYTES - 1)), **VOLATILE_HEADERS}, "65537"),
+        ({"body": b'"%s"' % (b"x" * (MAX_BYTES - 1)), **VOLATILE_HEADERS}, "65537"),
         ({"event": "Shop.Job", **VOLATILE_HEADERS}, "QUEUE"),
         ({"event": "Shop.Call", **VOLATILE_HEADERS}, "Broker-Durability"),
     ],
@@ -438,7 +438,7 @@ def test_what_cannot_be_volatile_says_why(
 
 
 def test_the_largest_body_is_taken(client: Client, shop: Subscription, receiver: Receiver) -> None:
-    body = b'"%s"' % (b"x" * (MOST_BYTES - 2))
+    body = b'"%s"' % (b"x" * (MAX_BYTES - 2))
     assert publish(client, body, **VOLATILE_HEADERS).status_code == 202
     run_tasks()
     wait_until_answered(receiver, "/shop")
@@ -491,7 +491,7 @@ def test_one_for_a_destination_is_taken_whoever_else_would_fetch_it(
 
 
 def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_volatile, "MOST_WAITING", 1)
+    monkeypatch.setattr(publish_volatile, "MAX_WAITING", 1)
     notify.redis_client().lpush(notify.VOLATILE, "{}")
 
 

@@ -16,7 +16,7 @@ from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker import run_lines
-from delivery.worker.event_loop import MOST_BODY_BYTES
+from delivery.worker.event_loop import MAX_BODY_BYTES
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
@@ -213,7 +213,7 @@ def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_under_way(
         expire_lease(line)
         wait_until_done()
         gate.open()
-        wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES and receiver.log[0].ended)
+        wait_until(lambda: worker.driver.budget._left == MAX_BODY_BYTES and receiver.log[0].ended)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
@@ -230,7 +230,7 @@ def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver
         wait_until_done()
     for number in range(5):
         assert receiver.bodies(f"/{number}") == [b"%d" % body for body in range(40)]
-        assert receiver.most_at_once[f"/{number}"] == 1
+        assert receiver.max_at_once[f"/{number}"] == 1
         assert [request.sequence for request in receiver.of(f"/{number}")] == [*range(1, 41)]
 
 

@@ -172,7 +172,7 @@ def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(redis_empty: None)
 
 @pytest.mark.behaviour("11.3")
 def test_tasks_that_nobody_takes_do_not_pile_up(redis_empty: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "MOST_TASKS", 3)
+    monkeypatch.setattr(notify, "MAX_TASKS", 3)
     for line_id in range(10):
         assert notify.wake_regardless(QUEUE, [line_id])
     assert (tasks_sent(), sorted(notify.woken_lines(QUEUE))) == (3, [*range(10)])
@@ -274,5 +274,5 @@ def test_only_what_is_due_is_looked_at(wanting: Subscription, monkeypatch: pytes
         assert (expire_overdue(), begin_delayed()) == (1, 1)
 
     assert statuses(wanting) == ["EXPIRED", "PENDING"]
-    assert costly_statements(statements, most_rows=100, most_in_vain=10) == []
+    assert costly_statements(statements, max_rows=100, max_in_vain=10) == []
     assert max(one.blocks_read for one in statements) < 1_000

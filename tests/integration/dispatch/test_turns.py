@@ -91,7 +91,7 @@ def test_a_run_is_a_chain_of_turns_each_begun_after_the_one_before(
     bodies = publish_numbered(wanted.event_type, 1_000)  # for several turns of a second
     wait_until_done(4 * PATIENCE_SECONDS)
     assert receiver.bodies("/a") == bodies
-    assert receiver.most_at_once["/a"] == 1
+    assert receiver.max_at_once["/a"] == 1
     links = chain_of(events, notify.TURN)
     assert len(links) >= 3
     wait_until(lambda: {link["uuid"] for link in links} <= {event["uuid"] for event in events.of("task-succeeded")})

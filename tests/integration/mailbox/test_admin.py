@@ -203,7 +203,7 @@ def test_returning_tells_what_ends_by_it_before_and_after(admin: Client, wanted:
 def test_of_very_many_in_flight_it_asks_for_those_next_to_time_out_and_says_so(
     admin: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mailbox_work, "SHOWN_AT_MOST", 2)
+    monkeypatch.setattr(mailbox_work, "MAX_SHOWN", 2)
     last = fetch_all(wanted)[-1]
     back = mailbox_page(wanted, "give_back")
     assert len(chosen(admin, back)) == 2

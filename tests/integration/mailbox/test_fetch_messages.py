@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from broker_project.core.db import rows
 from delivery.mailbox import fetch_messages
 from delivery.mailbox.acknowledge import acknowledge
-from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LEAST_REACH, REACH, fetch
+from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, MIN_REACH, REACH, fetch
 from delivery.mailbox.long_poll import LOOK
 from delivery.mailbox.mailbox import Box, Fetched
 from delivery.models import Delivery
@@ -250,7 +250,7 @@ def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
     with explained_statements(monkeypatch) as found:
         fetch(mailbox_of(crowd.subscriber), most=1)
         rows(LOOK, [[crowd.subscriber_id], [1]])
-    assert costly_statements(those(found, FETCH), SUBSCRIPTIONS * SORTS * (LEAST_REACH + REACH) + BESIDE) == []
+    assert costly_statements(those(found, FETCH), SUBSCRIPTIONS * SORTS * (MIN_REACH + REACH) + BESIDE) == []
     assert costly_statements(those(found, LOOK), SUBSCRIPTIONS * SORTS + BESIDE) == []
 
 

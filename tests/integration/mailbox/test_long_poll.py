@@ -18,7 +18,7 @@ from django.test import Client
 from broker_project.core.db import forget_connection, rows
 from delivery.mailbox import long_poll
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.long_poll import HERE, LOOK, MOST_SEATS, MailboxPoller, Poll, Polled, Room, next_messages
+from delivery.mailbox.long_poll import HERE, LOOK, MAX_SEATS, MailboxPoller, Poll, Polled, Room, next_messages
 from delivery.mailbox.mailbox import Box, Fetched
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
@@ -152,23 +152,23 @@ def test_each_mailbox_has_polls_of_its_own(pulled: Subscription, room: Room) -> 
 def test_forty_eight_polls_hold_no_connection_and_get_a_message_each(
     pulled: Subscription, room: Room, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    with polls(room, *[pulled] * MOST_SEATS) as waiting:
+    with polls(room, *[pulled] * MAX_SEATS) as waiting:
         assert next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room) == Polled([], was_seated=False)
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         (connections,) = elsewhere.execute(query).fetchone() or (0,)
         assert connections <= 25, "not one for each"
-        published = publish_numbered(pulled.event_type, MOST_SEATS)
+        published = publish_numbered(pulled.event_type, MAX_SEATS)
         got = [one.result(PATIENCE_SECONDS) for one in waiting]
     assert sorted(body for (body,) in got) == sorted(published)
     assert {*Delivery.objects.values_list("status", "fetches")} == {(DeliveryStatus.IN_FLIGHT, 1)}
 
 
 def test_whoever_is_woken_in_vain_holds_no_connection_while_it_waits_on(pulled: Subscription, room: Room) -> None:
-    with polls(room, *[pulled] * MOST_SEATS):
-        room.wake({pulled.subscriber_id: MOST_SEATS})
+    with polls(room, *[pulled] * MAX_SEATS):
+        room.wake({pulled.subscriber_id: MAX_SEATS})
         wait_until(lambda: not any(poll.is_woken for poll in room._polls))
         wait_until(lambda: in_use() <= 2)  # this thread's, and that of who looks out for them
-        assert room.waiting() == {pulled.subscriber_id: MOST_SEATS}, "each has got one, and waits on"
+        assert room.waiting() == {pulled.subscriber_id: MAX_SEATS}, "each has got one, and waits on"
 
 
 def test_who_gives_up_its_seat_to_another_mailbox_is_told_so(pulled: Subscription, room: Room) -> None:
@@ -353,7 +353,7 @@ def test_a_look_reads_what_there_are_polls_for_and_no_more(
         time_out_hand_outs()
         assert rows(LOOK, [[uncommitted_mailbox.subscriber_id], [5]]) == [(uncommitted_mailbox.subscriber_id, 5)]
     looks = [one for one in explained if "unnest" in one.statement]
-    assert (len(looks), costly_statements(looks, most_rows=20, most_in_vain=0)) == (2, [])
+    assert (len(looks), costly_statements(looks, max_rows=20, max_in_vain=0)) == (2, [])
 
 
 @pytest.mark.django_db

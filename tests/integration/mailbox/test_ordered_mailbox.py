@@ -334,7 +334,7 @@ def test_what_other_lines_have_read_is_not_looked_at(pushed: Subscription, monke
     with explained_statements(monkeypatch) as found:
         assert (bodies(pushed), looked(pushed)) == ([], [])
     looks = [one for one in found if one.statement in {FETCH_IN_ORDER, LOOK}]
-    assert (len(looks), costly_statements(looks, most_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
+    assert (len(looks), costly_statements(looks, max_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from delivery.mailbox.acknowledge import acknowledge, extend, give_back
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.long_poll import LOOK
 from delivery.mailbox.mailbox import Box
-from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, mailboxes_of
+from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
 from delivery.mailbox.unread import EXPIRE, OF_EACH, RETURN, RETURN_REACH, STRETCH, expire_unread, return_overdue
 from delivery.maintenance.partitions import open_days, today
 from delivery.status.in_flight import FEW
@@ -28,7 +28,7 @@ from tests.support.query_plans import MAX_WASTED_ROWS, costly_statements, explai
 from tests.support.worker import line_of, publish_numbered
 
 MANY = 20_000
-MOST_OF_A_CALL = 250
+MAX_PER_CALL = 250
 """Rows that are near the front: found there, locked, and changed."""
 FINISHED = 50_000
 
@@ -107,20 +107,20 @@ def test_no_statement_of_a_mailbox_reads_more_than_it_needs(
     clock = {RETURN: 3 * 2 * RETURN_REACH + STRETCH, EXPIRE: 3 * 3 * OF_EACH}  # of three subscriptions
     assert len(found) > 15
     for one in found:
-        assert costly_statements([one], 3 * clock.get(one.statement, MOST_OF_A_CALL)) == []
+        assert costly_statements([one], 3 * clock.get(one.statement, MAX_PER_CALL)) == []
 
 
 @pytest.mark.behaviour("9.5")
 def test_a_look_at_a_mailbox_reads_no_further_than_it_counts(
     filled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(4 * COUNTED_AT_MOST)
+    fill(4 * MAX_COUNTED)
     with explained_statements(monkeypatch) as found:
         standing = mailboxes_of([filled.subscriber_id])[filled.subscriber_id]
-    assert (standing.available, standing.in_flight, standing.redelivered) == (COUNTED_AT_MOST,) * 3
+    assert (standing.available, standing.in_flight, standing.redelivered) == (MAX_COUNTED,) * 3
     sorts = 8
     (one,) = found
-    assert (one.scans(MAX_WASTED_ROWS), one.rows_read <= sorts * COUNTED_AT_MOST) == ([], True)
+    assert (one.scans(MAX_WASTED_ROWS), one.rows_read <= sorts * MAX_COUNTED) == ([], True)
 
 
 @pytest.mark.behaviour("9.1", "11.4")

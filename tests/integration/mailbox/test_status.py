@@ -49,7 +49,7 @@ def counts(wanted: Subscription) -> tuple[int, ...]:
 
 
 def count_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = mailbox_status.STANDINGS.replace(str(mailbox_status.COUNTED_AT_MOST), str(number))
+    few = mailbox_status.STANDINGS.replace(str(mailbox_status.MAX_COUNTED), str(number))
     monkeypatch.setattr(mailbox_status, "STANDINGS", few)
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from broker_project.environment import LONGEST_DAYS
+from broker_project.environment import MAX_DAYS
 from delivery.dispatch import notify
 from delivery.mailbox import unread
 from delivery.mailbox.acknowledge import acknowledge, give_back
@@ -236,7 +236,7 @@ def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Sub
 def test_how_many_days_is_a_setting_and_counts_at_once(pulled: Subscription, settings: Any) -> None:
     publish_numbered(pulled.event_type, 1)
     let_days_pass(days=1)
-    settings.MAILBOX_DAYS = LONGEST_DAYS
+    settings.MAILBOX_DAYS = MAX_DAYS
     assert expire_unread() == 0
     settings.MAILBOX_DAYS = 1
     assert (expire_unread(), reasons(pulled)) == (1, ["unread for 1 day"])

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from broker_project.core.db import forget_connection
-from broker_project.environment import LONGEST_DAYS
+from broker_project.environment import MAX_DAYS
 from delivery.dispatch.claim import claim
 from delivery.maintenance import retention
 from delivery.maintenance.maintainer import Maintainer, maintain, pause
@@ -136,7 +136,7 @@ def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wante
 
 @pytest.mark.behaviour("11.4")
 def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:
-    maintain(keep_days=LONGEST_DAYS)
+    maintain(keep_days=MAX_DAYS)
     assert StorageDay.objects.filter(day=past).exists()
     maintain(keep_days=KEEP_DAYS)
     assert not StorageDay.objects.filter(day=past).exists()

@@ -308,7 +308,7 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
     with running_worker():
         wait_until_done()
     monkeypatch.setattr(replay_job, "COUNT_SLICE", 1)
-    monkeypatch.setattr(replay_job, "MOST_COUNTED", 1)
+    monkeypatch.setattr(replay_job, "MAX_COUNTED", 1)
     admin, since = client_of_admin(), datetime.now(UTC) - timedelta(hours=1)
     asked = {"subscription": shop.pk, "begin": f"{since:%Y-%m-%d %H:%M}", **ALL}
     counted = admin.post(NEW, asked).content.decode()

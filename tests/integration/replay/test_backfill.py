@@ -366,7 +366,7 @@ def test_only_the_oldest_of_very_many_are_counted_for_whoever_waits(
 ) -> None:
     publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
-    monkeypatch.setattr(backfill_job, "MOST_COUNTED", 6)
+    monkeypatch.setattr(backfill_job, "MAX_COUNTED", 6)
     counted = client_of().post(
         f"/api/v1/subscriptions/{new(kind, receiver).pk}/backfill", {"dry_run": True}, content_type=JSON
     )

@@ -55,7 +55,7 @@ def test_it_is_counted_a_slice_at_a_time(
         replay.refresh_from_db()
         totals.append(replay.total)
     assert (totals, repeated()) == ([10, 20, 25], [])
-    monkeypatch.setattr(replay_job, "MOST_COUNTED", 20)
+    monkeypatch.setattr(replay_job, "MAX_COUNTED", 20)
     assert count(of(shop)) == ({"REJECTED": 20}, False)
 
 
@@ -232,17 +232,17 @@ def start(*chosen: Subscription, status: str, more: tuple[str, ...] = (), pace: 
 
 @pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize(
-    ("status", "made", "most_rows"),
+    ("status", "made", "max_rows"),
     [("DELIVERED", 1_000, SLICE_ROWS), pytest.param("REJECTED", 0, 100, marks=pytest.mark.lengthy)],
 )
 def test_a_slice_reads_along_indexes(
-    history: list[Subscription], monkeypatch: pytest.MonkeyPatch, status: str, made: int, most_rows: int
+    history: list[Subscription], monkeypatch: pytest.MonkeyPatch, status: str, made: int, max_rows: int
 ) -> None:
     start(history[0], status=status)
     with explained_statements(monkeypatch) as statements:
         go_on()  # counts them
         go_on()
-    assert costly_statements(statements, most_rows) == []
+    assert costly_statements(statements, max_rows) == []
     assert Delivery.objects.open().count() == made
 
 

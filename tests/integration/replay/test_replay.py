@@ -265,7 +265,7 @@ def test_what_ended_is_forgotten_with_the_deliveries_of_its_time(shop: Subscript
 
 
 def again(delivery: Delivery, body: bytes | None = None) -> Delivery:
-    made = resubmit(delivery.pk, edit=Edit(body) if body else None, most_bytes=1_000, senders=QUEUE_SENDERS)
+    made = resubmit(delivery.pk, edit=Edit(body) if body else None, max_bytes=1_000, senders=QUEUE_SENDERS)
     return Delivery.objects.get(pk=made)
 
 

@@ -162,7 +162,7 @@ def test_an_edited_body_is_judged_like_a_publish(
 def test_a_body_that_is_too_large_is_refused(rejected: Delivery) -> None:
     for body in (b'"1234567"', b'"12345678"'):
         with contextlib.suppress(PayloadTooLarge):
-            resubmit(rejected.pk, edit=Edit(body), most_bytes=9, senders=QUEUE_SENDERS)
+            resubmit(rejected.pk, edit=Edit(body), max_bytes=9, senders=QUEUE_SENDERS)
     assert [bytes(one.body) for one in Message.objects.order_by("id")] == [b'{"n": 1}', b'"1234567"']
 
 
@@ -214,7 +214,7 @@ def test_the_day_of_its_message_is_not_dropped_meanwhile(
     elsewhere.execute("SET lock_timeout = '50ms'")
     elsewhere.commit()
     with transaction.atomic():
-        resubmit(rejected.pk, edit=None, most_bytes=MOST, senders=QUEUE_SENDERS)
+        resubmit(rejected.pk, edit=None, max_bytes=MOST, senders=QUEUE_SENDERS)
         # As whoever drops a day does, and whoever deletes the row alone.
         for statement in (
             b"LOCK TABLE ONLY %s IN EXCLUSIVE MODE" % leaf_of("delivery_message", today()).encode(),
@@ -229,7 +229,7 @@ def test_the_day_of_its_message_is_not_dropped_meanwhile(
 def test_what_fails_leaves_no_copy_behind(rejected: Delivery, shop: Subscription) -> None:
     Message.objects.all().delete()
     with pytest.raises(NoLongerKept):
-        resubmit(rejected.pk, edit=Edit(b"2"), most_bytes=MOST, senders=QUEUE_SENDERS)
+        resubmit(rejected.pk, edit=Edit(b"2"), max_bytes=MOST, senders=QUEUE_SENDERS)
     assert not Message.objects.exists()
 
 

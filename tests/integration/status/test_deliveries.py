@@ -30,7 +30,7 @@ from delivery.models import (
     VolatileCount,
 )
 from delivery.operations import cancel_deliveries_of
-from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import Subscriber
@@ -273,7 +273,7 @@ def test_a_search_for_an_id_finds_it(admin: Client, message: Message) -> None:
 def test_a_search_finds_what_a_narrowed_list_is_too_long_to_show(admin: Client, message: Message, kind: str) -> None:
     oldest = Delivery.objects.oldest_first()[0]
     fields = {"subscription": oldest.subscription, "line": oldest.line, "size": 2}
-    Delivery.objects.bulk_create(Delivery(message=message, **fields) for _ in range(COUNTED_AT_MOST))
+    Delivery.objects.bulk_create(Delivery(message=message, **fields) for _ in range(MAX_COUNTED))
     narrowed = {f"{kind}__id__exact": getattr(oldest, kind).pk}
     for query in ({"q": oldest.pk}, {"q": f" dlv_{oldest.pk}"}, {"message__id": oldest.message_id}):
         answer = admin.get(reverse("admin:delivery_delivery_changelist"), {**narrowed, **query})

@@ -264,7 +264,7 @@ def test_a_publisher_is_not_told_of_subscriptions(client: Client, event_type: Ev
 def test_no_more_subscriptions_are_explained_than_one_can_read(
     client: Client, management: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explain_message, "EXPLAINED_AT_MOST", 2)
+    monkeypatch.setattr(explain_message, "MAX_EXPLAINED", 2)
     made = [factories.subscription(event_type=event_type) for _ in range(3)]
     publish(client)
     told = management.get(f"/api/v1/messages/{Message.objects.get().pk}/explanation").json()

@@ -15,7 +15,7 @@ from delivery.dispatch.claim import claim
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
-from delivery.status.line_status import COUNTED_AT_MOST, LineHold, LineState, LineStatus, line_statuses
+from delivery.status.line_status import MAX_COUNTED, LineHold, LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
@@ -102,11 +102,11 @@ def test_a_line_whose_work_is_all_inactive_says_so(wanted: Subscription, line: L
 
 
 def test_what_can_be_sent_is_seen_behind_a_large_inactive_backlog(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, COUNTED_AT_MOST + 1)
+    publish_numbered(wanted.event_type, MAX_COUNTED + 1)
     inactivate(wanted)
     other = subscription(wanted.subscriber)
     publish_numbered(other.event_type, 1)
-    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.WAITING, None, COUNTED_AT_MOST, 0, None)
+    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.WAITING, None, MAX_COUNTED, 0, None)
 
 
 @pytest.mark.behaviour("4.7")
@@ -233,7 +233,7 @@ def test_a_list_that_is_cut_says_so_and_is_never_shown_whole(admin: Client, want
     publish_numbered(wanted.event_type, 1)
     address = reverse("admin:delivery_delivery_changelist")
     whole = admin.get(address).content.decode()
-    publish_numbered(wanted.event_type, COUNTED_AT_MOST)
+    publish_numbered(wanted.event_type, MAX_COUNTED)
     cut = admin.get(address).content.decode()
     assert ["shown at most" in text for text in (whole, cut)] == [False, True]
     assert ["Show all" in text for text in (whole, cut)] == [False, False]
@@ -362,7 +362,7 @@ def test_the_page_of_a_line_leads_to_the_other_and_that_of_a_retry_line_to_what_
         assert reverse("admin:delivery_line_change", args=[other.pk]) in pages[one]
     listed = f"{reverse('admin:delivery_delivery_changelist')}?line__id__exact={retry_line.pk}"
     assert listed in pages[1]
-    publish_numbered(wanted.event_type, COUNTED_AT_MOST)
+    publish_numbered(wanted.event_type, MAX_COUNTED)
     for narrowed in ("", "&status__exact=PENDING"):
         found = [*admin.get(listed + narrowed).context["cl"].result_list]
         assert found == [Delivery.objects.get(line=retry_line)]

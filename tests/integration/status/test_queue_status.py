@@ -13,7 +13,7 @@ from delivery.dispatch.claim import claim
 from delivery.maintenance.partitions import today
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, PageRead, QueueGroup
 from delivery.operations import cancel_deliveries_of
-from delivery.status.line_status import COUNTED_AT_MOST, LineState, LineStatus, line_statuses
+from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line_statuses
 from delivery.status.queue_status import GroupState, groups_of
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
@@ -274,14 +274,14 @@ def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> No
     one = QueueGroup.objects.get()
     QueueGroup.objects.bulk_create(
         QueueGroup(id=one.pk + 10 + n, line_id=one.line_id, delivery_ids=[], size=1, due_at=LATER + timedelta(days=n))
-        for n in range(COUNTED_AT_MOST + 1)
+        for n in range(MAX_COUNTED + 1)
     )
 
     standing = line_statuses([one.line_id or 0])[one.line_id or 0]
 
     assert (standing.waiting, standing.set_aside, standing.set_aside_due_at) == (
-        COUNTED_AT_MOST,
-        COUNTED_AT_MOST,
+        MAX_COUNTED,
+        MAX_COUNTED,
         LATER,
     )
 

@@ -176,7 +176,7 @@ def test_a_far_end_has_no_successor_beyond_a_hundred_years() -> None:
         answer = rotated(client_of(), former)
     assert answer.status_code == 201
     successor = ApiKey.objects.get(successor_of=former)
-    assert successor.expires_at == MORNING + issue.LONGEST_LIFE
+    assert successor.expires_at == MORNING + issue.MAX_LIFETIME
 
 
 @pytest.mark.usefixtures("storage")

@@ -13,7 +13,7 @@ from delivery.publish.store import NewMessage
 from subscriptions import lookup_keys, matching
 from subscriptions.edit import change
 from subscriptions.filters import FilterFailed, document, parse_filter, text_at
-from subscriptions.matching import MOST_PATHS, PATIENCE, Match, matching_subscriptions
+from subscriptions.matching import MAX_PATHS, PATIENCE, Match, matching_subscriptions
 from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
 from subscriptions.names import patterns_of
 from tests.support import factories
@@ -178,18 +178,18 @@ def test_of_many_subscriptions_only_those_that_may_match_are_read(same: str, mon
 
 def test_more_paths_than_are_looked_up_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     event_type = factories.event_type()
-    made = many(MOST_PATHS + 10, event_type, filter="$$->'Body'->>'k{0}' = '{0}'")
+    made = many(MAX_PATHS + 10, event_type, filter="$$->'Body'->>'k{0}' = '{0}'")
     with explained_statements(monkeypatch) as statements:
         for _ in range(2):
             assert matched(new(event_type, b'{"k3": 3, "k40": 40, "k41": "x"}')) == [[made[3].pk, made[40].pk]]
-    known = sorted(one.filter_term for one in made)[:MOST_PATHS]
+    known = sorted(one.filter_term for one in made)[:MAX_PATHS]
     evaluated = 10 + sum(one.filter_term in known for one in (made[3], made[40]))
     assert read(statements) == [42, evaluated, evaluated]
 
 
 def test_paths_that_nobody_meets_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     event_type = factories.event_type()
-    many(MOST_PATHS, event_type, filter="$$->'Body'->>'a{0}' = '{0}'")
+    many(MAX_PATHS, event_type, filter="$$->'Body'->>'a{0}' = '{0}'")
     assert matched(new(event_type)) == [[]]
     made = many(50, event_type, filter=f"{STATE} = '{{}}'")
     message = new(event_type, b'{"state": "7"}')
@@ -265,7 +265,7 @@ def test_where_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
 
 @pytest.mark.behaviour("3.6")
 def test_the_filters_of_a_batch_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "MOST_WORK", 10_000)
+    monkeypatch.setattr(document, "MAX_WORK", 10_000)
     event_type = factories.event_type()
     (one,) = many(1, event_type, filter="$$->'Body'->'a' = '[]'")
     plain = factories.subscription(event_type=event_type)

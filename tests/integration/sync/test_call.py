@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from delivery.models import Attempt, Delivery, Message
 from delivery.sync import caller, record
-from delivery.sync.caller import MOST_WAITING, MOST_WAITING_FOR_ONE
+from delivery.sync.caller import MAX_WAITING, MAX_WAITING_PER_OWNER
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import (
@@ -149,7 +149,7 @@ def test_the_admin_shows_a_call_without_a_line(client: Client, asked: Subscripti
 def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
     client: Client, event_type: EventType, receiver: Receiver, settings: Any
 ) -> None:
-    names = [str(number) for number in range(MOST_WAITING // MOST_WAITING_FOR_ONE)]
+    names = [str(number) for number in range(MAX_WAITING // MAX_WAITING_PER_OWNER)]
     for name in [*names, "another"]:
         factories.subscription(event_type=event_type, endpoint=receiver.url(SYNC_PATH), header_filter_string=name)
     topic = factories.event_type()
@@ -160,10 +160,10 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
     calls: list[Any] = []
     turns = itertools.cycle(names)
     act = lambda: publish(client, Filter_String=next(turns))  # noqa: E731 - what each thread does
-    waiting = threading.Thread(target=lambda: calls.extend(in_threads(MOST_WAITING, act)))
+    waiting = threading.Thread(target=lambda: calls.extend(in_threads(MAX_WAITING, act)))
     waiting.start()
     try:
-        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MOST_WAITING)
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_WAITING)
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
             (connections,) = cursor.fetchone() or (0,)
@@ -171,13 +171,13 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
         assert publish(client, event=topic.name).status_code == 202
         refused = publish(client, Filter_String="another")
         assert (problem_of(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
-        assert refused.json()["detail"].startswith(f"{MOST_WAITING} calls are waiting for their endpoints")
+        assert refused.json()["detail"].startswith(f"{MAX_WAITING} calls are waiting for their endpoints")
         assert (refused["Broker-Outcome"], "Broker-Message-Id" in refused) == ("too_many_calls", False)
     finally:
         gate.open()
         waiting.join()
     assert {said_of(one) for one in calls} == {(200, b"at last", "answered")}
-    assert len(receiver.of(SYNC_PATH)) == MOST_WAITING == Attempt.objects.count()
+    assert len(receiver.of(SYNC_PATH)) == MAX_WAITING == Attempt.objects.count()
     receiver.on(SYNC_PATH, answer(200))
     assert publish(client, Filter_String="another")["Broker-Outcome"] == "answered"
 
@@ -192,10 +192,10 @@ def test_an_endpoint_that_hangs_leaves_the_others_their_places(
     gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
     receiver.on(SYNC_PATH, gate)
     calls: list[Any] = []
-    waiting = threading.Thread(target=in_threads, args=(MOST_WAITING, lambda: calls.append(publish(client))))
+    waiting = threading.Thread(target=in_threads, args=(MAX_WAITING, lambda: calls.append(publish(client))))
     waiting.start()
     try:
-        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MOST_WAITING_FOR_ONE == MOST_WAITING - len(calls))
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_WAITING_PER_OWNER == MAX_WAITING - len(calls))
         assert said_of(publish(client, event=other.name)) == (200, b"", "answered")
     finally:
         gate.open()
@@ -203,7 +203,7 @@ def test_an_endpoint_that_hangs_leaves_the_others_their_places(
     outcomes = Counter((one.status_code, one["Broker-Outcome"]) for one in calls)
     assert outcomes == {(200, "answered"): 16, (503, "too_many_calls"): 48}
     (detail,) = {one.json()["detail"] for one in calls if one.status_code == 503}
-    assert detail.startswith(f"{MOST_WAITING_FOR_ONE} calls are waiting for subscription {asked.pk} ")
+    assert detail.startswith(f"{MAX_WAITING_PER_OWNER} calls are waiting for subscription {asked.pk} ")
 
 
 @pytest.mark.behaviour("7.2")

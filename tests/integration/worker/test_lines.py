@@ -15,9 +15,8 @@ from delivery.limits import MAX_LINE_BYTES
 from delivery.models import Attempt, Delivery, Message
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker import run_lines
+from delivery.worker import event_loop, run_lines
 from delivery.worker.buffer import BodyBudget, Buffer
-from delivery.worker.event_loop import MOST_BODY_BYTES
 from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support.factories import event_type, subscriber, subscription
@@ -61,7 +60,7 @@ def test_one_subscriber_gets_all_its_subscriptions_messages_strictly_in_sequence
     wait_until_done()
     assert receiver.bodies("/abc") == [b"%d" % number for number in range(40)]
     assert [request.sequence for request in receiver.log] == [*range(1, 41)]
-    assert receiver.most_at_once["/abc"] == 1
+    assert receiver.max_at_once["/abc"] == 1
     ends = [request.ended for request in receiver.log[:-1]]
     assert all(end and end <= later.begun for end, later in zip(ends, receiver.log[1:], strict=True))
 
@@ -148,7 +147,7 @@ def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subsc
 def test_lines_that_share_a_small_budget_all_get_through(
     receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.worker.event_loop.MOST_BODY_BYTES", 3 * MAX_LINE_BYTES)
+    monkeypatch.setattr("delivery.worker.event_loop.MAX_BODY_BYTES", 3 * MAX_LINE_BYTES)
     kind = event_type()
     for number in range(8):
         subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
@@ -167,11 +166,11 @@ def test_a_line_whose_endpoint_hangs_keeps_only_what_is_under_way(
     gate = receiver.gate("/a")
     publish_bodies(wanted.event_type, *[b"x" * 1000] * 20)
     wait_until(lambda: receiver.log)
-    wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES - 1000)
+    wait_until(lambda: worker.driver.budget._left == event_loop.MAX_BODY_BYTES - 1000)
     gate.open()
     wait_until_done()
     assert len(receiver.log) == 20
-    wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES)
+    wait_until(lambda: worker.driver.budget._left == event_loop.MAX_BODY_BYTES)
 
 
 @pytest.mark.behaviour("11.1")

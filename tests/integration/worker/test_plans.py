@@ -40,7 +40,7 @@ from tests.support.worker import (
 )
 
 FINISHED, WAITING, RECEIVERS, DAYS = 100_000, 20_000, 20, 5
-MOST_ROWS_OF_A_LIST = 25_000
+MAX_ROWS_PER_LIST = 25_000
 """A list in the admin is cut at a thousand; finding them among a few thousand is cheaper from one end on."""
 
 
@@ -318,4 +318,4 @@ def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypa
             assert admin.get("/admin/delivery/message/", query).status_code == 200
         for page in ("attempt", "line", "message"):
             assert admin.get(f"/admin/delivery/{page}/").status_code == 200
-    assert costly_statements(statements, MOST_ROWS_OF_A_LIST, MOST_ROWS_OF_A_LIST) == []
+    assert costly_statements(statements, MAX_ROWS_PER_LIST, MAX_ROWS_PER_LIST) == []

@@ -193,7 +193,7 @@ def test_a_sender_has_so_many_messages_under_way_and_no_more(receiver: Receiver,
         receiver.close_port()
         receiver.open_port()
         wait_until_done()
-    assert receiver.most_at_once["/slow"] <= 3 * SENDERS
+    assert receiver.max_at_once["/slow"] <= 3 * SENDERS
     assert statuses() == {"DELIVERED": 3 * 10 * SENDERS}
 
 
@@ -205,7 +205,7 @@ def test_a_slow_endpoint_on_its_own_has_as_many_under_way_as_the_sender_may(rece
     sender = Line.objects.get(sender=2)
     with running_worker(under_way=4, find=lambda: [sender.pk]):
         wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (SENDERS - 1)})
-    assert receiver.most_at_once["/slow"] == 4
+    assert receiver.max_at_once["/slow"] == 4
 
 
 @pytest.mark.behaviour("6.6")

@@ -248,4 +248,4 @@ def test_hostile_scripts_leave_the_lines_of_others_alone(
     wait_until(lambda: len(receiver.bodies("/a")) == 20)
     held = Delivery.objects.open().filter(status=HELD).count()
     assert held < 30, "most of the hostile ones have not even had their turn"
-    monkeypatch.setattr(process_pool, "MOST_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all
+    monkeypatch.setattr(process_pool, "MAX_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all

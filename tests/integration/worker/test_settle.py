@@ -18,7 +18,7 @@ from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventK
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker import pending_settles, run_lines, steps
-from delivery.worker.event_loop import MOST_BODY_BYTES
+from delivery.worker.event_loop import MAX_BODY_BYTES
 from delivery.worker.pending_settles import Batch, DatabaseBackoff, PendingSettles
 from delivery.worker.queue_settle import settle_groups
 from delivery.worker.settle import Needs, settle, settle_statement
@@ -342,7 +342,7 @@ def test_data_that_the_database_refuses_stops_its_own_line_only(
     wait_until_done()
     assert receiver.bodies("/teapot") == [b"0", b"0", b"1"]
     assert [request.is_flagged for request in receiver.of("/teapot")] == [False, True, False]
-    wait_until(lambda: budget_left(worker) == MOST_BODY_BYTES)
+    wait_until(lambda: budget_left(worker) == MAX_BODY_BYTES)
 
 
 @pytest.mark.behaviour("6.6")
@@ -361,7 +361,7 @@ def test_a_queue_message_whose_outcome_the_database_refuses_waits_and_its_sender
     cut_pauses_until_done()
     assert len(receiver.log) == 61
     assert [request.body for request in receiver.log if request.is_flagged] == [receiver.log[0].body]
-    wait_until(lambda: budget_left(worker) == MOST_BODY_BYTES)
+    wait_until(lambda: budget_left(worker) == MAX_BODY_BYTES)
 
 
 def ends() -> Counter[str]:

@@ -63,7 +63,7 @@ def test_as_many_as_it_allows_are_under_way_and_each_is_sent_once(
     gate.open()
     wait_until_done()
     assert (sorted(receiver.bodies("/a")), statuses(wanted)) == (sorted(bodies), [DELIVERED] * 40)
-    assert receiver.most_at_once["/a"] == 3
+    assert receiver.max_at_once["/a"] == 3
 
 
 @pytest.mark.behaviour("4.13")
@@ -150,8 +150,8 @@ def test_how_many_there_are_counts_from_the_next_request_on(
 def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "MOST_UNDER_WAY", 6)
-    monkeypatch.setattr(event_loop, "MOST_BESIDE", 2)
+    monkeypatch.setattr(event_loop, "MAX_IN_FLIGHT", 6)
+    monkeypatch.setattr(event_loop, "MAX_BESIDE", 2)
     subscription(subscriber(processing="CONCURRENT", concurrency=3), wanted.event_type, receiver.url("/a"))
     subscription(subscriber(), wanted.event_type, receiver.url("/a"))
     gate = closed_gate(receiver)

@@ -202,17 +202,17 @@ def outcome(work: Work, made: Made, breakage: Breakage | None, said: str) -> Out
     """Judge one kind of work after one thing was broken; None: after many, where pauses do not matter."""
     figures = work.figures()
     may_repeat, max_delay_seconds = (breakage.may_repeat, breakage.pause) if breakage else (True, math.inf)
-    most_copies = work.most_copies if may_repeat or work.most_copies is None else 0
-    wrong = [*([said] if said else []), *judged(figures, most_copies, max_delay_seconds)]
+    max_copies = work.max_copies if may_repeat or work.max_copies is None else 0
+    wrong = [*([said] if said else []), *judged(figures, max_copies, max_delay_seconds)]
     return Outcome(figures, made if work.is_audited else None, work.measured(), "; ".join(wrong))
 
 
-def judged(figures: Figures, most_copies: int | None, max_delay_seconds: float) -> Iterator[str]:
+def judged(figures: Figures, max_copies: int | None, max_delay_seconds: float) -> Iterator[str]:
     """Yield what must not be; None: any number of copies is allowed."""
     yield from (f"{name} {count}" for name, count in figures.broken.items())
-    if most_copies is not None and figures.most_of_a_fault > most_copies:
-        yield f"{figures.most_of_a_fault} copies of a fault, and not {most_copies} at most"
-    if most_copies == 0 and figures.duplicated:
+    if max_copies is not None and figures.max_per_fault > max_copies:
+        yield f"{figures.max_per_fault} copies of a fault, and not {max_copies} at most"
+    if max_copies == 0 and figures.duplicated:
         yield f"duplicated {figures.duplicated}"
     if figures.pause > max_delay_seconds:
         yield f"a pause of {figures.pause} s, and not {max_delay_seconds:g} s at most"

@@ -16,7 +16,7 @@ from tests.support.real_broker import Broker, Subscribed
 
 MAX_AUDIT_SECONDS = 1800.0
 """Spark takes ten of them for a case, on a machine with nothing else to do; it is the nicest of all processes."""
-MOST_NAMED = 3
+MAX_NAMED = 3
 """Findings in the reason why a case has not passed."""
 
 NOW = "SELECT clock_timestamp(), (SELECT coalesce(max(id), 0) FROM subscriptions_subscriber)"
@@ -128,7 +128,7 @@ class Since:
         theirs = {"before": made.before, "last": made.last}
         ((audited, numbered, explained, unexplained),) = self._broker.ask(COUNTED, **theirs)
         explanations = tuple(text for (text,) in self._broker.ask(EXPLANATIONS, **theirs))
-        found = self._broker.ask(UNEXPLAINED, **theirs, most=MOST_NAMED)
+        found = self._broker.ask(UNEXPLAINED, **theirs, most=MAX_NAMED)
         return Audit(audited, numbered, explained, unexplained, explanations, tuple(named(*one) for one in found))
 
 

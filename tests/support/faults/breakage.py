@@ -27,7 +27,7 @@ TERMINATE_ONE = """
     ORDER BY random() LIMIT 1
 """
 
-LONGEST_RESTART = 15.0
+MAX_RESTART = 15.0
 """A worker that comes back takes its lines back, long before their leases run out."""
 KILLS = 8
 KILL_EVERY = 5.0
@@ -112,7 +112,7 @@ def victims(workers: list[Child], kills: int) -> list[Child]:
 
 def wait_until_there(worker: Child) -> None:
     """Wait until a worker that was killed is back."""
-    wait_until(partial(getattr, worker, "pid"), LONGEST_RESTART)
+    wait_until(partial(getattr, worker, "pid"), MAX_RESTART)
 
 
 def kill_all(load: Load) -> None:

@@ -14,7 +14,7 @@ TRAVEL_SECONDS = 1.0
 """So long after it was sent a request may be read, on a busy machine."""
 
 
-def least_blame(wanted: Sequence[Sequence[int]]) -> int:
+def min_blame(wanted: Sequence[Sequence[int]]) -> int:
     """Return how much the one must bear that bears most, where each thing goes to one of those that it names."""
     most, borne = min(1, len(wanted)), defaultdict[int, list[int]](list)
     for thing in range(len(wanted)):
@@ -133,7 +133,7 @@ def max_copies_of_a_fault(line: Sequence[Exchange], faults: Collection[Fault]) -
     for number, copies in enumerate(explained(line, faults)):
         for copy in copies:
             causes[id(copy.request)].append(number)
-    return least_blame([*causes.values()])
+    return min_blame([*causes.values()])
 
 
 def unexplained(line: Sequence[Exchange], faults: Collection[Fault]) -> int:

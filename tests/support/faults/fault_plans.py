@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from broker_project.stack.supervisor import Child
 from tests.support.faults import other_work
 from tests.support.faults.breakage import (
-    LONGEST_RESTART,
+    MAX_RESTART,
     away,
     flush_redis,
     frozen,
@@ -188,7 +188,7 @@ def _of(
     happen: Callable[[Scene, float], None],
     *touches: str,
     seconds: float = 10.0,
-    pause: float = LONGEST_RESTART,
+    pause: float = MAX_RESTART,
     may_repeat: bool = True,
 ) -> Breakage:
     return Breakage(name, happen, seconds, frozenset(touches), pause, may_repeat)
@@ -215,7 +215,7 @@ BREAKAGES = (
     _of("web-killed", kill_web, WEB, may_repeat=False),
     _of("two-fleets-three-beats", double_everything, WORKERS, BEAT, REDIS, may_repeat=False),
     _of("admin-edits", other_work.edit, ADMINS, may_repeat=False),
-    _of("much-at-once", break_much_at_once, REDIS, POSTGRES, WEB, WORKERS, BEAT, pause=2 * LONGEST_RESTART),
+    _of("much-at-once", break_much_at_once, REDIS, POSTGRES, WEB, WORKERS, BEAT, pause=2 * MAX_RESTART),
 )
 
 

@@ -12,16 +12,16 @@ from tests.support.faults.exchanges import (
     Fault,
     extra_copies,
     first_sent,
-    least_blame,
     max_copies_of_a_fault,
     max_delay_seconds,
+    min_blame,
     misnumbered,
     out_of_order,
     overlapping,
     unexplained,
 )
 
-GREATEST = ("acknowledged", "most_of_a_line", "most_of_a_fault", "pause")
+GREATEST = ("acknowledged", "max_per_line", "max_per_fault", "pause")
 """Those that do not add up over lines."""
 
 SENDERS = 5
@@ -74,9 +74,9 @@ class Figures:
     """Jobs, replies and calls that the broker's own books do not have as the endpoints do, once."""
     unfinished: int = 0
     """Deliveries that the broker itself still had to do when time was up."""
-    most_of_a_line: int = 0
+    max_per_line: int = 0
     """Of the copies, those in the line that had the most."""
-    most_of_a_fault: int = 0
+    max_per_fault: int = 0
     """Of those, the ones that repeat what was under way in one line when something broke once, at most."""
     pause: float = 0.0
     """The longest time in seconds without any request in a line that always has work, from the fault on."""
@@ -131,8 +131,8 @@ def figures(
         misnumbered=sum(misnumbered(line) for line in lines.values()),
         altered=sum(one.altered for line in lines.values() for one in line),
         unfinished=unfinished,
-        most_of_a_line=max(map(len, copies), default=0),
-        most_of_a_fault=max((max_copies_of_a_fault(line, faults) for line in lines.values()), default=0),
+        max_per_line=max(map(len, copies), default=0),
+        max_per_fault=max((max_copies_of_a_fault(line, faults) for line in lines.values()), default=0),
         pause=round(max((max_delay_seconds(lines[name], fault_at) for name in steady), default=0.0), 1),
     )
 
@@ -170,8 +170,8 @@ def figures_of_concurrent(
         not_under_way=len(unexplained_job_copies(requests, faults)),
         altered=sum(one.altered for one in requests),
         unfinished=unfinished,
-        most_of_a_line=len(copies),
-        most_of_a_fault=max_job_copies_of_a_fault(pairs, faults),
+        max_per_line=len(copies),
+        max_per_fault=max_job_copies_of_a_fault(pairs, faults),
     )
 
 
@@ -214,8 +214,8 @@ def figures_of_lanes(
         misnumbered=misnumbered(own),
         altered=sum(one.altered for one in requests),
         unfinished=unfinished,
-        most_of_a_line=max(len([*extra_copies(own)]), len(pairs)),
-        most_of_a_fault=max(max_copies_of_a_fault(own, faults), max_job_copies_of_a_fault(pairs, faults)),
+        max_per_line=max(len([*extra_copies(own)]), len(pairs)),
+        max_per_fault=max(max_copies_of_a_fault(own, faults), max_job_copies_of_a_fault(pairs, faults)),
     )
 
 
@@ -253,7 +253,7 @@ def max_job_copies_of_a_fault(copies: Sequence[tuple[Exchange, Exchange]], fault
         [n for n, fault in enumerate(faults) if copy.at > fault.begun and was_under_way(repeated, fault)]
         for copy, repeated in copies
     )
-    return least_blame([*filter(None, causes)])
+    return min_blame([*filter(None, causes)])
 
 
 def max_job_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
@@ -292,8 +292,8 @@ def figures_of_jobs(
         altered=sum(one.altered for one in requests),
         misrecorded=sum(winners.get(number, 0) != 1 for number in {*acknowledged} | accepted | winners.keys()),
         unfinished=unfinished,
-        most_of_a_line=max(Counter(copy.message_id % SENDERS for copy, _ in copies).values(), default=0),
-        most_of_a_fault=max_job_copies(copies, faults),
+        max_per_line=max(Counter(copy.message_id % SENDERS for copy, _ in copies).values(), default=0),
+        max_per_fault=max_job_copies(copies, faults),
     )
 
 

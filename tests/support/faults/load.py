@@ -18,7 +18,7 @@ from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 from tests.support.receiver import Receiver, wait_until
 
 PUBLISH_EVERY_SECONDS = 0.05
-LONGEST_CALL = 60.0
+MAX_CALL = 60.0
 """Until a call is taken, repeated for as long as that may be."""
 REPEAT_AFTER = 0.1
 """What was not answered 2xx is published again, under the same idempotency key."""
@@ -142,7 +142,7 @@ def stop_all(publishers: Sequence[Publisher]) -> None:
     for publisher in publishers:
         publisher.enough.set()
     for publisher in filter(Publisher.is_alive, publishers):
-        publisher.join(LONGEST_CALL)
+        publisher.join(MAX_CALL)
 
 
 def give_up_all(publishers: Iterable[Publisher]) -> None:

@@ -40,7 +40,7 @@ class Mailboxes(Work):
     """Messages that are fetched; what was not acknowledged in time comes again, however often."""
 
     kind: ClassVar[str] = "mailbox"
-    most_copies: ClassVar[int | None] = None
+    max_copies: ClassVar[int | None] = None
     box: MailboxLoad
     sloth: Client = field(init=False)
 
@@ -72,7 +72,7 @@ class Queue(Work):
     """Jobs, each for one of the endpoints."""
 
     kind: ClassVar[str] = "queue"
-    most_copies: ClassVar[int | None] = UNDER_WAY
+    max_copies: ClassVar[int | None] = UNDER_WAY
     jobs: QueueLoad
 
     def start(self) -> None:
@@ -101,7 +101,7 @@ class Calls(Work):
     """Callers side by side."""
 
     kind: ClassVar[str] = "sync"
-    most_copies: ClassVar[int | None] = 0
+    max_copies: ClassVar[int | None] = 0
     calling: SyncLoad
 
     def start(self) -> None:

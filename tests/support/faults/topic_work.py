@@ -79,7 +79,7 @@ class Several(Beside):
     """A `CONCURRENT` subscriber."""
 
     kind: ClassVar[str] = "concurrent"
-    most_copies: ClassVar[int | None] = AT_A_TIME
+    max_copies: ClassVar[int | None] = AT_A_TIME
 
     @classmethod
     def of(cls, load: Load) -> "Several":
@@ -178,7 +178,7 @@ class Letters(Work):
     """Numbered messages, and how often each has come."""
 
     kind: ClassVar[str] = "volatile"
-    most_copies: ClassVar[int | None] = 0
+    max_copies: ClassVar[int | None] = 0
     is_audited: ClassVar[bool] = False
     publishing: VolatileLoad
     came: Counter[int] = field(default_factory=Counter)

@@ -16,7 +16,7 @@ from tests.support.faults.figures import Figures
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker
 
-LONGEST_REASON = 300
+MAX_REASON_LENGTH = 300
 
 
 BEGUN = pytest.StashKey[list[int]]()
@@ -36,7 +36,7 @@ TOLD_PERCENT: Final = 5
 STEAL: Final = 7
 """Where `/proc/stat` has it, among user, nice, system, idle, iowait, irq and softirq."""
 
-MOST_GROWN_MIB = 30
+MAX_GROWN_MIB = 30
 """An allocator keeps some of what it has seen; what keeps all that an endpoint sends does not stop there."""
 FORGET_THE_PEAK = "5"
 """What Linux takes in `clear_refs` for this; see proc(5)."""
@@ -79,7 +79,7 @@ class Verdict:
 
     def fail(self, part: str, problem: str) -> None:
         """Keep the first reason, shortly."""
-        self.reason = self.reason or f"{part}: {' '.join(problem.split())}"[:LONGEST_REASON]
+        self.reason = self.reason or f"{part}: {' '.join(problem.split())}"[:MAX_REASON_LENGTH]
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def unharmed(broker: Broker, verdict: Verdict) -> Iterator[None]:
     yield
     assert [child.pid for child in children] == pids
     verdict.measured["grown_mib"] = max(worker.grown_mib() for worker in watched)
-    assert verdict.measured["grown_mib"] <= MOST_GROWN_MIB
+    assert verdict.measured["grown_mib"] <= MAX_GROWN_MIB
     assert not any("Traceback" in worker.logged() for worker in watched)
 
 

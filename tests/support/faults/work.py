@@ -38,7 +38,7 @@ class Work(ABC):
     """One kind of work under way, and what is known of it."""
 
     kind: ClassVar[str]
-    most_copies: ClassVar[int | None] = 1
+    max_copies: ClassVar[int | None] = 1
     """How many copies a fault may cause that repeats what was under way, in a line or by a sender; None: any number."""
     is_audited: ClassVar[bool] = True
     """Whether it leaves deliveries behind that the broker's own audit can judge."""
@@ -108,7 +108,7 @@ class Round:
             not_under_way=unexplained(second, faults),
             altered=sum(one.altered for one in second),
             misrecorded=again.doubled,
-            most_of_a_fault=max(max_copies_of_a_fault(time, faults) for time in (first, second)),
+            max_per_fault=max(max_copies_of_a_fault(time, faults) for time in (first, second)),
         )
 
 

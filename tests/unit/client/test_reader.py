@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker_client import Mailbox, MailboxReader, Message, Refused
 from broker_client.in_flight import Hand
-from broker_client.reader import EMPTY_SECONDS, LONGEST_PAUSE, Pauses, Terms, Worker, pause_after, rest_of_nothing
+from broker_client.reader import EMPTY_SECONDS, MAX_PAUSE, Pauses, Terms, Worker, pause_after, rest_of_nothing
 from tests.support.mailbox_server import (
     LOST_ANSWER,
     MAILBOX_NAME,
@@ -188,7 +188,7 @@ def test_an_empty_mailbox_is_asked_again_after_a_second_and_no_sooner_than_the_b
 ) -> None:
     rest = rest_of_nothing(took, wanted)
 
-    assert max(0.0, EMPTY_SECONDS - took, min(wanted or 0.0, LONGEST_PAUSE)) <= rest <= LONGEST_PAUSE
+    assert max(0.0, EMPTY_SECONDS - took, min(wanted or 0.0, MAX_PAUSE)) <= rest <= MAX_PAUSE
     assert rest <= max(EMPTY_SECONDS, 1.5 * (wanted or 0.0))
 
 
@@ -200,10 +200,10 @@ def test_those_who_are_sent_away_together_do_not_come_again_together() -> None:
 def test_whoever_cannot_be_reached_is_left_alone_for_a_while_but_not_for_long(wanted: float | None) -> None:
     pauses = Pauses(0.5)
     seconds = [pause_after(Refused(503, "Later", wanted), pauses) for _ in range(20)]
-    least = min(wanted or 0.25, LONGEST_PAUSE)
+    least = min(wanted or 0.25, MAX_PAUSE)
 
-    assert all(least <= one <= LONGEST_PAUSE for one in seconds), seconds
-    assert pause_after(requests.ConnectionError(), pauses) >= LONGEST_PAUSE / 2
+    assert all(least <= one <= MAX_PAUSE for one in seconds), seconds
+    assert pause_after(requests.ConnectionError(), pauses) >= MAX_PAUSE / 2
 
 
 @pytest.mark.parametrize(

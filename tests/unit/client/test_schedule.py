@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_client import Mailbox
 from broker_client.clock import now
-from broker_client.schedule import LEAST_PATIENCE, Held, Word, dues, next_due, patience
+from broker_client.schedule import MIN_PATIENCE, Held, Word, dues, next_due, patience
 from tests.support.mailbox_server import PlayedMailbox, held_message
 
 NOW = 1_000.0
@@ -79,7 +79,7 @@ def test_the_next_moment_at_which_there_is_something_to_say(hand: list[Held], mo
         ([held(1, until=NOW + 30), held(2, until=NOW)], 10.0),
         ([held(1, until=NOW + 30), held(2, until=NOW + 12, is_lost=True)], 10.0),
         ([held(1, until=NOW)], inf),
-        ([held(1, until=NOW + 1)], LEAST_PATIENCE),
+        ([held(1, until=NOW + 1)], MIN_PATIENCE),
     ],
 )
 def test_the_less_time_is_left_the_sooner_a_call_is_made_again(hand: list[Held], seconds: float) -> None:

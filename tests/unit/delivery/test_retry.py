@@ -11,7 +11,7 @@ from delivery.http.headers import retry_after_seconds
 from delivery.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, Unreachable, decide
 from delivery.retry import (
     CALLBACK_POLICY,
-    LONGEST_RETRY_AFTER_SECONDS,
+    MAX_RETRY_AFTER_SECONDS,
     TEAMFORGE_POLICY,
     History,
     RetryPolicy,
@@ -338,5 +338,5 @@ def test_whatever_happens_a_delivery_ends_or_waits_for_a_time(
     verdict = judge(outcome, policy, history, chance=chance)
     assert (verdict.pause is None) == (verdict.decision.final_status is not None)
     if verdict.pause is not None:
-        assert 0.1 <= verdict.pause <= max(LONGEST_RETRY_AFTER_SECONDS, terms.max_delay_seconds)
+        assert 0.1 <= verdict.pause <= max(MAX_RETRY_AFTER_SECONDS, terms.max_delay_seconds)
         assert not is_apart or verdict.decision is APART

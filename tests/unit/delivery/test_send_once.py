@@ -14,7 +14,7 @@ from delivery.http.headers import EncodedRequest
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.models import VolatileOutcome
 from delivery.publish.store import NewMessage
-from delivery.volatile.envelope import MOST_SECONDS, PURPOSE, Envelope
+from delivery.volatile.envelope import MAX_SECONDS, PURPOSE, Envelope
 from delivery.volatile.send_once import FairSlots, send_line
 from delivery.webhook.parts import Destination
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun
@@ -89,9 +89,9 @@ def test_an_errand_ends_with_what_came_of_it(wanted: Destination | None, came: S
     [
         (60, 59.999, VolatileOutcome.DELIVERED),
         (60, 60, VolatileOutcome.EXPIRED),
-        (None, MOST_SECONDS - 0.001, VolatileOutcome.DELIVERED),
-        (None, MOST_SECONDS, VolatileOutcome.EXPIRED),
-        (2 * MOST_SECONDS, MOST_SECONDS, VolatileOutcome.EXPIRED),
+        (None, MAX_SECONDS - 0.001, VolatileOutcome.DELIVERED),
+        (None, MAX_SECONDS, VolatileOutcome.EXPIRED),
+        (2 * MAX_SECONDS, MAX_SECONDS, VolatileOutcome.EXPIRED),
     ],
 )
 def test_after_its_time_it_is_not_sent(ttl: float | None, waited: float, outcome: VolatileOutcome) -> None:
@@ -110,7 +110,7 @@ def test_after_its_time_it_is_not_sent(ttl: float | None, waited: float, outcome
         headers=st.lists(st.lists(st.text(), min_size=2, max_size=2)),
         subscription_ids=st.lists(st.integers(1, 2**63 - 1)),
         published_ms=st.integers(0, 2**63 - 1),
-        seconds=st.floats(1, MOST_SECONDS),
+        seconds=st.floats(1, MAX_SECONDS),
     )
 )
 def test_a_parcel_comes_out_as_it_was_put_in(one: Envelope) -> None:
@@ -128,7 +128,7 @@ def test_what_arrives_is_known_by_the_message_and_the_subscription() -> None:
 
 @given(st.integers(1, 12), st.lists(st.tuples(st.integers(1, 3), st.booleans())))
 def test_no_more_have_places_than_there_are_and_none_has_too_many(most: int, acts: list[tuple[int, bool]]) -> None:
-    places, taken = FairSlots(most, most_bytes=0), [0, 0, 0, 0]
+    places, taken = FairSlots(most, max_bytes=0), [0, 0, 0, 0]
     for owner, comes in acts:
         if comes:
             is_free = sum(taken) < most and taken[owner] < max(1, most // 4)
@@ -143,7 +143,7 @@ def test_no_more_have_places_than_there_are_and_none_has_too_many(most: int, act
 @pytest.mark.behaviour("11.1")
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 40))))
 def test_no_more_bytes_are_under_way_than_may_be_and_none_has_too_many(acts: list[tuple[int, int]]) -> None:
-    places = FairSlots(1_000, most_bytes=100)
+    places = FairSlots(1_000, max_bytes=100)
     taken: list[tuple[int, int]] = []
     for owner, size in acts:
         of_owner = sum(held for whose, held in taken if whose == owner)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from delivery.mailbox.long_poll import MOST_SEATS, Poll, Room, seats_beside, who_gives_up_a_seat
+from delivery.mailbox.long_poll import MAX_SEATS, Poll, Room, seats_beside, who_gives_up_a_seat
 
 SHOP, BANK = 1, 2
 
@@ -34,22 +34,22 @@ def room() -> Room:
 
 def test_forty_eight_polls_wait_and_the_next_one_does_when_one_of_them_leaves(room: Room) -> None:
     with ExitStack() as seats:
-        for _ in range(MOST_SEATS - 1):
+        for _ in range(MAX_SEATS - 1):
             assert seats.enter_context(room.seat(SHOP))
         with room.seat(BANK) as last:
             assert last
             with room.seat(SHOP) as one_too_many:
                 assert one_too_many is None
         assert seats.enter_context(room.seat(BANK))
-    assert (MOST_SEATS, room.waiting()) == (48, {})
+    assert (MAX_SEATS, room.waiting()) == (48, {})
 
 
 def test_who_reads_one_mailbox_with_many_clients_keeps_no_other_out(room: Room) -> None:
     with ExitStack() as seats:
-        crowd = [seats.enter_context(room.seat(SHOP)) for _ in range(MOST_SEATS)]
+        crowd = [seats.enter_context(room.seat(SHOP)) for _ in range(MAX_SEATS)]
         assert seats.enter_context(room.seat(BANK))
-        assert [poll.is_let_go for poll in crowd if poll] == [False] * (MOST_SEATS - 1) + [True]
-        assert room.waiting() == {SHOP: MOST_SEATS - 1, BANK: 1}
+        assert [poll.is_let_go for poll in crowd if poll] == [False] * (MAX_SEATS - 1) + [True]
+        assert room.waiting() == {SHOP: MAX_SEATS - 1, BANK: 1}
         assert seats.enter_context(room.seat(SHOP)) is None, "nobody has more"
     assert room.waiting() == {}
 

@@ -172,11 +172,11 @@ def test_source_and_id_are_the_key_unless_one_is_given() -> None:
 @pytest.mark.behaviour("2.7", "2.12")
 def test_a_batch_is_opened_item_by_item() -> None:
     body = f"[{event()}, {event(id='')}, {event(type='Other', data=1)}]".encode()
-    first, second, third = opened_batch(Draft("", body, headers=[("X-A", "1")]), most_items=3)
+    first, second, third = opened_batch(Draft("", body, headers=[("X-A", "1")]), max_items=3)
     assert isinstance(second, InvalidCloudEvent)
     assert [values_of(one)["ce-type"] for one in (first, third)] == ["Order", "Other"]
     assert [values_of(one)["x-a"] for one in (first, third)] == ["1", "1"]
-    assert opened_batch(Draft("", b"[]"), most_items=3) == []
+    assert opened_batch(Draft("", b"[]"), max_items=3) == []
     for wrong in (b"{}", b"[1]", b"[", body.replace(b"]", b", {}]")):
         with pytest.raises(InvalidCloudEvent):
-            opened_batch(Draft("", wrong), most_items=3)
+            opened_batch(Draft("", wrong), max_items=3)

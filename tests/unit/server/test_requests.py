@@ -4,12 +4,12 @@ import ipaddress
 
 import pytest
 
-from broker_project.server.proxies import MOST_HOPS, Origin, address_of, origin_of
+from broker_project.server.proxies import MAX_HOPS, Origin, address_of, origin_of
 from broker_project.server.uploads import Claim, Room
 
 PROXIES = tuple(ipaddress.ip_network(one) for one in ("10.0.0.5", "10.1.0.0/16", "fd00::/8"))
 
-MOST, MOST_EACH = 10, 6
+MOST, MAX_EACH = 10, 6
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ MOST, MOST_EACH = 10, 6
         ("10.0.0.5:40000", "::ffff:203.0.113.9", "203.0.113.9"),
         ("[::ffff:10.0.0.5]:40000", "203.0.113.9", "203.0.113.9"),
         ("[fd00::1]:40000", "2001:db8::9", "2001:db8::9"),
-        ("10.0.0.5:40000", "203.0.113.9" + ",10.1.2.3" * MOST_HOPS, "10.1.2.3"),
+        ("10.0.0.5:40000", "203.0.113.9" + ",10.1.2.3" * MAX_HOPS, "10.1.2.3"),
         ("", "203.0.113.9", ""),
     ],
 )
@@ -63,7 +63,7 @@ def test_what_is_no_address_is_none(text: str) -> None:
 
 @pytest.fixture
 def room() -> Room:
-    return Room(MOST, MOST_EACH)
+    return Room(MOST, MAX_EACH)
 
 
 def test_one_has_a_share_and_leaves_the_rest_to_others(room: Room) -> None:

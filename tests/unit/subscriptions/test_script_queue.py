@@ -6,7 +6,7 @@ from collections.abc import Hashable
 import pytest
 
 from subscriptions.scripting.jobs import Job
-from subscriptions.scripting.process_pool import MOST_WAITING_SECONDS, QueuedScript, Waiting
+from subscriptions.scripting.process_pool import MAX_WAITING_SECONDS, QueuedScript, Waiting
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_what_is_given_up_is_let_go_at_once() -> None:
     for number in range(1000):
         waiting.add(number, Job("", number, b"body"), 0.0)
     waiting.add("last", Job("", 1), 1.0)
-    assert len(waiting.give_up(MOST_WAITING_SECONDS)) == 1000
+    assert len(waiting.give_up(MAX_WAITING_SECONDS)) == 1000
     assert [entry.token for entry in waiting._entries.values()] == ["last"]
     assert len(waiting._others.tickets) == 1
     last = waiting.take(slow=False)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_project.stack.demo.records import Published
-from tests.support.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Exchange, Fault, least_blame
+from tests.support.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Exchange, Fault, min_blame
 from tests.support.faults.figures import Figures, figures, figures_of_jobs, figures_of_lanes
 from tests.support.faults.mailbox_figures import Asked, Handed, Record, Said, figures_of_mailbox, in_hand
 
@@ -77,7 +77,7 @@ def test_what_must_not_happen_is_found(line: list[Exchange], broken: dict[str, i
 def test_copies_are_counted_by_line() -> None:
     lines = {"one": [got(1), got(1, flagged=True)], "two": [got(1), got(1, flagged=True), got(1, flagged=True)]}
     made = figures([event(1)], {1}, lines)
-    assert (made.duplicated, made.most_of_a_line, made.delivered) == (3, 2, 2)
+    assert (made.duplicated, made.max_per_line, made.delivered) == (3, 2, 2)
 
 
 def test_what_was_never_acknowledged_but_delivered_is_recovered() -> None:
@@ -94,7 +94,7 @@ OF_ONE_AND_OF_TWO = [took(1, 10, 11), took(1, 20, 21, copy=True), took(2, 30, 31
 
 
 @pytest.mark.parametrize(
-    ("faults", "not_under_way", "most_of_a_fault"),
+    ("faults", "not_under_way", "max_per_fault"),
     [
         ([], 0, 0),
         ([Fault(10.5, 10.6), Fault(30.5, 30.6)], 0, 1),
@@ -108,10 +108,10 @@ OF_ONE_AND_OF_TWO = [took(1, 10, 11), took(1, 20, 21, copy=True), took(2, 30, 31
     ],
 )
 def test_a_copy_is_explained_by_a_fault_while_what_it_repeats_was_under_way(
-    faults: list[Fault], not_under_way: int, most_of_a_fault: int
+    faults: list[Fault], not_under_way: int, max_per_fault: int
 ) -> None:
     made = figures([event(1), event(2)], {1, 2}, {"line": OF_ONE_AND_OF_TWO}, faults=faults)
-    assert (made.not_under_way, made.most_of_a_fault, made.duplicated) == (not_under_way, most_of_a_fault, 2)
+    assert (made.not_under_way, made.max_per_fault, made.duplicated) == (not_under_way, max_per_fault, 2)
 
 
 def in_a_row(*numbers: int) -> list[Exchange]:
@@ -140,7 +140,7 @@ def test_only_the_last_request_before_a_fault_may_be_repeated_and_nothing_may_co
 def test_a_copy_that_is_repeated_in_its_turn_counts_for_the_fault_that_came_last() -> None:
     line = [took(1, 10, 11), took(1, 20, 21, copy=True), took(1, 30, 31, copy=True)]
     made = figures([], {1}, {"line": line}, faults=[Fault(10.5, 10.6), Fault(20.5, 20.6)])
-    assert (made.duplicated, made.not_under_way, made.most_of_a_fault) == (2, 0, 1)
+    assert (made.duplicated, made.not_under_way, made.max_per_fault) == (2, 0, 1)
 
 
 def test_what_the_broker_has_not_finished_must_not_be() -> None:
@@ -165,7 +165,7 @@ def test_two_requests_of_a_line_at_once_are_found_unless_the_first_was_given_up(
 def test_figures_of_different_lines_add_up() -> None:
     one, other = judged(FINE), judged([got(1), got(1), got(2, 3)], events=5)
     both = one + other
-    assert (both.acknowledged, both.delivered, both.most_of_a_line) == (5, 5, 1)
+    assert (both.acknowledged, both.delivered, both.max_per_line) == (5, 5, 1)
     assert both.broken == {"lost": 3, "unflagged": 1, "misnumbered": 1}
 
 
@@ -186,7 +186,7 @@ def judged_jobs(requests: Sequence[Exchange], *, jobs: int = 2, winners: dict[in
 
 def test_a_job_that_was_under_way_comes_again_and_says_so() -> None:
     made = judged_jobs(DONE)
-    assert (made.broken, made.delivered, made.duplicated, made.most_of_a_fault) == ({}, 2, 1, 1)
+    assert (made.broken, made.delivered, made.duplicated, made.max_per_fault) == ({}, 2, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_two_faults_came_upon_either_may_have_cost() -> None:
     ]
     faults = [Fault(11, 11.1), Fault(7, 7.1)]
     made = figures_of_jobs([1, 2], [1, 2], requests, winners={1: 1, 2: 1}, faults=faults)
-    assert (made.broken, made.duplicated, made.most_of_a_fault) == ({}, 2, 1)
+    assert (made.broken, made.duplicated, made.max_per_fault) == ({}, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -232,13 +232,13 @@ def test_what_two_faults_came_upon_either_may_have_cost() -> None:
     ],
 )
 def test_the_burden_is_shared_as_evenly_as_can_be(wanted: list[list[int]], burden: int) -> None:
-    assert least_blame(wanted) == burden
+    assert min_blame(wanted) == burden
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, unique=True), min_size=1, max_size=6))
 def test_no_way_to_share_it_bears_less(wanted: list[list[int]]) -> None:
     ways = itertools.product(*wanted)
-    assert least_blame(wanted) == min(max(Counter(way).values()) for way in ways)
+    assert min_blame(wanted) == min(max(Counter(way).values()) for way in ways)
 
 
 def test_copies_after_a_fault_are_counted_by_sender() -> None:
@@ -248,7 +248,7 @@ def test_copies_after_a_fault_are_counted_by_sender() -> None:
     ]
     winners = {1: 1, 2: 1, 6: 1}
     made = figures_of_jobs([1, 2, 6], [1, 2, 6], requests, winners=winners, faults=[Fault(6, 6.5)])
-    assert (made.broken, made.duplicated, made.most_of_a_fault) == ({}, 3, 2)
+    assert (made.broken, made.duplicated, made.max_per_fault) == ({}, 3, 2)
 
 
 def request(number: int, at: float, status: int | None = 200, **fields: Any) -> Exchange:

@@ -94,14 +94,14 @@ def test_the_end_says_what_has_not_passed_and_how_much_was_audited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "most_copies", "wrong"),
+    ("figures", "max_copies", "wrong"),
     [
         (FINE_FIGURES, 0, []),
-        (Figures(delivered=3, duplicated=2, most_of_a_fault=1), 1, []),
+        (Figures(delivered=3, duplicated=2, max_per_fault=1), 1, []),
         (Figures(delivered=3, duplicated=900), None, []),
         (Figures(delivered=3, duplicated=1), 0, ["duplicated 1"]),
         (
-            Figures(delivered=3, duplicated=2, most_of_a_fault=2),
+            Figures(delivered=3, duplicated=2, max_per_fault=2),
             1,
             ["2 copies of a fault, and not 1 at most"],
         ),
@@ -110,8 +110,8 @@ def test_the_end_says_what_has_not_passed_and_how_much_was_audited() -> None:
         (Figures(), 1, ["nothing was delivered"]),
     ],
 )
-def test_what_is_wrong_with_an_outcome(figures: Figures, most_copies: int | None, wrong: list[str]) -> None:
-    assert [*judged(figures, most_copies, max_delay_seconds=5.0)] == wrong
+def test_what_is_wrong_with_an_outcome(figures: Figures, max_copies: int | None, wrong: list[str]) -> None:
+    assert [*judged(figures, max_copies, max_delay_seconds=5.0)] == wrong
 
 
 @pytest.mark.parametrize(

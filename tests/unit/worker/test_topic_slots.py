@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delivery.dispatch.claim import Claim
 from delivery.webhook.parts import Outgoing
-from delivery.worker.buffer import LEAST_KEPT, BodyBudget, Buffer, FairShare, RateLimiter
+from delivery.worker.buffer import MIN_KEPT, BodyBudget, Buffer, FairShare, RateLimiter
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.steps import Hold, NotStarted, Read, Rest, Send, Step, Turn, Wait
 from delivery.worker.topic import topic_line
@@ -291,7 +291,7 @@ def test_a_process_remembers_of_any_number_of_subscriptions_only_whose_time_has_
     paces.learn(late, 90_000.0, 0.0)
     for number in range(2, 20_000):
         paces.learn(replace(late, subscription_id=number), 1.0, float(number))
-    assert len(paces) <= LEAST_KEPT
+    assert len(paces) <= MIN_KEPT
     assert paces.wait(late, 20_000.0) == 70_000.0
 
 
