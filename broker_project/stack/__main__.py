@@ -9,6 +9,7 @@ from broker_project.stack.counts import show_counts
 from broker_project.stack.demo.demo import demo
 from broker_project.stack.services import python
 from broker_project.stack.test_command import audit, test
+from broker_project.stack.trace import trace
 from broker_project.stack.up import manage, up
 
 
@@ -30,6 +31,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "faults": faults,
     "manage": manage,
     "test": test,
+    "trace": trace,
     "up": up,
 }
 

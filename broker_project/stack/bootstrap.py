@@ -46,6 +46,7 @@ COMMANDS = {
     "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N"),
     "audit": ("[args...]", "ask whether a locked package is known to be vulnerable; with arguments for pip-audit"),
     "counts": ("[--places]", "count modules, lines and functions beside their limits; --places: where each is over"),
+    "trace": ("", "follow one TOPIC delivery through a worker; print the files and functions that it takes"),
     "lock": ("", "compile requirements/ again from pyproject.toml"),
     "help": ("", "this list"),
 }

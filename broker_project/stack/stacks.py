@@ -3,7 +3,7 @@
 import contextlib
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from broker_project.stack.folders import ROOT, Kept, StackFolder
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
 from broker_project.stack.secret_keys import hold_against_last_start, note_sealing, note_start, secret_key
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
-from broker_project.stack.services import Application, python
+from broker_project.stack.services import Application, Service, python
 from broker_project.stack.set_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
 from broker_project.stack.supervisor import Supervisor
 
@@ -64,9 +64,14 @@ def variables(kept: Kept, stores: Mapping[str, str], web_port: int) -> dict[str,
 
 @contextlib.contextmanager
 def running(
-    path: Path, *, durable: bool = True, fresh: bool = False, say: Callable[[str], None] = silent
+    path: Path,
+    *,
+    durable: bool = True,
+    fresh: bool = False,
+    say: Callable[[str], None] = silent,
+    services: Callable[[Application], Sequence[Service]] = Application.services,
 ) -> Iterator[Stack]:
-    """Run everything in a folder, with empty stores if `fresh`; stop everything at the end."""
+    """Run the stores and `services` in a folder, with empty stores if `fresh`; stop everything at the end."""
     folder = StackFolder(path)
     with supervised(folder, say) as supervisor:
         kept = Kept(folder.settings, say)
@@ -79,11 +84,16 @@ def running(
         say(f"starting {' and '.join(service.name for service in servers.embedded) or 'beside your own servers'} ...")
         supervisor.start(*servers.embedded)
         with hold(kept.port("web", WEB_PORT)):
-            yield _start(supervisor, folder, kept, servers, say)
+            yield _start(supervisor, folder, kept, servers, say, services)
 
 
 def _start(
-    supervisor: Supervisor, folder: StackFolder, kept: Kept, servers: Servers, say: Callable[[str], None]
+    supervisor: Supervisor,
+    folder: StackFolder,
+    kept: Kept,
+    servers: Servers,
+    say: Callable[[str], None],
+    services: Callable[[Application], Sequence[Service]],
 ) -> Stack:
     """Start the application on stores that are running."""
     web_port = kept.kept_port("web")
@@ -98,8 +108,9 @@ def _start(
     application = Application(environment, web_port, flower_port, flower_login, installation)
     allowed = environment["BROKER_ALLOWED_NETWORKS"] or "no private network"
     say(f"endpoints may be on the internet and on {allowed}, as BROKER_ALLOWED_NETWORKS says")
-    say("starting web, workers, beat and Flower ...")
-    supervisor.start(*application.services())
+    wanted = services(application)
+    say(f"starting {', '.join(service.name for service in wanted)} ...")
+    supervisor.start(*wanted)
     web, flower = (f"http://{LOOPBACK}:{port}" for port in (web_port, flower_port))
     return Stack(supervisor, environment, web, flower, admin_login, flower_login, folder.logs)
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_project.stack import counts
+from broker_project.stack import counts, trace
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
 from broker_project.stack.test_command import (
@@ -288,3 +288,46 @@ def test_a_program_loads_in_a_fresh_interpreter(program: str) -> None:
     command = (sys.executable, "-c", f"import {program}")
     loaded = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert (loaded.returncode, loaded.stderr) == (0, "")
+
+
+def test_a_trace_begins_with_the_claim_and_ends_with_the_release() -> None:
+    sweeper, loop, other = 1, 2, 3
+    page = ("delivery/worker/pages.py", "read_pages")
+    settle = ("delivery/worker/settle.py", "settle")
+    called = [
+        (sweeper, trace.CLAIM),  # of an earlier turn
+        (sweeper, ("delivery/dispatch/sweep.py", "due_by_queue")),
+        (sweeper, trace.CLAIM),
+        (loop, page),
+        (other, ("delivery/maintenance/periodic.py", "run_periodic_jobs")),
+        (loop, trace.REQUEST),
+        (loop, trace.ANSWER),
+        (loop, settle),
+        (loop, settle),
+        (loop, trace.REQUEST),
+        (loop, trace.RELEASE),
+        (loop, ("delivery/worker/waits.py", "Parked.add")),
+    ]
+    traced = trace.trace_of([trace.Call(thread, *place) for thread, place in called])
+    assert traced == trace.Trace(
+        files=[trace.CLAIM[0], page[0], trace.REQUEST[0], settle[0], trace.RELEASE[0]],
+        functions=[trace.ANSWER, settle, trace.REQUEST],
+    )
+    assert str(traced).splitlines()[-2:] == [
+        "files from claim to release: 5",
+        "functions from an answer to the next request: 3 in 2 files",
+    ]
+
+
+@pytest.mark.faults
+def test_a_delivery_is_traced_through_a_worker_of_a_real_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trace, "FOLDER", tmp_path)
+    assert trace.trace() == 0
+    printed = capsys.readouterr().out
+    for file, function in (trace.CLAIM, trace.REQUEST, trace.ANSWER, trace.RELEASE):
+        assert file in printed
+        assert function in printed or (file, function) in {trace.CLAIM, trace.RELEASE}
+    assert re.search(r"^files from claim to release: \d+$", printed, re.M)
+    assert re.search(r"^functions from an answer to the next request: \d+ in \d+ files$", printed, re.M)
