@@ -14,6 +14,8 @@ from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 
+from broker_project.stack.load.receiver import Receiver, running_receiver
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.dispatch import notify
 from delivery.publish import open_messages
 from subscriptions.api import rate_limits
@@ -21,7 +23,6 @@ from subscriptions.scripting import process, process_pool, runner
 from tests.support.brokers import Brokers
 from tests.support.database import empty_database, prepare_database
 from tests.support.real_broker import Broker
-from tests.support.receiver import PATIENCE_SECONDS, Receiver, running_receiver
 from tests.support.worker import Worker, running_worker
 
 hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)

@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import requests
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.audit import Since
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.receiver import Receiver, answer, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.lengthy]
 

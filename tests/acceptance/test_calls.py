@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import requests
 
+from broker_project.stack.load.receiver import Receiver, answer, raw
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import accepts
 from tests.support.faults.breakage import restarted, send
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.receiver import Receiver, answer, raw, wait_until
 
 pytestmark = pytest.mark.faults
 

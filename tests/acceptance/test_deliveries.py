@@ -11,9 +11,10 @@ from cloudevents.v1.conversion import to_binary, to_json, to_structured
 from cloudevents.v1.http import CloudEvent, from_http
 from standardwebhooks import Webhook
 
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from subscriptions.payload_format import PayloadFormat
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
-from tests.support.receiver import Receiver, wait_until
 
 pytestmark = pytest.mark.faults
 

@@ -14,9 +14,9 @@ import pytest
 import requests
 
 from broker_client import Mailbox, MailboxReader, Message
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox.long_poll import MAX_SEATS
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, another_web_process, database_now, wait_until_polling
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.faults
 

@@ -14,9 +14,10 @@ import pytest
 import requests
 
 from broker_project.stack.folders import StackFolder
+from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer, raw
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.edits import AdminSite, Form
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.receiver import Behaviour, Received, Receiver, answer, raw, wait_until
 from tests.support.secret_search import (
     RedisMonitor,
     TextsByPlace,

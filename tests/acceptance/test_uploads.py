@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import requests
 
+from broker_project.stack.load.wait import wait_until
 from tests.support.brokers import Brokers
 from tests.support.raw_http import open_connection, read_until_closed, request_head
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, WebProcess, another_web_process
-from tests.support.receiver import wait_until
 
 pytestmark = pytest.mark.faults
 

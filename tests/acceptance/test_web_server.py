@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from tests.support.raw_http import CONNECTION_CLOSE, open_connection, raw_answer, read_until_closed, request_head
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
-from tests.support.receiver import Receiver, wait_until
 
 pytestmark = pytest.mark.faults
 

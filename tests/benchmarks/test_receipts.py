@@ -14,7 +14,8 @@ from benchmarks.receipts import ANYBODY, NANOSECONDS, JobLog, Log, Receipts, pro
 from benchmarks.scenarios.mailbox import faults
 from benchmarks.scenarios.retries import lulls
 from benchmarks.throughput import compared, void
-from tests.support.receiver import Receiver, answer, wait_until
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 
 LATE = ["1 requests came again, or too late"]
 EARLY = ["1 requests came too early"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker_project.stack.load.receiver import Receiver
 from tests.support.brokers import Brokers, replace_broken_broker
 from tests.support.faults.audit import Made
 from tests.support.faults.calls import ReplyLoad, SyncLoad, called, replying_to
@@ -14,7 +15,6 @@ from tests.support.faults.mailbox_load import MailboxLoad, mailbox_loaded
 from tests.support.faults.queue_load import QueueLoad, queue_loaded
 from tests.support.faults.verdicts import AUDITS, BEGUN, FAILED, VERDICT, Verdict, name_of, stolen_since, ticks
 from tests.support.real_broker import Broker
-from tests.support.receiver import Receiver
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ import pytest
 import requests
 
 from broker_project.stack.demo.records import Published, inverted
+from broker_project.stack.load.receiver import Received
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.audit import by_status
 from tests.support.faults.edits import Admins
 from tests.support.faults.endpoints import Endpoint, RefusingEndpoint
@@ -18,7 +20,6 @@ from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load
 from tests.support.faults.verdicts import Verdict, unharmed
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.receiver import Received, wait_until
 
 ADMIN_EDIT_ROUNDS = 2
 ADMIN_EDIT_SECONDS = 1.0

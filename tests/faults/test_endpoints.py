@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import pytest
 
+from broker_project.stack.load.receiver import Receiver, answer, hang, running_receiver
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.exchanges import Exchange
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import Load
@@ -21,7 +23,6 @@ from tests.support.faults.misbehaving_endpoints import (
     misbehaving_endpoint,
 )
 from tests.support.faults.verdicts import Phase, Verdict, latency, unharmed
-from tests.support.receiver import Receiver, answer, hang, running_receiver, wait_until
 
 CALM = 60
 """Events before and during a fault whose latency is compared."""

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from broker_client import Mailbox
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from tests.support.faults.breakage import away, flush_redis, frozen, restarted, send
 from tests.support.faults.load import AFTERWARDS
 from tests.support.faults.mailbox_clients import (
@@ -22,7 +23,6 @@ from tests.support.faults.mailbox_clients import (
 from tests.support.faults.mailbox_figures import Handed, in_hand
 from tests.support.faults.mailbox_load import LONG, MailboxLoad
 from tests.support.real_broker import Broker, database_now, wait_until_polling
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.behaviour("9.2"), pytest.mark.behaviour("9.3")]
 

@@ -6,13 +6,13 @@ from contextlib import ExitStack
 
 import pytest
 
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.breakage import KILL_EVERY, KILLS, away, restarted, send, victims, wait_until_there
 from tests.support.faults.calls import AT_ONCE, ReplyLoad, post
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import UNDER_WAY, Figures
 from tests.support.faults.load import AFTERWARDS
 from tests.support.faults.queue_load import QueueLoad
-from tests.support.receiver import wait_until
 
 JOBS = range(1, 11)
 BEFORE, MEANWHILE = range(1, 21), range(21, 31)

@@ -9,13 +9,13 @@ import pytest
 import requests
 
 from broker_project.stack.demo.records import Published
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.exchanges import extra_copies, misnumbered, out_of_order, unexplained
 from tests.support.faults.figures import Report, compared, total
 from tests.support.faults.load import AFTERWARDS, Load
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
-from tests.support.receiver import wait_until
 
 EVENTS = 7_000
 """For three subscribers: about twenty thousand deliveries."""

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.breakage import away, flush_redis, restarted, send
 from tests.support.faults.figures import Report
 from tests.support.faults.load import COUNTS, STORED, Load, VolatileLoad
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import Broker
-from tests.support.receiver import Receiver, wait_until
 
 PATHS = ("/volatile-1", "/volatile-2")
 AROUND = 50

@@ -4,11 +4,11 @@ import signal
 
 import pytest
 
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.breakage import away, restarted, send
 from tests.support.faults.calls import SyncLoad
 from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load
-from tests.support.receiver import wait_until
 
 KILLS = 6
 """Each at another moment of what is being published."""

@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from broker_project.stack.demo.records import Published
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults.audit import by_status, untold_gaps
 from tests.support.faults.breakage import (
@@ -42,7 +43,6 @@ from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load, begun_by, published_by
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
-from tests.support.receiver import wait_until
 
 STOP_SECONDS = 20.0
 

@@ -8,6 +8,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery import retry
 from delivery.http import futures
 from delivery.maintenance import periodic
@@ -16,7 +18,6 @@ from delivery.volatile import counters, send_once
 from subscriptions.models import EventType, Publisher, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, SYNC_PATH, client_of, client_of_admin
-from tests.support.receiver import PATIENCE_SECONDS, Receiver
 
 
 @pytest.fixture

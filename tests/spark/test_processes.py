@@ -18,7 +18,7 @@ from analytics.pipeline.application import Status
 from analytics.pipeline.run_lock import only_run
 from analytics.pipeline.tables import ATTEMPTS, BRONZE, DELIVERIES, GOLD, MESSAGES, RELIABILITY
 from analytics.spark_settings import ROOT, java_home, spark_environment
-from tests.support.receiver import wait_until
+from broker_project.stack.load.wait import wait_until
 from tests.support.spark_history import MORNING, SECOND, Traffic, database_address
 from tests.support.spark_runs import (
     KILLED,

@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 from broker_project.stack.folders import ROOT
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.receiver import Receiver, wait_until
 
 EVENTS = 5
 SPARK_SECONDS = 300.0

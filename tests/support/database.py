@@ -12,9 +12,9 @@ from django.core.management import call_command
 from django.db import connection
 
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.wait import wait_until
 from delivery.maintenance import partitions
 from subscriptions.presets import install
-from tests.support.receiver import wait_until
 
 KEPT_TABLES: Final = ["django_migrations", "django_content_type", "auth_permission"]
 """What migrating has made, and no test changes."""

@@ -15,7 +15,8 @@ from typing import Any
 from broker_client import Mailbox, MailboxReader, Message
 from broker_client.clock import now
 from broker_client.reader import MAX_WAIT
-from tests.support.receiver import LOOPBACK, PATIENCE_SECONDS
+from broker_project.stack.load.wait import PATIENCE_SECONDS
+from broker_project.stack.ports import LOOPBACK
 
 PUBLISHED_AT = "2026-11-22T01:02:03Z"
 STALE = {"status": 409, "code": "stale_receipt"}

@@ -19,10 +19,10 @@ import requests
 from broker_project.stack import stacks
 from broker_project.stack.demo.set_up_demo import Management
 from broker_project.stack.folders import ROOT
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
 from broker_project.stack.services import Application, python
 from broker_project.stack.supervisor import Child
-from tests.support.receiver import wait_until
 
 TIMEOUT_SECONDS = 20.0
 _numbers = itertools.count(1)

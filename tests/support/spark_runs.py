@@ -31,7 +31,7 @@ from analytics.pipeline.tables import GOLD, Table
 from analytics.pipeline.window import WindowRun
 from analytics.spark_settings import spark_environment
 from analytics.vocabulary import vocabulary
-from tests.support.receiver import wait_until
+from broker_project.stack.load.wait import wait_until
 from tests.support.spark_history import DAY, database_address
 
 WHOLE_DAY = Window(dt.datetime(2026, 3, 2, tzinfo=dt.UTC), dt.datetime(2026, 3, 3, tzinfo=dt.UTC))

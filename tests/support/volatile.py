@@ -7,12 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.models import Attempt, Delivery, IdempotencyKey, Message, VolatileCount
 from delivery.tasks import send_volatile
 from delivery.volatile import counters, send_once
 from subscriptions.models import Subscription
-from tests.support.receiver import Receiver, wait_until
 
 VOLATILE_HEADERS: dict[str, Any] = {"Broker_Durability": "volatile"}
 

@@ -12,6 +12,7 @@ from django.db import Error, connection
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery import health_probe
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import Claim, claim
@@ -32,7 +33,6 @@ from delivery.worker.settle import settle
 from delivery.worker.settlements import Settlement
 from delivery.worker.steps import Turn
 from subscriptions.models import EventType, Status, Subscriber, Subscription
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 MAX_IN_FLIGHT = 16
 """Messages that each QUEUE sender has under way at a time."""

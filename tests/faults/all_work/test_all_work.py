@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from broker_project.stack.load.receiver import Receiver, running_receiver
 from tests.faults.all_work.conftest import Judge
 from tests.support.brokers import Brokers, replace_broken_broker
 from tests.support.faults.all_work import KINDS, PATIENCE, WARM, Outcome, Storm, all_work, survived, together
 from tests.support.faults.fault_plans import BREAKAGES
 from tests.support.faults.verdicts import RANDOM, Random
 from tests.support.faults.work import memory_of
-from tests.support.receiver import Receiver, running_receiver
 
 CALM_SECONDS = 300.0
 """In which all is through that the longest retry put off."""

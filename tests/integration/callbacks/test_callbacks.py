@@ -13,6 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.dateparse import parse_datetime
 
 from broker_project.core.keyring import CALLBACK_TOKEN, Keyring
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.models import Attempt, Callback, Delivery, Line, QueueGroup
 from delivery.worker.topic import KEPT_BODY_BYTES
@@ -34,7 +36,6 @@ from tests.support.api import (
     publish,
     publish_job,
 )
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import Worker, make_due, running_worker
 
 WORK, DONE = "/work", "/done"

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from broker_project.logging import without_tokens
+from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.models import Callback, Delivery, Lane, Line, Message
 from subscriptions.models import EventType, Publisher
@@ -26,7 +27,6 @@ from tests.support.api import (
     post_reply,
     problem_of,
 )
-from tests.support.receiver import wait_until
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, reset
+from broker_project.stack.load.wait import wait_until
 from delivery.announcements import HELD_SECONDS, tell_of_held_lines
 from delivery.api.deliveries import AttemptSerializer
 from delivery.dispatch.claim import end_leases_of
@@ -31,7 +33,6 @@ from tests.support.api import (
     problem_of,
     publish,
 )
-from tests.support.receiver import Behaviour, Receiver, answer, close, reset, wait_until
 from tests.support.worker import (
     Worker,
     attempts_of,

@@ -11,10 +11,10 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from subscriptions.models import EventType, Scope, Subscriber, Subscription
 from tests.support import factories
 from tests.support.api import Answer, client_of
-from tests.support.receiver import PATIENCE_SECONDS
 
 JSON = "application/json"
 SUBSCRIBERS = "/api/v1/subscribers"

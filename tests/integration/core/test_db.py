@@ -6,8 +6,8 @@ from django.db import connection, transaction
 from psycopg_pool import ConnectionPool
 
 from broker_project.core.db import give_connection_back
+from broker_project.stack.load.wait import wait_until
 from tests.support.database import another_connection
-from tests.support.receiver import wait_until
 
 SESSIONS = "SELECT FROM pg_stat_activity WHERE pid = %s"
 

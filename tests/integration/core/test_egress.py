@@ -13,6 +13,8 @@ from django.test import Client
 from django.utils import timezone
 
 from broker_project.core.egress import EgressPolicy, networks_in
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.health_probe import Monitors
 from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
@@ -20,7 +22,6 @@ from subscriptions import edit
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import SYNC_PATH, client_of, create_callback, job_type, post_reply, problem_of, publish
-from tests.support.receiver import PATIENCE_SECONDS, Receiver, wait_until
 from tests.support.volatile import VOLATILE_HEADERS, are_counts_complete, run_tasks, volatile_counts
 from tests.support.worker import (
     attempts_of,

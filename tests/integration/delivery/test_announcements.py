@@ -9,6 +9,8 @@ import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery import announcements
 from delivery.announcements import announce, tell_of_held_lines
 from delivery.models import Announcement, Delivery, Line, Message
@@ -17,7 +19,6 @@ from delivery.pause import pause, resume
 from subscriptions.models import EventKind, EventType, PausedBy, Subscription
 from tests.support import factories
 from tests.support.api import EVENT
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     inactivate,
     line_of,

@@ -8,6 +8,8 @@ import psycopg
 import pytest
 from django.db.models.functions import Now
 
+from broker_project.stack.load.receiver import Receiver, answer, hang
+from broker_project.stack.load.wait import wait_until
 from delivery import health_probe
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.health_probe import LOOK_SECONDS
@@ -16,7 +18,6 @@ from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import PausedBy, Subscription
 from tests.support import factories
-from tests.support.receiver import Receiver, answer, hang, wait_until
 from tests.support.worker import (
     MONITORS,
     activate,

@@ -14,15 +14,7 @@ import requests
 from django.conf import settings
 
 from broker_project.core.egress import EgressPolicy, networks_in
-from delivery.http.client import OVERDUE_SECONDS, HttpClient
-from delivery.http.connection_gate import Gate
-from delivery.http.headers import EncodedRequest
-from delivery.http.transfer import MAX_ANSWER_BYTES, TOO_LATE, Answer, RequestNotCompleted
-from delivery.models import Attempt, Delivery
-from delivery.statuses import DeliveryStatus
-from subscriptions.models import Subscription
-from tests.support.factories import subscription
-from tests.support.receiver import (
+from broker_project.stack.load.receiver import (
     Behaviour,
     LateBytes,
     Receiver,
@@ -32,8 +24,16 @@ from tests.support.receiver import (
     endless,
     hang,
     raw,
-    wait_until,
 )
+from broker_project.stack.load.wait import wait_until
+from delivery.http.client import OVERDUE_SECONDS, HttpClient
+from delivery.http.connection_gate import Gate
+from delivery.http.headers import EncodedRequest
+from delivery.http.transfer import MAX_ANSWER_BYTES, TOO_LATE, Answer, RequestNotCompleted
+from delivery.models import Attempt, Delivery
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import Subscription
+from tests.support.factories import subscription
 from tests.support.worker import (
     Worker,
     attempts_of,
@@ -168,8 +168,8 @@ def test_a_request_that_is_begun_anew_has_what_is_left_of_its_time(
     receiver.on("/first", later)
     receiver.on("/hangs", hang)
     assert content_of(ask(http_client, receiver, "/first")) == (200, b"")
-    receiver.soon(later.say)
-    assert later.has_said.wait(LONG)
+    receiver.soon(later.send)
+    assert later.has_sent.wait(LONG)
     began = time.monotonic()
     send(http_client, receiver, "/hangs")
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG - LEFT)
@@ -216,8 +216,8 @@ def test_what_nobody_asked_for_is_no_answer(
     receiver.on("/first", later)
     receiver.on("/second", answer(201, b"second"))
     assert content_of(ask(http_client, receiver, "/first")) == (200, b"first")
-    receiver.soon(later.say)
-    assert later.has_said.wait(LONG)
+    receiver.soon(later.send)
+    assert later.has_sent.wait(LONG)
     assert content_of(ask(http_client, receiver, "/second")) == (201, b"second")
     assert content_of(ask(http_client, receiver, "/second")) == (201, b"second")
     assert len(receiver.of("/second")) == 2

@@ -8,6 +8,8 @@ from django.db import IntegrityError, models, transaction
 from django.test import Client
 from django.urls import reverse
 
+from broker_project.stack.load.receiver import Receiver, answer, hang
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.models import UNTIL_RELEASED, Delivery, LineEvent, LineEventKind, Message
@@ -19,7 +21,6 @@ from subscriptions.models import Status, Subscriber, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, client_of, client_of_admin, publish
 from tests.support.factories import subscription
-from tests.support.receiver import Receiver, answer, hang, wait_until
 from tests.support.worker import (
     Worker,
     activate,

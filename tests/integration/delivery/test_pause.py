@@ -11,6 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 from broker_project.core.db import forget_connection, rows
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Lane, LineEvent
@@ -20,7 +22,6 @@ from subscriptions.models import EventKind, RetryPolicy, Subscription
 from subscriptions.models.subscriptions import PausedBy
 from tests.support import factories
 from tests.support.api import EVENT, Answer, client_of
-from tests.support.receiver import PATIENCE_SECONDS, Receiver, answer, wait_until
 from tests.support.worker import (
     line_of,
     outgoing_of,

@@ -8,6 +8,8 @@ import pytest
 from django.db import transaction
 
 from broker_project.core.db import rows
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from delivery import operations
 from delivery.dispatch import notify
 from delivery.dispatch.sweep import due_by_queue
@@ -19,7 +21,6 @@ from delivery.worker.pending_settles import LOCKED_SECONDS
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of
-from tests.support.receiver import Receiver, wait_until
 from tests.support.worker import Worker, inactivate, publish_bodies, running_worker, statuses, wait_until_done
 
 pytestmark = pytest.mark.django_db

@@ -8,6 +8,8 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
 from delivery.pause import resume
@@ -16,7 +18,6 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
 from subscriptions.retry_policies import OnExhausted
 from tests.support.factories import retry_policy, subscription
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     Worker,
     attempts_of,

@@ -15,6 +15,8 @@ from structlog.testing import capture_logs
 
 from broker_project.core.db import rows
 from broker_project.core.keyring import keyring
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, hang
+from broker_project.stack.load.wait import wait_until
 from delivery.api.volatile import MAX_BYTES
 from delivery.dispatch import notify
 from delivery.models import Delivery, Message, Pace, VolatileCount, VolatileOutcome
@@ -30,7 +32,6 @@ from subscriptions.payload_format import PayloadFormat
 from tests.support import factories
 from tests.support.api import EVENT, Answer, problem_of, publish
 from tests.support.mailboxes import pulled_subscription
-from tests.support.receiver import Behaviour, Receiver, answer, close, hang, wait_until
 from tests.support.volatile import (
     VOLATILE_HEADERS,
     are_counts_complete,

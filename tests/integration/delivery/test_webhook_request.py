@@ -11,6 +11,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from standardwebhooks.webhooks import Webhook
 
+from broker_project.stack.load.receiver import Receiver, answer, reset
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
 from delivery.retry import TEAMFORGE_POLICY, RetryPolicy, policy_of
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
@@ -22,7 +23,6 @@ from subscriptions.payload_format import PayloadFormat
 from subscriptions.retry_policies import PRESETS
 from tests.support.api import client_of
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
-from tests.support.receiver import Receiver, answer, reset
 from tests.support.worker import (
     Worker,
     cut_pauses_until_done,

@@ -7,6 +7,8 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import CAPACITY, Claim, claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.models import UNTIL_DUE, Delivery, Lane, Line, Pace
@@ -17,7 +19,6 @@ from delivery.worker.settle import settle
 from subscriptions.models import Subscription
 from tests.support import factories
 from tests.support.factories import subscriber, subscription
-from tests.support.receiver import Receiver, wait_until
 from tests.support.worker import (
     Worker,
     crash_while_sending,

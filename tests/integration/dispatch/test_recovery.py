@@ -8,6 +8,8 @@ import pytest
 from django.db.models import F
 from requests import PreparedRequest
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim, end_leases_of
 from delivery.limits import LEASE_SECONDS, REQUEST_DEADLINE_SECONDS
@@ -22,7 +24,6 @@ from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
 from subscriptions.models import Subscription
 from tests.support.factories import subscription
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     attempts_of,
     crash_while_sending,

@@ -12,6 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.receiver import Receiver, raw
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_due
@@ -22,7 +23,6 @@ from subscriptions.models import PausedBy, Subscription
 from tests.support import factories
 from tests.support.factories import subscription
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.receiver import Receiver, raw
 from tests.support.worker import (
     crash_while_sending,
     expire_lease,

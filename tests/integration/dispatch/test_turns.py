@@ -15,9 +15,10 @@ from django.conf import settings
 from django.db import connection
 
 from broker_project.celery import app
+from broker_project.stack.load.receiver import Receiver, raw
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch import notify
 from tests.support.factories import subscription
-from tests.support.receiver import PATIENCE_SECONDS, Receiver, raw, wait_until
 from tests.support.worker import publish_numbered, wait_until_done
 
 QUEUE = "topic"

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_due
@@ -26,7 +28,6 @@ from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.support.api import client_of
 from tests.support.factories import subscription
 from tests.support.mailboxes import fetch_all, hand_out, pulled_subscription, switch_delivery_mode, time_out_hand_outs
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     NO_ANSWER,
     QUEUE_SENDERS,

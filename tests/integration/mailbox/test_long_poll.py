@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from broker_project.core.db import forget_connection, rows
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox import long_poll
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.long_poll import HERE, LOOK, MAX_SEATS, MailboxPoller, Poll, Polled, Room, next_messages
@@ -27,7 +28,6 @@ from tests.support import factories
 from tests.support.api import JSON, Answer, client_of
 from tests.support.mailboxes import hand_out, pulled_subscription, time_out_hand_outs
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 from tests.support.worker import activate, inactivate, publish_numbered, terminate_backends
 
 pytestmark = pytest.mark.behaviour("9.1")

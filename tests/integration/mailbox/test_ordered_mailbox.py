@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection, rows
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.mailbox.acknowledge import acknowledge, extend, give_back
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, fetch
@@ -36,7 +37,6 @@ from tests.support.mailboxes import (
     time_out_hand_outs,
 )
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.receiver import wait_until
 from tests.support.worker import (
     crash_while_sending,
     expire_lease,

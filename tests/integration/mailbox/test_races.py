@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.wait import wait_until
 from delivery.mailbox import fetch_messages, unread
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
@@ -22,7 +23,6 @@ from delivery.operations import release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support.mailboxes import fetch_all, let_days_pass, mailbox_of, pulled_subscription, time_out_hand_outs
-from tests.support.receiver import wait_until
 from tests.support.worker import publish_numbered, statuses
 
 HELD, IN_FLIGHT, PENDING = DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING

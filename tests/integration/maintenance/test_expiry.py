@@ -9,6 +9,8 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
@@ -26,7 +28,6 @@ from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, problem_of, publish, publish_batch
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     MAX_BODY_BYTES,
     Worker,

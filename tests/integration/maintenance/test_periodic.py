@@ -6,10 +6,10 @@ import pytest
 from django.conf import settings
 
 from broker_project.core.db import rows
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery import health_probe, tasks
 from delivery.maintenance import periodic
 from delivery.maintenance.periodic import Chore, PeriodicJobs, run_periodic_jobs
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 from tests.support.worker import lone_worker
 
 ONE_DAY = 86_400.0

@@ -13,6 +13,8 @@ from django.test import Client
 
 from broker_project.core.db import forget_connection
 from broker_project.environment import MAX_DAYS
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.maintenance import retention
 from delivery.maintenance.maintainer import Maintainer, maintain, pause
@@ -25,7 +27,6 @@ from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
 from tests.support.api import publish
 from tests.support.factories import subscription
-from tests.support.receiver import PATIENCE_SECONDS, Receiver, wait_until
 from tests.support.worker import (
     crash_while_sending,
     expire_lease,

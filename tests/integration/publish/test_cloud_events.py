@@ -11,12 +11,12 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 from django.test import Client
 
+from broker_project.stack.load.receiver import Received, Receiver, answer
 from delivery.models import Message
 from subscriptions.models import EventKind, EventType
 from subscriptions.payload_format import PayloadFormat
 from tests.support import factories
 from tests.support.api import EVENT, JSON, Answer, problem_of, stored_bodies
-from tests.support.receiver import Received, Receiver, answer
 from tests.support.worker import Worker, wait_until_done
 
 EVENTS = "/api/v1/events"

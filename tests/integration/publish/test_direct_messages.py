@@ -11,11 +11,11 @@ from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
+from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, Message
 from subscriptions.models import EventKind, EventType, Status, Subscriber
 from tests.support import factories
 from tests.support.api import EVENT, Answer, problem_of, publish, publish_batch
-from tests.support.receiver import wait_until
 
 pytestmark = pytest.mark.django_db
 

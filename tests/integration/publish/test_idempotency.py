@@ -12,11 +12,11 @@ from django.db import connection
 from django.test import Client
 
 from broker_project.core.db import rows
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import IdempotencyKey, Message
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
 from tests.support.api import EVENT, JSON, Answer, client_of, client_with, problem_of, publish, publish_batch
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 Publishing = Callable[[], Answer]
 UNDER_WAY = (409, "publish_under_way", "1")

@@ -7,12 +7,12 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.publish.open_messages import OpenMessages, TooManyOpenMessages
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch
-from tests.support.receiver import wait_until
 
 pytestmark = pytest.mark.django_db
 

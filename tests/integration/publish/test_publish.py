@@ -10,12 +10,12 @@ from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.models import Delivery, IdempotencyKey, Message
 from subscriptions.models import EventType, Status, Subscriber
 from tests.support import factories
 from tests.support.api import EVENT, Answer, client_of, problem_of, publish, publish_batch, stored_bodies
-from tests.support.receiver import wait_until
 
 
 @pytest.mark.behaviour("2.1")

@@ -11,13 +11,13 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
+from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.replay import replay_job
 from delivery.replay.replay_job import go_on
 from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, client_with, problem_of
-from tests.support.receiver import Receiver, answer
 from tests.support.replays import run_replays
 from tests.support.worker import publish_bodies, publish_numbered, running_worker, wait_until_done
 

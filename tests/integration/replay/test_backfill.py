@@ -11,6 +11,8 @@ from django.db import Error, connection
 from django.test import Client
 
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.pause import pause, resume
 from delivery.replay import backfill_job
@@ -20,7 +22,6 @@ from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
 from tests.support import factories
 from tests.support.api import JSON, client_of, problem_of
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.replays import bodies_of, new, run_backfill, some_time_later, start_backfill, state_of
 from tests.support.worker import (
     inactivate,

@@ -9,6 +9,7 @@ from django.db import Error, connection
 from django.db.models.functions import Now
 
 from benchmarks import filling
+from broker_project.stack.load.receiver import Receiver
 from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import Delivery, Message, Replay, ReplayState
@@ -20,7 +21,6 @@ from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.receiver import Receiver
 from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
 from tests.support.worker import line_of, publish_numbered
 

@@ -11,6 +11,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.maintenance import periodic
 from delivery.maintenance.maintainer import maintain
 from delivery.models import Callback, Delivery, Message, Replay, ReplayState, VolatileCount
@@ -22,7 +24,6 @@ from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
 from subscriptions.models import EventKind, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, JSON, client_of, problem_of
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
 from tests.support.worker import (
     QUEUE_SENDERS,

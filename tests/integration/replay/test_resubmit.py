@@ -9,6 +9,7 @@ import pytest
 from django.db import transaction
 from django.test import Client
 
+from broker_project.stack.load.receiver import Receiver, answer
 from delivery.maintenance.partitions import leaf_of, today
 from delivery.models import Delivery, Lane, Message, QueueGroup
 from delivery.publish.errors import PayloadTooLarge
@@ -16,7 +17,6 @@ from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
 from subscriptions.models import EventKind, Publisher, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, problem_of, publish
-from tests.support.receiver import Receiver, answer
 from tests.support.worker import QUEUE_SENDERS, inactivate, publish_bodies, running_worker, statuses, wait_until_done
 
 LIST = "/api/v1/deliveries"

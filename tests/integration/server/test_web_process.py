@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test import Client, override_settings
 
-from tests.support.receiver import PATIENCE_SECONDS
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 
 
 def test_a_living_process_says_so_without_a_database() -> None:

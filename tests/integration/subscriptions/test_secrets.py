@@ -18,6 +18,8 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from broker_project.accounts.models import SecondFactor
 from broker_project.core.keyring import CannotBeOpened
+from broker_project.stack.load.receiver import Received, Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.maintenance.maintainer import maintain
 from delivery.models import Callback
@@ -38,7 +40,6 @@ from tests.support.api import (
     publish,
     publish_job,
 )
-from tests.support.receiver import Received, Receiver, answer, wait_until
 from tests.support.worker import Worker, publish_numbered, statuses, wait_until_done, wait_until_held
 
 DAY = timedelta(days=1)

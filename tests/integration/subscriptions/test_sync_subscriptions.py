@@ -8,12 +8,12 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.test import Client
 
+from broker_project.stack.load.wait import wait_until
 from subscriptions import edit
 from subscriptions.credentials.tokens import secret_of
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests.support import factories
 from tests.support.api import Answer, client_of
-from tests.support.receiver import wait_until
 
 pytestmark = pytest.mark.django_db
 

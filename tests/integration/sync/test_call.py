@@ -11,6 +11,8 @@ from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
+from broker_project.stack.load.receiver import Receiver, answer, hang
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import Attempt, Delivery, Message
 from delivery.sync import caller, record
 from delivery.sync.caller import MAX_WAITING, MAX_WAITING_PER_OWNER
@@ -28,7 +30,6 @@ from tests.support.api import (
     recorded_calls,
     said_of,
 )
-from tests.support.receiver import PATIENCE_SECONDS, Receiver, answer, hang, wait_until
 
 pytestmark = pytest.mark.usefixtures("calls")
 

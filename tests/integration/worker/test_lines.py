@@ -10,6 +10,8 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, hang, raw, reset
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_LINE_BYTES
 from delivery.models import Attempt, Delivery, Message
@@ -20,7 +22,6 @@ from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support.factories import event_type, subscriber, subscription
-from tests.support.receiver import PATIENCE_SECONDS, Behaviour, Receiver, answer, close, hang, raw, reset, wait_until
 from tests.support.worker import (
     MAX_BODY_BYTES,
     Worker,

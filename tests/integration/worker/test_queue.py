@@ -12,6 +12,8 @@ import pytest
 from django.db import OperationalError
 from django.db.models.functions import Now
 
+from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer, close, hang
+from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.maintenance import periodic
@@ -27,7 +29,6 @@ from delivery.worker.queue_settle import settle_groups
 from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.receiver import Behaviour, Received, Receiver, answer, close, hang, wait_until
 from tests.support.worker import (
     MAX_BODY_BYTES,
     NO_ANSWER,

@@ -9,6 +9,8 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 from django.urls import reverse
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
@@ -28,7 +30,6 @@ from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import client_of, client_of_admin
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     MAX_BODY_BYTES,
     activate,

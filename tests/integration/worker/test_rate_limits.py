@@ -7,6 +7,8 @@ import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Delivery, Line, Pace
@@ -15,7 +17,6 @@ from delivery.worker.settle import settle
 from delivery.worker.settlements import Mark, RateSlot, Settled
 from subscriptions.models import Subscription
 from tests.support.factories import retry_policy, subscription
-from tests.support.receiver import Receiver, answer, wait_until
 from tests.support.worker import (
     Worker,
     crash_while_sending,

@@ -8,6 +8,8 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
+from broker_project.stack.load.receiver import Receiver, answer, reset
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
 from delivery.operations import release
@@ -22,7 +24,6 @@ from delivery.worker.steps import Turn
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.retry_policies import OnExhausted
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
-from tests.support.receiver import Receiver, answer, reset, wait_until
 from tests.support.worker import (
     MAX_BODY_BYTES,
     NO_ANSWER,

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import Attempt, Delivery, LineEvent
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
@@ -18,7 +20,6 @@ from subscriptions.credentials.tokens import key_of
 from subscriptions.models import Subscription
 from subscriptions.scripting import process, process_pool
 from tests.support.factories import event_type, subscription
-from tests.support.receiver import PATIENCE_SECONDS, Receiver, answer, wait_until
 from tests.support.worker import (
     Worker,
     crash_while_sending,

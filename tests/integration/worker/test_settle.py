@@ -13,6 +13,8 @@ from django.db import DataError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
@@ -26,7 +28,6 @@ from delivery.worker.settlements import Settled
 from delivery.worker.steps import Hold, Rest, Send
 from subscriptions.models import EventKind, Subscription
 from tests.support.factories import event_type, subscription
-from tests.support.receiver import PATIENCE_SECONDS, Behaviour, Receiver, answer, wait_until
 from tests.support.worker import (
     NO_ANSWER,
     Worker,

@@ -4,6 +4,8 @@ import resource
 
 import pytest
 
+from broker_project.stack.load.receiver import Gate, Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.models import Delivery, Line, PageRead
 from delivery.statuses import DeliveryStatus
@@ -14,7 +16,6 @@ from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
 from subscriptions.models import Processing, Subscriber, Subscription
 from tests.support.factories import subscriber, subscription
-from tests.support.receiver import Gate, Receiver, answer, wait_until
 from tests.support.worker import (
     Worker,
     expire_lease,

@@ -14,12 +14,13 @@ from django.db import Error, connection
 from hypothesis import settings
 
 from broker_project.core.db import forget_connection, rows
+from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer, close, reset
+from broker_project.stack.load.wait import wait_until
 from delivery.models import Attempt, Delivery, Line, LineEvent
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import LEGAL_CHANGES
 from subscriptions.models import Subscriber, Subscription
 from tests.support.factories import event_type, subscriber, subscription
-from tests.support.receiver import Behaviour, Received, Receiver, answer, close, reset, wait_until
 from tests.support.worker import (
     activate,
     expire_lease,

@@ -9,9 +9,9 @@ import orjson
 import psycopg
 import requests
 
+from broker_project.stack.load.wait import wait_until
 from tests.support.raw_http import Answer, Headers, KeptConnection
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.receiver import wait_until
 
 JSON: Final = "application/json"
 

@@ -13,6 +13,7 @@ from random import Random
 import psycopg
 import requests
 
+from broker_project.stack.load.receiver import Receiver
 from tests.support.faults.audit import Made, Since, settling_seconds
 from tests.support.faults.calls import called
 from tests.support.faults.fault_plans import Breakage, Fault, Step, steps
@@ -24,7 +25,6 @@ from tests.support.faults.queue_load import queue_loaded
 from tests.support.faults.topic_work import Apart, Scripted, Several, Strict, letters_to, replays_at
 from tests.support.faults.work import ANSWER_SECONDS, EVERY, Faults, Scene, Work, dice
 from tests.support.real_broker import Broker
-from tests.support.receiver import Receiver
 
 KINDS = ("topic", "concurrent", "retry-line", "scripts", "queue", "callbacks", "replays", "mailbox", "sync", "volatile")
 LOOK_EVERY = 0.1

@@ -11,11 +11,11 @@ from functools import partial
 
 import psycopg
 
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.services import Application
 from broker_project.stack.supervisor import Child
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker
-from tests.support.receiver import wait_until
 
 RESTART_SECONDS = 60.0
 SWEEP = "Sending due task sweep lines"

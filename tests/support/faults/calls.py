@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 import requests
 
+from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.endpoints import Endpoint, body_of, number_in
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
 from tests.support.faults.load import THROUGH_SECONDS
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.receiver import Receiver, answer, wait_until
 
 DOCUMENTED = frozenset({502, 503, 504})
 """What a call may be answered with where it cannot be passed on or recorded."""

@@ -15,10 +15,10 @@ import requests
 
 from broker_project.stack.demo.receiver import is_signed
 from broker_project.stack.demo.records import Published
+from broker_project.stack.load.receiver import Received
 from broker_project.stack.stacks import Stack
 from tests.support.faults.load import Load
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.receiver import Received
 
 ROOT = "/admin/subscriptions"
 

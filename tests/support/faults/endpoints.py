@@ -7,9 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from broker_project.stack.load.receiver import Received, Receiver, answer
 from subscriptions.retry_policies import ACTIONS, Action
 from tests.support.faults.exchanges import Exchange
-from tests.support.receiver import Received, Receiver, answer
 
 ANSWER_SECONDS = 0.003
 """How long an endpoint takes: a worker that is killed is then nearly always waiting for an answer."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults import other_work
 from tests.support.faults.breakage import (
@@ -22,7 +23,6 @@ from tests.support.faults.breakage import (
     terminating,
 )
 from tests.support.faults.work import Scene, dice
-from tests.support.receiver import wait_until
 
 FLUSH_EVERY = 2.0
 KILL_EVERY = 5.0

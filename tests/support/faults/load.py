@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import requests
 
 from broker_project.stack.demo.records import Published
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults.endpoints import Endpoint, body_of
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
-from tests.support.receiver import Receiver, wait_until
 
 PUBLISH_EVERY_SECONDS = 0.05
 MAX_CALL = 60.0

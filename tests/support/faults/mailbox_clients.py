@@ -14,10 +14,10 @@ import requests
 
 from broker_client import Mailbox, Message, Refused, Result
 from broker_project.stack.folders import ROOT
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from broker_project.stack.services import python
 from tests.support.faults.endpoints import body_of, number_in
 from tests.support.faults.mailbox_figures import Asked, Handed, Record, Said
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 AGAIN_SECONDS = 0.1
 """After which a call is repeated that was not answered, or with an error that passes."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker_client import Mailbox
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
 from tests.support.faults.audit import DROPPED
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Figures
@@ -18,7 +20,6 @@ from tests.support.faults.mailbox_clients import Client, ClientBehaviour, read, 
 from tests.support.faults.mailbox_figures import Handed, Record, Said, by_the_clock, figures_of_mailbox
 from tests.support.faults.queue_load import OPEN, WINNERS
 from tests.support.real_broker import Broker
-from tests.support.receiver import Receiver, wait_until
 
 BATCH = 5
 ACK_SECONDS = 3

@@ -5,10 +5,10 @@ import gzip
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, dripping, endless, hang, raw, reset
 from tests.support.faults.endpoints import Endpoint, exchange_of
 from tests.support.faults.exchanges import Exchange
 from tests.support.faults.load import Load
-from tests.support.receiver import Behaviour, Receiver, answer, close, dripping, endless, hang, raw, reset
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 MANY_HEADERS = HEAD + b"".join(b"X-%d: a\r\n" % number for number in range(1_000))

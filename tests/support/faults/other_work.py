@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import requests
 
+from broker_project.stack.load.receiver import Received, Receiver
 from tests.support.faults.calls import OPEN, REPLIES, SyncLoad, post
 from tests.support.faults.endpoints import Endpoint, body_of, exchange_of
 from tests.support.faults.exchanges import Exchange, Fault
@@ -22,7 +23,6 @@ from tests.support.faults.mailbox_load import MailboxLoad
 from tests.support.faults.queue_load import QueueLoad
 from tests.support.faults.work import EVERY, Scene, Work
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
-from tests.support.receiver import Received, Receiver
 
 POSTING = 2
 """Threads that post replies."""

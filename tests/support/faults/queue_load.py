@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from broker_project.stack.ports import any_free
+from broker_project.stack.load.receiver import Receiver
+from broker_project.stack.load.wait import wait_until
+from broker_project.stack.ports import LOOPBACK, any_free
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.exchanges import Exchange, Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
@@ -20,7 +22,6 @@ from tests.support.faults.load import (
     stop_all,
 )
 from tests.support.real_broker import Broker
-from tests.support.receiver import LOOPBACK, Receiver, wait_until
 
 WORKERS = 2
 BATCH = 20

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import psycopg
 import requests
 
+from broker_project.stack.load.receiver import Received, Receiver, answer
 from tests.support.faults.audit import by_status, set_aside
 from tests.support.faults.endpoints import APART, Endpoint, RefusingEndpoint, exchange_of, is_doomed, times_refused
 from tests.support.faults.exchanges import Exchange, Fault, out_of_order
@@ -23,7 +24,6 @@ from tests.support.faults.load import Load, Publisher, VolatileLoad, begun_by, p
 from tests.support.faults.other_work import Beside
 from tests.support.faults.work import BATCH, EVERY, Round, Work
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
-from tests.support.receiver import Received, Receiver, answer
 
 AT_A_TIME = 8
 RETRIES = 6

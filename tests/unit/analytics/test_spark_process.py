@@ -26,7 +26,7 @@ from analytics.run_results import AGAIN, FASTER, KILLED, Ending, Heard, cut_shor
 from analytics.spark_process import End, Ended, GuardedProcess, NotAReport, RunLog, ended
 from analytics.spark_settings import ROOT, NoJava, java_home, spark_environment, version_of
 from analytics.windows import hours_of
-from tests.support.receiver import wait_until
+from broker_project.stack.load.wait import wait_until
 
 TELLS = """#!/bin/sh
 echo '    java.home = {home}

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import broker_client
+from broker_project.stack.load.wait import PATIENCE_SECONDS
 from tests.support.mailbox_server import MAILBOX_TOKEN, PlayedMailbox
-from tests.support.receiver import PATIENCE_SECONDS
 
 FOLDER = Path(broker_client.__file__).parent
 PROJECT = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]

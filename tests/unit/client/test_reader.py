@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from broker_client import Mailbox, MailboxReader, Message, Refused
 from broker_client.in_flight import Hand
 from broker_client.reader import EMPTY_SECONDS, MAX_PAUSE, Pauses, Terms, Worker, pause_after, rest_of_nothing
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from tests.support.mailbox_server import (
     LOST_ANSWER,
     MAILBOX_NAME,
@@ -24,7 +25,6 @@ from tests.support.mailbox_server import (
     running_mailbox_server,
     running_reader,
 )
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 
 NOWHERE = "http://127.0.0.1:9"
 

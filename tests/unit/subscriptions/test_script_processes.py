@@ -13,13 +13,13 @@ import pytest
 from django.core.checks import run_checks
 
 from broker_project.stack.folders import ROOT
+from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from subscriptions import checks
 from subscriptions.scripting import process, process_pool, runner
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, packed
 from subscriptions.scripting.process import ScriptProcess
 from subscriptions.scripting.process_pool import Pace
 from subscriptions.scripting.seccomp import ALLOWED, ARCHITECTURES, is_possible
-from tests.support.receiver import PATIENCE_SECONDS, wait_until
 from tests.support.scripts import process_ids, run_script, running_scripts, wait_for_results
 
 MACHINE = os.uname().machine

@@ -7,6 +7,7 @@ import time
 import pytest
 import requests
 
+from broker_project.stack.load.receiver import Receiver
 from tests.support.faults.all_work import judged
 from tests.support.faults.audit import MAX_SETTLE_SECONDS, Audit, stored_within
 from tests.support.faults.edits import SettingHistory
@@ -15,7 +16,6 @@ from tests.support.faults.fault_plans import BREAKAGES, Step, steps
 from tests.support.faults.figures import Figures
 from tests.support.faults.topic_work import ScriptedEndpoint
 from tests.support.faults.verdicts import Verdict, markdown, summary
-from tests.support.receiver import Receiver
 
 FINE = Audit(audited=9, numbered=5, explained=2, unexplained=0, explanations=("not active", "released"))
 

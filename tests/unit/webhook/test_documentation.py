@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from broker_project.stack.load.wait import wait_until
 from delivery.webhook.request import signatures
 from subscriptions.credentials.tokens import secret_of
-from tests.support.receiver import wait_until
 
 DOCS = Path(__file__).parents[3] / "docs"
 KEY, OTHER = b"k" * 32, b"o" * 32

@@ -1,6 +1,6 @@
-"""A real HTTP receiver on loopback that answers, waits, drips, resets or talks nonsense, path by path, as it is told.
+"""An HTTP receiver on loopback that answers, hangs, drips, resets or sends garbage, scripted for each path.
 
-It logs every request in the order of arrival, and how many requests of one path were under way at the same time.
+It logs every request in the order of arrival, and how many requests of a path were in flight at the same time.
 """
 
 import asyncio
@@ -11,21 +11,22 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import cast
 
-LOOPBACK = "127.0.0.1"
-PATIENCE_SECONDS = 60.0
-"""Seconds to wait for what must come in the end, however busy the machine is: it costs nothing where it comes."""
+from broker_project.stack.load.wait import PATIENCE_SECONDS
+from broker_project.stack.ports import LOOPBACK
+
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
-"""What to do with a request that has been read; whether the connection may be used again."""
+"""What to do with a request that has been read. It returns whether the connection may be used again."""
 
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """One request as it came; times are monotonic."""
+    """One request as it arrived; times are on the monotonic clock."""
 
     method: str
     path: str
@@ -34,30 +35,33 @@ class Received:
     body: bytes
     begun: float
     ended: float | None = None
-    """None: still under way."""
+    """None: still in flight."""
 
     @property
     def delivery_id(self) -> int:
+        """The delivery's number in `webhook-id`."""
         return int(self.headers["webhook-id"].removeprefix("dlv_"))
 
     @property
     def sequence(self) -> int:
+        """The number in `webhook-sequence`."""
         return int(self.headers["webhook-sequence"])
 
     @property
     def is_flagged(self) -> bool:
+        """Whether the request says that it may be a duplicate."""
         return self.headers.get("webhook-possible-duplicate") == "true"
 
 
 def answer(status: int = 200, body: bytes = b"", reason: bytes = b"-", **headers: str) -> Behaviour:
-    """Answer completely; `Retry_After="3"` is sent as `Retry-After: 3`."""
+    """Answer completely. `Retry_After="3"` is sent as `Retry-After: 3`."""
     lines = [f"{name.replace('_', '-')}: {value}".encode() for name, value in headers.items()]
     head = b"\r\n".join([b"HTTP/1.1 %d %s" % (status, reason), b"Content-Length: %d" % len(body), *lines])
     return raw(head + b"\r\n\r\n" + body, keep=True)
 
 
 def raw(data: bytes, *, keep: bool = False) -> Behaviour:
-    """Send these bytes, whatever they are, and close unless `keep`."""
+    """Send these bytes, and close the connection unless `keep`."""
 
     async def send(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(data)
@@ -68,12 +72,12 @@ def raw(data: bytes, *, keep: bool = False) -> Behaviour:
 
 
 class LateBytes:
-    """Answers, and says more on the same connection when it is told to, though nobody has asked."""
+    """Answers, and later sends more bytes on the same connection without a request."""
 
     def __init__(self, first: bytes, more: bytes, *, then_close: bool = False) -> None:
         self._first, self._more, self._then_close = first, more, then_close
         self._writer: asyncio.StreamWriter | None = None
-        self.has_said = threading.Event()
+        self.has_sent = threading.Event()
 
     async def __call__(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer."""
@@ -82,13 +86,13 @@ class LateBytes:
         await writer.drain()
         return True
 
-    def say(self) -> None:
-        """Say more; to be called in the receiver's loop."""
-        assert self._writer
-        self._writer.write(self._more)
-        if self._then_close:
-            self._writer.close()
-        self.has_said.set()
+    def send(self) -> None:
+        """Send the rest. Call it in the receiver's loop, after the answer."""
+        if self._writer:
+            self._writer.write(self._more)
+            if self._then_close:
+                self._writer.close()
+        self.has_sent.set()
 
 
 async def hang(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bool:
@@ -98,7 +102,7 @@ async def hang(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> b
 
 
 async def close(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bool:
-    """Read the request and close without a word."""
+    """Read the request and close without an answer."""
     return False
 
 
@@ -109,7 +113,7 @@ async def reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def dripping(every: float) -> Behaviour:
-    """Answer 200 and then send a byte every so many seconds, for ever."""
+    """Answer 200 and then send a byte every `every` seconds, for ever."""
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
@@ -132,7 +136,7 @@ async def endless(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 class Gate:
-    """Keeps requests waiting until it is opened, then lets them be answered."""
+    """Holds requests until it is opened, then answers them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, then: Behaviour) -> None:
         self._loop = loop
@@ -140,26 +144,17 @@ class Gate:
         self._opened = asyncio.Event()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Wait, then answer."""
         await self._opened.wait()
         return await self._then(reader, writer)
 
     def open(self) -> None:
-        """May be called from any thread."""
+        """Answer what waits and what follows; any thread may call it."""
         self._loop.call_soon_threadsafe(self._opened.set)
 
 
-@dataclass(slots=True)
-class _Script:
-    """What a path does, request after request; the last goes on for ever."""
-
-    behaviours: list[Behaviour] = field(default_factory=list)
-
-    def next(self) -> Behaviour:
-        return self.behaviours.pop(0) if len(self.behaviours) > 1 else self.behaviours[0]
-
-
 class Receiver(threading.Thread):
-    """A server in a thread of its own; what is not scripted is answered 200."""
+    """A server in its own thread. Paths without a script are answered 200."""
 
     def __init__(self) -> None:
         super().__init__(name="receiver", daemon=True)
@@ -167,66 +162,65 @@ class Receiver(threading.Thread):
         self.max_at_once: Counter[str] = Counter()
         """By path."""
         self._at_once: Counter[str] = Counter()
-        self._scripts: dict[str, _Script] = defaultdict(lambda: _Script([answer()]))
+        self._scripts: dict[str, list[Behaviour]] = defaultdict(lambda: [answer()])
+        """What each path does, request after request; the last behaviour repeats."""
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
-        self._place = socket.socket()
-        """Bound to the port all the time, so that nobody else gets it while nobody listens there."""
-        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._place.bind((LOOPBACK, 0))
-        self._port: int = self._place.getsockname()[1]
+        self._reservation = socket.socket()
+        """Bound to the port all the time, so that no other program gets it while the receiver is closed."""
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reservation.bind((LOOPBACK, 0))
+        self._port: int = self._reservation.getsockname()[1]
         self._connections: set[asyncio.Task[None]] = set()
         self.start()
         self.open_port()
 
     def run(self) -> None:
+        """Serve until `stop`."""
         self._loop.run_forever()
         self._loop.close()
 
-    # --- telling it what to do -----------------------------------------------
-
     def url(self, path: str = "/") -> str:
+        """Return the address of a path."""
         return f"http://{LOOPBACK}:{self._port}{path}"
 
     def on(self, path: str, *behaviours: Behaviour) -> None:
-        """Answer the next requests of `path` so, and all later ones as the last."""
-        self._scripts[path] = _Script([*behaviours])
+        """Treat the next requests to `path` like this, and all later ones like the last."""
+        self._scripts[path] = [*behaviours]
 
     def gate(self, path: str, then: Behaviour | None = None, *afterwards: Behaviour) -> Gate:
-        """Let the next request of `path` wait at a gate; later ones behave as `afterwards` says, or as `then`."""
+        """Hold the next request to `path` at a gate; later ones follow `afterwards`, or `then`."""
         then = then or answer()
         gate = Gate(self._loop, then)
         self.on(path, gate, *(afterwards or (then,)))
         return gate
 
     def soon(self, act: Callable[[], object]) -> None:
-        """Let the receiver's own thread do this next."""
+        """Run this next in the receiver's own thread."""
         self._loop.call_soon_threadsafe(act)
 
     def close_port(self) -> None:
-        """Refuse connections from now on, and drop those there are."""
+        """Refuse new connections and drop those that are open."""
         self._call(self._close())
 
     def open_port(self) -> None:
-        """Listen; after `close_port`, under the same address as before."""
+        """Listen, on the same port as before `close_port`."""
         self._call(self._listen())
 
     def stop(self) -> None:
+        """Close everything and end the thread."""
         self.close_port()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self.join()
-        self._place.close()
-
-    # --- what it saw ---------------------------------------------------------
+        self._reservation.close()
 
     def of(self, path: str) -> list[Received]:
-        """Return the requests of a path in the order of arrival."""
+        """Return the requests to a path in the order of arrival."""
         return [request for request in self.log if request.path == path]
 
     def bodies(self, path: str) -> list[bytes]:
+        """Return the bodies of these requests."""
         return [request.body for request in self.of(path)]
-
-    # --- inside --------------------------------------------------------------
 
     def _call(self, action: Awaitable[None]) -> None:
         async def run() -> None:
@@ -245,8 +239,7 @@ class Receiver(threading.Thread):
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
+        task = cast("asyncio.Task[None]", asyncio.current_task())
         self._connections.add(task)
         try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -263,8 +256,9 @@ class Receiver(threading.Thread):
         self.log.append(request)
         self._at_once[request.path] += 1
         self.max_at_once[request.path] = max(self.max_at_once[request.path], self._at_once[request.path])
+        script = self._scripts[request.path]
         try:
-            return await self._scripts[request.path].next()(reader, writer)
+            return await (script.pop(0) if len(script) > 1 else script[0])(reader, writer)
         finally:
             self._at_once[request.path] -= 1
             request.ended = time.monotonic()
@@ -287,13 +281,3 @@ def running_receiver() -> Iterator[Receiver]:
         yield receiver
     finally:
         receiver.stop()
-
-
-def wait_until(
-    condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, *, saying: Callable[[], object] = str
-) -> None:
-    """Wait until the condition holds; fail after `seconds`, with what `saying` returns."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s: {saying()}"
-        time.sleep(0.005)
