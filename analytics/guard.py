@@ -6,7 +6,6 @@ group would miss Spark's Python workers, which have one of their own.
 """
 
 import contextlib
-import ctypes
 import os
 import select
 import shutil
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from broker_project.core.process_priority import stand_back
+from broker_project.core.subprocesses import die_with, lower_priority, running_processes
 
 NICENESS: Final = 10
 """Publishing and delivering come first, and summaries come to an end all the same.
@@ -38,7 +37,6 @@ LIFELINE: Final = 0
 LOOK_SECONDS: Final = 0.1
 GRACE_SECONDS: Final = 5.0
 """What ends in order takes a second; then it is killed."""
-PR_SET_PDEATHSIG: Final = 1
 SIGNALLED: Final = 128
 """Added to the number of the signal that ended the application, as in a shell."""
 
@@ -46,14 +44,14 @@ SIGNALLED: Final = 128
 def main(folder: str, command: Sequence[str], kept_open: Sequence[int]) -> int:
     """Run a command with these descriptors; return its exit status when nothing is left of it, nor of the folder."""
     os.umask(PRIVATE)
-    stand_back(NICENESS)
+    lower_priority(NICENESS)
     with contextlib.suppress(OSError):
         OOM_SCORE.write_text(FIRST_TO_GO)
     application = subprocess.Popen(  # noqa: S603 - our own command
         command,
         stdin=subprocess.DEVNULL,
         pass_fds=kept_open,
-        preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509 - there are no threads
+        preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 - there are no threads
     )
     while application.poll() is None and not select.select([LIFELINE], [], [], LOOK_SECONDS)[0]:
         pass
@@ -61,13 +59,6 @@ def main(folder: str, command: Sequence[str], kept_open: Sequence[int]) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     code = application.wait()
     return code if code >= 0 else SIGNALLED - code
-
-
-def _die_with(parent: int) -> None:
-    """End with the guard, should that be killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def end_session(session: int) -> None:
@@ -85,13 +76,7 @@ def end_session(session: int) -> None:
 
 def members(session: int) -> set[int]:
     """Return the processes of a session, this one aside; zombies do not count."""
-    found = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _parent, _group, its_session, *_ = status.read_text().rpartition(")")[2].split()
-            if int(its_session) == session and state not in {"Z", "X"}:
-                found.add(int(status.parent.name))
-    return found - {os.getpid()}
+    return {running.pid for running in running_processes() if running.session == session} - {os.getpid()}
 
 
 if __name__ == "__main__":

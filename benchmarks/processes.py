@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final
 
-from broker_project.stack.guard import die_with
+from broker_project.core.subprocesses import die_with
 
 TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 

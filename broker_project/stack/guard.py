@@ -6,20 +6,17 @@ acts when the write end is closed: by `kill -9` of the supervisor too.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import time
 from pathlib import Path
 from typing import Self
 
-PR_SET_PDEATHSIG = 1
+from broker_project.core.subprocesses import running_processes
+
 STANDARD_STREAMS = (0, 1, 2)
 CLEAN_END_SECONDS = 10.0
 """Time for a database to shut down before it is killed as well."""
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Guard:
@@ -94,7 +91,7 @@ def _end(watched: dict[int, int]) -> None:
     for group, death_signal in watched.items():
         _signal(group, death_signal)
     deadline = time.monotonic() + CLEAN_END_SECONDS
-    while _groups_alive() & watched.keys() and time.monotonic() < deadline:
+    while watched.keys() & {running.group for running in running_processes()} and time.monotonic() < deadline:
         time.sleep(0.05)
     for group in watched:
         _signal(group, signal.SIGKILL)
@@ -103,21 +100,3 @@ def _end(watched: dict[int, int]) -> None:
 def _signal(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _groups_alive() -> set[int]:
-    """Return the process groups on this machine; zombies, which nobody may ever collect, do not count."""
-    groups = set()
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _parent, group, *_ = status.read_text().rpartition(")")[2].split()
-            if state not in {"Z", "X"}:
-                groups.add(int(group))
-    return groups
-
-
-def die_with(supervisor: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel, in the new process, for a signal when the supervisor dies; it may be dead already."""
-    _libc.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
-    if os.getppid() != supervisor:
-        os._exit(1)

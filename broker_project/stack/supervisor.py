@@ -11,8 +11,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
+from broker_project.core.subprocesses import die_with
 from broker_project.stack.folders import ROOT, StackFolder
-from broker_project.stack.guard import Guard, die_with
+from broker_project.stack.guard import Guard
 from broker_project.stack.services import Service
 
 FIRST_BACK_OFF = 0.5

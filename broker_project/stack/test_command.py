@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 from xml.etree import ElementTree  # nosec B405
 
-from broker_project.core.process_priority import stand_back
+from broker_project.core.subprocesses import die_with, lower_priority
 from broker_project.stack.folders import ROOT, STATE, StackFolder, is_alive, is_locked
-from broker_project.stack.guard import die_with
 from broker_project.stack.ports import LOOPBACK_NETWORKS
 from broker_project.stack.servers import running
 
@@ -150,7 +149,7 @@ def _begin(parent: int, niceness: int) -> None:
     die_with(parent)
     if niceness:
         os.setsid()
-        stand_back(niceness)
+        lower_priority(niceness)
 
 
 @contextmanager

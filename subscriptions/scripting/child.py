@@ -8,14 +8,13 @@ Its parent watches its CPU clock and kills it (contract 8.3).
 import ctypes
 import os
 import resource
-import signal
 import socket
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
-from broker_project.core.process_priority import stand_back
+from broker_project.core.subprocesses import die_with, lower_priority
 from subscriptions.scripting.interpreter import answer
 from subscriptions.scripting.jobs import Frame, packed, take_frame
 from subscriptions.scripting.seccomp import CONNECTION, confine, is_possible
@@ -24,7 +23,6 @@ CHUNK: Final = 1024 * 1024
 MAX_BYTES: Final = 16 * CHUNK
 """More than any job has."""
 STDOUT, STDERR = 1, 2
-PR_SET_PDEATHSIG: Final = 1
 PR_SET_NO_NEW_PRIVS: Final = 38
 NICENESS: Final = 5
 """The broker's own work comes first; much more, and a busy machine would let scripts run into the limit of time."""
@@ -34,12 +32,9 @@ SPARE_CPU_SECONDS: Final = 2
 
 def drop_privileges(parent: int) -> None:
     """Give up whatever a script has no use for, and die with the parent."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if os.getppid() != parent:
-        sys.exit()  # it had gone before
-    stand_back(NICENESS)
+    die_with(parent)
+    ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    lower_priority(NICENESS)
     os.dup2(STDOUT, STDERR)  # nowhere; until now the worker's log, for what keeps this program from starting
     for limit, most in {
         resource.RLIMIT_DATA: DATA_BYTES,
