@@ -7,7 +7,7 @@ from celery import Celery
 from celery.signals import worker_ready
 from django.conf import settings
 
-from broker_project.server.runtime import look_for_garbage_less_often, settle_in
+from broker_project.server.runtime import collect_garbage_less_often, tune_runtime
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 
@@ -29,5 +29,5 @@ app.autodiscover_tasks()
 @worker_ready.connect
 def have_loaded_everything(**_signal: object) -> None:
     """Begin the long-running part of a worker's life."""
-    settle_in()
-    look_for_garbage_less_often()
+    tune_runtime()
+    collect_garbage_less_often()

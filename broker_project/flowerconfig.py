@@ -3,7 +3,7 @@
 from flower import command
 
 from broker_project.closed_flower import ClosedFlower
-from broker_project.server.runtime import look_for_garbage_more_often
+from broker_project.server.runtime import collect_garbage_more_often
 
 command.Flower = ClosedFlower
-look_for_garbage_more_often()
+collect_garbage_more_often()

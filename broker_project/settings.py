@@ -81,7 +81,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "broker_project.server.browser_headers.browser_headers",
-    "broker_project.server.request_head.own_host",
+    "broker_project.server.request_head.check_host",
     "subscriptions.api.rate_limits.rate_limit_headers",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

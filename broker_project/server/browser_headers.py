@@ -1,8 +1,8 @@
-"""What every answer tells browsers: what a page may load and do, that nobody frames it, and what nobody keeps.
+"""Response headers for browsers: content security policy, framing, caching.
 
-Answers of the API may bear what an endpoint or a publisher has written, so a browser is to run and load nothing of
-them. The documentation and the admin need scripts of their own; the admin's theme besides evaluates what stands in
-attributes (`unsafe-eval`) and puts styles into its pages.
+API answers can contain text from endpoints and publishers, so a browser may load and run nothing of them. The
+documentation and the admin site need their own scripts. The admin theme also evaluates expressions in attributes
+(`unsafe-eval`) and puts styles into its pages.
 """
 
 import json
@@ -14,36 +14,31 @@ from csp.utils import build_policy
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-GetResponse = Callable[[HttpRequest], HttpResponseBase]
-
-
-NOT_KEPT: Final = {"Cache-Control": "no-store"}
-
 Answer = tuple[int, list[tuple[str, str]], bytes]
 """Status, headers, body."""
 
-ALWAYS: Final[dict[str, Any]] = {
+BASE: Final[dict[str, Any]] = {
     "default-src": [NONE],
     "object-src": [NONE],
     "base-uri": [SELF],
     "form-action": [SELF],
     "frame-ancestors": [NONE],
 }
-FROM_HERE: Final[dict[str, Any]] = {
+SAME_ORIGIN: Final[dict[str, Any]] = {
     "script-src": [SELF],
     "style-src": [SELF],
     "img-src": [SELF, "data:"],
     "font-src": [SELF],
     "connect-src": [SELF],
 }
-DOCUMENT: Final = build_policy(ALWAYS | {"sandbox": True})
-"""Of JSON, of files, and of whatever an endpoint answers: nothing is loaded or run, and it has no origin."""
-DOCUMENTATION: Final = build_policy(ALWAYS | FROM_HERE)
-ADMIN: Final = build_policy(
-    ALWAYS | FROM_HERE | {"script-src": [SELF, UNSAFE_EVAL], "style-src": [SELF, UNSAFE_INLINE]}
+DOCUMENT_POLICY: Final = build_policy(BASE | {"sandbox": True})
+"""For JSON, files and answers of endpoints: nothing is loaded or run, and the document has no origin."""
+DOCUMENTATION_POLICY: Final = build_policy(BASE | SAME_ORIGIN)
+ADMIN_POLICY: Final = build_policy(
+    BASE | SAME_ORIGIN | {"script-src": [SELF, UNSAFE_EVAL], "style-src": [SELF, UNSAFE_INLINE]}
 )
 
-UNUSED: Final = (
+DISABLED_FEATURES: Final = (
     "camera",
     "display-capture",
     "geolocation",
@@ -53,13 +48,23 @@ UNUSED: Final = (
     "usb",
 )
 EVERYWHERE: Final = {
-    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in UNUSED),
+    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in DISABLED_FEATURES),
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+NO_STORE: Final = {"Cache-Control": "no-store"}
+DEFAULT: Final = {**EVERYWHERE, "Content-Security-Policy": DOCUMENT_POLICY}
+BY_PREFIX: Final = {
+    "/api/docs/": {**EVERYWHERE, "Content-Security-Policy": DOCUMENTATION_POLICY},
+    "/api/": DEFAULT | NO_STORE,
+    "/admin/": {**EVERYWHERE, **NO_STORE, "Content-Security-Policy": ADMIN_POLICY},
+}
+"""The first prefix that matches a path counts."""
 
 
-def browser_headers(get_response: GetResponse) -> GetResponse:
-    """Add them to every answer."""
+def browser_headers(
+    get_response: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Add these headers to every answer."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
@@ -71,28 +76,20 @@ def browser_headers(get_response: GetResponse) -> GetResponse:
 
 
 def headers_for(path: str) -> Mapping[str, str]:
-    """Return what answers to requests for `path` tell browsers."""
-    return next((headers for below, headers in _BY_PATH.items() if path.startswith(below)), _OTHERWISE)
+    """Return the headers of answers to requests for `path`."""
+    return next((headers for prefix, headers in BY_PREFIX.items() if path.startswith(prefix)), DEFAULT)
 
 
-_OTHERWISE: Final = {**EVERYWHERE, "Content-Security-Policy": DOCUMENT}
-_BY_PATH: Final = {
-    "/api/docs/": {**EVERYWHERE, "Content-Security-Policy": DOCUMENTATION},
-    "/api/": _OTHERWISE | NOT_KEPT,
-    "/admin/": {**EVERYWHERE, **NOT_KEPT, "Content-Security-Policy": ADMIN},
-}
-"""The innermost first."""
-
-HEADERS: Final = [
+REFUSAL_HEADERS: Final = [
     ("content-type", "application/problem+json"),
     ("x-content-type-options", "nosniff"),
     *((name.lower(), value) for name, value in headers_for("/api/").items()),
 ]
-"""As middleware would have them."""
+"""The same as the middleware adds."""
 
 
 def refusal(status: int, code: str, title: str, detail: str, *, retry_after: int | None = None) -> Answer:
-    """Return the answer that says what is wrong with a request."""
+    """Return a problem document as the answer to a request that does not reach Django."""
     problem = {"type": f"urn:broker:{code}", "code": code, "title": title, "status": status, "detail": detail}
     retry = [] if retry_after is None else [("retry-after", str(retry_after))]
-    return status, [*HEADERS, *retry], json.dumps(problem).encode()
+    return status, [*REFUSAL_HEADERS, *retry], json.dumps(problem).encode()

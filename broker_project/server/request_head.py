@@ -1,7 +1,7 @@
-"""Heads of requests: what is refused before anybody acts on what they say.
+"""Refuse request heads that are too large or ambiguous, before anything acts on them.
 
-The server itself refuses what is no HTTP: several lengths, folded or nameless headers, control characters, more than
-100 headers. It also leaves out values that are not ASCII, and passes on what two readers may take two ways.
+The server itself refuses invalid HTTP: several lengths, folded or nameless headers, control characters, more than 100
+headers. It drops header values that are not ASCII, and passes on values that two readers may understand differently.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,32 +12,28 @@ from django.http.response import HttpResponseBase
 
 from broker_project.server.browser_headers import Answer, refusal
 
-MAX_BYTES: Final = 64 * 1024
+MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_ADDRESS_CHARACTERS: Final = 8 * 1024
-"""Path and query; the longest that the broker itself makes, a cursor in a list's address, has some hundred."""
-
-
-CLOUD_EVENT: Final = "ce-"
-"""So do those that are attributes of a CloudEvent."""
+"""Path and query. The longest addresses that the broker makes, cursors of lists, have some hundred characters."""
 
 TOO_LONG: Final = refusal(
     414, "address_too_long", "Address too long", f"Path and query have at most {MAX_ADDRESS_CHARACTERS} characters."
 )
 TOO_LARGE: Final = refusal(
-    431, "head_too_large", "Head too large", f"The headers together have at most {MAX_BYTES} bytes."
+    431, "head_too_large", "Head too large", f"The headers together have at most {MAX_HEADER_BYTES} bytes."
 )
-NO_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
+AMBIGUOUS_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
 UNKNOWN_CODING: Final = refusal(
     501, "unknown_transfer_encoding", "Unknown transfer encoding", "The only Transfer-Encoding is 'chunked'."
 )
 
 Headers = Sequence[tuple[str, str]]
-"""Names in lower case and values, as the server tells them."""
+"""Names in lower case, with their values, as the server reports them."""
 
-PROBED: Final = frozenset({"/livez", "/readyz"})
-"""Asked by machines that know the process by its address alone."""
+HEALTH_PATHS: Final = frozenset({"/livez", "/readyz"})
+"""Requested by machines that know only the address of the process."""
 
-ONCE: Final = frozenset(
+SINGLE_VALUED: Final = frozenset(
     {
         "authorization",
         "broker-destination",
@@ -54,53 +50,44 @@ ONCE: Final = frozenset(
         "transfer-encoding",
     }
 )
-"""Headers that say one thing; two of them would have to be taken for one that nobody sent, or one be left out."""
+"""Headers with one value. A repeated one would have to be joined or dropped, so it is refused instead."""
+CLOUD_EVENT_PREFIX: Final = "ce-"
+"""Attributes of a CloudEvent have one value too."""
 
 
 def refusal_of(scope: Any, headers: Headers) -> Answer | None:
-    """Return the answer to a head that is too large or says two things; None if it is as it should be."""
+    """Return the answer to a head that is too large or ambiguous; None if it is good."""
     if len(scope.path) + len(scope.query_string) > MAX_ADDRESS_CHARACTERS:
         return TOO_LONG
-    if sum(len(name) + len(value) + len(": \r\n") for name, value in headers) > MAX_BYTES:
+    if sum(len(name) + len(value) + len(": \r\n") for name, value in headers) > MAX_HEADER_BYTES:
         return TOO_LARGE
     values = dict(headers)
-    return _unreadable(scope, values) or _repeated(headers, values) or _two_things(scope, values)
+    if len(values) != len(scope.headers):  # the server dropped a value, and reports the name nevertheless
+        dropped = next(name for name in scope.headers if name not in values)
+        detail = f"The value of {dropped} has characters other than visible ASCII."
+        return refusal(400, "unreadable_header", "Unreadable header", detail)
+    if len(values) != len(headers):
+        names = [name for name, _ in headers]
+        for name in names:
+            if (name in SINGLE_VALUED or name.startswith(CLOUD_EVENT_PREFIX)) and names.count(name) > 1:
+                return refusal(400, "repeated_header", "Repeated header", f"Send {name} once.")
+    return _ambiguity(scope, values)
 
 
-def _unreadable(scope: Any, values: dict[str, str]) -> Answer | None:
-    """Refuse a header whose value the server has left out; the names it tells all the same."""
-    if len(values) == len(scope.headers):
-        return None
-    name = next(name for name in scope.headers if name not in values)
-    return refusal(
-        400, "unreadable_header", "Unreadable header", f"The value of {name} has characters other than visible ASCII."
-    )
-
-
-def _repeated(headers: Headers, values: dict[str, str]) -> Answer | None:
-    if len(values) == len(headers):
-        return None
-    names = [name for name, _ in headers]
-    for name in names:
-        if (name in ONCE or name.startswith(CLOUD_EVENT)) and names.count(name) > 1:
-            return refusal(400, "repeated_header", "Repeated header", f"Send {name} once.")
-    return None
-
-
-def _two_things(scope: Any, values: dict[str, str]) -> Answer | None:
+def _ambiguity(scope: Any, values: dict[str, str]) -> Answer | None:
     host = values.get("host", None if scope.http_version == "1.1" else "")
     if host is None or scope.authority not in {None, host}:
-        return NO_HOST
+        return AMBIGUOUS_HOST
     return UNKNOWN_CODING if values.get("transfer-encoding", "chunked").lower() != "chunked" else None
 
 
-def own_host(
+def check_host(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Let nothing through that is meant for a host that `ALLOWED_HOSTS` does not name: Django's `DisallowedHost`."""
+    """Refuse requests for a host that is not in `ALLOWED_HOSTS`, with Django's `DisallowedHost`."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        if request.path not in PROBED:
+        if request.path not in HEALTH_PATHS:
             request.get_host()
         return get_response(request)
 

@@ -1,44 +1,44 @@
-"""How Python behaves in a process that runs for long: garbage, when threads give way, how many files are open."""
+"""Tune Python for long-running processes: garbage collection, thread switching, open files."""
 
 import gc
 import resource
 import sys
 from typing import Final
 
-GIVE_WAY_SECONDS: Final = 0.0005
-"""How long a thread may go on while others are ready. With Python's own 5 ms, whoever hears from the database may
-wait that long: measured, 6 % of a single line's pace and a third of what the slowest publishers wait."""
-OBJECTS: Final = 10_000
-"""New objects after which Python looks for garbage among them; a page in hand makes thousands that are none."""
-GENERATIONS: Final = 20
-OLDEST_GENERATION: Final = 1
-"""How many collections of the younger ones Flower waits before it looks at all that has lived for long."""
+SWITCH_SECONDS: Final = 0.0005
+"""How long a thread may run while others are ready. Python's 5 ms delay every thread that waits for the database:
+measured, they cost 6 % of a single line's rate and a third of the slowest publishers' time."""
+YOUNG_OBJECTS: Final = 10_000
+"""New objects before a collection: a page of deliveries makes thousands that are not garbage."""
+COLLECTIONS: Final = 20
+"""Collections of one generation before the next older one is collected too."""
+FLOWER_OLD_COLLECTIONS: Final = 1
 
 
-def settle_in() -> None:
-    """Let threads give way early, and look no more for garbage in what has been loaded so far: it stays."""
-    sys.setswitchinterval(GIVE_WAY_SECONDS)
+def tune_runtime() -> None:
+    """Let threads switch early, and exempt everything that is loaded so far from garbage collection."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
 
 
-def open_as_many_files_as_allowed() -> None:
-    """Let there be as many connections as the server takes; by default a process has 1,024 files."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def raise_open_files_limit() -> None:
+    """Allow as many open files as the hard limit does; the default of 1,024 is below the server's connections."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
-def look_for_garbage_less_often() -> None:
-    """Save a tenth of a delivery's CPU.
+def collect_garbage_less_often() -> None:
+    """Save a tenth of the CPU of a delivery.
 
-    Not where a request's body hangs in a cycle until somebody looks, as in the web process.
+    Not for the web process, where request bodies stay in reference cycles until they are collected.
     """
-    gc.set_threshold(OBJECTS, GENERATIONS, GENERATIONS)
+    gc.set_threshold(YOUNG_OBJECTS, COLLECTIONS, COLLECTIONS)
 
 
-def look_for_garbage_more_often() -> None:
-    """Keep Flower from growing for an hour: a task that it forgets is garbage in a cycle, and long lived by then."""
+def collect_garbage_more_often() -> None:
+    """Keep Flower from growing: a task that it forgets is an old object in a reference cycle."""
     gc.collect()
     gc.freeze()
     young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, OLDEST_GENERATION)
+    gc.set_threshold(young, middle, FLOWER_OLD_COLLECTIONS)

@@ -33,7 +33,7 @@ MESSAGES: Final = 10
 MAX_WAIT_SECONDS: Final = 20
 
 
-DEPARTURE: Final = "broker.departure"
+DISCONNECTED: Final = "broker.disconnected"
 """Where the web server tells how to watch a client that waits."""
 COUNTED: Final = f"counted to {MAX_COUNTED}."
 
@@ -197,7 +197,7 @@ class NextMessages(MailboxView):
         """
         mailbox, asked = self.mailbox(request, name), self.given(request, NextSerializer)
         most, wait = asked["max"], asked["wait"]
-        departure = request.META.get(DEPARTURE, Future)
+        departure = request.META.get(DISCONNECTED, Future)
         messages, was_seated, waited = next_messages(
             mailbox.box, most=most, wait=wait, departure=departure, may_fetch=self.is_still_allowed(request)
         )

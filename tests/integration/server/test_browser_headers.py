@@ -1,4 +1,4 @@
-"""What answers tell browsers, for every address there is."""
+"""Security headers of every address."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ ADMIN = PAGE | {"script-src 'self' 'unsafe-eval'", "style-src 'self' 'unsafe-inl
 
 
 def addresses(resolver: URLResolver | None = None, before: str = "/") -> Iterator[str]:
-    """Yield an address of every route, with something in the place of its parameters."""
+    """Yield one address of every route, with sample parameters."""
     for pattern in (resolver or get_resolver()).url_patterns:
         route = before + re.sub(r"\\Z|[$^?]|\(.*\)", "", str(pattern.pattern))
         if isinstance(pattern, URLPattern):
@@ -46,48 +46,48 @@ def policy(headers: Mapping[str, str]) -> set[str]:
     return {directive.strip() for directive in headers["Content-Security-Policy"].split(";")}
 
 
-def told(headers: Mapping[str, str]) -> dict[str, Any]:
+def security_headers(headers: Mapping[str, str]) -> dict[str, Any]:
     return {name: headers.get(name) for name in EVERYWHERE}
 
 
-def test_every_answer_says_what_browsers_may_do_with_it(admin: Client, management: Client) -> None:
+def test_every_address_has_its_content_security_policy(admin: Client, management: Client) -> None:
     walked = sorted(set(addresses()))
     assert len(walked) > 200
     for address in walked:
         answer = (admin if address.startswith("/admin/") else management).get(address)
         expected = ADMIN if address.startswith("/admin/") else DOCUMENT
         expected = DOCUMENTATION if address.startswith("/api/docs/") else expected
-        assert (address, told(answer.headers), policy(answer.headers)) == (address, EVERYWHERE, expected)
+        assert (address, security_headers(answer.headers), policy(answer.headers)) == (address, EVERYWHERE, expected)
         assert "camera=()" in answer.headers["Permissions-Policy"]
 
 
 @pytest.mark.parametrize(
     "address", ["/nowhere", "/api/nowhere", "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui.css"]
 )
-def test_files_and_what_is_not_there_are_no_documents_that_run(address: str) -> None:
+def test_static_files_and_missing_pages_have_the_strictest_policy(address: str) -> None:
     answer = Client().get(address)
     answer.close()
-    assert (told(answer.headers), policy(answer.headers)) == (EVERYWHERE, DOCUMENT)
+    assert (security_headers(answer.headers), policy(answer.headers)) == (EVERYWHERE, DOCUMENT)
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-def test_what_is_relaxed_for_the_admin_is_relaxed_nowhere_else(client: Client) -> None:
+def test_only_the_admin_site_has_the_relaxed_policy(client: Client) -> None:
     for address in ("/administrator", "/api/admin/", "/api/docs/../admin/", "/Admin/"):
         assert policy(client.get(address).headers) & {"script-src 'self' 'unsafe-eval'"} == set()
 
 
-def test_nobody_keeps_what_the_admin_and_the_api_answer(admin: Client, management: Client) -> None:
+def test_admin_and_api_answers_are_not_stored(admin: Client, management: Client) -> None:
     for client, address in ((admin, "/admin/"), (admin, "/admin/nowhere/"), (management, "/api/v1/api-keys")):
         assert client.get(address).headers["Cache-Control"] == "no-store"
 
 
-def test_scripts_and_styles_of_the_documentation_come_from_here_and_none_stand_in_the_page() -> None:
+def test_documentation_loads_only_own_scripts_and_styles() -> None:
     page = Client().get("/api/docs/").content.decode()
     assert re.findall(r'(?:src|href)="(?!/static/)', page) == []
     assert re.findall(r"<script(?! src=)|<style|\son\w+=|javascript:", page) == []
 
 
-def test_cookies_are_for_this_site_and_not_for_scripts(client: Client) -> None:
+def test_cookies_are_same_site_and_http_only(client: Client) -> None:
     cookie = Client().get("/admin/login/").cookies["broker_csrf"]
     assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["domain"]) == (True, "Strict", "/", "")
 
@@ -95,7 +95,7 @@ def test_cookies_are_for_this_site_and_not_for_scripts(client: Client) -> None:
 @pytest.mark.parametrize(
     "address", ["/admin/login/", "/admin/logout/", "/admin/auth/group/add/", "/admin/second-factor/begin/"]
 )
-def test_a_form_of_another_site_does_nothing(admin: Client, address: str) -> None:
+def test_forms_of_other_sites_are_refused(admin: Client, address: str) -> None:
     elsewhere = Client(enforce_csrf_checks=True)
     elsewhere.cookies = admin.cookies
     assert elsewhere.post(address, {"name": "all"}).status_code == 403

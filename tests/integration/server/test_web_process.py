@@ -10,13 +10,13 @@ from django.test import Client, override_settings
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 
 
-def test_a_living_process_says_so_without_a_database() -> None:
+def test_livez_answers_without_a_database() -> None:
     answer = Client().get("/livez")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 @pytest.mark.django_db
-def test_a_process_with_a_migrated_database_is_ready() -> None:
+def test_readyz_answers_200_with_a_migrated_database() -> None:
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()) == (
         200,
@@ -26,13 +26,13 @@ def test_a_process_with_a_migrated_database_is_ready() -> None:
 
 @pytest.mark.django_db
 @override_settings(REDIS_URL="redis://127.0.0.1:9/0")
-def test_redis_away_is_told_but_does_no_harm() -> None:
+def test_readyz_reports_an_unreachable_redis_with_200() -> None:
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()["redis"]) == (200, "does not answer")
 
 
 @pytest.mark.django_db
-def test_a_missing_migration_makes_it_unready() -> None:
+def test_readyz_answers_503_with_a_missing_migration() -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'sessions'")
     answer = Client().get("/readyz")
@@ -40,11 +40,11 @@ def test_a_missing_migration_makes_it_unready() -> None:
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-def test_health_is_only_read(path: str) -> None:
+def test_health_checks_accept_only_safe_methods(path: str) -> None:
     assert Client().post(path).status_code == 405
 
 
-NEXT_ONE_AT_ONCE = """
+SEND_AFTER_EACH_ANSWER = """
 import asyncio
 from types import SimpleNamespace
 from wsgiref.headers import Headers
@@ -62,7 +62,7 @@ SCOPE = SimpleNamespace(
 
 
 class Client:
-    '''One that has so many bodies to send, each of them in the moment in which it has the answer to the one before.'''
+    '''Sends the next large body as soon as it has the answer to the last one.'''
 
     def __init__(self, loop, bodies):
         self.loop = loop
@@ -85,13 +85,13 @@ asyncio.run(main())
 """
 
 
-def test_whoever_has_the_answer_to_a_large_body_finds_room_for_the_next_one() -> None:
-    command = [sys.executable, "-c", NEXT_ONE_AT_ONCE]
+def test_upload_quota_is_free_when_the_answer_arrives() -> None:
+    command = [sys.executable, "-c", SEND_AFTER_EACH_ANSWER]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert done.stdout.split() == ["404", "404", "404"], done.stderr
 
 
-TOLD_AGAIN = """
+SIGNAL_AFTER_CLOSE = """
 import asyncio, os, signal
 from broker_project.server.rsgi import RsgiApplication
 loop = asyncio.new_event_loop()
@@ -99,10 +99,10 @@ RsgiApplication().__rsgi_init__(loop)
 loop.close()
 for number in (signal.SIGTERM, signal.SIGINT):
     os.kill(os.getpid(), number)
-print("it ends in its own time")
+print("still running")
 """
 
 
-def test_a_web_process_that_has_stopped_already_may_be_told_so_again() -> None:
-    done = subprocess.run([sys.executable, "-c", TOLD_AGAIN], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (0, "it ends in its own time\n", False)
+def test_a_signal_after_the_loop_has_closed_is_ignored() -> None:
+    done = subprocess.run([sys.executable, "-c", SIGNAL_AFTER_CLOSE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (0, "still running\n", False)
