@@ -19,7 +19,7 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.dispatch import notify
 from delivery.publish import open_messages
 from subscriptions.api import rate_limits
-from subscriptions.scripting import process, process_pool, runner
+from subscriptions.scripting import process, runner, script_queue
 from tests.support.brokers import Brokers
 from tests.support.database import empty_database, prepare_database
 from tests.support.real_broker import Broker
@@ -57,7 +57,7 @@ def pytest_collection_finish() -> None:
 def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
     monkeypatch.setattr(process, "TOTAL_SECONDS", PATIENCE_SECONDS)
-    for module in (runner, runner, process_pool):
+    for module in (runner, script_queue):
         monkeypatch.setattr(module, "MAX_WAITING_SECONDS", PATIENCE_SECONDS)
 
 
@@ -79,8 +79,9 @@ def can_be_interrupted() -> Iterator[None]:
 @pytest.fixture
 def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a script without end run until the test ends it."""
-    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(process_pool, "TRIAL_CPU_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(process, "CPU_SECONDS", PATIENCE_SECONDS)
+    for module in (process, script_queue, runner):
+        monkeypatch.setattr(module, "TRIAL_CPU_SECONDS", PATIENCE_SECONDS)
 
 
 post_migrate.connect(prepare_database, sender=apps.get_app_config("delivery"))

@@ -42,7 +42,7 @@ from subscriptions.endpoints import is_scripted
 from subscriptions.filter_verdict import Shown, Verdict, judge
 from subscriptions.filters import validate_filter
 from subscriptions.models import ApiKey, EventKind, KeyKind, Scope
-from subscriptions.scripting.script_check import check_text
+from subscriptions.scripting.runner import check_text
 
 FILTER_STRING: Final = {"filter_string", "filter-string"}
 JSON: Final = "application/json"

@@ -30,7 +30,7 @@ from subscriptions.credentials.rotate_secrets import MAX_OVERLAP, OVERLAP
 from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
 from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, Subscription
-from subscriptions.scripting.script_check import check_script
+from subscriptions.scripting.runner import check_script
 
 HOUR: Final = timedelta(hours=1)
 

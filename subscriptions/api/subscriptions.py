@@ -46,7 +46,7 @@ from subscriptions.models import (
     Subscription,
 )
 from subscriptions.names import is_own
-from subscriptions.scripting.script_check import check_script
+from subscriptions.scripting.runner import check_script
 
 
 class EventTypeField(NameField[EventType]):

@@ -1,11 +1,24 @@
-"""JavaScript with its limits: what runs inside a script's process (contract 8.1, 8.3)."""
+"""The program of a script process: run JavaScript within its limits, one job after the other (contract 8.1, 8.3).
 
+It is started by its path and imports nothing of the broker except what runs scripts. Before the first job it drops
+every privilege: it cannot open, start or signal anything, and its output is discarded. The parent watches its CPU
+clock and kills it.
+"""
+
+import ctypes
 import json
+import os
 import re
+import resource
+import socket
+import sys
+import time
+from pathlib import Path
 from typing import Any, Final
 
 import _quickjs
 
+from broker_project.core.subprocesses import die_with, lower_priority
 from subscriptions.scripting.jobs import (
     MAX_HEAD_BYTES,
     MAX_OUTPUT_BYTES,
@@ -15,75 +28,78 @@ from subscriptions.scripting.jobs import (
     TOO_MUCH_CPU,
     TOO_MUCH_MEMORY,
     TOO_MUCH_OUTPUT,
+    Frame,
+    packed,
+    take_frame,
 )
+from subscriptions.scripting.seccomp import CONNECTION, confine, is_possible
+
+CHUNK: Final = 1024 * 1024
+MAX_BYTES: Final = 16 * CHUNK
+"""More than any job has."""
+STDOUT, STDERR = 1, 2
+PR_SET_NO_NEW_PRIVS: Final = 38
+NICENESS: Final = 5
+"""The broker's own work comes first; with much more, scripts on a busy machine would exceed their time limit."""
+DATA_BYTES: Final = 128 * 1024 * 1024
+SPARE_CPU_SECONDS: Final = 2
 
 COMPILED: Final = "__compiled_and_not_run"
-UNTOLD: Final = "(Failed obtaining"
-"""What stands for an exception that has no text, such as a symbol."""
+NO_TEXT: Final = "(Failed obtaining"
+"""What quickjs reports for an exception without text, such as a symbol."""
 MAX_REASON: Final = 300
 MAX_READ: Final = 4096
-
-
 LINE: Final = re.compile(r"<(?:input|eval)>:(\d+)")
-
 ASYNC: Final = re.compile(
     r"""
-    (?<![\w$])                         # a word of its own,
-    (?<! (?<!\.)\. )                   # not the name of a property after a point (but after the three of a spread),
-    (?! (?<=(["'`]))async\1 )          # not all of a string;
+    (?<![\w$])                         # a whole word,
+    (?<! (?<!\.)\. )                   # not a property name after a point (but after the three points of a spread),
+    (?! (?<=(["'`]))async\1 )          # not an entire string;
     async (?![\w$])
-    (?= [^\S\n\r\u2028\u2029]*         # and on its line there follows something
-        [^\s:,;.=)}\]<>&|?+%^!~`-] )   # that can be a function's: a word, a bracket, an asterisk, a string, a comment
+    (?= [^\S\n\r\u2028\u2029]*         # and followed on its line by something
+        [^\s:,;.=)}\]<>&|?+%^!~`-] )   # that can begin a function: a word, a bracket, an asterisk, a string, a comment
     """,
     re.VERBOSE,
 )
-"""Errs on one side only: it finds more than functions in comments and in strings of several words."""
+"""May match in comments and in strings of several words, but misses no async function."""
 
-
-def line_of_async(source: str) -> int | None:
-    """Return the line, from 1, in which an async function may begin; None where there is none for certain."""
-    found = ASYNC.search(source)
-    return source.count("\n", 0, found.start()) + 1 if found else None
-
-
-PLAINER: Final = {
+PLAIN_REASONS: Final = {
     "InternalError: interrupted": TOO_MUCH_CPU,
     "InternalError: out of memory": TOO_MUCH_MEMORY,
     "InternalError: stack overflow": "it calls itself too deep",
     "null": f"it threw null, or {TOO_MUCH_MEMORY}",  # out of memory, there may be none for the error
     "": "it threw something without a text",
 }
-TOO_MUCH: Final = {
+MESSAGE_PROBLEMS: Final = {
     "stack overflow": "nested too deep",
     "interrupted": "too large",
     "out of memory": "too large",
     "null": "too large",
 }
-"""What a message is for JavaScript, by what reading it throws."""
+"""What is wrong with a message that JavaScript cannot read, by the exception's text."""
 
 
-class Refused(Exception):
-    """What a script made cannot be sent."""
+class RefusedScriptError(Exception):
+    """The script is not run, or its output cannot be sent."""
 
 
 def answer(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-    """Run or check a script; return head and body of the answer, `failed` in the head if it did."""
+    """Run or check a script; return head and body of the answer, with the reason as `failed` if it failed."""
     try:
         return check(job) if job["only_check"] else run(prelude, job, body)
-    except _quickjs.JSException as thrown:
-        return {"failed": told(str(thrown))}, b""
+    except (_quickjs.JSException, RefusedScriptError) as failure:
+        reason = reason_of(str(failure))
     except MemoryError:
-        return {"failed": TOO_MUCH_MEMORY}, b""
-    except Refused as refused:
-        return {"failed": told(str(refused))}, b""
-    except Exception:  # noqa: BLE001 - it has changed what the prelude works with: that ends no process
-        return {"failed": "what it made cannot be read"}, b""
+        reason = TOO_MUCH_MEMORY
+    except Exception:  # noqa: BLE001 - the script has changed what the prelude works with: the process goes on
+        reason = "what it made cannot be read"
+    return {"failed": reason}, b""
 
 
 def check(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Compile a script and run nothing of it: what is declared after it is declared already, which ends it at once.
+    """Compile a script without running it: a declaration that is already declared ends it at once.
 
-    It is compiled as it is run, and once more behind something else, so that nothing of the end is part of it.
+    It is compiled as it is run, and once more before that declaration, so that a comment cannot hide the end.
     """
     refuse_async(job["source"])
     for compiled in (f'throw "{COMPILED}"; {job["source"]}', f"{job['source']}\n;let {COMPILED}"):
@@ -101,56 +117,66 @@ def run(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, Any],
     """Run a script for a message."""
     refuse_async(job["source"])
     context = new_context(job)
-    collect = taken(context.eval(prelude), given(job, body))
-    context.eval(f"{job['source']}\n;0")  # whatever its last expression is, it need not become Python's
+    collect = load_message(context.eval(prelude), job, body)
+    context.eval(f"{job['source']}\n;0")  # the value of its last expression need not become Python's
     if context.execute_pending_job():
-        raise Refused("it waits for a promise, but a script runs once, without waiting")
+        raise RefusedScriptError("it waits for a promise, but a script runs once, without waiting")
     try:
         made, headers, param, status = json.loads(collect())
     except _quickjs.JSException as thrown:
-        raise Refused(str(thrown).partition("\n")[0]) from None  # lines would be the prelude's
-    output = b"" if made is None else whole(made).encode()
+        raise RefusedScriptError(str(thrown).partition("\n")[0]) from None  # lines would be the prelude's
+    output = b"" if made is None else well_formed(made).encode()
     answer = {
         "has_body": made is not None,
-        "headers": {whole(name): whole(value) for name, value in headers},
-        "param": whole(param),
-        "status": whole(status),
+        "headers": {well_formed(name): well_formed(value) for name, value in headers},
+        "param": well_formed(param),
+        "status": well_formed(status),
     }
     if len(output) > MAX_OUTPUT_BYTES:
-        raise Refused(TOO_MUCH_OUTPUT)
+        raise RefusedScriptError(TOO_MUCH_OUTPUT)
     if len(json.dumps(answer)) > MAX_HEAD_BYTES:
-        raise Refused(TOO_LARGE_A_HEAD)
+        raise RefusedScriptError(TOO_LARGE_A_HEAD)
     return answer, output
 
 
 def refuse_async(source: str) -> None:
-    """Refuse functions whose exceptions nobody would see: they end up in promises, which nobody waits for.
-
-    Raises:
-        Refused: the word is where such a function may begin.
-
-    """
+    """Raise `RefusedScriptError` for async functions: their exceptions would be lost in promises nobody awaits."""
     if line := line_of_async(source):
-        raise Refused(f"async functions are not available: a script runs once, without waiting (line {line})")
+        raise RefusedScriptError(
+            f"async functions are not available: a script runs once, without waiting (line {line})"
+        )
 
 
-def taken(prelude: Any, message: str) -> Any:
-    """Give the prelude the message; return what tells what the script made of it.
+def line_of_async(source: str) -> int | None:
+    """Return the line, from 1, in which an async function may begin; None if there certainly is none."""
+    found = ASYNC.search(source)
+    return source.count("\n", 0, found.start()) + 1 if found else None
+
+
+def load_message(prelude: Any, job: dict[str, Any], body: bytes) -> Any:
+    """Give the prelude the message, as ASCII; return the function that collects the script's output.
+
+    A body that is not UTF-8 is null.
 
     Raises:
-        Refused: as JavaScript the message breaks a limit, before the script has begun.
+        RefusedScriptError: as JavaScript the message breaks a limit, before the script has begun.
 
     """
     try:
-        return prelude(message)
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = None
+    message = {"text": text, "isJson": job["is_json"], "headers": job["headers"]}
+    try:
+        return prelude(json.dumps({**message, "now": job["now"], "seed": job["seed"], "most": MAX_OUTPUT_BYTES}))
     except (_quickjs.JSException, MemoryError) as thrown:
-        text = str(thrown).partition("\n")[0]
-        what = next((what for sign, what in TOO_MUCH.items() if sign in text), "not readable")
-        raise Refused(f"the message is {what} for a script") from None
+        first = str(thrown).partition("\n")[0]
+        problem = next((problem for sign, problem in MESSAGE_PROBLEMS.items() if sign in first), "not readable")
+        raise RefusedScriptError(f"the message is {problem} for a script") from None
 
 
 def new_context(job: dict[str, Any]) -> Any:
-    """Return a context with its limits: what broke them can be told from within mostly, and the process lives on."""
+    """Return a context with the limits; a script that breaks one usually gets an exception and the process lives on."""
     context = _quickjs.Context()
     context.set_memory_limit(MEMORY_BYTES)
     context.set_max_stack_size(STACK_BYTES)
@@ -158,28 +184,61 @@ def new_context(job: dict[str, Any]) -> Any:
     return context
 
 
-def given(job: dict[str, Any], body: bytes) -> str:
-    """Return what the prelude takes, in ASCII; a body that is no text is null."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        text = None
-    message = {"text": text, "isJson": job["is_json"], "headers": job["headers"]}
-    return json.dumps({**message, "now": job["now"], "seed": job["seed"], "most": MAX_OUTPUT_BYTES})
-
-
-def whole(text: str) -> str:
-    """Return a text that UTF-8 can hold: half of a surrogate pair becomes U+FFFD, as in a browser."""
+def well_formed(text: str) -> str:
+    """Return a text that UTF-8 can encode: half of a surrogate pair becomes U+FFFD, as in a browser."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def told(text: str) -> str:
-    """Return what an exception says, on one line, and where it was."""
+def reason_of(text: str) -> str:
+    """Return the first line of an exception's text, shortened, and the line of the script."""
     first = "".join(character for character in text[:MAX_READ].partition("\n")[0] if character.isprintable())
     first = first[:MAX_REASON]
-    if first in PLAINER:
-        return PLAINER[first]
-    if first.startswith(UNTOLD):
-        return PLAINER[""]
+    if first in PLAIN_REASONS:
+        return PLAIN_REASONS[first]
+    if first.startswith(NO_TEXT):
+        return PLAIN_REASONS[""]
     line = LINE.search(text)
     return f"{first} (line {line[1]})" if line else first
+
+
+def drop_privileges(parent: int) -> None:
+    """Give up everything that a script does not need, and die with the parent."""
+    die_with(parent)
+    ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    lower_priority(NICENESS)
+    os.dup2(STDOUT, STDERR)  # discarded; until now the worker's log, for errors at the start of this program
+    resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
+    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
+        resource.setrlimit(limit, (0, 0))
+
+
+def serve(prelude: str, connection: socket.socket) -> None:
+    """Answer jobs until the parent hangs up (EOFError)."""
+    connection.sendall(packed({}, b""))  # ready
+    while True:
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + SPARE_CPU_SECONDS, resource.RLIM_INFINITY))
+        job, body = receive(connection)
+        connection.sendall(packed(*answer(prelude, job, body)))
+
+
+def receive(connection: socket.socket) -> Frame:
+    """Return the next frame; raise `EOFError` if the parent has hung up."""
+    received = bytearray()
+    while not (frame := take_frame(received, max_head=MAX_BYTES, max_body=MAX_BYTES)):
+        chunk = connection.recv(CHUNK)
+        if not chunk:
+            raise EOFError
+        received += chunk
+    return frame
+
+
+if __name__ == "__main__":
+    source = Path(__file__).with_name("prelude.js").read_text()
+    drop_privileges(parent=int(sys.argv[1]))
+    opened = socket.socket(fileno=CONNECTION)
+    if is_possible():
+        confine()
+    try:
+        serve(source, opened)
+    finally:
+        os._exit(0)  # at once: a traceback needs system calls that would look like a crash by the script

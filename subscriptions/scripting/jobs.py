@@ -1,4 +1,4 @@
-"""What a script's process is asked to do, what it answers, and its limits (contract 8.3)."""
+"""Jobs and results of script processes, the frames that carry them, and the limits of scripts (contract 8.3)."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ MEMORY_BYTES: Final = 32 * 1024 * 1024
 STACK_BYTES: Final = 256 * 1024
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 MAX_HEAD_BYTES: Final = 256 * 1024
-"""What a process may answer beside the body: headers and parameter."""
+"""Of an answer without its body: headers and parameter."""
 
 TOO_MUCH_CPU: Final = f"it used more than {CPU_SECONDS * 1000:.0f} ms of CPU"
 TOO_LONG: Final = f"it took longer than {TOTAL_SECONDS:g} s"
@@ -24,19 +24,19 @@ TOO_LARGE_A_HEAD: Final = "$outheader and $param are too large"
 TOO_MUCH_MEMORY: Final = f"it used more than {MEMORY_BYTES // 1024**2} MiB of memory"
 
 LENGTHS: Final = struct.Struct(">II")
-"""Before each frame: the bytes of its head and of its body."""
+"""Precedes each frame: the number of bytes of its head and of its body."""
 
 Frame = tuple[dict[str, Any], bytes]
 
 
 def packed(head: dict[str, Any], body: bytes) -> bytes:
-    """Return a frame as it is sent."""
+    """Return the bytes of a frame."""
     encoded = json.dumps(head).encode()
     return LENGTHS.pack(len(encoded), len(body)) + encoded + body
 
 
 def take_frame(received: bytearray, *, max_head: int, max_body: int) -> Frame | None:
-    """Take the first frame off what was received; None where it is not complete yet.
+    """Remove the first frame from `received` and return it; None if it is incomplete.
 
     Raises:
         ValueError: it is too long, or its head is not JSON.
@@ -57,23 +57,23 @@ def take_frame(received: bytearray, *, max_head: int, max_body: int) -> Frame | 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A script, and the message it is run for."""
+    """A script and the message it runs for."""
 
     source: str
     owner: int = 0
-    """Whose script it is: those of one owner are as quick or slow as its last ones."""
+    """The id that CPU time is accounted to: how fast its earlier scripts were decides which processes run this one."""
     body: bytes = b""
     is_json: bool = False
     headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     now_ms: int = 0
-    """The time inside, in milliseconds since 1970."""
+    """The time that the script sees, in milliseconds since 1970."""
     seed: int = 0
-    """Of the randomness inside, 32 bits."""
+    """Of the randomness that the script sees, 32 bits."""
     only_check: bool = False
-    """Compile it and no more."""
+    """Compile the script without running it."""
 
     def head(self, cpu_seconds: float) -> dict[str, object]:
-        """Return all but the body, and how much CPU it may use, as JSON takes it."""
+        """Return the head of its frame: all fields except the body, and the CPU limit."""
         return {
             "cpu_seconds": cpu_seconds,
             "source": self.source,
@@ -94,33 +94,33 @@ class Made:
     headers: Mapping[str, str] = field(default_factory=dict)
     param: str = ""
     status: str = "200"
-    """Of a call's answer, as the script wrote it; a script can write anything."""
+    """Of the response to a SYNC call, as the script wrote it; not validated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It threw, broke a limit or is no JavaScript: it would do so again."""
+    """It threw, broke a limit or is not JavaScript: a retry would fail in the same way."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Its process took too long or is gone: another time it may do better."""
+    """Its process took too long or has ended: a retry may succeed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
-    """No process was free for too long; nothing has happened."""
+    """No process was free in time; nothing has happened."""
 
 
 Result = Made | Failed | Lost | NotRun
 
 
 def result_of(head: Mapping[str, Any], body: bytes) -> Result:
-    """Return the result that a process answers."""
+    """Return the result in a process's answer."""
     if "failed" in head:
         return Failed(head["failed"])
     return Made(

@@ -1,4 +1,4 @@
-"""One process that runs scripts, one at a time: started, asked, watched, killed."""
+"""One child process that runs scripts one at a time: started, given jobs, watched, killed."""
 
 import importlib.util
 import os
@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Final
 
 from subscriptions.scripting.jobs import (
+    CPU_SECONDS,
     MAX_HEAD_BYTES,
     MAX_OUTPUT_BYTES,
     TOO_LONG,
     TOO_MUCH_CPU,
     TOTAL_SECONDS,
+    TRIAL_CPU_SECONDS,
     Failed,
     Job,
     Lost,
@@ -25,41 +28,58 @@ from subscriptions.scripting.jobs import (
     take_frame,
 )
 
-PROGRAM: Final = Path(__file__).with_name("child.py")
+PROGRAM: Final = Path(__file__).with_name("interpreter.py")
 ROOT: Final = PROGRAM.parents[2]
 CHUNK: Final = 1024 * 1024
 GRACE_SECONDS: Final = 0.05
-"""A process sees for itself that a script used too much CPU, but not inside a regular expression: then it is killed."""
-MIN_LOOK_SECONDS: Final = 0.005
+"""The interpreter itself enforces the CPU limit, except inside a regular expression; then the process is killed."""
+MIN_CHECK_SECONDS: Final = 0.005
 CRASHES: Final = {
     -number: number.name for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGXCPU, signal.SIGSYS)
 }
-"""What a script did to its process, by its exit code; what is killed from outside is lost."""
+"""Exit codes that the script has caused; any other end is a kill from outside."""
 
 
 class ScriptProcess:
-    """A process of ours; it tells when it is ready for its first job. Belongs to one thread, and dies with it."""
+    """A child process, its current job and that job's token; belongs to one thread and dies with it.
 
-    def __init__(self) -> None:
+    One runs either scripts known to be slow or all others.
+    """
+
+    def __init__(self, *, is_for_slow: bool = False) -> None:
+        self.is_for_slow = is_for_slow
+        self.is_ready = False
+        self.is_killed = False
+        """The result of its job has been reported."""
+        self.token: Hashable = None
+        self.job: Job | None = None
+        self.used_seconds = 0.0
+        """CPU time of the last job, once that has ended."""
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
-        theirs.setblocking(True)  # a Celery worker that stops lets every new socket of its process have a timeout
+        theirs.setblocking(True)  # a Celery worker that stops sets a default timeout for new sockets
+        quickjs = importlib.util.find_spec("_quickjs")
+        assert quickjs and quickjs.origin  # noqa: S101, PT018 - a dependency
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-S", "-P", str(PROGRAM), str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                env={"PYTHONPATH": f"{ROOT}:{_site()}", "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC"},
+                env={
+                    "PYTHONPATH": f"{ROOT}:{Path(quickjs.origin).parent}",
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    "TZ": "UTC",
+                },
                 cwd="/",
                 start_new_session=True,
             )
         self._out = b""
         self._in = bytearray()
-        self._started_at = self._look_at = time.monotonic()
-        self._cpu_before = self._cpu_most = 0.0
+        self._started_at = self._check_at = time.monotonic()
+        self._cpu_before = self._max_cpu_seconds = 0.0
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when it has answered or is gone."""
+        """Return the descriptor that is readable when it has answered or has ended."""
         return self._socket.fileno()
 
     @property
@@ -69,32 +89,39 @@ class ScriptProcess:
         return pid
 
     @property
+    def is_free(self) -> bool:
+        """Whether it can be given a job."""
+        return self.is_ready and not self.job and not self.is_killed
+
+    @property
     def wants_to_send(self) -> bool:
-        """Whether some of the job is still to be sent, when the descriptor is writable."""
+        """Whether part of the job is still to be sent, when the descriptor is writable."""
         return bool(self._out)
 
-    def begin(self, job: Job, cpu_seconds: float) -> None:
-        """Give it a job that may use so much CPU; its time runs."""
+    def begin(self, token: Hashable, job: Job) -> None:
+        """Send it a job and start that job's clock."""
+        cpu_seconds = CPU_SECONDS if self.is_for_slow else TRIAL_CPU_SECONDS
+        self.token, self.job = token, job
         self._out = packed(job.head(cpu_seconds), job.body)
-        self._cpu_most = cpu_seconds + GRACE_SECONDS
-        self._started_at, self._cpu_before = time.monotonic(), self.cpu()
-        self._look_at = self._started_at + self._cpu_most
+        self._max_cpu_seconds = cpu_seconds + GRACE_SECONDS
+        self._started_at, self._cpu_before = time.monotonic(), self._cpu_clock()
+        self._check_at = self._started_at + self._max_cpu_seconds
         self.send()
 
     def send(self) -> None:
-        """Send what it takes now."""
+        """Send as much of the job as the socket accepts now."""
         try:
             self._out = self._out[self._socket.send(self._out) :]
         except (BlockingIOError, InterruptedError):
             return  # later
         except OSError:
-            self._out = b""  # it is gone: reading says so
+            self._out = b""  # it has ended: reading reports that
 
     def receive(self) -> Result | None:
-        """Return its answer, None where it is not complete yet.
+        """Return its answer, None while it is incomplete. The first answer says that it is ready.
 
         Raises:
-            EOFError: the process is gone.
+            EOFError: the process has ended, or has sent something that our program does not send.
 
         """
         try:
@@ -109,61 +136,55 @@ class ScriptProcess:
         try:
             frame = take_frame(self._in, max_head=MAX_HEAD_BYTES, max_body=MAX_OUTPUT_BYTES)
         except ValueError:
-            raise EOFError from None  # nothing that our program says: it is of no use any more
-        return result_of(*frame) if frame else None
-
-    def cpu(self) -> float:
-        """Return the CPU time it has used, in seconds; 0 where it is gone."""
-        try:
-            return time.clock_gettime((~self.pid << 3) | 2)  # the clock that Linux keeps of a process
-        except OSError:
-            return 0.0
-
-    def used(self) -> float:
-        """Return the CPU time it has used for its job, in seconds."""
-        return self.cpu() - self._cpu_before
-
-    def overdue(self, now: float) -> Result | None:
-        """Return what becomes of its job if it has used up its time."""
-        if now >= self._started_at + TOTAL_SECONDS:
-            return Lost(TOO_LONG)
-        if now < self._look_at:
+            raise EOFError from None
+        if not frame:
             return None
-        left = self._cpu_most - self.used()
-        self._look_at = now + max(left, MIN_LOOK_SECONDS)
-        return Failed(TOO_MUCH_CPU) if left <= 0 else None
+        self.is_ready = True
+        self.used_seconds = self._job_cpu()
+        return result_of(*frame)
+
+    def kill_if_overdue(self, now: float) -> Result | None:
+        """Kill it if its job has used up its time; return the job's result then."""
+        result: Result | None = None
+        if now >= self._started_at + TOTAL_SECONDS:
+            result = Lost(TOO_LONG)
+        elif now >= self._check_at:
+            left = self._max_cpu_seconds - self._job_cpu()
+            self._check_at = now + max(left, MIN_CHECK_SECONDS)
+            result = Failed(TOO_MUCH_CPU) if left <= 0 else None
+        if result:
+            self.is_killed = True
+            self.used_seconds = self._job_cpu()
+            self._process.kill()  # that it has ended is noticed when reading
+        return result
 
     @property
-    def next_look(self) -> float:
-        """When to ask whether it is overdue, monotonic."""
-        return min(self._look_at, self._started_at + TOTAL_SECONDS)
-
-    def kill(self) -> None:
-        """End it at once; that it is gone is seen when reading."""
-        self._process.kill()
+    def next_check(self) -> float:
+        """When to call `kill_if_overdue`, monotonic."""
+        return min(self._check_at, self._started_at + TOTAL_SECONDS)
 
     def hang_up(self) -> None:
-        """End it, and hear no more of it."""
+        """Kill it and stop listening. A script that ends its process counts as slow."""
+        self.used_seconds = max(self._job_cpu(), TRIAL_CPU_SECONDS)
         self._socket.close()
         self._process.kill()
 
     def reap(self) -> Result | None:
-        """Return what became of its job, after `hang_up`; None while it is still ending, which others may delay."""
+        """Return the result of its job after `hang_up`, None until the process has ended."""
         code = self._process.poll()
         if code is None:
             return None
-        if code in CRASHES:
-            return Failed(f"it crashed its process ({CRASHES[code]})")
-        return Lost("its process is gone")
+        return Failed(f"it crashed its process ({CRASHES[code]})") if code in CRASHES else Lost("its process is gone")
 
     def wait(self) -> None:
         """Wait until it has ended."""
         self._process.wait()
 
+    def _job_cpu(self) -> float:
+        return self._cpu_clock() - self._cpu_before
 
-def _site() -> str:
-    """Return the folder that quickjs is installed in."""
-    found = importlib.util.find_spec("_quickjs")
-    assert found  # noqa: S101 - a dependency
-    assert found.origin  # noqa: S101
-    return str(Path(found.origin).parent)
+    def _cpu_clock(self) -> float:
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)  # the clock that Linux keeps of a process
+        except OSError:
+            return 0.0  # it has ended

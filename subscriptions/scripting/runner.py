@@ -1,164 +1,248 @@
-"""The processes that run scripts, for one event loop: jobs in, results out, nobody waits (contract 8.3)."""
+"""Run scripts in child processes for one event loop: jobs in, results out, without blocking (contract 8.3)."""
 
 import functools
 import os
 import select
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Final
 
 import structlog
+from django.core.exceptions import ValidationError
 
-from subscriptions.scripting.jobs import TOO_MUCH_CPU, TRIAL_CPU_SECONDS, Failed, Job, NotRun, Result
-from subscriptions.scripting.process_pool import MAX_WAITING_SECONDS, Seat, Seats, Waiting
+from subscriptions.scripting.jobs import (
+    MAX_SOURCE_BYTES,
+    TOO_MUCH_CPU,
+    TRIAL_CPU_SECONDS,
+    Failed,
+    Job,
+    Lost,
+    NotRun,
+    Result,
+)
+from subscriptions.scripting.process import MIN_CHECK_SECONDS, ScriptProcess
+from subscriptions.scripting.script_queue import MAX_WAITING_SECONDS, ScriptQueue
 from subscriptions.scripting.seccomp import is_possible
 
 MIN_PROCESSES: Final = 2
 START_AGAIN_SECONDS: Final = 1.0
-"""After a process that did not get ready, or could not be started."""
+"""After a process that did not become ready or could not be started."""
+MAX_WAITING: Final = 8
+"""Threads that may wait in `run_once`; the others are for publishing."""
 
 log = structlog.get_logger(__name__)
-
-MAX_WAITING: Final = 8
-"""Threads that wait for jobs of this kind at once; the others are for publishing."""
-
-_places: Final = threading.BoundedSemaphore(MAX_WAITING)
+_waiting_threads: Final = threading.BoundedSemaphore(MAX_WAITING)
 _one_at_a_time: Final = threading.Lock()
 
 
 class ScriptRunner:
-    """Runs scripts in processes, which it starts when there is work; belongs to one thread, whose loop watches it.
+    """Runs scripts in processes that it starts on demand; belongs to one thread, whose event loop watches it.
 
-    Those known to be slow have processes of their own, one fewer than the others. `fileno` is readable when something
-    has come; `patience` says after which time to look anyhow. Without scripts it does nothing.
+    Scripts known to be slow have processes of their own, one fewer than the others. `fileno` is readable when a
+    process has answered; `patience` says after how many seconds to call `finished` anyway.
     """
 
     def __init__(self, processes: int = 0) -> None:
-        most = processes or max(MIN_PROCESSES, os.cpu_count() or 1)
-        self._most = {False: most, True: max(1, most - 1)}
-        """By whether they are for what is known to be slow."""
-        self._seats = Seats()
-        self._waiting = Waiting()
+        count = processes or max(MIN_PROCESSES, os.cpu_count() or 1)
+        self._max_processes = {False: count, True: max(1, count - 1)}
+        """By whether they are for slow scripts."""
+        self._poll = select.epoll()
+        self.processes: dict[int, ScriptProcess] = {}
+        """By descriptor."""
+        self._ending: list[ScriptProcess] = []
+        """Killed, exit code not yet known."""
+        self.queue = ScriptQueue()
         self._done: list[tuple[Hashable, Result]] = []
         self._start_at = 0.0
         self._may_start = True
-        """At most one process is started in a look, none where one has ended: either takes a moment."""
+        """At most one process is started in a call of `finished`, none if one has ended: either takes a moment."""
 
     def fileno(self) -> int:
         """Return the descriptor to watch."""
-        return self._seats.fileno()
+        return self._poll.fileno()
 
     def run(self, token: Hashable, job: Job) -> None:
-        """Run a script when a process is free; its result comes from `finished` under `token`."""
+        """Run a script when a process is free; `finished` returns its result under `token`."""
         now = time.monotonic()
-        self._waiting.add(token, job, now)
+        self.queue.add(token, job, now)
         self._assign(now)
 
     def finished(self) -> list[tuple[Hashable, Result]]:
-        """Return what has come of the jobs since the last call, each once."""
-        if self._seats or self._waiting.oldest():
-            self._look(time.monotonic())
+        """Return the results since the last call, each once."""
+        if self.processes or self._ending or self.queue.oldest():
+            now = time.monotonic()
+            self._may_start = True
+            for process, result in self._answered():
+                self._end_job(process, result, now)
+            for process in self.processes.values():
+                if process.job and (overdue := process.kill_if_overdue(now)):
+                    self._end_job(process, overdue, now)
+            self._reap(now)
+            self._done += [(token, NotRun()) for token in self.queue.expire(now)]
+            self._assign(now)
         done, self._done = self._done, []
         return done
 
     def patience(self) -> float | None:
-        """Return the seconds until something is to be done even if nothing comes, None where nothing is."""
-        until = [*self._seats.next_looks()]
-        if oldest := self._waiting.oldest():
+        """Return the seconds until something is to be done even if no process answers, None if nothing is."""
+        until = [process.next_check for process in self.processes.values() if process.job]
+        if self._ending:
+            until.append(time.monotonic() + MIN_CHECK_SECONDS)
+        if oldest := self.queue.oldest():
             until.append(oldest.since + MAX_WAITING_SECONDS)
-            if any(self._is_short(slow=slow) for slow in self._most):
+            if any(self._needs_process(slow=slow) for slow in self._max_processes):
                 until.append(self._start_at)
         return max(0.0, min(until) - time.monotonic()) if until else None
 
     def close(self) -> None:
-        """End every process; what they were at is forgotten."""
-        self._seats.close()
+        """Kill every process and forget their jobs."""
+        for process in self.processes.values():
+            process.hang_up()
+        for process in (*self.processes.values(), *self._ending):
+            process.wait()
+        self.processes.clear()
+        self._ending.clear()
+        self._poll.close()
 
-    def _look(self, now: float) -> None:
-        self._may_start = True
-        for came in (self._seats.answered(), self._seats.overdue(now)):
-            for seat, result in came:
-                self._end(seat, result, now)
-        for seat, result in self._seats.ended():
-            self._bury(seat, result, now)
-        self._done += [(token, NotRun()) for token in self._waiting.give_up(now)]
-        self._assign(now)
+    def _answered(self) -> Iterator[tuple[ScriptProcess, Result]]:
+        for descriptor, events in self._poll.poll(0):
+            process = self.processes[descriptor]
+            if events & select.EPOLLOUT:
+                process.send()
+                self._watch(process)
+            if events & ~select.EPOLLOUT:
+                try:
+                    result = process.receive()
+                except EOFError:
+                    self._poll.unregister(descriptor)
+                    self._ending.append(self.processes.pop(descriptor))
+                    process.hang_up()
+                else:
+                    if result:
+                        yield process, result
 
-    def _end(self, seat: Seat, result: Result, now: float) -> None:
-        """Tell what came of a job, unless it has been told, or was only that its process is ready."""
-        if seat.job is None:
+    def _end_job(self, process: ScriptProcess, result: Result, now: float) -> None:
+        """Report the result of a process's job unless that was done before; a quick one that turns out slow restarts.
+
+        Without a job the answer says that the process is ready.
+        """
+        if process.job is None:
             return
-        is_trial = not seat.is_for_slow and result == Failed(TOO_MUCH_CPU)
-        self._waiting.ran(seat.job.owner, max(seat.used, TRIAL_CPU_SECONDS if is_trial else 0.0))
+        is_trial = not process.is_for_slow and result == Failed(TOO_MUCH_CPU)
+        self.queue.charge(process.job.owner, max(process.used_seconds, TRIAL_CPU_SECONDS if is_trial else 0.0))
         if is_trial:
-            self._waiting.add(seat.token, seat.job, now)  # among the slow now, with all the time there is
+            self.queue.add(process.token, process.job, now)
         else:
-            self._done.append((seat.token, result))
-        seat.token = seat.job = None
+            self._done.append((process.token, result))
+        process.token = process.job = None
 
-    def _bury(self, seat: Seat, result: Result, now: float) -> None:
-        self._may_start = False
-        if not seat.is_ready:
-            log.error("scripts.process_failed", pid=seat.process.pid)
-            self._start_at = now + START_AGAIN_SECONDS
-        self._end(seat, result, now)
+    def _reap(self, now: float) -> None:
+        for process in [*self._ending]:
+            if result := process.reap():
+                self._ending.remove(process)
+                self._may_start = False
+                if not process.is_ready:
+                    log.error("scripts.process_failed", pid=process.pid)
+                    self._start_at = now + START_AGAIN_SECONDS
+                self._end_job(process, result, now)
 
     def _assign(self, now: float) -> None:
-        """Give free processes work; start one where there are too few."""
-        for seat in self._seats:
-            if seat.is_free and (entry := self._waiting.take(slow=seat.is_for_slow)):
-                self._seats.begin(seat, entry)
+        """Give free processes work; start one if there are too few."""
+        for process in self.processes.values():
+            if process.is_free and (entry := self.queue.take(slow=process.is_for_slow)):
+                process.begin(entry.token, entry.job)
+                self._watch(process)
         if self._may_start and now >= self._start_at:
-            short = [slow for slow in self._most if self._is_short(slow=slow)]
-            if short:
-                self._start(now, slow=short[0])
+            for slow in self._max_processes:
+                if self._needs_process(slow=slow):
+                    self._start(now, slow=slow)
+                    return
 
-    def _is_short(self, *, slow: bool) -> bool:
-        there = sum(1 for seat in self._seats if seat.is_for_slow is slow)
-        return there < self._most[slow] and self._waiting.has(slow=slow)
+    def _needs_process(self, *, slow: bool) -> bool:
+        count = sum(process.is_for_slow is slow for process in self.processes.values())
+        return count < self._max_processes[slow] and self.queue.lanes[slow].waiting > 0
 
     def _start(self, now: float, *, slow: bool) -> None:
         self._may_start = False
-        warn_if_open()
+        warn_if_unconfined()
         try:
-            self._seats.start(is_for_slow=slow)
+            process = ScriptProcess(is_for_slow=slow)
         except OSError as failure:
             log.error("scripts.process_failed", reason=failure)  # noqa: TRY400 - the world's, not ours
             self._start_at = now + START_AGAIN_SECONDS
+            return
+        self.processes[process.fileno()] = process
+        self._poll.register(process.fileno(), select.EPOLLIN)
+
+    def _watch(self, process: ScriptProcess) -> None:
+        events = select.EPOLLIN | (select.EPOLLOUT if process.wants_to_send else 0)
+        self._poll.modify(process.fileno(), events)
 
 
 @functools.cache
-def warn_if_open() -> None:
-    """Say, once in a process, that nothing but limits holds who breaks out of the JavaScript engine."""
+def warn_if_unconfined() -> None:
+    """Log once per process that nothing but resource limits holds back an exploit of the JavaScript engine."""
     if not is_possible():
         log.warning("scripts.not_confined", reason="this kernel has no seccomp filters for this kind of processor")
 
 
 def run_once(job: Job) -> Result:
-    """Return what comes of a job; `NotRun` where too many wait already, or this one has for too long."""
-    if not _places.acquire(blocking=False):
+    """Run a job in a process of its own; `NotRun` if too many threads wait already, or this one has for too long."""
+    if not _waiting_threads.acquire(blocking=False):
         return NotRun()
     try:
-        return _run(job) if _one_at_a_time.acquire(timeout=MAX_WAITING_SECONDS) else NotRun()
+        if not _one_at_a_time.acquire(timeout=MAX_WAITING_SECONDS):
+            return NotRun()
+        runner = ScriptRunner(processes=1)
+        try:
+            runner.run(None, job)
+            poll = select.poll()
+            poll.register(runner.fileno(), select.POLLIN)
+            while not (done := runner.finished()):
+                poll.poll((runner.patience() or 0.0) * 1000)
+        finally:
+            runner.close()
+            _one_at_a_time.release()
     finally:
-        _places.release()
-
-
-def _run(job: Job) -> Result:
-    runner = ScriptRunner(processes=1)
-    try:
-        runner.run(None, job)
-        return _result_of(runner)
-    finally:
-        runner.close()
-        _one_at_a_time.release()
-
-
-def _result_of(runner: ScriptRunner) -> Result:
-    poll = select.poll()
-    poll.register(runner.fileno(), select.POLLIN)
-    while not (done := runner.finished()):
-        poll.poll((runner.patience() or 0.0) * 1000)
+        _waiting_threads.release()
     ((_, result),) = done
     return result
+
+
+def check_script(source: str) -> None:
+    """Compile a script in a process of its own, without running it.
+
+    Raises:
+        ValidationError: it is too large or not JavaScript; the text says what is wrong and in which line.
+
+    """
+    if not source.strip():
+        return
+    check_text(source)
+    match run_once(Job(source, only_check=True)):
+        case Failed(reason):
+            raise ValidationError(f"The script does not compile: {reason}.", code="script")
+        case Lost() | NotRun():
+            raise ValidationError("The script could not be checked now; try again in a moment.", code="script")
+
+
+def check_text(source: str) -> None:
+    """Refuse text that cannot be stored as a script, JavaScript or not.
+
+    Raises:
+        ValidationError: it is too large, or has characters that the database cannot store.
+
+    """
+    text = ""
+    try:
+        size = len(source.encode())
+    except UnicodeEncodeError:
+        text = "The script has half of a surrogate pair; write it as an escape, such as \\ud83d."
+    else:
+        if size > MAX_SOURCE_BYTES:
+            text = f"A script has at most {MAX_SOURCE_BYTES // 1024} KiB; this one has {size:,} bytes."
+        elif "\0" in source:
+            text = "The script has a NUL character; write it as an escape: \\0."
+    if text:
+        raise ValidationError(text, code="script")

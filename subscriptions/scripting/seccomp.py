@@ -1,7 +1,7 @@
-"""Taking every system call from a process but the few that running scripts needs: Linux's seccomp(2).
+"""Allow a process only the few system calls that scripts need, with Linux's seccomp(2).
 
-Whoever breaks out of the JavaScript engine then has memory to compute with, one socket and a clock. Any other call
-ends the process: nothing of ours makes one, so that nothing is lost by it.
+An exploit of the JavaScript engine then has memory to compute with, one socket and a clock. Any other call ends the
+process; our own program makes none.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ CONNECTION: Final = 0
 """The descriptor of the socket to the parent."""
 PROT_EXEC: Final = 4
 MAP_SHARED: Final = 1
-"""Such memory no limit counts."""
+"""No limit counts such memory."""
 RLIMIT_CPU: Final = 0
 
 PR_SET_SECCOMP: Final = 22
@@ -30,16 +30,15 @@ JUMP_IF_EQUAL: Final = 0x15
 JUMP_IF_ANY_BIT: Final = 0x45
 RETURN: Final = 0x06
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
-"""Where the filter finds them in struct seccomp_data: of an argument, its lower half, which is all that counts here."""
-
+"""Their offsets in struct seccomp_data; of an argument the lower half, which suffices here."""
 
 ARCHITECTURES: Final = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
-"""The kinds of processor whose numbers of the calls are known, and what the kernel calls them."""
+"""The supported processors and their audit numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Must:
-    """What has to hold of a call's argument: it is a value, or has none of these bits."""
+    """A condition on a call's argument: it equals `be`, or has none of the bits `lack`."""
 
     argument: int
     be: int = 0
@@ -48,15 +47,15 @@ class Must:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A system call that is allowed, by its number on each kind of processor."""
+    """An allowed system call, with its number on each processor."""
 
     x86_64: int
     aarch64: int
     must: Sequence[Must] = ()
 
     def number(self, machine: str) -> int:
-        """Return its number there."""
-        return {"x86_64": self.x86_64, "aarch64": self.aarch64}[machine]
+        """Return its number on a processor."""
+        return self.x86_64 if machine == "x86_64" else self.aarch64
 
 
 ALLOWED: Final = {
@@ -84,7 +83,7 @@ ALLOWED: Final = {
 
 
 def is_possible() -> bool:
-    """Say whether this kernel can do it, and for this kind of processor."""
+    """Return whether this kernel has seccomp filters and this processor is supported."""
     if os.uname().machine not in ARCHITECTURES or sys.maxsize < 2**32:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
@@ -93,13 +92,18 @@ def is_possible() -> bool:
 
 
 def confine() -> None:
-    """Take the calls from this process, for good; it needs to have given up gaining privileges (PR_SET_NO_NEW_PRIVS).
-
-    Raises:
-        OSError: it was not let.
-
-    """
-    program = b"".join(_program(os.uname().machine))
+    """Install the filter in this process, irrevocably; requires PR_SET_NO_NEW_PRIVS, else raises `OSError`."""
+    machine = os.uname().machine
+    program = b"".join(
+        (
+            _instruction(LOAD, ARCHITECTURE),
+            _instruction(JUMP_IF_EQUAL, ARCHITECTURES[machine], then=1),
+            _instruction(RETURN, KILL_PROCESS),  # the numbers of another architecture mean other calls
+            _instruction(LOAD, NUMBER),
+            *(part for call in ALLOWED.values() for part in _block(call.number(machine), call.must)),
+            _instruction(RETURN, KILL_PROCESS),
+        )
+    )
     instructions = ctypes.create_string_buffer(program, len(program))
     filter_ = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -107,27 +111,17 @@ def confine() -> None:
         raise OSError(ctypes.get_errno(), "seccomp")
 
 
-def _program(machine: str) -> Iterator[bytes]:
-    yield _instruction(LOAD, ARCHITECTURE)
-    yield _instruction(JUMP_IF_EQUAL, ARCHITECTURES[machine], then=1)
-    yield _instruction(RETURN, KILL_PROCESS)  # another architecture's numbers mean other calls
-    yield _instruction(LOAD, NUMBER)
-    for call in ALLOWED.values():
-        yield from _block(call.number(machine), call.must)
-    yield _instruction(RETURN, KILL_PROCESS)
-
-
 def _block(number: int, conditions: Sequence[Must]) -> Iterator[bytes]:
-    """Yield what decides about one call, and is stepped over by the others."""
+    """Yield the instructions that judge one call; other calls jump over them."""
     length = 2 * len(conditions) + 2
     yield _instruction(JUMP_IF_EQUAL, number, otherwise=length)
     for place, must in enumerate(conditions):
-        to_the_end = length - 2 * place - 3
+        to_end = length - 2 * place - 3
         yield _instruction(LOAD, ARGUMENTS + 8 * must.argument)
         if must.lack:
-            yield _instruction(JUMP_IF_ANY_BIT, must.lack, then=to_the_end)
+            yield _instruction(JUMP_IF_ANY_BIT, must.lack, then=to_end)
         else:
-            yield _instruction(JUMP_IF_EQUAL, must.be, otherwise=to_the_end)
+            yield _instruction(JUMP_IF_EQUAL, must.be, otherwise=to_end)
     yield _instruction(RETURN, ALLOW)
     yield _instruction(RETURN, KILL_PROCESS)
 

@@ -277,7 +277,7 @@ PROGRAMS = (
     "broker_project.stack.demo.receiver",
     "broker_project.stack.demo.summarize_demo",
     "broker_project.stack.set_up",
-    "subscriptions.scripting.child",
+    "subscriptions.scripting.interpreter",
     "tests.support.faults.summarize",
 )
 

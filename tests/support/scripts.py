@@ -46,4 +46,4 @@ def run_script(runner: ScriptRunner, source: str, **given: Any) -> Result:
 
 
 def process_ids(runner: ScriptRunner) -> list[int]:
-    return [seat.process.pid for seat in runner._seats]
+    return [process.pid for process in runner.processes.values()]

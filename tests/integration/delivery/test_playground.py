@@ -295,12 +295,12 @@ def test_what_cannot_be_tried_is_refused_with_the_place(
 def test_those_who_try_scripts_wait_for_each_other_and_not_too_many_do(
     management: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_places", threading.BoundedSemaphore(1))
-    with runner._places:
+    monkeypatch.setattr(runner, "_waiting_threads", threading.BoundedSemaphore(1))
+    with runner._waiting_threads:
         answer = ask(management, "scripts/test", script="1", body="1")
     assert (answer.status_code, answer.json()["code"], answer["Retry-After"]) == (503, "scripts_busy", "1")
     with ThreadPoolExecutor(4) as pool:
-        monkeypatch.setattr(runner, "_places", threading.BoundedSemaphore(4))
+        monkeypatch.setattr(runner, "_waiting_threads", threading.BoundedSemaphore(4))
         made = list(pool.map(runner.run_once, [Job(f"$outmessage = '{number}'") for number in range(4)]))
     assert [one.body for one in made if isinstance(one, Made)] == [b"0", b"1", b"2", b"3"]
 

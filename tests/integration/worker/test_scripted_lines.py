@@ -18,7 +18,7 @@ from delivery.worker.event_loop import EventLoop
 from subscriptions import edit
 from subscriptions.credentials.tokens import key_of
 from subscriptions.models import Subscription
-from subscriptions.scripting import process, process_pool
+from subscriptions.scripting import process, runner, script_queue
 from tests.support.factories import event_type, subscription
 from tests.support.worker import (
     Worker,
@@ -185,7 +185,7 @@ def test_the_script_in_force_when_a_request_starts_is_the_one_that_counts(
 
 def processes_of(driver: EventLoop) -> list[int]:
     """Return the processes that run a script now."""
-    return [seat.process.pid for seat in [*driver._scripts._seats] if seat.job]
+    return [process.pid for process in [*driver._scripts.processes.values()] if process.job]
 
 
 def hit(worker: Worker, number: signal.Signals) -> None:
@@ -249,4 +249,5 @@ def test_hostile_scripts_leave_the_lines_of_others_alone(
     wait_until(lambda: len(receiver.bodies("/a")) == 20)
     held = Delivery.objects.open().filter(status=HELD).count()
     assert held < 30, "most of the hostile ones have not even had their turn"
-    monkeypatch.setattr(process_pool, "MAX_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all
+    for module in (runner, script_queue):
+        monkeypatch.setattr(module, "MAX_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all

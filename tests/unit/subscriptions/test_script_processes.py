@@ -14,11 +14,11 @@ from django.core.checks import run_checks
 
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
-from subscriptions import checks
-from subscriptions.scripting import process, process_pool, runner
+from subscriptions import apps
+from subscriptions.scripting import process, runner
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, packed
 from subscriptions.scripting.process import ScriptProcess
-from subscriptions.scripting.process_pool import Pace
+from subscriptions.scripting.script_queue import Speed
 from subscriptions.scripting.seccomp import ALLOWED, ARCHITECTURES, is_possible
 from tests.support.scripts import process_ids, run_script, running_scripts, wait_for_results
 
@@ -58,7 +58,7 @@ def assert_closed(pid: int) -> None:
 def test_processes_share_nothing_with_their_worker_that_it_is_given_of_the_cpu() -> None:
     with running_scripts() as runner:
         run_script(runner, "while (1);")
-        assert {seat.is_for_slow: niceness_of(seat.process.pid) for seat in runner._seats} == {False: 5, True: 5}
+        assert {one.is_for_slow: niceness_of(one.pid) for one in runner.processes.values()} == {False: 5, True: 5}
         assert [os.getsid(pid) for pid in process_ids(runner)] == process_ids(runner)
 
 
@@ -158,7 +158,7 @@ runner = ScriptRunner(1)
 runner.run(1, Job("1"))
 while not runner.finished(): pass
 runner.run(2, Job("while (1);"))
-print([seat.process.pid for seat in runner._seats][0], flush=True)
+print([process.pid for process in runner.processes.values()][0], flush=True)
 input()
 """
 
@@ -183,7 +183,7 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.behaviour("8.3")
 def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE_SECONDS)  # none of the slow ones ends meanwhile
+    monkeypatch.setattr(process, "CPU_SECONDS", PATIENCE_SECONDS)  # none of the slow ones ends meanwhile
     with running_scripts(2) as runner:
         quick = [Job("$outmessage = 'quick'", owner=number) for number in range(3)]
         for job in quick:
@@ -199,14 +199,14 @@ def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.behaviour("8.3")
 def test_a_script_that_turns_slow_begins_again_among_the_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE_SECONDS)  # however slow the machine is
+    monkeypatch.setattr(process, "CPU_SECONDS", PATIENCE_SECONDS)  # however slow the machine is
     with running_scripts(2) as runner:
         for _ in range(2):
             assert run_script(runner, "$outmessage = 'done'", owner=7) == Made(b"done")
-        assert runner._waiting.pace_of(7) is Pace.QUICK
+        assert runner.queue.speed_of(7) is Speed.QUICK
         slow = "for (let i = 0; i < 8e6; i++); $outmessage = 'done'"
         assert run_script(runner, slow, owner=7) == Made(b"done")
-        assert runner._waiting.pace_of(7) is Pace.SLOW
+        assert runner.queue.speed_of(7) is Speed.SLOW
 
 
 @pytest.mark.behaviour("8.3")
@@ -218,7 +218,7 @@ def test_who_ends_its_process_is_slow() -> None:
         runner.run("it", Job("while (1);", owner=7))
         os.kill(process_ids(runner)[0], signal.SIGKILL)
         assert wait_for_results(runner, 1) == {"it": Lost("its process is gone")}
-        assert runner._waiting.pace_of(7) is Pace.SLOW
+        assert runner.queue.speed_of(7) is Speed.SLOW
 
 
 def test_one_process_is_started_in_a_look() -> None:
@@ -237,8 +237,8 @@ def test_without_scripts_there_is_nothing_to_do() -> None:
 
 PROGRAM = """
 import ctypes, os, resource
-from subscriptions.scripting.child import PR_SET_NO_NEW_PRIVS
-from subscriptions import checks
+from subscriptions.scripting.interpreter import PR_SET_NO_NEW_PRIVS
+from subscriptions import apps
 from subscriptions.scripting import runner
 from subscriptions.scripting.seccomp import confine
 
@@ -304,16 +304,16 @@ def test_every_call_has_a_number_of_its_own(machine: str) -> None:
 
 @pytest.mark.parametrize("can", [True, False])
 def test_the_check_before_deployment_warns_of_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, can: bool) -> None:
-    monkeypatch.setattr(checks, "is_possible", lambda: can)
+    monkeypatch.setattr(apps, "is_possible", lambda: can)
     warnings = run_checks(tags=["security"], include_deployment_checks=True)
-    assert (checks.NOT_CONFINED in warnings) is not can
+    assert (apps.NOT_CONFINED in warnings) is not can
 
 
 def test_workers_say_once_that_the_kernel_cannot(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(runner, "is_possible", lambda: False)
-    runner.warn_if_open.cache_clear()
+    runner.warn_if_unconfined.cache_clear()
     with running_scripts() as one:
         run_script(one, "")
         run_script(one, "while (1);")

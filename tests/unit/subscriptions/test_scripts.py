@@ -7,8 +7,7 @@ from django.core.exceptions import ValidationError
 
 from subscriptions.scripting.interpreter import line_of_async
 from subscriptions.scripting.jobs import Failed, Made
-from subscriptions.scripting.runner import ScriptRunner
-from subscriptions.scripting.script_check import check_script
+from subscriptions.scripting.runner import ScriptRunner, check_script
 from tests.support.scripts import NO_ASYNC, run_script, running_scripts
 
 TOO_MUCH_CPU = "it used more than 250 ms of CPU"
