@@ -62,8 +62,8 @@ def vocabulary() -> Vocabulary:
         holding=tuple((kind, _answers(rules, _holds)) for kind, rules in RULES.items()),
         ending=tuple((kind, _answers(rules, _ends)) for kind, rules in RULES.items()),
         means_hold=Meaning.HOLD.value,
-        means_aside=Meaning.DEFERRED.value,
-        means_apart=Meaning.RETRY_LANE.value,
+        means_deferred=Meaning.DEFERRED.value,
+        means_retry_lane=Meaning.RETRY_LANE.value,
         means_end=Meaning.END.value,
     )
 

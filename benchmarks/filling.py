@@ -49,7 +49,7 @@ SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s
 """
 
 APART: Final = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, attempts, times_set_aside, sequence,
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, attempts, times_deferred, sequence,
                            due_at)
 SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s, 1, 1, n / %(receivers)s + 1,
        clock_timestamp() + n %% 2 * interval '1 hour'

@@ -110,7 +110,7 @@ def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: C
     """Settle as is done when every endpoint answers at once, and let the lines go."""
     epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
     for _ in range(PER_LINE):
-        going = [(line, hands[line.id].take(aside_next=False)) for line in lines]
+        going = [(line, hands[line.id].take(deferred_next=False)) for line in lines]
         settle(epochs, settlements=ended, marks=[line.mark(delivery) for line, delivery in going if delivery])
         for line, _ in going:
             line.last_sequence += 1
@@ -130,7 +130,7 @@ def _answered(line_id: int, delivery_id: int) -> Settlement:
         status=DeliveryStatus.DELIVERED,
         pause=None,
         uncertain=False,
-        unsent=False,
+        sequence_unused=False,
         reason="",
         started_at=dt.datetime.now(dt.UTC),
         duration_ms=3,

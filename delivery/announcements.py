@@ -92,9 +92,9 @@ WITH held AS MATERIALIZED (
     LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
    WHERE l.held_since <= (SELECT clock_timestamp()) - make_interval(secs => {HELD_SECONDS})
-     AND l.paused_told_at IS NULL AND NOT starts_with(COALESCE(m.event_type, ''), '{OWN_EVENTS}') AND {HOLDS}
+     AND l.pause_announced_at IS NULL AND NOT starts_with(COALESCE(m.event_type, ''), '{OWN_EVENTS}') AND {HOLDS}
    ORDER BY l.id LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
-noted AS (UPDATE delivery_line l SET paused_told_at = clock_timestamp() FROM held h WHERE l.id = h.id)
+noted AS (UPDATE delivery_line l SET pause_announced_at = clock_timestamp() FROM held h WHERE l.id = h.id)
 INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
 SELECT '{OWN_EVENTS}Line.Paused', id, subscription_id, head_id,
        jsonb_build_object('pause', 'HELD', 'reason', held_reason, 'since', held_since)
@@ -104,13 +104,13 @@ SELECT '{OWN_EVENTS}Line.Paused', id, subscription_id, head_id,
 TELL_OF_FREE: Final = f"""
 WITH free AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
-   WHERE l.paused_told_at IS NOT NULL AND (
-     l.held_since IS NULL OR l.held_since > l.paused_told_at
+   WHERE l.pause_announced_at IS NOT NULL AND (
+     l.held_since IS NULL OR l.held_since > l.pause_announced_at
      OR (SELECT h.id FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
            LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
           WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND {HOLDS} LIMIT 1) IS NULL)
    ORDER BY l.id LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
-noted AS (UPDATE delivery_line l SET paused_told_at = NULL FROM free f WHERE l.id = f.id)
+noted AS (UPDATE delivery_line l SET pause_announced_at = NULL FROM free f WHERE l.id = f.id)
 INSERT INTO delivery_announcement (kind, line_id, details)
 SELECT '{OWN_EVENTS}Line.Resumed', id, '{{"pause": "HELD"}}' FROM free ORDER BY id RETURNING id
 """

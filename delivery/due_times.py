@@ -32,16 +32,16 @@ IN_DOUBT: Final = "sequence IS NOT NULL AND (unreceived OR uncertain AND (attemp
 A mailbox's hand-out that timed out makes a delivery uncertain too, and says nothing of a number once answered.
 """
 
-TOLD_BY: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN delivery_line m USING (subscriber_id)
+HISTORY_LINE: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN delivery_line m USING (subscriber_id)
                     WHERE l.id = line_id AND m.lane = 'main'), line_id)"""
 """The line whose history tells of a row's `line_id`: of what is retried apart the main line, which gave its number."""
 
 FILE_GONE: Final = """
   INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                                 times_set_aside, due_at, sequence, uncertain, cancel_requested, reason, created_at,
+                                 times_deferred, due_at, sequence, uncertain, cancel_requested, reason, created_at,
                                  expires_at, not_before, resubmit_of, replay_id, fetches, unreceived, finished_at,
                                  closed_on)
-  SELECT id, message_id, line_id, subscription_id, group_id, status, size, attempts, times_set_aside, due_at,
+  SELECT id, message_id, line_id, subscription_id, group_id, status, size, attempts, times_deferred, due_at,
          sequence, uncertain, cancel_requested, reason, created_at, expires_at, not_before, resubmit_of, replay_id,
          fetches, unreceived, clock_timestamp(),
          (SELECT day

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.due_times import CARRIED, DUE_LATER, FILE_GONE, FIRST_SENTINEL, IN_DOUBT, RELEASED, RETURNED, TOLD_BY
+from delivery.due_times import CARRIED, DUE_LATER, FILE_GONE, FIRST_SENTINEL, HISTORY_LINE, IN_DOUBT, RELEASED, RETURNED
 from delivery.worker.pending_settles import LOCKED_SECONDS
 
 SLICE: Final = 5_000
@@ -81,7 +81,7 @@ gone AS (
   DELETE FROM delivery_open d
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM locked WHERE ends))
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
-            d.times_set_aside, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
+            d.times_deferred, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
             d.created_at, {CARRIED}),
 filed AS ({FILE_GONE}),
 ended AS (
@@ -92,7 +92,7 @@ ended AS (
              WHERE d.id <> gone.id LIMIT 1) IS NULL))),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
     FROM gone WHERE {IN_DOUBT})
 SELECT (SELECT count(*) FROM these), (SELECT count(*) FROM gone), (SELECT count(*) FROM asked),
        (SELECT max(fetched_until)::text FROM handed_out HAVING count(*) = {SLICE})
@@ -115,7 +115,7 @@ class Slice(NamedTuple):
     found: int
     """How many were unfinished and had not been asked to end; somebody else may have ended them since."""
     ended: int
-    under_way: int
+    in_flight: int
     """Under way, and newly asked to end so."""
     since: str | None
     """From which time-out on the next slice may look at what is handed out; None: there was no more."""
@@ -128,7 +128,7 @@ class Cancelled(NamedTuple):
 
     ended: int
     """Ended at once."""
-    under_way: int
+    in_flight: int
     """Under way, and newly asked to end so unless their answer ends them otherwise."""
     is_complete: bool
     """Whether nothing waits any more that was unfinished when it began, and what is under way is asked to end."""
@@ -139,22 +139,22 @@ def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int
 
     Returns how many ended at once, and how many are under way and end so unless their answer ends them otherwise.
     """
-    ended, under_way, _ = cancel_until(lambda: False, subscription_id, reason=reason)
-    return ended, under_way
+    ended, in_flight, _ = cancel_until(lambda: False, subscription_id, reason=reason)
+    return ended, in_flight
 
 
 def cancel_until(is_over: Callable[[], bool], subscription_id: int, *, reason: str) -> Cancelled:
     """Do the same until a look at all of it finds nothing, or time is over; one slice of it at least."""
     ((newest,),) = rows(NEWEST)
-    ended, under_way, since = 0, 0, FROM_THE_FIRST
+    ended, in_flight, since = 0, 0, FROM_THE_FIRST
     while True:
         with transaction.atomic():
             done = cancel_slice(subscription_id, newest=newest, since=since, reason=reason)
-        ended, under_way = ended + done.ended, under_way + done.under_way
+        ended, in_flight = ended + done.ended, in_flight + done.in_flight
         if since == FROM_THE_FIRST and not done.found:
-            return Cancelled(ended, under_way, is_complete=True)
+            return Cancelled(ended, in_flight, is_complete=True)
         if is_over():
-            return Cancelled(ended, under_way, is_complete=False)
+            return Cancelled(ended, in_flight, is_complete=False)
         if done.is_driven and done.found >= SLICE:
             sleep(BETWEEN_SECONDS)
         since = done.since or FROM_THE_FIRST
@@ -167,8 +167,8 @@ def cancel_slice(subscription_id: int, *, newest: int, reason: str, since: str =
     """
     lines = dict(rows(LOCK_LINES, {"subscription": subscription_id}))
     which = {"subscription": subscription_id, "newest": newest, "lines": [*lines], "since": since, "reason": reason}
-    ((found, ended, under_way, next_since),) = rows(CANCEL, which)
-    return Slice(found, ended, under_way, next_since, is_driven=any(lines.values()))
+    ((found, ended, in_flight, next_since),) = rows(CANCEL, which)
+    return Slice(found, ended, in_flight, next_since, is_driven=any(lines.values()))
 
 
 LOCK_LINES_TO_RELEASE: Final = """
@@ -203,7 +203,7 @@ released AS (
   RETURNING d.id, d.line_id, d.sequence),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {TOLD_BY}, clock_timestamp(), 'RELEASED', sequence, id, '' FROM released)
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'RELEASED', sequence, id, '' FROM released)
 SELECT id, line_id FROM released
 """
 """What is delayed goes on waiting for its time, and what is in a retry line is due there.

@@ -100,10 +100,10 @@ class History:
 
     attempts: int
     """Recorded of the delivery."""
-    times_set_aside: int
+    times_deferred: int
     failures: int
     """Of the line, in a row."""
-    is_apart: bool = False
+    in_retry_line: bool = False
     """Whether it is in the retry line."""
     half_open: bool = False
     """Whether its subscription is suspended, and tried with this delivery."""
@@ -128,7 +128,7 @@ def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: fl
     is_used_up = _is_used_up(policy, history)
     if is_used_up:
         decision = IN_THE_END[policy.on_exhausted]
-    elif history.is_apart:
+    elif history.in_retry_line:
         decision = Decision.RETRY_LANE
     pause = None if decision.final_status else _pause(outcome, policy, history, decision, chance)
     return Verdict(decision, pause, is_used_up)
@@ -149,8 +149,8 @@ def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: De
         holds = decision in HOLDING
         return policy.spacing.pause(history.attempts + 1, retry_after=retry_after, holds=holds, chance=chance)
     if decision is Decision.DEFER:
-        return aside_pause(history.times_set_aside + 1)
-    failures = history.attempts if history.is_apart else history.failures
+        return deferred_pause(history.times_deferred + 1)
+    failures = history.attempts if history.in_retry_line else history.failures
     return hold_pause(failures + 1, retry_after=retry_after, chance=chance)
 
 
@@ -185,7 +185,7 @@ def _rules_of(terms: RetryTerms) -> RetryRules:
     )
 
 
-def aside_pause(tries: int) -> float:
+def deferred_pause(tries: int) -> float:
     """Return the seconds until a delivery set aside for the `tries`-th time is due again: 1, 2, 4 … 60."""
     return min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
 
@@ -197,7 +197,7 @@ def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> fl
     """
     if retry_after is not None:
         return min(max(retry_after, FIRST_PAUSE_SECONDS), MAX_RETRY_AFTER_SECONDS)
-    return max(FIRST_PAUSE_SECONDS, aside_pause(failures) * (1.0 - JITTER * chance))
+    return max(FIRST_PAUSE_SECONDS, deferred_pause(failures) * (1.0 - JITTER * chance))
 
 
 def refused_pause(*, chance: float) -> float:

@@ -90,7 +90,7 @@ def _worker() -> process.Worker:
         settings.WORKER_NAME,
         keep_days=settings.RETENTION_DAYS,
         until_summarized=settings.SUMMARIES,
-        under_way=settings.QUEUE_MAX_IN_FLIGHT,
+        queue_max_in_flight=settings.QUEUE_MAX_IN_FLIGHT,
         terms=callback_terms(),
         reach=settings.REACH,
     )

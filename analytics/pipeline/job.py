@@ -64,9 +64,9 @@ class Vocabulary:
     """For each kind, after which answers a delivery is never sent again."""
     means_hold: str
     """What is recorded of an attempt where its retry policy said what follows: nothing may overtake;"""
-    means_aside: str
+    means_deferred: str
     """the next one goes;"""
-    means_apart: str
+    means_retry_lane: str
     """it is tried again beside the others;"""
     means_end: str
     """it was the last. So `holding` and `ending` are for those of which nothing is recorded."""

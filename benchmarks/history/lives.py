@@ -170,7 +170,7 @@ SELECT pg_temp.id_of(%(hour)s, 500000000 + %(first)s + number), %(queue_type)s, 
 """
 DELIVERIES: Final = """
 INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                               times_set_aside, due_at, sequence, uncertain, not_before, resubmit_of, replay_id,
+                               times_deferred, due_at, sequence, uncertain, not_before, resubmit_of, replay_id,
                                created_at, finished_at, closed_on, fetches, reason)
 SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id, group_of, status, 100, planned,
        CASE WHEN is_set_aside THEN planned - 1 ELSE 0 END,
@@ -180,7 +180,7 @@ SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id,
        CASE WHEN kind = 'MAILBOX' AND status = 'EXPIRED' THEN 'unread for 4 days' ELSE '' END
   FROM (SELECT l.*, kind = 'TOPIC' AND planned > 1 AND failing > 0 AS is_set_aside FROM life l WHERE is_over) l;
 INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                           times_set_aside, due_at, sequence, uncertain, not_before, resubmit_of, replay_id, created_at,
+                           times_deferred, due_at, sequence, uncertain, not_before, resubmit_of, replay_id, created_at,
                            fetches)
 SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id, group_of,
        CASE WHEN status = ANY (%(unfinished)s) THEN status

@@ -40,7 +40,7 @@ class StageFilter(admin.SimpleListFilter):
         """Return the choices."""
         return [
             ("waiting", "Not replied to yet"),
-            ("under_way", "Reply on its way"),
+            ("in_flight", "Reply on its way"),
             ("refused", "Reply refused"),
             ("missed", "Never replied to"),
         ]
@@ -50,7 +50,7 @@ class StageFilter(admin.SimpleListFilter):
         match self.value():
             case "waiting":
                 return queryset.filter(reply=None, expires_at__gt=Now())
-            case "under_way":
+            case "in_flight":
                 return queryset.filter(line__head_id__isnull=False)
             case "refused":
                 return in_state(queryset, CallbackState.REFUSED, now=timezone.now())

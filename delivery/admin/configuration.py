@@ -335,6 +335,6 @@ def _question(chosen: "list[Subscription] | QuerySet[Subscription]") -> str:
 
 
 def _cancel(subscription: Subscription) -> str:
-    ended, under_way = cancel_deliveries_of(subscription.pk, reason="cancelled in the admin")
-    more = f"; {under_way} under way end so unless their answer ends them otherwise" if under_way else ""
+    ended, in_flight = cancel_deliveries_of(subscription.pk, reason="cancelled in the admin")
+    more = f"; {in_flight} under way end so unless their answer ends them otherwise" if in_flight else ""
     return f"Cancelled {ended} {'delivery' if ended == 1 else 'deliveries'}{more}."

@@ -91,7 +91,7 @@ def main_line_of(subscriber: Subscriber) -> int:
     return subscriber.lines.get(lane=Lane.MAIN).pk
 
 
-def sister_of(line: Line) -> Line | None:
+def sibling_line_of(line: Line) -> Line | None:
     """Return the other line of the same subscriber; None of a line that has none."""
     if line.subscriber_id is None:
         return None

@@ -17,7 +17,7 @@ from delivery.admin.line_work import (
     keep_standing,
     oldest_of,
     sender_of,
-    sister_of,
+    sibling_line_of,
     standing_of,
 )
 from delivery.admin.read_only import ReadOnlyAdmin, instant, link_to, link_to_list
@@ -51,14 +51,14 @@ class StandingColumns(ReadOnlyAdmin[Line]):
         return counted(standing_of(line).waiting)
 
     @display(description="deferred")
-    def set_aside(self, line: Line) -> str:
+    def deferred(self, line: Line) -> str:
         """Return how many of them failed before and are tried again later."""
-        return counted(standing_of(line).set_aside)
+        return counted(standing_of(line).deferred)
 
     @display(description="next of those due")
-    def set_aside_due(self, line: Line) -> str:
+    def deferred_due(self, line: Line) -> str:
         """Return when the next one that was set aside is due."""
-        return instant(standing_of(line).set_aside_due_at)
+        return instant(standing_of(line).deferred_due_at)
 
     @display(description="delayed")
     def delayed(self, line: Line) -> str:
@@ -94,7 +94,7 @@ class LineAdmin(StandingColumns):
     """Ordered work of one owner: a subscriber, a QUEUE sender, a callback."""
 
     list_display = (
-        *("owned_by", "state", "waiting", "set_aside", "set_aside_due", "awaiting_release"),
+        *("owned_by", "state", "waiting", "deferred", "deferred_due", "awaiting_release"),
         *("hold_since", "hold_reason", "next_try", "last_sequence"),
     )
     list_filter = (HeldFilter, LaneFilter)
@@ -103,8 +103,8 @@ class LineAdmin(StandingColumns):
     search_fields = ("subscriber__name",)
     search_help_text = "A subscriber's name, or a sender's Celery queue such as queue.0"
     fields = (
-        *("owned_by", "lane", "queue", "sister", "state", "waiting", "set_aside", "set_aside_due", "delayed"),
-        *("awaiting_release", "oldest_pending", "under_way"),
+        *("owned_by", "lane", "queue", "sibling_line", "state", "waiting", "deferred", "deferred_due", "delayed"),
+        *("awaiting_release", "oldest_pending", "in_flight"),
         "head_link",
         *("hold_since", "hold_reason", "next_try", "failures", "last_sequence", "worker", "lease_until", "epoch"),
         *("history", "group_list", "delivery_list"),
@@ -136,9 +136,9 @@ class LineAdmin(StandingColumns):
         return line.owner
 
     @display(description="the other line")
-    def sister(self, line: Line) -> SafeString | str:
+    def sibling_line(self, line: Line) -> SafeString | str:
         """Return a link to its subscriber's other line: of main and retry."""
-        other = sister_of(line)
+        other = sibling_line_of(line)
         return link_to("delivery_line", other.pk, other) if other else "-"
 
     @display(description="oldest unfinished")
@@ -147,10 +147,10 @@ class LineAdmin(StandingColumns):
         return instant(oldest_of(line))
 
     @display(description="under way")
-    def under_way(self, line: Line) -> str:
+    def in_flight(self, line: Line) -> str:
         """Return how many requests a QUEUE sender has under way."""
         sender = sender_of(line)
-        return str(sender.under_way) if sender else "-"
+        return str(sender.in_flight) if sender else "-"
 
     @display(description="must not be overtaken")
     def head_link(self, line: Line) -> SafeString | str:

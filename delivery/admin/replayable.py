@@ -12,7 +12,7 @@ from delivery.admin.read_only import ReadOnlyAdmin, is_id
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
 from delivery.status.dead_letters import apart_in, deliveries_of
-from delivery.status.in_flight import under_way
+from delivery.status.in_flight import in_flight
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
@@ -55,7 +55,7 @@ def _newest(asked: QueryDict, status: str | None) -> list[int] | None:
     line = Line.objects.filter(pk=line_id).first() if line_id else None
     wanted = [subscription] if subscription else _subscriptions_of(line)
     if status == DeliveryStatus.IN_FLIGHT:
-        return under_way(wanted or None, key=None, downwards=True, limit=MAX_COUNTED)
+        return in_flight(wanted or None, key=None, downwards=True, limit=MAX_COUNTED)
     if not wanted:
         return None
     if line and line.lane == Lane.RETRY and status not in FINAL:

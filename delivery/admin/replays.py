@@ -202,8 +202,8 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Offer cancelling only of what is under way."""
         offered: list[Any] = super().get_actions_detail(request, object_id)
-        under_way = Replay.objects.filter(pk=object_id, finished_at=None).exclude(state__in=ENDING)
-        return offered if under_way.exists() else []
+        in_flight = Replay.objects.filter(pk=object_id, finished_at=None).exclude(state__in=ENDING)
+        return offered if in_flight.exists() else []
 
     @display(description="state", ordering="state", label=STATE_COLOURS)
     def state_label(self, replay: Replay) -> str:

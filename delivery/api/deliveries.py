@@ -16,7 +16,7 @@ from broker_project.core.api.pagination import Order, Page, PageQuery, page_of
 from delivery.api.records import Records, deliveries_for
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery, standing
 from delivery.status.dead_letters import deliveries_of, in_group
-from delivery.status.in_flight import under_way
+from delivery.status.in_flight import in_flight
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.models import ApiKey, Subscription
@@ -194,7 +194,7 @@ class Deliveries(Records[Delivery]):
         if wanted is not None:
             find = partial(deliveries_of, [*wanted.values_list("pk", flat=True)], status)
         elif status == DeliveryStatus.IN_FLIGHT:
-            find = partial(under_way, None)
+            find = partial(in_flight, None)
         else:
             return page_of(rows, self.order, query)
         return page_of(rows, self.order, query, lambda rows, stretch: rows.filter(pk__in=find(**asdict(stretch))))

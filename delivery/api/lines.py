@@ -37,7 +37,7 @@ class RetrySerializer(serializers.Serializer[LineStatus]):
     state = serializers.ChoiceField(LineState.choices, read_only=True)
     waiting = serializers.IntegerField(read_only=True, help_text=f"Deliveries, counted to {MAX_COUNTED}.")
     next_due_at = serializers.DateTimeField(
-        source="set_aside_due_at", read_only=True, allow_null=True, help_text="When the next of them is due."
+        source="deferred_due_at", read_only=True, allow_null=True, help_text="When the next of them is due."
     )
 
 
@@ -75,8 +75,8 @@ class LineSerializer(serializers.Serializer[LineNow]):
     waiting = serializers.IntegerField(
         source="standing.waiting", read_only=True, help_text=f"Unfinished deliveries, counted to {MAX_COUNTED}."
     )
-    set_aside = serializers.IntegerField(
-        source="standing.set_aside", read_only=True, help_text="Those of them that failed and are tried again later."
+    deferred = serializers.IntegerField(
+        source="standing.deferred", read_only=True, help_text="Those of them that failed and are tried again later."
     )
     awaiting_release = serializers.IntegerField(
         source="standing.awaiting_release",
@@ -86,8 +86,8 @@ class LineSerializer(serializers.Serializer[LineNow]):
     delayed = serializers.IntegerField(
         source="standing.delayed", read_only=True, help_text="Those of them that are not to be sent before a moment."
     )
-    set_aside_due_at = serializers.DateTimeField(
-        source="standing.set_aside_due_at", read_only=True, allow_null=True, help_text="When the next of those is due."
+    deferred_due_at = serializers.DateTimeField(
+        source="standing.deferred_due_at", read_only=True, allow_null=True, help_text="When the next of those is due."
     )
     held_since = serializers.DateTimeField(source="standing.hold.since", read_only=True, allow_null=True)
     held_reason = serializers.CharField(source="standing.hold.reason", read_only=True, default="")
@@ -126,7 +126,7 @@ class CancelledSerializer(serializers.Serializer[Any]):
     """What cancelling did."""
 
     cancelled = serializers.IntegerField(help_text="Ended as CANCELLED.")
-    under_way = serializers.IntegerField(help_text="Under way: end so unless their answer ends them otherwise.")
+    in_flight = serializers.IntegerField(help_text="Under way: end so unless their answer ends them otherwise.")
 
 
 class CancelDeliveries(Noted):
@@ -140,5 +140,5 @@ class CancelDeliveries(Noted):
         """End it all as CANCELLED, so that the subscription can be deleted."""
         subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
         refuse_body(request)
-        cancelled, under_way = cancel_deliveries_of(subscription.pk, reason="cancelled over the API")
-        return Response({"cancelled": cancelled, "under_way": under_way})
+        cancelled, in_flight = cancel_deliveries_of(subscription.pk, reason="cancelled over the API")
+        return Response({"cancelled": cancelled, "in_flight": in_flight})

@@ -70,7 +70,7 @@ register(
         ),
         PublishUnderWayError: ProblemType(
             409,
-            "publish_under_way",
+            "publish_in_progress",
             "Publish under way",
             "A publish with this idempotency key is still running; ask again.",
             retry_after=1,

@@ -23,16 +23,16 @@ class SenderSerializer(serializers.Serializer[Any]):
     waiting = serializers.IntegerField(
         source="standing.waiting", help_text=f"Groups that nobody has taken, counted to {MAX_COUNTED}."
     )
-    set_aside = serializers.IntegerField(
-        source="standing.set_aside", help_text="Those of them that all endpoints were asked for in vain."
+    deferred = serializers.IntegerField(
+        source="standing.deferred", help_text="Those of them that all endpoints were asked for in vain."
     )
-    set_aside_due_at = serializers.DateTimeField(
-        source="standing.set_aside_due_at", allow_null=True, help_text="When the next of those is tried again."
+    deferred_due_at = serializers.DateTimeField(
+        source="standing.deferred_due_at", allow_null=True, help_text="When the next of those is tried again."
     )
     awaiting_release = serializers.IntegerField(
         source="standing.awaiting_release", help_text="Those of them that are HELD until they are released."
     )
-    under_way = serializers.IntegerField(help_text="Requests that are under way.")
+    in_flight = serializers.IntegerField(help_text="Requests that are under way.")
     oldest_since = serializers.DateTimeField(
         allow_null=True, help_text="Since when the oldest waits of those that can be sent."
     )

@@ -7,7 +7,7 @@ from typing import Final
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery.dispatch.recovery import SISTER, recover_lines, recover_senders
+from delivery.dispatch.recovery import SIBLING_LINE, recover_lines, recover_senders
 from delivery.limits import LEASE_SECONDS
 from delivery.models import Lane
 
@@ -16,7 +16,7 @@ CAPACITY: Final = 500
 
 LINE_IS_DUE: Final = """
   (l.due_at IS NULL OR l.due_at <= clock_timestamp() OR l.lane = 'main' AND l.head_id IS NOT NULL
-     AND l.held_stamp IS DISTINCT FROM
+     AND l.held_config_version IS DISTINCT FROM
      (SELECT s.version + u.version FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id
         JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
        WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND s.is_sending AND u.status = 'ACTIVE'))
@@ -26,7 +26,7 @@ LINE_IS_DUE: Final = """
 CLAIM: Final = f"""
 WITH picked AS (
   SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, %s) AS capacity,
-         CASE WHEN l.lane = 'main' AND u.processing = 'CONCURRENT' THEN u.concurrency ELSE 1 END AS strands
+         CASE WHEN l.lane = 'main' AND u.processing = 'CONCURRENT' THEN u.concurrency ELSE 1 END AS concurrency
     FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
    WHERE l.id = ANY(%s) AND (l.lease_until IS NULL OR l.lease_until < clock_timestamp()) AND {LINE_IS_DUE}
    ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
@@ -36,8 +36,8 @@ UPDATE delivery_line l
    SET epoch = l.epoch + 1, worker = %s, lease_until = clock_timestamp() + make_interval(secs => %s)
   FROM picked
  WHERE l.id = picked.id
-RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.head_id, l.failures, l.aside_next,
-          picked.capacity, {SISTER}, picked.strands, picked.lease_until
+RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.head_id, l.failures, l.deferred_next,
+          picked.capacity, {SIBLING_LINE}, picked.concurrency, picked.lease_until
 """
 
 END_LEASES: Final = """
@@ -59,19 +59,19 @@ class Claim:
     last_sequence: int
     head_id: int | None
     failures: int
-    aside_next: bool
+    deferred_next: bool
     capacity: int
     """How many deliveries it may have in hand."""
-    sister_id: int | None = None
+    sibling_line_id: int | None = None
     """The subscriber's other line: the retry line of a main line, and the other way round."""
-    strands: int = 1
+    concurrency: int = 1
     """How many requests it may have under way: more than one where its order does not count (contract 4.13)."""
 
 
 def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
     """Take those of the lines that are due and that nobody drives, under a new epoch each.
 
-    A line whose last driver vanished is mended first: what it had under way goes first, with its number, flagged.
+    A line whose last worker vanished is mended first: what it had under way goes first, with its number, flagged.
     """
     with transaction.atomic():
         taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])

@@ -5,43 +5,43 @@ from datetime import datetime
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import CARRIED, FILE_GONE, TOLD_BY
+from delivery.due_times import CARRIED, FILE_GONE, HISTORY_LINE
 
-SISTER: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id)"
+SIBLING_LINE: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id)"
 
-MEND: Final = f"""
+RECOVER_LINES: Final = f"""
 WITH mine AS (
-  SELECT l.id, l.last_sequence, l.head_id, i.since, l.lane = 'retry' AS is_apart,
-         ARRAY[l.id, {SISTER}] AS both
+  SELECT l.id, l.last_sequence, l.head_id, i.since, l.lane = 'retry' AS in_retry_line,
+         ARRAY[l.id, {SIBLING_LINE}] AS both
     FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS i (line_id, epoch, since)
     JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
 read AS (
   DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
 sent AS MATERIALIZED (
   SELECT r.line_id, d.id, d.sequence, d.cancel_requested,
-         d.line_id = r.line_id AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AS was_under_way
+         d.line_id = r.line_id AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AS was_in_flight
     FROM (SELECT DISTINCT line_id, unnest(delivery_ids) AS id FROM read) r
    CROSS JOIN LATERAL (
       SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
    WHERE d.sequence IS NOT NULL OR d.status = 'IN_FLIGHT'),
 unknown AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true
-    FROM sent WHERE sent.was_under_way AND NOT sent.cancel_requested AND d.id = sent.id
+    FROM sent WHERE sent.was_in_flight AND NOT sent.cancel_requested AND d.id = sent.id
      AND d.closed_on = '9999-12-31' RETURNING d.id, d.line_id),
 gone AS (
   DELETE FROM delivery_open d USING sent
-   WHERE sent.was_under_way AND sent.cancel_requested AND d.id = sent.id
+   WHERE sent.was_in_flight AND sent.cancel_requested AND d.id = sent.id
      AND d.closed_on = '9999-12-31'
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
-            d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
+            d.times_deferred, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
             'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE}),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled after an unclean end'
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled after an unclean end'
     FROM gone)
 UPDATE delivery_line l
-   SET last_sequence = CASE WHEN m.is_apart THEN m.last_sequence ELSE GREATEST(
+   SET last_sequence = CASE WHEN m.in_retry_line THEN m.last_sequence ELSE GREATEST(
          m.last_sequence,
          (SELECT max(sequence) FROM sent WHERE line_id = m.id),
          (SELECT max(f.sequence) FROM unnest(m.both) AS k (line_id) CROSS JOIN LATERAL (
@@ -51,7 +51,7 @@ UPDATE delivery_line l
               AND d.closed_on >= COALESCE((SELECT max(day) FROM delivery_storageday
                                             WHERE day < (m.since AT TIME ZONE 'UTC')::date), '0001-01-01')
             ORDER BY d.sequence DESC LIMIT 1) f)) END,
-       head_id = CASE WHEN NOT m.is_apart
+       head_id = CASE WHEN NOT m.in_retry_line
                       THEN COALESCE((SELECT min(id) FROM unknown WHERE line_id = m.id), m.head_id) END
   FROM mine m
  WHERE l.id = m.id
@@ -64,7 +64,7 @@ Not what a mailbox has handed out since: that is its client's, until it times ou
 What has gone over to the subscriber's other line meanwhile belongs to that one, but for the number it was given here.
 """
 
-MEND_SENDERS: Final = f"""
+RECOVER_SENDERS: Final = f"""
 WITH mine AS (
   SELECT l.id FROM unnest(%s::bigint[], %s::bigint[]) AS i (line_id, epoch)
     JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
@@ -85,7 +85,7 @@ gone AS (
   DELETE FROM delivery_open d USING sent
    WHERE sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
-            d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
+            d.times_deferred, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
             'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE})
 UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
@@ -102,11 +102,13 @@ def recover_lines(abandoned: Sequence[tuple[int, int, datetime]]) -> list[tuple[
     """
     if not abandoned:
         return []
-    mended: list[tuple[int, int, int | None]] = rows(MEND, [[*column] for column in zip(*abandoned, strict=True)])
+    mended: list[tuple[int, int, int | None]] = rows(
+        RECOVER_LINES, [[*column] for column in zip(*abandoned, strict=True)]
+    )
     return mended
 
 
 def recover_senders(abandoned: Sequence[tuple[int, int]]) -> None:
     """Mend lines of QUEUE senders just claimed, given with their epoch."""
     if abandoned:
-        rows(MEND_SENDERS, [[*column] for column in zip(*abandoned, strict=True)])
+        rows(RECOVER_SENDERS, [[*column] for column in zip(*abandoned, strict=True)])

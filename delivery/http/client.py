@@ -47,7 +47,7 @@ class HttpClient:
         self._sockets = Sockets(self._multi)
         self._connections = Connections()
         self._idle: list[Transfer] = []
-        self._under_way: OrderedDict[Transfer, None] = OrderedDict()
+        self._in_flight: OrderedDict[Transfer, None] = OrderedDict()
         """In the order in which they have to end."""
         self._started = 0
         self._burst = 0
@@ -64,7 +64,7 @@ class HttpClient:
         begun = time.monotonic() if since is None else since
         transfer.begin(token, request, burst=self._burst, until=begun + self._deadline_seconds)
         self._multi.add_handle(transfer.handle)
-        self._under_way[transfer] = None
+        self._in_flight[transfer] = None
         self._started += 1
 
     def begin(self) -> None:
@@ -134,7 +134,7 @@ class HttpClient:
     def _overdue(self) -> list[Transfer]:
         """Return what should have ended."""
         over = time.monotonic() - OVERDUE_SECONDS
-        return [*takewhile(lambda one: one.until <= over, self._under_way)]
+        return [*takewhile(lambda one: one.until <= over, self._in_flight)]
 
     def _again(self, handle: Any) -> bool:
         """Send what has not gone out over a kept connection, because something had come on it, over a new one."""
@@ -150,7 +150,7 @@ class HttpClient:
         transfer: Transfer = handle.transfer
         answer = transfer.end(number, text)
         self._multi.remove_handle(handle)
-        del self._under_way[transfer]
+        del self._in_flight[transfer]
         self._unanswered -= transfer.burst == self._burst - 1
         self._idle.append(transfer)
         return answer

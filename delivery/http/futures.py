@@ -33,7 +33,7 @@ class CallLoop(threading.Thread):
         self._lock = threading.Lock()
         """Of the inbox, and of the client, whose bell is rung by others."""
         self._inbox: list[tuple[Wanted, Future[Any]]] = []
-        self._under_way: dict[Future[Any], Wanted] = {}
+        self._in_flight: dict[Future[Any], Wanted] = {}
         self._stopping = False
         self._client, self._scripts = self._new_loop()
 
@@ -86,14 +86,14 @@ class CallLoop(threading.Thread):
                 self._scripts.run(future, wanted)
             else:
                 self._client.start(future, wanted)
-            self._under_way[future] = wanted
+            self._in_flight[future] = wanted
         except Exception:
             log.exception("caller.not_begun")
             future.set_result(nothing(wanted, "the request could not be made", was_sent=False))
 
     def _end(self, token: Hashable, came: Answer | Result) -> None:
         assert isinstance(token, Future)  # noqa: S101 - the only tokens there are
-        del self._under_way[token]
+        del self._in_flight[token]
         token.set_result(came)
 
     def _new_loop(self) -> tuple[HttpClient, ScriptRunner]:
@@ -116,7 +116,7 @@ class CallLoop(threading.Thread):
         """Tell all who wait that nothing will come."""
         with self._lock:
             inbox, self._inbox = self._inbox, []
-        lost, self._under_way = self._under_way, {}
+        lost, self._in_flight = self._in_flight, {}
         for future, wanted in lost.items():
             future.set_result(nothing(wanted, "the broker stopped waiting for it", was_sent=True))
         for wanted, future in inbox:

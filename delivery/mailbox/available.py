@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.due_times import CARRIED, FILE_GONE, FIRST_SENTINEL, IN_DOUBT, TOLD_BY
+from delivery.due_times import CARRIED, FILE_GONE, FIRST_SENTINEL, HISTORY_LINE, IN_DOUBT
 from delivery.statuses import DeliveryStatus
 from delivery.worker.pages import LIVES
 from delivery.worker.settle_sql import ENDS_ANNOUNCED, OF_MAILBOXES
@@ -81,12 +81,12 @@ def gone(which: str, *, status: str, reason: str) -> str:
 gone AS (
   DELETE FROM delivery_open d WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY({which}))
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, {status} AS status, d.size, d.attempts,
-            d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested, {reason} AS reason,
+            d.times_deferred, d.due_at, d.sequence, d.uncertain, d.cancel_requested, {reason} AS reason,
             d.created_at, {CARRIED}),
 filed AS ({FILE_GONE}),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
          lower(status) || ' from the mailbox; its number may never have been received'
     FROM gone WHERE {IN_DOUBT})"""
 

@@ -210,7 +210,7 @@ def purge(subscriber_id: int, *, seconds: float) -> Purged:
     cancelled = in_flight = 0
     for (subscription_id,) in rows(PULLED, [subscriber_id]):
         one = cancel_until(lambda: monotonic() >= until, subscription_id, reason="purged")
-        cancelled, in_flight = cancelled + one.ended, in_flight + one.under_way
+        cancelled, in_flight = cancelled + one.ended, in_flight + one.in_flight
         if not one.is_complete:
             return Purged(cancelled, in_flight, is_complete=False)
     return Purged(cancelled, in_flight, is_complete=True)

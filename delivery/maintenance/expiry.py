@@ -3,7 +3,7 @@
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import CARRIED, FILE_GONE, IN_DOUBT, TOLD_BY
+from delivery.due_times import CARRIED, FILE_GONE, HISTORY_LINE, IN_DOUBT
 
 OVERDUE_SLICE: Final = 1_000
 """Deliveries ended in one statement: none of their lines is locked for long."""
@@ -41,7 +41,7 @@ gone AS (
   DELETE FROM delivery_open d
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM locked))
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'EXPIRED' AS status, d.size, d.attempts,
-            d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
+            d.times_deferred, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
             concat_ws(': ', 'expired', NULLIF(d.reason, '')) AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE}),
 ended AS (
@@ -52,7 +52,7 @@ ended AS (
              WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL))),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'expired; it may never have been sent'
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'expired; it may never have been sent'
     FROM gone WHERE {IN_DOUBT})
 SELECT count(*) FROM gone
 """
@@ -80,7 +80,7 @@ gone AS (
   DELETE FROM delivery_open d USING late
    WHERE d.id = late.head_id AND d.closed_on = '9999-12-31' AND d.line_id = late.id AND d.status = 'PENDING'
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'EXPIRED' AS status, d.size, d.attempts,
-            d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
+            d.times_deferred, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
             concat_ws(': ', 'not taken in time', NULLIF(d.reason, '')) AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE})
 UPDATE delivery_line l

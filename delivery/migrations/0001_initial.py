@@ -115,7 +115,7 @@ class Migration(migrations.Migration):
                 ),
                 ("size", models.IntegerField()),
                 ("attempts", models.IntegerField(db_default=0, default=0)),
-                ("times_set_aside", models.IntegerField(db_default=0, default=0)),
+                ("times_deferred", models.IntegerField(db_default=0, default=0)),
                 ("due_at", models.DateTimeField(blank=True, null=True)),
                 ("sequence", models.BigIntegerField(blank=True, null=True)),
                 ("uncertain", models.BooleanField(db_default=False, default=False)),
@@ -215,10 +215,10 @@ class Migration(migrations.Migration):
                 ("due_at", models.DateTimeField(null=True)),
                 ("held_since", models.DateTimeField(null=True)),
                 ("held_reason", models.TextField(db_default="", default="")),
-                ("held_stamp", models.BigIntegerField(db_default=0, default=0)),
-                ("aside_next", models.BooleanField(db_default=False, default=False)),
+                ("held_config_version", models.BigIntegerField(db_default=0, default=0)),
+                ("deferred_next", models.BooleanField(db_default=False, default=False)),
                 ("failures", models.PositiveIntegerField(db_default=0, default=0)),
-                ("paused_told_at", models.DateTimeField(null=True)),
+                ("pause_announced_at", models.DateTimeField(null=True)),
                 (
                     "callback",
                     models.OneToOneField(
@@ -631,9 +631,11 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="line",
             index=models.Index(
-                condition=models.Q(("held_since__isnull", False), ("paused_told_at__isnull", False), _connector="OR"),
+                condition=models.Q(
+                    ("held_since__isnull", False), ("pause_announced_at__isnull", False), _connector="OR"
+                ),
                 fields=["id"],
-                name="line_told",
+                name="line_pauses",
             ),
         ),
         migrations.AddIndex(

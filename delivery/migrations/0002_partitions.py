@@ -40,7 +40,7 @@ CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999
 -- No index mentions the status, so marking a delivery as under way touches no index.
 CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE due_at IS NULL;
 -- By line, so that neither of a subscriber's two meets what waits in the other.
-CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, line_id, due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX delivery_open_deferred ON delivery_open (subscription_id, line_id, due_at, id) WHERE due_at IS NOT NULL;
 -- The newest of what was tried before, for lists; said so that no statement which sends takes to it: those know no last
 -- moment at which something may be due.
 CREATE INDEX delivery_open_tried ON delivery_open (subscription_id, id) WHERE due_at < '9999-12-28 00:00:00+00';
@@ -168,12 +168,12 @@ END $$;
 SELECT delivery_picture_queues();
 
 -- A job under way is not deleted with its subscription: whoever watches it would find it gone.
-CREATE FUNCTION refuse_job_under_way() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION refuse_running_job() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION 'replay % is under way', OLD.id USING ERRCODE = 'foreign_key_violation', TABLE = TG_TABLE_NAME;
 END $$;
 CREATE TRIGGER under_way BEFORE DELETE ON delivery_replay FOR EACH ROW
-  WHEN (OLD.finished_at IS NULL) EXECUTE FUNCTION refuse_job_under_way();
+  WHEN (OLD.finished_at IS NULL) EXECUTE FUNCTION refuse_running_job();
 """
 
 

@@ -64,7 +64,7 @@ class Delivery(models.Model):
     status = models.CharField(max_length=16, choices=DeliveryStatus, default=DeliveryStatus.PENDING)
     size = models.IntegerField()
     attempts = models.IntegerField(default=0, db_default=0)
-    times_set_aside = models.IntegerField(default=0, db_default=0)
+    times_deferred = models.IntegerField(default=0, db_default=0)
     due_at = models.DateTimeField(null=True, blank=True)
     """None: due since it was published, or became due, and never set aside.
 

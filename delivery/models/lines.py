@@ -67,13 +67,13 @@ class Line(models.Model):
     """When a held line tries again."""
     held_since = models.DateTimeField(null=True)
     held_reason = models.TextField(default="", db_default="")
-    held_stamp = models.BigIntegerField(default=0, db_default=0)
+    held_config_version = models.BigIntegerField(default=0, db_default=0)
     """Versions of the head's subscription and subscriber when the line was held; others make it due at once."""
-    aside_next = models.BooleanField(default=False, db_default=False)
+    deferred_next = models.BooleanField(default=False, db_default=False)
     """Whose turn it is: of those set aside, or of those never sent (contract 4.6)."""
     failures = models.PositiveIntegerField(default=0, db_default=0)
     """Unsuccessful tries of the head in a row; the pause grows with them."""
-    paused_told_at = models.DateTimeField(null=True)
+    pause_announced_at = models.DateTimeField(null=True)
     """When it was announced that the line is held; None: it was not, or that it goes on was announced since (5.7)."""
 
     class Meta:
@@ -85,9 +85,9 @@ class Line(models.Model):
         indexes = [
             models.Index(name="line_leased", fields=["lease_until"], condition=Q(lease_until__isnull=False)),
             models.Index(
-                name="line_told",
+                name="line_pauses",
                 fields=["id"],
-                condition=Q(held_since__isnull=False) | Q(paused_told_at__isnull=False),
+                condition=Q(held_since__isnull=False) | Q(pause_announced_at__isnull=False),
             ),
             # Those with a reply to be delivered; in it what is due is found however many wait for their endpoint.
             models.Index(

@@ -162,8 +162,8 @@ def _request_of(content: Content, destination: Destination, made: Made) -> Encod
         sequence=None,
         uncertain=False,
         size=content.size,
-        is_aside=False,
-        times_set_aside=0,
+        is_deferred=False,
+        times_deferred=0,
     )
     try:
         ready = transformed(delivery, made)

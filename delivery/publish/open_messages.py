@@ -60,7 +60,7 @@ class OpenMessages:
     def __init__(self, publisher_id: int) -> None:
         self._publisher_id = publisher_id
         self._ids: set[int] = set()
-        self._under_way = 0
+        self._in_flight = 0
         self._is_complete = False
         """Whether these are all: where there were more than the limit, the others are not known."""
         self._newest = self._newest_before = 0
@@ -84,16 +84,16 @@ class OpenMessages:
             raise MoreThanMayBeOpen(limit, number)
         self._look(limit)
         with self._lock:
-            present = len(self._ids) + self._under_way
+            present = len(self._ids) + self._in_flight
             if number and present + number > limit:
                 raise TooManyOpenMessages(limit, present)
-            self._under_way += number
+            self._in_flight += number
         stored: set[int] = set()
         try:
             yield stored
         finally:
             with self._lock:
-                self._under_way -= number
+                self._in_flight -= number
                 self._ids |= stored
 
     def _look(self, limit: int) -> None:

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from broker_project.core.db import rows
 from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 from delivery.models import Delivery
-from delivery.status.in_flight import HANDED_OUT, LARGEST_ID, TIMED_OUT, under_way
+from delivery.status.in_flight import HANDED_OUT, LARGEST_ID, TIMED_OUT, in_flight
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus
 
@@ -87,7 +87,7 @@ def deliveries_of(
     As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
     """
     if status == DeliveryStatus.IN_FLIGHT:
-        return under_way(subscription_ids, key=key, downwards=downwards, limit=limit)
+        return in_flight(subscription_ids, key=key, downwards=downwards, limit=limit)
     order = {"before": "<", "direction": "DESC"} if downwards else {"before": ">", "direction": "ASC"}
     end = LARGEST_ID if downwards else 0
     parts = _parts(status, order, OF_EVENT_TYPE if event_type_id else "true")

@@ -89,7 +89,7 @@ SELECT id FROM (
 """The recursion is not begun where the subscriptions are given."""
 
 
-def under_way(subscription_ids: Sequence[int] | None, *, key: int | None, downwards: bool, limit: int) -> list[int]:
+def in_flight(subscription_ids: Sequence[int] | None, *, key: int | None, downwards: bool, limit: int) -> list[int]:
     """Return the ids of what is under way of these subscriptions, None: of all.
 
     As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.

@@ -200,14 +200,14 @@ class LineStatus:
     hold: LineHold | None
     waiting: int
     """Unfinished deliveries, or a QUEUE sender's groups, `MAX_COUNTED` or more of them if that many."""
-    set_aside: int
+    deferred: int
     """Those of them that failed before and are tried again later, counted alike."""
-    set_aside_due_at: datetime | None
+    deferred_due_at: datetime | None
     """When the next one that was set aside is due; None where none of them can be sent."""
     awaiting_release: int = 0
     """Those of the unfinished that are HELD, counted alike."""
     delayed: int = 0
-    """Those of them that are not to be sent before a moment of their own, counted alike; groups are `set_aside`."""
+    """Those of them that are not to be sent before a moment of their own, counted alike; groups are `deferred`."""
 
 
 class _Found(NamedTuple):
@@ -269,8 +269,8 @@ def _standing(found: _Found) -> LineStatus:
         state=next(state for state, applies in states.items() if applies),
         hold=LineHold(found.held_since, found.held_reason, found.held_until) if found.is_held else None,
         waiting=waiting,
-        set_aside=found.aside,
-        set_aside_due_at=found.aside_due_at,
+        deferred=found.aside,
+        deferred_due_at=found.aside_due_at,
         awaiting_release=found.awaiting_release,
         delayed=found.delayed,
     )

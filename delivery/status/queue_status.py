@@ -51,7 +51,7 @@ class SenderStatus:
     lease_until: datetime | None
     oldest_since: datetime | None
     """Since when the oldest waits, of those counted that could be sent."""
-    under_way: int
+    in_flight: int
     """Requests that are under way."""
 
 

@@ -63,22 +63,22 @@ class Sealed(NamedTuple):
 @lru_cache(maxsize=8192)
 def destination_of(
     subscription_id: int,
-    stamp: int,
+    config_version: int,
     endpoint: str,
     sealed: Sealed,
     manner: Manner,
 ) -> Destination:
-    """Return where a subscription's requests go, as it is configured at `stamp`: the same value each time."""
+    """Return where a subscription's requests go, as it is configured at `config_version`: the same value each time."""
     try:
         parsed = parse_endpoint(endpoint)
         theirs = json.loads(_opened(SUBSCRIBER_HEADERS, sealed.subscriber_headers, sealed.subscriber_id))
         own = json.loads(_opened(SUBSCRIPTION_HEADERS, sealed.own_headers, subscription_id))
         key = key_of(_opened(SIGNING_SECRET, sealed.secret, subscription_id).decode())
     except ValidationError as refused:
-        return _unusable(subscription_id, stamp, " ".join(refused.messages), manner)
+        return _unusable(subscription_id, config_version, " ".join(refused.messages), manner)
     headers, former_keys = merged(theirs, own), tuple(_former_keys(subscription_id, sealed.former))
     return Destination(
-        subscription_id, stamp, parsed.method, parsed.url, headers, key, "", *manner, former_keys=former_keys
+        subscription_id, config_version, parsed.method, parsed.url, headers, key, "", *manner, former_keys=former_keys
     )
 
 
@@ -104,11 +104,11 @@ def _opened(purpose: str, sealed: bytes, row_id: int) -> bytes:
         raise ValidationError(f"the {purpose} cannot be opened: their secret key is gone; set them anew") from None
 
 
-def _unusable(subscription_id: int, stamp: int, why: str, manner: Manner) -> Destination:
+def _unusable(subscription_id: int, config_version: int, why: str, manner: Manner) -> Destination:
     """Return where nothing can be sent: whatever its retry policy, its line is held, and nothing is given up."""
     log.error("subscription.unusable", subscription_id=subscription_id, reason=why)
     plain = manner._replace(policy=TEAMFORGE_POLICY)
-    return Destination(subscription_id, stamp, DEFAULT_METHOD, f"{UNUSABLE}{why}", {}, b"", "", *plain)
+    return Destination(subscription_id, config_version, DEFAULT_METHOD, f"{UNUSABLE}{why}", {}, b"", "", *plain)
 
 
 POLICIES: Final = """
@@ -150,11 +150,11 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
     policies = policies_of({policy_id: version for *_, policy_id, version in configured if policy_id})
     former = former_secrets_of([subscription_id for subscription_id, *_, overlaps, _, _ in configured if overlaps])
     found, scripted = {}, []
-    for subscription_id, stamp, endpoint, *columns, has_script, _, policy_id, _ in configured:
-        *sealed, spacing, output, half_open, strands = columns
-        manner = Manner(policies.get(policy_id, TEAMFORGE_POLICY), spacing, output, half_open, strands)
+    for subscription_id, config_version, endpoint, *columns, has_script, _, policy_id, _ in configured:
+        *sealed, spacing, output, half_open, concurrency = columns
+        manner = Manner(policies.get(policy_id, TEAMFORGE_POLICY), spacing, output, half_open, concurrency)
         opened = Sealed._make((*sealed, former.get(subscription_id, ())))
-        plain = destination_of(subscription_id, stamp, endpoint, opened, manner)
+        plain = destination_of(subscription_id, config_version, endpoint, opened, manner)
         if has_script and is_usable(plain):
             scripted.append(plain)
         else:
@@ -165,7 +165,7 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
 def former_secrets_of(subscription_ids: Collection[int]) -> dict[int, FormerSecrets]:
     """Return what signs for each subscription beside its present secret; of one for which nothing does, nothing.
 
-    What was replaced after the rest was read comes with a stamp that is not in force any more, as a script does.
+    What was replaced after the rest was read has a config version that is not in force any more, as a script does.
     """
     found: dict[int, FormerSecrets] = {}
     for subscription_id, *former in rows(FORMER, [sorted(subscription_ids)]) if subscription_ids else ():
@@ -186,7 +186,7 @@ class _Scripts:
     def added_to(self, plain: Collection[Destination]) -> dict[int, Destination]:
         """Return the destinations with their scripts, by id; one that is gone is missing.
 
-        A script that was changed just now comes with a stamp that is not in force any more: nothing is sent after it.
+        A script that was changed just now has a config version that is not in force any more: nothing is sent after it.
         """
         known = {one.subscription_id: used for one in plain if (used := self._used(one))}
         unknown = {one.subscription_id: one for one in plain if one.subscription_id not in known}
@@ -215,11 +215,13 @@ class _Scripts:
 _scripts = _Scripts()
 
 
-def destination_now(subscription_id: int, stamp: int, endpoint: str, *others: Any) -> Destination:
+def destination_now(subscription_id: int, config_version: int, endpoint: str, *others: Any) -> Destination:
     """Return what the columns `CONFIGURED` say; its script is included where anything can be sent."""
     *sealed, overlaps, output, script = others
     if is_scripted(endpoint):
-        return Destination(subscription_id, stamp, DEFAULT_METHOD, endpoint, {}, b"", script)
+        return Destination(subscription_id, config_version, DEFAULT_METHOD, endpoint, {}, b"", script)
     former = former_secrets_of([subscription_id]).get(subscription_id, ()) if overlaps else ()
-    made = destination_of(subscription_id, stamp, endpoint, Sealed._make((*sealed, former)), Manner(output=output))
+    made = destination_of(
+        subscription_id, config_version, endpoint, Sealed._make((*sealed, former)), Manner(output=output)
+    )
     return replace(made, script=script) if script and is_usable(made) else made

@@ -51,10 +51,10 @@ class Content:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Destination:
-    """Where one subscription's deliveries go, as it was configured at `stamp`; equal only to itself."""
+    """Where one subscription's deliveries go, as it was configured at `config_version`; equal only to itself."""
 
     subscription_id: int
-    stamp: int
+    config_version: int
     """Sum of the subscription's and the subscriber's version: changes whenever either does."""
     method: str
     url: str
@@ -72,7 +72,7 @@ class Destination:
     """In which form the message is sent (contract 2.12)."""
     half_open: bool = False
     """Whether it is suspended, and tried with the next delivery (contract 5.6)."""
-    strands: int = 1
+    concurrency: int = 1
     """How many requests its subscriber's main line may have under way (contract 4.13)."""
     former_keys: tuple[tuple[bytes, int], ...] = ()
     """What signs too, each until a time in Unix seconds."""
@@ -99,9 +99,9 @@ class Outgoing:
     sequence: int | None
     uncertain: bool
     size: int
-    is_aside: bool
+    is_deferred: bool
     """Whether it waits among those set aside."""
-    times_set_aside: int
+    times_deferred: int
     group_id: int | None = None
     """The QUEUE group it is one of; attempts and uncertainty are then the group's."""
     callback_url: str = ""
@@ -114,7 +114,7 @@ class Manner(NamedTuple):
     spacing: float | None = None
     output: str = PayloadFormat.AS_PUBLISHED
     half_open: bool = False
-    strands: int = 1
+    concurrency: int = 1
 
 
 AS_USUAL: Final = Manner()

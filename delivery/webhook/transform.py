@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 from django.core.exceptions import ValidationError
 
 from broker_project.core.media_types import is_json
-from delivery.retry import aside_pause
+from delivery.retry import deferred_pause
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Content, Destination, Outgoing
@@ -108,6 +108,6 @@ def withheld(line_id: int, delivery: Outgoing, result: Failed | Lost) -> Withhel
         line_id=line_id,
         delivery_id=delivery.id,
         status=DeliveryStatus.HELD if is_held else DeliveryStatus.PENDING,
-        pause=None if is_held else aside_pause(delivery.times_set_aside + 1),
+        pause=None if is_held else deferred_pause(delivery.times_deferred + 1),
         reason=f"script {'failed' if is_held else 'lost'}: {result.reason}",
     )

@@ -14,7 +14,7 @@ KEPT_FOR_SMALL: Final = 1 / 8
 """The share of the budget that only small bodies may use, so that large ones under way cannot stop them all."""
 
 HANGING_SECONDS: Final = 1.0
-"""Once it has taken half of the strands for so long and answered none, what only it could take has to wait."""
+"""Once it has taken half of the slots for so long and answered none, what only it could take has to wait."""
 
 ASKED_SECONDS: Final = 1.0
 """How long at most nobody else asks before the database has answered whoever asked first."""
@@ -78,12 +78,12 @@ class Buffer(Generic[Work]):
         """Whether there is more to read and it is time to: at most 40 % of the page is left."""
         return self._more and len(self) <= self._size_at_start * REFILL_LEVEL
 
-    def take(self, *, aside_next: bool, may_go: Callable[[Work], bool] = any_may) -> Work | None:
-        """Take what goes next of what may; `aside_next` says whose turn it is where both kinds wait."""
+    def take(self, *, deferred_next: bool, may_go: Callable[[Work], bool] = any_may) -> Work | None:
+        """Take what goes next of what may; `deferred_next` says whose turn it is where both kinds wait."""
         if self.head:
             head, self.head = self.head, None
             return head
-        for part in (self._aside, self._fresh) if aside_next else (self._fresh, self._aside):
+        for part in (self._aside, self._fresh) if deferred_next else (self._fresh, self._aside):
             for place, one in enumerate(part):
                 if may_go(one):
                     del part[place]
@@ -118,18 +118,18 @@ class BodyBudget:
 class FairShare:
     """Who waits for which subscription, on one line; times are monotonic, in seconds."""
 
-    strands: int = 1
+    slots: int = 1
     """How many the line has."""
     _since: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     """When each request to a subscription that is under way was decided on, oldest first."""
     _answered_at: dict[int, float] = field(default_factory=dict)
 
     def join(self, subscription_id: int, now: float) -> None:
-        """Note that a strand is going to wait for a subscription."""
+        """Note that a slot is going to wait for a subscription."""
         self._since[subscription_id].append(now)
 
     def leave(self, subscription_id: int, since: float, now: float, *, answered: bool) -> None:
-        """Note that a strand that joined at `since` does not wait any more, and whether it got an answer."""
+        """Note that a slot that joined at `since` does not wait any more, and whether it got an answer."""
         self._since[subscription_id].remove(since)
         if answered:
             self._answered_at[subscription_id] = now
@@ -137,21 +137,21 @@ class FairShare:
     def place(self, subscription_id: int, of: int) -> int:
         """Return when a subscription's turn comes in a group `of` so many: 1, after the others, if it has its share.
 
-        That is, as many strands wait for it as there are for each; 2, last, where nobody else may wait for it.
+        That is, as many slots wait for it as there are for each; 2, last, where nobody else may wait for it.
         """
-        has_share = len(self._since[subscription_id]) >= max(1, self.strands // of)
-        return has_share + self.are_full(subscription_id)
+        has_share = len(self._since[subscription_id]) >= max(1, self.slots // of)
+        return has_share + self.is_full(subscription_id)
 
-    def are_full(self, subscription_id: int) -> bool:
-        """Whether nobody else may wait for it: half of the strands do, and none has got an answer since they began."""
+    def is_full(self, subscription_id: int) -> bool:
+        """Whether nobody else may wait for it: half of the slots do, and none has got an answer since they began."""
         since = self._since[subscription_id]
-        if 2 * len(since) < max(2, self.strands):
+        if 2 * len(since) < max(2, self.slots):
             return False
         return self._answered_at.get(subscription_id, float("-inf")) < since[0]
 
     def hanging(self, now: float) -> dict[int, float]:
-        """Return the subscriptions for which strands have waited in vain for long, and for how long."""
-        waits = {one: now - since[0] for one, since in self._since.items() if since and self.are_full(one)}
+        """Return the subscriptions for which slots have waited in vain for long, and for how long."""
+        waits = {one: now - since[0] for one, since in self._since.items() if since and self.is_full(one)}
         return {one: wait for one, wait in waits.items() if wait >= HANGING_SECONDS}
 
 
@@ -160,15 +160,15 @@ class RateLimiter:
 
     def __init__(self) -> None:
         self._next: dict[int, tuple[int, float]] = {}
-        """With the stamp that it is true for: a limit that has been changed counts at once."""
+        """With the config_version that it is true for: a limit that has been changed counts at once."""
         self._most = MIN_KEPT
 
     def wait(self, destination: Destination, now: float) -> float:
         """Return the seconds until it may be sent; 0: now, or nothing is known of it."""
         if destination.spacing is None:
             return 0.0
-        stamp, until = self._next.get(destination.subscription_id, (destination.stamp, now))
-        return max(0.0, until - now) if stamp == destination.stamp else 0.0
+        config_version, until = self._next.get(destination.subscription_id, (destination.config_version, now))
+        return max(0.0, until - now) if config_version == destination.config_version else 0.0
 
     def ask(self, destination: Destination, now: float) -> None:
         """Note that the database is asked, so that others wait for what it says."""
@@ -177,7 +177,7 @@ class RateLimiter:
 
     def learn(self, destination: Destination, seconds: float, now: float) -> None:
         """Note in how many seconds it may be sent."""
-        self._next[destination.subscription_id] = destination.stamp, now + seconds
+        self._next[destination.subscription_id] = destination.config_version, now + seconds
         if len(self._next) > self._most:
             self._next = {one: known for one, known in self._next.items() if known[1] > now}
             self._most = max(MIN_KEPT, 2 * len(self._next))

@@ -46,15 +46,15 @@ class EventLoop(threading.Thread):
         self,
         *,
         worker: str,
-        under_way: int,
+        queue_max_in_flight: int,
         terms: CallbackTerms,
         reach: EgressPolicy,
         on_failure: Callable[[], object] = lambda: None,
         deadline_seconds: float = REQUEST_DEADLINE_SECONDS,
     ) -> None:
-        super().__init__(name="driver", daemon=True)
+        super().__init__(name="event_loop", daemon=True)
         self.worker = worker
-        self.under_way = under_way
+        self.queue_max_in_flight = queue_max_in_flight
         """Messages that each QUEUE sender has under way at a time."""
         self._on_failure = on_failure
         self._client = HttpClient(reach=reach, deadline_seconds=deadline_seconds)
@@ -62,7 +62,7 @@ class EventLoop(threading.Thread):
         self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(on_failure)
         self.budget = BodyBudget(MAX_BODY_BYTES)
-        self.paces = RateLimiter()
+        self.rate_limiter = RateLimiter()
         self.lines = Rounds(self._client, self._releaser, self.budget, self._scripts, terms)
         self._inbox: list[ActiveLine] = []
         self._inbox_lock = threading.Lock()
@@ -87,7 +87,7 @@ class EventLoop(threading.Thread):
     def _taken(self) -> tuple[int, int]:
         """Return how many lines there are, and for how many requests beside the first one of each."""
         lines = [*self.lines.all(), *self._inbox]
-        return len(lines), sum(len(line.strands) - 1 for line in lines)
+        return len(lines), sum(len(line.slots) - 1 for line in lines)
 
     def stop(self, seconds: float) -> bool:
         """Start nothing new, settle what is under way and let every line go; say whether that was done in time."""
@@ -105,7 +105,7 @@ class EventLoop(threading.Thread):
                 self._round()
         except Exception:
             # A fault of ours: better a new process, which mends these lines, than one that drives half of them.
-            log.exception("driver.failed")
+            log.exception("event_loop.failed")
             self._on_failure()
             raise
         finally:
@@ -127,10 +127,10 @@ class EventLoop(threading.Thread):
 
 
 class Rounds:
-    """The lines in hand, and where each of their strands stands.
+    """The lines in hand, and where each of their slots stands.
 
     Under way, to be settled, to be read for, lingering, waiting for a rate, or at rest. On a database error everything
-    is kept and tried again on a new connection. Belongs to the driver's thread.
+    is kept and tried again on a new connection. Belongs to the event loop's thread.
     """
 
     def __init__(
@@ -167,27 +167,27 @@ class Rounds:
             if line.id in self._lines:
                 self._lose(self._lines[line.id])
             self._lines[line.id] = line
-            self._advance_all(line.strands)
+            self._advance_all(line.slots)
 
     def answered(self, answers: Sequence[Answer]) -> None:
         """Tell the lines what came of their requests."""
         now = time.monotonic()
         for answer in answers:
-            strand = answer.token
-            assert isinstance(strand, Slot)  # noqa: S101 - the only tokens there are
-            assert strand.started_at  # noqa: S101 - it was started
-            if self._has(strand.line):
-                strand.line.run.moved_at = now
-                self._advance(strand, RequestSent(answer, strand.started_at))
+            slot = answer.token
+            assert isinstance(slot, Slot)  # noqa: S101 - the only tokens there are
+            assert slot.started_at  # noqa: S101 - it was started
+            if self._has(slot.line):
+                slot.line.run.moved_at = now
+                self._advance(slot, RequestSent(answer, slot.started_at))
 
     def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
         """Tell the lines what came of their scripts."""
         now = time.monotonic()
-        for strand, result in results:
-            assert isinstance(strand, Slot)  # noqa: S101 - the only tokens there are
-            if self._has(strand.line):
-                strand.line.run.moved_at = now
-                self._advance(strand, self._scripting.with_room(strand, result))
+        for slot, result in results:
+            assert isinstance(slot, Slot)  # noqa: S101 - the only tokens there are
+            if self._has(slot.line):
+                slot.line.run.moved_at = now
+                self._advance(slot, self._scripting.with_room(slot, result))
 
     def stop(self) -> None:
         """Start nothing new."""
@@ -199,8 +199,8 @@ class Rounds:
         now = time.monotonic()
         self._advance_all(self._resting.take_called(now))
         self._advance_all(self._pacing.take_due(now))
-        if strands := self._lingering.take_due(now):
-            self._look_again(strands, now)
+        if slots := self._lingering.take_due(now):
+            self._look_again(slots, now)
         if now >= self._looked_at + PATIENT_SECONDS:
             self._looked_at = now
             self._give_back_what_hangs(now)
@@ -223,55 +223,55 @@ class Rounds:
         patience = min(one for one in possible if one is not None)
         return min(patience, LOCKED_SECONDS) if self._unsettled.locked else patience
 
-    def _advance(self, strand: Slot, reply: Reply) -> None:
-        self._unsettled.add(strand, strand.advance(reply))
+    def _advance(self, slot: Slot, reply: Reply) -> None:
+        self._unsettled.add(slot, slot.advance(reply))
 
-    def _advance_all(self, strands: Iterable[Slot]) -> None:
-        for strand in strands:
-            self._advance(strand, None)
+    def _advance_all(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self._advance(slot, None)
 
     def _has(self, line: ActiveLine) -> bool:
         return self._lines.get(line.id) is line
 
     def _settle(self) -> None:
         let_go: list[ActiveLine] = []
-        for strand, step, settled in self._unsettled.settle():
+        for slot, step, settled in self._unsettled.settle():
             if settled is None:
-                self._lose(strand.line)
-            elif self._has(strand.line):
-                let_go += self._go_on(strand, step, settled)
+                self._lose(slot.line)
+            elif self._has(slot.line):
+                let_go += self._go_on(slot, step, settled)
         if let_go:
             self._releaser.release(let_go)
         self._client.begin()  # before anything else takes time: each was checked against its lease
 
-    def _go_on(self, strand: Slot, step: Step, settled: Settled) -> list[ActiveLine]:
-        """Follow a step that has been settled; return the strand's line if it has been let go."""
+    def _go_on(self, slot: Slot, step: Step, settled: Settled) -> list[ActiveLine]:
+        """Follow a step that has been settled; return the slot's line if it has been let go."""
         if step.ended and step.ended.status is not DeliveryStatus.DELIVERED:
-            log.info("delivery.not_taken", **step.ended.told())
-        strand.settled(self._budget, step)
+            log.info("delivery.not_taken", **step.ended.log_fields())
+        slot.settled(self._budget, step)
         if isinstance(step, Rest):
-            return self._rest(strand)
-        self._follow(strand, step, settled)
+            return self._rest(slot)
+        self._follow(slot, step, settled)
         return []
 
-    def _follow(self, strand: Slot, step: Step, settled: Settled) -> None:
+    def _follow(self, slot: Slot, step: Step, settled: Settled) -> None:
         match step:
             case Transform(delivery=delivery):
-                self._scripting.run(strand, delivery)
+                self._scripting.run(slot, delivery)
             case Wait(seconds=seconds):
-                self._pacing.add(strand, seconds)
+                self._pacing.add(slot, seconds)
             case Send(delivery=delivery):
-                _learn(strand.line, delivery.destination, settled)
-                self._start(strand, delivery, settled.started.get(delivery.id))
-            case Read(linger=True) if not strand.line.must_stop():
-                self._lingering.add(strand)
+                _learn(slot.line, delivery.destination, settled)
+                self._start(slot, delivery, settled.started.get(delivery.id))
+            case Read(linger=True) if not slot.line.must_stop():
+                self._lingering.add(slot)
             case Read():
-                self._paging.add(strand)
+                self._paging.add(slot)
 
-    def _rest(self, strand: Slot) -> list[ActiveLine]:
-        """Let a strand rest; return its line if that has been let go with it."""
-        line = strand.line
-        if not self._resting.add(strand):
+    def _rest(self, slot: Slot) -> list[ActiveLine]:
+        """Let a slot rest; return its line if that has been let go with it."""
+        line = slot.line
+        if not self._resting.add(slot):
             return []
         if line.hold and line.is_held:
             log.info("line.held", line_id=line.id, head_id=line.head_id, reason=line.hold.reason, pause=line.hold.pause)
@@ -279,44 +279,44 @@ class Rounds:
         del self._lines[line.id]
         return [line]
 
-    def _start(self, strand: Slot, delivery: Outgoing, sequence: int | None) -> None:
-        line, now = strand.line, time.monotonic()
-        if sequence is None and strand.may_be_marked:
-            log.warning("driver.mark_unknown", line_id=line.id, delivery_id=delivery.id)
+    def _start(self, slot: Slot, delivery: Outgoing, sequence: int | None) -> None:
+        line, now = slot.line, time.monotonic()
+        if sequence is None and slot.may_be_marked:
+            log.warning("event_loop.mark_unknown", line_id=line.id, delivery_id=delivery.id)
             self._lose(line)  # its lease runs out, then it is mended
         elif sequence is None:
-            line.give_hand_back(self._budget)
-            strand.give_back(self._budget)
-            self._advance(strand, NotStarted())
+            line.return_buffer(self._budget)
+            slot.give_back(self._budget)
+            self._advance(slot, NotStarted())
         elif not line.fits_the_lease(now):
-            self._unsettled.keep([(strand, Send(None, delivery))])  # the settle took long: renew first
+            self._unsettled.keep([(slot, Send(None, delivery))])  # the settle took long: renew first
         else:
-            strand.start(delivery, sequence, at=datetime.now(UTC))
-            self._client.start(strand, strand.request(), since=now)
+            slot.start(delivery, sequence, at=datetime.now(UTC))
+            self._client.start(slot, slot.request(), since=now)
 
     def _read(self) -> None:
         if self._paging:
             self._advance_all(self._paging.read())
 
-    def _look_again(self, strands: Sequence[Slot], now: float) -> None:
+    def _look_again(self, slots: Sequence[Slot], now: float) -> None:
         """Read for the lines that linger, but for those whose turn has ended."""
-        for strand in strands:
-            if strand.line.must_stop():
-                self._advance(strand, None)
+        for slot in slots:
+            if slot.line.must_stop():
+                self._advance(slot, None)
             else:
-                self._paging.add(strand)
+                self._paging.add(slot)
         self._read()
         self._lingering.looked(now)
 
     def _give_back_what_hangs(self, now: float) -> None:
         for line in self._lines.values():
             if line.is_stuck(now):
-                line.give_hand_back(self._budget)
+                line.return_buffer(self._budget)
 
     def _lose(self, line: ActiveLine) -> None:
         """Forget a line that is not ours any more, wherever it stands; what it has under way is answered to nobody."""
         if not self._has(line):
-            return  # with another of its strands
+            return  # with another of its slots
         line.give_all_back(self._budget)
         del self._lines[line.id]
         self._unsettled.lose(line)
@@ -331,4 +331,4 @@ def _learn(line: ActiveLine, destination: Destination, settled: Settled) -> None
     """Let the lines of this process know when a subscription with a rate limit may be sent next."""
     wait = settled.waits.get(destination.subscription_id)
     if wait is not None:
-        line.paces.learn(destination, wait, time.monotonic())
+        line.rate_limiter.learn(destination, wait, time.monotonic())

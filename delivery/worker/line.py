@@ -35,7 +35,7 @@ REST_SHARE: Final = 0.01
 PAGE_MARGIN: Final = 1.25
 """A line reads a little more than it will send before its turn ends, at its pace so far: nothing is read in vain."""
 HANGS_SECONDS: Final = 0.25
-"""After so long without an answer a strand hangs, and the others of its line do not wait for it."""
+"""After so long without an answer a slot hangs, and the others of its line do not wait for it."""
 PATIENT_SECONDS: Final = 1.0
 """After so long without an answer a line gives back what it has in hand: one that hangs must not starve others."""
 
@@ -45,13 +45,13 @@ Story = Generator[Step, Reply, Never]
 
 @dataclass(slots=True, eq=False)
 class Ledger:
-    """The columns of a claimed line that its driver keeps; written when it lets go or renews its lease."""
+    """The columns of a claimed line that its event loop keeps; written when it lets go or renews its lease."""
 
     claim: Claim
     last_sequence: int = field(init=False)
     head_id: int | None = field(init=False)
     failures: int = field(init=False)
-    aside_next: bool = field(init=False)
+    deferred_next: bool = field(init=False)
     hold: Hold | None = field(init=False, default=None)
     """For how long it waits once it has been let go, which it is when what it has under way has been answered."""
 
@@ -59,7 +59,7 @@ class Ledger:
         self.last_sequence = self.claim.last_sequence
         self.head_id = self.claim.head_id
         self.failures = self.claim.failures
-        self.aside_next = self.claim.aside_next
+        self.deferred_next = self.claim.deferred_next
 
     @property
     def id(self) -> int:
@@ -67,7 +67,7 @@ class Ledger:
         return self.claim.line_id
 
     @property
-    def is_apart(self) -> bool:
+    def in_retry_line(self) -> bool:
         """Whether it tries again what did not succeed in the subscriber's main line (contract 5.3)."""
         return self.claim.lane == Lane.RETRY
 
@@ -79,7 +79,7 @@ class Ledger:
     @property
     def gives_numbers(self) -> bool:
         """Whether its order counts: then what it sends first has the next number (contract 4.10, 4.13)."""
-        return self.claim.lane == Lane.MAIN and self.claim.strands == 1
+        return self.claim.lane == Lane.MAIN and self.claim.concurrency == 1
 
     @property
     def is_held(self) -> bool:
@@ -89,7 +89,7 @@ class Ledger:
     def waits_for(self, delivery: Outgoing) -> bool:
         """Whether nothing else is sent before `delivery`: its order counts, or it holds the line (contract 4.7)."""
         is_held = self.failures > 0 and delivery.id == self.head_id
-        return self.gives_numbers or (is_held and not self.is_apart)
+        return self.gives_numbers or (is_held and not self.in_retry_line)
 
     def holds(self, delivery: Outgoing, hold: Hold) -> None:
         """Note that `delivery` must not be overtaken; of several that were under way the first one's word counts."""
@@ -101,7 +101,7 @@ class Ledger:
 
     def waits_with(self, delivery: Outgoing, seconds: float) -> None:
         """Note that `delivery` waits for its rate, and the line with it (contract 1.4, 4.7, 4.12)."""
-        self.hold = Hold(seconds, "", delivery.destination.stamp)
+        self.hold = Hold(seconds, "", delivery.destination.config_version)
         self._stops_at(delivery)
 
     def passed(self, delivery: Outgoing) -> None:
@@ -121,11 +121,11 @@ class Ledger:
 
     def _had_its_turn(self, delivery: Outgoing) -> None:
         """Note that it is the turn of the other kind: of those never sent, or of those set aside (contract 4.6)."""
-        self.aside_next = not delivery.is_aside
+        self.deferred_next = not delivery.is_deferred
 
     def is_as_claimed(self, destination: Destination) -> bool:
         """Whether its subscriber is still sent as many at a time as when it was claimed (contract 4.13)."""
-        return self.is_apart or destination.strands == self.claim.strands
+        return self.in_retry_line or destination.concurrency == self.claim.concurrency
 
     def mark(self, delivery: Outgoing) -> Mark:
         """Return what marks `delivery` as under way, with the line's next number."""
@@ -133,7 +133,7 @@ class Ledger:
         to, slot = delivery.destination, None
         if to.spacing is not None:
             slot = RateSlot(to.subscription_id, to.spacing)
-        return Mark(self.id, delivery.id, to.stamp, number, delivery.group_id, slot)
+        return Mark(self.id, delivery.id, to.config_version, number, delivery.group_id, slot)
 
     def hold_at_rest(self) -> Hold | None:
         """Return for how long it waits if it is let go now, None where it does not."""
@@ -148,10 +148,10 @@ class Ledger:
             last_sequence=self.last_sequence,
             head_id=self.head_id,
             failures=self.failures,
-            aside_next=self.aside_next,
+            deferred_next=self.deferred_next,
             pause=hold.pause if hold else None,
             reason=hold.reason if hold else "",
-            stamp=hold.stamp if hold else 0,
+            config_version=hold.config_version if hold else 0,
         )
 
 
@@ -159,7 +159,7 @@ class Ledger:
 class Holding(Ledger):
     """A claimed line and its page."""
 
-    hand: Buffer[Any] = field(init=False, default_factory=Buffer)
+    buffer: Buffer[Any] = field(init=False, default_factory=Buffer)
     """Of deliveries, or of groups where the line is a QUEUE sender's."""
     page_size: int = field(init=False)
     left_out: dict[int, float] = field(init=False, default_factory=dict)
@@ -176,38 +176,38 @@ class Holding(Ledger):
     def __post_init__(self) -> None:
         Ledger.__post_init__(self)  # no `super()`: slots make a class of its own
         waited = self.head_id is not None and not self.failures  # for its rate: not much is sent in this turn
-        least = SHORTEST_PAGE if waited else max(SMALLEST_PAGE, 2 * self.claim.strands)
+        least = SHORTEST_PAGE if waited else max(SMALLEST_PAGE, 2 * self.claim.concurrency)
         self.page_size = min(least, self.claim.capacity)
 
-    def receive(self, hand: Buffer[Any]) -> None:
+    def receive(self, buffer: Buffer[Any]) -> None:
         """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""
-        self.hand, self.cut_short, self.has_read = hand, [], True
-        if hand.is_starved:
+        self.buffer, self.cut_short, self.has_read = buffer, [], True
+        if buffer.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
-        if self.head_id is not None and not self.hold and not hand.head and not hand.is_starved:
+        if self.head_id is not None and not self.hold and not buffer.head and not buffer.is_starved:
             self.head_id, self.failures = None, 0
 
     @property
     def is_through(self) -> bool:
         """Whether no look for more is worth while: in a retry line only time brings more, which the sweep watches."""
-        return self.is_apart and self.has_read and not self.hand.is_low
+        return self.in_retry_line and self.has_read and not self.buffer.is_low
 
     def may_try(self, delivery: Outgoing) -> bool:
         """Whether it may go beside what its line has under way: a trial is one request (contract 5.6)."""
         to = delivery.destination
-        return self.claim.strands == 1 or (to.subscription_id, to.stamp) not in self.tried
+        return self.claim.concurrency == 1 or (to.subscription_id, to.config_version) not in self.tried
 
     def tries(self, delivery: Outgoing) -> None:
         """Note that a delivery goes next."""
         to = delivery.destination
         if to.half_open:
-            self.tried.add((to.subscription_id, to.stamp))
+            self.tried.add((to.subscription_id, to.config_version))
 
     def leave_out(self, delivery: Outgoing, until: float) -> None:
         """Note that nothing of its subscription is read until then: nothing waits for it, and it is not tried."""
         to = delivery.destination
         self.left_out[to.subscription_id] = until
-        self.tried.discard((to.subscription_id, to.stamp))
+        self.tried.discard((to.subscription_id, to.config_version))
         if delivery.id == self.head_id:
             self.head_id, self.failures = None, 0
 
@@ -221,27 +221,27 @@ class Holding(Ledger):
 
         A little where all that is left waits long for its rate, or for its next try.
         """
-        if self.hold or len(self.hand) or self.hand.is_low:
+        if self.hold or len(self.buffer) or self.buffer.is_low:
             return self.hold
-        most = APART_SECONDS if self.is_apart else UNORDERED_SECONDS
+        most = APART_SECONDS if self.in_retry_line else UNORDERED_SECONDS
         if self.left_out:
             wait = min(self.left_out.values()) - time.monotonic()
             return Hold(min(wait, most), "", 0) if wait > SOON_SECONDS else None
-        if self.is_apart and self.shortest_pause < math.inf:
+        if self.in_retry_line and self.shortest_pause < math.inf:
             return Hold(min(self.shortest_pause * REST_SHARE, most), "", 0)
         return None
 
-    def give_hand_back(self, budget: BodyBudget) -> None:
+    def return_buffer(self, budget: BodyBudget) -> None:
         """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""
-        budget.give_back(self.hand.bytes)
-        self.hand = Buffer(more=len(self.hand) > 0 or self.hand.is_low)
+        budget.give_back(self.buffer.bytes)
+        self.buffer = Buffer(more=len(self.buffer) > 0 or self.buffer.is_low)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class UnderWay:
     """The request or the script of one delivery, from when it is taken until what came of it is recorded."""
 
-    under_way: Outgoing | None = None
+    in_flight: Outgoing | None = None
     waiting_since: float | None = None
     """Monotonic time since when its request or its script is under way."""
     paced_for: int | None = None
@@ -262,12 +262,12 @@ class UnderWay:
 
     def prepare(self, delivery: Outgoing) -> None:
         """Note that the script of `delivery` runs now, before it is sent."""
-        self.under_way, self.waiting_since = delivery, time.monotonic()
+        self.in_flight, self.waiting_since = delivery, time.monotonic()
 
     def has_room(self, size: int, budget: BodyBudget) -> bool:
         """Take from `budget` what a body of `size` bytes needs beyond the one it is made from; False: it has not."""
-        assert self.under_way  # noqa: S101 - its script has run
-        more = max(0, size - self.under_way.size)
+        assert self.in_flight  # noqa: S101 - its script has run
+        more = max(0, size - self.in_flight.size)
         if more and not budget.take(more):
             return False
         self.held += more
@@ -275,7 +275,7 @@ class UnderWay:
 
     def request(self) -> PreparedRequest:
         """Return the request of what was started."""
-        delivery = self.under_way
+        delivery = self.in_flight
         assert delivery  # noqa: S101 - it was started
         assert self.started_at  # noqa: S101
         numbers = Numbers(
@@ -290,32 +290,32 @@ class UnderWay:
         return webhook_request(delivery.content, delivery.destination, numbers, timestamp=timestamp)
 
     def settled(self, budget: BodyBudget, step: Step) -> None:
-        """Note that what had ended is recorded: what the strand has taken is needed only if `step` goes on with it."""
+        """Note that what had ended is recorded: what the slot has taken is needed only if `step` goes on with it."""
         going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
         if going_on is None:
             self.give_back(budget)
         elif step.ended:
             budget.give_back(self.held - going_on.size)
-            self.held, self.under_way = going_on.size, None
+            self.held, self.in_flight = going_on.size, None
             self.taken_ids = [going_on.group_id or going_on.id]
 
     def give_back(self, budget: BodyBudget) -> None:
         """Let go of what it has taken."""
         budget.give_back(self.held)
-        self.held, self.under_way, self.taken_ids = 0, None, []
+        self.held, self.in_flight, self.taken_ids = 0, None, []
 
 
 @dataclass(slots=True, eq=False)
 class ActiveLine(Holding):
-    """A claimed line in the hands of a driver; its generators and its driver share it, in one thread."""
+    """A claimed line in the buffers of an event loop; its generators and its event loop share it, in one thread."""
 
     run: Turn
     renewed_at: float
     """Monotonic time, taken before the statement that renewed the lease."""
-    crowds: FairShare = field(default_factory=FairShare)
-    paces: RateLimiter = field(default_factory=RateLimiter)
+    fair_share: FairShare = field(default_factory=FairShare)
+    rate_limiter: RateLimiter = field(default_factory=RateLimiter)
     """Of all lines of the process."""
-    strands: list["Slot"] = field(default_factory=list)
+    slots: list["Slot"] = field(default_factory=list)
     """One where the order counts."""
     resting: list["Slot"] = field(default_factory=list)
     taken_at: float = field(default_factory=time.monotonic)
@@ -326,37 +326,37 @@ class ActiveLine(Holding):
     """Whether it has to be claimed anew: its subscriber is sent otherwise now (contract 4.13)."""
 
     def must_stop(self) -> bool:
-        """Whether the turn's time is up; where one of several strands hangs, or waits, the others go on meanwhile."""
+        """Whether the turn's time is up; where one of several slots hangs, or waits, the others go on meanwhile."""
         if self.stopping or self.hold or self.is_outdated:
             return True
         now = time.monotonic()
         return now >= self.run.until and not self.hangs(now) and not self._paces(now)
 
     def hangs(self, now: float) -> bool:
-        """Whether a strand waits in vain."""
-        return any(one.has_waited(now, HANGS_SECONDS) for one in self.strands)
+        """Whether a slot waits in vain."""
+        return any(one.has_waited(now, HANGS_SECONDS) for one in self.slots)
 
     def _paces(self, now: float) -> bool:
-        """Whether a strand waits for a rate since before the turn's time was up."""
-        return now < self.run.until + SOON_SECONDS and any(one.paced_for is not None for one in self.strands)
+        """Whether a slot waits for a rate since before the turn's time was up."""
+        return now < self.run.until + SOON_SECONDS and any(one.paced_for is not None for one in self.slots)
 
     def is_paced(self, destination: Destination) -> bool:
-        """Whether a strand waits already until its subscription may be sent."""
-        return any(one.paced_for == destination.subscription_id for one in self.strands)
+        """Whether a slot waits already until its subscription may be sent."""
+        return any(one.paced_for == destination.subscription_id for one in self.slots)
 
     def is_stuck(self, now: float) -> bool:
         """Whether all of them do, and for so long that others should have what is in hand."""
-        return all(one.has_waited(now, PATIENT_SECONDS) for one in self.strands)
+        return all(one.has_waited(now, PATIENT_SECONDS) for one in self.slots)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a strand waits for an answer or a script."""
-        return any(one.waiting_since is not None for one in self.strands)
+        """Whether a slot waits for an answer or a script."""
+        return any(one.waiting_since is not None for one in self.slots)
 
     def has_time_for(self, seconds: float) -> bool:
-        """Whether a strand waits so long for a rate: till after the turn if that is soon, and it keeps no other."""
+        """Whether a slot waits so long for a rate: till after the turn if that is soon, and it keeps no other."""
         now = time.monotonic()
-        if now < self.run.until or len(self.strands) == 1:
+        if now < self.run.until or len(self.slots) == 1:
             return seconds <= max(SOON_SECONDS, self.run.until - now)
         return False
 
@@ -367,32 +367,32 @@ class ActiveLine(Holding):
     def wanted(self) -> PageRequest:
         """Return what is read for the line next."""
         now = time.monotonic()
-        busy = [one for strand in self.strands for one in strand.taken_ids]
+        busy = [one for slot in self.slots for one in slot.taken_ids]
         return PageRequest(
             self.id,
             self.claim.epoch,
             self.head_id,
             self.page_size,
-            self.aside_next,
+            self.deferred_next,
             busy,
             self.still_left_out(now),
-            self.claim.strands > 1,
+            self.claim.concurrency > 1,
             self.cut_short,
-            self.crowds.hanging(now),
+            self.fair_share.hanging(now),
         )
 
     def give_all_back(self, budget: BodyBudget) -> None:
         """Let go of everything."""
-        self.give_hand_back(budget)
-        for strand in self.strands:
-            strand.give_back(budget)
+        self.return_buffer(budget)
+        for slot in self.slots:
+            slot.give_back(budget)
 
     def size_page(self) -> None:
         """Choose how much is read next."""
         now = time.monotonic()
         pace = self.sent / (now - self.taken_at)
         left = pace * max(0.0, self.run.until - now)
-        least = max(SMALLEST_PAGE, 2 * len(self.strands))
+        least = max(SMALLEST_PAGE, 2 * len(self.slots))
         self.page_size = min(max(least, int(left * PAGE_MARGIN)), self.claim.capacity)
 
 
@@ -410,8 +410,8 @@ class Slot(UnderWay):
         return self.generator.send(reply)
 
     def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
-        """Take what goes next of what may from the line's hand, None where there is nothing."""
-        taken = self.line.hand.take(aside_next=self.line.aside_next, may_go=may_go)
+        """Take what goes next of what may from the line's buffer, None where there is nothing."""
+        taken = self.line.buffer.take(deferred_next=self.line.deferred_next, may_go=may_go)
         if taken:
             self.held += taken.size
             self.taken_ids.append(taken.id)
@@ -423,5 +423,5 @@ class Slot(UnderWay):
         self.line.sent += 1
         if self.line.gives_numbers:
             self.line.last_sequence = max(self.line.last_sequence, sequence)
-        self.under_way, self.sequence = delivery, sequence
+        self.in_flight, self.sequence = delivery, sequence
         self.started_at, self.waiting_since = at, time.monotonic()

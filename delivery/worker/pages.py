@@ -16,7 +16,7 @@ from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Content, Destination, Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, Work
 
-ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_set_aside, d.size"
+ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size"
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 
 LEFT_OUT: Final = """
@@ -28,7 +28,7 @@ FRESH: Final = 1
 ASIDE: Final = 2
 
 MAX_DELIVERIES: Final = 500
-"""In a page, however many endpoints the groups in it have: the driver waits for its reading, with all its lines."""
+"""In a page, however many endpoints the groups in it have: the event loop waits for its reading, with all its lines."""
 
 ACTIVE: Final = """
 WITH wanted AS (
@@ -80,30 +80,30 @@ noted AS (
 SELECT * FROM page
 """
 NOTED_ANEW: Final = """
-crowds AS MATERIALIZED (
+concurrent AS MATERIALIZED (
   SELECT l.id FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
-   WHERE l.id = ANY (%(crowds)s::bigint[]) AND l.id IN (SELECT line_id FROM page) FOR KEY SHARE OF l),
+   WHERE l.id = ANY (%(concurrent)s::bigint[]) AND l.id IN (SELECT line_id FROM page) FOR KEY SHARE OF l),
 forgotten AS (
-  DELETE FROM delivery_pageread p USING crowds c WHERE p.line_id = c.id),
+  DELETE FROM delivery_pageread p USING concurrent c WHERE p.line_id = c.id),
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)
   SELECT line_id, array_agg(id) FROM (
     SELECT line_id, id FROM page
     UNION ALL
     SELECT b.line_id, b.id FROM unnest(%(of_busy)s::bigint[], %(busy)s::bigint[]) AS b (line_id, id)
-      JOIN crowds c ON c.id = b.line_id) i
+      JOIN concurrent c ON c.id = b.line_id) i
    GROUP BY line_id
   HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
 SELECT * FROM page
 """
 """Where lines send several at a time, of which one may always wait: their turn need not end, their notes must not grow.
 
-What has been taken already is noted again, and whoever has lost a line forgets nothing: its new driver's notes stay.
+What has been taken already is noted again, and whoever has lost a line forgets nothing: its new worker's notes stay.
 """
 
 
 @cache
-def pages_statement(*, leaves_out: bool, has_crowds: bool) -> LiteralString:
+def pages_statement(*, leaves_out: bool, has_concurrent: bool) -> LiteralString:
     """Return what reads the pages, and notes for mending what is in them; without some subscriptions if it says so.
 
     A retry line has nothing that was never tried, and nothing of a subscription on trial, which is the main line's
@@ -112,7 +112,7 @@ def pages_statement(*, leaves_out: bool, has_crowds: bool) -> LiteralString:
 
     The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
     """
-    return ACTIVE + (LEFT_OUT if leaves_out else "") + PAGE + (NOTED_ANEW if has_crowds else NOTED)
+    return ACTIVE + (LEFT_OUT if leaves_out else "") + PAGE + (NOTED_ANEW if has_concurrent else NOTED)
 
 
 class Row(NamedTuple):
@@ -127,7 +127,7 @@ class Row(NamedTuple):
     attempts: int
     sequence: int | None
     uncertain: bool
-    times_set_aside: int
+    times_deferred: int
     size: int
 
     @property
@@ -188,18 +188,18 @@ class PageRequest:
     """Under which it was claimed."""
     head_id: int | None
     capacity: int
-    aside_next: bool = False
+    deferred_next: bool = False
     """Whether it is the turn of those set aside."""
     busy: Sequence[int] = ()
     """The deliveries, or QUEUE groups, that it has taken already."""
     left_out: Sequence[int] = ()
     """Subscriptions of which nothing is read."""
-    is_crowd: bool = False
+    is_concurrent: bool = False
     """Whether it sends several at a time: its turn may not end for long."""
     cut_short: Sequence[int] = ()
     """QUEUE groups whose cycle ended before its time: not at once again."""
     hanging: Mapping[int, float] = field(default_factory=dict)
-    """The subscriptions that have kept half of its strands waiting, and for how many seconds."""
+    """The subscriptions that have kept half of its slots waiting, and for how many seconds."""
 
     @property
     def rows(self) -> int:
@@ -236,9 +236,9 @@ def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget) -> Pa
 
 @contextmanager
 def charged(
-    budget: BodyBudget, pages: Mapping[int, Page[One]], hands: Mapping[int, Buffer[Work]]
+    budget: BodyBudget, pages: Mapping[int, Page[One]], buffers: Mapping[int, Buffer[Work]]
 ) -> Iterator[Sequence[One]]:
-    """Give what was taken of the pages, to put it into hands; what is in none at the end is not held.
+    """Give what was taken of the pages, to put it into buffers; what is in none at the end is not held.
 
     It is gone meanwhile, or nobody can take it, or the database failed.
     """
@@ -246,7 +246,7 @@ def charged(
     try:
         yield taken
     finally:
-        budget.give_back(sum(row.size for row in taken) - sum(hand.bytes for hand in hands.values()))
+        budget.give_back(sum(row.size for row in taken) - sum(buffer.bytes for buffer in buffers.values()))
 
 
 def _in_order(waiting: Sequence[One], line: PageRequest) -> Iterator[One]:
@@ -257,52 +257,52 @@ def _in_order(waiting: Sequence[One], line: PageRequest) -> Iterator[One]:
     fresh = [row for row in waiting if row.part == FRESH and row.id not in first_or_busy]
     aside = [row for row in waiting if row.part == ASIDE and row.id not in first_or_busy]
     yield from head
-    first, second = (aside, fresh) if line.aside_next else (fresh, aside)
+    first, second = (aside, fresh) if line.deferred_next else (fresh, aside)
     for pair in zip_longest(first, second):
         yield from (row for row in pair if row)
 
 
 def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, Buffer[Outgoing]]:
-    """Return a hand for every line: at most its capacity, 1 MiB of bodies (but always one), and what `budget` has.
+    """Return a buffer for every line: at most its capacity, 1 MiB of bodies (but always one), and what `budget` has.
 
-    Takes each hand's bytes from `budget`; whoever drops a delivery gives them back. A hand is `starved` where there
+    Takes each buffer's bytes from `budget`; whoever drops a delivery gives them back. A buffer is `starved` where there
     is work but the process holds too many bodies already.
     """
     by_line = _waiting(wanted)
     pages = {line.line_id: page_of(by_line.get(line.line_id, []), line, budget) for line in wanted}
-    hands: dict[int, Buffer[Outgoing]] = {}
-    with charged(budget, pages, hands) as taken:
+    buffers: dict[int, Buffer[Outgoing]] = {}
+    with charged(budget, pages, buffers) as taken:
         contents = contents_of({row.message_id for row in taken})
         destinations = destinations_of({row.subscription_id for row in taken if row.subscription_id is not None})
         originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
-        hands |= {line_id: _hand(page, contents, destinations, originals) for line_id, page in pages.items()}
-    return hands
+        buffers |= {line_id: _buffer_of(page, contents, destinations, originals) for line_id, page in pages.items()}
+    return buffers
 
 
 def _waiting(wanted: Sequence[PageRequest]) -> Mapping[int, list[Row]]:
     """Return what waits, by line: as many rows as each may be read for."""
     left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
-    crowds = [line for line in wanted if line.is_crowd]
+    concurrent = [line for line in wanted if line.is_concurrent]
     arguments: dict[str, list[int | None]] = {
         "line_id": [line.line_id for line in wanted],
         "epoch": [line.epoch for line in wanted],
         "head_id": [line.head_id for line in wanted],
         "capacity": [line.rows for line in wanted],
     }
-    if crowds:
-        busy = [(line.line_id, one) for line in crowds for one in line.busy]
-        arguments |= {"crowds": [line.line_id for line in crowds]}
+    if concurrent:
+        busy = [(line.line_id, one) for line in concurrent for one in line.busy]
+        arguments |= {"concurrent": [line.line_id for line in concurrent]}
         arguments |= {"of_busy": [line_id for line_id, _ in busy], "busy": [one for _, one in busy]}
     if left_out:
         arguments |= {"of_line": [one for one, _ in left_out], "left_out": [one for _, one in left_out]}
     by_line: dict[int, list[Row]] = defaultdict(list)
-    for columns in rows(pages_statement(leaves_out=bool(left_out), has_crowds=bool(crowds)), arguments):
+    for columns in rows(pages_statement(leaves_out=bool(left_out), has_concurrent=bool(concurrent)), arguments):
         row = Row(*columns)
         by_line[row.line_id].append(row)
     return by_line
 
 
-def _hand(
+def _buffer_of(
     page: Page[Row],
     contents: Mapping[int, Content],
     destinations: Mapping[int, Destination],
@@ -314,11 +314,11 @@ def _hand(
         content, of = contents.get(row.message_id), row.subscription_id
         destination = originals.get(row.line_id) if of is None else destinations.get(of)
         if content and destination:
-            parts[row.part].append(_in_hand(row, content, destination))
+            parts[row.part].append(_outgoing(row, content, destination))
     return Buffer(head=next(iter(parts[HEAD]), None), fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)
 
 
-def _in_hand(row: Row, content: Content, destination: Destination) -> Outgoing:
+def _outgoing(row: Row, content: Content, destination: Destination) -> Outgoing:
     return Outgoing(
         row.id,
         content,
@@ -327,6 +327,6 @@ def _in_hand(row: Row, content: Content, destination: Destination) -> Outgoing:
         row.sequence,
         row.uncertain,
         row.size,
-        is_aside=row.part == ASIDE,
-        times_set_aside=row.times_set_aside,
+        is_deferred=row.part == ASIDE,
+        times_deferred=row.times_deferred,
     )

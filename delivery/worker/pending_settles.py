@@ -43,7 +43,7 @@ class DatabaseBackoff:
 
     def begin(self, failure: Exception) -> None:
         """Note that the database has failed; the next statement gets a new connection."""
-        log.warning("driver.database_failed", reason=failure)
+        log.warning("event_loop.database_failed", reason=failure)
         self.until = time.monotonic() + RETRY_SECONDS
         forget_connection()
 
@@ -60,9 +60,9 @@ class PendingSettles:
     def __bool__(self) -> bool:
         return bool(self._steps)
 
-    def add(self, strand: Slot, step: Step) -> None:
-        """Take on what a strand wants next."""
-        self._steps.append((strand, step))
+    def add(self, slot: Slot, step: Step) -> None:
+        """Take on what a slot wants next."""
+        self._steps.append((slot, step))
 
     def take_locked(self) -> None:
         """Try those of locked lines again."""
@@ -70,8 +70,8 @@ class PendingSettles:
 
     def keep(self, steps: Sequence[Taken]) -> None:
         """Settle these again later; whether they have been, nobody knows."""
-        for strand, step in steps:
-            strand.may_be_marked = isinstance(step, Send)
+        for slot, step in steps:
+            slot.may_be_marked = isinstance(step, Send)
         self._steps = [*steps, *self._steps]
 
     def lose(self, line: ActiveLine) -> None:
@@ -103,46 +103,46 @@ class PendingSettles:
     def _settle_apart(self, steps: list[Taken], *, of_groups: bool) -> Iterator[Verdict]:
         """Settle step by step after a data error, so that the offender stops and its neighbours go on."""
         for taken in steps:
-            strand, step = taken
+            slot, step = taken
             try:
                 settled = _settled_alone(taken, of_groups=of_groups)
             except (OperationalError, InterfaceError) as failure:
                 self.keep([taken])
                 self._outage.begin(failure)
             except DatabaseError:
-                log.exception("driver.line_dropped", line_id=strand.line.id)
-                yield strand, step, None  # its lease runs out, then it is mended and tried again
+                log.exception("event_loop.line_dropped", line_id=slot.line.id)
+                yield slot, step, None  # its lease runs out, then it is mended and tried again
             else:
                 yield from self._verdicts([taken], settled)
 
     def _verdicts(self, steps: list[Taken], settled: Settled) -> Iterator[Verdict]:
-        for strand, step in steps:
-            line = strand.line
+        for slot, step in steps:
+            line = slot.line
             if line.id in settled.locked:
-                strand.may_be_marked |= isinstance(step, Send) and step.delivery.id in settled.started
-                self.locked.append((strand, step))
+                slot.may_be_marked |= isinstance(step, Send) and step.delivery.id in settled.started
+                self.locked.append((slot, step))
             elif line.id in settled.owned:
-                yield strand, step, settled
+                yield slot, step, settled
             else:
-                log.warning("driver.fenced", line_id=line.id, epoch=line.claim.epoch)
-                yield strand, step, None
+                log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
+                yield slot, step, None
 
 
 def _settled(steps: list[Taken], *, of_groups: bool) -> Settled:
     """Settle them; what a sender may not send after all, though it may be marked as under way already, is put back."""
     settled = Batch(steps, of_groups=of_groups).settle()
-    for strand, step in steps if of_groups else ():
-        line = strand.line
-        ours = strand.may_be_marked and line.id in settled.owned
+    for slot, step in steps if of_groups else ():
+        line = slot.line
+        ours = slot.may_be_marked and line.id in settled.owned
         if ours and isinstance(step, Send) and step.delivery.id not in settled.started:
             put_back(line.id, line.claim.epoch, step.delivery.id)
-            strand.may_be_marked = False
+            slot.may_be_marked = False
     return settled
 
 
 def _settled_alone(taken: Taken, *, of_groups: bool) -> Settled:
     """Settle one step; of a sender's, what the database refuses is given up, and only its group waits."""
-    strand, step = taken
+    slot, step = taken
     try:
         return _settled([taken], of_groups=of_groups)
     except OperationalError:
@@ -150,9 +150,9 @@ def _settled_alone(taken: Taken, *, of_groups: bool) -> Settled:
     except DatabaseError:
         if not (of_groups and step.ended):
             raise
-        log.exception("driver.group_put_off", line_id=strand.line.id, delivery_id=step.ended.delivery_id)
-        put_back(strand.line.id, strand.line.claim.epoch, step.ended.delivery_id, pause=PUT_OFF_SECONDS)
-        return _settled([(strand, replace(step, ended=None))], of_groups=True)
+        log.exception("event_loop.group_put_off", line_id=slot.line.id, delivery_id=step.ended.delivery_id)
+        put_back(slot.line.id, slot.line.claim.epoch, step.ended.delivery_id, pause=PUT_OFF_SECONDS)
+        return _settled([(slot, replace(step, ended=None))], of_groups=True)
 
 
 class Batch:
@@ -163,11 +163,11 @@ class Batch:
 
     def __init__(self, steps: Sequence[Taken], *, of_groups: bool) -> None:
         self._of_groups = of_groups
-        self._epochs = {strand.line.id: strand.line.claim.epoch for strand, _ in steps}
+        self._epochs = {slot.line.id: slot.line.claim.epoch for slot, _ in steps}
         self._settlements = [step.ended for _, step in steps if isinstance(step.ended, Settlement)]
         self._withheld = [step.ended for _, step in steps if isinstance(step.ended, Withheld)]
-        self._marks = [strand.line.mark(step.delivery) for strand, step in steps if isinstance(step, Send)]
-        sending = {strand.line.id: strand.line for strand, step in steps if isinstance(step, Send)}
+        self._marks = [slot.line.mark(step.delivery) for slot, step in steps if isinstance(step, Send)]
+        sending = {slot.line.id: slot.line for slot, step in steps if isinstance(step, Send)}
         now = time.monotonic()
         self._renewed = [line for line in sending.values() if not line.fits_the_lease(now)]
         self._states = [line.state(let_go=False) for line in self._renewed]
@@ -205,11 +205,11 @@ class Batch:
 
 
 def _let_go(steps: Sequence[Taken]) -> Iterator[LineUpdate]:
-    """Yield what is written of the lines of which every strand rests now."""
-    lines = {strand.line.id: strand.line for strand, step in steps if isinstance(step, Rest)}
-    rest = Counter(strand.line.id for strand, step in steps if isinstance(step, Rest))
+    """Yield what is written of the lines of which every slot rests now."""
+    lines = {slot.line.id: slot.line for slot, step in steps if isinstance(step, Rest)}
+    rest = Counter(slot.line.id for slot, step in steps if isinstance(step, Rest))
     for line in lines.values():
-        if len(line.resting) + rest[line.id] == len(line.strands):
+        if len(line.resting) + rest[line.id] == len(line.slots):
             yield line.state(let_go=True)
 
 

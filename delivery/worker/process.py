@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class Worker(threading.Thread):
-    """The sweeper thread of this process, and the driver, the maintainer and the attendant it owns.
+    """The sweeper thread of this process, and the event loop, the maintainer and the attendant it owns.
 
     Every second it finds lines with due work that nobody drives and wakes them; when the hint is not taken, or nobody
     has come by the next sweep, it drives them itself, through the same function as a turn.
@@ -45,15 +45,19 @@ class Worker(threading.Thread):
         name: str,
         *,
         keep_days: int,
-        under_way: int,
+        queue_max_in_flight: int,
         terms: CallbackTerms,
         reach: EgressPolicy,
         until_summarized: bool = False,
     ) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.driver = EventLoop(
-            worker=self.worker, under_way=under_way, terms=terms, reach=reach, on_failure=self._on_failure
+        self.event_loop = EventLoop(
+            worker=self.worker,
+            queue_max_in_flight=queue_max_in_flight,
+            terms=terms,
+            reach=reach,
+            on_failure=self._on_failure,
         )
         self._has_started = threading.Event()
         self._stopping = threading.Event()
@@ -71,13 +75,13 @@ class Worker(threading.Thread):
         forget_connection()
 
     def wait_until_started(self) -> EventLoop | None:
-        """Return the driver once the database has been there; None when it does not come."""
-        return self.driver if self._has_started.wait(START_SECONDS) else None
+        """Return the event loop once the database has been there; None when it does not come."""
+        return self.event_loop if self._has_started.wait(START_SECONDS) else None
 
     def stop(self) -> None:
         """Let every line go; requests under way are waited for and settled."""
         self._stopping.set()
-        if self.driver.is_alive() and not self.driver.stop(STOP_SECONDS):
+        if self.event_loop.is_alive() and not self.event_loop.stop(STOP_SECONDS):
             log.error("worker.stopped_late")
         self._maintainer.wait_until_stopped()
         self._attendant.wait_until_stopped()
@@ -88,7 +92,7 @@ class Worker(threading.Thread):
             log.info("worker.started", worker=self.worker, lines_taken_back=end_leases_of(self.worker))
         else:
             log.error("worker.name_taken", worker=self.worker, hint="give each worker its own BROKER_WORKER_NAME")
-        self.driver.start()
+        self.event_loop.start()
         self._has_started.set()
 
     def _has_name(self) -> bool:
@@ -105,7 +109,7 @@ class Worker(threading.Thread):
         queue_of = {line_id: queue for queue, lines in due.items() for line_id in lines}
         left = [line_id for queue, lines in due.items() for line_id in self._left_to_us(queue, lines)]
         random.shuffle(left)  # where Redis is away there may be more than one turn takes: each gets its chance
-        for line_id in run_lines.run_lines(left[: notify.LINES_A_TASK], self.driver):
+        for line_id in run_lines.run_lines(left[: notify.LINES_A_TASK], self.event_loop):
             notify.wake(queue_of[line_id], [line_id])
         self._woken = frozenset(queue_of)
 
@@ -139,11 +143,17 @@ _lock = threading.Lock()
 
 
 def worker(
-    name: str, *, keep_days: int, until_summarized: bool, under_way: int, terms: CallbackTerms, reach: EgressPolicy
+    name: str,
+    *,
+    keep_days: int,
+    until_summarized: bool,
+    queue_max_in_flight: int,
+    terms: CallbackTerms,
+    reach: EgressPolicy,
 ) -> Worker:
     """Return this process's worker; the first call makes and starts it.
 
-    `under_way`: messages that each QUEUE sender has under way at a time.
+    `queue_max_in_flight`: messages that each QUEUE sender has under way at a time.
     """
     with _lock:
         if not _workers:
@@ -151,7 +161,7 @@ def worker(
                 name,
                 keep_days=keep_days,
                 until_summarized=until_summarized,
-                under_way=under_way,
+                queue_max_in_flight=queue_max_in_flight,
                 terms=terms,
                 reach=reach,
             )

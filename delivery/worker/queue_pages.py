@@ -13,7 +13,7 @@ from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Content
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import ASIDE, FRESH, GroupRow, Page, PageRequest, charged, page_of
-from delivery.worker.queue import Endpoint, GroupInHand, asked_first
+from delivery.worker.queue import Endpoint, OutgoingGroup, asked_first
 
 GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"
 
@@ -47,7 +47,7 @@ SELECT * FROM page
 """
 """Reads the pages, and notes for mending what is in them or has been taken already: nothing else can be under way.
 
-For whoever has lost a line nothing is read, and nobody claims it meanwhile: the notes of its new driver stay.
+For whoever has lost a line nothing is read, and nobody claims it meanwhile: the notes of its new event loop stay.
 The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
 """
 
@@ -67,8 +67,8 @@ UNADDRESSED_SECONDS: Final = 60.0
 
 def read_groups(
     wanted: Sequence[PageRequest], budget: BodyBudget, terms: CallbackTerms
-) -> dict[int, Buffer[GroupInHand]]:
-    """Return a hand of groups for every sender's line: capacity, bytes and `budget` as for deliveries."""
+) -> dict[int, Buffer[OutgoingGroup]]:
+    """Return a buffer of groups for every sender's line: capacity, bytes and `budget` as for deliveries."""
     arguments = {
         "line_id": [line.line_id for line in wanted],
         "epoch": [line.epoch for line in wanted],
@@ -81,8 +81,8 @@ def read_groups(
         row = GroupRow(*columns)
         by_line[row.line_id].append(row)
     pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
-    hands: dict[int, Buffer[GroupInHand]] = {}
-    with charged(budget, pages, hands) as taken:
+    buffers: dict[int, Buffer[OutgoingGroup]] = {}
+    with charged(budget, pages, buffers) as taken:
         endpoints = _endpoints_of(taken)
         put_away([row.id for row in taken if row.id not in endpoints])
         addresses = callback_addresses(endpoints.keys(), terms)
@@ -92,8 +92,8 @@ def read_groups(
         put_off(off)
         endpoints = {group_id: found for group_id, found in endpoints.items() if group_id not in off}
         contents = contents_of({row.message_id for row in taken if row.id in endpoints})
-        hands |= {line_id: _hand(page, contents, endpoints, addresses) for line_id, page in pages.items()}
-    return hands
+        buffers |= {line_id: _buffer_of(page, contents, endpoints, addresses) for line_id, page in pages.items()}
+    return buffers
 
 
 def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Sequence[Endpoint]]:
@@ -119,22 +119,22 @@ def _crowded_out(
     return hung
 
 
-def _hand(
+def _buffer_of(
     page: Page[GroupRow],
     contents: Mapping[int, Content],
     endpoints: Mapping[int, Sequence[Endpoint]],
     addresses: Mapping[int, str],
-) -> Buffer[GroupInHand]:
-    parts: dict[int, list[GroupInHand]] = {FRESH: [], ASIDE: []}
+) -> Buffer[OutgoingGroup]:
+    parts: dict[int, list[OutgoingGroup]] = {FRESH: [], ASIDE: []}
     for row in page.taken:
         content = contents.get(row.message_id)
         if row.id in endpoints and content:
-            parts[row.part].append(_in_hand(row, content, endpoints[row.id], addresses.get(row.id, "")))
+            parts[row.part].append(_outgoing(row, content, endpoints[row.id], addresses.get(row.id, "")))
     return Buffer(fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)
 
 
-def _in_hand(row: GroupRow, content: Content, endpoints: Sequence[Endpoint], callback_url: str) -> GroupInHand:
-    return GroupInHand(
+def _outgoing(row: GroupRow, content: Content, endpoints: Sequence[Endpoint], callback_url: str) -> OutgoingGroup:
+    return OutgoingGroup(
         row.id,
         content,
         endpoints,
@@ -143,6 +143,6 @@ def _in_hand(row: GroupRow, content: Content, endpoints: Sequence[Endpoint], cal
         row.uncertain,
         row.cycles,
         row.size,
-        is_aside=row.part == ASIDE,
+        is_deferred=row.part == ASIDE,
         callback_url=callback_url,
     )

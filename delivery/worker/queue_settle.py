@@ -24,7 +24,7 @@ settled AS MATERIALIZED (
           started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text)),
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
-    AS m (line_id bigint, delivery_id bigint, group_id bigint, stamp bigint)),"""
+    AS m (line_id bigint, delivery_id bigint, group_id bigint, config_version bigint)),"""
 
 FILED: Final = f"""
 answered AS (
@@ -32,7 +32,7 @@ answered AS (
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
      AND (s.status <> 'PENDING' OR d.cancel_requested)
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
-            d.times_set_aside, d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED},
+            d.times_deferred, d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED},
             d.uncertain OR s.uncertain AS uncertain, s.reason,
             CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
 won AS (
@@ -41,11 +41,11 @@ won AS (
 redundant AS (
   DELETE FROM delivery_open d USING (SELECT winner_id, unnest(delivery_ids) AS id FROM won) w
    WHERE d.id = w.id AND {OPEN} AND d.id <> w.winner_id
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts, d.times_set_aside,
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts, d.times_deferred,
             d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED}, d.uncertain,
             'delivery ' || w.winner_id || ' was taken' AS reason),
 gone AS (
-  SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_set_aside, due_at, sequence,
+  SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_deferred, due_at, sequence,
          cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, fetches, unreceived,
          uncertain, reason,
          -- taken after its group had ended, which should not be: there is one winner at most
@@ -53,7 +53,7 @@ gone AS (
            AS status
     FROM answered
   UNION ALL
-  SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_set_aside, due_at, sequence,
+  SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_deferred, due_at, sequence,
          cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, fetches, unreceived,
          uncertain, reason,
          'REDUNDANT' FROM redundant),
@@ -65,7 +65,7 @@ STAYED: Final = f"""
 stayed AS (
   UPDATE delivery_open d
      SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
-         times_set_aside = d.times_set_aside + 1
+         times_deferred = d.times_deferred + 1
     FROM settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
      AND s.status = 'PENDING' AND NOT d.cancel_requested
@@ -93,7 +93,7 @@ started AS (
     FROM next m, owned o, delivery_queuegroup g, subscriptions_subscription s, subscriptions_subscriber u
    WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id AND g.id = m.group_id
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
-     AND s.version + u.version = m.stamp AND d.status IN ('PENDING', 'IN_FLIGHT')
+     AND s.version + u.version = m.config_version AND d.status IN ('PENDING', 'IN_FLIGHT')
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
   RETURNING d.id, 0::bigint AS sequence)"""
 """What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
@@ -105,7 +105,7 @@ gone AS (
   DELETE FROM delivery_open d USING mine m
    WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND d.cancel_requested
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
-            d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
+            d.times_deferred, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
             'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE}),
 back AS (

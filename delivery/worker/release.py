@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class Releaser(threading.Thread):
-    """A thread beside the driver, so that neither a slow Redis nor this look holds up a line.
+    """A thread beside the event loop, so that neither a slow Redis nor this look holds up a line.
 
     In this order, or a wake could be lost: the settle has ended the lease, then the mark goes, then one look.
     """

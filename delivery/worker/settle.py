@@ -61,12 +61,12 @@ IN_VAIN: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
 GIVEN: Final = """
 settled AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(settlements)s::json)
-    AS s (line_id bigint, delivery_id bigint, status text, pause float8, uncertain bool, unsent bool, reason text,
-          started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text,
-          further json)),
+    AS s (line_id bigint, delivery_id bigint, status text, pause float8, uncertain bool, sequence_unused bool,
+          reason text, started_at timestamptz, duration_ms int, status_code int, answer_headers text,
+          answer_excerpt text, side_effects json)),
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
-    AS m (line_id bigint, delivery_id bigint, stamp bigint, sequence bigint)),"""
+    AS m (line_id bigint, delivery_id bigint, config_version bigint, sequence bigint)),"""
 
 OWNED: Final = """
 owned AS MATERIALIZED (
@@ -86,19 +86,19 @@ missed AS (
 written AS (
   UPDATE delivery_line l
      SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), head_id = w.head_id, failures = w.failures,
-         aside_next = w.aside_next, worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
+         deferred_next = w.deferred_next, worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
          lease_until = CASE WHEN NOT w.let_go THEN clock_timestamp() + make_interval(secs => %(lease)s) END,
          due_at = clock_timestamp() + make_interval(secs => w.pause),
          held_since = CASE WHEN w.reason <> '' THEN COALESCE(l.held_since, clock_timestamp())
                            WHEN w.head_id = l.head_id THEN l.held_since END,
          held_reason = CASE WHEN w.reason = '' AND w.head_id = l.head_id THEN l.held_reason ELSE w.reason END,
-         held_stamp = w.stamp"""
+         held_config_version = w.config_version"""
 
 
 _OF_OWNED: Final = """
     FROM json_to_recordset(%(states)s::json)
-           AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
-                 pause float8, reason text, stamp bigint)
+           AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, deferred_next bool,
+                 pause float8, reason text, config_version bigint)
    -- arrays, looked up by hash: joined, they would be a nested loop of lines and lines
    WHERE l.id = w.line_id AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
      AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
@@ -178,17 +178,17 @@ def settle(
 def _needs_of(
     settlements: Sequence[Settlement], marks: Sequence[Mark], states: Sequence[LineUpdate], withheld: Sequence[Withheld]
 ) -> Needs:
-    furthers = [one.further for one in settlements if one.further]
+    furthers = [one.side_effects for one in settlements if one.side_effects]
     return Needs(
         stays=any(one.status is DeliveryStatus.PENDING for one in settlements),
         writes=bool(states),
         withholds=bool(withheld),
-        replies=any(mark.stamp == NEVER_CONFIGURED for mark in marks),
-        keeps_pace=any(mark.slot for mark in marks),
+        replies=any(mark.config_version == NEVER_CONFIGURED for mark in marks),
+        keeps_pace=any(mark.rate_slot for mark in marks),
         ends_unanswered=any(one.status in IN_VAIN and one.status_code is None for one in settlements),
-        means=any(further.meaning for further in furthers),
-        turns=any(further.suspends or further.resumes for further in furthers),
-        announces=any(one.status in IN_VAIN and one.further and one.further.announces for one in settlements),
+        means=any(side_effects.meaning for side_effects in furthers),
+        turns=any(side_effects.suspends or side_effects.resumes for side_effects in furthers),
+        announces=any(one.status in IN_VAIN and one.side_effects and one.side_effects.announces for one in settlements),
     )
 
 
@@ -234,7 +234,7 @@ def _still_ours(missing: Mapping[int, int]) -> frozenset[int]:
 
 
 def _array(numbers: Iterable[int]) -> str:
-    """Return the numbers as PostgreSQL writes an array: a tenth of what the driver takes for a list."""
+    """Return the numbers as PostgreSQL writes an array: a tenth of what the event loop takes for a list."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.due_times import FILE_GONE, RELEASED, TOLD, TOLD_BY
+from delivery.due_times import FILE_GONE, HISTORY_LINE, RELEASED, TOLD
 from subscriptions.names import OWN_EVENTS, patterns_of
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
@@ -38,11 +38,11 @@ IN_ITS_SLOT: Final = """
 """What is marked already, by this statement, its commit not heard of, has its slot."""
 
 _OF_GONE: Final = """
-      SELECT subscription_id, id, line_id, reason, further FROM gone WHERE (further->>'resumes')::bool"""
+      SELECT subscription_id, id, line_id, reason, side_effects FROM gone WHERE (side_effects->>'resumes')::bool"""
 _OF_STAYED: Final = """
        UNION ALL
-      SELECT subscription_id, id, line_id, reason, further FROM stayed
-       WHERE (further->>'suspends')::bool OR (further->>'resumes')::bool"""
+      SELECT subscription_id, id, line_id, reason, side_effects FROM stayed
+       WHERE (side_effects->>'suspends')::bool OR (side_effects->>'resumes')::bool"""
 
 
 UNLESS_SUSPENDED: Final = """
@@ -55,7 +55,7 @@ FAILED: Final = f"{OWN_EVENTS}Delivery.Failed"
 
 OF_GROUPS: Final = ")"
 OF_LINES: Final = """
-     AND (further->>'announces')::bool)"""
+     AND (side_effects->>'announces')::bool)"""
 """There what tells of the broker itself is among them, and is not told of."""
 OF_MAILBOXES: Final = f"""
      AND NOT COALESCE((SELECT starts_with(e.name, '{OWN_EVENTS}')
@@ -69,9 +69,9 @@ gone AS (
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND d.fetched_until IS NULL AND (s.status <> 'PENDING' OR d.cancel_requested)
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
-            d.times_set_aside, d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested,
-            d.created_at, {TOLD}, {UNRECEIVED} AS unreceived, d.uncertain OR s.uncertain AS uncertain,
-            s.reason, s.further,
+            d.times_deferred, d.due_at, CASE WHEN NOT s.sequence_unused THEN d.sequence END AS sequence,
+            d.cancel_requested, d.created_at, {TOLD}, {UNRECEIVED} AS unreceived,
+            d.uncertain OR s.uncertain AS uncertain, s.reason, s.side_effects,
             CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it.
@@ -85,23 +85,23 @@ STAYED: Final = f"""
 stayed AS (
   UPDATE delivery_open d
      SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
-         line_id = COALESCE((s.further->>'to_line_id')::bigint, d.line_id),
-         sequence = CASE WHEN NOT s.unsent THEN d.sequence END, unreceived = {UNRECEIVED},
-         times_set_aside = d.times_set_aside + (s.pause IS NOT NULL)::int,
-         due_at = CASE WHEN (s.further->>'suspends')::bool IS NOT TRUE
+         line_id = COALESCE((s.side_effects->>'to_line_id')::bigint, d.line_id),
+         sequence = CASE WHEN NOT s.sequence_unused THEN d.sequence END, unreceived = {UNRECEIVED},
+         times_deferred = d.times_deferred + (s.pause IS NOT NULL)::int,
+         due_at = CASE WHEN (s.side_effects->>'suspends')::bool IS NOT TRUE
                        THEN COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at) END
     FROM settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND d.fetched_until IS NULL AND s.status = 'PENDING' AND NOT d.cancel_requested
-  RETURNING d.id, d.attempts, CASE WHEN (s.further->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
-            d.subscription_id, s.reason, s.further, {ANSWER}),
+  RETURNING d.id, d.attempts, CASE WHEN (s.side_effects->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
+            d.subscription_id, s.reason, s.side_effects, {ANSWER}),
 ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed)"""
 """What does not end goes back to its place, is set aside, or moves to the subscriber's other line."""
 
 TOLD_OF_GONE: Final = f"""
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
          lower(status) || '; it may never have been received'
     FROM gone
    WHERE sequence IS NOT NULL AND (unreceived AND status IN ('FAILED', 'REJECTED')
@@ -119,14 +119,14 @@ recorded AS (
   INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
                                 answer_excerpt, meaning)
   SELECT e.id, e.attempts, e.started_at, e.duration_ms, e.status_code, e.error, decode(e.answer_headers, 'hex'),
-         decode(e.answer_excerpt, 'hex'), s.further->>'meaning'
+         decode(e.answer_excerpt, 'hex'), s.side_effects->>'meaning'
     FROM ended e JOIN settled s ON s.delivery_id = e.id)"""
 """The attempts."""
 
 WITHHELD: Final = f"""
 kept AS (
   UPDATE delivery_open d
-     SET status = w.status, reason = w.reason, times_set_aside = d.times_set_aside + (w.pause IS NOT NULL)::int,
+     SET status = w.status, reason = w.reason, times_deferred = d.times_deferred + (w.pause IS NOT NULL)::int,
          due_at = CASE w.status WHEN 'HELD' THEN {RELEASED}
                   ELSE COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
     FROM json_to_recordset(%(withheld)s::json)
@@ -136,7 +136,7 @@ kept AS (
   RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain OR d.unreceived AS uncertain),
 told_of_kept AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
     FROM kept WHERE status = 'HELD' AND uncertain AND sequence IS NOT NULL)"""
 """What its script brought nothing for is held or set aside, also if the script has changed meanwhile.
 
@@ -149,7 +149,7 @@ started AS (
     FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
    WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
-     AND s.version + u.version = m.stamp AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
+     AND s.version + u.version = m.config_version AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
      AND d.status IN ('PENDING', 'IN_FLIGHT')"""
 
@@ -166,9 +166,10 @@ started_replies AS (
 SLOTS: Final = f"""
 slots AS MATERIALIZED (
   SELECT DISTINCT ON (subscription_id) delivery_id, subscription_id, spacing
-    FROM (SELECT m.delivery_id, (m.slot->>'subscription_id')::bigint AS subscription_id,
-                 make_interval(secs => (m.slot->>'spacing')::float8) AS spacing
-            FROM json_to_recordset(%(marks)s::json) AS m (delivery_id bigint, slot json) WHERE m.slot IS NOT NULL) m
+    FROM (SELECT m.delivery_id, (m.rate_slot->>'subscription_id')::bigint AS subscription_id,
+                 make_interval(secs => (m.rate_slot->>'spacing')::float8) AS spacing
+            FROM json_to_recordset(%(marks)s::json) AS m (delivery_id bigint, rate_slot json)
+           WHERE m.rate_slot IS NOT NULL) m
    ORDER BY subscription_id, delivery_id),
 free AS MATERIALIZED (
   SELECT m.delivery_id, m.subscription_id, m.spacing,
@@ -199,13 +200,16 @@ SELECT 'waits', subscription_id, (1000000 * extract(epoch FROM next_at - clock_t
 """In microseconds, when each may be sent again; nothing of one that could be sent now and was refused otherwise."""
 
 _TURNED: Final = f""") w
-   CROSS JOIN LATERAL json_to_record(w.further) AS f (suspends bool, stamp bigint, probe float8, announces bool)),
+   CROSS JOIN LATERAL json_to_record(w.side_effects)
+           AS f (suspends bool, config_version bigint, probe float8, announces bool)),
 turned AS MATERIALIZED (
   SELECT w.*, p.paused_since IS NULL AS is_new
-    FROM (SELECT DISTINCT ON (subscription_id) * FROM wishes ORDER BY subscription_id, suspends, stamp DESC, id) w
+    FROM (SELECT DISTINCT ON (subscription_id) * FROM wishes
+           ORDER BY subscription_id, suspends, config_version DESC, id) w
     JOIN subscriptions_subscription p ON p.id = w.subscription_id
     JOIN subscriptions_subscriber u ON u.id = p.subscriber_id
-   WHERE CASE WHEN w.suspends THEN p.paused_by = 'POLICY' OR p.paused_by = '' AND p.version + u.version = w.stamp
+   WHERE CASE WHEN w.suspends THEN p.paused_by = 'POLICY'
+                                     OR p.paused_by = '' AND p.version + u.version = w.config_version
               ELSE p.half_open END
    ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
 changed AS (
@@ -217,7 +221,7 @@ changed AS (
     FROM turned t WHERE p.id = t.subscription_id),
 pause_noted AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, delivery_id, reason)
-  SELECT {TOLD_BY}, clock_timestamp(), CASE WHEN suspends THEN 'PAUSED' ELSE 'RESUMED' END, id,
+  SELECT {HISTORY_LINE}, clock_timestamp(), CASE WHEN suspends THEN 'PAUSED' ELSE 'RESUMED' END, id,
          concat_ws(': ', 'subscription ' || subscription_id, CASE WHEN suspends THEN reason END)
     FROM turned WHERE is_new OR NOT suspends),
 pause_announced AS (

@@ -8,7 +8,7 @@ from typing import Final
 from delivery.statuses import DeliveryStatus
 
 NEVER_CONFIGURED: Final = 0
-"""The stamp of where a reply goes: the URL that was published, which nobody changes."""
+"""The config_version of where a reply goes: the URL that was published, which nobody changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class SideEffects:
     """Whether its subscription is paused."""
     resumes: bool = False
     """Whether its subscription, on trial, goes on."""
-    stamp: int | None = None
+    config_version: int | None = None
     """What its configuration was then, where it suspends: what has changed since is not judged by it (4.15)."""
     probe: float | None = None
     """Seconds until a subscription that is paused is tried."""
@@ -43,7 +43,7 @@ class Settlement:
     """Seconds until a delivery set aside is due again; None leaves its place in the line as it is."""
     uncertain: bool
     """Whether the endpoint may have got the request although no answer says so."""
-    unsent: bool
+    sequence_unused: bool
     """Whether its number was given for this request, which certainly was never sent: it gives the number back."""
     reason: str
     started_at: datetime
@@ -55,9 +55,9 @@ class Settlement:
     """The QUEUE group that it was made for."""
     again: float | None = None
     """Seconds until the group is tried again, if it is not over, where this was the last endpoint of a cycle."""
-    further: SideEffects | None = None
+    side_effects: SideEffects | None = None
 
-    def told(self) -> dict[str, object]:
+    def log_fields(self) -> dict[str, object]:
         """Return what the log says of a delivery that was not taken; never its body."""
         return {
             "delivery_id": self.delivery_id,
@@ -80,7 +80,7 @@ class Withheld:
     """Seconds until it is due again if it is set aside."""
     reason: str
 
-    def told(self) -> dict[str, object]:
+    def log_fields(self) -> dict[str, object]:
         """Return what the log says of it; not its reason, in which a script can put anything, such as the body."""
         return {
             "delivery_id": self.delivery_id,
@@ -102,16 +102,16 @@ class RateSlot:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A delivery to be marked as under way before it is sent, if its configuration still is that of `stamp`."""
+    """A delivery to mark as IN_FLIGHT before it is sent, if its config version still is `config_version`."""
 
     line_id: int
     delivery_id: int
-    stamp: int
+    config_version: int
     sequence: int | None
     """The number it gets unless it has one already; None where the line gives none."""
     group_id: int | None = None
     """The QUEUE group it is one of."""
-    slot: RateSlot | None = None
+    rate_slot: RateSlot | None = None
     """None: nothing limits how fast its subscription is sent."""
 
 
@@ -124,12 +124,12 @@ class LineUpdate:
     last_sequence: int
     head_id: int | None
     failures: int
-    aside_next: bool
+    deferred_next: bool
     pause: float | None
     """Seconds a line waits that is held, or for its rate; None where it does not."""
     reason: str
     """Empty: it is not held."""
-    stamp: int
+    config_version: int
     """What its head's configuration was."""
 
 

@@ -61,12 +61,12 @@ class Hold:
     pause: float
     reason: str
     """Empty: for nothing but its rate."""
-    stamp: int
+    config_version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Settle what has ended, then let the line go, if its other strands rest too."""
+    """Settle what has ended, then let the line go, if its other slots rest too."""
 
     ended: Ended | None
 
@@ -88,19 +88,19 @@ class NotStarted:
 
 
 Reply = RequestSent | NotStarted | Result | None
-"""None answers a `Read`: the line has its new hand, a `Wait`, and a `Rest` whose strand is called; a script's result
+"""None answers a `Read`: the line has its new buffer, a `Wait`, and a `Rest` whose slot is called; a script's result
 answers a `Transform`."""
 
 
 class Turn:
     """What one turn waits for: its lines to have stopped or to have nothing to send, within its time.
 
-    It leaves them with their driver sooner where none of them gets an answer.
+    It leaves them with their event_loop sooner where none of them gets an answer.
     """
 
     def __init__(self, line_ids: Iterable[int], seconds: float) -> None:
         self.moved_at = time.monotonic()
-        """When one of its lines last got an answer; written by the driver."""
+        """When one of its lines last got an answer; written by the event_loop."""
         self.until = self.moved_at + seconds
         self._busy = set(line_ids)
         self._unfinished: list[int] = []
@@ -111,7 +111,7 @@ class Turn:
             self._none_is_busy.set()
 
     def idle(self, line_id: int) -> None:
-        """Note that a line has nothing to send for now: it stays with its driver a little, but nobody waits for it."""
+        """Note that a line has nothing to send for now: it stays in the event loop a little, but its turn may end."""
         with self._lock:
             self._rests(line_id)
 

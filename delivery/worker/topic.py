@@ -35,15 +35,15 @@ KEPT_HEADER_BYTES: Final = 2048
 KEPT_BODY_BYTES: Final = 1024
 
 
-def topic_line(strand: Slot, chance: Callable[[], float]) -> Story:
+def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
     """Send one line's deliveries until it is held, or nothing more is due; at rest, go on when called.
 
-    Of a CONCURRENT subscriber's line each strand does so (contract 4.13): what holds the line stops them all.
+    Of a CONCURRENT subscriber's line each slot does so (contract 4.13): what holds the line stops them all.
     """
-    line = strand.line
+    line = slot.line
     ended: Ended | None = None
     while True:
-        delivery, ended = yield from next_ready(strand, ended)
+        delivery, ended = yield from next_ready(slot, ended)
         if delivery is None:
             yield Rest(ended)
             ended = None
@@ -55,7 +55,7 @@ def topic_line(strand: Slot, chance: Callable[[], float]) -> Story:
         outcome = outcome_of(sent)
         verdict = judge_outcome(line, delivery, outcome, chance=chance())
         ended = _settlement(line, delivery, sent, outcome, verdict)
-        if verdict.decision in HOLDING and not line.is_apart:
+        if verdict.decision in HOLDING and not line.in_retry_line:
             line.holds(delivery, _hold(delivery, outcome, verdict))
             continue
         line.passed(delivery)
@@ -68,9 +68,9 @@ def topic_line(strand: Slot, chance: Callable[[], float]) -> Story:
 def _settlement(
     line: ActiveLine, delivery: Outgoing, sent: RequestSent, outcome: Outcome, verdict: Verdict
 ) -> Settlement:
-    further = side_effects_of(line, delivery, verdict.decision)
-    settlement = to_settlement(line.id, delivery, sent, outcome, verdict, further=further)
-    if settlement.unsent and line.gives_numbers:
+    side_effects = side_effects_of(line, delivery, verdict.decision)
+    settlement = to_settlement(line.id, delivery, sent, outcome, verdict, side_effects=side_effects)
+    if settlement.sequence_unused and line.gives_numbers:
         line.last_sequence -= 1
     return settlement
 
@@ -78,18 +78,18 @@ def _settlement(
 def _hold(delivery: Outgoing, outcome: Outcome, verdict: Verdict) -> Hold:
     """Return how long the line waits, and under which configuration."""
     assert verdict.pause is not None  # noqa: S101 - what is held waits
-    return Hold(verdict.pause, str(outcome), delivery.destination.stamp)
+    return Hold(verdict.pause, str(outcome), delivery.destination.config_version)
 
 
-def next_in_hand(
-    strand: Slot, ended: Ended | None, take: Callable[[], Any], *, linger: bool = False
+def next_from_buffer(
+    slot: Slot, ended: Ended | None, take: Callable[[], Any], *, linger: bool = False
 ) -> Generator[Step, Reply, tuple[Any, Ended | None]]:
-    """Read as needed; return what goes next, None where the strand stops, and what is still to be settled.
+    """Read as needed; return what goes next, None where the slot stops, and what is still to be settled.
 
     With `linger` a page is not read at once where there is nothing in hand to `take`.
     """
-    line = strand.line
-    if line.hand.is_low and not line.hold:
+    line = slot.line
+    if line.buffer.is_low and not line.hold:
         line.size_page()
         yield Read(ended)
         ended = None
@@ -103,52 +103,52 @@ def next_in_hand(
     return None, ended
 
 
-def next_ready(strand: Slot, ended: Ended | None) -> Ready:
-    """Return what is sent next; None where the strand stops."""
+def next_ready(slot: Slot, ended: Ended | None) -> Ready:
+    """Return what is sent next; None where the slot stops."""
     linger = False
     delivery: Outgoing | None
     while True:
-        delivery, ended = yield from next_in_hand(strand, ended, lambda: _taken(strand), linger=linger)
+        delivery, ended = yield from next_from_buffer(slot, ended, lambda: _taken(slot), linger=linger)
         if delivery is None:
             return None, ended
         if delivery.destination.spacing:
-            delivery, ended = yield from _in_its_time(strand, delivery, ended)
+            delivery, ended = yield from _in_its_time(slot, delivery, ended)
             linger = delivery is None  # read just now
         if delivery and delivery.destination.script:
-            delivery, ended = yield from _transformed(strand, delivery, ended)
+            delivery, ended = yield from _transformed(slot, delivery, ended)
             linger = ended is None  # no process was free, or no room for what it made: not at once again
         if delivery:
             return delivery, ended
 
 
-def _taken(strand: Slot) -> Outgoing | None:
+def _taken(slot: Slot) -> Outgoing | None:
     """Take what goes next; where no order counts, rather what has not to wait for its rate.
 
     None too where the line has to be let go first. A retry line does not linger for what waits for its rate.
     """
-    line, now = strand.line, time.monotonic()
+    line, now = slot.line, time.monotonic()
     taken: Outgoing | None = None
     if not line.gives_numbers:
-        taken = strand.take(lambda one: line.may_try(one) and not line.paces.wait(one.destination, now))
-    taken = taken or strand.take(line.may_try)
+        taken = slot.take(lambda one: line.may_try(one) and not line.rate_limiter.wait(one.destination, now))
+    taken = taken or slot.take(line.may_try)
     if taken and not line.is_as_claimed(taken.destination):
         line.is_outdated = True
         return None
     if taken:
         line.tries(taken)
-    elif line.is_apart:
+    elif line.in_retry_line:
         line.hold = line.hold_at_rest()
     return taken
 
 
-def _in_its_time(strand: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
+def _in_its_time(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
     """Wait until the delivery's subscription may be sent (contract 1.4).
 
     If that is long after the turn, the line waits with it, unless others may go before it: they go on without it. There
-    one strand waits for a subscription, not all of them: what they left behind would wait for them.
+    one slot waits for a subscription, not all of them: what they left behind would wait for them.
     """
-    line, destination = strand.line, delivery.destination
-    while seconds := line.paces.wait(destination, now := time.monotonic()):
+    line, destination = slot.line, delivery.destination
+    while seconds := line.rate_limiter.wait(destination, now := time.monotonic()):
         if line.waits_for(delivery):
             if not line.has_time_for(seconds):
                 line.waits_with(delivery, seconds)
@@ -157,18 +157,18 @@ def _in_its_time(strand: Slot, delivery: Outgoing, ended: Ended | None) -> Ready
             line.leave_out(delivery, now + seconds)
             yield Read(ended)
             return None, None
-        strand.paced_for = destination.subscription_id
+        slot.paced_for = destination.subscription_id
         yield Wait(ended, delivery, seconds)
-        strand.paced_for, ended = None, None
+        slot.paced_for, ended = None, None
         if line.stopping or line.is_held:
             return None, None
-    line.paces.ask(destination, time.monotonic())
+    line.rate_limiter.ask(destination, time.monotonic())
     return delivery, ended
 
 
-def _transformed(strand: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
+def _transformed(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
     """Run the delivery's script."""
-    line = strand.line
+    line = slot.line
     result = yield Transform(ended, delivery)
     if isinstance(result, Made) and not line.stopping:
         try:
@@ -186,9 +186,9 @@ def judge_outcome(line: Ledger, delivery: Outgoing, outcome: Outcome, *, chance:
     destination = delivery.destination
     history = History(
         delivery.attempts,
-        delivery.times_set_aside,
+        delivery.times_deferred,
         line.failures,
-        is_apart=line.is_apart,
+        in_retry_line=line.in_retry_line,
         half_open=destination.half_open,
     )
     return judge(outcome, destination.policy, history, chance=chance)
@@ -201,19 +201,19 @@ def side_effects_of(line: Ledger, delivery: Outgoing, decision: Decision) -> Sid
         return None
     suspends = decision is Decision.SUSPEND
     # What retries apart goes to the retry line; where it suspends, it goes back to its place in the main line.
-    moves = decision is (Decision.SUSPEND if line.is_apart else Decision.RETRY_LANE)
+    moves = decision is (Decision.SUSPEND if line.in_retry_line else Decision.RETRY_LANE)
     # In a retry line nothing is held, nor set aside, whatever TeamForge would make of the answer.
-    is_told = decision is not Decision.DELIVERED and (policy.spacing is not None or line.is_apart)
-    further = SideEffects(
-        to_line_id=line.claim.sister_id if moves else None,
+    is_told = decision is not Decision.DELIVERED and (policy.spacing is not None or line.in_retry_line)
+    side_effects = SideEffects(
+        to_line_id=line.claim.sibling_line_id if moves else None,
         suspends=suspends,
         resumes=half_open and not suspends,
-        stamp=delivery.destination.stamp if suspends else None,
+        config_version=delivery.destination.config_version if suspends else None,
         probe=policy.probe_seconds if suspends else None,
         announces=(half_open or decision in ANNOUNCED) and _may_be_announced(delivery.content.event_type),
         meaning=decision.meaning if is_told else None,
     )
-    return None if further == NOTHING else further
+    return None if side_effects == NOTHING else side_effects
 
 
 def _may_be_announced(event_type: str) -> bool:
@@ -238,7 +238,7 @@ def to_settlement(
     verdict: Verdict,
     *,
     again: float | None = None,
-    further: SideEffects | None = None,
+    side_effects: SideEffects | None = None,
 ) -> Settlement:
     """Return what is recorded of the request; `again` is given where it was the last of its group's cycle."""
     result, decision = sent.answer.result, verdict.decision
@@ -249,7 +249,7 @@ def to_settlement(
         status=decision.final_status or DeliveryStatus.PENDING,
         pause=None if decision in HOLDING else verdict.pause,
         uncertain=isinstance(outcome, Unreachable) and outcome.was_sent,
-        unsent=_gives_number_back(delivery, outcome, decision),
+        sequence_unused=_gives_number_back(delivery, outcome, decision),
         reason="" if decision is Decision.DELIVERED else _reason(outcome, verdict),
         started_at=sent.started_at,
         duration_ms=sent.answer.duration_ms,
@@ -258,7 +258,7 @@ def to_settlement(
         answer_excerpt=_shown(body, delivery, most=KEPT_BODY_BYTES),
         group_id=delivery.group_id,
         again=again,
-        further=further,
+        side_effects=side_effects,
     )
 
 

@@ -27,29 +27,29 @@ Read = Callable[[Sequence[PageRequest], BodyBudget], Mapping[int, Buffer[Any]]]
 
 
 class IdlePoll:
-    """The strands that linger, and when they look again."""
+    """The slots that linger, and when they look again."""
 
     def __init__(self) -> None:
-        self.strands: list[Slot] = []
+        self.slots: list[Slot] = []
         self.until = 0.0
         """Monotonic time of the next look."""
 
-    def add(self, strand: Slot) -> None:
-        """Let a strand linger; nobody waits for its line meanwhile, unless another strand is under way."""
-        if not strand.line.is_waiting:
-            strand.line.run.idle(strand.line.id)
-        self.strands.append(strand)
+    def add(self, slot: Slot) -> None:
+        """Let a slot linger; nobody waits for its line meanwhile, unless another slot is under way."""
+        if not slot.line.is_waiting:
+            slot.line.run.idle(slot.line.id)
+        self.slots.append(slot)
 
     def lose(self, line: ActiveLine) -> None:
         """Forget a line that is not ours any more."""
-        self.strands = [strand for strand in self.strands if strand.line is not line]
+        self.slots = [slot for slot in self.slots if slot.line is not line]
 
     def take_due(self, now: float) -> list[Slot]:
         """Return all of them if it is time to look, for the caller to look at."""
         if now < self.until:
             return []
-        strands, self.strands = self.strands, []
-        return strands
+        slots, self.slots = self.slots, []
+        return slots
 
     def looked(self, since: float) -> None:
         """Choose when to look again, after a look that began at `since`."""
@@ -58,48 +58,48 @@ class IdlePoll:
 
     def patience(self, now: float) -> float | None:
         """Return the seconds to the next look, None where there is nothing to look for."""
-        return max(0.0, self.until - now) if self.strands else None
+        return max(0.0, self.until - now) if self.slots else None
 
 
 class RateWait:
-    """The strands that wait for a rate, and until when; times are monotonic, in seconds."""
+    """The slots that wait for a rate, and until when; times are monotonic, in seconds."""
 
     def __init__(self) -> None:
-        self._strands: dict[Slot, float] = {}
+        self._slots: dict[Slot, float] = {}
 
-    def add(self, strand: Slot, seconds: float) -> None:
-        """Let a strand wait; nobody waits for its line meanwhile, unless another strand is under way."""
-        if not strand.line.is_waiting:
-            strand.line.run.idle(strand.line.id)
-        self._strands[strand] = time.monotonic() + seconds
+    def add(self, slot: Slot, seconds: float) -> None:
+        """Let a slot wait; nobody waits for its line meanwhile, unless another slot is under way."""
+        if not slot.line.is_waiting:
+            slot.line.run.idle(slot.line.id)
+        self._slots[slot] = time.monotonic() + seconds
 
     def lose(self, line: ActiveLine) -> None:
         """Forget a line that is not ours any more."""
-        self._strands = {strand: until for strand, until in self._strands.items() if strand.line is not line}
+        self._slots = {slot: until for slot, until in self._slots.items() if slot.line is not line}
 
     def take_due(self, now: float) -> list[Slot]:
         """Return those that have waited long enough, and those of lines that stop."""
-        due = [strand for strand, until in self._strands.items() if until <= now or strand.line.stopping]
-        for strand in due:
-            del self._strands[strand]
+        due = [slot for slot, until in self._slots.items() if until <= now or slot.line.stopping]
+        for slot in due:
+            del self._slots[slot]
         return due
 
     def patience(self, now: float) -> float | None:
         """Return the seconds until the first one goes on, None where none waits."""
-        return max(0.0, min(self._strands.values()) - now) if self._strands else None
+        return max(0.0, min(self._slots.values()) - now) if self._slots else None
 
 
 class Parked:
-    """Strands at rest, of lines that are not at rest wholly."""
+    """Slots at rest, of lines that are not at rest wholly."""
 
     def __init__(self) -> None:
         self._lines: list[ActiveLine] = []
 
-    def add(self, strand: Slot) -> bool:
-        """Note that a strand rests; say whether its whole line does now."""
-        line = strand.line
-        line.resting.append(strand)
-        if len(line.resting) == len(line.strands):
+    def add(self, slot: Slot) -> bool:
+        """Note that a slot rests; say whether its whole line does now."""
+        line = slot.line
+        line.resting.append(slot)
+        if len(line.resting) == len(line.slots):
             self.lose(line)
             return True
         if len(line.resting) == 1:
@@ -108,11 +108,11 @@ class Parked:
 
     def lose(self, line: ActiveLine) -> None:
         """Forget a line."""
-        if len(line.strands) > 1:
+        if len(line.slots) > 1:
             self._lines = [other for other in self._lines if other is not line]
 
     def take_called(self, now: float) -> list[Slot]:
-        """Return the strands that go on: a request of their line hangs, and what others wait for must not (6.6)."""
+        """Return the slots that go on: a request of their line hangs, and what others wait for must not (6.6)."""
         called: list[Slot] = []
         for line in self._lines:
             if line.hangs(now) and not line.must_stop():
@@ -127,24 +127,24 @@ class Parked:
 
 
 class ScriptWait:
-    """The scripts of the driver's strands."""
+    """The scripts of the event loop's slots."""
 
     def __init__(self, runner: ScriptRunner, budget: BodyBudget) -> None:
         self._runner = runner
         self._budget = budget
 
-    def run(self, strand: Slot, delivery: Outgoing) -> None:
-        """Let the script of `delivery` run for a strand."""
-        strand.prepare(delivery)
-        self._runner.run(strand, job_of(delivery))
+    def run(self, slot: Slot, delivery: Outgoing) -> None:
+        """Let the script of `delivery` run for a slot."""
+        slot.prepare(delivery)
+        self._runner.run(slot, job_of(delivery))
 
-    def with_room(self, strand: Slot, result: Result) -> Result:
+    def with_room(self, slot: Slot, result: Result) -> Result:
         """Return a script's result, `NotRun` where the process holds too many bodies for what it made."""
-        if isinstance(result, Made) and strand.has_room(len(result.body or b""), self._budget):
+        if isinstance(result, Made) and slot.has_room(len(result.body or b""), self._budget):
             return result
         if isinstance(result, Made | NotRun):
-            strand.line.give_hand_back(self._budget)
-            strand.give_back(self._budget)
+            slot.line.return_buffer(self._budget)
+            slot.give_back(self._budget)
             return NotRun()
         return result
 
@@ -154,7 +154,7 @@ class ScriptWait:
 
 
 class PageReader:
-    """Reads once for all the strands of a line that wait; on a database error they wait on."""
+    """Reads once for all the slots of a line that wait; on a database error they wait on."""
 
     def __init__(self, budget: BodyBudget, terms: CallbackTerms, outage: DatabaseBackoff) -> None:
         self._budget = budget
@@ -165,35 +165,35 @@ class PageReader:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, strand: Slot) -> None:
-        """Let a strand wait for a page."""
-        self._waiting.append(strand)
+    def add(self, slot: Slot) -> None:
+        """Let a slot wait for a page."""
+        self._waiting.append(slot)
 
     def lose(self, line: ActiveLine) -> None:
         """Forget a line that is not ours any more."""
-        self._waiting = [strand for strand in self._waiting if strand.line is not line]
+        self._waiting = [slot for slot in self._waiting if slot.line is not line]
 
     def read(self) -> list[Slot]:
-        """Give new hands to the lines of all that wait; return the strands that may go on."""
-        strands, self._waiting = self._waiting, []
-        of_groups = [strand for strand in strands if strand.line.is_sender]
+        """Give new buffers to the lines of all that wait; return the slots that may go on."""
+        slots, self._waiting = self._waiting, []
+        of_groups = [slot for slot in slots if slot.line.is_sender]
         if not of_groups:
-            return self._read(strands, read_pages)
-        others = [strand for strand in strands if not strand.line.is_sender]
+            return self._read(slots, read_pages)
+        others = [slot for slot in slots if not slot.line.is_sender]
         return self._read(of_groups, self._read_groups) + self._read(others, read_pages)
 
-    def _read(self, strands: list[Slot], read: Read) -> list[Slot]:
-        if not strands:
+    def _read(self, slots: list[Slot], read: Read) -> list[Slot]:
+        if not slots:
             return []
-        lines = [*{strand.line.id: strand.line for strand in strands}.values()]
+        lines = [*{slot.line.id: slot.line for slot in slots}.values()]
         for line in lines:
-            line.give_hand_back(self._budget)
+            line.return_buffer(self._budget)
         try:
-            hands = read([line.wanted() for line in lines], self._budget)
+            buffers = read([line.wanted() for line in lines], self._budget)
         except Error as failure:
-            self._waiting += strands
+            self._waiting += slots
             self._outage.begin(failure)
             return []
         for line in lines:
-            line.receive(hands[line.id])
-        return strands
+            line.receive(buffers[line.id])
+        return slots

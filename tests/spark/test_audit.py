@@ -34,7 +34,7 @@ def sent(number: int | None, sequence: int | None, created: str, finished: str |
         "kind": "TOPIC",
         "status": "DELIVERED" if finished else "PENDING",
         "attempts": 1,
-        "times_set_aside": 0,
+        "times_deferred": 0,
         "uncertain": False,
         **more,
     }
@@ -132,18 +132,18 @@ CASES: Final = [
     ),
     Case(
         "a script that was lost sets aside what was never sent",
-        overtaken(times_set_aside=1),
+        overtaken(times_deferred=1),
         inverted("set aside before it was sent"),
     ),
     Case(
         "also where its endpoint held the line later",
-        overtaken(times_set_aside=1, attempts=3),
+        overtaken(times_deferred=1, attempts=3),
         inverted("set aside before it was sent"),
         [tried(1, 1, "10:30:10", 503), tried(1, 2, "10:30:20", None), tried(1, 3, "10:30:30", 200)],
     ),
     Case(
         "what was set aside by its answers had been sent by then",
-        overtaken(times_set_aside=1, attempts=2),
+        overtaken(times_deferred=1, attempts=2),
         inverted(""),
         [tried(1, 1, "10:30:10", 500), tried(1, 2, "10:30:20", 200)],
     ),
@@ -225,7 +225,7 @@ CASES: Final = [
     ),
     Case(
         "what is retried apart has had its number before, also where it could not be sent at all",
-        overtaken(times_set_aside=2, attempts=3),
+        overtaken(times_deferred=2, attempts=3),
         inverted(""),
         [
             tried(1, 1, "10:30:10", None, meaning="retry_lane"),
@@ -235,13 +235,13 @@ CASES: Final = [
     ),
     Case(
         "what could not be sent has no number yet where its policy sets it aside",
-        overtaken(times_set_aside=1, attempts=2),
+        overtaken(times_deferred=1, attempts=2),
         inverted("set aside before it was sent"),
         [tried(1, 1, "10:19", None, meaning="deferred"), tried(1, 2, "10:30:30", 200)],
     ),
     Case(
         "it has where it was answered, or suspended its subscription",
-        overtaken(times_set_aside=1, attempts=3),
+        overtaken(times_deferred=1, attempts=3),
         inverted(""),
         [
             tried(1, 1, "10:30:10", 500, meaning="deferred"),
@@ -251,7 +251,7 @@ CASES: Final = [
     ),
     Case(
         "a script that was lost explains it also where its endpoint suspended the subscription later",
-        overtaken(times_set_aside=1, attempts=2),
+        overtaken(times_deferred=1, attempts=2),
         inverted("set aside before it was sent"),
         [tried(1, 1, "10:30:10", 503, meaning="suspend"), tried(1, 2, "10:30:30", 200)],
     ),

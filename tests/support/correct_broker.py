@@ -10,7 +10,7 @@ from tests.support.expected_summaries import DAY, Row
 
 MAX_PUBLISH_SECONDS: Final = 1.9
 KEPT: Final = (
-    *("id", "message_id", "subscription_id", "status", "attempts", "fetches", "times_set_aside", "sequence"),
+    *("id", "message_id", "subscription_id", "status", "attempts", "fetches", "times_deferred", "sequence"),
     *("uncertain", "resubmit_of", "replay_id"),
 )
 TIMES: Final = ("created_at", "finished_at", "not_before")
@@ -61,7 +61,7 @@ class WaitingDelivery:
     attempts: int = 0
     fetches: int = 0
     fetched_until: float | None = None
-    times_set_aside: int = 0
+    times_deferred: int = 0
     sequence: int | None = None
     uncertain: bool = False
     status: str = "PENDING"
@@ -153,7 +153,7 @@ class CorrectBroker:
         """When the backfill is done; until then what it is for is paused."""
         self._now, self._numbers = 0.0, 0
         self._head: WaitingDelivery | None = None
-        self._in_order, self._aside_next = True, False
+        self._in_order, self._deferred_next = True, False
         self._qualify(publishes)
 
     def day(self) -> History:
@@ -285,9 +285,9 @@ class CorrectBroker:
         self._head = None
         fresh = sorted((one for one in seen if one.due_at is None), key=lambda one: one.id)
         aside = sorted((one for one in seen if one.due_at is not None), key=lambda one: (one.due_at, one.id))
-        first, second = (aside, fresh) if self._aside_next else (fresh, aside)
+        first, second = (aside, fresh) if self._deferred_next else (fresh, aside)
         taken = next(iter(first or second), None)
-        self._aside_next = bool(taken and taken.due_at is None)
+        self._deferred_next = bool(taken and taken.due_at is None)
         return taken
 
     def _may_go(self, one: WaitingDelivery) -> bool:
@@ -375,7 +375,7 @@ class CorrectBroker:
         one.due_at = None
 
     def _set_aside(self, one: WaitingDelivery) -> None:
-        one.times_set_aside += 1
+        one.times_deferred += 1
         one.due_at = self._now + self._random.choice([1.0, 4.0])
 
     def _record(self, one: WaitingDelivery, status: int | None, meaning: str | None) -> None:

@@ -57,7 +57,7 @@ class Known:
     hours: int | None = None
     """How much longer it is in flight, not above 0 once it has timed out; None: no client has it."""
     days: int = 0
-    is_aside: bool = False
+    is_deferred: bool = False
     """Whether it was pushed in vain, and its pause is not over."""
     is_dead: bool = False
     """Whether its time to live is over."""
@@ -81,14 +81,14 @@ class Known:
         return self.hours is not None and self.hours <= 0
 
     @property
-    def is_under_way(self) -> bool:
+    def is_in_flight(self) -> bool:
         """Whether somebody has it: a client, in time, or a worker."""
         return self.status == IN_FLIGHT and not self.is_late
 
     @property
     def rests(self) -> bool:
         """Whether nobody has it."""
-        return self.is_unfinished and not self.is_under_way
+        return self.is_unfinished and not self.is_in_flight
 
     def end(self, status: DeliveryStatus) -> None:
         self.status, self.has_ended_out, self.hours = status, self.is_out, None
@@ -126,7 +126,7 @@ class ExpectedMailbox:
 
     def available(self, most: int) -> list[int]:
         """Return what a fetch of so many has to get: the oldest that nobody has, one at a time if it is ordered."""
-        if self.is_ordered and any(one.is_under_way and self._holds_up(one) for one in self.known.values()):
+        if self.is_ordered and any(one.is_in_flight and self._holds_up(one) for one in self.known.values()):
             return []
         there = [delivery_id for delivery_id, one in sorted(self.known.items()) if self._is_available(one)]
         return there[: min(most, 1) if self.is_ordered else most]
@@ -140,7 +140,7 @@ class ExpectedMailbox:
         return is_there and one.at in self.pulled and self.runs(one.at)
 
     def is_pushed_next(self, one: Known) -> bool:
-        is_there = one.status == PENDING and not (one.is_aside or one.is_dead)
+        is_there = one.status == PENDING and not (one.is_deferred or one.is_dead)
         return is_there and one.at not in self.pulled and self.runs(one.at)
 
     def ends_in_vain(self, one: Known, *, was_tried: bool = True) -> bool:
@@ -152,7 +152,7 @@ class ExpectedMailbox:
         one = self.known[delivery_id]
         one.is_uncertain |= one.is_late
         one.status, one.fetches, one.hours = IN_FLIGHT, one.fetches + 1, HOURS
-        one.is_aside = False
+        one.is_deferred = False
 
     def switch(self, at: int) -> None:
         self.pulled ^= {at}
@@ -166,7 +166,7 @@ class ExpectedMailbox:
         """Let more time pass than pauses and lives last."""
         for one in self.known.values():
             one.hours = None if one.hours is None else one.hours - hours
-            one.is_aside, one.is_dead = False, one.is_mortal
+            one.is_deferred, one.is_dead = False, one.is_mortal
 
     def pass_days(self, days: int) -> None:
         self.days = [before + days for before in self.days]
@@ -188,7 +188,7 @@ class ExpectedMailbox:
         """Return how many end at once, and how many are newly asked to end."""
         theirs = [one for one in self.known.values() if one.at in ats]
         resting = [one for one in theirs if one.rests]
-        asked = [one for one in theirs if one.is_under_way and not one.is_asked_to_end]
+        asked = [one for one in theirs if one.is_in_flight and not one.is_asked_to_end]
         for one in resting:
             one.end(CANCELLED)
         for one in asked:

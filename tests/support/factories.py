@@ -65,9 +65,9 @@ def api_key(owner: Owner = None, **fields: Any) -> tuple[ApiKey, str]:
     return issue(owner, random_bytes=secrets.token_bytes(32), issuer=Issuer("tests"), **given)
 
 
-def outgoing(number: int, *, is_aside: bool = False, size: int = 2) -> Outgoing:
+def outgoing(number: int, *, is_deferred: bool = False, size: int = 2) -> Outgoing:
     return Outgoing(
-        number, CONTENT, DESTINATION, 0, None, uncertain=False, size=size, is_aside=is_aside, times_set_aside=0
+        number, CONTENT, DESTINATION, 0, None, uncertain=False, size=size, is_deferred=is_deferred, times_deferred=0
     )
 
 
@@ -76,4 +76,4 @@ def fresh_deliveries(*numbers: int) -> list[Outgoing]:
 
 
 def deferred_deliveries(*numbers: int) -> list[Outgoing]:
-    return [outgoing(number, is_aside=True) for number in numbers]
+    return [outgoing(number, is_deferred=True) for number in numbers]

@@ -208,7 +208,7 @@ class SubscriptionState(NamedTuple):
     """How a subscription stood at some moment."""
 
     policy: Policy
-    stamp: int
+    config_version: int
     paused_by: str
     half_open: bool
     is_sending: bool
@@ -308,7 +308,7 @@ class PolicyOperations(SideOperations):
     def answer_one_of(self, at: int, worker: SteppedWorker, result: int | str, *, is_locked: bool) -> None:
         """Answer the first request to a subscription, if there is any, while somebody has that locked, or nobody."""
         one_id = self.subscriptions[at].pk
-        requests = worker.wire.under_way
+        requests = worker.wire.in_flight
         mine = [place for place, one in enumerate(requests) if one.destination.subscription_id == one_id]
         if mine and is_locked and not self.database.is_about_to_fail:
             self.answer_amid_an_edit(one_id, worker, mine[0], result)
@@ -317,7 +317,7 @@ class PolicyOperations(SideOperations):
 
     def answer_amid_an_edit(self, one_id: int, worker: SteppedWorker, place: int, result: int | str) -> None:
         """Answer while somebody has the subscription locked, who is not waited for."""
-        answered = worker.wire.under_way[place]
+        answered = worker.wire.in_flight[place]
         with outside_connection() as other:
             other.execute(LOCK_SUBSCRIPTION, [one_id])
             self.locked = one_id
@@ -342,17 +342,17 @@ class PolicyOperations(SideOperations):
     def on_request(self, request: Request) -> None:
         start = self.in_force()[request.destination.subscription_id]
         assert not start.half_open or request.destination.subscription_id not in self.tried, "5.6: once a probe"
-        assert not start.half_open or not self.is_apart(request), "5.6: a trial is the main line's alone"
+        assert not start.half_open or not self.in_retry_line(request), "5.6: a trial is the main line's alone"
         self.at_start[request] = start
 
-    def is_apart(self, request: Request) -> bool:
+    def in_retry_line(self, request: Request) -> bool:
         return Line.objects.get(pk=request.line_id).lane == Lane.RETRY
 
     def decide(self, request: Request, attempts: int) -> Decision:
         """Return what the policy in force when a request left makes of its outcome."""
         result, start = request.result, self.at_start[request]
         outcome = Unreachable(result, result != "refused") if isinstance(result, str) else Answered(result)
-        history = History(attempts, 0, 0, is_apart=self.is_apart(request), half_open=start.half_open)
+        history = History(attempts, 0, 0, in_retry_line=self.in_retry_line(request), half_open=start.half_open)
         self.decisions[request] = judge(outcome, start.policy, history, chance=0.0).decision
         return self.decisions[request]
 
@@ -368,8 +368,8 @@ class PolicyOperations(SideOperations):
 
     def check_patient(self, answered: Request) -> None:
         """Check that what should have been suspended is not tried again at once."""
-        suspends = self.decisions.get(answered) is Decision.SUSPEND and not self.is_apart(answered)
-        at_once = [one for worker in self.workers for one in worker.wire.under_way if one.line_id == answered.line_id]
+        suspends = self.decisions.get(answered) is Decision.SUSPEND and not self.in_retry_line(answered)
+        at_once = [one for worker in self.workers for one in worker.wire.in_flight if one.line_id == answered.line_id]
         assert not suspends or answered.delivery_id not in {one.delivery_id for one in at_once}, "5.6: at an interval"
 
     def check_pause(self, request: Request) -> None:
@@ -384,7 +384,7 @@ class PolicyOperations(SideOperations):
         if start.half_open:
             self.tried.add(one_id)
         if self.decisions[request] is Decision.SUSPEND:
-            is_old = was.paused_by == "" and was.stamp != start.stamp
+            is_old = was.paused_by == "" and was.config_version != start.config_version
             suspends = not is_old and was.paused_by in ("", PausedBy.POLICY)
             assert suspends == (now.paused_by == PausedBy.POLICY and not now.half_open), "5.6, 4.15"
         elif start.half_open:

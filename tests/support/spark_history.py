@@ -23,7 +23,7 @@ from tests.support import factories
 
 OF_DELIVERIES: Final = """
   d.id, d.message_id, d.line_id, d.subscription_id, coalesce(s.event_type_id, m.event_type_id), d.group_id, d.status,
-  d.size, d.attempts, d.fetches, d.status = 'EXPIRED' AND d.reason LIKE 'unread for %%', d.times_set_aside, d.due_at,
+  d.size, d.attempts, d.fetches, d.status = 'EXPIRED' AND d.reason LIKE 'unread for %%', d.times_deferred, d.due_at,
   d.sequence, d.uncertain, d.not_before, d.resubmit_of,
   d.replay_id, d.created_at"""
 FROM_DELIVERIES: Final = """

@@ -148,7 +148,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
     @precondition(lambda self: self.is_at_work)
     def crash(self, worker: int, same_name: bool, has_arrived: bool) -> None:
         gone = self.workers[worker]
-        for request in gone.wire.under_way:
+        for request in gone.wire.in_flight:
             request.may_have_arrived = has_arrived
         self.note_unclean_end(gone)
         self.workers[worker] = self.new_worker(gone.name if same_name else "")
@@ -198,7 +198,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
     @property
     def is_asking(self) -> bool:
         """Whether a worker waits for an answer."""
-        return any(worker.wire.under_way for worker in self.workers)
+        return any(worker.wire.in_flight for worker in self.workers)
 
     def new_worker(self, name: str = "") -> SteppedWorker:
         self.names += 1
@@ -219,8 +219,8 @@ class StatefulDeliveries(RuleBasedStateMachine):
 
     def take(self, worker: SteppedWorker, line_ids: list[int]) -> None:
         driven = {line_id for line_id in line_ids if self.is_driven(line_id)}
-        under_way = Delivery.objects.open().filter(line__in=line_ids, status=DeliveryStatus.IN_FLIGHT)
-        abandoned = [row for row in under_way if row.line_id not in driven]
+        in_flight = Delivery.objects.open().filter(line__in=line_ids, status=DeliveryStatus.IN_FLIGHT)
+        abandoned = [row for row in in_flight if row.line_id not in driven]
         for row in abandoned:
             self.on_abandoned(row)
             if row.cancel_requested:
@@ -237,9 +237,9 @@ class StatefulDeliveries(RuleBasedStateMachine):
 
     def answer_of(self, worker: SteppedWorker, which: int, result: int | str) -> None:
         """Answer one of the requests that are under way; `result` is a status, or one of `NO_ANSWERS`."""
-        if not worker.wire.under_way:
+        if not worker.wire.in_flight:
             return
-        request = worker.wire.under_way[which % len(worker.wire.under_way)]
+        request = worker.wire.in_flight[which % len(worker.wire.in_flight)]
         request.result = result
         request.may_have_arrived = result not in ("refused", "lost")
         if isinstance(result, str):
@@ -257,7 +257,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
 
     def note_unclean_end(self, worker: SteppedWorker) -> None:
         for line in worker.lines:
-            self.unclean_ends[line.id] += line.claim.strands
+            self.unclean_ends[line.id] += line.claim.concurrency
 
     def expire_leases_of(self, worker: SteppedWorker) -> None:
         self.note_unclean_end(worker)
@@ -290,7 +290,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
                     cursor.execute(f"DELETE FROM {table}")
 
     def finish(self) -> None:
-        """Let everything that is unfinished be sent and answered 200, without further trouble."""
+        """Let everything that is unfinished be sent and answered 200, without side_effects trouble."""
         self.database.tell(self)
         self.check_statuses()
         self.activate_all()
@@ -314,7 +314,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
             self.finish_with(worker)
 
     def finish_with(self, worker: SteppedWorker) -> None:
-        for _request in [*worker.wire.under_way]:
+        for _request in [*worker.wire.in_flight]:
             self.answer_of(worker, 0, 200)
 
 

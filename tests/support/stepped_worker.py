@@ -30,7 +30,7 @@ MAX_IN_FLIGHT = 3
 class Request:
     """One request as it left."""
 
-    strand: Slot
+    slot: Slot
     delivery_id: int
     sequence: int
     attempt: int
@@ -45,7 +45,7 @@ class Request:
 
     @property
     def line(self) -> ActiveLine:
-        return self.strand.line
+        return self.slot.line
 
     @property
     def line_id(self) -> int:
@@ -61,17 +61,17 @@ class FakeNetwork:
 
     def __init__(self, on_request: Callable[[Request], None]) -> None:
         self._on_request = on_request
-        self.under_way: list[Request] = []
+        self.in_flight: list[Request] = []
 
-    def start(self, strand: Slot, request: requests.PreparedRequest, *, since: float) -> None:
-        assert strand.under_way
-        assert strand.line.fits_the_lease(since)
+    def start(self, slot: Slot, request: requests.PreparedRequest, *, since: float) -> None:
+        assert slot.in_flight
+        assert slot.line.fits_the_lease(since)
         sequence = int(request.headers.get("Webhook-Sequence", "0"))
         attempt = int(request.headers["Webhook-Attempt"])
         is_flagged = "Webhook-Possible-Duplicate" in request.headers
-        delivery = strand.under_way
-        sent = Request(strand, delivery.id, sequence, attempt, is_flagged, delivery.destination)
-        self.under_way.append(sent)
+        delivery = slot.in_flight
+        sent = Request(slot, delivery.id, sequence, attempt, is_flagged, delivery.destination)
+        self.in_flight.append(sent)
         self._on_request(sent)
 
     def begin(self) -> None:
@@ -80,7 +80,7 @@ class FakeNetwork:
     @property
     def is_gathering(self) -> bool:
         """Whether answers are about to come: whenever they can."""
-        return bool(self.under_way)
+        return bool(self.in_flight)
 
 
 class SweepOnly:
@@ -97,8 +97,8 @@ class FakeScripts:
     def __init__(self) -> None:
         self.running: list[tuple[Slot, Job]] = []
 
-    def run(self, strand: Slot, job: Job) -> None:
-        self.running.append((strand, job))
+    def run(self, slot: Slot, job: Job) -> None:
+        self.running.append((slot, job))
 
     def patience(self) -> None:
         """Nothing ends by itself."""
@@ -125,7 +125,7 @@ class SteppedWorker:
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
         run = Turn([one.line_id for one in claims], HOUR_SECONDS)
-        taken = [run_lines.active_line(one, run, before, under_way=MAX_IN_FLIGHT) for one in claims]
+        taken = [run_lines.active_line(one, run, before, queue_max_in_flight=MAX_IN_FLIGHT) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
         self.go()
@@ -133,14 +133,14 @@ class SteppedWorker:
 
     def answer(self, request: Request, result: int | RequestNotCompleted) -> None:
         """Let a request be answered with a status, or not at all."""
-        self.wire.under_way.remove(request)
-        self._rounds.answered([Answer(request.strand, _result(result), b"HTTP/1.1 -\r\n", 1)])
+        self.wire.in_flight.remove(request)
+        self._rounds.answered([Answer(request.slot, _result(result), b"HTTP/1.1 -\r\n", 1)])
         self.go()
 
     def finish_script(self, which: int, result: Result) -> None:
         """Let a script end."""
-        strand, _ = self.scripts.running.pop(which % len(self.scripts.running))
-        self._rounds.ran([(strand, result)])
+        slot, _ = self.scripts.running.pop(which % len(self.scripts.running))
+        self._rounds.ran([(slot, result)])
         self.go()
 
     def end_turn(self) -> None:
@@ -151,23 +151,23 @@ class SteppedWorker:
         """Let what waits for its rate ask again."""
         rounds: Any = self._rounds
         for line in self.lines:
-            line.paces = RateLimiter()
-        rounds._pacing._strands = dict.fromkeys(rounds._pacing._strands, 0.0)
+            line.rate_limiter = RateLimiter()
+        rounds._pacing._slots = dict.fromkeys(rounds._pacing._slots, 0.0)
         self.go()
 
     def go(self) -> None:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
-        while rounds._unsettled or rounds._paging or any(map(_idles_alone, rounds._lingering.strands)):
-            for strand in filter(_idles_alone, rounds._lingering.strands):
-                strand.line.stopping = True  # nothing comes meanwhile: it has lingered enough
+        while rounds._unsettled or rounds._paging or any(map(_idles_alone, rounds._lingering.slots)):
+            for slot in filter(_idles_alone, rounds._lingering.slots):
+                slot.line.stopping = True  # nothing comes meanwhile: it has lingered enough
             rounds._lingering.until = rounds._outage.until = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
 
 
-def _idles_alone(strand: Slot) -> bool:
-    return not strand.line.is_waiting
+def _idles_alone(slot: Slot) -> bool:
+    return not slot.line.is_waiting
 
 
 def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNotCompleted:

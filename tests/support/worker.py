@@ -1,4 +1,4 @@
-"""A broker in the test's own process: real driver, real PostgreSQL, and a thread instead of Celery that takes turns."""
+"""A broker in the test's own process: event loop and PostgreSQL are real, a thread takes turns instead of Celery."""
 
 import contextlib
 import threading
@@ -41,17 +41,17 @@ QUEUE_SENDERS = 5
 
 
 class Worker(threading.Thread):
-    """A worker without Celery: a driver, an attendant, and a thread that hands the driver whatever the sweep finds."""
+    """A worker without Celery: an event loop, periodic jobs, and a thread that runs the lines that the sweep finds."""
 
     def __init__(
         self, name: str = "worker", find: Callable[[], list[int]] = lines_with_due_work, **options: Any
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._find = find
-        self.driver = EventLoop(
+        self.event_loop = EventLoop(
             worker=name,
-            on_failure=lambda: self.failures.append("driver"),
-            **{"under_way": MAX_IN_FLIGHT, "terms": callback_terms(), "reach": settings.REACH, **options},
+            on_failure=lambda: self.failures.append("event_loop"),
+            **{"queue_max_in_flight": MAX_IN_FLIGHT, "terms": callback_terms(), "reach": settings.REACH, **options},
         )
         self.failures: list[str] = []
         self._stopping = threading.Event()
@@ -59,7 +59,7 @@ class Worker(threading.Thread):
         self._attendant = PeriodicJobs(self._stopping, reach, on_failure=self.failures.append)
 
     def run(self) -> None:
-        self.driver.start()
+        self.event_loop.start()
         self._attendant.start()
         try:
             while not self._stopping.wait(0.01):
@@ -69,7 +69,7 @@ class Worker(threading.Thread):
 
     def _take_turn(self) -> None:
         try:
-            run_lines.run_lines(self._find(), self.driver)
+            run_lines.run_lines(self._find(), self.event_loop)
         except Error:
             forget_connection()
 
@@ -77,7 +77,7 @@ class Worker(threading.Thread):
         self._stopping.set()
         self.join(PATIENCE_SECONDS)
         self._attendant.join(PATIENCE_SECONDS)
-        assert self.driver.stop(PATIENCE_SECONDS), "the driver did not stop"
+        assert self.event_loop.stop(PATIENCE_SECONDS), "the event loop did not stop"
         assert not self.failures
 
 
@@ -94,7 +94,9 @@ def running_worker(name: str = "worker", **options: Any) -> Iterator[Worker]:
 
 def lone_worker(name: str) -> process.Worker:
     """Return a worker process's own thread, which finds work without Celery."""
-    return process.Worker(name, keep_days=14, under_way=MAX_IN_FLIGHT, terms=callback_terms(), reach=settings.REACH)
+    return process.Worker(
+        name, keep_days=14, queue_max_in_flight=MAX_IN_FLIGHT, terms=callback_terms(), reach=settings.REACH
+    )
 
 
 MONITORS = Monitors(settings.REACH)
@@ -189,7 +191,7 @@ def activate(thing: Subscription | Subscriber) -> None:
 
 
 def expire_lease(line: Line) -> None:
-    """Let the lease of a line run out, as if its driver had been frozen for so long."""
+    """Let the lease of a line run out, as if its event loop had been frozen for so long."""
     Line.objects.filter(pk=line.pk, lease_until__isnull=False).update(lease_until=Now() - timedelta(milliseconds=1))
 
 
@@ -198,17 +200,17 @@ def outgoing_of(taken: Claim) -> list[Outgoing]:
     hand = read_pages(
         [PageRequest(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(MAX_BODY_BYTES)
     )[taken.line_id]
-    deliveries, aside_next = [], taken.aside_next
-    while delivery := hand.take(aside_next=aside_next):
+    deliveries, deferred_next = [], taken.deferred_next
+    while delivery := hand.take(deferred_next=deferred_next):
         deliveries.append(delivery)
-        aside_next = not delivery.is_aside
+        deferred_next = not delivery.is_deferred
     return deliveries
 
 
 def crash_while_sending(line: Line, worker: str = "vanished") -> tuple[ActiveLine, Outgoing, int]:
     """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
     (taken,) = claim([line.pk], worker=worker)
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     delivery = outgoing_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]
@@ -229,7 +231,7 @@ def settlement(
     defaults: dict[str, Any] = {
         "pause": None,
         "uncertain": False,
-        "unsent": False,
+        "sequence_unused": False,
         "reason": "",
         "started_at": datetime.now(UTC),
         "duration_ms": 3,

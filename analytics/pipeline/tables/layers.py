@@ -36,7 +36,7 @@ BACKLOG: Final = Table(
 
 DELIVERY_COLUMNS: Final = (
     "id long, message_id long, line_id long, subscription_id long, event_type_id long, group_id long, status string,"
-    " size int, attempts int, fetches int, unread boolean, times_set_aside int, due_at timestamp, sequence long,"
+    " size int, attempts int, fetches int, unread boolean, times_deferred int, due_at timestamp, sequence long,"
     " uncertain boolean, not_before timestamp, resubmit_of long, replay_id long, created_at timestamp,"
     " finished_at timestamp"
 )
@@ -107,7 +107,7 @@ SILVER_DELIVERIES: Final = Table(
     "silver",
     "deliveries",
     f"id long, message_id long, group_id long, sender int, {WHOSE}, status string, size int, attempts int,"
-    " fetches int, times_set_aside int, due_at timestamp, sequence long, uncertain boolean, not_before timestamp,"
+    " fetches int, times_deferred int, due_at timestamp, sequence long, uncertain boolean, not_before timestamp,"
     " resubmit_of long, replay_id long, created_at timestamp, finished_at timestamp, latency_ms long",
     ("id",),
 )

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from analytics.pipeline.job import Vocabulary
 from analytics.pipeline.tables import AUDIT, FINDINGS
 from analytics.pipeline.transforms.frames import Silver, hour_of, how_many, shaped
-from analytics.pipeline.transforms.silver import ends, sets_aside_numbered
+from analytics.pipeline.transforms.silver import deferred_with_number, ends
 
 SENT_AGAIN: Final = "sent again"
 TAKEN_TWICE: Final = "taken twice"
@@ -126,7 +126,7 @@ def explanation() -> Column:
     """
     explained = {
         WAS_RELEASED: F.isnotnull("released"),
-        SET_ASIDE: F.col("times_set_aside") > F.coalesce("set_aside_numbered", F.lit(0)),
+        SET_ASIDE: F.col("times_deferred") > F.coalesce("deferred_with_number", F.lit(0)),
         NOT_DUE: (F.col("not_before") > F.col("created_at")) & _was_made_before(_after("not_before")),
         MADE_LATER: _may_come_later() & _was_made_before(_after("created_at")),
         HANDED_OUT: _was_handed_out(),
@@ -227,7 +227,7 @@ def inversions(
     return (
         sent.where("finished_at IS NOT NULL AND latest.id > id")
         .join(_let_go(releases), "id", "left")
-        .join(_set_aside_numbered(attempts, words), "id", "left")
+        .join(_times_deferred_with_number(attempts, words), "id", "left")
         .join(_first_sent(attempts), "message_id", "left")
         .join(_changed(status_changes.where("subscription_id IS NOT NULL"), "subscription"), "subscription_id", "left")
         .join(_changed(status_changes.where("subscription_id IS NULL"), "subscriber"), "subscriber_id", "left")
@@ -251,10 +251,10 @@ def _let_go(releases: DataFrame) -> DataFrame:
     )
 
 
-def _set_aside_numbered(attempts: DataFrame, words: Vocabulary) -> DataFrame:
+def _times_deferred_with_number(attempts: DataFrame, words: Vocabulary) -> DataFrame:
     """Return how often each delivery was set aside, or tried again apart, when it had its number."""
-    aside = attempts.where(sets_aside_numbered(words))
-    return aside.groupBy(F.col("delivery_id").alias("id")).agg(F.count("*").alias("set_aside_numbered"))
+    aside = attempts.where(deferred_with_number(words))
+    return aside.groupBy(F.col("delivery_id").alias("id")).agg(F.count("*").alias("deferred_with_number"))
 
 
 def _first_sent(attempts: DataFrame) -> DataFrame:

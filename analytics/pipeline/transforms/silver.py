@@ -142,13 +142,13 @@ def ends(words: Vocabulary) -> Column:
     return ~failed() | F.coalesce(F.col("meaning") == words.means_end, _is_among(words.ending))
 
 
-def sets_aside_numbered(words: Vocabulary) -> Column:
+def deferred_with_number(words: Vocabulary) -> Column:
     """Return whether the next one went and the delivery, which has its number by then, stayed.
 
     What could not be sent at all has none yet where it is set aside, and has one where it is tried again apart.
     """
-    is_aside = (F.col("meaning") == words.means_aside) & F.col("status_code").isNotNull()
-    said = (F.col("meaning") == words.means_apart) | is_aside
+    is_aside = (F.col("meaning") == words.means_deferred) & F.col("status_code").isNotNull()
+    said = (F.col("meaning") == words.means_retry_lane) | is_aside
     return F.coalesce(said, ~holds(words) & ~ends(words))
 
 

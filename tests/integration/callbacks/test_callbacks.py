@@ -229,7 +229,7 @@ def test_a_list_costs_as_many_queries_however_long_it_is(admin: Client, client: 
 
 @pytest.mark.parametrize(
     ("stage", "waiting", "replied", "missed"),
-    [("waiting", True, False, False), ("under_way", False, True, False), ("missed", False, False, True)],
+    [("waiting", True, False, False), ("in_flight", False, True, False), ("missed", False, False, True)],
 )
 def test_the_list_can_be_narrowed_to_a_stage(
     admin: Client, client: Client, job: EventType, stage: str, waiting: bool, replied: bool, missed: bool

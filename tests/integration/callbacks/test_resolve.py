@@ -177,7 +177,7 @@ def test_one_unreachable_url_holds_up_no_other(
 
 
 @pytest.mark.behaviour("6.8")
-def test_a_reply_under_way_when_a_worker_vanished_is_sent_again_and_flagged(
+def test_a_reply_in_flight_when_a_worker_vanished_is_sent_again_and_flagged(
     received_callback: Callback, receiver: Receiver
 ) -> None:
     post_reply(received_callback)
@@ -303,14 +303,14 @@ def test_a_callback_that_nobody_replies_to_ends_after_fourteen_days(callback: Ca
     assert problem_of(post_reply(callback)) == (410, "callback_expired")
 
 
-def test_a_reply_under_way_does_not_expire(callback: Callback) -> None:
+def test_a_reply_in_flight_does_not_expire(callback: Callback) -> None:
     post_reply(callback)
     grow_older(14)
     Delivery.objects.filter(subscription=None).update(status=DeliveryStatus.IN_FLIGHT)
     assert expire_replies() == 0
 
 
-def test_replies_under_way_do_not_keep_others_from_expiring(
+def test_replies_in_flight_do_not_keep_others_from_expiring(
     client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for one in (callback, create_callback(client)):
@@ -328,7 +328,7 @@ def test_the_line_of_a_reply_goes_once_it_has_ended(callback: Callback) -> None:
     assert remove_ended_lines() == 0
     PageRead.objects.create(line=reply_line(), delivery_ids=[1])
     Line.objects.filter(lane=Lane.CALLBACK).update(head_id=None, lease_until=Now())
-    assert remove_ended_lines() == 0, "its driver has not let it go"
+    assert remove_ended_lines() == 0, "its event loop has not let it go"
     Line.objects.filter(lane=Lane.CALLBACK).update(lease_until=None)
     others = Line.objects.exclude(lane=Lane.CALLBACK).count()
     assert remove_ended_lines() == 1

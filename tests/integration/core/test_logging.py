@@ -66,7 +66,7 @@ FAILING = [
 @pytest.mark.parametrize("fails", FAILING)
 def test_a_logged_database_error_has_no_values(fails: Callable[[], None]) -> None:
     logged = formatted("Server Error", raised=(failure := failure_of(fails)))
-    assert logged.count("Traceback") == 2, "that of the driver and that of Django"
+    assert logged.count("Traceback") == 2, "that of the event loop and that of Django"
     assert f"django.db.utils.{type(failure).__name__}: {type(failure.__cause__).__name__} (" in logged
     assert SECRET not in logged
 

@@ -257,7 +257,7 @@ def test_a_line_held_for_over_a_minute_is_told_once_and_that_it_goes_on(
         wait_until(lambda: len(receiver.of("/ops")) == 2)
     assert [kind for kind, _ in told(receiver)] == [PAUSED, RESUMED]
     assert [says["subscriber"] for _, says in told(receiver)] == ["shop", "shop"]
-    assert (tell_of_held_lines(), Line.objects.exclude(paused_told_at=None).count()) == (0, 0)
+    assert (tell_of_held_lines(), Line.objects.exclude(pause_announced_at=None).count()) == (0, 0)
 
 
 @pytest.mark.behaviour("5.7")

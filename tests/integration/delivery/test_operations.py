@@ -153,7 +153,7 @@ def test_a_line_moves_on_when_its_head_becomes_inactive(
 
 
 @pytest.mark.behaviour("4.9")
-def test_a_line_moves_on_when_its_head_becomes_inactive_under_way(
+def test_a_line_moves_on_when_its_head_becomes_inactive_in_flight(
     receiver: Receiver, wanted: Subscription, beside: Subscription
 ) -> None:
     receiver.on("/a", hang)
@@ -379,7 +379,7 @@ def test_what_is_held_wakes_no_line_and_is_counted_in_its_standing(filtered_subs
     assert (lines_with_due_work(), still_due([line])) == ([], [])
     assert line_statuses([line])[line] == LineStatus(LineState.AWAITING_RELEASE, None, 2, 0, None, awaiting_release=2)
     now = client_of().get("/api/v1/subscribers/shop/line").json()
-    assert (now["state"], now["waiting"], now["set_aside"], now["awaiting_release"]) == ("AWAITING_RELEASE", 2, 0, 2)
+    assert (now["state"], now["waiting"], now["deferred"], now["awaiting_release"]) == ("AWAITING_RELEASE", 2, 0, 2)
     page = client_of_admin().get(reverse("admin:delivery_line_changelist")).content.decode()
     assert "AWAITING_RELEASE" in page
     publish_bodies(filtered_subscription.event_type, b'{"n": 1}')

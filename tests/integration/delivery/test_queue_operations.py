@@ -58,7 +58,7 @@ def test_cancelling_takes_one_endpoint_out_of_its_groups_and_the_last_one_ends_t
 
 
 @pytest.mark.behaviour("1.8", "6.4")
-def test_what_is_under_way_is_asked_to_end_and_keeps_its_group(group: list[Subscription]) -> None:
+def test_what_is_in_flight_is_asked_to_end_and_keeps_its_group(group: list[Subscription]) -> None:
     publish_bodies(group[0].event_type, b'{"n": 6}')
     Delivery.objects.filter(subscription=group[0]).update(status="IN_FLIGHT")
 
@@ -97,7 +97,7 @@ def test_cancelling_keeps_senders_from_settling_meanwhile_and_no_other_line(
 
 @pytest.mark.behaviour("1.8", "6.6")
 @pytest.mark.parametrize("kind", [EventKind.QUEUE, EventKind.TOPIC])
-def test_what_is_under_way_elsewhere_is_settled_between_two_slices_of_a_large_cancel(
+def test_what_is_in_flight_elsewhere_is_settled_between_two_slices_of_a_large_cancel(
     storage: None, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, kind: EventKind
 ) -> None:
     going = factories.subscription(event_type=factories.event_type(kind=kind), endpoint=receiver.url("/hook"))
@@ -113,7 +113,7 @@ def test_what_is_under_way_elsewhere_is_settled_between_two_slices_of_a_large_ca
         done = rows(statement, *arguments)
         if statement == one_by_one:
             gate.open()
-            wait_until(lambda: pauses or worker.driver.lines._unsettled.locked)
+            wait_until(lambda: pauses or worker.event_loop.lines._unsettled.locked)
         return done
 
     def pause(seconds: float) -> None:
@@ -142,7 +142,7 @@ def test_a_queue_subscription_is_deleted_only_once_nothing_of_it_is_unfinished(g
     assert problem_of(refused)[0] == 409
     assert client.post(f"{address}/cancel-deliveries", content_type="application/json").json() == {
         "cancelled": 1,
-        "under_way": 0,
+        "in_flight": 0,
     }
     assert client.delete(address, headers={"If-Match": client.get(address)["ETag"]}).status_code == 204
     assert len(QueueGroup.objects.get().delivery_ids) == 3

@@ -258,7 +258,7 @@ def test_a_policy_makes_no_pause_by_hand_its_own(
             paused_since=Now(), paused_by=PausedBy.HAND, paused_reason="moving house"
         )
         gate.open()
-        wait_until(lambda: not worker.driver.lines and Attempt.objects.exists())
+        wait_until(lambda: not worker.event_loop.lines and Attempt.objects.exists())
     wanted.refresh_from_db()
     assert (wanted.paused_by, wanted.paused_reason, wanted.probe_due_at) == (PausedBy.HAND, "moving house", None)
     assert (statuses(wanted), Announcement.objects.count()) == ([PENDING], 0)
@@ -274,7 +274,7 @@ def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspend
     receiver.on("/a", answer(503))
     with running_worker() as worker:
         publish_numbered(wanted.event_type, 1)
-        wait_until(lambda: Attempt.objects.count() >= 3 and not worker.driver.lines)
+        wait_until(lambda: Attempt.objects.count() >= 3 and not worker.event_loop.lines)
         elsewhere.rollback()
         make_due()
         wait_until_suspended(wanted)
@@ -293,7 +293,7 @@ def test_a_trial_that_holds_the_line_waits_for_its_pause_whether_it_could_let_it
     if is_locked:
         elsewhere.execute(LOCK, [wanted.pk])
     with running_worker() as worker:
-        wait_until(lambda: Attempt.objects.count() == 4 and not worker.driver.lines)
+        wait_until(lambda: Attempt.objects.count() == 4 and not worker.event_loop.lines)
         assert lines_with_due_work() == []
     elsewhere.rollback()
     wanted.refresh_from_db()

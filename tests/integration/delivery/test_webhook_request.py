@@ -220,14 +220,14 @@ def test_a_stored_policy_says_what_it_was_made_to_say(name: str) -> None:
 def test_a_changed_policy_is_read_anew() -> None:
     policy = retry_policy(initial_delay_seconds=3.0)
     follower = subscription(retry_policy=policy)
-    stamp = destinations_of([follower.pk])[follower.pk].stamp
+    config_version = destinations_of([follower.pk])[follower.pk].config_version
     for initial_delay_seconds in (4.0, 5.0):
         models.RetryPolicy.objects.filter(pk=policy.pk).update(initial_delay_seconds=initial_delay_seconds)
         now = destinations_of([follower.pk])[follower.pk]
         assert now.policy.spacing
         assert now.policy.spacing.first == initial_delay_seconds
-        assert now.stamp > stamp, "a page that was read before is not sent any more"
-        stamp = now.stamp
+        assert now.config_version > config_version, "a page that was read before is not sent any more"
+        config_version = now.config_version
 
 
 def test_a_policy_is_read_once_for_all_that_follow_it() -> None:

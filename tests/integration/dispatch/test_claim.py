@@ -50,7 +50,7 @@ def claims_of(**fields: Any) -> dict[str, Claim]:
 def test_each_of_a_subscribers_two_lines_knows_the_other() -> None:
     claims = claims_of()
     main, retry = claims[Lane.MAIN], claims[Lane.RETRY]
-    assert (main.sister_id, retry.sister_id) == (retry.line_id, main.line_id)
+    assert (main.sibling_line_id, retry.sibling_line_id) == (retry.line_id, main.line_id)
 
 
 def test_both_have_as_much_in_hand_as_the_subscriber_allows() -> None:
@@ -59,17 +59,19 @@ def test_both_have_as_much_in_hand_as_the_subscriber_allows() -> None:
 
 @pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize(
-    ("fields", "strands"),
+    ("fields", "concurrency"),
     [({}, 1), ({"processing": "CONCURRENT", "concurrency": 5}, 5), ({"processing": "CONCURRENT"}, 1)],
 )
-def test_only_a_main_line_whose_order_does_not_count_has_several_strands(fields: dict[str, Any], strands: int) -> None:
+def test_only_a_main_line_whose_order_does_not_count_has_several_strands(
+    fields: dict[str, Any], concurrency: int
+) -> None:
     claims = claims_of(**fields)
-    assert (claims[Lane.MAIN].strands, claims[Lane.RETRY].strands) == (strands, 1)
+    assert (claims[Lane.MAIN].concurrency, claims[Lane.RETRY].concurrency) == (concurrency, 1)
 
 
 def test_a_line_that_is_no_subscribers_has_no_sister() -> None:
     (taken,) = claim([*sender_lines(1)], worker="worker")
-    assert (taken.sister_id, taken.strands, taken.capacity) == (None, 1, CAPACITY)
+    assert (taken.sibling_line_id, taken.concurrency, taken.capacity) == (None, 1, CAPACITY)
 
 
 @pytest.fixture
@@ -165,7 +167,10 @@ def test_a_head_whose_subscription_is_paused_holds_nobody_up(wanted: Subscriptio
     publish_numbered(other.event_type, 1)
     head = Delivery.objects.get(subscription=wanted)
     Line.objects.filter(pk=lines[0].pk).update(
-        head_id=head.pk, held_since=Now(), due_at=Now() + HOUR, held_stamp=wanted.version + wanted.subscriber.version
+        head_id=head.pk,
+        held_since=Now(),
+        due_at=Now() + HOUR,
+        held_config_version=wanted.version + wanted.subscriber.version,
     )
     assert lines_with_due_work() == []
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)

@@ -79,7 +79,7 @@ def claimed(line: Line, worker: str = "vanished") -> ActiveLine:
 
 
 @pytest.mark.behaviour("4.11", "11.3")
-def test_what_was_under_way_when_a_worker_vanished_is_repeated_once_and_flagged(
+def test_what_was_in_flight_when_a_worker_vanished_is_repeated_once_and_flagged(
     receiver: Receiver, wanted: Subscription, line: Line
 ) -> None:
     publish_numbered(wanted.event_type, 3)
@@ -117,7 +117,7 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
     finally:
         restarted.stop()
     assert [request.is_flagged for request in receiver.log] == [True, False]
-    assert not restarted.driver.is_alive()
+    assert not restarted.event_loop.is_alive()
 
 
 @pytest.mark.behaviour("11.3")
@@ -138,10 +138,10 @@ def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_it
 ) -> None:
     made, clock, frozen = Slot.request, time.monotonic, 0.0
 
-    def frozen_before(strand: Slot) -> PreparedRequest:
+    def frozen_before(slot: Slot) -> PreparedRequest:
         nonlocal frozen
         frozen = 2 * REQUEST_DEADLINE_SECONDS
-        return made(strand)
+        return made(slot)
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
     monkeypatch.setattr(Slot, "request", frozen_before)
@@ -164,7 +164,7 @@ def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
     wait_until(lambda: receiver.log)
     stopping = threading.Thread(target=stopped.stop)
     stopping.start()
-    wait_until(lambda: stopped.driver.free_places() == 0)
+    wait_until(lambda: stopped.event_loop.free_places() == 0)
     gate.open()
     stopping.join()
     line.refresh_from_db()
@@ -195,7 +195,7 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
             expire_lease(line)
             wait_until_done()
         gate.open()
-        wait_until(lambda: not frozen.driver.lines)
+        wait_until(lambda: not frozen.event_loop.lines)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]
@@ -204,7 +204,7 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
 
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("late", [200, 404])
-def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_under_way(
+def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_in_flight(
     receiver: Receiver, wanted: Subscription, line: Line, late: int
 ) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
@@ -214,7 +214,7 @@ def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_under_way(
         expire_lease(line)
         wait_until_done()
         gate.open()
-        wait_until(lambda: worker.driver.budget._left == MAX_BODY_BYTES and receiver.log[0].ended)
+        wait_until(lambda: worker.event_loop.budget._left == MAX_BODY_BYTES and receiver.log[0].ended)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
@@ -303,7 +303,7 @@ def test_numbers_go_on_after_two_crashes_with_days_between(
 
 
 @pytest.mark.behaviour("4.10")
-def test_what_was_under_way_goes_first_even_if_something_older_has_become_visible(
+def test_what_was_in_flight_goes_first_even_if_something_older_has_become_visible(
     receiver: Receiver, wanted: Subscription, line: Line
 ) -> None:
     publish_bodies(wanted.event_type, b"older", b"under way", b"newer")
@@ -324,7 +324,7 @@ def _message_of(body: bytes) -> list[int]:
 
 
 @pytest.mark.behaviour("4.10", "1.8")
-def test_what_was_cancelled_under_way_and_then_abandoned_is_told_in_the_history(
+def test_what_was_cancelled_in_flight_and_then_abandoned_is_told_in_the_history(
     receiver: Receiver, wanted: Subscription, line: Line
 ) -> None:
     beside = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/b"))
@@ -379,9 +379,9 @@ def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
     (taken,) = claim([line.pk], worker="slow")
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
     before = line_of(wanted.subscriber).lease_until
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), time.monotonic() - 10, queue_max_in_flight=1)
     with running_worker("slow") as slow:
-        slow.driver.take([driven])
+        slow.event_loop.take([driven])
         wait_until(lambda: receiver.log)
         after = line_of(wanted.subscriber).lease_until
         gate.open()

@@ -92,8 +92,10 @@ def test_inactive_work_is_left_alone(wanted: Subscription, line: Line, whose: st
 
 def hold(line: Line, wanted: Subscription, until: object) -> None:
     head = Delivery.objects.earliest("id")
-    stamp = wanted.version + wanted.subscriber.version
-    Line.objects.filter(pk=line.pk).update(head_id=head.pk, held_stamp=stamp, due_at=until, held_since=Now())
+    config_version = wanted.version + wanted.subscriber.version
+    Line.objects.filter(pk=line.pk).update(
+        head_id=head.pk, held_config_version=config_version, due_at=until, held_since=Now()
+    )
 
 
 @pytest.mark.behaviour("4.8")
@@ -201,12 +203,12 @@ def test_what_a_sweeper_drives_itself_and_does_not_finish_is_woken_again(storage
     receiver.on("/slow", slowly)
     publish_numbered(wanted.event_type, 200)
     sweeper = lone_worker("sweeper")
-    sweeper.driver.start()
+    sweeper.event_loop.start()
     try:
         sweeper._sweep()
         sweeper._sweep()
     finally:
-        assert sweeper.driver.stop(20)
+        assert sweeper.event_loop.stop(20)
     assert (len(receiver.log) > 0, notify.woken_lines(QUEUE)) == (True, [line_of(wanted.subscriber).pk])
 
 

@@ -188,7 +188,7 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
 
 @pytest.mark.behaviour("9.8", "4.15")
 @pytest.mark.parametrize(("status", "fields"), [(DELIVERED, {}), (PENDING, {"pause": 0.0, "status_code": 503})])
-def test_a_request_under_way_ends_as_its_answer_says_although_its_subscription_is_switched(
+def test_a_request_in_flight_ends_as_its_answer_says_although_its_subscription_is_switched(
     pushed: Subscription, status: DeliveryStatus, fields: dict[str, Any]
 ) -> None:
     publish_numbered(pushed.event_type, 2)
@@ -386,7 +386,7 @@ def test_of_very_many_that_were_set_aside_the_oldest_is_fetched_first(switched: 
 
 
 @pytest.mark.behaviour("9.8")
-def test_a_request_under_way_is_not_fetched_and_ends_by_its_answer(switched: Subscription) -> None:
+def test_a_request_in_flight_is_not_fetched_and_ends_by_its_answer(switched: Subscription) -> None:
     publish_numbered(switched.event_type, 2)
     line, delivery, _ = crash_while_sending(line_of(switched.subscriber))
     switch_delivery_mode(switched, PULL)
@@ -439,7 +439,7 @@ def test_what_timed_out_and_was_returned_later_is_still_a_possible_duplicate(
 
 
 @pytest.mark.behaviour("9.8", "4.15")
-def test_a_line_ends_the_request_under_way_and_begins_no_other(receiver: Receiver, switched: Subscription) -> None:
+def test_a_line_ends_the_request_in_flight_and_begins_no_other(receiver: Receiver, switched: Subscription) -> None:
     gate = receiver.gate("/a")
     publish_numbered(switched.event_type, 3)
     with running_worker():

@@ -255,7 +255,7 @@ def found(*subscribers: Subscriber, polls: int = 3) -> list[int]:
 def set_aside(lane: Lane, *, seconds: int) -> None:
     """Let all have been set aside by a push, to be tried again after so long."""
     line = Line.objects.get(subscriber=Subscription.objects.get().subscriber, lane=lane)
-    Delivery.objects.update(line=line, due_at=Now() + timedelta(seconds=seconds), times_set_aside=1, attempts=1)
+    Delivery.objects.update(line=line, due_at=Now() + timedelta(seconds=seconds), times_deferred=1, attempts=1)
 
 
 def handed_out() -> None:

@@ -143,9 +143,9 @@ class StatefulMailbox(Clients):
 
     @may.happens(2, result=one_of(200, 500))
     def answer_request(self, result: int) -> None:
-        if not self.worker.wire.under_way:
+        if not self.worker.wire.in_flight:
             return
-        request = self.worker.wire.under_way[0]
+        request = self.worker.wire.in_flight[0]
         its = self.expected.known[request.delivery_id]
         if result == 200:
             its.end(DELIVERED)
@@ -153,12 +153,12 @@ class StatefulMailbox(Clients):
             its.end(CANCELLED)
         else:
             its.come_back()
-            its.is_aside = True
+            its.is_deferred = True
         self.worker.answer(request, result)
 
     @may.happens()
     def crash(self) -> None:
-        for request in self.worker.wire.under_way:
+        for request in self.worker.wire.in_flight:
             its = self.expected.known[request.delivery_id]
             its.come_back(is_uncertain=True)
             if its.is_asked_to_end:
@@ -187,7 +187,7 @@ class StatefulMailbox(Clients):
             self.switch(at, most=0)
 
     def answer_all(self, result: int) -> None:
-        while self.worker.wire.under_way:
+        while self.worker.wire.in_flight:
             self.answer_request(result)
 
     def stop_or_go_on(self, stop: tuple[str, int]) -> None:
@@ -200,7 +200,7 @@ class StatefulMailbox(Clients):
     # --- what must hold --------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Let all that is unfinished be pushed or fetched, and acknowledged, without further trouble."""
+        """Let all that is unfinished be pushed or fetched, and acknowledged, without side_effects trouble."""
         self.set_up(is_ordered=False, most=None)
         for stop in [*self.expected.stopped]:
             self.stop_or_go_on(stop)

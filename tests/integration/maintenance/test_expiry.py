@@ -111,7 +111,7 @@ def test_what_is_overdue_is_not_sent_even_where_nobody_has_ended_it(
     publish_bodies(event_type, b"0", ttl=HOUR)
     line = line_of(wanting.subscriber)
     (taken,) = claim([line.pk], worker="w")
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     (in_hand,) = outgoing_of(taken)
     end_time()
 
@@ -125,9 +125,9 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     factories.subscription(event_type=queue)
     publish_bodies(queue, b"{}", ttl=HOUR)
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     page = PageRequest(taken.line_id, taken.epoch, None, taken.capacity)
-    group = read_groups([page], BodyBudget(MAX_BODY_BYTES), callback_terms())[taken.line_id].take(aside_next=False)
+    group = read_groups([page], BodyBudget(MAX_BODY_BYTES), callback_terms())[taken.line_id].take(deferred_next=False)
     assert group
     end_time()
 
@@ -136,7 +136,7 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
 
 
 @pytest.mark.behaviour("2.10")
-def test_what_is_under_way_is_left_to_its_answer(event_type: EventType, wanting: Subscription) -> None:
+def test_what_is_in_flight_is_left_to_its_answer(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", ttl=HOUR)
     crash_while_sending(line_of(wanting.subscriber))
     end_time()
@@ -181,13 +181,13 @@ def test_a_queue_group_ends_with_the_last_of_it() -> None:
     alike = [factories.subscription(event_type=queue) for _ in range(3)]
     publish_bodies(queue, b"{}", ttl=HOUR)
     publish_bodies(queue, b"{}")
-    under_way = Delivery.objects.filter(subscription=alike[0]).oldest_first()[0]
-    Delivery.objects.filter(pk=under_way.pk).update(status="IN_FLIGHT")
+    in_flight = Delivery.objects.filter(subscription=alike[0]).oldest_first()[0]
+    Delivery.objects.filter(pk=in_flight.pk).update(status="IN_FLIGHT")
     end_time()
 
     assert expire_overdue() == 2
     assert QueueGroup.objects.count() == 2, "one of it is under way"
-    Delivery.objects.filter(pk=under_way.pk).update(status="PENDING")
+    Delivery.objects.filter(pk=in_flight.pk).update(status="PENDING")
     assert expire_overdue() == 1
     assert [group.delivery_ids for group in QueueGroup.objects.all()] == [
         [*Delivery.objects.open().oldest_first().values_list("pk", flat=True)]

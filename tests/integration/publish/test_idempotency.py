@@ -19,7 +19,7 @@ from tests.support import factories
 from tests.support.api import EVENT, JSON, Answer, client_of, client_with, problem_of, publish, publish_batch
 
 Publishing = Callable[[], Answer]
-UNDER_WAY = (409, "publish_under_way", "1")
+UNDER_WAY = (409, "publish_in_progress", "1")
 WAITING = """
 SELECT pid FROM pg_stat_activity
  WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%%delivery_message%%'
@@ -83,7 +83,7 @@ def test_a_key_whose_first_publish_is_running_is_answered_at_once_and_for_no_lon
     elsewhere.rollback()
     afterwards = publish(client, Idempotency_Key="k")
 
-    assert (*problem_of(meanwhile), meanwhile["Retry-After"]) == (409, "publish_under_way", "1")
+    assert (*problem_of(meanwhile), meanwhile["Retry-After"]) == (409, "publish_in_progress", "1")
     assert (afterwards.status_code, Message.objects.count()) == (202, 1)
 
 

@@ -107,7 +107,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
         {"subscription": "own", "to": "2026-01-02"},
         {"subscription": "own", "pace": 0},
         {"subscription": "own", "event_type": "Unknown"},
-        {"subscription": "own", "paces": 1},
+        {"subscription": "own", "rate_limiter": 1},
     ],
 )
 def test_what_makes_no_selection_is_refused(rejected_shop: Subscription, asked: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ def line(wanted: Subscription) -> Line:
 def held(wanted: Subscription, line: Line) -> Line:
     line.head_id = Delivery.objects.earliest("id").pk
     line.held_since, line.due_at, line.held_reason = SINCE, LATER, "no answer"
-    line.held_stamp = wanted.version + wanted.subscriber.version
+    line.held_config_version = wanted.version + wanted.subscriber.version
     line.save()
     return line
 
@@ -82,13 +82,13 @@ def test_a_line_whose_endpoint_fails_at_everything_says_what_was_set_aside_and_u
     for number, one in enumerate([second, first, third]):
         Delivery.objects.filter(pk=one.pk).update(due_at=LATER + timedelta(hours=number))
     assert standing_of(line) == LineStatus(LineState.DEFERRED, None, 3, 3, LATER)
-    assert {name: over_the_api()[name] for name in ("state", "waiting", "set_aside", "next_try_at")} == {
+    assert {name: over_the_api()[name] for name in ("state", "waiting", "deferred", "next_try_at")} == {
         "state": "DEFERRED",
         "waiting": 3,
-        "set_aside": 3,
+        "deferred": 3,
         "next_try_at": None,
     }
-    assert parse_datetime(over_the_api()["set_aside_due_at"]) == LATER
+    assert parse_datetime(over_the_api()["deferred_due_at"]) == LATER
     Delivery.objects.filter(pk=first.pk).update(due_at=SINCE)
     assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 3, SINCE)
 

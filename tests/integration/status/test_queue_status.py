@@ -219,10 +219,10 @@ def test_the_senders_say_what_waits_for_them(group: list[Subscription]) -> None:
         "queue": f"queue.{Message.objects.get().pk % 5}",
         "state": "WAITING",
         "waiting": 1,
-        "set_aside": 0,
-        "set_aside_due_at": None,
+        "deferred": 0,
+        "deferred_due_at": None,
         "awaiting_release": 0,
-        "under_way": 0,
+        "in_flight": 0,
         "worker": "",
         "lease_until": None,
     }
@@ -231,7 +231,7 @@ def test_the_senders_say_what_waits_for_them(group: list[Subscription]) -> None:
 
 
 @pytest.mark.behaviour("6.6")
-def test_a_sender_that_is_driven_says_by_whom_and_what_is_under_way(admin: Client, group: list[Subscription]) -> None:
+def test_a_sender_that_is_driven_says_by_whom_and_what_is_in_flight(admin: Client, group: list[Subscription]) -> None:
     line = line_of_the_group()
     claim([line.pk], worker="worker-7")
     PageRead.objects.all().delete()
@@ -241,7 +241,7 @@ def test_a_sender_that_is_driven_says_by_whom_and_what_is_under_way(admin: Clien
 
     shown = sender()
 
-    assert (shown["state"], shown["worker"], shown["under_way"]) == ("SENDING", "worker-7", 1)
+    assert (shown["state"], shown["worker"], shown["in_flight"]) == ("SENDING", "worker-7", 1)
     assert "worker-7" in page(admin, line)
 
 
@@ -279,7 +279,7 @@ def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> No
 
     standing = line_statuses([one.line_id or 0])[one.line_id or 0]
 
-    assert (standing.waiting, standing.set_aside, standing.set_aside_due_at) == (
+    assert (standing.waiting, standing.deferred, standing.deferred_due_at) == (
         MAX_COUNTED,
         MAX_COUNTED,
         LATER,

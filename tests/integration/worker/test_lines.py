@@ -155,30 +155,30 @@ def test_lines_that_share_a_small_budget_all_get_through(
     publish_bodies(kind, *[b"%d" % number + b"x" * (MAX_LINE_BYTES - 1) for number in range(4)])
     with running_worker() as worker:
         wait_until_done()
-        wait_until(lambda: worker.driver.budget._left == 3 * MAX_LINE_BYTES)
+        wait_until(lambda: worker.event_loop.budget._left == 3 * MAX_LINE_BYTES)
     for number in range(8):
         assert [body[:1] for body in receiver.bodies(f"/{number}")] == [b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.behaviour("11.1")
-def test_a_line_whose_endpoint_hangs_keeps_only_what_is_under_way(
+def test_a_line_whose_endpoint_hangs_keeps_only_what_is_in_flight(
     receiver: Receiver, worker: Worker, wanted: Subscription
 ) -> None:
     gate = receiver.gate("/a")
     publish_bodies(wanted.event_type, *[b"x" * 1000] * 20)
     wait_until(lambda: receiver.log)
-    wait_until(lambda: worker.driver.budget._left == event_loop.MAX_BODY_BYTES - 1000)
+    wait_until(lambda: worker.event_loop.budget._left == event_loop.MAX_BODY_BYTES - 1000)
     gate.open()
     wait_until_done()
     assert len(receiver.log) == 20
-    wait_until(lambda: worker.driver.budget._left == event_loop.MAX_BODY_BYTES)
+    wait_until(lambda: worker.event_loop.budget._left == event_loop.MAX_BODY_BYTES)
 
 
 @pytest.mark.behaviour("11.1")
 def test_a_line_reads_on_when_two_fifths_are_left(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 12)
     hand = read(wanted, BodyBudget(MAX_BODY_BYTES), capacity=10)
-    left_when_low = next(len(hand) for _ in range(10) if hand.is_low or not hand.take(aside_next=False))
+    left_when_low = next(len(hand) for _ in range(10) if hand.is_low or not hand.take(deferred_next=False))
     assert left_when_low == 4
 
 
@@ -201,7 +201,7 @@ def test_a_line_without_work_stays_with_its_driver_until_its_turn_ends(
         wait_until_done()
     assert len(receiver.log) == 3
     assert line_of(wanted.subscriber).epoch == 1
-    (driven,) = worker.driver.lines._lines.values()
+    (driven,) = worker.event_loop.lines._lines.values()
     driven.run.until = time.monotonic()
     wait_until(lambda: line_of(wanted.subscriber).lease_until is None)
 
@@ -335,7 +335,7 @@ def test_the_pause_of_what_is_set_aside_doubles(
     receiver.on("/a", answer(500))
     publish_numbered(wanted.event_type, 1)
     for tries, pause in enumerate([1, 2, 4, 8, 16, 32, 60, 60], start=1):
-        wait_until(lambda: Delivery.objects.get().times_set_aside == tries)  # noqa: B023 - called at once
+        wait_until(lambda: Delivery.objects.get().times_deferred == tries)  # noqa: B023 - called at once
         check_pause(Delivery.objects.get().due_at, LONGER * pause, LONGER * pause)
         make_due()
 
@@ -356,7 +356,7 @@ def test_neither_what_is_stuck_nor_what_is_new_starves_the_other(
     stuck = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/stuck"))
     receiver.on("/stuck", answer(500))
     publish_numbered(stuck.event_type, 200)
-    Delivery.objects.update(due_at=Now(), times_set_aside=5)  # due again now, and then after half a minute
+    Delivery.objects.update(due_at=Now(), times_deferred=5)  # due again now, and then after half a minute
     publish_numbered(wanted.event_type, 50)
     with running_worker():
         wait_until(lambda: len(receiver.log) >= 130)

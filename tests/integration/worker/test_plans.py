@@ -16,7 +16,7 @@ from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
-from delivery.status.in_flight import UNDER_WAY, under_way
+from delivery.status.in_flight import UNDER_WAY, in_flight
 from delivery.status.line_status import held_lines, line_statuses, unfinished_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
@@ -123,7 +123,7 @@ def deliver_and_crash(grown: Grown) -> None:
     settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.state(let_go=True)])
     assert still_due([line.pk]) == [line.pk]
     crash_while_sending(line)
-    under_way(None, key=None, downwards=True, limit=50)
+    in_flight(None, key=None, downwards=True, limit=50)
     expire_lease(line)
     assert len(claim([line.pk], worker="next")) == 1
 
@@ -148,7 +148,7 @@ def move_apart_and_suspend(grown: Grown) -> None:
     driven, first, _ = crash_while_sending(line)
     apart = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
     pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
-    settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, further=apart)])
+    settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, side_effects=apart)])
     expire_lease(line)
     driven, second, _ = crash_while_sending(line)
     announced = SideEffects(announces=True, meaning="end")
@@ -156,20 +156,22 @@ def move_apart_and_suspend(grown: Grown) -> None:
     third = outgoing_of(driven.claim)[0]
     settle(
         epochs(driven),
-        settlements=[settlement(driven, second, **unanswered, further=announced)],
+        settlements=[settlement(driven, second, **unanswered, side_effects=announced)],
         marks=[driven.mark(third)],
     )
-    stamp = third.destination.stamp
-    suspends = SideEffects(suspends=True, stamp=stamp, probe=60.0, announces=True, meaning="suspend")
+    config_version = third.destination.config_version
+    suspends = SideEffects(suspends=True, config_version=config_version, probe=60.0, announces=True, meaning="suspend")
     settle(
         epochs(driven),
-        settlements=[settlement(driven, third, **pending, further=suspends)],
+        settlements=[settlement(driven, third, **pending, side_effects=suspends)],
         states=[driven.state(let_go=True)],
     )
     Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     assert still_due([line.pk, retry_line.pk]) == [line.pk]
     driven, third, _ = crash_while_sending(line)
-    settle(epochs(driven), settlements=[settlement(driven, third, further=SideEffects(resumes=True, announces=True))])
+    settle(
+        epochs(driven), settlements=[settlement(driven, third, side_effects=SideEffects(resumes=True, announces=True))]
+    )
     assert retry_line.pk in lines_with_due_work()
     settle(epochs(driven), states=[driven.state(let_go=True)])
 

@@ -181,12 +181,12 @@ def test_who_was_asked_is_not_asked_again_at_once_where_the_next_one_is_gone_mea
 
 
 @pytest.mark.behaviour("6.6")
-def test_a_sender_has_so_many_messages_under_way_and_no_more(receiver: Receiver, storage: None) -> None:
+def test_a_sender_has_so_many_messages_in_flight_and_no_more(receiver: Receiver, storage: None) -> None:
     kinds = [queue_of(receiver, "/slow")[0] for _ in range(3)]
     receiver.on("/slow", hang)
     for kind in kinds:
         publish_bodies(kind, *[b"%d" % number for number in range(10 * SENDERS)])
-    with running_worker(under_way=3):
+    with running_worker(queue_max_in_flight=3):
         wait_until(lambda: len(receiver.log) == 3 * SENDERS)
         time.sleep(0.5)  # longer than a turn needs to go on
         assert len(receiver.log) == 3 * SENDERS
@@ -199,12 +199,12 @@ def test_a_sender_has_so_many_messages_under_way_and_no_more(receiver: Receiver,
 
 
 @pytest.mark.behaviour("6.6")
-def test_a_slow_endpoint_on_its_own_has_as_many_under_way_as_the_sender_may(receiver: Receiver, storage: None) -> None:
+def test_a_slow_endpoint_on_its_own_has_as_many_in_flight_as_the_sender_may(receiver: Receiver, storage: None) -> None:
     kind, _ = queue_of(receiver, "/slow")
     receiver.on("/slow", slowly)
     publish_bodies(kind, *[b"%d" % number for number in range(20 * SENDERS)])
     sender = Line.objects.get(sender=2)
-    with running_worker(under_way=4, find=lambda: [sender.pk]):
+    with running_worker(queue_max_in_flight=4, find=lambda: [sender.pk]):
         wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (SENDERS - 1)})
     assert receiver.max_at_once["/slow"] == 4
 
@@ -266,7 +266,7 @@ def test_who_is_inactive_is_not_asked_and_a_group_without_anybody_waits_until_on
 
 @pytest.mark.behaviour("1.8", "6.5")
 @pytest.mark.parametrize(("late", "ends"), [(500, ["CANCELLED", "DELIVERED"]), (200, ["DELIVERED", "REDUNDANT"])])
-def test_what_is_cancelled_under_way_ends_unless_it_is_taken(
+def test_what_is_cancelled_in_flight_ends_unless_it_is_taken(
     receiver: Receiver, storage: None, late: int, ends: list[str]
 ) -> None:
     kind, pair = queue_of(receiver, "/one", "/other")
@@ -350,11 +350,11 @@ def begin_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     """Do what a worker does up to its request to one of a group's endpoints, and no more; return line and delivery."""
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     hand = read_groups(
         [PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(MAX_BODY_BYTES), callback_terms()
     )[line.pk]
-    group = hand.take(aside_next=False)
+    group = hand.take(deferred_next=False)
     assert group
     delivery = group.delivery(group.endpoints[which], tried=0, uncertain=False)
     assert settle_groups({line.pk: taken.epoch}, marks=[driven.mark(delivery)]).started == {delivery.id: 0}
@@ -383,7 +383,7 @@ def path_of(delivery: Outgoing) -> str:
 
 @pytest.mark.behaviour("4.11", "6.4")
 @pytest.mark.parametrize("which", range(4))
-def test_what_was_under_way_when_a_worker_vanished_is_repeated_to_the_same_endpoint_and_flagged(
+def test_what_was_in_flight_when_a_worker_vanished_is_repeated_to_the_same_endpoint_and_flagged(
     receiver: Receiver, jobs: EventType, which: int
 ) -> None:
     publish_bodies(jobs, b"1")
@@ -441,7 +441,7 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
             wait_until_done()
         for gate in gates:
             gate.open()
-        wait_until(lambda: not frozen.driver.lines)
+        wait_until(lambda: not frozen.event_loop.lines)
     assert [request.is_flagged for request in receiver.log] == [False, True]
     assert len({request.path for request in receiver.log}) == 1
     assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
@@ -480,7 +480,7 @@ def test_nothing_is_sent_for_a_group_that_has_ended_since_it_was_read(jobs: Even
 
 
 @pytest.mark.behaviour("4.11")
-def test_what_is_noted_for_mending_is_what_is_in_hand_and_under_way(jobs: EventType) -> None:
+def test_what_is_noted_for_mending_is_what_is_in_hand_and_in_flight(jobs: EventType) -> None:
     publish_bodies(jobs, b"1")
     line, delivery = begin_and_vanish()
     terms, budget = callback_terms(), BodyBudget(MAX_BODY_BYTES)
@@ -521,7 +521,7 @@ def test_queues_whose_settling_fails_leave_the_subscribers_lines_alone(
     with running_worker() as worker:
         monkeypatch.setattr(pending_settles, "settle_groups", fail)
         publish_bodies(jobs, *[b"%d" % number for number in range(10)])
-        wait_until(lambda: worker.driver.lines._unsettled or len(worker.driver.lines) > 0)
+        wait_until(lambda: worker.event_loop.lines._unsettled or len(worker.event_loop.lines) > 0)
         publish_numbered(topic.event_type, 20)
         wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]

@@ -21,7 +21,7 @@ from delivery.status.queue_status import groups_of, senders
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.pages import PageRequest
-from delivery.worker.queue import GroupInHand
+from delivery.worker.queue import OutgoingGroup
 from delivery.worker.queue_pages import read_groups
 from delivery.worker.queue_settle import settle_groups
 from delivery.worker.run_lines import active_line
@@ -96,12 +96,12 @@ def park(nobody: Subscription) -> None:
             cursor.execute(FILL, filled)
 
 
-def read(line: Line, capacity: int = 500) -> list[GroupInHand]:
+def read(line: Line, capacity: int = 500) -> list[OutgoingGroup]:
     line.refresh_from_db()
     hand = read_groups(
         [PageRequest(line.pk, line.epoch, None, capacity)], BodyBudget(MAX_BODY_BYTES), callback_terms()
     )[line.pk]
-    return [group for _ in range(len(hand)) if (group := hand.take(aside_next=False))]
+    return [group for _ in range(len(hand)) if (group := hand.take(deferred_next=False))]
 
 
 def send_and_crash(jobs: EventType) -> None:
@@ -110,7 +110,7 @@ def send_and_crash(jobs: EventType) -> None:
     line = Line.objects.get(sender=ids[0] % 5)
     assert line.pk in lines_with_due_work()
     (taken,) = claim([line.pk], worker="one")
-    sender = active_line(taken, Turn([line.pk], 0.5), 0.0, under_way=1)
+    sender = active_line(taken, Turn([line.pk], 0.5), 0.0, queue_max_in_flight=1)
     epochs = {line.pk: taken.epoch}
     first, second = [group.delivery(group.endpoints[0], tried=0, uncertain=False) for group in read(line)[:2]]
     settle_groups(epochs, marks=[sender.mark(first), sender.mark(second)])
@@ -261,7 +261,7 @@ def test_looking_at_the_senders_counts_no_further_than_needed(
     group: list[Subscription], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with explained_statements(monkeypatch) as statements:
-        assert {one.standing.set_aside for one in senders()} == {1_000}
+        assert {one.standing.deferred for one in senders()} == {1_000}
         assert client_of().get("/api/v1/senders").status_code == 200
         line = Line.objects.get(sender=3)
         assert client_of_admin().get(reverse("admin:delivery_line_change", args=[line.pk])).status_code == 200

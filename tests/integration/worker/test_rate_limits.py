@@ -206,22 +206,22 @@ def test_in_a_retry_line_the_others_go_on(receiver: Receiver, worker: Worker, li
     assert receiver.bodies("/a") == []
 
 
-def marked(limited: Subscription, *, spacing: float, stamp: int | None = None) -> tuple[Settled, int]:
+def marked(limited: Subscription, *, spacing: float, config_version: int | None = None) -> tuple[Settled, int]:
     """Ask for the oldest delivery to be sent under a new claim; return what the settle did, and the delivery."""
     line, oldest = line_of(limited.subscriber), Delivery.objects.open().order_by("id")[0]
     Line.objects.filter(pk=line.pk).update(lease_until=None)
     (taken,) = claim([line.pk], worker="worker")
     limited.refresh_from_db()
     limited.subscriber.refresh_from_db()
-    stamp = stamp or limited.version + limited.subscriber.version
-    mark = Mark(line.pk, oldest.pk, stamp, None, slot=RateSlot(limited.pk, spacing))
+    config_version = config_version or limited.version + limited.subscriber.version
+    mark = Mark(line.pk, oldest.pk, config_version, None, rate_slot=RateSlot(limited.pk, spacing))
     return settle({line.pk: taken.epoch}, marks=[mark]), oldest.pk
 
 
 @pytest.mark.behaviour("1.4")
 def test_only_what_is_sent_takes_a_slot(limited: Subscription) -> None:
     publish_numbered(limited.event_type, 1)
-    refused, _ = marked(limited, spacing=1000.0, stamp=1)
+    refused, _ = marked(limited, spacing=1000.0, config_version=1)
     assert (refused.started, refused.waits, Pace.objects.get().last_at) == ({}, {}, None)
     sent, delivery_id = marked(limited, spacing=1000.0)
     assert [*sent.started] == [delivery_id]
@@ -270,10 +270,14 @@ def test_of_one_subscription_one_is_sent_in_a_round_and_others_of_the_round_do_n
     publish_numbered(limited.event_type, 2)
     line = line_of(limited.subscriber)
     (taken,) = claim([line.pk], worker="worker")
-    stamp = limited.version + limited.subscriber.version
+    config_version = limited.version + limited.subscriber.version
     marks = [
         Mark(
-            line.pk, one.pk, stamp, None, slot=RateSlot(limited.pk, 10.0) if one.subscription_id == limited.pk else None
+            line.pk,
+            one.pk,
+            config_version,
+            None,
+            rate_slot=RateSlot(limited.pk, 10.0) if one.subscription_id == limited.pk else None,
         )
         for one in Delivery.objects.open()
     ]

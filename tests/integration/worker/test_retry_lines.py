@@ -294,7 +294,7 @@ def test_a_settle_repeated_after_the_delivery_has_moved_on_leaves_its_next_reque
 ) -> None:
     publish_numbered(wanted.event_type, 1)
     main, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    apart = settlement(main, delivery, PENDING, status_code=500, pause=0.0, further=moved(wanted))
+    apart = settlement(main, delivery, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
     assert settle({main.id: main.claim.epoch}, settlements=[apart]).ended == {delivery.id}
     crash_while_sending(retry_line_of(wanted.subscriber))
     assert settle({main.id: main.claim.epoch}, settlements=[apart]).ended == frozenset()
@@ -309,7 +309,7 @@ def test_numbers_go_on_after_a_crash_although_the_last_one_has_moved_apart(wante
     publish_numbered(wanted.event_type, 2)
     line, retry_line = line_of(wanted.subscriber), retry_line_of(wanted.subscriber)
     main, first, number = crash_while_sending(line)
-    ended = settlement(main, first, PENDING, status_code=500, pause=0.0, further=moved(wanted))
+    ended = settlement(main, first, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
     settle({main.id: main.claim.epoch}, settlements=[ended])
     if then != "waits":
         retry, _, _ = crash_while_sending(retry_line)
@@ -325,7 +325,7 @@ def test_numbers_go_on_after_a_crash_although_the_last_one_has_moved_apart(wante
 
 
 @pytest.mark.behaviour("4.11", "5.3", "11.3")
-def test_what_a_retry_line_had_under_way_at_a_crash_is_flagged_and_holds_nobody_up(
+def test_what_a_retry_line_had_in_flight_at_a_crash_is_flagged_and_holds_nobody_up(
     receiver: Receiver, wanted: Subscription
 ) -> None:
     publish_numbered(wanted.event_type, 2)
@@ -370,16 +370,18 @@ def test_what_has_expired_is_neither_read_nor_begun(wanted: Subscription) -> Non
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
     driven_marks = outgoing_of(taken)
     Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
     assert not settled.started
     assert [one.id for one in outgoing_of(taken)] == [driven_marks[1].id]
 
 
-def test_an_answer_under_way_that_never_came_counts_as_not_received(wanted: Subscription) -> None:
+def test_an_answer_in_flight_that_never_came_counts_as_not_received(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
     main, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    settle({main.id: main.claim.epoch}, settlements=[settlement(main, delivery, **NO_ANSWER, further=moved(wanted))])
+    settle(
+        {main.id: main.claim.epoch}, settlements=[settlement(main, delivery, **NO_ANSWER, side_effects=moved(wanted))]
+    )
     assert Delivery.objects.get().unreceived
 
 
@@ -400,7 +402,7 @@ def waiting_apart(owner: Subscriber, count: int, *, since: float) -> Subscriptio
 def page_of(line: Line, epoch: int) -> list[int]:
     """Return whose deliveries a page of the line has, in order, where it was claimed under that epoch."""
     hand = read_pages([PageRequest(line.pk, epoch, None, TURNS)], BodyBudget(MAX_BODY_BYTES))[line.pk]
-    taken = iter(lambda: hand.take(aside_next=True), None)
+    taken = iter(lambda: hand.take(deferred_next=True), None)
     return [delivery.destination.subscription_id for delivery in taken]
 
 

@@ -183,15 +183,15 @@ def test_the_script_in_force_when_a_request_starts_is_the_one_that_counts(
     assert receiver.bodies("/a") == [b"old 0", b"new 0", b"new 1", b"new 2"]
 
 
-def processes_of(driver: EventLoop) -> list[int]:
+def processes_of(event_loop: EventLoop) -> list[int]:
     """Return the processes that run a script now."""
-    return [process.pid for process in [*driver._scripts.processes.values()] if process.job]
+    return [process.pid for process in [*event_loop._scripts.processes.values()] if process.job]
 
 
 def hit(worker: Worker, number: signal.Signals) -> None:
     """Send a signal to a process that is running a script."""
-    wait_until(lambda: processes_of(worker.driver))
-    for pid in processes_of(worker.driver):
+    wait_until(lambda: processes_of(worker.event_loop))
+    for pid in processes_of(worker.event_loop):
         os.kill(pid, number)
 
 
@@ -218,7 +218,7 @@ def test_a_lost_script_is_set_aside_and_run_again(
         limited.setattr(process, "TOTAL_SECONDS", seconds)
         publish_numbered(wanted.event_type, 1)
         hit(worker, number)
-        wait_until(lambda: Delivery.objects.open().filter(times_set_aside=1).exists())
+        wait_until(lambda: Delivery.objects.open().filter(times_deferred=1).exists())
     assert (statuses(wanted), reasons(wanted)) == ([PENDING], [reason])
     write(wanted, "$outmessage = 'again ' + $inmessage")
     cut_pauses_until_done()
@@ -229,8 +229,8 @@ def test_a_worker_stops_while_scripts_run_and_nothing_is_marked(receiver: Receiv
     write(wanted, "while (1);")
     publish_numbered(wanted.event_type, 5)
     with running_worker() as worker:
-        wait_until(lambda: processes_of(worker.driver))
-        known = processes_of(worker.driver)
+        wait_until(lambda: processes_of(worker.event_loop))
+        known = processes_of(worker.event_loop)
     assert not any(Path(f"/proc/{pid}").exists() for pid in known)
     assert line_of(wanted.subscriber).lease_until is None
     assert set(statuses(wanted)) <= {PENDING, HELD}

@@ -111,7 +111,7 @@ def test_nothing_is_marked_that_is_not_as_it_was_read(wanted: Subscription) -> N
         (NO_ANSWER, CANCELLED),
     ],
 )
-def test_what_is_cancelled_under_way_ends_so_unless_its_answer_ends_it(
+def test_what_is_cancelled_in_flight_ends_so_unless_its_answer_ends_it(
     wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus
 ) -> None:
     publish_numbered(wanted.event_type, 3)
@@ -139,8 +139,8 @@ def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -
     publish_numbered(wanted.event_type, 1)
     line, delivery, number = crash_while_sending(line_of(wanted.subscriber))
     assert number == 1
-    unsent = settlement(line, delivery, PENDING, status_code=None, unsent=True)
-    settle({line.id: line.claim.epoch}, settlements=[unsent])
+    sequence_unused = settlement(line, delivery, PENDING, status_code=None, sequence_unused=True)
+    settle({line.id: line.claim.epoch}, settlements=[sequence_unused])
     assert Delivery.objects.get().sequence is None
     cancel_deliveries_of(wanted.pk, reason="unwanted")
     assert (Delivery.objects.get().sequence, LineEvent.objects.count()) == (None, 0)
@@ -196,7 +196,7 @@ def test_a_settle_that_a_cancel_overtakes_misses_nothing(
 ) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    batch = Batch([(line.strands[0], Rest(settlement(line, delivery, **answered)))], of_groups=False)
+    batch = Batch([(line.slots[0], Rest(settlement(line, delivery, **answered)))], of_groups=False)
     overtaken(batch.settle, lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"), monkeypatch)
     assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
     assert line_of(wanted.subscriber).lease_until is None
@@ -216,12 +216,12 @@ def test_what_a_settle_misses_of_a_line_that_is_locked_again_is_settled_later(
     (following,) = outgoing_of(line.claim)
     step = Send(settlement(line, delivery, **NO_ANSWER), following)
     unsettled = PendingSettles(DatabaseBackoff())
-    unsettled.add(line.strands[0], step)
+    unsettled.add(line.slots[0], step)
     monkeypatch.setattr(pending_settles, "settle", cancelled_again_after_it)
     overtaken(lambda: [*unsettled.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
 
-    assert (statuses(wanted), unsettled.locked) == ([IN_FLIGHT, IN_FLIGHT], [(line.strands[0], step)])
-    assert line.strands[0].may_be_marked
+    assert (statuses(wanted), unsettled.locked) == ([IN_FLIGHT, IN_FLIGHT], [(line.slots[0], step)])
+    assert line.slots[0].may_be_marked
     elsewhere.rollback()
     unsettled.take_locked()
     ((_, _, settled),) = unsettled.settle()
@@ -230,12 +230,12 @@ def test_what_a_settle_misses_of_a_line_that_is_locked_again_is_settled_later(
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(
+def test_a_line_is_not_let_go_before_what_it_had_in_flight_is_settled(
     wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    line.holds(delivery, Hold(1.0, "no answer", delivery.destination.stamp))
+    line.holds(delivery, Hold(1.0, "no answer", delivery.destination.config_version))
     held = line.state(let_go=True)
     missed = settlement(line, delivery, **NO_ANSWER)
     overtaken(
@@ -279,7 +279,7 @@ def reachable_subscription(receiver: Receiver, storage: None) -> Subscription:
 
 
 def budget_left(worker: Worker) -> int:
-    return worker.driver.budget._left
+    return worker.event_loop.budget._left
 
 
 @pytest.mark.behaviour("4.10", "4.11", "11.3")
@@ -420,7 +420,7 @@ def test_a_mark_that_was_not_heard_of_and_may_not_be_sent_any_more_is_not_forgot
     publish_numbered(reachable_subscription.event_type, 3)
     worker = Worker()
     worker.start()
-    wait_until(lambda: unheard.lost and not worker.driver.lines)
+    wait_until(lambda: unheard.lost and not worker.event_loop.lines)
     assert receiver.log == []
     expire_lease(line_of(reachable_subscription.subscriber))
     wait_until_done()
@@ -451,6 +451,6 @@ def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
     monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(steps, "STILL_SECONDS", PATIENCE_SECONDS)
     before = time.monotonic()
-    assert run_lines.run_lines([], worker.driver) == []
+    assert run_lines.run_lines([], worker.event_loop) == []
     assert time.monotonic() - before < PATIENCE_SECONDS / 2
     assert Delivery.objects.count() == 0

@@ -54,7 +54,7 @@ def change(owner: Subscriber, processing: Processing, concurrency: int = 1) -> N
 
 
 @pytest.mark.behaviour("4.13")
-def test_as_many_as_it_allows_are_under_way_and_each_is_sent_once(
+def test_as_many_as_it_allows_are_in_flight_and_each_is_sent_once(
     receiver: Receiver, worker: Worker, wanted: Subscription
 ) -> None:
     gate = closed_gate(receiver)
@@ -86,7 +86,7 @@ def test_what_waits_for_a_script_or_its_rate_does_not_fill_a_short_page(wanted: 
     first, second, _ = (one.id for one in outgoing_of(taken))
     line = PageRequest(taken.line_id, taken.epoch, None, capacity=1, busy=[first])
     hand = read_pages([line], BodyBudget(1_000))[line.line_id]
-    assert [one.id for one in iter(lambda: hand.take(aside_next=False), None)] == [second]
+    assert [one.id for one in iter(lambda: hand.take(deferred_next=False), None)] == [second]
 
 
 @pytest.mark.behaviour("4.10", "4.13")
@@ -102,7 +102,7 @@ def test_what_is_in_no_order_has_no_number_and_numbers_go_on_where_it_is_again(
 
 
 @pytest.mark.behaviour("4.7", "4.8", "4.13")
-def test_what_holds_the_line_stops_them_all_and_the_others_under_way_are_settled(
+def test_what_holds_the_line_stops_them_all_and_the_others_in_flight_are_settled(
     receiver: Receiver, wanted: Subscription, long_pauses: None
 ) -> None:
     gate = closed_gate(receiver)
@@ -120,12 +120,12 @@ def test_what_holds_the_line_stops_them_all_and_the_others_under_way_are_settled
 def test_what_was_held_is_tried_alone_before_the_others_are(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 9)
     line = line_of(wanted.subscriber)
-    strands = []
+    slots = []
     for head in (None, Delivery.objects.order_by("-id")[0].pk):
         Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
         (taken,) = claim([line.pk], worker="worker")
-        strands.append(len(run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, under_way=16).strands))
-    assert (strands, outgoing_of(taken)[0].id) == ([3, 1], head)
+        slots.append(len(run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16).slots))
+    assert (slots, outgoing_of(taken)[0].id) == ([3, 1], head)
 
 
 @pytest.mark.behaviour("4.13")
@@ -159,8 +159,8 @@ def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
     publish_numbered(wanted.event_type, 9)
     with running_worker() as worker:
         wait_for_requests(receiver, 5)
-        under_way = sorted(len(line.strands) for line in worker.driver.lines.all())
-        assert (under_way, worker.driver.free_places(), worker.driver.free_beside()) == ([1, 1, 3], 1, 0)
+        in_flight = sorted(len(line.slots) for line in worker.event_loop.lines.all())
+        assert (in_flight, worker.event_loop.free_places(), worker.event_loop.free_beside()) == ([1, 1, 3], 1, 0)
         gate.open()
         wait_until_done()
 
@@ -179,8 +179,8 @@ def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: N
 def begin_all_and_vanish(line: Line) -> list[int]:
     """Do what a worker does up to its requests, and no more; return the deliveries that were to be sent."""
     (taken,) = claim([line.pk], worker="vanished")
-    driven = run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, under_way=16)
-    begun = outgoing_of(taken)[: len(driven.strands)]
+    driven = run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16)
+    begun = outgoing_of(taken)[: len(driven.slots)]
     return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
 
 

@@ -119,11 +119,11 @@ class StatefulTopic(PolicyOperations):
         assert (settlement.pause is not None) == (decision in WITH_PAUSE)
         self.attempts[delivery_id] += 1
         self.cut |= {delivery_id} if settlement.uncertain else set()
-        if settlement.unsent and request.line.gives_numbers:
+        if settlement.sequence_unused and request.line.gives_numbers:
             assert self.numbers.pop(delivery_id) == self.last_number[line_id]
             self.last_number[line_id] -= 1
         self.check_end(request, settlement)
-        if decision is Decision.HOLD_THE_LINE and request.line.claim.strands == 1:
+        if decision is Decision.HOLD_THE_LINE and request.line.claim.concurrency == 1:
             self.heads[line_id] = delivery_id, self.now
         elif self.heads.get(line_id, (0, 0))[0] == delivery_id:
             del self.heads[line_id]
@@ -193,25 +193,25 @@ class StatefulTopic(PolicyOperations):
         others = [
             other
             for worker in self.workers
-            for other in worker.wire.under_way
+            for other in worker.wire.in_flight
             if other is not request and (other.line_id, other.epoch) == (request.line_id, request.epoch)
         ]
-        assert len(others) < request.line.claim.strands, "one at a time, or as many as are wanted"
+        assert len(others) < request.line.claim.concurrency, "one at a time, or as many as are wanted"
         assert request.delivery_id not in {other.delivery_id for other in others}, "4.13: different ones"
 
     def check_turn(self, request: Request, row: Delivery) -> None:
         """Check that it was a delivery's turn, where there are turns."""
         if row.pk not in self.sent:
             assert row.line_id == self.main_of[request.line_id], "what is sent first is sent by the main line"
-        if request.line.claim.strands == 1:
+        if request.line.claim.concurrency == 1:
             self.check_order(request, row)
         self.sent.add(row.pk)
 
     def check_order(self, request: Request, row: Delivery) -> None:
         hand, read_at = self.read_at.get(request.line, (None, 0))
-        if hand is not request.line.hand:
+        if hand is not request.line.buffer:
             read_at = self.now
-            self.read_at[request.line] = request.line.hand, read_at
+            self.read_at[request.line] = request.line.buffer, read_at
         head, since = self.heads.get(request.line_id, (row.pk, 0))
         if head != row.pk and head not in self.ended:
             assert not self.could_be_sent(head, min(since, read_at)), "the head is not overtaken"
@@ -325,7 +325,7 @@ class StatefulQueue(StatefulDeliveries):
         assert request.is_flagged == (group_id in self.doubtful), "flagged where an earlier outcome is unknown"
         assert all(one.is_recorded or one.epoch < request.epoch for one in others), "one endpoint at a time"
         self.requests.append(request)
-        mine = [one for one in request.line.strands if one.under_way]
+        mine = [one for one in request.line.slots if one.in_flight]
         assert len(mine) <= MAX_IN_FLIGHT
 
     def group_of(self, delivery_id: int) -> int:

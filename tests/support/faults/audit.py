@@ -169,7 +169,7 @@ SET_ASIDE = """
       FROM delivery_delivery d JOIN delivery_message m ON m.id = d.message_id
       JOIN subscriptions_subscription s ON s.id = d.subscription_id
       JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-     WHERE u.name = %(name)s AND d.times_set_aside > 0
+     WHERE u.name = %(name)s AND d.times_deferred > 0
 """
 DROPPED = """
     SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int

@@ -16,7 +16,7 @@ from delivery.retry import (
     History,
     RetryPolicy,
     Verdict,
-    aside_pause,
+    deferred_pause,
     hold_pause,
     judge,
     policy_of,
@@ -37,13 +37,13 @@ EVERY_OUTCOME: list[Outcome] = [
     Unreachable("refused"),
     Unreachable("timed out", was_sent=True),
 ]
-AFTER_TWO = History(attempts=5, times_set_aside=2, failures=2)
+AFTER_TWO = History(attempts=5, times_deferred=2, failures=2)
 TAKEN, UNSUPPORTED, REJECTED = Decision.DELIVERED, Decision.NOT_SUPPORTED, Decision.REJECTED
 HOLD, ASIDE, APART = Decision.HOLD_THE_LINE, Decision.DEFER, Decision.RETRY_LANE
 
 
 FAILED, SUSPEND = Decision.FAILED, Decision.SUSPEND
-FIRST = History(attempts=0, times_set_aside=0, failures=0)
+FIRST = History(attempts=0, times_deferred=0, failures=0)
 NINE_OUTCOMES: list[Outcome] = [
     *map(Answered, (204, 307, 408, 425, 429, 410, 503, 502)),
     Unreachable("timed out", was_sent=True),
@@ -56,7 +56,7 @@ MINUTES, HOURS = 60.0, 3_600.0
     ("tries", "seconds"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60), (8, 60), (1_000_000, 60)]
 )
 def test_what_is_set_aside_waits_twice_as_long_each_time(tries: int, seconds: float) -> None:
-    assert aside_pause(tries) == seconds
+    assert deferred_pause(tries) == seconds
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_like_terms_are_one_policy(terms: RetryTerms) -> None:
 def test_without_a_spacing_of_its_own_a_policy_pauses_as_lines_always_do(
     policy: RetryPolicy, rules: RetryRules
 ) -> None:
-    pauses = {ASIDE: aside_pause(3), HOLD: hold_pause(3, retry_after=None, chance=0.5)}
+    pauses = {ASIDE: deferred_pause(3), HOLD: hold_pause(3, retry_after=None, chance=0.5)}
     for outcome in EVERY_OUTCOME:
         decision = decide(outcome, rules)
         assert judge(outcome, policy, AFTER_TWO, chance=0.5) == Verdict(decision, pauses.get(decision))
@@ -224,7 +224,7 @@ def test_each_preset_tries_again_so_often_and_then_ends(
 
 @pytest.mark.behaviour("5.1")
 def test_the_default_never_gives_up() -> None:
-    after_years = History(attempts=10**7, times_set_aside=10**7, failures=10**7)
+    after_years = History(attempts=10**7, times_deferred=10**7, failures=10**7)
     for outcome, decision in ((Answered(500), ASIDE), (Answered(503), HOLD), (Unreachable("refused"), HOLD)):
         assert judge(outcome, TEAMFORGE_POLICY, after_years, chance=0.0) == Verdict(decision, 60.0)
 
@@ -292,7 +292,7 @@ def test_a_trial_decides_at_once_whatever_was_tried_before() -> None:
 @pytest.mark.parametrize("outcome", [Answered(500), Answered(503), Unreachable("refused")])
 @pytest.mark.parametrize("name", [T, W, S])
 def test_what_waits_apart_stays_apart_under_whatever_policy(name: str, outcome: Outcome) -> None:
-    history = History(attempts=1, times_set_aside=1, failures=0, is_apart=True)
+    history = History(attempts=1, times_deferred=1, failures=0, in_retry_line=True)
     assert judge(outcome, policy_of(PRESETS[name]), history, chance=0.0).decision is APART
 
 
@@ -327,16 +327,16 @@ def test_what_is_not_sent_for_its_address_waits_for_the_longest_pause_at_once(
     terms=st.sampled_from([*PRESETS.values()]),
     factor=st.floats(1.0, 10.0),
     attempts=st.integers(0, 10**6),
-    is_apart=st.booleans(),
+    in_retry_line=st.booleans(),
     chance=st.floats(0, 1),
 )
 def test_whatever_happens_a_delivery_ends_or_waits_for_a_time(
-    outcome: Outcome, terms: RetryTerms, factor: float, attempts: int, is_apart: bool, chance: float
+    outcome: Outcome, terms: RetryTerms, factor: float, attempts: int, in_retry_line: bool, chance: float
 ) -> None:
     policy = policy_of(replace(terms, factor=factor))
-    history = History(attempts, attempts, attempts, is_apart=is_apart)
+    history = History(attempts, attempts, attempts, in_retry_line=in_retry_line)
     verdict = judge(outcome, policy, history, chance=chance)
     assert (verdict.pause is None) == (verdict.decision.final_status is not None)
     if verdict.pause is not None:
         assert 0.1 <= verdict.pause <= max(MAX_RETRY_AFTER_SECONDS, terms.max_delay_seconds)
-        assert not is_apart or verdict.decision is APART
+        assert not in_retry_line or verdict.decision is APART

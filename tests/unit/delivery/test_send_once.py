@@ -142,7 +142,7 @@ def test_no_more_have_places_than_there_are_and_none_has_too_many(most: int, act
 
 @pytest.mark.behaviour("11.1")
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 40))))
-def test_no_more_bytes_are_under_way_than_may_be_and_none_has_too_many(acts: list[tuple[int, int]]) -> None:
+def test_no_more_bytes_are_in_flight_than_may_be_and_none_has_too_many(acts: list[tuple[int, int]]) -> None:
     places = FairSlots(1_000, max_bytes=100)
     taken: list[tuple[int, int]] = []
     for owner, size in acts:

@@ -121,7 +121,7 @@ def test_headers_that_nobody_may_set_are_refused(headers: dict[str, str]) -> Non
 
 @pytest.mark.behaviour("8.3")
 def test_what_would_fail_again_is_held_and_what_was_lost_is_set_aside() -> None:
-    delivery = replace(scripted(), times_set_aside=2)
+    delivery = replace(scripted(), times_deferred=2)
     held, aside = withheld(3, delivery, Failed("it threw")), withheld(3, delivery, Lost("it is gone"))
     assert (held.status, held.pause, held.reason) == (DeliveryStatus.HELD, None, "script failed: it threw")
     assert (aside.status, aside.pause, aside.reason) == (DeliveryStatus.PENDING, 4.0, "script lost: it is gone")
@@ -132,4 +132,4 @@ def test_what_would_fail_again_is_held_and_what_was_lost_is_set_aside() -> None:
 )
 def test_what_a_script_throws_is_kept_on_the_delivery_and_never_logged(result: Failed | Lost, logged: str) -> None:
     made = withheld(1, outgoing(7), result)
-    assert (made.reason, made.told()["reason"]) == (f"{logged}: a secret", logged)
+    assert (made.reason, made.log_fields()["reason"]) == (f"{logged}: a secret", logged)

@@ -16,18 +16,18 @@ from tests.support.factories import deferred_deliveries, fresh_deliveries, outgo
 PLENTY = 64 * MAX_LINE_BYTES
 
 
-def taken_from_buffer(hand: Buffer[Outgoing], *, aside_next: bool = False) -> list[int]:
+def taken_from_buffer(hand: Buffer[Outgoing], *, deferred_next: bool = False) -> list[int]:
     """Take everything as a line does; return the ids."""
     order = []
-    while delivery := hand.take(aside_next=aside_next):
+    while delivery := hand.take(deferred_next=deferred_next):
         order.append(delivery.id)
-        aside_next = not delivery.is_aside
+        deferred_next = not delivery.is_deferred
     return order
 
 
 @pytest.mark.behaviour("4.6")
 @pytest.mark.parametrize(
-    ("head", "new", "stuck", "aside_next", "order"),
+    ("head", "new", "stuck", "deferred_next", "order"),
     [
         (None, [], [], False, []),
         (None, [1, 2, 3], [], False, [1, 2, 3]),
@@ -41,27 +41,29 @@ def taken_from_buffer(hand: Buffer[Outgoing], *, aside_next: bool = False) -> li
     ],
 )
 def test_the_head_first_then_new_and_stuck_in_turn(
-    head: int | None, new: Sequence[int], stuck: Sequence[int], aside_next: bool, order: list[int]
+    head: int | None, new: Sequence[int], stuck: Sequence[int], deferred_next: bool, order: list[int]
 ) -> None:
     hand = Buffer(
         head=outgoing(head) if head else None, fresh=fresh_deliveries(*new), aside=deferred_deliveries(*stuck)
     )
-    assert taken_from_buffer(hand, aside_next=aside_next) == order
+    assert taken_from_buffer(hand, deferred_next=deferred_next) == order
 
 
 @given(
     new=st.integers(0, 30),
     stuck=st.integers(0, 30),
     has_head=st.booleans(),
-    aside_next=st.booleans(),
+    deferred_next=st.booleans(),
 )
-def test_nothing_is_lost_and_each_kind_keeps_its_order(new: int, stuck: int, has_head: bool, aside_next: bool) -> None:
+def test_nothing_is_lost_and_each_kind_keeps_its_order(
+    new: int, stuck: int, has_head: bool, deferred_next: bool
+) -> None:
     hand = Buffer(
         head=outgoing(1000) if has_head else None,
         fresh=fresh_deliveries(*range(new)),
         aside=deferred_deliveries(*range(100, 100 + stuck)),
     )
-    order = taken_from_buffer(hand, aside_next=aside_next)
+    order = taken_from_buffer(hand, deferred_next=deferred_next)
     assert [number for number in order if number < 100] == [*range(new)]
     assert [number for number in order if 100 <= number < 1000] == [*range(100, 100 + stuck)]
     assert [position for position, number in enumerate(order) if number == 1000] == ([0] if has_head else [])
@@ -76,7 +78,7 @@ def test_nothing_is_lost_and_each_kind_keeps_its_order(new: int, stuck: int, has
 def test_a_hand_is_low_at_two_fifths_of_its_page(size: int, left_when_low: int) -> None:
     hand = Buffer(fresh=fresh_deliveries(*range(size)), more=True)
     while not hand.is_low:
-        hand.take(aside_next=False)
+        hand.take(deferred_next=False)
     assert len(hand) == left_when_low
 
 
@@ -84,7 +86,7 @@ def test_a_hand_that_holds_everything_is_never_low() -> None:
     hand = Buffer(fresh=fresh_deliveries(1, 2, 3))
     for _ in range(4):
         assert not hand.is_low
-        hand.take(aside_next=False)
+        hand.take(deferred_next=False)
 
 
 @pytest.mark.parametrize(
@@ -92,13 +94,13 @@ def test_a_hand_that_holds_everything_is_never_low() -> None:
 )
 def test_a_hand_is_starved_where_there_is_work_but_none_in_it(deliveries: int, more: bool, is_starved: bool) -> None:
     hand = Buffer(fresh=fresh_deliveries(*range(deliveries)), more=more)
-    hand.take(aside_next=False)
+    hand.take(deferred_next=False)
     assert hand.is_starved == is_starved
 
 
 def test_a_hand_counts_its_bytes() -> None:
-    hand = Buffer(head=outgoing(1, size=5), fresh=[outgoing(2, size=7)], aside=[outgoing(3, is_aside=True, size=11)])
-    assert (hand.bytes, hand.take(aside_next=False), hand.bytes) == (23, outgoing(1, size=5), 18)
+    hand = Buffer(head=outgoing(1, size=5), fresh=[outgoing(2, size=7)], aside=[outgoing(3, is_deferred=True, size=11)])
+    assert (hand.bytes, hand.take(deferred_next=False), hand.bytes) == (23, outgoing(1, size=5), 18)
 
 
 @given(st.integers(0, 100), st.lists(st.integers(0, 60)))
@@ -125,7 +127,7 @@ def taken_from_page(waiting: list[Row], budget: int = PLENTY, **wanted: int | bo
 
 @pytest.mark.behaviour("4.6", "4.2")
 @pytest.mark.parametrize(
-    ("capacity", "aside_next", "expected"),
+    ("capacity", "deferred_next", "expected"),
     [
         (4, False, [1, 11, 2, 12]),
         (4, True, [11, 1, 12, 2]),
@@ -134,10 +136,10 @@ def taken_from_page(waiting: list[Row], budget: int = PLENTY, **wanted: int | bo
     ],
 )
 def test_a_page_however_short_begins_with_those_whose_turn_it_is(
-    capacity: int, aside_next: bool, expected: list[int]
+    capacity: int, deferred_next: bool, expected: list[int]
 ) -> None:
     waiting = [*(row(n, FRESH) for n in (1, 2, 3)), *(row(n, ASIDE) for n in (11, 12, 13))]
-    assert taken_from_page(waiting, capacity=capacity, aside_next=aside_next) == expected
+    assert taken_from_page(waiting, capacity=capacity, deferred_next=deferred_next) == expected
 
 
 @pytest.mark.behaviour("4.2")

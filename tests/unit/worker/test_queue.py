@@ -12,7 +12,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
 from delivery.worker.buffer import HANGING_SECONDS, Buffer, FairShare
 from delivery.worker.line import HANGS_SECONDS, ActiveLine, Slot
-from delivery.worker.queue import Endpoint, GroupInHand, queue_line
+from delivery.worker.queue import Endpoint, OutgoingGroup, queue_line
 from delivery.worker.settlements import Settlement
 from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Step, Turn
 from tests.support.factories import CONTENT, DESTINATION
@@ -22,30 +22,30 @@ DELIVERED, PENDING, REJECTED = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING,
 NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
 
 
-def a_sender(strands: int = 1, *, seconds: float = 60.0) -> ActiveLine:
+def a_sender(slots: int = 1, *, seconds: float = 60.0) -> ActiveLine:
     """Return a sender's line whose endpoints are tried from the last to the first."""
-    claim = Claim(1, "queue", "queue.0", 1, 0, head_id=None, failures=0, aside_next=False, capacity=500)
-    line = ActiveLine(claim, Turn([1], seconds), time.monotonic(), crowds=FairShare(strands))
-    line.strands = [Slot(line) for _ in range(strands)]
-    for strand in line.strands:
-        strand.generator = queue_line(strand, lambda endpoints: endpoints.reverse())
+    claim = Claim(1, "queue", "queue.0", 1, 0, head_id=None, failures=0, deferred_next=False, capacity=500)
+    line = ActiveLine(claim, Turn([1], seconds), time.monotonic(), fair_share=FairShare(slots))
+    line.slots = [Slot(line) for _ in range(slots)]
+    for slot in line.slots:
+        slot.generator = queue_line(slot, lambda endpoints: endpoints.reverse())
     return line
 
 
-def group(number: int = 7, *endpoints: int, cycles: int = 0, **fields: object) -> GroupInHand:
-    known: dict[str, object] = {"first_id": None, "attempts": 0, "uncertain": False, "is_aside": False, **fields}
+def group(number: int = 7, *endpoints: int, cycles: int = 0, **fields: object) -> OutgoingGroup:
+    known: dict[str, object] = {"first_id": None, "attempts": 0, "uncertain": False, "is_deferred": False, **fields}
     tried = [Endpoint(one, replace(DESTINATION, subscription_id=one)) for one in endpoints]
-    return GroupInHand(number, CONTENT, tried, cycles=cycles, size=2, **known)  # type: ignore[arg-type]
+    return OutgoingGroup(number, CONTENT, tried, cycles=cycles, size=2, **known)  # type: ignore[arg-type]
 
 
-def begin(line: ActiveLine, *groups: GroupInHand) -> Step:
-    """Let the first strand read these; return what it wants then."""
-    (strand, *_) = line.strands
-    assert strand.advance(None) == Read(None)
+def begin(line: ActiveLine, *groups: OutgoingGroup) -> Step:
+    """Let the first slot read these; return what it wants then."""
+    (slot, *_) = line.slots
+    assert slot.advance(None) == Read(None)
     line.receive(
-        Buffer(fresh=[one for one in groups if not one.is_aside], aside=[one for one in groups if one.is_aside])
+        Buffer(fresh=[one for one in groups if not one.is_deferred], aside=[one for one in groups if one.is_deferred])
     )
-    return strand.advance(None)
+    return slot.advance(None)
 
 
 def sent(step: Step) -> Outgoing:
@@ -91,7 +91,7 @@ def test_endpoints_are_tried_in_turn_until_one_takes_it(
     found = []
     for place, reply in enumerate(replies):
         assert sent(step).id == 3 - place
-        step = line.strands[0].advance(reply)
+        step = line.slots[0].advance(reply)
         found.append(ended(step))
     assert isinstance(step, Read)
     assert found == settled
@@ -102,7 +102,7 @@ def test_endpoints_are_tried_in_turn_until_one_takes_it(
 def test_a_group_that_nobody_takes_waits_longer_after_each_cycle(cycles: int, again: float) -> None:
     line = a_sender()
     begin(line, group(7, 1, cycles=cycles))
-    assert ended(line.strands[0].advance(answered(500))) == (1, PENDING, again)
+    assert ended(line.slots[0].advance(answered(500))) == (1, PENDING, again)
 
 
 @pytest.mark.behaviour("4.11", "6.4")
@@ -119,7 +119,7 @@ def test_the_next_endpoint_is_told_if_the_one_before_may_have_got_it(reply: Repl
     line = a_sender()
     step = begin(line, group(7, 1, 2, attempts=4))
     first = sent(step)
-    second = sent(line.strands[0].advance(reply))
+    second = sent(line.slots[0].advance(reply))
     assert (first.attempts, first.uncertain, first.group_id) == (4, False, 7)
     assert (second.attempts, second.uncertain, second.group_id) == (5, uncertain, 7)
 
@@ -127,16 +127,16 @@ def test_the_next_endpoint_is_told_if_the_one_before_may_have_got_it(reply: Repl
 def test_a_group_that_is_no_longer_as_it_was_read_is_left_for_the_next_page() -> None:
     line = a_sender()
     begin(line, group(7, 1, 2), group(8, 3))
-    line.hand = Buffer()
-    assert line.strands[0].advance(NotStarted()) == Read(None)
+    line.buffer = Buffer()
+    assert line.slots[0].advance(NotStarted()) == Read(None)
     assert line.wanted().cut_short == []
 
 
 def test_a_group_of_which_one_was_asked_already_is_not_begun_again_at_once() -> None:
     line = a_sender()
     begin(line, group(7, 1, 2))
-    line.strands[0].advance(answered(500))
-    assert line.strands[0].advance(NotStarted()) == Read(None)
+    line.slots[0].advance(answered(500))
+    assert line.slots[0].advance(NotStarted()) == Read(None)
     assert line.wanted().cut_short == [7]
     line.receive(Buffer())
     assert line.wanted().cut_short == []
@@ -145,16 +145,16 @@ def test_a_group_of_which_one_was_asked_already_is_not_begun_again_at_once() -> 
 @pytest.mark.behaviour("6.6")
 def test_who_has_half_of_the_strands_waiting_gets_no_more_until_it_answers() -> None:
     line = a_sender(4)
-    for strand in line.strands:
-        strand.advance(None)
+    for slot in line.slots:
+        slot.advance(None)
     line.receive(Buffer(fresh=[group(number, 1) for number in range(1, 9)]))
-    one, two, three, four = line.strands
-    assert [sent(strand.advance(None)).group_id for strand in (one, two)] == [1, 2]
-    assert [strand.advance(None) for strand in (three, four)] == [Read(None, linger=True)] * 2
+    one, two, three, four = line.slots
+    assert [sent(slot.advance(None)).group_id for slot in (one, two)] == [1, 2]
+    assert [slot.advance(None) for slot in (three, four)] == [Read(None, linger=True)] * 2
     line.receive(Buffer(fresh=[group(3, 1), group(4, 2), *(group(number, 1) for number in range(5, 9))]))
     assert sent(three.advance(None)).group_id == 4
     assert sent(one.advance(answered(200))).group_id == 3
-    assert sent(four.advance(None)).group_id == 5, "it answers: as many as there are strands"
+    assert sent(four.advance(None)).group_id == 5, "it answers: as many as there are slots"
 
 
 @pytest.mark.behaviour("6.5", "6.6")
@@ -162,18 +162,18 @@ def test_who_has_half_of_the_strands_waiting_is_left_out_of_a_cycle() -> None:
     line = a_sender(2)
     step = begin(line, group(7, 1, 2))
     assert sent(step).id == 2
-    line.crowds.join(1, time.monotonic())
-    assert ended(line.strands[0].advance(answered(500))) == (2, PENDING, 1.0)
+    line.fair_share.join(1, time.monotonic())
+    assert ended(line.slots[0].advance(answered(500))) == (2, PENDING, 1.0)
 
 
 @pytest.mark.behaviour("6.5")
 def test_groups_never_tried_and_those_tried_in_vain_take_turns() -> None:
     line = a_sender()
-    step = begin(line, group(1, 11), group(2, 12), group(3, 13, is_aside=True), group(4, 14, is_aside=True))
+    step = begin(line, group(1, 11), group(2, 12), group(3, 13, is_deferred=True), group(4, 14, is_deferred=True))
     order = []
     for _ in range(4):
         order.append(sent(step).group_id)
-        step = line.strands[0].advance(answered(200))
+        step = line.slots[0].advance(answered(200))
     assert order == [1, 3, 2, 4]
 
 
@@ -181,17 +181,17 @@ def test_groups_never_tried_and_those_tried_in_vain_take_turns() -> None:
 def test_strands_take_groups_side_by_side_and_none_of_them_twice() -> None:
     line = a_sender(3)
     groups = [group(number, number * 10) for number in range(1, 4)]
-    for strand in line.strands:
-        strand.advance(None)
+    for slot in line.slots:
+        slot.advance(None)
     line.receive(Buffer(fresh=groups))
-    assert [sent(strand.advance(None)).group_id for strand in line.strands] == [1, 2, 3]
+    assert [sent(slot.advance(None)).group_id for slot in line.slots] == [1, 2, 3]
     assert line.wanted().busy == [1, 2, 3]
 
 
 @pytest.mark.behaviour("6.6")
 def test_at_the_end_of_its_turn_a_strand_rests_unless_another_hangs() -> None:
     line = a_sender(2, seconds=-1.0)
-    hanging, other = line.strands
+    hanging, other = line.slots
     hanging.waiting_since = time.monotonic()
     assert other.advance(None) == Rest(None)
     hanging.waiting_since -= HANGS_SECONDS
@@ -204,7 +204,7 @@ def test_a_sender_that_is_stopped_asks_nobody_else() -> None:
     line = a_sender()
     begin(line, group(7, 1, 2), group(8, 3))
     line.stopping = True
-    step = line.strands[0].advance(answered(500))
+    step = line.slots[0].advance(answered(500))
     assert (type(step), ended(step)) == (Rest, (2, PENDING, None))
 
 
@@ -228,13 +228,13 @@ def test_what_only_waits_for_those_out_of_reach_waits_for_long(answers: list[Req
     line = a_sender()
     step = begin(line, group(7, *range(1, len(answers) + 1), cycles=1))
     for one in answers:
-        step = line.strands[0].advance(one)
+        step = line.slots[0].advance(one)
     assert ended(step)[2] == again
 
 
-def crowds(strands: int, waiting: Mapping[int, int]) -> FairShare:
-    """Return so many strands, of which so many have waited for each subscription since 10 s."""
-    made = FairShare(strands)
+def fair_share(slots: int, waiting: Mapping[int, int]) -> FairShare:
+    """Return so many slots, of which so many have waited for each subscription since 10 s."""
+    made = FairShare(slots)
     for subscription_id, count in waiting.items():
         for _ in range(count):
             made.join(subscription_id, 10.0)
@@ -260,28 +260,28 @@ def test_endpoints_go_as_shuffled_but_those_last_that_have_their_share_of_the_st
     waiting: Mapping[int, int], first_id: int | None, order: Sequence[int]
 ) -> None:
     endpoints = [Endpoint(one, replace(DESTINATION, subscription_id=one)) for one in (1, 2, 3)]
-    group = GroupInHand(7, CONTENT, endpoints, first_id, 0, uncertain=False, cycles=0, size=2, is_aside=False)
-    found = group.in_turn(lambda listed: listed.reverse(), crowds(16, waiting))
+    group = OutgoingGroup(7, CONTENT, endpoints, first_id, 0, uncertain=False, cycles=0, size=2, is_deferred=False)
+    found = group.in_turn(lambda listed: listed.reverse(), fair_share(16, waiting))
     assert [one.delivery_id for one in found] == order
     assert [one.delivery_id for one in endpoints] == [1, 2, 3]
 
 
 @pytest.mark.behaviour("6.4", "6.6")
-@pytest.mark.parametrize("strands", [1, 2, 3, 16, 100])
+@pytest.mark.parametrize("slots", [1, 2, 3, 16, 100])
 @pytest.mark.parametrize("endpoints", [2, 3, 5, 16])
-def test_where_all_but_one_hang_a_strand_is_left_for_that_one(strands: int, endpoints: int) -> None:
-    waiting = FairShare(strands)
+def test_where_all_but_one_hang_a_strand_is_left_for_that_one(slots: int, endpoints: int) -> None:
+    waiting = FairShare(slots)
     for one in range(1, endpoints):
         while not waiting.place(one, endpoints):
             waiting.join(one, 0.0)
     assert waiting.place(endpoints, endpoints) == 0
-    taken = (endpoints - 1) * max(1, strands // endpoints)
-    assert taken < strands or endpoints > strands
+    taken = (endpoints - 1) * max(1, slots // endpoints)
+    assert taken < slots or endpoints > slots
 
 
 @pytest.mark.behaviour("6.6")
 @pytest.mark.parametrize(
-    ("strands", "waiting", "full"),
+    ("slots", "waiting", "full"),
     [
         (16, 7, False),
         (16, 8, True),
@@ -294,29 +294,29 @@ def test_where_all_but_one_hang_a_strand_is_left_for_that_one(strands: int, endp
     ],
 )
 def test_half_of_the_strands_wait_for_one_that_has_not_answered_and_no_more(
-    strands: int, waiting: int, full: bool
+    slots: int, waiting: int, full: bool
 ) -> None:
-    assert crowds(strands, {1: waiting}).are_full(1) is full
-    assert not crowds(strands, {1: waiting}).are_full(2)
+    assert fair_share(slots, {1: waiting}).is_full(1) is full
+    assert not fair_share(slots, {1: waiting}).is_full(2)
 
 
 @pytest.mark.behaviour("6.6")
 @pytest.mark.parametrize(("answered", "full"), [(True, False), (False, True)])
 def test_all_may_wait_for_one_that_has_answered_since_the_first_of_them_began(answered: bool, full: bool) -> None:
-    waiting = crowds(4, {1: 2})
+    waiting = fair_share(4, {1: 2})
     waiting.join(1, 11.0)
     waiting.leave(1, 10.0, 12.0, answered=answered)
-    assert waiting.are_full(1) is full
+    assert waiting.is_full(1) is full
     waiting.leave(1, 10.0, 12.1, answered=False)
     for _ in range(2):
         waiting.join(1, 13.0)
     waiting.leave(1, 11.0, 14.0, answered=False)
-    assert waiting.are_full(1), "none of those that wait began before its last answer"
+    assert waiting.is_full(1), "none of those that wait began before its last answer"
 
 
 @pytest.mark.behaviour("6.6")
 def test_it_hangs_once_half_of_them_have_waited_for_a_second() -> None:
-    waiting = crowds(4, {1: 2, 2: 1, 3: 0})
+    waiting = fair_share(4, {1: 2, 2: 1, 3: 0})
     assert waiting.hanging(10.0 + HANGING_SECONDS - 0.01) == {}
     assert waiting.hanging(10.0 + 3 * HANGING_SECONDS) == {1: 3 * HANGING_SECONDS}
     waiting.leave(1, 10.0, 13.0, answered=True)

@@ -29,11 +29,11 @@ DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 def a_line(*, seconds: float = 60.0, head: int | None = None, failures: int = 0) -> ActiveLine:
     claim = Claim(
-        1, "main", "topic", 1, last_sequence=10, head_id=head, failures=failures, aside_next=False, capacity=500
+        1, "main", "topic", 1, last_sequence=10, head_id=head, failures=failures, deferred_next=False, capacity=500
     )
     line = ActiveLine(claim, Turn([1], seconds), time.monotonic())
-    line.strands = [Slot(line)]
-    line.strands[0].generator = topic_line(line.strands[0], lambda: 0.0)
+    line.slots = [Slot(line)]
+    line.slots[0].generator = topic_line(line.slots[0], lambda: 0.0)
     return line
 
 
@@ -52,7 +52,7 @@ def go(line: ActiveLine, reply: Reply = None, hand: Buffer[Outgoing] | None = No
     """Give the line what it waits for; return what it wants next."""
     if hand is not None:
         line.receive(hand)
-    return line.strands[0].advance(reply)
+    return line.slots[0].advance(reply)
 
 
 def send(step: Step) -> Outgoing:
@@ -159,14 +159,22 @@ def test_what_holds_the_line_lets_it_rest_with_its_head(
 def test_only_a_number_given_for_a_request_that_never_left_is_given_back() -> None:
     known = outgoing(1)
     known = Outgoing(**{name: getattr(known, name) for name in Outgoing.__slots__} | {"sequence": 4})
-    for delivery, was_sent, unsent in [(outgoing(1), False, True), (outgoing(1), True, False), (known, False, False)]:
+    for delivery, was_sent, sequence_unused in [
+        (outgoing(1), False, True),
+        (outgoing(1), True, False),
+        (known, False, False),
+    ]:
         line = a_line()
         go(line)
         go(line, hand=Buffer(fresh=[delivery]))
         rest = go(line, unanswered(was_sent=was_sent))
         assert isinstance(rest, Rest)
         assert isinstance(rest.ended, Settlement)
-        assert (rest.ended.unsent, rest.ended.uncertain, line.last_sequence) == (unsent, was_sent, 10 - unsent)
+        assert (rest.ended.sequence_unused, rest.ended.uncertain, line.last_sequence) == (
+            sequence_unused,
+            was_sent,
+            10 - sequence_unused,
+        )
 
 
 @pytest.mark.behaviour("4.8")
@@ -194,10 +202,10 @@ def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
     sent, _ = run(
         line, Buffer(fresh=fresh_deliveries(1, 2, 3), aside=deferred_deliveries(7, 8, 9)), [200, 500, 404, 200]
     )
-    assert (sent, line.aside_next) == ([1, 7, 2, 8], False)
+    assert (sent, line.deferred_next) == ([1, 7, 2, 8], False)
     line = a_line()
     run(line, Buffer(fresh=fresh_deliveries(1, 2), aside=deferred_deliveries(7)), [500])
-    assert line.aside_next
+    assert line.deferred_next
 
 
 @pytest.mark.behaviour("1.4", "4.6")
@@ -205,21 +213,21 @@ def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
 def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_for_its_rate: bool) -> None:
     new, stuck = fresh_deliveries(1, 2, 3), deferred_deliveries(7, 8, 9)
     head: Outgoing | None = None
-    aside_next, order = False, list[int]()
+    deferred_next, order = False, list[int]()
     for _ in range(6):
         line = a_line(head=head.id if head else None)
-        line.aside_next = aside_next
+        line.deferred_next = deferred_next
         if head:
             line.passed(head)
-        taken = Buffer(fresh=new, aside=stuck).take(aside_next=line.aside_next)
+        taken = Buffer(fresh=new, aside=stuck).take(deferred_next=line.deferred_next)
         assert taken
-        (stuck if taken.is_aside else new).remove(taken)
+        (stuck if taken.is_deferred else new).remove(taken)
         if waits_for_its_rate:
             line.waits_with(taken, 900.0)
         else:
             line.holds(taken, Hold(1.0, "answered 503", 2))
         order.append(taken.id)
-        head, aside_next = taken, line.aside_next
+        head, deferred_next = taken, line.deferred_next
     assert order == [1, 7, 2, 8, 3, 9]
 
 
@@ -228,7 +236,7 @@ def test_what_may_not_be_sent_as_it_was_read_is_read_anew() -> None:
     line = a_line()
     go(line)
     assert send(go(line, hand=Buffer(fresh=fresh_deliveries(1, 2)))).id == 1
-    line.hand = Buffer()  # as its driver does
+    line.buffer = Buffer()  # as its event loop does
     assert go(line, NotStarted()) == Read(None)
 
 
@@ -278,19 +286,21 @@ def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paus
     assert (sent, isinstance(step, Rest)) == ([1], True)
     assert isinstance(step.ended, Settlement)
     assert (step.ended.status, step.ended.pause, step.ended.reason) == (PENDING, None, "suspended: answered 503")
-    assert step.ended.further == SideEffects(suspends=True, stamp=2, probe=60.0, announces=True, meaning="suspend")
+    assert step.ended.side_effects == SideEffects(
+        suspends=True, config_version=2, probe=60.0, announces=True, meaning="suspend"
+    )
     assert (line.head_id, line.hold) == (1, Hold(10.0, "answered 503", 2))
 
 
 @pytest.mark.behaviour("5.6")
 def test_in_the_retry_line_it_has_the_page_read_anew_before_anything_else_goes() -> None:
     line = a_line()
-    line.claim = replace(line.claim, lane="retry", sister_id=7)
-    sent, step = run(line, Buffer(aside=[replace(suspending(), is_aside=True), *deferred_deliveries(2)]), [503])
+    line.claim = replace(line.claim, lane="retry", sibling_line_id=7)
+    sent, step = run(line, Buffer(aside=[replace(suspending(), is_deferred=True), *deferred_deliveries(2)]), [503])
     assert (sent, isinstance(step, Read), line.hold) == ([1], True, None)
     assert isinstance(step.ended, Settlement)
-    assert step.ended.further
-    assert (step.ended.further.to_line_id, step.ended.further.suspends) == (7, True)
+    assert step.ended.side_effects
+    assert (step.ended.side_effects.to_line_id, step.ended.side_effects.suspends) == (7, True)
 
 
 @pytest.mark.behaviour("5.6")
