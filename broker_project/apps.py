@@ -1,4 +1,4 @@
-"""Django's handle on the wiring."""
+"""The Django app of the project itself."""
 
 from django.apps import AppConfig
 from django.core.checks import Tags, register
@@ -8,13 +8,13 @@ from broker_project.checks import CHECKS
 
 
 class BrokerProjectConfig(AppConfig):
-    """Settings, addresses, and what is asked of them before deployment."""
+    """Registers the Celery application and the deployment checks."""
 
     name = "broker_project"
     celery_app = celery_app
     """Loaded with the apps, so that shared tasks belong to it."""
 
     def ready(self) -> None:
-        """Have the settings looked at before deployment."""
+        """Register the deployment checks."""
         for check in CHECKS:
             register(check, Tags.security, deploy=True)

@@ -1,8 +1,7 @@
-"""Celery's clock, with the schedule in the database, where admins change it.
+"""The scheduler of Celery beat, with the schedule in the database, where admins change it.
 
-Beyond what django-celery-beat does by itself: entries that are not there yet are added, and those that are stay as an
-admin left them; one that is broken, or a database that is away, stops nothing; and an entry that was due while beat
-was away is made up for, whatever its hour.
+In addition to django-celery-beat: missing entries of the settings are added, and existing ones stay as they are; a
+broken entry or an unreachable database does not stop the others; and an entry that was due while beat was down is run.
 """
 
 from collections.abc import Iterator
@@ -18,36 +17,36 @@ from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
 log = structlog.get_logger(__name__)
 
 SUMMARIES = "analytics."
-"""What the names of the tasks begin with that nobody sends where there are no summaries."""
+"""Prefix of the tasks that are not sent while summaries are switched off."""
 
 
 class Entry(ModelEntry):  # type: ignore[misc]
-    """An entry, and its row in the database."""
+    """An entry of the schedule, with its row."""
 
     def save(self) -> None:
-        """Note when it ran last, and nothing else: an admin may be changing the rest."""
+        """Store when it last ran. Other columns are left alone, because an admin may be editing them."""
         last = {"last_run_at": self.model.last_run_at, "total_run_count": self.model.total_run_count}
         PeriodicTask.objects.filter(pk=self.model.pk).update(**last)
 
     @classmethod
     def add(cls, name: str, **fields: Any) -> None:
-        """Add it as the settings describe it, if nobody has done so meanwhile."""
+        """Add an entry, unless it exists by now."""
         PeriodicTask.objects.get_or_create(name=name, defaults=cls._unpack_fields(**fields))
 
 
 class Schedule(DatabaseScheduler):  # type: ignore[misc]
-    """Every entry that is switched on."""
+    """All enabled entries."""
 
     Entry = Entry
 
     def setup_schedule(self) -> None:
-        """Leave it to the first look: the database may be away."""
+        """Do nothing yet: the first read does it, and the database may be unreachable now."""
 
     def all_as_schedule(self) -> dict[str, ModelEntry]:
-        """Return the entries as they stand; where the database cannot tell, those there were, until the next look."""
+        """Return the current entries; if the database is unreachable, the last known ones."""
         try:
             self._add_missing()
-            self._last_timestamp = self.Changes.last_change()  # before the look, so that nothing falls between
+            self._last_timestamp = self.Changes.last_change()  # before the read, so that no change is missed
             return dict(self._entries())
         except (DatabaseError, InterfaceError) as failure:
             log.warning("beat.database_failed", reason=failure)
@@ -55,7 +54,7 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
             return self._schedule or {}
 
     def schedule_changed(self) -> bool:
-        """Say whether an admin has changed something since the last look; where the database cannot tell, no."""
+        """Tell whether the schedule has changed since the last call; False if the database is unreachable."""
         try:
             close_old_connections()
             last, self._last_timestamp = self._last_timestamp, self.Changes.last_change()
@@ -65,18 +64,18 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
         return bool(last != self._last_timestamp)
 
     def enabled_models_qs(self) -> "QuerySet[PeriodicTask]":
-        """Return all of them.
+        """Return all enabled entries.
 
-        django-celery-beat leaves those aside whose hour is far, so that nobody sends what was missed meanwhile.
+        django-celery-beat would leave out entries that are not due soon, and with them the runs that were missed.
         """
         enabled: QuerySet[PeriodicTask] = PeriodicTask.objects.enabled()
         return enabled if settings.SUMMARIES else enabled.exclude(task__startswith=SUMMARIES)
 
     def _add_missing(self) -> None:
-        described = self.app.conf.beat_schedule
-        there = set(PeriodicTask.objects.filter(name__in=described).values_list("name", flat=True))
-        for name in described.keys() - there:
-            Entry.add(name, **described[name])
+        declared = self.app.conf.beat_schedule
+        existing = set(PeriodicTask.objects.filter(name__in=declared).values_list("name", flat=True))
+        for name in declared.keys() - existing:
+            Entry.add(name, **declared[name])
 
     def _entries(self) -> Iterator[tuple[str, ModelEntry]]:
         for model in self.enabled_models():

@@ -15,7 +15,7 @@ PREFIX: Final = "CELERY_"
 
 
 def celery_settings() -> dict[str, Any]:
-    """Return Celery's part of the settings, and no more: workers tell Flower all that they were configured with."""
+    """Return only the Celery part of the settings, because workers report their whole configuration to Flower."""
     return {
         name.removeprefix(PREFIX).lower(): getattr(settings, name) for name in dir(settings) if name.startswith(PREFIX)
     }
@@ -27,7 +27,7 @@ app.autodiscover_tasks()
 
 
 @worker_ready.connect
-def have_loaded_everything(**_signal: object) -> None:
-    """Begin the long-running part of a worker's life."""
+def tune_worker(**_signal: object) -> None:
+    """Tune Python once everything is loaded."""
     tune_runtime()
     collect_garbage_less_often()

@@ -1,4 +1,4 @@
-"""What `manage.py check --deploy` says about settings that are possible, and open a door."""
+"""Checks of `manage.py check --deploy`: settings that are valid and insecure."""
 
 import contextlib
 import ipaddress
@@ -14,57 +14,63 @@ from broker_project.core.egress import kind_of
 from broker_project.environment import MIN_CHARACTERS
 
 LOOPBACK_NAMES: Final = frozenset({"", "localhost"})
-"""An empty one is that of a socket in the file system."""
+"""An empty host means a Unix socket."""
 MAX_PROXIES: Final = 2**16
-"""Addresses in a network of proxies: more is not a network in which there are only proxies."""
+"""Addresses in a network of proxies. A larger network has other machines than proxies."""
 
 
 def secret_keys_are_long(**_asked: Any) -> list[checks.CheckMessage]:
-    """Warn of a key that could be guessed, or that a change of keys has left as it was."""
+    """Warn of a secret key that is short, or that is one of its own fallbacks."""
     found: list[checks.CheckMessage] = []
     if len(settings.SECRET_KEY) < MIN_CHARACTERS:
-        text = f"BROKER_SECRET_KEY has fewer than {MIN_CHARACTERS} characters: who guesses it reads and signs all."
-        found.append(_warning("W001", text, "Set a random one: openssl rand -base64 48"))
+        text = (
+            f"BROKER_SECRET_KEY has fewer than {MIN_CHARACTERS} characters: anyone who guesses it can sign everything."
+        )
+        found.append(_warning("W001", text, "Set a random key: openssl rand -base64 48"))
     if settings.SECRET_KEY in settings.SECRET_KEY_FALLBACKS:
-        text = "BROKER_SECRET_KEY stands among BROKER_SECRET_KEY_FALLBACKS too: it has not been changed."
-        found.append(_warning("W002", text, "Set a new one, and name the former in the fallbacks."))
+        text = "BROKER_SECRET_KEY is also in BROKER_SECRET_KEY_FALLBACKS: it has not been changed."
+        found.append(_warning("W002", text, "Set a new key, and keep the former one in the fallbacks."))
     return found
 
 
 def addresses_are_for_production(**_asked: Any) -> list[checks.CheckMessage]:
-    """Warn of callbacks without TLS, and of development that others can reach."""
+    """Warn of callbacks without TLS, and of development mode on a public host."""
     found: list[checks.CheckMessage] = []
     if settings.PUBLIC_URL and urlsplit(settings.PUBLIC_URL).scheme != "https":
-        text = "BROKER_PUBLIC_URL is not https: endpoints send replies, whose addresses are keys, for all to read."
-        found.append(_warning("W003", text, "Put TLS in front, and set it to https:// and the host name."))
+        text = "BROKER_PUBLIC_URL is not https: callback URLs contain tokens, which travel unencrypted."
+        found.append(
+            _warning("W003", text, "Put TLS in front of the broker and set the URL to https:// and the host name.")
+        )
     public = sorted({host for host in settings.ALLOWED_HOSTS if not _is_loopback(host)})
     if settings.DEVELOPMENT and public:
-        text = f"BROKER_DEVELOPMENT is on for {', '.join(public)}: logins and keys travel without TLS."
-        found.append(_warning("W004", text, "Set it to 0, or leave other hosts than 127.0.0.1 and localhost out."))
+        text = f"BROKER_DEVELOPMENT is on for {', '.join(public)}: logins and keys travel unencrypted."
+        found.append(_warning("W004", text, "Set it to 0, or allow only 127.0.0.1 and localhost."))
     return found
 
 
 def proxies_are_few(**_asked: Any) -> list[checks.CheckMessage]:
-    """Warn where anybody could say to be somebody else."""
+    """Warn of trusted proxy networks that contain other machines."""
     wide = [str(network) for network in settings.PROXIES if network.num_addresses > MAX_PROXIES]
-    text = f"BROKER_PROXIES has {', '.join(wide)}: whoever is there can pass for any address."
-    return [_warning("W005", text, "Name the addresses of the proxies alone.")] if wide else []
+    text = f"BROKER_PROXIES has {', '.join(wide)}: every machine there can claim any client address."
+    return [_warning("W005", text, "Name only the addresses of the proxies.")] if wide else []
 
 
 def redis_asks_for_a_password(**_asked: Any) -> list[checks.CheckMessage]:
-    """Warn of a Redis on another machine that takes orders from anybody."""
+    """Warn of a Redis on another machine without a password."""
     address = urlsplit(settings.REDIS_URL)
     if address.scheme == "unix" or address.password or _is_loopback(address.hostname or ""):
         return []
-    text = "REDIS_URL has no password, and is another machine: whoever reaches it can give workers tasks."
-    return [_warning("W006", text, "Set requirepass or an ACL, and redis://:password@host:port/0.")]
+    text = "REDIS_URL has no password and is on another machine: anyone who reaches it can send tasks to workers."
+    return [_warning("W006", text, "Set requirepass or an ACL, and use redis://:password@host:port/0.")]
 
 
 def endpoints_are_not_our_own_stores(**_asked: Any) -> list[checks.CheckMessage]:
-    """Warn where a subscription could send requests to this machine, or to PostgreSQL and Redis."""
-    reached = sorted({name for name, address in _our_own() if _may_be_reached(address)})
-    text = f"BROKER_ALLOWED_NETWORKS lets endpoints be {', '.join(reached)}: whoever may subscribe reaches it."
-    hint = "Allow the networks of your endpoints alone."
+    """Warn if endpoints may be on this machine, or be PostgreSQL or Redis."""
+    reached = sorted({name for name, address in _own_servers() if _may_be_reached(address)})
+    text = (
+        f"BROKER_ALLOWED_NETWORKS allows endpoints on {', '.join(reached)}: every subscriber can send requests there."
+    )
+    hint = "Allow only the networks of your endpoints."
     return [_warning("W007", text, hint)] if reached else []
 
 
@@ -88,27 +94,27 @@ def _is_loopback(host: str) -> bool:
     return bare in LOOPBACK_NAMES
 
 
-def _our_own() -> Iterator[tuple[str, str]]:
-    """Yield what is the broker's own by name, each with an address of it."""
+def _own_servers() -> Iterator[tuple[str, str]]:
+    """Yield the name and an address of each server of the broker."""
     yield from (("this machine", address) for address in ("127.0.0.1", "::1"))
     stores = {
         "PostgreSQL": settings.DATABASES["default"].get("HOST") or "",
         "Redis": urlsplit(settings.REDIS_URL).hostname or "",
     }
     for name, host in stores.items():
-        # What begins with a slash is a folder with a socket in it.
+        # A host that begins with a slash is a folder with a Unix socket.
         if host and not unquote(host).startswith("/"):
             yield from ((name, address) for address in _addresses_of(host))
 
 
 def _addresses_of(host: str) -> set[str]:
-    """Return what a name leads to; nothing where nobody knows it."""
+    """Return the addresses of a host name; none if it does not resolve."""
     with contextlib.suppress(OSError):
         return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
     return set()
 
 
 def _may_be_reached(address: str) -> bool:
-    """Tell whether a setting, and not only the internet, leads there."""
+    """Tell whether an address that is refused by default is allowed."""
     bare = address.partition("%")[0]
     return bool(kind_of(ipaddress.ip_address(bare))) and not settings.REACH.refusal(bare)

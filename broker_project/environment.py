@@ -1,4 +1,4 @@
-"""Environment variables, checked as they are read: what is wrong is said in one line that names the variable."""
+"""Read environment variables. An invalid value raises `ImproperlyConfigured` with the variable and what to set."""
 
 import contextlib
 import re
@@ -14,17 +14,17 @@ from broker_project.core.egress import Network, networks_in
 env: Any = environ.Env()  # type: ignore[no-untyped-call]
 
 MAX_DAYS = 36_500
-"""A hundred years: what never is to end."""
+"""A hundred years."""
 MIN_CHARACTERS, MIN_DIFFERENT = 50, 5
-"""Of a secret key, as Django asks for."""
+"""Of a secret key; Django's own minimum."""
 POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
 SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[([1-9][0-9]*|\*)(,\s*[1-9][0-9]*)*\])?|yarn|(spark|k8s)://\S+")
 PASSWORD_IN_URL = re.compile(r"[^/]*://[^/@\[]*:(?![0-9]+(/|$)).*", re.DOTALL)
-"""A colon before the path that no port follows; `container@account` has none."""
+"""A login with a password: a colon before the path that is not followed by a port."""
 WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
-"""No longer than what PostgreSQL has as an integer, whatever it stands for."""
+"""Fits into a PostgreSQL integer."""
 JAVA_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
 PERCENT = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 PATH_OR_URL = re.compile(r"(|/.*|[a-z][a-z0-9]*://\S+)")
@@ -32,7 +32,7 @@ YES_OR_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "fals
 
 
 def text(name: str) -> str:
-    """Return a value that has to be there."""
+    """Return a required value."""
     value: str = env.str(name, default="")
     if not value:
         raise ImproperlyConfigured(f"{name} is not set: set it to {HINTS[name]}.")
@@ -40,31 +40,31 @@ def text(name: str) -> str:
 
 
 def secret(name: str) -> str:
-    """Return a value that has to be there and that nobody guesses; the message does not have it."""
+    """Return a required value that is long enough for a secret key. The error does not contain it."""
     value = text(name)
     if len(value) < MIN_CHARACTERS or len(set(value)) < MIN_DIFFERENT:
-        raise ImproperlyConfigured(f"{name} is one that can be guessed: set it to {HINTS[name]}.")
+        raise ImproperlyConfigured(f"{name} is easy to guess: set it to {HINTS[name]}.")
     return value
 
 
 def one_of(name: str, choices: Sequence[str], default: str) -> str:
-    """Return one of these words."""
+    """Return one of `choices`."""
     value: str = env.str(name, default=default)
     if value not in choices:
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to one of {', '.join(choices)}.")
     return value
 
 
-def number(name: str, *, least: int, default: int, most: int) -> int:
-    """Return a whole number from `least` to `most`."""
+def number(name: str, *, minimum: int, default: int, maximum: int) -> int:
+    """Return a whole number from `minimum` to `maximum`."""
     value: str = env.str(name, default=str(default))
-    if not WHOLE_NUMBER.fullmatch(value) or not least <= int(value) <= most:
-        raise ImproperlyConfigured(f"{name} is {value!r}: set it to a whole number from {least} to {most}.")
+    if not WHOLE_NUMBER.fullmatch(value) or not minimum <= int(value) <= maximum:
+        raise ImproperlyConfigured(f"{name} is {value!r}: set it to a whole number from {minimum} to {maximum}.")
     return int(value)
 
 
 def matching(name: str, pattern: re.Pattern[str], default: str) -> str:
-    """Return a value of this form."""
+    """Return a value that matches `pattern`."""
     value: str = env.str(name, default="") or default
     if not pattern.fullmatch(value):
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.")
@@ -72,17 +72,17 @@ def matching(name: str, pattern: re.Pattern[str], default: str) -> str:
 
 
 def lake(name: str) -> str:
-    """Return an absolute path, or a URL without a password, which runs would store; empty if there is no lake."""
+    """Return an absolute path, or a URL without a password, because runs store it. Empty: there is no lake."""
     if PASSWORD_IN_URL.fullmatch(env.str(name, default="")):
         raise ImproperlyConfigured(
-            f"{name} is a URL with a password in it: set it to one without, and give that to Spark in a way of its own,"
+            f"{name} is a URL with a password: set it to one without, and pass the password to Spark in another way,"
             " such as AWS_SECRET_ACCESS_KEY."
         )
     return matching(name, PATH_OR_URL, "")
 
 
 def switch(name: str, *, default: bool = False) -> bool:
-    """Return whether something is on."""
+    """Return a boolean."""
     value: str = env.str(name, default="") or str(int(default))
     if value.lower() not in YES_OR_NO:
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to 1 or 0.")
@@ -90,7 +90,7 @@ def switch(name: str, *, default: bool = False) -> bool:
 
 
 def database(name: str) -> dict[str, Any]:
-    """Return Django's description of a PostgreSQL database; a message never has the address, it may bear a password."""
+    """Return the Django settings of a PostgreSQL database. Errors do not contain the URL, which can have a password."""
     is_postgresql = text(name).startswith(POSTGRESQL_SCHEMES)
     try:
         found: dict[str, Any] = env.db_url(name) if is_postgresql else {}
@@ -102,7 +102,7 @@ def database(name: str) -> dict[str, Any]:
 
 
 def redis_address(name: str) -> str:
-    """Return the address of a Redis; a message never has it, it may bear a password."""
+    """Return the URL of a Redis. Errors do not contain it, because it can have a password."""
     value = text(name)
     if not _is_address(value, REDIS_SCHEMES):
         raise ImproperlyConfigured(f"{name} is not the address of a Redis: set it to {HINTS[name]}.")
@@ -110,14 +110,14 @@ def redis_address(name: str) -> str:
 
 
 def _is_address(value: str, schemes: tuple[str, ...]) -> bool:
-    """Tell whether it has one of these schemes, and either no port or one that there can be."""
+    """Tell whether a URL has one of these schemes and a valid port or none."""
     with contextlib.suppress(ValueError):
         return value.startswith(schemes) and urlsplit(value).port != 0
     return False
 
 
 def web_address(name: str, default: str) -> str:
-    """Return an absolute http or https URL, without a slash at the end."""
+    """Return an absolute http or https URL without a trailing slash."""
     value: str = env.str(name, default=default).rstrip("/")
     if value and not WEB_ADDRESS.fullmatch(value):
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.")
@@ -125,7 +125,7 @@ def web_address(name: str, default: str) -> str:
 
 
 def networks(name: str, default: str) -> tuple[Network, ...]:
-    """Return networks, of which a single address is one too."""
+    """Return a comma-separated list of networks and addresses."""
     value: str = env.str(name, default=default)
     try:
         return networks_in(value)
@@ -134,7 +134,7 @@ def networks(name: str, default: str) -> tuple[Network, ...]:
 
 
 def hosts(name: str, default: list[str]) -> list[str]:
-    """Return the host names that requests may name; every one would let anybody lead people elsewhere."""
+    """Return host names. The wildcard is refused: links would lead to any host that a request names."""
     value: list[str] = env.list(name, default=default)
     if "*" in value:
         raise ImproperlyConfigured(f"{name} is {','.join(value)!r}: set it to {HINTS[name]}.")
@@ -142,22 +142,22 @@ def hosts(name: str, default: list[str]) -> list[str]:
 
 
 def hosts_of(address: str) -> list[str]:
-    """Return the host of a web address as requests name it, none of an empty one."""
+    """Return the host of a URL as requests name it; nothing if the URL is empty."""
     host = urlsplit(address).hostname
     return [f"[{host}]" if ":" in host else host] if host else []
 
 
 HINTS = {
     "BROKER_ALLOWED_NETWORKS": "networks such as 10.20.0.0/16,fd12:3456::/32, without bits behind the prefix",
-    "BROKER_ALLOWED_HOSTS": "the names that the broker is reached by, such as broker.example.org",
+    "BROKER_ALLOWED_HOSTS": "the host names of the broker, such as broker.example.org",
     "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
     "BROKER_OBJECTIVE_PERCENT": "a number below 100, such as 99.9",
     "BROKER_PROXIES": "addresses and networks such as 10.0.0.5,10.1.0.0/16, without bits behind the prefix",
-    "BROKER_PUBLIC_URL": "what endpoints reach the broker by, such as https://broker.example.org",
+    "BROKER_PUBLIC_URL": "the URL by which endpoints reach the broker, such as https://broker.example.org",
     "BROKER_SPARK_MASTER": "local[1], or the address of a Spark cluster such as spark://host:7077",
     "BROKER_SPARK_MEMORY": "a number and m or g, such as 1g",
     "BROKER_SECRET_KEY": "50 random characters or more (openssl rand -base64 48), the same for every process",
     "DATABASE_URL": "postgres://user:password@host:port/database, with %XX for special characters in the password",
     "REDIS_URL": "redis://:password@host:port/0",
 }
-"""What to set."""
+"""What to set, by variable."""

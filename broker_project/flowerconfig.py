@@ -1,9 +1,9 @@
-"""How Flower runs, read by it at its start: closed, and like every process of the broker with the memory it needs."""
+"""Flower's configuration file: read-only behind a login, with less memory."""
 
 from flower import command
 
-from broker_project.closed_flower import ClosedFlower
+from broker_project.read_only_flower import ReadOnlyFlower
 from broker_project.server.runtime import collect_garbage_more_often
 
-command.Flower = ClosedFlower
+command.Flower = ReadOnlyFlower
 collect_garbage_more_often()

@@ -1,4 +1,4 @@
-"""Health: `/livez` says that this process answers, `/readyz` that it can do its work."""
+"""Health checks: `/livez` (the process answers) and `/readyz` (it can do its work)."""
 
 import redis
 from django.conf import settings
@@ -14,14 +14,14 @@ OK = "ok"
 @never_cache
 @require_safe
 def livez(_: HttpRequest) -> JsonResponse:
-    """Answer 200 as long as the process can answer at all."""
+    """Answer 200."""
     return JsonResponse({"status": OK})
 
 
 @never_cache
 @require_safe
 def readyz(_: HttpRequest) -> JsonResponse:
-    """Answer 200 if the database answers and is migrated, else 503; Redis is told, but may be away."""
+    """Answer 200 if the database answers and is migrated, else 503. Redis is reported, but not required."""
     needed = _database()
     ready = set(needed.values()) == {OK}
     document = {"status": OK if ready else "unavailable", **needed, "redis": _redis()}
@@ -38,7 +38,7 @@ def _database() -> dict[str, str]:
 
 
 def _redis() -> str:
-    """Say whether Redis answers: without it publishing and delivery go on, only somewhat slower."""
+    """Return whether Redis answers. Without it publishing and delivery go on, somewhat slower."""
     wait = settings.REDIS_TIMEOUT_SECONDS
     try:
         with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=wait, socket_connect_timeout=wait) as client:

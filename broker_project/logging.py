@@ -1,4 +1,4 @@
-"""What never gets into a log: tokens and signing secrets, what PostgreSQL quotes, and how a refusal came about."""
+"""Redact log events: tokens, signing secrets, values quoted by PostgreSQL, and tracebacks of refused requests."""
 
 import re
 import traceback
@@ -13,25 +13,25 @@ from structlog.processors import ExceptionRenderer
 _ADDED: Final = re.compile(
     r"(^|\\n)[ |]*(DETAIL|HINT|CONTEXT|QUERY|STATEMENT|WHERE|LINE \d+):.*", re.MULTILINE | re.DOTALL
 )
-"""What PostgreSQL adds to an error: the row that it refused, a parameter, a part of the statement.
+"""What PostgreSQL adds to an error: the refused row, a parameter, part of the statement.
 
-Up to the end of the text, since nothing tells for sure where it ends: what it quotes may have lines of its own.
+Everything to the end of the text is removed, because quoted values can contain line breaks.
 """
 _QUOTED: Final = re.compile(r'(invalid input (?:syntax|value) for [^:\n]+: )".*', re.DOTALL)
 _TOKEN: Final = re.compile(r"(/callbacks/)[^\s?#\"']+", re.IGNORECASE)
-"""In the address of a callback, which is the key to it."""
+"""In the URL of a callback, where it is the credential."""
 _SECRET: Final = re.compile(r"(brk_|whsec_)[A-Za-z0-9+/=_-]{16,}")
-"""An API key's token or a signing secret, wherever somebody has put it; the prefix of a key is shorter."""
+"""The token of an API key, or a signing secret. The prefix of a key, which may be shown, is shorter."""
 
 _FAILED: Final = 500
-"""The first status that says that the broker, not who asked it, did something wrong."""
+"""Statuses from here on are failures of the broker, not of the request."""
 
 _NAMES_ONLY: Final = ("08", "23", "25", "40", "53", "55", "57", "58")
-"""Classes of SQLSTATE whose messages name constraints, columns and time-outs; those of others may quote values."""
+"""Classes of SQLSTATE whose messages contain only names. Messages of other classes may quote values."""
 
 
 def without_tokens(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Return a log event without the tokens and secrets in its texts, such as the path of a refused request."""
+    """Remove tokens and secrets from the texts of a log event, such as the path of a refused request."""
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = _SECRET.sub(r"\1…", _TOKEN.sub(r"\1…", value))
@@ -39,68 +39,68 @@ def without_tokens(_logger: object, _method: str, event: MutableMapping[str, Any
 
 
 def without_details(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Return a log event whose texts and failures say what PostgreSQL refused to do, and not with which values."""
+    """Remove values that PostgreSQL quoted from the texts and exceptions of a log event."""
     for name, value in event.items():
-        event[name] = _undetailed(value)
+        event[name] = _without_details(value)
     return event
 
 
-def without_ways_to_refusals(
+def without_traces_of_refusals(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Return a log event without the exception by which a request was refused, such as one to a host that is not ours.
-
-    The event says what was refused; Django has put the status of the answer into its record.
-    """
+    """Remove the exception with which Django refused a request. The event itself says what was refused."""
     if getattr(event["_record"], "status_code", _FAILED) < _FAILED:
         event.pop("exc_info", None)
     return event
 
 
-def told(failure: BaseException) -> str:
-    """Return what a failure says, of one of PostgreSQL only what quotes no values, whatever language it is in."""
-    said = failure.__cause__ if isinstance(failure, Error) else failure
-    if not isinstance(said, psycopg.Error) or not said.sqlstate:
+def redacted_failure(failure: BaseException) -> str:
+    """Return the text of an exception; for PostgreSQL errors only the parts that quote no values, in any language."""
+    error = failure.__cause__ if isinstance(failure, Error) else failure
+    if not isinstance(error, psycopg.Error) or not error.sqlstate:
         return _without_quotes(str(failure))
-    names = (said.diag.table_name, said.diag.column_name, said.diag.constraint_name)
-    why = str(said.diag.message_primary) if said.sqlstate.startswith(_NAMES_ONLY) else " ".join(filter(None, names))
-    return f"{type(said).__name__} ({said.sqlstate}) {why}".rstrip()
+    names = (error.diag.table_name, error.diag.column_name, error.diag.constraint_name)
+    reason = (
+        str(error.diag.message_primary) if error.sqlstate.startswith(_NAMES_ONLY) else " ".join(filter(None, names))
+    )
+    return f"{type(error).__name__} ({error.sqlstate}) {reason}".rstrip()
 
 
 def _trace_of(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
-    """Return a traceback in which failures of PostgreSQL are told; their texts are known, and need not be guessed."""
+    """Return a traceback with the texts of PostgreSQL errors redacted."""
     trace = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
-    failures = {str(one): one for one in _chain(exc_info[1]) if isinstance(one, Error | psycopg.Error) and str(one)}
+    chain = _chain(exc_info[1])
+    failures = {str(error): error for error in chain if isinstance(error, Error | psycopg.Error) and str(error)}
     for text in sorted(failures, key=len, reverse=True):
-        trace = trace.replace(f": {text}", f": {told(failures[text])}")
+        trace = trace.replace(f": {text}", f": {redacted_failure(failures[text])}")
     return trace
 
 
 with_traces: Final = ExceptionRenderer(_trace_of)
-"""Puts the traceback of what was raised into a log event."""
+"""Renders the exception of a log event as a redacted traceback."""
 
 
 def _chain(raised: BaseException) -> Iterator[BaseException]:
-    """Return an exception and those that it came of."""
+    """Yield an exception, its causes and its contexts."""
     waiting, seen = [raised], set[int]()
     while waiting:
-        one = waiting.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            waiting += [other for other in (one.__cause__, one.__context__) if other]
+        error = waiting.pop()
+        if id(error) not in seen:
+            seen.add(id(error))
+            yield error
+            waiting += [earlier for earlier in (error.__cause__, error.__context__) if earlier]
 
 
-def _undetailed(value: Any) -> Any:
+def _without_details(value: Any) -> Any:
     match value:
         case str():
             return _without_quotes(value)
         case BaseException():
-            return told(value)
+            return redacted_failure(value)
         case Mapping():
-            return {name: _undetailed(one) for name, one in value.items()}
+            return {name: _without_details(item) for name, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [_undetailed(one) for one in value]
+            return [_without_details(item) for item in value]
     return value
 
 

@@ -1,4 +1,4 @@
-"""Settings, read from environment variables only and validated at start; the README has the table."""
+"""Settings, from environment variables only. The README documents them."""
 
 from pathlib import Path
 from typing import Any
@@ -30,23 +30,23 @@ from broker_project.environment import (
     text,
     web_address,
 )
-from broker_project.logging import with_traces, without_details, without_tokens, without_ways_to_refusals
+from broker_project.logging import with_traces, without_details, without_tokens, without_traces_of_refusals
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 DEVELOPMENT = switch("BROKER_DEVELOPMENT")
-"""True only in the embedded stack on loopback, where there is no TLS."""
+"""True only in the embedded stack on loopback, which has no TLS."""
 SECRET_KEY = text("BROKER_SECRET_KEY") if DEVELOPMENT else secret("BROKER_SECRET_KEY")
 SECRET_KEY_FALLBACKS = env.list("BROKER_SECRET_KEY_FALLBACKS", default=[])
-"""Former secrets, the newest first: what was encrypted or signed with them can still be read."""
+"""Former secret keys, newest first. Values that were encrypted or signed with them stay valid."""
 PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if DEVELOPMENT else "")
-"""Where endpoints reply to callbacks; empty: not said, and no callbacks."""
+"""Base of callback URLs. Empty: callbacks are not available."""
 PROXIES = networks("BROKER_PROXIES", default="" if DEVELOPMENT else "127.0.0.1,::1")
-"""Whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed; nobody's where there is no TLS in front."""
+"""Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted."""
 ALLOWED_HOSTS = [*hosts("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
 
 WORKER_NAME = env.str("BROKER_WORKER_NAME", default="")
-"""Names this worker process in the leases it takes; a restart under the same name takes them back at once."""
+"""Name of this worker process in its leases. A restart under the same name takes them over at once."""
 
 DEBUG = False
 ROOT_URLCONF = "broker_project.urls"
@@ -111,7 +111,7 @@ TEMPLATES = [
 
 
 STATEMENT_TIMEOUT_MS = 30_000
-"""No statement of ours takes as long; a publisher that hangs must not hold back the lines (docs: order)."""
+"""Longer than every statement of the broker. It keeps a hung publisher from holding up lines."""
 
 DATABASES: dict[str, dict[str, Any]] = {
     "default": {
@@ -124,18 +124,17 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
     {
         "pool": {
             "min_size": 2,
-            "max_size": number("BROKER_DATABASE_POOL", least=2, default=20, most=1000),
+            "max_size": number("BROKER_DATABASE_POOL", minimum=2, default=20, maximum=1000),
             "timeout": 3,
-            # Then whoever needs a connection tries at once; a pool that goes on by itself waits longer every time.
+            # Threads then retry at once. The pool's own retries wait longer each time.
             "reconnect_timeout": 1,
         },
         "connect_timeout": 5,
         "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
         f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC"
-        # Prepared statements are the hot ones. Planning one anew for its arguments, which PostgreSQL finds worth it
-        # for some, costs more than running it.
+        # Only hot statements are prepared. Planning one again for its arguments would cost more than running it.
         " -c plan_cache_mode=force_generic_plan"
-        # Lines read the first few of what waits, in the order of an index, which a bitmap would read to its end.
+        # Lines read the first rows in the order of an index. A bitmap scan would read the index to its end.
         " -c enable_bitmapscan=off -c random_page_cost=1.1",
     }
 )
@@ -143,11 +142,11 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
 
 REDIS_URL = redis_address("REDIS_URL")
 REDIS_TIMEOUT_SECONDS = 0.2
-"""Web processes wait no longer than this for a hint to be taken."""
+"""How long a web process waits for Redis to take a wake-up."""
 
 CELERY_BROKER_URL = REDIS_URL
-QUEUE_SENDERS = number("BROKER_QUEUE_SENDERS", least=1, default=5, most=1000)
-"""How many senders share the QUEUE messages: each its own Celery queue, each message its own by its id."""
+QUEUE_SENDERS = number("BROKER_QUEUE_SENDERS", minimum=1, default=5, maximum=1000)
+"""QUEUE senders. Each has a Celery queue; a message goes to sender `message id % QUEUE_SENDERS` (contract 6.2)."""
 SENDER_QUEUES = tuple(f"queue.{sender}" for sender in range(QUEUE_SENDERS))
 QUEUES = ("topic", "retry", *SENDER_QUEUES, "callbacks", "volatile", "maintenance", "analytics")
 CELERY_TASK_QUEUES = [Queue(name, routing_key=name) for name in QUEUES]
@@ -158,7 +157,7 @@ CELERY_TASK_CREATE_MISSING_QUEUES = False
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_RESULT_EXPIRES = None
-"""There are no results: nothing to clean up."""
+"""No results are stored, so there is nothing to expire."""
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_SEND_TASK_EVENTS = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
@@ -179,91 +178,91 @@ CELERY_BEAT_SCHEDULE = {
         "task": "delivery.sweep",
         "schedule": 5.0,
         "options": {"expire_seconds": 5},
-        "description": "Wakes lines with due work that nobody drives; workers do so too.",
+        "description": "Wakes lines that have due work and no worker. Workers do this too.",
     },
     "attend to what is due": {
         "task": "delivery.attend",
         "schedule": 5.0,
         "options": {"expire_seconds": 5},
-        "description": "Delays that end, times to live, announcements, replays, backfills, probes; workers do so too.",
+        "description": "Runs due delays, expiry, announcements, replays, backfills and probes. Workers do this too.",
     },
     "maintain tables": {
         "task": "delivery.maintain",
         "schedule": 3600.0,
-        "description": "Makes partitions ahead and drops what is past its time; workers do so too.",
+        "description": "Creates partitions ahead and drops expired ones. Workers do this too.",
     },
     "forget idempotency keys": {
         "task": "delivery.forget_idempotency_keys",
         "schedule": 600.0,
-        "description": "Deletes those whose time is over.",
+        "description": "Deletes idempotency keys that have expired.",
     },
     "forget logins": {
         "task": "accounts.forget",
         "schedule": 600.0,
-        "description": "Deletes failed logins that count no more, and sessions that have ended.",
+        "description": "Deletes expired login failures and sessions.",
     },
     "summarize closed hours": {
         "task": "analytics.summarize_hours",
         "schedule": crontab(minute="7"),
-        "description": "Spark summarizes the hours of today that have passed.",
+        "description": "Spark summarizes the past hours of today.",
     },
     "summarize closed days": {
         "task": "analytics.summarize_days",
         "schedule": crontab(minute="20", hour="0"),
-        "description": "Spark summarizes the days that no longer change; retention waits for it.",
+        "description": "Spark summarizes days that no longer change. Retention waits for it.",
     },
 }
-"""Added by beat where they are not there; from then on they are what admins make of them."""
+"""Beat adds missing entries to the database, where admins can change them."""
 
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
-UPLOADS_BYTES = number("BROKER_UPLOADS_MB", least=16, default=64, most=100_000) * 1024 * 1024
-"""How much of bodies over 64 KiB a web process holds until they are answered: room for one batch of a stranger, and of
-each of two keys."""
-UPLOAD_SECONDS = number("BROKER_UPLOAD_SECONDS", least=1, default=20, most=3600)
-"""How long a body may take; a large one has more, as long as it keeps coming."""
-REQUESTS_PER_MINUTE = number("BROKER_REQUESTS_PER_MINUTE", least=0, default=0, most=10_000_000)
-"""How many requests a key may send to each web process, unless it has a limit of its own; 0: any number."""
-FAILURES_PER_MINUTE = number("BROKER_FAILURES_PER_MINUTE", least=0, default=600, most=10_000_000)
-"""How many requests from one address may come without a key, or with a wrong one, before they are no longer looked
-at; as many replies to callbacks that there are not. 0: any number."""
-WEB_THREADS = number("BROKER_WEB_THREADS", least=1, default=128, most=1000)
-"""Requests a web process works on at a time; most wait for the database, some for an endpoint or a mailbox."""
+UPLOADS_BYTES = number("BROKER_UPLOADS_MB", minimum=16, default=64, maximum=100_000) * 1024 * 1024
+"""Bytes of bodies over 64 KiB that a web process holds until they are answered: at least one batch of a caller without
+a key, and one of each of two keys."""
+UPLOAD_SECONDS = number("BROKER_UPLOAD_SECONDS", minimum=1, default=20, maximum=3600)
+"""How long a body may take to arrive. A large body that keeps arriving has more time."""
+REQUESTS_PER_MINUTE = number("BROKER_REQUESTS_PER_MINUTE", minimum=0, default=0, maximum=10_000_000)
+"""Requests of an API key per web process, unless the key has its own limit. 0: unlimited."""
+FAILURES_PER_MINUTE = number("BROKER_FAILURES_PER_MINUTE", minimum=0, default=600, maximum=10_000_000)
+"""Requests of an address with a missing or wrong key, per web process, before they are refused unseen. Replies to
+unknown callbacks have a limit of the same size. 0: unlimited."""
+WEB_THREADS = number("BROKER_WEB_THREADS", minimum=1, default=128, maximum=1000)
+"""Concurrent requests of a web process. Most wait for the database, some for an endpoint or a mailbox."""
 REACH = EgressPolicy(networks("BROKER_ALLOWED_NETWORKS", default=""))
-"""Where requests may go: to no network that is not the internet's, but for those named here."""
-RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=MAX_DAYS)
-"""How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
-QUEUE_MAX_IN_FLIGHT = number("BROKER_QUEUE_MAX_IN_FLIGHT", least=1, default=16, most=10_000)
-"""How many messages each QUEUE sender has under way at a time."""
-VOLATILE_MAX_IN_FLIGHT = number("BROKER_VOLATILE_MAX_IN_FLIGHT", least=1, default=2000, most=100_000)
-"""How many requests for volatile messages each worker has under way at a time; more are dropped."""
-CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14, most=MAX_DAYS)
-"""How long an endpoint may take to reply through its callback, and the reply to be delivered."""
-MAILBOX_DAYS = number("BROKER_MAILBOX_DAYS", least=1, default=4, most=MAX_DAYS)
-"""How long a message may lie in a mailbox without being acknowledged."""
-SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10, most=3600)
-"""How long the endpoint of a SYNC call may take to answer."""
-IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24, most=24 * MAX_DAYS)
+"""Where requests may be sent: to the internet, and to the networks named here."""
+RETENTION_DAYS = number("BROKER_RETENTION_DAYS", minimum=1, default=14, maximum=MAX_DAYS)
+"""How long messages, finished deliveries and attempts are kept. Messages of unfinished deliveries stay longer."""
+QUEUE_MAX_IN_FLIGHT = number("BROKER_QUEUE_MAX_IN_FLIGHT", minimum=1, default=16, maximum=10_000)
+"""Messages that each QUEUE sender has in flight at a time."""
+VOLATILE_MAX_IN_FLIGHT = number("BROKER_VOLATILE_MAX_IN_FLIGHT", minimum=1, default=2000, maximum=100_000)
+"""Volatile requests that each worker has in flight at a time. More are dropped."""
+CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", minimum=1, default=14, maximum=MAX_DAYS)
+"""How long a callback URL accepts a reply, and how long the reply is delivered."""
+MAILBOX_DAYS = number("BROKER_MAILBOX_DAYS", minimum=1, default=4, maximum=MAX_DAYS)
+"""How long a mailbox keeps an unread message."""
+SYNC_SECONDS = number("BROKER_SYNC_SECONDS", minimum=1, default=10, maximum=3600)
+"""Deadline of a SYNC call."""
+IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", minimum=1, default=24, maximum=24 * MAX_DAYS)
 
 
 LAKE = lake("BROKER_LAKE")
-"""Where Spark keeps what it has read and made: a path, or a URL that every executor can write to."""
+"""Where Spark stores its files: a path, or a URL that every executor can write to."""
 SUMMARIES = switch("BROKER_SUMMARIES", default=bool(LAKE))
-"""Whether summaries are made on schedule; a day is then dropped only after its summary."""
+"""Whether summaries run on schedule. A day is then dropped only after it has been summarized."""
 if SUMMARIES and not LAKE:
-    raise ImproperlyConfigured("BROKER_SUMMARIES is on without BROKER_LAKE: set it to 0, or that to a place.")
-SUMMARY_MINUTES = number("BROKER_SUMMARY_MINUTES", least=1, default=60, most=7 * 24 * 60)
-"""How long a run may take before it is ended."""
+    raise ImproperlyConfigured("BROKER_SUMMARIES is on without BROKER_LAKE: set it to 0, or set BROKER_LAKE.")
+SUMMARY_MINUTES = number("BROKER_SUMMARY_MINUTES", minimum=1, default=60, maximum=7 * 24 * 60)
+"""How long a run may take before it is stopped."""
 SPARK_MASTER = matching("BROKER_SPARK_MASTER", SPARK_MASTER_URL, default="local[1]")
 SPARK_MEMORY = matching("BROKER_SPARK_MEMORY", JAVA_MEMORY, default="1g")
-"""Of Spark's driver, which on one machine does all the work."""
-SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", least=1, default=400, most=MAX_DAYS)
-"""How long summaries, the lake and what is told of runs are kept."""
+"""Memory of Spark's driver, which does all the work on one machine."""
+SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", minimum=1, default=400, maximum=MAX_DAYS)
+"""How long summaries, the files of the lake and records of runs are kept."""
 OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9")) / 100
-"""The share of deliveries that should succeed; what is missing of it is the error budget."""
+"""Share of deliveries that should succeed. The rest is the error budget."""
 
 
 REST_FRAMEWORK = {
@@ -279,8 +278,8 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Broker",
-    "DESCRIPTION": "Events in, webhooks out: to every subscriber in order (TOPIC), to one of several endpoints "
-    "(QUEUE), or to the one that answers at once (SYNC).",
+    "DESCRIPTION": "Publish events; deliver them as webhooks to every subscriber in order (TOPIC), to one of several "
+    "endpoints (QUEUE), or to an endpoint whose answer is the publisher's (SYNC).",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
@@ -317,16 +316,16 @@ AXES_LOCKOUT_CALLABLE = "broker_project.accounts.pages.locked_out"
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 SECOND_FACTOR_REQUIRED = one_of("BROKER_SECOND_FACTOR", ("optional", "required"), "optional") == "required"
-"""Whether nobody gets further than to set one up who has none."""
+"""Whether users without a second factor can only set one up."""
 SESSION_COOKIE_AGE = 2 * 60 * 60
-"""How long a session lasts in which nothing is done."""
-SESSION_MOST_SECONDS = 12 * 60 * 60
-"""How long one lasts at most."""
+"""How long an idle session lasts."""
+SESSION_MAX_SECONDS = 12 * 60 * 60
+"""How long a session lasts at most."""
 WHITENOISE_USE_FINDERS = True
-"""Files are served from the installed packages: nothing to collect, nothing from a CDN."""
+"""Static files are served from the installed packages."""
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
-"""What a page tells the next one stays here, not in a cookie."""
+"""In the database, not in a cookie."""
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -368,7 +367,7 @@ LOG_RENDERER: Any = (
     structlog.processors.JSONRenderer() if LOG_FORMAT == "json" else structlog.dev.ConsoleRenderer(colors=False)
 )
 EVERY_TURN = ("celery.worker.strategy", "celery.app.trace")
-"""They tell of each turn that it has come and ended, many times a second; Flower shows it."""
+"""Loggers that report every turn, many times a second. Flower shows turns."""
 
 LOGGING = {
     "version": 1,
@@ -378,7 +377,7 @@ LOGGING = {
             "()": structlog.stdlib.ProcessorFormatter,
             "foreign_pre_chain": LOG_STEPS,
             "processors": [
-                without_ways_to_refusals,
+                without_traces_of_refusals,
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 with_traces,
                 without_details,

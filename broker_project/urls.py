@@ -1,4 +1,4 @@
-"""Every address of the broker."""
+"""All URLs of the broker."""
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
@@ -10,7 +10,7 @@ from broker_project.health import livez, readyz
 
 
 def no_icon(_: HttpRequest) -> HttpResponse:
-    """Answer browsers that ask for an icon of their own accord."""
+    """Answer browsers that request an icon unasked."""
     return HttpResponse(status=204)
 
 

@@ -65,7 +65,7 @@ def guarded(get_response: GetResponse) -> GetResponse:
         if not request.path.startswith(ADMIN):
             return get_response(request)
         now = time.time()
-        if is_over(request.session, now=now, max_seconds=settings.SESSION_MOST_SECONDS):
+        if is_over(request.session, now=now, max_seconds=settings.SESSION_MAX_SECONDS):
             logout(request)
         elsewhere = _led_to(request)
         response = HttpResponseRedirect(elsewhere) if elsewhere else get_response(request)

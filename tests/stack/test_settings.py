@@ -81,7 +81,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_a_wrong_setting_is_named_in_one_line(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_setting_is_reported_in_one_line(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for known in [known for known in os.environ if known.startswith("BROKER_")]:
         monkeypatch.delenv(known)
     for known, right in {**VALID, name: value}.items():
@@ -95,13 +95,13 @@ def test_a_wrong_setting_is_named_in_one_line(name: str, value: str, monkeypatch
     assert "pass-word" not in message
 
 
-def test_in_development_any_secret_key_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_development_accepts_a_short_secret_key(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**VALID, "BROKER_DEVELOPMENT": "1", "BROKER_SECRET_KEY": "short"}.items():
         monkeypatch.setenv(name, value)
     assert runpy.run_path(settings.__file__)["SECRET_KEY"] == "short"
 
 
-def test_nothing_but_that_line_is_printed() -> None:
+def test_manage_prints_only_the_error_line() -> None:
     answer = subprocess.run(
         [sys.executable, ROOT / "manage.py", "check"],
         env={**VALID, "REDIS_URL": "localhost:6379"},
@@ -135,8 +135,8 @@ def test_nothing_but_that_line_is_printed() -> None:
         (environment.lake, "abfss://container@account.example/lake", "abfss://container@account.example/lake"),
         (lambda name: environment.matching(name, environment.JAVA_MEMORY, ""), "900m", "900m"),
         (lambda name: environment.matching(name, environment.PERCENT, ""), "99.95", "99.95"),
-        (lambda name: environment.number(name, least=2, default=20, most=30), "2", 2),
-        (lambda name: environment.number(name, least=2, default=20, most=30), "30", 30),
+        (lambda name: environment.number(name, minimum=2, default=20, maximum=30), "2", 2),
+        (lambda name: environment.number(name, minimum=2, default=20, maximum=30), "30", 30),
         (lambda name: environment.one_of(name, ("a", "b"), "a"), "b", "b"),
         (lambda name: environment.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),
         (environment.redis_address, "rediss://host/0", "rediss://host/0"),
@@ -147,7 +147,7 @@ def test_nothing_but_that_line_is_printed() -> None:
         (lambda name: environment.hosts_of(environment.web_address(name, "")), "", []),
     ],
 )
-def test_what_is_right_is_taken(
+def test_valid_value_is_read(
     read: Callable[[str], object], value: str, expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_VARIABLE", value)
@@ -155,14 +155,14 @@ def test_what_is_right_is_taken(
 
 
 @pytest.mark.parametrize("value", ["", "1", "31", "-2", "2.5", "²", "2" * 5000], ids=lambda value: value[:9])
-def test_a_number_has_to_be_one_that_there_is_room_for(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_outside_its_range_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_VARIABLE", value)
     with pytest.raises(ImproperlyConfigured, match=r"^A_VARIABLE is .*: set it to a whole number from 2 to 30\.$"):
-        environment.number("A_VARIABLE", least=2, default=20, most=30)
+        environment.number("A_VARIABLE", minimum=2, default=20, maximum=30)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", "[]"), ("former,the one before", "['former', 'the one before']")])
-def test_former_secrets_are_separated_by_commas(value: str, expected: str) -> None:
+def test_secret_key_fallbacks_are_separated_by_commas(value: str, expected: str) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", "from django.conf import settings; print(settings.SECRET_KEY_FALLBACKS)"],
         env={**VALID, "BROKER_SECRET_KEY_FALLBACKS": value, "PYTHONPATH": str(ROOT)},
@@ -173,18 +173,18 @@ def test_former_secrets_are_separated_by_commas(value: str, expected: str) -> No
     assert answer.stdout.strip() == expected
 
 
-def test_a_database_that_does_not_answer_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_database_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", f"postgres://user:pass-word@127.0.0.1:{any_free()}/broker")
     monkeypatch.setenv("REDIS_URL", os.environ["REDIS_URL"])
     assert refusal_to_start(tmp_path).startswith("the database of DATABASE_URL cannot be reached: ")
 
 
-def test_a_redis_that_does_not_answer_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_redis_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", f"redis://:pass-word@127.0.0.1:{any_free()}/0")
     assert refusal_to_start(tmp_path).startswith("the Redis of REDIS_URL cannot be reached: ")
 
 
-def test_a_redis_that_has_another_password_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_redis_password_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", re.sub("//.*@", "//:pass-word@", os.environ["REDIS_URL"]))
     assert refusal_to_start(tmp_path).startswith("the Redis of REDIS_URL cannot be reached: ")
 
@@ -199,7 +199,7 @@ def refusal_to_start(folder: Path) -> str:
     return message
 
 
-def test_a_variable_that_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_required_variable_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDIS_URL")
     with pytest.raises(ImproperlyConfigured, match=r"^REDIS_URL is not set: set it to redis://"):
         environment.redis_address("REDIS_URL")
@@ -252,7 +252,7 @@ def in_one_line(refusal: pytest.ExceptionInfo[OtherSecretKey]) -> str:
     ],
     ids=["kept", "the same", "the last as a fallback", "another database"],
 )
-def test_a_stack_starts_where_what_is_sealed_can_be_opened(
+def test_stack_starts_with_a_key_that_opens_stored_secrets(
     last: Mapping[str, str], next_one: Mapping[str, str], given: Given, tmp_path: Path
 ) -> None:
     given(last)
@@ -279,7 +279,7 @@ def test_a_stack_starts_where_what_is_sealed_can_be_opened(
     ],
     ids=["instead of the kept one", "kept instead", "not among the fallbacks", "the same database"],
 )
-def test_a_stack_does_not_start_where_it_cannot(
+def test_stack_refuses_a_key_that_opens_nothing(
     last: Mapping[str, str], next_one: Mapping[str, str], says: str, given: Given, tmp_path: Path
 ) -> None:
     given(last)
@@ -291,7 +291,7 @@ def test_a_stack_does_not_start_where_it_cannot(
     assert not (tmp_path / "postgres").exists()
 
 
-def test_the_key_that_is_refused_does_not_become_the_last(given: Given, tmp_path: Path) -> None:
+def test_refused_key_is_not_remembered(given: Given, tmp_path: Path) -> None:
     given({"BROKER_SECRET_KEY": FIRST})
     start(tmp_path)
     given({"BROKER_SECRET_KEY": OTHER})
@@ -301,7 +301,7 @@ def test_the_key_that_is_refused_does_not_become_the_last(given: Given, tmp_path
     start(tmp_path)
 
 
-def test_a_key_of_the_users_own_is_not_kept(given: Given, tmp_path: Path) -> None:
+def test_own_key_is_not_stored(given: Given, tmp_path: Path) -> None:
     given({"BROKER_SECRET_KEY": FIRST, "DATABASE_URL": "postgres://u:pass-word@own/broker"})
     start(tmp_path)
     kept = StackFolder(tmp_path).settings.read_text()
@@ -316,7 +316,7 @@ def own_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, 
     return {"DATABASE_URL": "postgres://user:password@127.0.0.1/broker"}
 
 
-def test_beside_a_stack_that_runs_nothing_is_done_with_another_key(
+def test_manage_refuses_another_key_than_the_running_stack(
     given: Given, tmp_path: Path, own_stores: Mapping[str, str]
 ) -> None:
     new = {**own_stores, "BROKER_SECRET_KEY": FIRST, "BROKER_SECRET_KEY_FALLBACKS": "the one before"}
@@ -332,7 +332,7 @@ def test_beside_a_stack_that_runs_nothing_is_done_with_another_key(
         assert up.manage("check") == 0
 
 
-def test_for_a_stack_that_has_stopped_nothing_is_done_with_another_key(
+def test_manage_refuses_another_key_than_the_last_start(
     given: Given, tmp_path: Path, own_stores: Mapping[str, str]
 ) -> None:
     given({**own_stores, "BROKER_SECRET_KEY": FIRST})

@@ -245,10 +245,10 @@ def test_a_session_in_which_nothing_is_done_ends(ann: User, after: Callable[[flo
 
 def test_a_session_ends_however_much_is_done_in_it(ann: User, after: Callable[[float], Any]) -> None:
     client = logged_in()
-    for hour in range(1, settings.SESSION_MOST_SECONDS // HOUR):
+    for hour in range(1, settings.SESSION_MAX_SECONDS // HOUR):
         with after(hour * HOUR):
             assert is_in(client)
-    with after(settings.SESSION_MOST_SECONDS + 10):
+    with after(settings.SESSION_MAX_SECONDS + 10):
         assert not is_in(client)
     assert Session.objects.count() == 0
 

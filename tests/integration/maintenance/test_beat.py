@@ -237,7 +237,7 @@ def test_an_entry_shows_what_it_does_and_lists_the_tasks_there_are(admin: Client
     beat().names()
     task = PeriodicTask.objects.get(name="sweep lines")
     page = admin.get(f"{ROOT}/periodictask/{task.pk}/change/").content.decode()
-    assert "Wakes lines with due work" in page
+    assert "Wakes lines that have due work" in page
     assert '<option value="delivery.maintain">' in page
 
 
