@@ -1,6 +1,6 @@
 """Publish over HTTP: one event or a batch (contract 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from django.conf import settings
@@ -20,12 +20,19 @@ from delivery.api.sync import answer_to, refuse_unsuitable
 from delivery.api.volatile import DURABILITY, RESPONSES, answer_to_volatile, is_volatile, refuse_volatile_batch
 from delivery.callbacks.address import callback_terms
 from delivery.models import MessageOutcome
-from delivery.publish.accept import accept, checked
-from delivery.publish.attributes import OPTIONAL, REQUIRED, SPECVERSION
-from delivery.publish.cloud_events import BATCHED, JSON, STRUCTURED, is_batch, is_cloud_event
+from delivery.publish.cloud_events import (
+    BATCHED,
+    JSON,
+    OPTIONAL,
+    REQUIRED,
+    SPECVERSION,
+    STRUCTURED,
+    is_batch,
+    is_cloud_event,
+)
 from delivery.publish.draft import VOLATILE, Draft
 from delivery.publish.errors import Refusal, RefusedItems
-from delivery.publish.publish import publish
+from delivery.publish.publish import STORED, check_drafts, publish
 from delivery.publish.store import Accepted, NewMessage
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind, Scope
@@ -186,67 +193,41 @@ class PublishBatch(APIView):
         if is_cloud_event(content_type, request.headers) and not is_batch(content_type):
             return answer_to_one(request, event_in(request))
         refuse_volatile_batch(request)
-        accepted = accepted_by(request, cloud_events_in(request) if is_batch(content_type) else events_in(request))
+        drafts = cloud_events_in(request) if is_batch(content_type) else events_in(request)
+        accepted = _published(request, _checked(request, drafts, STORED))
         return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
 
 
 def answer_to_one(request: Request, draft: Draft) -> HttpResponseBase:
     """Publish one event and return what its publisher is answered."""
-    message = message_of(request, draft)
-    if message.kind == EventKind.SYNC:
-        refuse_unsuitable(request)
-        return answer_to(message, publisher_id=key_of(request).publisher_id)
-    if is_volatile(request):
-        return answer_to_volatile(request, message)
-    accepted = published_by(request, message)
+    try:
+        (message,) = _checked(request, [draft], frozenset(EventKind))
+        if message.kind == EventKind.SYNC:
+            refuse_unsuitable(request)
+            return answer_to(message, publisher_id=key_of(request).publisher_id)
+        if is_volatile(request):
+            return answer_to_volatile(request, message)
+        (accepted,) = _published(request, [message])
+    except RefusedItems as refused:
+        raise refused.refusals[0] from None
     location = reverse("message", args=[accepted.id])
     replayed = {"Idempotency-Replayed": "true"} if accepted.replayed else {}
     return Response(answer_of(accepted), status.HTTP_202_ACCEPTED, headers={"Location": location, **replayed})
 
 
-def message_of(request: Request, draft: Draft) -> NewMessage:
-    """Return the message that a draft is, of whatever kind; nothing is stored yet."""
-    try:
-        (message,) = checked(
-            [draft],
-            publisher_id=key_of(request).publisher_id,
-            max_bytes=settings.MAX_BODY_BYTES,
-            kinds=frozenset(EventKind),
-        )
-    except RefusedItems as refused:
-        raise refused.refusals[0] from None
-    return message
+def _checked(request: Request, drafts: Sequence[Draft | Refusal], kinds: Collection[str]) -> list[NewMessage]:
+    publisher_id = key_of(request).publisher_id
+    return check_drafts(drafts, publisher_id=publisher_id, max_bytes=settings.MAX_BODY_BYTES, kinds=kinds)
 
 
-def published_by(request: Request, message: NewMessage) -> Accepted:
-    """Publish a message for the publisher whose key calls."""
-    try:
-        (accepted,) = publish(
-            [message],
-            publisher_id=key_of(request).publisher_id,
-            key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-            senders=settings.QUEUE_SENDERS,
-            callbacks=callback_terms(),
-            max_open=_most_open(request),
-        )
-    except RefusedItems as refused:
-        raise refused.refusals[0] from None
-    return accepted
-
-
-def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Accepted]:
-    """Accept the drafts for the publisher whose key calls."""
-    return accept(
-        drafts,
-        publisher_id=key_of(request).publisher_id,
+def _published(request: Request, messages: Sequence[NewMessage]) -> list[Accepted]:
+    """Publish the messages for the publisher whose key calls."""
+    key = key_of(request)
+    return publish(
+        messages,
+        publisher_id=key.publisher_id,
         key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-        max_bytes=settings.MAX_BODY_BYTES,
         senders=settings.QUEUE_SENDERS,
         callbacks=callback_terms(),
-        max_open=_most_open(request),
+        max_open=key.publisher.max_open_messages if key.publisher else None,
     )
-
-
-def _most_open(request: Request) -> int | None:
-    publisher = key_of(request).publisher
-    return None if publisher is None else publisher.max_open_messages

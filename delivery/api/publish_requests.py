@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from broker_project.core.api.parsing import body_of
 from broker_project.core.media_types import is_json
-from delivery.publish.cloud_events import BATCHED, JSON, opened, opened_batch
+from delivery.publish.cloud_events import BATCHED, JSON, read_batch, read_event
 from delivery.publish.draft import Draft, time_of
 from delivery.publish.errors import InvalidMetadata, Refusal, UnsuitableContentType
 from delivery.publish.json_cursor import JsonCursor, NotAsExpected
@@ -133,10 +133,10 @@ def event_in(request: Request, event_type: str = "") -> Draft:
 
     Raises:
         InvalidMetadata: a header cannot be read.
-        InvalidCloudEvent, UnsuitableContentType: see `cloud_events.opened`.
+        InvalidCloudEvent, UnsuitableContentType: see `cloud_events.read_event`.
 
     """
-    return opened(_draft_of(request, event_type, body_of(request, limit=settings.MAX_BODY_BYTES)))
+    return read_event(_draft_of(request, event_type, body_of(request, limit=settings.MAX_BODY_BYTES)))
 
 
 def events_in(request: Request) -> list[Draft | Refusal]:
@@ -161,13 +161,13 @@ def cloud_events_in(request: Request) -> list[Draft | Refusal]:
 
     Raises:
         InvalidMetadata: a header cannot be read, or is a key, of which each event has its own.
-        InvalidCloudEvent: see `cloud_events.opened_batch`.
+        InvalidCloudEvent: see `cloud_events.read_batch`.
 
     """
     if "Idempotency-Key" in request.headers:
         raise InvalidMetadata("In a batch of CloudEvents the source and id of each are its key; send no other.")
     batch = _draft_of(request, "", body_of(request, limit=settings.MAX_BATCH_BYTES))
-    return opened_batch(batch, max_items=settings.MAX_BATCH_ITEMS)
+    return read_batch(batch, max_items=settings.MAX_BATCH_ITEMS)
 
 
 def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:

@@ -28,8 +28,7 @@ from delivery.playground.trials import (
     destination_with,
     try_script,
 )
-from delivery.publish.document import document_of
-from delivery.publish.draft import Draft, check_json, check_metadata
+from delivery.publish.draft import Draft, check_json, check_metadata, document_of
 from delivery.publish.errors import InvalidMetadata, MalformedPayload
 from delivery.status.explain_message import shown_of, verdict_on
 from delivery.sync.answer import Ended

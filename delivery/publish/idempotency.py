@@ -1,7 +1,7 @@
-"""Idempotency keys: the same publish twice gets one message and one answer (contract 2.6)."""
+"""Idempotency keys: the same publish twice is stored once and gets the same answer (contract 2.6)."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import orjson
@@ -20,7 +20,7 @@ REMEMBER: Final = """
 INSERT INTO delivery_idempotencykey (publisher_id, key, fingerprint, message_id, outcome, deliveries_count, expires_at)
 SELECT %(publisher)s, key, decode(fingerprint, 'hex'), message_id, outcome, deliveries,
        clock_timestamp() + make_interval(hours => %(hours)s::int)
-  FROM json_to_recordset(%(answered)s::json)
+  FROM json_to_recordset(%(uses)s::json)
     AS a (key text, fingerprint text, message_id bigint, outcome text, deliveries int)
 ON CONFLICT (publisher_id, key) DO UPDATE
    SET fingerprint = excluded.fingerprint, message_id = excluded.message_id, outcome = excluded.outcome,
@@ -33,23 +33,17 @@ class PublishUnderWayError(Exception):
     """Another publish with this idempotency key has not been answered yet."""
 
 
-class Earlier(NamedTuple):
-    """What was answered the first time."""
+class KeyUse(NamedTuple):
+    """The publish that a key was used for, and its answer."""
 
+    fingerprint: bytes
     message_id: int
     outcome: str
     deliveries: int
 
 
-class Claimed(NamedTuple):
-    """A key that has been used before: what for, and what was answered."""
-
-    fingerprint: bytes
-    answer: Earlier
-
-
 def fingerprint_of(parts: Sequence[bytes | str | None]) -> bytes:
-    """Return SHA-256 over the parts that make two publishes the same; their order and absence count."""
+    """Return SHA-256 over the parts that make two publishes the same; order matters, and None is not empty."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -58,11 +52,11 @@ def fingerprint_of(parts: Sequence[bytes | str | None]) -> bytes:
     return digest.digest()
 
 
-def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, Claimed]:
-    """Claim the keys until the transaction ends; return those that were used before.
+def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, KeyUse]:
+    """Claim the keys until the transaction ends; return the earlier uses.
 
-    Never waits: the locks die with their transaction or connection, so a key is never blocked for longer than the
-    first publish runs.
+    Never waits. The locks end with their transaction or connection, so a key is blocked only while the first publish
+    runs.
 
     Raises:
         PublishUnderWayError: the first publish with one of them is still running.
@@ -73,27 +67,21 @@ def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, Cla
     ((refused,),) = rows(TRY_LOCKS, [publisher_id or 0, sorted(keys)])
     if refused:
         raise PublishUnderWayError
-    found = rows(
-        EARLIER, [publisher_id, sorted(keys)]
-    )  # a statement of its own: it sees what was committed before the locks
-    return {key: Claimed(bytes(fingerprint), Earlier(*answer)) for key, fingerprint, *answer in found}
+    # A statement of its own: it sees what was committed before the locks.
+    found = rows(EARLIER, [publisher_id, sorted(keys)])
+    return {
+        key: KeyUse(bytes(fingerprint), message_id, outcome, deliveries)
+        for key, fingerprint, message_id, outcome, deliveries in found
+    }
 
 
-class RememberedAnswer(NamedTuple):
-    """What is kept of a publish that carried a key."""
-
-    key: str
-    fingerprint: bytes
-    answer: Earlier
-
-
-def remember(publisher_id: int | None, answered: Sequence[RememberedAnswer], *, hours: int) -> None:
-    """Keep what is answered, in the publish's own transaction."""
-    if answered:
-        kept = [{"key": one.key, "fingerprint": one.fingerprint.hex(), **one.answer._asdict()} for one in answered]
-        rows(REMEMBER, {"publisher": publisher_id, "answered": orjson.dumps(kept).decode(), "hours": hours})
+def remember(publisher_id: int | None, uses: Mapping[str, KeyUse], *, hours: int) -> None:
+    """Store the answers by key, in the publish's own transaction."""
+    if uses:
+        kept = [use._asdict() | {"key": key, "fingerprint": use.fingerprint.hex()} for key, use in uses.items()]
+        rows(REMEMBER, {"publisher": publisher_id, "uses": orjson.dumps(kept).decode(), "hours": hours})
 
 
-def forget_expired() -> int:
-    """Delete the keys whose time is over; return how many."""
-    return len(rows(FORGET))
+def forget_expired() -> None:
+    """Delete the keys that have expired."""
+    rows(FORGET)

@@ -1,11 +1,11 @@
 """Store messages with their deliveries: one statement for all of them."""
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, cached_property, partial
-from typing import Any, Final, LiteralString
+from functools import cached_property, partial
+from typing import Any, Final
 
 import orjson
 from django.db import transaction
@@ -14,29 +14,24 @@ from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.due_times import DUE_LATER, RELEASED
 from delivery.mailbox import long_poll
-from delivery.publish.document import document_of
+from delivery.publish.draft import document_of
 from delivery.publish.idempotency import fingerprint_of
-from delivery.publish.routing import ASTRAY, Route, log_astray, placed, routes_of, sender_lines
+from delivery.publish.routing import (
+    UNRECEIVED,
+    Route,
+    failure_of,
+    filter_groups,
+    log_unreceived,
+    routes_of,
+    sender_lines,
+)
 from subscriptions.filters import Document
 from subscriptions.models import EventKind
-
-LINES: Final = """
-    JOIN message m ON m.position = d.position
-    JOIN delivery_line l ON l.subscriber_id = d.subscriber_id AND l.lane = 'main'
-   ORDER BY d.place
-  RETURNING line_id, subscription_id, status)"""
-
-
-RESULT: Final = """
-SELECT position, id FROM message
-UNION ALL
-SELECT DISTINCT 0, line_id FROM lined_up WHERE status = 'PENDING' AND subscription_id <> ALL (%(pulled)s::bigint[])
-"""
 
 DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id", "d_failure", "d_group")
 
 RARE: Final = ("destination", "ttl", "not_before", "copy_of")
-"""Columns that are left out where they say nothing."""
+"""Message columns that are left out where they are None."""
 
 MESSAGES: Final = """
 WITH message AS MATERIALIZED (
@@ -72,6 +67,11 @@ lined_up AS (
                 %(d_failure)s::text[])
       WITH ORDINALITY AS d (position, subscription_id, subscriber_id, failure, place)"""
 
+LINES: Final = """
+    JOIN message m ON m.position = d.position
+    JOIN delivery_line l ON l.subscriber_id = d.subscriber_id AND l.lane = 'main'
+   ORDER BY d.place
+  RETURNING line_id, subscription_id, status)"""
 
 SOME_GROUPED: Final = f"""
 placed AS MATERIALIZED (
@@ -103,30 +103,33 @@ lined_up AS (
     FROM placed p LEFT JOIN grouped g ON g.number = p.number
    ORDER BY p.id
   RETURNING line_id, subscription_id, status)"""
-"""The ids first, since deliveries and groups name each other: a group has the id of its first delivery.
+"""The ids come first, since deliveries and groups name each other: a group has the id of its first delivery.
 
-A group is delayed as a whole: order does not count there, so that it is simply due later.
+A group is delayed as a whole. Order does not count for groups, so a delayed one simply becomes due later.
 """
 
+RESULT: Final = """
+SELECT position, id FROM message
+UNION ALL
+SELECT DISTINCT 0, line_id FROM lined_up WHERE status = 'PENDING' AND subscription_id <> ALL (%(pulled)s::bigint[])
+"""
 
-@cache
-def store_statement(*, waits: bool, groups: bool = False) -> LiteralString:
-    """Return the statement for messages of which some are not just to be sent, or none; or some are QUEUE's.
+STORE: Final = MESSAGES + PENDING + LINES + RESULT
+"""TOPIC messages that are sent as soon as possible.
 
-    Some wait: their filter failed (contract 3.6), or they have a time to live or are delayed (contract 2.10, 2.13).
-
-    Ids are given out in the order of the messages, and of each one's groups and deliveries; returns the messages' ids
-    by position, and at 0 the lines that have something to send: those `pulled`
-    are fetched from mailboxes.
-    """
-    if groups:
-        return MESSAGES + SOME_GROUPED + RESULT
-    return MESSAGES + (SOME_WAIT if waits else PENDING) + LINES + RESULT
+All three statements give out ids in the order of the messages, and of each one's groups and deliveries. They return
+the messages' ids by position and, at position 0, the lines that have work. `pulled` are the subscriptions with a
+mailbox.
+"""
+STORE_WAITING: Final = MESSAGES + SOME_WAIT + LINES + RESULT
+"""The same where a filter failed (contract 3.6), or a message has a time to live or is delayed (2.10, 2.13)."""
+STORE_GROUPS: Final = MESSAGES + SOME_GROUPED + RESULT
+"""The same where some messages are QUEUE messages."""
 
 
 @dataclass(frozen=True)
 class NewMessage:
-    """What a publisher wants published."""
+    """A message to publish, checked."""
 
     event_type_id: int
     event_type: str
@@ -141,18 +144,13 @@ class NewMessage:
     callback_url: str | None = None
     """Where the result of a QUEUE message is to be posted (contract 6.7)."""
     destination: str | None = None
-    """The subscriber that it is for, or `default`: one for each; None: whoever qualifies (contract 2.8)."""
+    """A subscriber's name, `default` (each subscriber once), or None: all that qualify (contract 2.8)."""
     ttl: float | None = None
     """Seconds after which it is not sent any more (contract 2.10)."""
     not_before: datetime | None = None
-    """Before when it is not sent (contract 2.13)."""
+    """It is not sent earlier (contract 2.13)."""
     copy_of: int | None = None
-    """The message that somebody resubmits as this one (contract 5.8)."""
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the time in which it is sent is limited."""
-        return self.ttl is not None or self.not_before is not None
+    """The message that is resubmitted as this one (contract 5.8)."""
 
     @cached_property
     def document(self) -> Document:
@@ -161,19 +159,19 @@ class NewMessage:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What makes two publishes the same: event type, body, filter string, callback and destination (2.6)."""
+        """A hash of what makes two publishes the same (contract 2.6)."""
         return fingerprint_of([self.event_type, self.body, self.filter_string, self.callback_url, self.destination])
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What is answered to a publish."""
+    """The answer to one published message."""
 
     id: int
     outcome: str
     deliveries: int
     replayed: bool = False
-    """Whether an earlier publish with the same idempotency key was answered so."""
+    """Whether it repeats the answer to an earlier publish with the same idempotency key."""
 
 
 def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int) -> list[Accepted]:
@@ -182,45 +180,29 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int
         return []
     routes = routes_of(messages)
     queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
-    pulled = _pulled(routes)
+    pulled = {one.subscription_id: one.subscriber_id for route in routes for one in route.matches if one.is_pulled}
     arguments = {
         "body": [message.body for message in messages],
-        "messages": _columns(messages, routes, publisher_id),
-        **_delivery_columns(messages, routes),
+        "messages": _message_columns(messages, routes, publisher_id),
         "pulled": sorted(pulled),
+        "senders": [*queues],
+        **_delivery_columns(messages, routes),
     }
-    waits = any(arguments["d_failure"]) or any(message.is_timed for message in messages)
-    found = rows(store_statement(waits=waits, groups=bool(queues)), arguments | {"senders": [*queues]})
-    _wake_after_commit({line_id: queues.get(line_id, notify.TOPIC) for place, line_id in found if not place})
-    transaction.on_commit(partial(long_poll.hint, {*pulled.values()}), robust=True)
+    waits = any(arguments["d_failure"]) or any(one.ttl is not None or one.not_before is not None for one in messages)
+    found = rows(STORE_GROUPS if queues else STORE_WAITING if waits else STORE, arguments)
     ids = [message_id for place, message_id in sorted(found) if place]
-    if any(route.outcome in ASTRAY for route in routes):
-        transaction.on_commit(partial(log_astray, ids, messages, routes), robust=True)
-    return [
-        Accepted(message_id, route.outcome, len(route.matches)) for message_id, route in zip(ids, routes, strict=True)
-    ]
+    lines: dict[str, list[int]] = defaultdict(list)
+    for line_id in sorted(line_id for place, line_id in found if not place):
+        lines[queues.get(line_id, notify.TOPIC)].append(line_id)
+    for queue, line_ids in sorted(lines.items()):
+        transaction.on_commit(partial(notify.wake, queue, line_ids), robust=True)
+    transaction.on_commit(partial(long_poll.hint, {*pulled.values()}), robust=True)
+    if any(route.outcome in UNRECEIVED for route in routes):
+        transaction.on_commit(partial(log_unreceived, ids, messages, routes), robust=True)
+    return [Accepted(found_id, route.outcome, len(route.matches)) for found_id, route in zip(ids, routes, strict=True)]
 
 
-def _pulled(routes: Sequence[Route]) -> dict[int, int]:
-    """Return the subscriptions that have something to be fetched now, each with its subscriber."""
-    matches = itertools.chain.from_iterable(route.matches for route in routes)
-    return {match.subscription_id: match.subscriber_id for match in matches if match.is_pulled}
-
-
-def _wake_after_commit(queues: Mapping[int, str]) -> None:
-    """Wake the lines, of which each has its Celery queue, once what they are to send is there."""
-    for queue in sorted({*queues.values()}):
-        lines = sorted(line_id for line_id, its in queues.items() if its == queue)
-        transaction.on_commit(partial(notify.wake, queue, lines), robust=True)
-
-
-def _delivery_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) -> dict[str, list[Any]]:
-    matches = [route.matches for route in routes]
-    columns = [*zip(*placed(messages, matches), strict=True)] or [()] * len(DELIVERY_COLUMNS)
-    return {name: [*column] for name, column in zip(DELIVERY_COLUMNS, columns, strict=True)}
-
-
-def _columns(messages: Sequence[NewMessage], routes: Sequence[Route], publisher_id: int | None) -> str:
+def _message_columns(messages: Sequence[NewMessage], routes: Sequence[Route], publisher_id: int | None) -> str:
     return orjson.dumps(
         [
             {
@@ -232,13 +214,26 @@ def _columns(messages: Sequence[NewMessage], routes: Sequence[Route], publisher_
                 "filter_string": message.filter_string,
                 "outcome": route.outcome,
                 "deliveries_count": len(route.matches),
-                **_rare_columns(message),
+                **{name: value for name in RARE if (value := getattr(message, name)) is not None},
             }
             for place, (message, route) in enumerate(zip(messages, routes, strict=True), 1)
         ]
     ).decode()
 
 
-def _rare_columns(message: NewMessage) -> dict[str, object]:
-    columns = {name: getattr(message, name) for name in RARE}
-    return {name: value for name, value in columns.items() if value is not None}
+def _delivery_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) -> dict[str, list[Any]]:
+    """Return the new deliveries, by column, in the order of the messages.
+
+    Groups are numbered from 1 through all messages; 0 is no group.
+    """
+    deliveries: list[tuple[int, int, int, str, int]] = []
+    number = 0
+    for position, (message, route) in enumerate(zip(messages, routes, strict=True), 1):
+        if message.kind != EventKind.QUEUE:
+            deliveries += [(position, one.subscription_id, one.subscriber_id, one.failure, 0) for one in route.matches]
+            continue
+        for group in filter_groups(route.matches):
+            number, failure = number + 1, failure_of(group)
+            deliveries += [(position, one.subscription_id, one.subscriber_id, failure, number) for one in group]
+    columns = [*zip(*deliveries, strict=True)] or [()] * len(DELIVERY_COLUMNS)
+    return {name: [*column] for name, column in zip(DELIVERY_COLUMNS, columns, strict=True)}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from broker_project.core.db import rows
-from delivery.publish.document import document_of
+from delivery.publish.draft import document_of
 from delivery.replay.job_steps import LARGEST_ID, WALK, each_of, taken
 from subscriptions.filters import Work
 from subscriptions.matching import Candidate, qualified

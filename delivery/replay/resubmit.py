@@ -8,11 +8,10 @@ from django.db import transaction
 from broker_project.core.db import rows
 from delivery.callbacks.address import CallbackTerms
 from delivery.models import Delivery, Message, MessageOutcome, Replay, ReplayKind
-from delivery.publish.accept import STORED, allowed, checked, publishable
-from delivery.publish.attributes import made_another
+from delivery.publish.cloud_events import with_id_suffix
 from delivery.publish.draft import Draft
 from delivery.publish.errors import RefusedItems
-from delivery.publish.publish import publish
+from delivery.publish.publish import STORED, allowed, check_drafts, publish, publishable
 from delivery.publish.store import Accepted, NewMessage
 from delivery.replay.eligibility import Sent, why_not
 from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, Old, create_deliveries
@@ -108,11 +107,11 @@ def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
         filter_string=message.filter_string,
     )
     try:
-        (new,) = checked([draft], publisher_id=None, max_bytes=max_bytes, kinds=STORED)
+        (new,) = check_drafts([draft], publisher_id=None, max_bytes=max_bytes, kinds=STORED)
     except RefusedItems as refused:
         raise refused.refusals[0] from None
     ((copy_id,),) = rows(COPY)
-    columns: dict[str, Any] = {"content_type": new.content_type, "headers": made_another(new.headers, f"~{copy_id}")}
+    columns: dict[str, Any] = {"content_type": new.content_type, "headers": with_id_suffix(new.headers, f"~{copy_id}")}
     copy = Message.objects.create(
         pk=copy_id,
         event_type_id=new.event_type_id,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from delivery.models import Delivery, Message
-from delivery.publish.document import document_of
+from delivery.publish.draft import document_of
 from subscriptions.filter_verdict import Shown, Verdict, judge
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER

@@ -7,7 +7,7 @@ from uuid import UUID
 from broker_project.core.keyring import Keyring
 from delivery.dispatch import notify
 from delivery.models import MessageOutcome, VolatileOutcome
-from delivery.publish.routing import Route, log_astray, routes_of
+from delivery.publish.routing import Route, log_unreceived, routes_of
 from delivery.publish.store import NewMessage
 from delivery.volatile.counters import ACCEPTED, VolatileTally, running_counters
 from delivery.volatile.envelope import MAX_SECONDS, Envelope
@@ -51,7 +51,7 @@ def hand_over(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> H
     if parcel.subscription_ids and not is_put(parcel, keys):
         raise NotHandedOver
     _count(parcel, route)
-    log_astray([parcel.id], [message], [route])
+    log_unreceived([parcel.id], [message], [route])
     return HandedOver(route.outcome, len(parcel.subscription_ids))
 
 

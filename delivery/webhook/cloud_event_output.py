@@ -12,8 +12,15 @@ from typing import Final
 import orjson
 
 from broker_project.core.media_types import is_json
-from delivery.publish.attributes import PREFIX, REQUIRED, SPECVERSION, attributes_in, header_value, is_attribute
-from delivery.publish.cloud_events import STRUCTURED
+from delivery.publish.cloud_events import (
+    PREFIX,
+    REQUIRED,
+    SPECVERSION,
+    STRUCTURED,
+    attributes_in,
+    header_value,
+    is_attribute,
+)
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Content, Headers
 from subscriptions.payload_format import PayloadFormat

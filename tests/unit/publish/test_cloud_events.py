@@ -9,8 +9,7 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.publish.attributes import attribute_value, header_value
-from delivery.publish.cloud_events import opened, opened_batch
+from delivery.publish.cloud_events import attribute_value, header_value, read_batch, read_event
 from delivery.publish.draft import Draft
 from delivery.publish.errors import InvalidCloudEvent, Refusal, UnsuitableContentType
 
@@ -23,7 +22,7 @@ EXTENSIONS = st.dictionaries(st.from_regex("x[a-z0-9]{1,10}", fullmatch=True), W
 
 
 def structured(text: str, event_type: str = "Order", headers: Any = (), **fields: Any) -> Draft:
-    return opened(Draft(event_type, text.encode(), STRUCTURED, headers, **fields))
+    return read_event(Draft(event_type, text.encode(), STRUCTURED, headers, **fields))
 
 
 def event(**members: Any) -> str:
@@ -44,7 +43,7 @@ def test_both_forms_that_the_library_makes_of_an_event_open_to_the_same(
     made = [make(CloudEvent(attributes, data)) for make in (http.to_binary_event, http.to_structured_event)]
 
     binary, structured = [
-        opened(Draft("", one.body, one.headers["content-type"], [*one.headers.items()])) for one in made
+        read_event(Draft("", one.body, one.headers["content-type"], [*one.headers.items()])) for one in made
     ]
 
     assert (binary.event_type, binary.content_type) == ("Order", "application/json")
@@ -72,12 +71,12 @@ def test_an_attribute_that_is_no_utf_8_is_refused(header: str, value: str) -> No
     headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/", "ce-type": "Order"}
     sent = {name: text for name, text in headers.items() if name != header.lower()} | {header: value}
     with pytest.raises(InvalidCloudEvent, match=f"'{header}' is not percent-encoded UTF-8"):
-        opened(Draft("", b"{}", "application/json", [*sent.items()]))
+        read_event(Draft("", b"{}", "application/json", [*sent.items()]))
 
 
 def test_a_header_that_is_no_attribute_may_be_anything() -> None:
     draft = Draft("Order", b"{}", "application/json", [("ce-id", "a%FF")])
-    assert opened(draft) is draft
+    assert read_event(draft) is draft
 
 
 PAYLOADS = [
@@ -140,31 +139,31 @@ def test_what_is_not_as_cloud_events_are_is_refused(members: dict[str, Any]) -> 
 @pytest.mark.parametrize("text", ["", "[]", "5", "{", '{"id": 1, "id": 2}', f"{event()} 5", "\udcff"])
 def test_what_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(InvalidCloudEvent):
-        opened(Draft("", text.encode(errors="surrogateescape"), STRUCTURED))
+        read_event(Draft("", text.encode(errors="surrogateescape"), STRUCTURED))
 
 
 @pytest.mark.behaviour("2.12")
 @pytest.mark.parametrize("missing", range(1, 4))
 def test_a_binary_event_without_a_required_attribute_is_refused(missing: int) -> None:
     with pytest.raises(InvalidCloudEvent):
-        opened(Draft("Order", b"", "text/plain", [one for n, one in enumerate(HEADERS) if n != missing]))
+        read_event(Draft("Order", b"", "text/plain", [one for n, one in enumerate(HEADERS) if n != missing]))
 
 
 def test_headers_without_a_version_are_no_attributes() -> None:
     draft = Draft("Order", b"", "text/plain", HEADERS[1:])
-    assert opened(draft) is draft
+    assert read_event(draft) is draft
 
 
 @pytest.mark.parametrize("content_type", ["application/cloudevents+avro", "application/cloudevents-batch+json"])
 def test_a_form_that_is_not_taken_is_refused(content_type: str) -> None:
     with pytest.raises(UnsuitableContentType):
-        opened(Draft("Order", b"[]", content_type))
+        read_event(Draft("Order", b"[]", content_type))
 
 
 @pytest.mark.behaviour("2.6", "2.12")
 def test_source_and_id_are_the_key_unless_one_is_given() -> None:
     keys = [structured(event(**members)).idempotency_key for members in ({}, {"x": "1"}, {"id": "8"}, {"source": "/"})]
-    assert keys[0] == keys[1] == opened(Draft("Order", b"", None, HEADERS)).idempotency_key
+    assert keys[0] == keys[1] == read_event(Draft("Order", b"", None, HEADERS)).idempotency_key
     assert len({*keys}) == 3
     assert structured(event(), idempotency_key="k").idempotency_key == "k"
 
@@ -172,11 +171,11 @@ def test_source_and_id_are_the_key_unless_one_is_given() -> None:
 @pytest.mark.behaviour("2.7", "2.12")
 def test_a_batch_is_opened_item_by_item() -> None:
     body = f"[{event()}, {event(id='')}, {event(type='Other', data=1)}]".encode()
-    first, second, third = opened_batch(Draft("", body, headers=[("X-A", "1")]), max_items=3)
+    first, second, third = read_batch(Draft("", body, headers=[("X-A", "1")]), max_items=3)
     assert isinstance(second, InvalidCloudEvent)
     assert [values_of(one)["ce-type"] for one in (first, third)] == ["Order", "Other"]
     assert [values_of(one)["x-a"] for one in (first, third)] == ["1", "1"]
-    assert opened_batch(Draft("", b"[]"), max_items=3) == []
+    assert read_batch(Draft("", b"[]"), max_items=3) == []
     for wrong in (b"{}", b"[1]", b"[", body.replace(b"]", b", {}]")):
         with pytest.raises(InvalidCloudEvent):
-            opened_batch(Draft("", wrong), max_items=3)
+            read_batch(Draft("", wrong), max_items=3)
