@@ -37,7 +37,7 @@ register(
     {
         errors.UnknownEventType: ProblemType(404, "unknown_event_type", "Unknown event type"),
         errors.EventTypeNotAllowed: ProblemType(403, "event_type_not_allowed", "Event type not allowed"),
-        errors.KindNotServed: ProblemType(501, "not_served", "Not served"),
+        errors.CallbacksNotConfigured: ProblemType(501, "not_served", "Not served"),
         errors.UnsuitableContentType: ProblemType(415, "unsuitable_content_type", "Unsuitable content type"),
         errors.MalformedPayload: ProblemType(400, "malformed_payload", "Malformed payload"),
         SchemaViolated: ProblemType(

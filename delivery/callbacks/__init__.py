@@ -1,5 +1,5 @@
-"""Callbacks of QUEUE messages: the addresses that endpoints are given, and the replies that they post there.
+"""Callbacks of QUEUE messages: addresses that endpoints are given, and the replies that they post there.
 
-`tokens` · `terms` (our address, the keys, how long they live) · `making` (at publish) · `addressing` (what an endpoint
-finds in its request, where a reply goes) · `replying` · `expiring` (what nobody came for in time).
+Read `create` (at publish), `address` (what an endpoint finds in its request, and where its reply goes), then `reply`.
+Callbacks that nobody replied to in time are deleted by `delivery.maintenance.expiry`.
 """

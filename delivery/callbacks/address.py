@@ -1,106 +1,131 @@
-"""Callback addresses: their tokens, how those are stored, and which addresses are ours (contract 6.7, 6.10)."""
+"""Callback addresses: tokens, which URLs are ours, what endpoints are given, where replies go (6.7, 6.8, 6.10)."""
 
-import base64
 import hashlib
 import posixpath
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+import structlog
 from django.conf import settings
 
+from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
-from broker_project.core.keyring import CALLBACK_TOKEN, Keyring, keyring, place_of
+from broker_project.core.keyring import CALLBACK_TOKEN, CannotBeOpened, Keyring, keyring, place_of
+from delivery.retry import CALLBACK_POLICY
+from delivery.webhook.parts import Destination
+from delivery.worker.settlements import NEVER_CONFIGURED
+from subscriptions.endpoints import DEFAULT_METHOD
 
 MAX_DEPTH: Final = 10
-"""How long a chain of callbacks may be (contract 6.9)."""
-
+"""The longest chain of callbacks (contract 6.9)."""
 TOKEN_BYTES: Final = 32
 PATH: Final = "/api/v1/callbacks/"
-"""What stands before the token in every address of ours."""
-
+"""What comes before the token in every address of ours."""
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
+TOKENS: Final = """
+SELECT c.group_id, c.token_hash, c.token_sealed
+  FROM unnest(%s::bigint[]) AS g (id) JOIN delivery_callback c ON c.group_id = g.id
+"""
+ORIGINALS: Final = """
+SELECT l.id, c.url FROM delivery_line l JOIN delivery_callback c ON c.id = l.callback_id WHERE l.id = ANY(%s)
+"""
+
 _TOKEN = re.compile(rf"{PATH}([A-Z0-9_-]{{43}})(?![A-Z0-9_-])", re.IGNORECASE | re.ASCII)
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CallbackTerms:
-    """The terms of every callback."""
+    """What applies to every callback."""
 
     public_url: str
-    """What endpoints reach the broker by, without a slash at the end."""
+    """The address at which endpoints reach the broker, without a slash at the end."""
     keys: Keyring
-    """Tokens are sealed with."""
+    """Tokens are sealed with these."""
     days: int
-    """How long an endpoint may take to reply, and the reply to be delivered."""
+    """How long an endpoint may take to reply, and how long delivering the reply is tried."""
     reach: EgressPolicy
     """Where replies may go."""
 
 
 def callback_terms() -> CallbackTerms:
-    """Return the terms that the settings say; for interfaces, which hand them on."""
+    """Return the terms in the settings; for interfaces, which pass them on."""
     return CallbackTerms(settings.PUBLIC_URL, keyring(CALLBACK_TOKEN), settings.CALLBACK_DAYS, settings.REACH)
 
 
-def token_of(random_bytes: bytes) -> str:
-    """Return the token's text for its random bytes."""
-    return base64.urlsafe_b64encode(random_bytes).decode().rstrip("=")
-
-
 def hash_of(token: str) -> bytes:
-    """Return the SHA-256 under which a token is found; its 256 random bits make salt and slowness pointless."""
+    """Return the SHA-256 under which a token is found; with its 256 random bits it needs no salt."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
-def address_of(token: str, public_url: str) -> str:
-    """Return where the endpoint posts its result."""
-    return f"{public_url}{PATH}{token}"
+def sealed_token(token: str, keys: Keyring) -> bytes:
+    """Return what is stored of a token beside its hash."""
+    return keys.seal(token.encode(), place_of(hash_of(token)))
+
+
+def opened_token(token_hash: bytes, sealed: bytes, keys: Keyring) -> str:
+    """Return the token; raise `CannotBeOpened` if the secret key is gone, or it is another token's."""
+    return keys.open(sealed, place_of(token_hash)).decode()
 
 
 def token_in(url: str) -> str | None:
-    """Return the token that an http or https URL, however spelt, bears where an address of a broker has it."""
+    """Return the token in an http or https URL that looks like a broker's callback address, in any spelling."""
     found = _TOKEN.search(_path_of(url))
     return found.group(1) if found else None
 
 
 def is_own(url: str, public_url: str) -> bool:
-    """Tell whether an http or https URL, however spelt, is where the broker at `public_url` takes replies."""
+    """Return whether a URL, in any spelling, is below the callback path of the broker at `public_url`."""
     home = _path_of(public_url).rstrip("/") + PATH
     return _server_of(url) == _server_of(public_url) and f"{_path_of(url)}/".lower().startswith(home.lower())
 
 
-def without_token(answer: bytes, address: str) -> bytes:
-    """Return what an endpoint answered without the token of the `address` it was given; empty: it was given none."""
-    token = address.rpartition("/")[2].encode()
-    return answer.replace(token, "…".encode()) if token else answer
-
-
-def sealed_token(token: str, keys: Keyring) -> bytes:
-    """Return what is kept of a token beside its hash."""
-    return keys.seal(_bytes_of(token), place_of(hash_of(token)))
-
-
-def opened_token(token_hash: bytes, sealed: bytes, keys: Keyring) -> str:
-    """Return the token.
-
-    Raises:
-        CannotBeOpened: the secret it was sealed under is gone, or it is another token's.
-
-    """
-    return token_of(keys.open(sealed, place_of(token_hash)))
-
-
-def _bytes_of(token: str) -> bytes:
-    return base64.urlsafe_b64decode(token + "=")
-
-
 def _path_of(url: str) -> str:
-    """Return the path as a server may take it: decoded, without empty, `.` and `..` segments."""
+    """Return the path as a server may read it: decoded, without empty, `.` and `..` segments."""
     return "/" + posixpath.normpath("/" + unquote(urlsplit(url).path)).lstrip("/")
 
 
 def _server_of(url: str) -> tuple[str, int]:
     parts = urlsplit(url)
     return (parts.hostname or "").rstrip("."), parts.port or DEFAULT_PORTS[parts.scheme]
+
+
+def without_token(answer: bytes, address: str) -> bytes:
+    """Return an endpoint's answer without the token of the callback `address` that it was given, if any."""
+    token = address.rpartition("/")[2].encode()
+    return answer.replace(token, "…".encode()) if token else answer
+
+
+def callback_addresses(group_ids: Collection[int], terms: CallbackTerms) -> dict[int, str]:
+    """Return where each group's endpoint posts its result, by group; groups without a callback are missing.
+
+    Empty where the token cannot be opened because its secret key is gone. Such a group must not be sent: its result
+    would go nowhere.
+    """
+    addresses: dict[int, str] = {}
+    for group_id, token_hash, sealed in rows(TOKENS, [sorted(group_ids)]) if group_ids else ():
+        try:
+            token = opened_token(bytes(token_hash), bytes(sealed), terms.keys)
+            addresses[group_id] = f"{terms.public_url}{PATH}{token}"
+        except CannotBeOpened:
+            hint = "give the former secret in BROKER_SECRET_KEY_FALLBACKS"
+            log.error("callback.token_unreadable", group_id=group_id, hint=hint)  # noqa: TRY400 - the reason is known
+            addresses[group_id] = ""
+    return addresses
+
+
+def original_addresses(line_ids: Collection[int]) -> dict[int, Destination]:
+    """Return where the reply in each callback's line goes, by line: the CallbackURL that was published."""
+    found = rows(ORIGINALS, [sorted(line_ids)]) if line_ids else ()
+    return {line_id: _original(url) for line_id, url in found}
+
+
+@lru_cache(maxsize=1024)
+def _original(url: str) -> Destination:
+    return Destination(0, NEVER_CONFIGURED, DEFAULT_METHOD, url, headers={}, signing_key=b"", policy=CALLBACK_POLICY)

@@ -1,27 +1,17 @@
-"""Making callbacks at publish: one for each group of a QUEUE message with a `CallbackURL` (contract 6.7, 6.9)."""
+"""Create callbacks at publish: one for each group of a QUEUE message with a `CallbackURL` (contract 6.7, 6.9)."""
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from django.core.exceptions import ValidationError
 
 from broker_project.core.db import rows
-from delivery.callbacks.address import (
-    MAX_DEPTH,
-    TOKEN_BYTES,
-    CallbackTerms,
-    hash_of,
-    is_own,
-    sealed_token,
-    token_in,
-    token_of,
-)
-from delivery.publish.errors import KindNotServed, Refusal, RefusedItems, UnsuitableCallback
+from delivery.callbacks.address import MAX_DEPTH, TOKEN_BYTES, CallbackTerms, hash_of, is_own, sealed_token, token_in
+from delivery.publish.errors import CallbacksNotConfigured, Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.endpoints import check_reach
 
-OURS: Final = """
+OWN: Final = """
 WITH RECURSIVE chain AS (
   SELECT token_hash, id, depth, expires_at <= clock_timestamp() AS is_expired, reply_id, parent_id
     FROM delivery_callback WHERE token_hash = ANY(%b)
@@ -30,7 +20,7 @@ WITH RECURSIVE chain AS (
     FROM chain o JOIN delivery_callback c ON c.id = o.parent_id)
 SELECT token_hash, id, depth, is_expired, count(reply_id) > 0 FROM chain GROUP BY token_hash, id, depth, is_expired
 """
-"""Whether there is a reply already, here or at one that this is passed on to: another would not be taken."""
+"""The last column: whether it, or a callback that it is passed on to, has a reply; a second one is not accepted."""
 
 GROUPS: Final = """
 SELECT DISTINCT d.group_id, d.message_id FROM unnest(%s::bigint[]) AS m (id)
@@ -38,7 +28,7 @@ SELECT DISTINCT d.group_id, d.message_id FROM unnest(%s::bigint[]) AS m (id)
  ORDER BY d.group_id
 """
 
-MAKE: Final = """
+CREATE: Final = """
 INSERT INTO delivery_callback (group_id, message_id, event_type_id, publisher_id, url, parent_id, depth, token_hash,
                                token_sealed, expires_at)
 SELECT n.group_id, n.message_id, n.event_type_id, %(publisher)s, n.url, n.parent_id, n.depth, n.token_hash, n.sealed,
@@ -48,11 +38,10 @@ SELECT n.group_id, n.message_id, n.event_type_id, %(publisher)s, n.url, n.parent
          AS n (group_id, message_id, event_type_id, url, parent_id, depth, token_hash, sealed)
   LEFT JOIN delivery_callback p ON p.id = n.parent_id
 """
-"""One that is passed on to another lives no longer than that."""
+"""A callback that is passed on to another expires no later than that one."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallbackTarget:
+class CallbackTarget(NamedTuple):
     """Where the replies to a message's callbacks go."""
 
     url: str
@@ -61,38 +50,40 @@ class CallbackTarget:
     depth: int = 1
 
 
-class _Ours(NamedTuple):
-    id: int
-    depth: int
-    is_expired: bool
-    is_answered: bool
-
-
 class CallbackRequest(NamedTuple):
-    """A stored message whose groups get callbacks."""
+    """What a stored message's groups get callbacks for."""
 
     event_type_id: int
     target: CallbackTarget
 
 
+class _OwnCallback(NamedTuple):
+    id: int
+    depth: int
+    is_expired: bool
+    has_reply: bool
+
+
 def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> dict[int, CallbackTarget]:
     """Return where replies go for each `CallbackURL`, by the position of its message among `total`.
 
-    An address that bears a token of ours is ours, by whatever name the broker was called: nobody else has it.
+    An address with one of our tokens is ours, whatever host name it has: nobody else knows the token.
 
     Raises:
-        RefusedItems: some cannot be used; it says which and why. None can while the broker does not know its address.
+        RefusedItems: some cannot be used; it says which and why.
 
     """
     tokens = {url: hash_of(token) for url in urls.values() if (token := token_in(url))}
-    found = rows(OURS, [sorted({*tokens.values()})]) if tokens else []
-    ours = {bytes(token_hash): _Ours(*columns) for token_hash, *columns in found}
+    found = rows(OWN, [sorted({*tokens.values()})]) if tokens else []
+    own = {
+        bytes(token_hash): _OwnCallback(callback_id, depth, is_expired, has_reply)
+        for token_hash, callback_id, depth, is_expired, has_reply in found
+    }
     targets: dict[int, CallbackTarget] = {}
     refusals: dict[int, Refusal] = {}
     for position, url in urls.items():
         try:
-            own = ours.get(tokens.get(url, b""))
-            targets[position] = _passed_on(own) if own else _external(url, terms)
+            targets[position] = _target(url, own.get(tokens.get(url, b"")), terms)
         except Refusal as refusal:
             refusals[position] = refusal
     if refusals:
@@ -100,29 +91,17 @@ def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> 
     return targets
 
 
-def create_callbacks(wanted: Mapping[int, CallbackRequest], publisher_id: int | None, terms: CallbackTerms) -> None:
-    """Make a callback for each group of the messages, by id, that this transaction has stored."""
-    groups = rows(GROUPS, [sorted(wanted)]) if wanted else []
-    if not groups:
-        return
-    tokens = [token_of(secrets.token_bytes(TOKEN_BYTES)) for _ in groups]
-    of_groups = [wanted[message_id] for _, message_id in groups]
-    columns = {
-        "groups": [group_id for group_id, _ in groups],
-        "messages": [message_id for _, message_id in groups],
-        "event_types": [one.event_type_id for one in of_groups],
-        "urls": [one.target.url for one in of_groups],
-        "parents": [one.target.parent_id for one in of_groups],
-        "depths": [one.target.depth for one in of_groups],
-        "hashes": [hash_of(token) for token in tokens],
-        "sealed": [sealed_token(token, terms.keys) for token in tokens],
-    }
-    rows(MAKE, {**columns, "publisher": publisher_id, "days": terms.days})
-
-
-def _external(url: str, terms: CallbackTerms) -> CallbackTarget:
+def _target(url: str, own: _OwnCallback | None, terms: CallbackTerms) -> CallbackTarget:
+    if own:
+        if own.has_reply:
+            raise UnsuitableCallback("The CallbackURL is a callback of this broker that has had its reply.")
+        if own.is_expired:
+            raise UnsuitableCallback("The CallbackURL is a callback of this broker that has expired.")
+        if own.depth >= MAX_DEPTH:
+            raise UnsuitableCallback(f"The CallbackURL would make a chain of more than {MAX_DEPTH} callbacks.")
+        return CallbackTarget("", own.id, own.depth + 1)
     if not terms.public_url:
-        raise KindNotServed("Callbacks are not served: this broker has not been told its address, BROKER_PUBLIC_URL.")
+        raise CallbacksNotConfigured("Callbacks are not served: BROKER_PUBLIC_URL, this broker's address, is not set.")
     if is_own(url, terms.public_url):
         raise UnsuitableCallback("The CallbackURL is one of this broker's own addresses, but no callback has it.")
     try:
@@ -132,11 +111,21 @@ def _external(url: str, terms: CallbackTerms) -> CallbackTarget:
     return CallbackTarget(url)
 
 
-def _passed_on(ours: _Ours) -> CallbackTarget:
-    if ours.is_answered:
-        raise UnsuitableCallback("The CallbackURL is a callback of this broker that has had its reply.")
-    if ours.is_expired:
-        raise UnsuitableCallback("The CallbackURL is a callback of this broker that has expired.")
-    if ours.depth >= MAX_DEPTH:
-        raise UnsuitableCallback(f"The CallbackURL would make a chain of more than {MAX_DEPTH} callbacks.")
-    return CallbackTarget("", ours.id, ours.depth + 1)
+def create_callbacks(wanted: Mapping[int, CallbackRequest], publisher_id: int | None, terms: CallbackTerms) -> None:
+    """Create a callback for each group of the messages, by id, that this transaction has stored."""
+    groups = rows(GROUPS, [sorted(wanted)]) if wanted else []
+    if not groups:
+        return
+    tokens = [secrets.token_urlsafe(TOKEN_BYTES) for _ in groups]
+    requests = [wanted[message_id] for _, message_id in groups]
+    columns = {
+        "groups": [group_id for group_id, _ in groups],
+        "messages": [message_id for _, message_id in groups],
+        "event_types": [one.event_type_id for one in requests],
+        "urls": [one.target.url for one in requests],
+        "parents": [one.target.parent_id for one in requests],
+        "depths": [one.target.depth for one in requests],
+        "hashes": [hash_of(token) for token in tokens],
+        "sealed": [sealed_token(token, terms.keys) for token in tokens],
+    }
+    rows(CREATE, {**columns, "publisher": publisher_id, "days": terms.days})

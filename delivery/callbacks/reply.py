@@ -1,4 +1,4 @@
-"""Taking an endpoint's reply: stored once, passed on through a chain, lined up for the original URL (6.8 to 6.10)."""
+"""Accept an endpoint's reply: store it, pass it on through a chain, queue it for the original URL (6.8 to 6.10)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,9 +23,9 @@ SELECT c.id, c.url, c.expires_at <= clock_timestamp(), c.reply_id, c.reply_finge
   FROM (SELECT id FROM chain LIMIT %s) chain JOIN delivery_callback c ON c.id = chain.id
  ORDER BY c.depth DESC FOR NO KEY UPDATE OF c
 """
-"""The callback replied to, then those it is passed on to; locked in this order, in which everybody locks them.
+"""The callback replied to, then those that it is passed on to. All transactions lock them in this order.
 
-Limited, or the planner would expect so many that it reads all there are.
+Without LIMIT the planner would expect so many that it scans the table.
 """
 
 STORE: Final = """
@@ -53,7 +53,7 @@ replied AS (
     FROM ids i WHERE c.id = ANY(%(chain)s::bigint[]))
 SELECT i.reply_id, l.id FROM ids i, lined_up l
 """
-"""The reply as a message, its delivery as the head of a line of its own, and a note on every callback it passes."""
+"""Stores the reply as a message, its delivery as the head of a new line, and marks every callback of the chain."""
 
 JOIN_REPLY: Final = """
 UPDATE delivery_callback SET reply_id = %s, reply_fingerprint = %b, replied_at = clock_timestamp() WHERE id = ANY(%s)
@@ -65,20 +65,20 @@ class UnknownCallback(Exception):
 
 
 class CallbackExpired(Exception):
-    """Nobody has replied in time."""
+    """The time for a reply is over."""
 
 
 class CallbackAnswered(Exception):
-    """Another reply was there first, through this address or through another that leads to the same callback."""
+    """A different reply came first, through this address or another one that leads to the same callback."""
 
 
 class Replied(NamedTuple):
-    """What is answered to a reply."""
+    """The answer to a reply."""
 
     id: int
-    """The id under which it is stored as a message."""
+    """The id of the message that the reply is stored as."""
     is_new: bool
-    """Whether it was not known yet."""
+    """False: the same reply was stored before."""
 
 
 class _Callback(NamedTuple):
@@ -92,19 +92,22 @@ class _Callback(NamedTuple):
 def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header], *, days: int) -> Replied:
     """Store the reply to a callback, with its delivery to the original URL, and wake its line.
 
-    The same reply again is not stored again. `days` is how long it is tried to be delivered.
+    The same reply is not stored twice. `days` is how long delivering it is tried.
 
     Raises:
-        UnknownCallback, CallbackExpired, CallbackAnswered: it cannot be taken; nothing was stored.
+        UnknownCallback, CallbackExpired, CallbackAnswered: it cannot be accepted; nothing was stored.
         InvalidMetadata: its headers or its content type are unusable.
 
     """
     check_metadata(Draft("", body, content_type, headers))
     fingerprint = fingerprint_of([content_type, body])
     with transaction.atomic():
-        chain = [_Callback(*columns) for columns in rows(CHAIN, [hash_of(token), MAX_DEPTH])]
-        if answered := _answered(chain, fingerprint):
-            reply_id, unanswered = answered
+        chain = [
+            _Callback(callback_id, url, is_expired, reply_id, known)
+            for callback_id, url, is_expired, reply_id, known in rows(CHAIN, [hash_of(token), MAX_DEPTH])
+        ]
+        reply_id, unanswered = _earlier(chain, fingerprint)
+        if reply_id is not None:
             if unanswered:
                 rows(JOIN_REPLY, [reply_id, fingerprint, unanswered])
             return Replied(reply_id, is_new=False)
@@ -113,7 +116,7 @@ def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header],
             "content_type": content_type,
             "headers": orjson.dumps(kept(headers)).decode(),
             "fingerprint": fingerprint,
-            "chain": [one.id for one in chain],
+            "chain": unanswered,
             "last": chain[-1].id,
             "days": days,
         }
@@ -122,20 +125,20 @@ def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header],
     return Replied(reply_id, is_new=True)
 
 
-def _answered(chain: Sequence[_Callback], fingerprint: bytes) -> tuple[int, list[int]] | None:
-    """Return what the chain has been answered with if it is this reply, and the callbacks that do not have it yet.
+def _earlier(chain: Sequence[_Callback], fingerprint: bytes) -> tuple[int | None, list[int]]:
+    """Return the id of this reply if it is stored already, and the chain's callbacks without a reply.
 
-    None where no callback of the chain has a reply. Raises what `reply` raises.
+    Raises what `reply` raises.
     """
     if not chain:
         raise UnknownCallback("No callback has this address.")
     unanswered: list[int] = []
-    for one in chain:
-        if one.reply_id is not None and one.fingerprint == fingerprint:
-            return one.reply_id, unanswered
-        if one.reply_id is not None:
+    for callback in chain:
+        if callback.reply_id is not None and callback.fingerprint == fingerprint:
+            return callback.reply_id, unanswered
+        if callback.reply_id is not None:
             raise CallbackAnswered("This callback has had another reply; the first one counts.")
-        if one.is_expired or (one is chain[-1] and not one.url):
+        if callback.is_expired or (callback is chain[-1] and not callback.url):
             raise CallbackExpired("The time for a reply is over.")
-        unanswered.append(one.id)
-    return None
+        unanswered.append(callback.id)
+    return None, unanswered

@@ -1,4 +1,4 @@
-"""Why a publish is refused: one exception for each fact, fit to be shown to the publisher."""
+"""Why a publish is refused: one exception for each fact; its text is shown to the publisher."""
 
 from collections.abc import Sequence
 
@@ -6,19 +6,19 @@ from subscriptions.schemas import Violation
 
 
 class Refusal(Exception):
-    """Base: this message cannot be accepted as it is; the text says what to change."""
+    """Base: this message cannot be accepted; the text says what to change."""
 
 
 class UnknownEventType(Refusal):
-    """There is no event type of this name."""
+    """No event type has this name."""
 
 
 class EventTypeNotAllowed(Refusal):
-    """The publisher may publish certain event types only, and this is none of them."""
+    """The publisher may publish certain event types only, not this one."""
 
 
-class KindNotServed(Refusal):
-    """Messages of this kind of event type cannot be published yet."""
+class CallbacksNotConfigured(Refusal):
+    """Callbacks are not configured: the broker does not know its own address."""
 
 
 class UnsuitableContentType(Refusal):
@@ -30,7 +30,7 @@ class MalformedPayload(Refusal):
 
 
 class SchemaViolated(Refusal):
-    """The body is JSON, but not as the event type's schema says; `violations` says where."""
+    """The body violates the event type's schema; `violations` says where."""
 
     def __init__(self, text: str, violations: Sequence[Violation]) -> None:
         super().__init__(text)
@@ -38,7 +38,7 @@ class SchemaViolated(Refusal):
 
 
 class PayloadTooLarge(Refusal):
-    """The body has more bytes than a message may have."""
+    """The body is larger than a message may be."""
 
 
 class InvalidMetadata(Refusal):
@@ -46,7 +46,7 @@ class InvalidMetadata(Refusal):
 
 
 class InvalidCloudEvent(Refusal):
-    """What is sent as a CloudEvent is none, or of another event type than its address."""
+    """The CloudEvent is invalid, or its type is not the one in the path."""
 
 
 class UnsuitableCallback(Refusal):
@@ -54,7 +54,7 @@ class UnsuitableCallback(Refusal):
 
 
 class RefusedItems(Exception):
-    """Some messages of a batch are refused, so none is stored; `refusals` has them by position."""
+    """Some messages of a batch are refused, so nothing is stored; `refusals` has them by position."""
 
     def __init__(self, refusals: dict[int, Refusal], total: int) -> None:
         super().__init__(f"{len(refusals)} of {total} items cannot be accepted; nothing was stored.")

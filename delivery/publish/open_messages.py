@@ -1,30 +1,30 @@
-"""How many of a publisher's messages have deliveries that have not ended: kept in mind for those who have a limit.
+"""Limit how many of a publisher's messages may have unfinished deliveries.
 
-To count them for each publish would cost as much as there are. So a process keeps the ids of a publisher's open
-messages, adds what it stores itself, and about once a second asks what others have stored and which have ended.
+Counting them for each publish would cost as much as there are. So a process keeps the ids of a publisher's open
+messages, adds those that it stores itself, and about once a second asks what others stored and what has ended.
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
 from broker_project.core.db import rows
 
-LOOKED_AT_FOR_SECONDS: Final = 1.0
-SHARE: Final = 10
-"""Where looking takes long it is done more rarely: at most this part of the time goes into it."""
-REMEMBERED_FOR_SECONDS: Final = 3600.0
-"""Afterwards so much may have happened that it is cheaper to begin anew."""
+REFRESH_SECONDS: Final = 1.0
+REFRESH_PART: Final = 10
+"""A slow refresh is done less often: at most one tenth of the time is spent on it."""
+KNOWN_SECONDS: Final = 3600.0
+"""After this time without a refresh, counting again is cheaper than asking for the changes."""
 
 ALL: Final = """
 SELECT o.message_id FROM (SELECT DISTINCT message_id FROM delivery_open) o
  WHERE EXISTS (SELECT FROM delivery_message m
                 WHERE m.id = o.message_id AND m.publisher_id = %(publisher)s AND m.answers IS NULL)
- LIMIT %(most)s
+ LIMIT %(limit)s
 """
-"""As many as there are, but no more than is asked for; replies to callbacks are nobody's own doing."""
+"""Replies to callbacks do not count: the publisher did not publish them."""
 NEWEST: Final = "SELECT coalesce(max(id), 0) FROM delivery_message WHERE publisher_id = %(publisher)s"
 STILL: Final = """
 SELECT c.id, EXISTS (SELECT FROM delivery_open d WHERE d.message_id = c.id)
@@ -36,7 +36,7 @@ SELECT c.id, EXISTS (SELECT FROM delivery_open d WHERE d.message_id = c.id)
 
 
 class TooManyOpenMessages(Exception):
-    """So many of the publisher's messages have unfinished deliveries that it may publish no more."""
+    """With the new messages, more of the publisher's messages would have unfinished deliveries than it may have."""
 
     def __init__(self, limit: int, present: int) -> None:
         super().__init__(f"{present} messages of this publisher have unfinished deliveries, of {limit} that may.")
@@ -45,7 +45,7 @@ class TooManyOpenMessages(Exception):
 
 
 class MoreThanMayBeOpen(Exception):
-    """A batch has more events with deliveries than the publisher may have open: there will never be room for it."""
+    """A batch alone has more events with deliveries than the publisher may have open: retrying is pointless."""
 
     def __init__(self, limit: int, number: int) -> None:
         super().__init__(
@@ -55,25 +55,23 @@ class MoreThanMayBeOpen(Exception):
 
 
 class OpenMessages:
-    """Those of one publisher, as far as this process knows; of all threads."""
+    """The open messages of one publisher, as far as this process knows; for any number of threads."""
 
     def __init__(self, publisher_id: int) -> None:
         self._publisher_id = publisher_id
         self._ids: set[int] = set()
-        self._in_flight = 0
+        self._being_stored = 0
         self._is_complete = False
-        """Whether these are all: where there were more than the limit, the others are not known."""
+        """Whether all ids are known; where there were more than the limit, the others are not."""
         self._newest = self._newest_before = 0
-        """What there was when they were looked at last, and the time before: meanwhile what was stored earlier can
-        have become visible later."""
-        self._looked_at = float("-inf")
-        self._look_again_at = float("-inf")
-        self._looking = Lock()
+        """The newest message at the last refresh and at the one before: a commit can become visible late."""
+        self._refreshed_at = self._refresh_again_at = float("-inf")
+        self._refreshing = Lock()
         self._lock = Lock()
 
     @contextmanager
     def room_for(self, number: int, limit: int) -> Iterator[set[int]]:
-        """Yield a set for the ids of so many messages that are about to be stored, those with deliveries.
+        """Yield a set for the ids of `number` messages that are about to be stored, of those that have deliveries.
 
         Raises:
             MoreThanMayBeOpen: they alone are more than `limit`.
@@ -82,55 +80,53 @@ class OpenMessages:
         """
         if number > limit:
             raise MoreThanMayBeOpen(limit, number)
-        self._look(limit)
+        self._refresh(limit)
         with self._lock:
-            present = len(self._ids) + self._in_flight
+            present = len(self._ids) + self._being_stored
             if number and present + number > limit:
                 raise TooManyOpenMessages(limit, present)
-            self._in_flight += number
+            self._being_stored += number
         stored: set[int] = set()
         try:
             yield stored
         finally:
             with self._lock:
-                self._in_flight -= number
+                self._being_stored -= number
                 self._ids |= stored
 
-    def _look(self, limit: int) -> None:
-        """Bring up to date what is known, if that is old; one thread does, the others go by what is known."""
-        is_known = time.monotonic() - self._looked_at < REMEMBERED_FOR_SECONDS
-        if not self._looking.acquire(blocking=not is_known):
+    def _refresh(self, limit: int) -> None:
+        """Ask the database if it is time to; one thread does, the others use what is known, if anything is."""
+        is_known = time.monotonic() - self._refreshed_at < KNOWN_SECONDS
+        if not self._refreshing.acquire(blocking=not is_known):
             return
         try:
-            if time.monotonic() >= self._look_again_at:
-                began = time.monotonic()
-                self._ask(limit, is_known=began - self._looked_at < REMEMBERED_FOR_SECONDS)
-                self._looked_at = time.monotonic()
-                self._look_again_at = self._looked_at + max(LOOKED_AT_FOR_SECONDS, SHARE * (self._looked_at - began))
+            began = time.monotonic()
+            if began >= self._refresh_again_at:
+                before = self._ids.copy()
+                if self._is_complete and began - self._refreshed_at < KNOWN_SECONDS:
+                    found = self._changed(before)
+                else:
+                    found = self._all(limit)
+                with self._lock:  # other threads may have added some meanwhile
+                    self._ids = found | self._ids.difference(before)
+                self._refreshed_at = time.monotonic()
+                took = self._refreshed_at - began
+                self._refresh_again_at = self._refreshed_at + max(REFRESH_SECONDS, REFRESH_PART * took)
         finally:
-            self._looking.release()
+            self._refreshing.release()
 
-    def _ask(self, limit: int, *, is_known: bool) -> None:
-        if is_known and self._is_complete:
-            self._ask_for_changes()
-            return
+    def _all(self, limit: int) -> set[int]:
         ((newest,),) = rows(NEWEST, {"publisher": self._publisher_id})
-        found = rows(ALL, {"publisher": self._publisher_id, "most": limit + 1})
+        found = rows(ALL, {"publisher": self._publisher_id, "limit": limit + 1})
         self._newest = self._newest_before = newest
         self._is_complete = len(found) <= limit
-        self._replace(self._ids.copy(), {message_id for (message_id,) in found})
+        return {message_id for (message_id,) in found}
 
-    def _ask_for_changes(self) -> None:
-        known = self._ids.copy()
+    def _changed(self, known: set[int]) -> set[int]:
         found = rows(STILL, {"publisher": self._publisher_id, "known": [*known], "since": self._newest_before})
         newest = max((message_id for message_id, _ in found), default=0)
         self._newest_before, self._newest = self._newest, max(self._newest, newest)
-        self._replace(known, {message_id for message_id, is_open in found if is_open})
-
-    def _replace(self, known: Collection[int], found: set[int]) -> None:
-        """Keep what was found, and what other threads have added meanwhile."""
-        with self._lock:
-            self._ids = found | self._ids.difference(known)
+        return {message_id for message_id, is_open in found if is_open}
 
 
 _publishers: dict[int, OpenMessages] = {}
@@ -138,12 +134,7 @@ _publishers: dict[int, OpenMessages] = {}
 
 @contextmanager
 def room_for(number: int, *, publisher_id: int | None, limit: int | None) -> Iterator[set[int]]:
-    """Yield a set for the ids of messages about to be stored, of which a publisher may have so many open.
-
-    Raises:
-        TooManyOpenMessages: with them there would be more.
-
-    """
+    """Yield a set for the ids of messages about to be stored; raises as `OpenMessages.room_for`."""
     if publisher_id is None or limit is None:
         yield set()
         return
@@ -152,5 +143,5 @@ def room_for(number: int, *, publisher_id: int | None, limit: int | None) -> Ite
 
 
 def forget() -> None:
-    """Ask anew for everybody."""
+    """Forget what is known of every publisher."""
     _publishers.clear()

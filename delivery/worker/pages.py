@@ -9,7 +9,7 @@ from itertools import islice, zip_longest
 from typing import Final, Generic, LiteralString, NamedTuple, Protocol, TypeVar
 
 from broker_project.core.db import rows
-from delivery.callbacks.resolve import original_addresses
+from delivery.callbacks.address import original_addresses
 from delivery.limits import MAX_LINE_BYTES
 from delivery.webhook.content import contents_of
 from delivery.webhook.destination import destinations_of

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.callbacks.address import CallbackTerms
-from delivery.callbacks.resolve import callback_addresses
+from delivery.callbacks.address import CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import put_away, put_off
 from delivery.webhook.content import contents_of
 from delivery.webhook.destination import destinations_of

@@ -9,8 +9,7 @@ from django.db import connection
 from django.test import Client
 
 from broker_project.accounts import sessions
-from delivery.callbacks.address import CallbackTerms, callback_terms
-from delivery.callbacks.resolve import callback_addresses
+from delivery.callbacks.address import CallbackTerms, callback_addresses, callback_terms
 from delivery.models import Callback, Delivery, Message
 from subscriptions.credentials.issue import Owner
 from subscriptions.models import EventKind, EventType
