@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +123,7 @@ def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Expla
 
 
 def _explained(raw: psycopg.Connection[Any], statement: str, params: Any) -> dict[str, Any]:
-    numbered, values = _numbered(statement, params or ())
+    numbered, values = _with_values(statement, params or ())
     name = sql.Identifier(f"explained_{next(_numbers)}")
     execute = sql.SQL("EXECUTE {}").format(name)
     if values:
@@ -136,8 +137,13 @@ def _explained(raw: psycopg.Connection[Any], statement: str, params: Any) -> dic
     return plan
 
 
-def _numbered(statement: str, params: Any) -> tuple[str, list[Any]]:
-    """Return the statement with `$1`, `$2`, … and their values."""
+def as_prepared(statement: str) -> str:
+    """Return a statement as PostgreSQL keeps it: with `$1`, `$2`, … for its named parameters."""
+    return _with_values(statement, defaultdict(lambda: None))[0]
+
+
+def _with_values(statement: str, params: Any) -> tuple[str, list[Any]]:
+    """Return the statement with `$1`, `$2`, … and the values of these parameters."""
     values: list[Any] = []
     numbers: dict[str, int] = {}
 
