@@ -5,7 +5,7 @@ from celery.signals import worker_ready, worker_shutdown
 from celery.worker.consumer import Consumer
 from django.conf import settings
 
-from broker_project.core.keyring import keyring
+from broker_project.core.encryption import keyring
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch import notify
 from delivery.dispatch import sweep as dispatch_sweep

@@ -7,8 +7,8 @@ import psycopg.errors
 from django.db import IntegrityError, transaction
 from django.db.models import Model, QuerySet
 
-from broker_project.core.json_equality import same_json
-from broker_project.core.keyring import CannotBeOpened
+from broker_project.core.encryption import DecryptionFailed
+from broker_project.core.json import same_json
 from subscriptions.models import RetryPolicy
 from subscriptions.models.base import Versioned
 
@@ -102,7 +102,7 @@ def _write(record: Versioned, changes: Mapping[str, object]) -> None:
 def _differs(record: Versioned, name: str, value: object) -> bool:
     try:
         now = getattr(record, name)
-    except CannotBeOpened:
+    except DecryptionFailed:
         return True
     if isinstance(value, list) and hasattr(now, "all"):
         return set(now.all()) != set(value)

@@ -15,7 +15,7 @@ from django.db import transaction
 from django_otp.oath import hotp
 
 from broker_project.accounts.models import RecoveryCode, SecondFactor
-from broker_project.core.keyring import CannotBeOpened
+from broker_project.core.encryption import DecryptionFailed
 
 SEED_BYTES: Final = 20
 """As long as the SHA-1 that it goes through, as RFC 4226 has it."""
@@ -140,7 +140,7 @@ def step_shown(factor: SecondFactor, code: str, now: dt.datetime) -> int | None:
     """Return which step a code is of; None if of none that counts, or if the seed's secret key is gone."""
     try:
         seed = seed_of(factor.seed)
-    except CannotBeOpened:
+    except DecryptionFailed:
         log.exception("second_factor.cannot_be_opened", person=factor.user_id)
         return None
     return step_of(code.replace(" ", ""), seed, now=step_at(now.timestamp()), after=factor.last_step)

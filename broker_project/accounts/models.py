@@ -5,14 +5,14 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import models
 
-from broker_project.core.sealed_fields import SealedText
+from broker_project.core.encryption import EncryptedText
 
 
 class SecondFactor(models.Model):
     """What makes a person's one-time codes; it counts from when a first code has shown that an app has it."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor")
-    seed = SealedText(purpose="second factor", bound_to="user_id")
+    seed = EncryptedText(purpose="second factor", bound_to="user_id")
     confirmed_at = models.DateTimeField(null=True)
     last_step = models.BigIntegerField(default=0)
     """Of the last code that was taken: no other of it or before it is taken again."""

@@ -1,7 +1,7 @@
-"""Prepared statements on Django's connection: the hot statements go through here.
+"""Prepared statements on Django's connection, for hot statements.
 
-Django's own cursor plans a statement anew each time; for the statements of a delivery that more than doubles their
-cost (345 against 128 µs of PostgreSQL a delivery).
+Django's own cursor plans a statement at every execution, which more than doubles its cost (345 instead of 128 µs of
+PostgreSQL per delivery).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,10 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 
 def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Run a prepared statement in this thread's connection and return its rows.
-
-    Joins the transaction that is open, if one is.
+    """Run a prepared statement on this thread's connection, in the open transaction if any, and return its rows.
 
     Raises:
-        django.db.Error: as Django's own cursor would.
+        django.db.Error: the same as Django's own cursor.
 
     """
     database = connections[DEFAULT_DB_ALIAS]
@@ -29,23 +27,23 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
     with database.wrap_database_errors:
         cursor = psycopg.Cursor(raw)
         cursor.execute(statement, arguments, prepare=True, binary=True)
-        return [] if cursor.rownumber is None else cursor.fetchall()  # `description` costs a third of it all
+        return [] if cursor.rownumber is None else cursor.fetchall()  # `description` would cost a third of the call
 
 
 def _prepare_statements(raw: "psycopg.Connection[Any]") -> None:
-    """Let a new connection prepare statements, which Django switches off for its own cursors."""
-    raw.prepare_threshold = 2  # keeps one-off statements out of the server's memory
-    # One type for every integer: by default it follows the value, and each type makes a statement of its own.
+    """Enable prepared statements on a new connection. Django disables them for its own cursors."""
+    raw.prepare_threshold = 2  # `prepare=True` prepares at the first execution; other statements are not prepared
+    # One type for all integers: by default the type follows the value, and each type is another statement.
     raw.adapters.register_dumper(int, Int8Dumper)
     raw.adapters.register_dumper(int, Int8BinaryDumper)
 
 
 def forget_connection() -> None:
-    """Close this thread's connection, so that the next statement opens a new one."""
+    """Close this thread's connection. The next statement opens a new one."""
     connections[DEFAULT_DB_ALIAS].close()
 
 
 def give_connection_back() -> None:
-    """Leave this thread's connection to others while it waits; kept within a transaction, which would be lost."""
+    """Return this thread's connection to the pool while the thread waits, unless a transaction is open."""
     if not connections[DEFAULT_DB_ALIAS].in_atomic_block:
         forget_connection()

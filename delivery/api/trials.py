@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from broker_project.core.api.fields import StrictSerializer, TextField, WholeNumberField
-from broker_project.core.media_types import is_json
+from broker_project.core.json import is_json
 from delivery.api.explanations import VerdictSerializer
 from delivery.models import Delivery, Message
 from delivery.playground.trials import (

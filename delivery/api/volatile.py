@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, register
-from broker_project.core.keyring import keyring
+from broker_project.core.encryption import keyring
 from delivery.api import sync
 from delivery.models import MessageOutcome
 from delivery.publish.draft import VOLATILE, durability_of

@@ -14,7 +14,7 @@ from django.conf import settings
 
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
-from broker_project.core.keyring import CALLBACK_TOKEN, CannotBeOpened, Keyring, keyring, place_of
+from broker_project.core.encryption import CALLBACK_TOKEN, DecryptionFailed, Keyring, keyring, place_of
 from delivery.retry import CALLBACK_POLICY
 from delivery.webhook.parts import Destination
 from delivery.worker.settlements import NEVER_CONFIGURED
@@ -66,12 +66,12 @@ def hash_of(token: str) -> bytes:
 
 def sealed_token(token: str, keys: Keyring) -> bytes:
     """Return what is stored of a token beside its hash."""
-    return keys.seal(token.encode(), place_of(hash_of(token)))
+    return keys.encrypt(token.encode(), place_of(hash_of(token)))
 
 
 def opened_token(token_hash: bytes, sealed: bytes, keys: Keyring) -> str:
-    """Return the token; raise `CannotBeOpened` if the secret key is gone, or it is another token's."""
-    return keys.open(sealed, place_of(token_hash)).decode()
+    """Return the token; raise `DecryptionFailed` if the secret key is gone, or it is another token's."""
+    return keys.decrypt(sealed, place_of(token_hash)).decode()
 
 
 def token_in(url: str) -> str | None:
@@ -113,7 +113,7 @@ def callback_addresses(group_ids: Collection[int], terms: CallbackTerms) -> dict
         try:
             token = opened_token(bytes(token_hash), bytes(sealed), terms.keys)
             addresses[group_id] = f"{terms.public_url}{PATH}{token}"
-        except CannotBeOpened:
+        except DecryptionFailed:
             hint = "give the former secret in BROKER_SECRET_KEY_FALLBACKS"
             log.error("callback.token_unreadable", group_id=group_id, hint=hint)  # noqa: TRY400 - the reason is known
             addresses[group_id] = ""

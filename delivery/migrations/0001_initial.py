@@ -7,7 +7,7 @@ import django.db.models.deletion
 import django.db.models.functions.comparison
 import django.db.models.functions.datetime
 import django.db.models.functions.text
-import broker_project.core.sealed_fields
+import broker_project.core.encryption
 from django.db import migrations, models
 
 
@@ -52,7 +52,7 @@ class Migration(migrations.Migration):
                 ("url", models.TextField(blank=True, db_default="", default="")),
                 ("depth", models.PositiveSmallIntegerField(db_default=1, default=1)),
                 ("token_hash", models.BinaryField(max_length=32, unique=True)),
-                ("token_sealed", broker_project.core.sealed_fields.SealedColumn(purpose="callback token")),
+                ("token_sealed", broker_project.core.encryption.EncryptedColumn(purpose="callback token")),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ("expires_at", models.DateTimeField()),
                 ("reply_fingerprint", models.BinaryField(max_length=32, null=True)),

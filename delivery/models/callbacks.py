@@ -4,8 +4,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from broker_project.core.keyring import CALLBACK_TOKEN
-from broker_project.core.sealed_fields import SealedColumn
+from broker_project.core.encryption import CALLBACK_TOKEN, EncryptedColumn
 from delivery.models.messages import Message
 from subscriptions.models import EventType, Publisher
 
@@ -30,7 +29,7 @@ class Callback(models.Model):
     depth = models.PositiveSmallIntegerField(default=1, db_default=1)
     """Its place in a chain of callbacks, from 1 on."""
     token_hash = models.BinaryField(max_length=32, unique=True)
-    token_sealed = SealedColumn(purpose=CALLBACK_TOKEN, bound_to="token_hash", needed_until="expires_at")
+    token_sealed = EncryptedColumn(purpose=CALLBACK_TOKEN, bound_to="token_hash", needed_until="expires_at")
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField()
     """Until when it may be replied to; once it has been, until when the reply is tried to be delivered."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
-from broker_project.core.media_types import is_json, media_type_of
+from broker_project.core.json import is_json, media_type_of
 from delivery.publish.draft import Draft
 from delivery.publish.errors import InvalidCloudEvent, Refusal, UnsuitableContentType
 from delivery.publish.json_cursor import JsonCursor, NotAsExpected

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 from django.core.exceptions import ValidationError
 
-from broker_project.core.media_types import is_json
+from broker_project.core.json import is_json
 from delivery.publish.errors import InvalidMetadata, MalformedPayload, UnsuitableCallback
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.filters import Document

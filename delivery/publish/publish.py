@@ -8,7 +8,7 @@ from typing import Final
 from django.db import transaction
 
 from broker_project.core.db import rows
-from broker_project.core.media_types import is_json, media_type_of
+from broker_project.core.json import is_json, media_type_of
 from delivery.callbacks.address import CallbackTerms
 from delivery.callbacks.create import CallbackRequest, create_callbacks, targets_of
 from delivery.publish.draft import Draft, check_json, check_metadata

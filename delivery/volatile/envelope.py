@@ -11,7 +11,7 @@ from uuid import UUID
 
 import orjson
 
-from broker_project.core.keyring import Keyring
+from broker_project.core.encryption import Keyring
 from delivery.publish.store import NewMessage
 from delivery.webhook.headers_policy import forwarded, merged
 from delivery.webhook.parts import Content, Numbers
@@ -61,17 +61,17 @@ class Envelope:
         """Return what was sealed as `parcel_id`.
 
         Raises:
-            CannotBeOpened: with none of these keys, or it is another's.
+            DecryptionFailed: with none of these keys, or it is another's.
 
         """
-        said, _, body = keys.open(base64.b64decode(sealed), parcel_id).partition(b"\n")
+        said, _, body = keys.decrypt(base64.b64decode(sealed), parcel_id).partition(b"\n")
         return cls(**orjson.loads(said), body=body)
 
     def sealed(self, keys: Keyring) -> str:
         """Return it as a text that nobody reads: what it says as a line of JSON, then the body."""
         said = asdict(self)
         body = said.pop("body")
-        return base64.b64encode(keys.seal(orjson.dumps(said) + b"\n" + body, self.id)).decode()
+        return base64.b64encode(keys.encrypt(orjson.dumps(said) + b"\n" + body, self.id)).decode()
 
     @property
     def hour(self) -> int:

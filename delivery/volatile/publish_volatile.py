@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from broker_project.core.keyring import Keyring
+from broker_project.core.encryption import Keyring
 from delivery.dispatch import notify
 from delivery.models import MessageOutcome, VolatileOutcome
 from delivery.publish.routing import Route, log_unreceived, routes_of

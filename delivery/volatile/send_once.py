@@ -14,7 +14,7 @@ from requests import PreparedRequest
 
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
-from broker_project.core.keyring import CannotBeOpened, Keyring
+from broker_project.core.encryption import DecryptionFailed, Keyring
 from delivery.http.futures import CallLoop
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import REQUEST_DEADLINE_SECONDS
@@ -190,7 +190,7 @@ class Sender:
         """Send what a task has; what was sealed under a secret key that this worker does not have is lost."""
         try:
             self.send(Envelope.opened(parcel_id, sealed, keys))
-        except CannotBeOpened:
+        except DecryptionFailed:
             hint = "BROKER_SECRET_KEY and its fallbacks have to be the same for every process"
             log.error("volatile.cannot_be_opened", id=parcel_id, hint=hint)  # noqa: TRY400 - the reason is known
 

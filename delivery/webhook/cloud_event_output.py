@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from broker_project.core.media_types import is_json
+from broker_project.core.json import is_json
 from delivery.publish.cloud_events import (
     PREFIX,
     REQUIRED,

@@ -13,12 +13,12 @@ import structlog
 from django.core.exceptions import ValidationError
 
 from broker_project.core.db import rows
-from broker_project.core.keyring import (
+from broker_project.core.encryption import (
     FORMER_SECRET,
     SIGNING_SECRET,
     SUBSCRIBER_HEADERS,
     SUBSCRIPTION_HEADERS,
-    CannotBeOpened,
+    DecryptionFailed,
     keyring,
     place_of,
 )
@@ -99,8 +99,8 @@ def _former_keys(subscription_id: int, former: FormerSecrets) -> Iterator[tuple[
 
 def _opened(purpose: str, sealed: bytes, row_id: int) -> bytes:
     try:
-        return keyring(purpose).open(sealed, place_of(row_id))
-    except CannotBeOpened:
+        return keyring(purpose).decrypt(sealed, place_of(row_id))
+    except DecryptionFailed:
         raise ValidationError(f"the {purpose} cannot be opened: their secret key is gone; set them anew") from None
 
 

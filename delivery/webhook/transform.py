@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from django.core.exceptions import ValidationError
 
-from broker_project.core.media_types import is_json
+from broker_project.core.json import is_json
 from delivery.retry import deferred_pause
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.headers_policy import merged

@@ -9,7 +9,7 @@ from broker_project.core.admin.theme import UnfoldAdminTextareaWidget, display
 from subscriptions.admin.configured import ConfiguredAdmin, Record
 from subscriptions.admin.event_type_forms import CODE, PrettyJsonField
 from subscriptions.headers import with_values_kept
-from subscriptions.models.base import Headed, SealedHeaders
+from subscriptions.models.base import EncryptedHeaders, Headed
 
 
 class HeadedForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
@@ -34,7 +34,7 @@ class HeadedAdmin(ConfiguredAdmin[Record]):
     """A model with headers."""
 
     form = HeadedForm
-    formfield_overrides = {SealedHeaders: {"widget": UnfoldAdminTextareaWidget}}
+    formfield_overrides = {EncryptedHeaders: {"widget": UnfoldAdminTextareaWidget}}
 
     def get_fieldsets(self, request: HttpRequest, obj: Record | None = None) -> list[Any]:
         """Return the groups; who may not change it sees names in place of the field of headers."""

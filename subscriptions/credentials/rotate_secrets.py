@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from broker_project.core.db import rows
-from broker_project.core.keyring import CannotBeOpened
+from broker_project.core.encryption import DecryptionFailed
 from subscriptions.credentials.tokens import secret_of
 from subscriptions.edit import Versions, change, locked
 from subscriptions.models import FormerSecret, Subscription
@@ -72,7 +72,7 @@ def _retire(record: Subscription, overlap: timedelta) -> datetime | None:
         raise TooManySecrets(f"{MAX_FORMER} former secrets sign already: end the overlap first, or rotate without one.")
     try:
         FormerSecret.objects.create(subscription=record, secret=record.signing_secret, signs_until=until)
-    except CannotBeOpened:
+    except DecryptionFailed:
         return record.overlap_ends_at  # of those before it
     return max(until, record.overlap_ends_at or until)
 

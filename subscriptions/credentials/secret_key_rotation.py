@@ -8,8 +8,7 @@ from django.apps import apps
 from django.db import connection, transaction
 from psycopg import sql
 
-from broker_project.core.keyring import KEY_ID_BYTES, CannotBeOpened, place_of
-from broker_project.core.sealed_fields import SealedColumn
+from broker_project.core.encryption import KEY_ID_BYTES, DecryptionFailed, EncryptedColumn, place_of
 
 SLICE: Final = 200
 """Rows sealed anew in one transaction: none of them is locked for long."""
@@ -42,18 +41,18 @@ class Resealed:
     """The ids of rows whose value no secret opens."""
 
 
-def sealed_columns() -> list[SealedColumn]:
+def sealed_columns() -> list[EncryptedColumn]:
     """Return all columns that are kept sealed, whatever app they are of, each once: proxies have no table."""
     tables = [model._meta for model in apps.get_models() if not model._meta.proxy]  # noqa: SLF001 - documented by Django
-    return [field for table in tables for field in table.concrete_fields if isinstance(field, SealedColumn)]
+    return [field for table in tables for field in table.concrete_fields if isinstance(field, EncryptedColumn)]
 
 
-def count_former(column: SealedColumn) -> int:
+def count_former(column: EncryptedColumn) -> int:
     """Return how many values of a column need a former secret, or one that is gone."""
     return sum(_one(COUNT, column, after=after, upto=upto) or 0 for after, upto in _chunks(column))
 
 
-def reseal(column: SealedColumn) -> Iterator[Resealed]:
+def reseal(column: EncryptedColumn) -> Iterator[Resealed]:
     """Seal a column's values under the present secret, a slice at a time; ended anywhere, it goes on where it was.
 
     Rows are locked while that is done: what somebody else changes meanwhile is not lost.
@@ -65,7 +64,7 @@ def reseal(column: SealedColumn) -> Iterator[Resealed]:
             yield came
 
 
-def _chunks(column: SealedColumn) -> Iterator[tuple[int, int]]:
+def _chunks(column: EncryptedColumn) -> Iterator[tuple[int, int]]:
     """Return the ids after which and up to which the rows of a column's table are looked at."""
     after = 0
     while upto := _one(NEXT, column, after=after):
@@ -73,16 +72,16 @@ def _chunks(column: SealedColumn) -> Iterator[tuple[int, int]]:
         after = upto
 
 
-def _one(text: str, column: SealedColumn, **given: int) -> int | None:
+def _one(text: str, column: EncryptedColumn, **given: int) -> int | None:
     with connection.cursor() as cursor:
-        cursor.execute(_statement(text, column), {"present": column.keys.present_id, **given})
+        cursor.execute(_statement(text, column), {"present": column.keys.current_id, **given})
         (number,) = cursor.fetchone() or (None,)
     return number
 
 
-def _reseal_next(column: SealedColumn, after: int, upto: int) -> tuple[int, Resealed] | None:
+def _reseal_next(column: EncryptedColumn, after: int, upto: int) -> tuple[int, Resealed] | None:
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_statement(TAKE, column), {"present": column.keys.present_id, "after": after, "upto": upto})
+        cursor.execute(_statement(TAKE, column), {"present": column.keys.current_id, "after": after, "upto": upto})
         rows = cursor.fetchall()
         opened = {row_id: _sealed_anew(column, bound_to, bytes(value)) for row_id, bound_to, value in rows}
         cursor.execute(QUIETLY)
@@ -93,15 +92,15 @@ def _reseal_next(column: SealedColumn, after: int, upto: int) -> tuple[int, Rese
     return (max(opened), Resealed(len(anew), unreadable)) if opened else None
 
 
-def _sealed_anew(column: SealedColumn, bound_to: int | bytes, value: bytes) -> bytes | None:
+def _sealed_anew(column: EncryptedColumn, bound_to: int | bytes, value: bytes) -> bytes | None:
     place = place_of(bytes(bound_to) if isinstance(bound_to, memoryview) else bound_to)
     try:
-        return column.keys.seal(column.keys.open(value, place), place)
-    except CannotBeOpened:
+        return column.keys.encrypt(column.keys.decrypt(value, place), place)
+    except DecryptionFailed:
         return None
 
 
-def _statement(text: str, column: SealedColumn) -> Any:
+def _statement(text: str, column: EncryptedColumn) -> Any:
     """Return a statement about a column; only names of ours are put into it."""
     described = column.model._meta  # noqa: SLF001 - documented by Django
     over = sql.SQL(" AND {} > clock_timestamp()").format(sql.Identifier(column.needed_until))

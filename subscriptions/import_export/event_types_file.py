@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 
-from broker_project.core.json_equality import same_json
+from broker_project.core.json import same_json
 from subscriptions import edit
 from subscriptions.import_export import Entry, EntryProblem, FileFormat, RefusedEntries, entries_in, file_text
 from subscriptions.import_export.file_format import FIELDS

@@ -9,7 +9,7 @@ import subscriptions.filters.filter
 import subscriptions.headers
 import subscriptions.models.subscriptions
 import subscriptions.models.base
-import broker_project.core.sealed_fields
+import broker_project.core.encryption
 import subscriptions.names
 import subscriptions.credentials.tokens
 from django.db import migrations, models
@@ -372,7 +372,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "headers",
-                    subscriptions.models.base.SealedHeaders(
+                    subscriptions.models.base.EncryptedHeaders(
                         blank=True,
                         default=dict,
                         help_text="Sent with every delivery. Values are never shown; null keeps the one that there is.",
@@ -708,7 +708,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "headers",
-                    subscriptions.models.base.SealedHeaders(
+                    subscriptions.models.base.EncryptedHeaders(
                         blank=True,
                         default=dict,
                         help_text="Override the subscriber's headers. Values are never shown; null keeps the one that there is.",
@@ -726,7 +726,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "signing_secret",
-                    broker_project.core.sealed_fields.SealedText(
+                    broker_project.core.encryption.EncryptedText(
                         editable=False,
                         purpose="signing secret",
                         validators=[subscriptions.credentials.tokens.validate_secret],
@@ -793,7 +793,7 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("secret", broker_project.core.sealed_fields.SealedText(purpose="former signing secret")),
+                ("secret", broker_project.core.encryption.EncryptedText(purpose="former signing secret")),
                 ("signs_until", models.DateTimeField()),
                 (
                     "subscription",

@@ -8,8 +8,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Func, Q
 
-from broker_project.core.keyring import FORMER_SECRET
-from broker_project.core.sealed_fields import SealedText
+from broker_project.core.encryption import FORMER_SECRET, EncryptedText
 from subscriptions.credentials.scopes import OPENED, KeyKind, Scope
 from subscriptions.models.base import ReservedId, Versioned
 from subscriptions.models.event_types import Publisher
@@ -103,7 +102,7 @@ class FormerSecret(models.Model):
 
     id = ReservedId("ID", primary_key=True, auto_created=True)
     subscription = models.ForeignKey(Subscription, models.CASCADE, related_name="+")
-    secret = SealedText(purpose=FORMER_SECRET, needed_until="signs_until")
+    secret = EncryptedText(purpose=FORMER_SECRET, needed_until="signs_until")
     signs_until = models.DateTimeField()
 
     objects = FormerSecretQuerySet.as_manager()

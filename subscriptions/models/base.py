@@ -9,12 +9,11 @@ from django.core.exceptions import ValidationError
 from django.db import connection, models
 from django.db.models.functions import Now
 
-from broker_project.core.keyring import CannotBeOpened
-from broker_project.core.sealed_fields import SealedField
+from broker_project.core.encryption import DecryptionFailed, EncryptedField
 from subscriptions.headers import with_values_kept
 
 
-class SealedHeaders(SealedField):
+class EncryptedHeaders(EncryptedField):
     """Header names and values that are stored sealed, together: a name alone would say little and need a column."""
 
     def bytes_of(self, value: Mapping[str, str]) -> bytes:
@@ -43,7 +42,7 @@ class SealedHeaders(SealedField):
 def _readable(row: models.Model, name: str) -> dict[str, str] | None:
     try:
         headers: dict[str, str] = getattr(row, name)
-    except CannotBeOpened:
+    except DecryptionFailed:
         return None
     return headers
 
@@ -118,7 +117,7 @@ class Headed(Versioned):
     @property
     def unreadable(self) -> list[str]:
         """The names of what cannot be opened any more, since its key is gone: nothing is sent until it is set anew."""
-        sealed = [field.name for field in self._meta.get_fields() if isinstance(field, SealedField)]
+        sealed = [field.name for field in self._meta.get_fields() if isinstance(field, EncryptedField)]
         return [name for name in sealed if not self._can_open(name)]
 
     def resolved(self, changes: Mapping[str, object]) -> Mapping[str, object]:
@@ -139,6 +138,6 @@ class Headed(Versioned):
     def _can_open(self, name: str) -> bool:
         try:
             getattr(self, name)
-        except CannotBeOpened:
+        except DecryptionFailed:
             return False
         return True

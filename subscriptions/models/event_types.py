@@ -7,7 +7,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
-from broker_project.core.media_types import is_json
+from broker_project.core.json import is_json
 from subscriptions.headers import validate_content_type
 from subscriptions.models.base import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, is_own, validate_name

@@ -6,9 +6,9 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from broker_project.core.keyring import SUBSCRIBER_HEADERS
+from broker_project.core.encryption import SUBSCRIBER_HEADERS
 from subscriptions.headers import validate_headers
-from subscriptions.models.base import Headed, SealedHeaders
+from subscriptions.models.base import EncryptedHeaders, Headed
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 
 ACK_SECONDS = (1, 43_200)
@@ -113,7 +113,7 @@ class Subscriber(Mailboxed, Headed):
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     description = models.TextField(blank=True, default="")
     status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
-    headers = SealedHeaders(
+    headers = EncryptedHeaders(
         purpose=SUBSCRIBER_HEADERS,
         blank=True,
         default=dict,

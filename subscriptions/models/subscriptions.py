@@ -8,14 +8,13 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
-from broker_project.core.keyring import SIGNING_SECRET, SUBSCRIPTION_HEADERS
-from broker_project.core.sealed_fields import SealedText
+from broker_project.core.encryption import SIGNING_SECRET, SUBSCRIPTION_HEADERS, EncryptedText
 from subscriptions.credentials.tokens import validate_secret
 from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint, validate_monitor_url
 from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
 from subscriptions.headers import validate_filter_string, validate_headers
 from subscriptions.lookup_keys import NO_TERM, term_of
-from subscriptions.models.base import Headed, SealedHeaders
+from subscriptions.models.base import EncryptedHeaders, Headed
 from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.retry_policies import RetryPolicy
 from subscriptions.models.subscribers import Status, Subscriber
@@ -274,7 +273,7 @@ class Subscription(Wanting, Sent, Pausable, Headed):
         help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path. webr://: the script."
         " PULL needs none.",
     )
-    headers = SealedHeaders(
+    headers = EncryptedHeaders(
         purpose=SUBSCRIPTION_HEADERS,
         blank=True,
         default=dict,
@@ -286,7 +285,7 @@ class Subscription(Wanting, Sent, Pausable, Headed):
         default="",
         help_text="JavaScript that makes $outmessage, the body that is sent or answered, of $inmessage; empty: none.",
     )
-    signing_secret = SealedText(purpose=SIGNING_SECRET, validators=[validate_secret], editable=False)
+    signing_secret = EncryptedText(purpose=SIGNING_SECRET, validators=[validate_secret], editable=False)
     overlap_ends_at = models.DateTimeField(
         null=True, editable=False, help_text="Until then former signing secrets sign too, after a rotation."
     )

@@ -1,5 +1,5 @@
 import django.db.models.deletion
-import broker_project.core.sealed_fields
+import broker_project.core.encryption
 from django.conf import settings
 from django.db import migrations, models
 
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                         to=settings.AUTH_USER_MODEL,
                     ),
                 ),
-                ("seed", broker_project.core.sealed_fields.SealedText(purpose="second factor")),
+                ("seed", broker_project.core.encryption.EncryptedText(purpose="second factor")),
                 ("confirmed_at", models.DateTimeField(null=True)),
                 ("last_step", models.BigIntegerField(default=0)),
                 ("failures", models.PositiveIntegerField(default=0)),

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from broker_project.core.sealed_fields import SealedColumn
+from broker_project.core.encryption import EncryptedColumn
 from subscriptions.credentials.secret_key_rotation import count_former, reseal, sealed_columns
 
 
@@ -30,12 +30,12 @@ class Command(BaseCommand):
             sys.exit(1)
         self.stdout.write("Nothing needs a former secret key: fallbacks may be dropped.")
 
-    def _count(self, column: SealedColumn) -> int:
+    def _count(self, column: EncryptedColumn) -> int:
         count = count_former(column)
         self.stdout.write(f"{column.purpose}: {count} under former keys")
         return count
 
-    def _reseal(self, column: SealedColumn) -> int:
+    def _reseal(self, column: EncryptedColumn) -> int:
         """Seal a column's values; return how many cannot be opened."""
         total, sealed, unreadable = count_former(column), 0, 0
         for came in reseal(column):

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils.dateparse import parse_datetime
 
-from broker_project.core.keyring import CALLBACK_TOKEN, Keyring
+from broker_project.core.encryption import CALLBACK_TOKEN, Keyring
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms

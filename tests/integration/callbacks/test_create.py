@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from broker_project.core.egress import EgressPolicy
-from broker_project.core.keyring import CALLBACK_TOKEN, Keyring
+from broker_project.core.encryption import CALLBACK_TOKEN, Keyring
 from delivery.callbacks.address import CallbackTerms, hash_of, token_in
 from delivery.maintenance.partitions import today
 from delivery.models import Callback, Delivery, Line, Message

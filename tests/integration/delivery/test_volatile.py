@@ -14,7 +14,7 @@ from django.utils import timezone
 from structlog.testing import capture_logs
 
 from broker_project.core.db import rows
-from broker_project.core.keyring import keyring
+from broker_project.core.encryption import keyring
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.api.volatile import MAX_BYTES

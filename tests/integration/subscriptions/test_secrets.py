@@ -17,7 +17,7 @@ from psycopg import sql
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from broker_project.accounts.models import SecondFactor
-from broker_project.core.keyring import CannotBeOpened
+from broker_project.core.encryption import DecryptionFailed
 from broker_project.stack.load.receiver import Received, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
@@ -336,7 +336,7 @@ def test_what_is_sealed_for_one_row_does_not_open_in_another() -> None:
             [one.pk, other.pk],
         )
     for name in ("signing_secret", "headers"):
-        with pytest.raises(CannotBeOpened):
+        with pytest.raises(DecryptionFailed):
             getattr(Subscription.objects.get(pk=one.pk), name)
 
 

@@ -4,7 +4,7 @@ import secrets
 
 import pytest
 
-from broker_project.core.keyring import CALLBACK_TOKEN, CannotBeOpened, Keyring
+from broker_project.core.encryption import CALLBACK_TOKEN, DecryptionFailed, Keyring
 from delivery.callbacks.address import TOKEN_BYTES, hash_of, is_own, opened_token, sealed_token, token_in
 
 KEYS = Keyring(["s"], CALLBACK_TOKEN)
@@ -26,7 +26,7 @@ def test_what_is_kept_of_a_token_can_be_read_again(token: str) -> None:
 
 def test_what_was_kept_of_one_token_is_not_read_as_another(token: str) -> None:
     other = secrets.token_urlsafe(TOKEN_BYTES)
-    with pytest.raises(CannotBeOpened):
+    with pytest.raises(DecryptionFailed):
         opened_token(hash_of(token), sealed_token(other, KEYS), KEYS)
 
 

@@ -9,7 +9,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_project.core.keyring import Keyring
+from broker_project.core.encryption import Keyring
 from delivery.http.headers import EncodedRequest
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.models import VolatileOutcome
