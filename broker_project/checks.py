@@ -117,4 +117,4 @@ def _addresses_of(host: str) -> set[str]:
 def _may_be_reached(address: str) -> bool:
     """Tell whether an address that is refused by default is allowed."""
     bare = address.partition("%")[0]
-    return bool(kind_of(ipaddress.ip_address(bare))) and not settings.REACH.refusal(bare)
+    return bool(kind_of(ipaddress.ip_address(bare))) and not settings.EGRESS_POLICY.refusal(bare)

@@ -231,7 +231,7 @@ FAILURES_PER_MINUTE = number("BROKER_FAILURES_PER_MINUTE", minimum=0, default=60
 unknown callbacks have a limit of the same size. 0: unlimited."""
 WEB_THREADS = number("BROKER_WEB_THREADS", minimum=1, default=128, maximum=1000)
 """Concurrent requests of a web process. Most wait for the database, some for an endpoint or a mailbox."""
-REACH = EgressPolicy(networks("BROKER_ALLOWED_NETWORKS", default=""))
+EGRESS_POLICY = EgressPolicy(networks("BROKER_ALLOWED_NETWORKS", default=""))
 """Where requests may be sent: to the internet, and to the networks named here."""
 RETENTION_DAYS = number("BROKER_RETENTION_DAYS", minimum=1, default=14, maximum=MAX_DAYS)
 """How long messages, finished deliveries and attempts are kept. Messages of unfinished deliveries stay longer."""

@@ -47,8 +47,8 @@ class ProbeRequest(NamedTuple):
 class Monitors:
     """The monitors that a process has asked, and what has come of it; for one thread."""
 
-    def __init__(self, reach: EgressPolicy) -> None:
-        self._reach = reach
+    def __init__(self, egress: EgressPolicy) -> None:
+        self._egress = egress
         self._loop: CallLoop | None = None
         self._process = 0
         self._asked: dict[int, ProbeRequest] = {}
@@ -82,7 +82,7 @@ class Monitors:
         if self._loop is None or self._process != os.getpid() or not self._loop.is_alive():
             self._asked, self._process = {}, os.getpid()
             self._loop = CallLoop(
-                reach=self._reach, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
+                egress=self._egress, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
             )
             self._loop.start()
             atexit.register(self._loop.stop)

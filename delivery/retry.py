@@ -201,7 +201,7 @@ def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> fl
 
 
 def refused_pause(*, chance: float) -> float:
-    """Return the seconds until what was not sent, its address being out of reach, is tried again: waiting is no help.
+    """Return the seconds until what was not sent, its address being out of egress, is tried again: waiting is no help.
 
     Whoever gives another endpoint makes it due at once.
     """

@@ -35,7 +35,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 @shared_task(name=publish_volatile.TASK)
 def send_volatile(parcel_id: str, sealed: str) -> None:
     """Send a message that is nowhere but in here (contract 2.9)."""
-    sender = send_once.running_sender(reach=settings.REACH, under_way=settings.VOLATILE_MAX_IN_FLIGHT)
+    sender = send_once.running_sender(egress=settings.EGRESS_POLICY, under_way=settings.VOLATILE_MAX_IN_FLIGHT)
     sender.open_and_send(parcel_id, sealed, keyring(PURPOSE))
 
 
@@ -92,5 +92,5 @@ def _worker() -> process.Worker:
         until_summarized=settings.SUMMARIES,
         queue_max_in_flight=settings.QUEUE_MAX_IN_FLIGHT,
         terms=callback_terms(),
-        reach=settings.REACH,
+        egress=settings.EGRESS_POLICY,
     )

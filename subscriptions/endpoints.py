@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 
-from broker_project.core.egress import METADATA, BrokenHost, EgressPolicy, Host, host_in
+from broker_project.core.egress import METADATA, EgressPolicy, Host, InvalidHost, host_in
 
 MAX_ENDPOINT_LENGTH: Final = 2048
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE", "GET")
@@ -69,7 +69,7 @@ def validate_monitor_url(text: str) -> None:
     _host_of(text, wanted=_OF_MONITORS)
 
 
-def check_reach(text: str, reach: EgressPolicy) -> None:
+def check_reach(text: str, egress: EgressPolicy) -> None:
     """Raise `ValidationError` where an endpoint or a monitor names an address itself to which nothing is sent.
 
     What a name stands for is seen when it is connected to, each time.
@@ -77,7 +77,7 @@ def check_reach(text: str, reach: EgressPolicy) -> None:
     if not text or is_scripted(text):
         return
     host = _host_of(parse_endpoint(text).url, wanted=_OF_ENDPOINTS)
-    if host.address and (refusal := reach.refusal(str(host.address))):
+    if host.address and (refusal := egress.refusal(str(host.address))):
         allowed = "that address itself" if refusal == METADATA else "its network"
         raise _refused(
             f"Nothing is sent to {host.name} ({refusal}): give a public address, or let BROKER_ALLOWED_NETWORKS name "
@@ -112,7 +112,7 @@ def _host_of(url: str, *, wanted: str) -> Host:
         raise _refused("Leave the #fragment out: it is never sent.")
     try:
         return host_in(parts.netloc)
-    except BrokenHost as broken:
+    except InvalidHost as broken:
         raise _refused(str(broken)) from None
 
 

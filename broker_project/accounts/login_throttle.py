@@ -16,7 +16,7 @@ from django.db.models import Case, F, Max, Q, QuerySet, Sum, Value, When
 from django.http import HttpRequest
 from django.utils import timezone
 
-from broker_project.core.rate_limit import site_of
+from broker_project.core.rate_limit import client_prefix
 
 MAX_PER_NAME: Final = 5
 """Tries for one name from one address until it has to pause: more than a person needs, and no help to who guesses."""
@@ -108,7 +108,7 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
 
 def tries_of(request: HttpRequest, credentials: dict[str, Any] | None) -> Tries:
     """Return whose tries a request adds to."""
-    return Tries((credentials or {}).get("username") or "", site_of(request.META.get("REMOTE_ADDR", "")) or None)
+    return Tries((credentials or {}).get("username") or "", client_prefix(request.META.get("REMOTE_ADDR", "")) or None)
 
 
 def forget() -> int:

@@ -1,4 +1,4 @@
-"""Which addresses the broker may connect to: hosts, networks, and the policy that a setting makes of them."""
+"""Which addresses the broker may connect to: hosts in URLs, special networks, and the policy for requests."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ LOOPBACK_NAMES: Final = IPv4Address("127.0.0.1")
 _AUTHORITY: Final = re.compile(r"(?:\[(?P<ip>[^\[\]]*)\]|(?P<name>[^\[\]:]*))(?::(?P<port>.*))?")
 _NAME: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.?", re.I)
 _NUMERIC: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?", re.IGNORECASE)
-"""Whose last label is a number: an address to whoever reads it as one, and to nobody the name of a host."""
+"""Names whose last label is a number. Some programs read them as addresses, and no host has such a name."""
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 
 Address = IPv4Address | IPv6Address
@@ -28,7 +28,7 @@ MULTICAST: Final = "multicast"
 LINK_LOCAL: Final = "link-local"
 LOOPBACK: Final = "loopback"
 METADATA: Final = "cloud metadata"
-"""Where the credentials of a machine in a cloud are had for the asking."""
+"""Addresses of cloud metadata services, which give out credentials of the machine."""
 
 MAPPED: Final = IPv6Network("::ffff:0:0/96")
 TRANSLATED: Final = IPv6Network("::ffff:0:0:0/96")
@@ -38,64 +38,64 @@ LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
 TEREDO: Final = IPv6Network("2001::/32")
 SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 _NOT_COMPATIBLE: Final = IPv6Network("::/127")
-"""The two that look like IPv4-compatible ones and are not: `::` and `::1`."""
+"""`::` and `::1`, which look like IPv4-compatible addresses and are not."""
 
 NOT_ALLOWED: Final = "Address not allowed"
-"""Begins the text that says of a request that it was not sent for this."""
+"""Beginning of the reason with which a request was not sent."""
 UNREADABLE: Final = "not an IP address"
-KEPT: Final = 16_384
-"""Addresses whose verdicts are kept: a request is judged in the time of a look-up."""
+CACHED_ADDRESSES: Final = 16_384
+"""Addresses whose verdicts are cached, so that a check costs one lookup."""
 
 
-class BrokenHost(Exception):
-    """No request can be sent there; the text says what to change."""
+class InvalidHost(Exception):
+    """A URL has no valid host or port; the text says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Whom a URL names."""
+    """The host of a URL."""
 
     name: str
     """Without brackets."""
     address: Address | None
-    """Of one that is an address itself, or is so on every machine; None: DNS says it."""
+    """The address if the host is one, or is `localhost`; None: DNS resolves it."""
 
 
 def host_in(authority: str) -> Host:
-    """Return the host in what stands between `//` and the path of a URL, after the login.
+    """Return the host of a URL's authority, which is `host[:port]` without the login.
 
     Raises:
-        BrokenHost: there is none, or its port is none.
+        InvalidHost: the host or the port is invalid.
 
     """
     found = _AUTHORITY.fullmatch(authority)
     if not found:
-        raise BrokenHost("Write the host as a name, as 192.0.2.1 or as [2001:db8::1], and ':' before a port.")
+        raise InvalidHost("Write the host as a name, as 192.0.2.1 or as [2001:db8::1], and ':' before a port.")
     _check_port(found["port"])
     return _of_brackets(found["ip"]) if found["ip"] is not None else _of_name(found["name"])
 
 
 def _check_port(port: str | None) -> None:
     if port is not None and not (_PORT.fullmatch(port) and 1 <= int(port) <= MAX_PORT):
-        raise BrokenHost(f"Give a port from 1 to {MAX_PORT} after the host's ':', or leave both out.")
+        raise InvalidHost(f"Give a port from 1 to {MAX_PORT} after the host's ':', or leave both out.")
 
 
 def _of_brackets(text: str) -> Host:
     if "%" in text:
-        raise BrokenHost("Leave the zone out of the IPv6 address: such an address is this machine's alone.")
+        raise InvalidHost("Remove the zone from the IPv6 address: addresses with a zone belong to one machine.")
     try:
         return Host(text, IPv6Address(text))
     except ValueError:
-        raise BrokenHost("What stands in brackets is no IPv6 address.") from None
+        raise InvalidHost("The text in brackets is not an IPv6 address.") from None
 
 
 def _of_name(text: str) -> Host:
     if _NUMERIC.fullmatch(text):
         return Host(text, _plain_address(text))
     if len(text) > MAX_CHARACTERS or not _NAME.fullmatch(text):
-        raise BrokenHost(
-            "Give a host name of letters, digits, hyphens and single dots, at most 63 characters between two dots; "
-            "one in another script in its ASCII form, xn--…."
+        raise InvalidHost(
+            "Use a host name of letters, digits, hyphens and single dots, with at most 63 characters between dots; "
+            "write names in other scripts in their ASCII form, xn--…."
         )
     is_here = text.lower().rstrip(".").rpartition(".")[2] == "localhost"
     return Host(text, LOOPBACK_NAMES if is_here else None)
@@ -105,11 +105,11 @@ def _plain_address(text: str) -> IPv4Address:
     try:
         return IPv4Address(text)
     except ValueError:
-        raise BrokenHost("Write an IPv4 address as four decimal numbers without leading zeros, 192.0.2.1.") from None
+        raise InvalidHost("Write an IPv4 address as four decimal numbers without leading zeros, 192.0.2.1.") from None
 
 
 _NAMED: Final[Mapping[str, str]] = {
-    # What is narrower stands first: it says more.
+    # The first match counts, so narrow networks come first.
     "169.254.169.254": METADATA,  # AWS, Azure, Google, Oracle, DigitalOcean, OpenStack and others
     "169.254.169.253": METADATA,  # the resolver of AWS
     "169.254.169.123": METADATA,  # the clock of AWS
@@ -118,7 +118,7 @@ _NAMED: Final[Mapping[str, str]] = {
     "169.254.0.23": METADATA,  # Tencent
     "169.254.42.42": METADATA,  # Scaleway
     "100.100.100.200": METADATA,  # Alibaba
-    "168.63.129.16": METADATA,  # Azure's own, on an address that looks public
+    "168.63.129.16": METADATA,  # Azure, on an address that looks public
     "192.0.0.192": METADATA,  # Oracle
     "fd00:ec2::23": METADATA,
     "fd00:ec2::253": METADATA,
@@ -168,25 +168,25 @@ _NAMED: Final[Mapping[str, str]] = {
     "fe80::/10": LINK_LOCAL,
     "fec0::/10": "site-local",
     "ff00::/8": MULTICAST,
-    # The rest of what is not 2000::/3, of which alone addresses are given out.
+    # Everything outside 2000::/3, the only range that is assigned.
     "::/3": RESERVED,
     "4000::/2": RESERVED,
     "8000::/1": RESERVED,
 }
 
 REFUSED: Final[tuple[tuple[Network, str], ...]] = tuple((ip_network(text), kind) for text, kind in _NAMED.items())
-"""In this order: the first that has an address says what that is."""
+"""The first network that contains an address names its kind."""
 
 
 def kind_of(address: Address) -> str:
-    """Return what an address is called that nobody's endpoint on the internet has; empty: it may be one."""
+    """Return why an address cannot be an endpoint on the internet; empty if it can."""
     return next((kind for network, kind in REFUSED if address in network), "")
 
 
 def embedded_in(address: Address) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses that packets to an IPv6 address may be passed on to.
+    """Yield the IPv4 addresses to which packets for an IPv6 address may be forwarded.
 
-    Of a NAT64 prefix of one's own the form with 96 bits is known; another one gives what is refused.
+    Of local NAT64 prefixes only the 96-bit form is known. For other forms the result is an address that is refused.
     """
     if not isinstance(address, IPv6Address) or address in _NOT_COMPATIBLE:
         return
@@ -199,32 +199,32 @@ def embedded_in(address: Address) -> Iterator[IPv4Address]:
 
 
 def networks_in(text: str) -> tuple[Network, ...]:
-    """Return the networks in a list separated by commas, such as `10.1.0.0/16, fd12::/16, 127.0.0.1`.
+    """Return the networks of a comma-separated list, such as `10.1.0.0/16, fd12::/16, 127.0.0.1`.
 
     Raises:
-        ValueError: one of them is none, or has bits beyond its prefix; the text names it.
+        ValueError: an entry is not a network, or has bits behind its prefix; the text names it.
 
     """
-    return tuple(ip_network(one.strip()) for one in text.split(",") if one.strip())
+    return tuple(ip_network(entry.strip()) for entry in text.split(",") if entry.strip())
 
 
 class EgressPolicy:
-    """Which addresses requests may go to; the same verdict each time, from any thread."""
+    """Which addresses requests may be sent to; safe to use from several threads."""
 
     def __init__(self, allowed: Iterable[Network] = ()) -> None:
         self._allowed = tuple(allowed)
-        self.refusal = lru_cache(KEPT)(self._refusal)
-        """Returns what is wrong with an address, as text; empty: requests may go there."""
+        self.refusal = lru_cache(CACHED_ADDRESSES)(self._refusal)
+        """Returns the reason why an address is refused; empty if it is allowed."""
 
     def _refusal(self, text: str) -> str:
         try:
             address = ip_address(text)
         except ValueError:
             return UNREADABLE
-        judged = (address, *embedded_in(address))
-        return next((kind for one in judged if (kind := kind_of(one)) and not self._allows(one, kind)), "")
+        reached = (address, *embedded_in(address))
+        return next((kind for each in reached if (kind := kind_of(each)) and not self._allows(each, kind)), "")
 
     def _allows(self, address: Address, kind: str) -> bool:
-        """Tell whether a setting names its network: where the credentials of a machine are, no other than its own."""
-        is_named = kind == METADATA
-        return any(address in network and (not is_named or network.num_addresses == 1) for network in self._allowed)
+        """Tell whether a setting allows the address. A metadata service must be allowed by its exact address."""
+        is_metadata = kind == METADATA
+        return any(address in network and (not is_metadata or network.num_addresses == 1) for network in self._allowed)

@@ -9,18 +9,18 @@ from typing import Final
 
 SECOND: Final = 10**9
 MINUTE: Final = 60 * SECOND
-"""In nanoseconds, as the clock tells them. Once costs as much as flows back in a minute at a limit of one."""
+"""In nanoseconds. A request costs as much as a limit of one request per minute gives back in a minute."""
 
-REMEMBERED: Final = 10_000
-"""However many there are, no more memory than this is spent on them: who was not seen for longest is forgotten."""
+MAX_CALLERS: Final = 10_000
+"""Callers that are remembered; the one that was not seen for longest is forgotten."""
 
-ONE_SITE_BITS: Final = 64
-"""What one place gets of IPv6, and can have as many addresses in as it likes."""
+IPV6_NETWORK_BITS: Final = 64
+"""The size of network that one site gets, in which it can use any number of addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What somebody had spent at a moment, in nanoseconds times the limit."""
+    """What a caller had spent at a moment: nanoseconds times its limit."""
 
     amount: int = 0
     at: int = 0
@@ -28,37 +28,38 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Where somebody stands with their limit; times in whole seconds, rounded up."""
+    """The state of a caller's limit. Times are whole seconds, rounded up."""
 
     limit: int
-    """How many times a minute."""
+    """Requests per minute."""
     left: int
-    """How many times at once from now on."""
+    """Requests that may be sent at once."""
     full_in: int
-    """When all of the limit is there again."""
+    """When the whole limit is available again."""
     wait: int
-    """0: it may be done. Else after so long, if nothing is done meanwhile."""
+    """When the next request is allowed; 0: now."""
 
 
 def spend(spent: Spent, limit: int, now: int) -> tuple[Spent, Rate]:
-    """Return what is spent once it has been done again, and how that leaves things; what may not be done costs nothing.
+    """Count one request if the limit allows it; a refused request costs nothing.
 
-    `now` is in nanoseconds of any clock that never goes back.
+    `now` is in nanoseconds of a clock that never goes back.
     """
-    amount = _flown_back(spent, limit, now)
-    if wait := _wait(amount, limit):
-        return Spent(amount, now), _rate(amount, limit, wait)
-    return Spent(amount + MINUTE, now), _rate(amount + MINUTE, limit, 0)
+    amount = _remaining(spent, limit, now)
+    wait = _wait(amount, limit)
+    if not wait:
+        amount += MINUTE
+    return Spent(amount, now), _rate(amount, limit, wait)
 
 
 def look(spent: Spent, limit: int, now: int) -> Rate:
-    """Return how things stand, with nothing done."""
-    amount = _flown_back(spent, limit, now)
+    """Return the state of a limit without counting a request."""
+    amount = _remaining(spent, limit, now)
     return _rate(amount, limit, _wait(amount, limit))
 
 
-def _flown_back(spent: Spent, limit: int, now: int) -> int:
-    """Return what is still spent; never more than the limit, which may have been higher before."""
+def _remaining(spent: Spent, limit: int, now: int) -> int:
+    """Return what is still spent: at most the limit, which may have been higher before."""
     return max(0, min(spent.amount - max(0, now - spent.at) * limit, limit * MINUTE))
 
 
@@ -74,68 +75,70 @@ def _rate(amount: int, limit: int, wait: int) -> Rate:
     return Rate(limit, (limit * MINUTE - amount) // MINUTE, _seconds(amount, limit), wait)
 
 
-NOTHING: Final = Spent()
-
-
-class RateLimits:
-    """What each of many has spent; of all threads."""
+class RateLimiter:
+    """What each caller has spent; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._spent: OrderedDict[Hashable, Spent] = OrderedDict()
         self._lock = Lock()
 
-    def spend(self, name: Hashable, limit: int, now: int) -> Rate:
-        """Count once more, if that is within the limit; return where that leaves this one."""
+    def spend(self, caller: Hashable, limit: int, now: int) -> Rate:
+        """Count one request of a caller if its limit allows it."""
         with self._lock:
-            self._spent[name], rate = spend(self._spent.get(name, NOTHING), limit, now)
-            self._spent.move_to_end(name)
-            if len(self._spent) > REMEMBERED:
-                self._spent.popitem(last=False)
+            self._spent[caller], rate = spend(self._spent.get(caller, Spent()), limit, now)
+            _keep_recent(self._spent, caller)
         return rate
 
-    def look(self, name: Hashable, limit: int, now: int) -> Rate:
-        """Return where this one stands."""
-        return look(self._spent.get(name, NOTHING), limit, now)
+    def look(self, caller: Hashable, limit: int, now: int) -> Rate:
+        """Return the state of a caller's limit."""
+        return look(self._spent.get(caller, Spent()), limit, now)
 
     def forget(self) -> None:
-        """Begin anew with everybody."""
+        """Forget all callers."""
         with self._lock:
             self._spent.clear()
 
 
 class RecentTokens:
-    """Whom this process has let in lately; of all threads."""
+    """Tokens that this process has accepted recently; safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, None] = OrderedDict()
+        self._tokens: OrderedDict[Hashable, None] = OrderedDict()
         self._lock = Lock()
 
-    def __contains__(self, name: Hashable) -> bool:
-        return name in self._known
+    def __contains__(self, token: Hashable) -> bool:
+        return token in self._tokens
 
-    def add(self, name: Hashable) -> None:
-        """Remember one."""
+    def add(self, token: Hashable) -> None:
+        """Remember a token."""
         with self._lock:
-            self._known[name] = None
-            self._known.move_to_end(name)
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+            self._tokens[token] = None
+            _keep_recent(self._tokens, token)
 
-    def discard(self, name: Hashable) -> None:
-        """Forget one."""
+    def discard(self, token: Hashable) -> None:
+        """Forget a token."""
         with self._lock:
-            self._known.pop(name, None)
+            self._tokens.pop(token, None)
 
     def forget(self) -> None:
-        """Forget all of them."""
+        """Forget all tokens."""
         with self._lock:
-            self._known.clear()
+            self._tokens.clear()
 
 
-def site_of(address: str) -> str:
-    """Return the address that stands for one place: an IPv4 address, or the first of the network of an IPv6 address."""
+def _keep_recent(entries: "OrderedDict[Hashable, Spent] | OrderedDict[Hashable, None]", key: Hashable) -> None:
+    """Make `key` the newest entry, and drop the oldest one if there are too many."""
+    entries.move_to_end(key)
+    if len(entries) > MAX_CALLERS:
+        entries.popitem(last=False)
+
+
+def client_prefix(address: str) -> str:
+    """Return what clients are counted by: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         known = ip_address(address)
     except ValueError:
         return address
-    return str(IPv6Address(int(known) >> ONE_SITE_BITS << ONE_SITE_BITS)) if isinstance(known, IPv6Address) else address
+    if isinstance(known, IPv6Address):
+        return str(IPv6Address(int(known) >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS))
+    return address

@@ -213,7 +213,7 @@ class RehearsingAdmin(BackfillingAdmin):
     def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Send one, and say what came back."""
         subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
-        caller, random_bytes = rehearsing_caller(settings.REACH), secrets.token_bytes(ID_BYTES)
+        caller, random_bytes = rehearsing_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
         try:
             rehearsed = rehearse(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
             level = messages.SUCCESS if rehearsed.is_taken else messages.ERROR

@@ -160,6 +160,6 @@ class SendTestEvent(Noted):
         subscriptions = subscriptions_for(key_of(request)).select_related("event_type")
         subscription = get_object_or_404(subscriptions, pk=id)
         refuse_body(request)
-        caller, random_bytes = rehearsing_caller(settings.REACH), secrets.token_bytes(ID_BYTES)
+        caller, random_bytes = rehearsing_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
         rehearsed = rehearse(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
         return Response(RehearsedSerializer(rehearsed).data)

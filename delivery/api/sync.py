@@ -78,7 +78,7 @@ def refuse_unsuitable(request: Request) -> None:
 def answer_to(message: NewMessage, *, publisher_id: int | None) -> HttpResponseBase:
     """Make a SYNC call and return what its publisher is answered."""
     caller = running_caller(
-        reach=settings.REACH, deadline_seconds=settings.SYNC_SECONDS, max_answer_bytes=settings.MAX_BODY_BYTES
+        egress=settings.EGRESS_POLICY, deadline_seconds=settings.SYNC_SECONDS, max_answer_bytes=settings.MAX_BODY_BYTES
     )
     try:
         return _answer(call(message, publisher_id=publisher_id, caller=caller))

@@ -50,13 +50,13 @@ class CallbackTerms:
     """Tokens are sealed with these."""
     days: int
     """How long an endpoint may take to reply, and how long delivering the reply is tried."""
-    reach: EgressPolicy
+    egress: EgressPolicy
     """Where replies may go."""
 
 
 def callback_terms() -> CallbackTerms:
     """Return the terms in the settings; for interfaces, which pass them on."""
-    return CallbackTerms(settings.PUBLIC_URL, keyring(CALLBACK_TOKEN), settings.CALLBACK_DAYS, settings.REACH)
+    return CallbackTerms(settings.PUBLIC_URL, keyring(CALLBACK_TOKEN), settings.CALLBACK_DAYS, settings.EGRESS_POLICY)
 
 
 def hash_of(token: str) -> bytes:

@@ -105,7 +105,7 @@ def _target(url: str, own: _OwnCallback | None, terms: CallbackTerms) -> Callbac
     if is_own(url, terms.public_url):
         raise UnsuitableCallback("The CallbackURL is one of this broker's own addresses, but no callback has it.")
     try:
-        check_reach(url, terms.reach)
+        check_reach(url, terms.egress)
     except ValidationError as refused:
         raise UnsuitableCallback(f"The CallbackURL cannot be used. {refused.message}") from None
     return CallbackTarget(url)

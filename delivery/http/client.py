@@ -37,9 +37,9 @@ class HttpClient:
     """
 
     def __init__(
-        self, *, reach: EgressPolicy, deadline_seconds: float, max_answer_bytes: int = MAX_ANSWER_BYTES
+        self, *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int = MAX_ANSWER_BYTES
     ) -> None:
-        self._reach = reach
+        self._egress = egress
         self._deadline_seconds = deadline_seconds
         self._most_answer_bytes = max_answer_bytes
         self._multi = pycurl.CurlMulti()
@@ -107,7 +107,7 @@ class HttpClient:
         self._sockets.close()
 
     def _new_transfer(self) -> Transfer:
-        return Transfer(self._connections, self._reach, max_answer_bytes=self._most_answer_bytes)
+        return Transfer(self._connections, self._egress, max_answer_bytes=self._most_answer_bytes)
 
     def _gathered(self) -> list[Answer]:
         end = time.monotonic() + GATHER_SECONDS

@@ -1,4 +1,4 @@
-"""What lets requests out: to no address that is out of reach, whatever a host's name stands for this time.
+"""What lets requests out: to no address that is out of egress, whatever a host's name stands for this time.
 
 libcurl asks for each socket that it connects with, and again before it sends over a connection, new or kept. What is
 wrong is remembered here: to libcurl it is a connection that failed, as if nobody were there.
@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 class Gate:
     """The addresses that one request was to go to, and what became of that; when it has ended, the next one's."""
 
-    def __init__(self, reach: EgressPolicy) -> None:
-        self._reach = reach
+    def __init__(self, egress: EgressPolicy) -> None:
+        self._egress = egress
         self._lent: socket.socket | None = None
         """What libcurl has been handed and makes a copy of."""
         self.begin()
@@ -35,7 +35,7 @@ class Gate:
         self._refused: dict[str, str] = {}
         """Addresses to which nothing is sent, and what each is."""
         self._is_open = False
-        """Whether there was an address in reach, which may have failed for reasons of its own."""
+        """Whether there was an address in egress, which may have failed for reasons of its own."""
         self._failure = ""
 
     def open_socket(self, _purpose: int, wanted: Any) -> "socket.socket | int":
@@ -58,7 +58,7 @@ class Gate:
     def lets_out(self, address: str) -> bool:
         """Tell whether a request may be sent to what is connected to; nothing is where that cannot be told."""
         try:
-            refusal = self._reach.refusal(address)
+            refusal = self._egress.refusal(address)
         except Exception:
             log.exception("http.address_not_judged")
             refusal = UNREADABLE
@@ -69,7 +69,7 @@ class Gate:
 
     @property
     def has_refused(self) -> bool:
-        """Whether nothing was sent because all that the host's name stands for is out of reach."""
+        """Whether nothing was sent because all that the host's name stands for is out of egress."""
         return bool(self._refused) and not self._is_open
 
     def reason(self, request: requests.PreparedRequest) -> str:
@@ -85,7 +85,7 @@ class Gate:
 
     def _socket_for(self, wanted: Any) -> "socket.socket | int":
         address = str(wanted.addr[0]) if wanted.family in FAMILIES else ""
-        if refusal := self._reach.refusal(address):
+        if refusal := self._egress.refusal(address):
             self._refused[address] = refusal
             return BAD
         self.copied()

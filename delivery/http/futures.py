@@ -25,9 +25,9 @@ log = structlog.get_logger(__name__)
 class CallLoop(threading.Thread):
     """Asks endpoints and runs scripts for any number of threads; what fails fails its own call only."""
 
-    def __init__(self, *, reach: EgressPolicy, deadline_seconds: float, max_answer_bytes: int) -> None:
+    def __init__(self, *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int) -> None:
         super().__init__(name="calls", daemon=True)
-        self._reach = reach
+        self._egress = egress
         self._deadline_seconds = deadline_seconds
         self._most_answer_bytes = max_answer_bytes
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class CallLoop(threading.Thread):
 
     def _new_loop(self) -> tuple[HttpClient, ScriptRunner]:
         client = HttpClient(
-            reach=self._reach, deadline_seconds=self._deadline_seconds, max_answer_bytes=self._most_answer_bytes
+            egress=self._egress, deadline_seconds=self._deadline_seconds, max_answer_bytes=self._most_answer_bytes
         )
         scripts = ScriptRunner()
         client.watch_too(scripts.fileno())

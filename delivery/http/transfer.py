@@ -68,9 +68,9 @@ class Transfer:
     until: float
     """Monotonic time at which it has to have ended."""
 
-    def __init__(self, connections: Connections, reach: EgressPolicy, *, max_answer_bytes: int) -> None:
+    def __init__(self, connections: Connections, egress: EgressPolicy, *, max_answer_bytes: int) -> None:
         self._connections = connections
-        self._gate = Gate(reach)
+        self._gate = Gate(egress)
         self._most_answer_bytes = max_answer_bytes
         self.handle = new_handle()
         self.handle.transfer = self

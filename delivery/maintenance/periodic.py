@@ -84,10 +84,10 @@ class PeriodicJobs(threading.Thread):
     """
 
     def __init__(
-        self, stopping: threading.Event, reach: EgressPolicy, on_failure: Callable[[str], object] = lambda _: None
+        self, stopping: threading.Event, egress: EgressPolicy, on_failure: Callable[[str], object] = lambda _: None
     ) -> None:
         super().__init__(name="attendant", daemon=True)
-        self._own = {PROBE: partial(health_probe.probe, Monitors(reach))}
+        self._own = {PROBE: partial(health_probe.probe, Monitors(egress))}
         self._stopping = stopping
         self._on_failure = on_failure
 

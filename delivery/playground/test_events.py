@@ -57,10 +57,10 @@ class Rehearsed:
         return self.status_code in SUCCESSES
 
 
-def rehearsing_caller(reach: EgressPolicy) -> Caller:
+def rehearsing_caller(egress: EgressPolicy) -> Caller:
     """Return what sends this process's test events; for interfaces, which hand it on."""
     return running_caller(
-        reach=reach,
+        egress=egress,
         deadline_seconds=DEADLINE_SECONDS,
         max_answer_bytes=MAX_ANSWER_BYTES + LONGEST,
         max_waiting=MAX_WAITING,

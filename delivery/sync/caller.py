@@ -30,7 +30,7 @@ class Caller:
     """A process's calls: each in the thread of whoever waits for it, so many at a time."""
 
     def __init__(
-        self, *, reach: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
+        self, *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
     ) -> None:
         self.max_answer_bytes = max_answer_bytes
         self._most_waiting = max_waiting
@@ -38,7 +38,7 @@ class Caller:
         self._waiting: Counter[int] = Counter()
         self._waiting_lock = threading.Lock()
         # A byte more than an answer may have tells the one that has too many.
-        self.loop = CallLoop(reach=reach, deadline_seconds=deadline_seconds, max_answer_bytes=max_answer_bytes + 1)
+        self.loop = CallLoop(egress=egress, deadline_seconds=deadline_seconds, max_answer_bytes=max_answer_bytes + 1)
         self.loop.start()
 
     @contextmanager
@@ -93,14 +93,14 @@ _start_lock: Final = threading.Lock()
 
 
 def running_caller(
-    *, reach: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
+    *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
 ) -> Caller:
     """Return this process's caller; made when first asked for, since no thread survives a fork."""
-    key = (os.getpid(), reach, deadline_seconds, max_answer_bytes, max_waiting)
+    key = (os.getpid(), egress, deadline_seconds, max_answer_bytes, max_waiting)
     with _start_lock:
         if key not in _callers or not _callers[key].loop.is_alive():
             caller = Caller(
-                reach=reach,
+                egress=egress,
                 deadline_seconds=deadline_seconds,
                 max_answer_bytes=max_answer_bytes,
                 max_waiting=max_waiting,

@@ -181,9 +181,11 @@ class FairSlots:
 class Sender:
     """A process's requests for volatile messages: so many under way at most, and none of them twice."""
 
-    def __init__(self, *, reach: EgressPolicy, under_way: int) -> None:
+    def __init__(self, *, egress: EgressPolicy, under_way: int) -> None:
         self._places = FairSlots(under_way, max_bytes=MAX_BODY_BYTES)
-        self._loop = CallLoop(reach=reach, deadline_seconds=REQUEST_DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES)
+        self._loop = CallLoop(
+            egress=egress, deadline_seconds=REQUEST_DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
+        )
         self._loop.start()
 
     def open_and_send(self, parcel_id: str, sealed: str, keys: Keyring) -> None:
@@ -261,11 +263,11 @@ _senders: dict[int, Sender] = {}
 """By process: no thread survives a fork."""
 
 
-def running_sender(*, reach: EgressPolicy, under_way: int) -> Sender:
+def running_sender(*, egress: EgressPolicy, under_way: int) -> Sender:
     """Return this process's sender; made when first asked for."""
     with _start_lock:
         process = os.getpid()
-        return _senders.get(process) or _senders.setdefault(process, Sender(reach=reach, under_way=under_way))
+        return _senders.get(process) or _senders.setdefault(process, Sender(egress=egress, under_way=under_way))
 
 
 def stop() -> None:

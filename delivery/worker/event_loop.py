@@ -48,7 +48,7 @@ class EventLoop(threading.Thread):
         worker: str,
         queue_max_in_flight: int,
         terms: CallbackTerms,
-        reach: EgressPolicy,
+        egress: EgressPolicy,
         on_failure: Callable[[], object] = lambda: None,
         deadline_seconds: float = REQUEST_DEADLINE_SECONDS,
     ) -> None:
@@ -57,7 +57,7 @@ class EventLoop(threading.Thread):
         self.queue_max_in_flight = queue_max_in_flight
         """Messages that each QUEUE sender has under way at a time."""
         self._on_failure = on_failure
-        self._client = HttpClient(reach=reach, deadline_seconds=deadline_seconds)
+        self._client = HttpClient(egress=egress, deadline_seconds=deadline_seconds)
         self._scripts = ScriptRunner()
         self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(on_failure)

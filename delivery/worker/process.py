@@ -47,7 +47,7 @@ class Worker(threading.Thread):
         keep_days: int,
         queue_max_in_flight: int,
         terms: CallbackTerms,
-        reach: EgressPolicy,
+        egress: EgressPolicy,
         until_summarized: bool = False,
     ) -> None:
         super().__init__(name="sweeper", daemon=True)
@@ -56,14 +56,14 @@ class Worker(threading.Thread):
             worker=self.worker,
             queue_max_in_flight=queue_max_in_flight,
             terms=terms,
-            reach=reach,
+            egress=egress,
             on_failure=self._on_failure,
         )
         self._has_started = threading.Event()
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
         self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
-        self._attendant = PeriodicJobs(self._stopping, reach)
+        self._attendant = PeriodicJobs(self._stopping, egress)
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
@@ -149,7 +149,7 @@ def worker(
     until_summarized: bool,
     queue_max_in_flight: int,
     terms: CallbackTerms,
-    reach: EgressPolicy,
+    egress: EgressPolicy,
 ) -> Worker:
     """Return this process's worker; the first call makes and starts it.
 
@@ -163,7 +163,7 @@ def worker(
                 until_summarized=until_summarized,
                 queue_max_in_flight=queue_max_in_flight,
                 terms=terms,
-                reach=reach,
+                egress=egress,
             )
             _workers.append(started)
             _workers[0].start()

@@ -71,7 +71,7 @@ class SubscriptionForm(HeadedForm):
     def _within_reach(self, name: str) -> str:
         url: str = self.cleaned_data[name]
         if name in self.changed_data:
-            check_reach(url, settings.REACH)
+            check_reach(url, settings.EGRESS_POLICY)
         return url
 
     def clean_script(self) -> str:
@@ -95,7 +95,7 @@ class SubscriptionForm(HeadedForm):
 
 
 class ReachedByFilter(AutocompleteSelectFilter):
-    """Subscriptions that messages of an event type can reach, those with a pattern included."""
+    """Subscriptions that messages of an event type can egress, those with a pattern included."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> QuerySet[Subscription]:  # noqa: ARG002
         """Return those that are reached by the chosen event type."""

@@ -14,7 +14,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.rate_limit import Rate, RateLimits, site_of
+from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
 from subscriptions.credentials.scopes import requests_in_force
 from subscriptions.credentials.tokens import recent_tokens
 from subscriptions.models import ApiKey
@@ -24,8 +24,8 @@ RATE: Final = "broker.rate"
 POLICY: Final = '"default"'
 WINDOW_SECONDS: Final = 60
 
-_keys: Final = RateLimits()
-_failing: Final = RateLimits()
+_keys: Final = RateLimiter()
+_failing: Final = RateLimiter()
 
 
 class TooManyRequests(APIException):
@@ -80,7 +80,7 @@ def forget() -> None:
 
 
 def _guesser(request: Request, at: str) -> tuple[str, str]:
-    return at, site_of(request.META.get("REMOTE_ADDR", ""))
+    return at, client_prefix(request.META.get("REMOTE_ADDR", ""))
 
 
 def rate_limit_headers(

@@ -92,12 +92,12 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
 
     def validate_endpoint(self, endpoint: str) -> str:
         """Refuse an address to which nothing is sent."""
-        check_reach(endpoint, settings.REACH)
+        check_reach(endpoint, settings.EGRESS_POLICY)
         return endpoint
 
     def validate_monitor_url(self, url: str) -> str:
         """Refuse an address to which nothing is sent."""
-        check_reach(url, settings.REACH)
+        check_reach(url, settings.EGRESS_POLICY)
         return url
 
     def validate_script(self, source: str) -> str:

@@ -245,7 +245,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
     """Subscriptions, by what they are for."""
 
     def reached_by(self, event_type: EventType) -> Self:
-        """Keep those that messages of this event type can reach: by its name, and for TOPIC types by a pattern."""
+        """Keep those that messages of this event type can egress: by its name, and for TOPIC types by a pattern."""
         by_name = Q(event_type=event_type)
         if event_type.kind != REACHED_KIND:
             return self.filter(by_name)

@@ -289,7 +289,7 @@ class Clients:
         if self.expected.is_ordered:
             return
         expected = self.expected.available(theirs)
-        asked = {"subscriber": self.subscriber.pk, "most": theirs, "reach": 50}
+        asked = {"subscriber": self.subscriber.pk, "most": theirs, "egress": 50}
         with self.elsewhere.transaction():
             got: list[Any] = self.elsewhere.cursor(row_factory=namedtuple_row).execute(FETCH, asked).fetchall()
             self.handed_out(

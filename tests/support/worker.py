@@ -51,12 +51,17 @@ class Worker(threading.Thread):
         self.event_loop = EventLoop(
             worker=name,
             on_failure=lambda: self.failures.append("event_loop"),
-            **{"queue_max_in_flight": MAX_IN_FLIGHT, "terms": callback_terms(), "reach": settings.REACH, **options},
+            **{
+                "queue_max_in_flight": MAX_IN_FLIGHT,
+                "terms": callback_terms(),
+                "egress": settings.EGRESS_POLICY,
+                **options,
+            },
         )
         self.failures: list[str] = []
         self._stopping = threading.Event()
-        reach = options.get("reach", settings.REACH)
-        self._attendant = PeriodicJobs(self._stopping, reach, on_failure=self.failures.append)
+        egress = options.get("egress", settings.EGRESS_POLICY)
+        self._attendant = PeriodicJobs(self._stopping, egress, on_failure=self.failures.append)
 
     def run(self) -> None:
         self.event_loop.start()
@@ -95,11 +100,11 @@ def running_worker(name: str = "worker", **options: Any) -> Iterator[Worker]:
 def lone_worker(name: str) -> process.Worker:
     """Return a worker process's own thread, which finds work without Celery."""
     return process.Worker(
-        name, keep_days=14, queue_max_in_flight=MAX_IN_FLIGHT, terms=callback_terms(), reach=settings.REACH
+        name, keep_days=14, queue_max_in_flight=MAX_IN_FLIGHT, terms=callback_terms(), egress=settings.EGRESS_POLICY
     )
 
 
-MONITORS = Monitors(settings.REACH)
+MONITORS = Monitors(settings.EGRESS_POLICY)
 
 
 def probe() -> int:

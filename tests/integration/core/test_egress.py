@@ -1,4 +1,4 @@
-"""Whatever sends requests sends none to an address that is out of reach, and says so: lines, replies, calls and all.
+"""Whatever sends requests sends none to an address that is out of egress, and says so: lines, replies, calls and all.
 
 Nothing is lost by it, and no order: it counts as no answer, tried again after the longest pause.
 """
@@ -61,7 +61,7 @@ def test_a_line_is_held_after_one_try_for_as_long_as_may_be(
     wanted: Subscription, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish_numbered(wanted.event_type, 3)
-    with running_worker(reach=INTERNET):
+    with running_worker(egress=INTERNET):
         line = wait_until_held(wanted.subscriber)
     first = Delivery.objects.oldest_first()[0]
     told = {"host": "127.0.0.1", "of": f"dlv_{first.pk}", "addresses": {"127.0.0.1": "loopback"}}
@@ -79,7 +79,7 @@ def test_a_change_of_the_endpoint_makes_it_due_at_once_and_nothing_is_out_of_ord
     endpoint = wanted.endpoint
     Subscription.objects.update(endpoint=endpoint.replace(HERE, ELSEWHERE))
     bodies = publish_numbered(wanted.event_type, 5)
-    with running_worker(reach=EgressPolicy(networks_in(HERE))):
+    with running_worker(egress=EgressPolicy(networks_in(HERE))):
         wait_until_held(wanted.subscriber)
         hold_for_an_hour(wanted.subscriber)
         edit.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": endpoint})
@@ -93,7 +93,7 @@ def test_what_others_are_told_of_it(wanted: Subscription) -> None:
     publish(
         client_of(till := factories.publisher(event_types=[wanted.event_type])), b"{}", event=wanted.event_type.name
     )
-    with running_worker(reach=INTERNET):
+    with running_worker(egress=INTERNET):
         wait_until_held(wanted.subscriber)
     delivery = Delivery.objects.get()
 
@@ -113,7 +113,7 @@ def test_what_is_retried_apart_is_so_after_the_longest_pause(receiver: Receiver)
     )
     wanted = factories.subscription(endpoint=receiver.url("/hook"), retry_policy=policy)
     publish_numbered(wanted.event_type, 2)
-    with running_worker(reach=INTERNET):
+    with running_worker(egress=INTERNET):
         wait_until(lambda: Delivery.objects.filter(attempts=1, line__lane=Lane.RETRY).count() == 2)
     assert Delivery.objects.filter(due_at__gt=Now() + timedelta(minutes=59)).count() == 2
     assert receiver.log == []
@@ -127,7 +127,7 @@ def test_of_a_queue_group_others_take_it_and_where_nobody_can_it_waits_for_long(
     kind = factories.event_type(kind=EventKind.QUEUE)
     out = factories.subscription(event_type=kind, endpoint=receiver.url("/out").replace(HERE, ELSEWHERE))
     reachable = factories.subscription(event_type=kind, endpoint=receiver.url("/in"))
-    with running_worker(reach=EgressPolicy(networks_in(HERE))):
+    with running_worker(egress=EgressPolicy(networks_in(HERE))):
         publish_bodies(kind, *(b"%d" % number for number in range(10)))
         wait_until_done()
         assert len(receiver.of("/in")) == 10
@@ -145,7 +145,7 @@ def test_no_reply_goes_there(client: Client, publisher: Any, receiver: Receiver)
     callback = create_callback(client, receiver.url("/done"))
     cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
     post_reply(callback)
-    with running_worker(reach=INTERNET):
+    with running_worker(egress=INTERNET):
         wait_until(lambda: Line.objects.filter(callback=callback, held_since__isnull=False, lease_until=None).exists())
     line = Line.objects.get(callback=callback)
     assert (line.held_reason, is_far(line.due_at), receiver.log) == (f"no answer: {WHY}", True, [])
@@ -168,7 +168,7 @@ def test_no_monitor_is_asked_there(receiver: Receiver) -> None:
 @pytest.mark.usefixtures("calls")
 @pytest.mark.behaviour("7.2")
 def test_no_call_goes_there(client: Client, receiver: Receiver, settings: Any) -> None:
-    settings.REACH = INTERNET
+    settings.EGRESS_POLICY = INTERNET
     asked = factories.subscription(
         event_type=factories.event_type("A.Call", EventKind.SYNC), endpoint=receiver.url(SYNC_PATH)
     )
@@ -187,7 +187,7 @@ def test_no_call_goes_there(client: Client, receiver: Receiver, settings: Any) -
 def test_no_volatile_message_goes_there(
     client: Client, event_type: EventType, receiver: Receiver, settings: Any
 ) -> None:
-    settings.REACH = INTERNET
+    settings.EGRESS_POLICY = INTERNET
     shop = factories.subscription(event_type=event_type, endpoint=receiver.url("/shop"))
     publish(client, b"{}", **VOLATILE_HEADERS)
     assert run_tasks() == 1
@@ -200,6 +200,6 @@ def test_nothing_of_several_at_a_time_goes_there(receiver: Receiver) -> None:
     several = factories.subscriber(processing="CONCURRENT", concurrency=4)
     wanted = factories.subscription(several, endpoint=receiver.url("/hook"))
     publish_numbered(wanted.event_type, 8)
-    with running_worker(reach=INTERNET):
+    with running_worker(egress=INTERNET):
         wait_until_held(several)
     assert (receiver.log, set(statuses(wanted)), is_far(line_of(several).due_at)) == ([], {"PENDING"}, True)

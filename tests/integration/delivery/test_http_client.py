@@ -60,7 +60,7 @@ NOT_TEXT = b"\xff\xfe\x00\xc3\x28"
 
 @pytest.fixture
 def http_client() -> Iterator[HttpClient]:
-    client = HttpClient(reach=settings.REACH, deadline_seconds=LONG)
+    client = HttpClient(egress=settings.EGRESS_POLICY, deadline_seconds=LONG)
     yield client
     client.close()
 
@@ -109,7 +109,7 @@ def test_answers_do_not_wait_for_what_went_out_earlier(
 
 
 def test_a_client_that_has_been_closed_can_be_interrupted_and_rings_nobody_elses_bell(http_client: HttpClient) -> None:
-    other = HttpClient(reach=settings.REACH, deadline_seconds=LONG)
+    other = HttpClient(egress=settings.EGRESS_POLICY, deadline_seconds=LONG)
     bell = other._sockets._bell
     other.close()
     elsewhere = os.eventfd(0, os.EFD_NONBLOCK)
@@ -289,13 +289,13 @@ class Private:
 
 
 @pytest.fixture
-def reach() -> EgressPolicy:
+def egress() -> EgressPolicy:
     return EgressPolicy(networks_in(HERE))
 
 
 @pytest.fixture
-def guarded_client(reach: EgressPolicy) -> Iterator[Asking]:
-    client = Asking(reach=reach, deadline_seconds=LONG)
+def guarded_client(egress: EgressPolicy) -> Iterator[Asking]:
+    client = Asking(egress=egress, deadline_seconds=LONG)
     yield client
     client.close()
 
@@ -365,10 +365,10 @@ def test_what_a_name_stands_for_is_looked_at_each_time(
 
 
 def test_a_kept_connection_to_what_is_out_of_reach_by_now_is_not_used(
-    guarded_client: Asking, reach: EgressPolicy, receiver: Receiver
+    guarded_client: Asking, egress: EgressPolicy, receiver: Receiver
 ) -> None:
     assert guarded_client.ask(receiver.url("/kept")) == (200, False)
-    reach.refusal = EgressPolicy().refusal
+    egress.refusal = EgressPolicy().refusal
     assert guarded_client.ask(receiver.url("/kept")) == (LOOPBACK, True)
     assert len(receiver.of("/kept")) == 1
 

@@ -112,7 +112,7 @@ def test_it_waits_for_seconds_only(wanted: Subscription, receiver: Receiver, mon
 def test_nothing_goes_to_an_address_that_is_out_of_reach(
     wanted: Subscription, receiver: Receiver, settings: Any
 ) -> None:
-    settings.REACH = EgressPolicy()
+    settings.EGRESS_POLICY = EgressPolicy()
     said = send(wanted).json()
     assert (said["status_code"], said["reason"], receiver.log) == (None, "Address not allowed (loopback)", [])
 

@@ -242,7 +242,7 @@ def test_a_subscriber_that_hangs_leaves_the_others_their_places(
     settings.VOLATILE_MAX_IN_FLIGHT = 4
     receiver.on("/hangs", hang)
     hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
-    places = send_once.running_sender(reach=settings.REACH, under_way=4)._places
+    places = send_once.running_sender(egress=settings.EGRESS_POLICY, under_way=4)._places
     publish(client, **VOLATILE_HEADERS)
     run_tasks()
     wait_until(lambda: receiver.of("/hangs") and not places._taken[shop.pk])

@@ -37,7 +37,7 @@ DISGUISED = [
 
 @pytest.fixture(autouse=True)
 def _only_the_internet(settings: Any) -> None:
-    settings.REACH = EgressPolicy()
+    settings.EGRESS_POLICY = EgressPolicy()
 
 
 @pytest.fixture
@@ -104,6 +104,6 @@ def test_callbacks_that_no_reply_could_reach(client: Client, event_type: EventTy
 
 
 def test_what_a_setting_allows_is_taken(made: Subscription, settings: Any) -> None:
-    settings.REACH = EgressPolicy(networks_in("10.1.0.0/16"))
+    settings.EGRESS_POLICY = EgressPolicy(networks_in("10.1.0.0/16"))
     answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": INNER[3]}, content_type=JSON)
     assert (answer.status_code, answer.json()["endpoint"]) == (200, INNER[3])

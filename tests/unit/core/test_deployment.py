@@ -21,7 +21,7 @@ GOOD: dict[str, Any] = {
     "PROXIES": networks_in("127.0.0.1,::1,10.1.0.0/16"),
     "REDIS_URL": "redis://:secret@10.0.0.7:6379/0",
     "DATABASES": {"default": {"HOST": "10.0.0.6"}},
-    "REACH": EgressPolicy(networks_in("10.20.0.0/16")),
+    "EGRESS_POLICY": EgressPolicy(networks_in("10.20.0.0/16")),
 }
 CASES: list[tuple[dict[str, Any], list[str]]] = [
     ({}, []),
@@ -36,10 +36,10 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
     ({"REDIS_URL": "redis://10.0.0.7:6379/0"}, ["W006"]),
     ({"REDIS_URL": "redis://127.0.0.1:6379/0"}, []),
     ({"REDIS_URL": "unix:///run/redis.sock"}, []),
-    ({"REACH": EgressPolicy(networks_in("127.0.0.0/8"))}, ["W007"]),
-    ({"REACH": EgressPolicy(networks_in("::1"))}, ["W007"]),
-    ({"REACH": EgressPolicy(networks_in("10.0.0.6"))}, ["W007"]),
-    ({"REACH": EgressPolicy(networks_in("10.0.0.0/24")), "DATABASES": {"default": {"HOST": ""}}}, ["W007"]),
+    ({"EGRESS_POLICY": EgressPolicy(networks_in("127.0.0.0/8"))}, ["W007"]),
+    ({"EGRESS_POLICY": EgressPolicy(networks_in("::1"))}, ["W007"]),
+    ({"EGRESS_POLICY": EgressPolicy(networks_in("10.0.0.6"))}, ["W007"]),
+    ({"EGRESS_POLICY": EgressPolicy(networks_in("10.0.0.0/24")), "DATABASES": {"default": {"HOST": ""}}}, ["W007"]),
     ({"DATABASES": {"default": {"HOST": "nobody-knows.invalid"}}}, []),
     ({"DATABASES": {"default": {"HOST": "/run/postgresql"}}}, []),
 ]

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_project.core.rate_limit import (
+    MAX_CALLERS,
     MINUTE,
-    REMEMBERED,
     SECOND,
     Rate,
-    RateLimits,
+    RateLimiter,
     RecentTokens,
     Spent,
+    client_prefix,
     look,
-    site_of,
     spend,
 )
 
@@ -22,12 +22,12 @@ NOW = 7 * SECOND
 
 
 def spent_all(limit: int, now: int = NOW) -> Spent:
-    """Return what is spent after as many times at once as the limit allows."""
+    """Return what is spent after as many requests as the limit allows at once."""
     return Spent(limit * MINUTE, now)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 19, 20, 60, 601])
-def test_a_limit_is_just_that_number(limit: int) -> None:
+def test_limit_allows_exactly_that_many_at_once(limit: int) -> None:
     spent, allowed = Spent(), 0
     for _ in range(limit + 5):
         spent, rate = spend(spent, limit, NOW)
@@ -36,7 +36,7 @@ def test_a_limit_is_just_that_number(limit: int) -> None:
     assert spent == spent_all(limit)
 
 
-def test_what_is_left_is_told_each_time() -> None:
+def test_each_request_reports_what_is_left() -> None:
     spent, first = spend(Spent(), 2, NOW)
     spent, second = spend(spent, 2, NOW)
     _, third = spend(spent, 2, NOW)
@@ -44,7 +44,7 @@ def test_what_is_left_is_told_each_time() -> None:
 
 
 @given(LIMITS, st.integers(0, 10**12))
-def test_after_the_wait_it_may_be_done_and_not_a_second_earlier(limit: int, now: int) -> None:
+def test_wait_ends_when_the_next_request_is_allowed(limit: int, now: int) -> None:
     _, refused = spend(spent_all(limit, now), limit, now)
     assert 1 <= refused.wait <= 60
     assert look(spent_all(limit, now), limit, now + refused.wait * SECOND).wait == 0
@@ -52,12 +52,12 @@ def test_after_the_wait_it_may_be_done_and_not_a_second_earlier(limit: int, now:
 
 
 @given(LIMITS, st.integers(0, 10**12))
-def test_a_minute_brings_all_of_it_back(limit: int, now: int) -> None:
+def test_full_limit_is_back_after_a_minute(limit: int, now: int) -> None:
     assert look(spent_all(limit, now), limit, now + MINUTE) == Rate(limit, limit, 0, 0)
 
 
 @given(st.integers(1, 1000), st.lists(st.integers(0, 3 * SECOND), max_size=200))
-def test_no_more_is_allowed_than_the_limit_and_what_has_flown_back(limit: int, pauses: list[int]) -> None:
+def test_burst_and_refill_bound_all_requests(limit: int, pauses: list[int]) -> None:
     spent, now, allowed = Spent(), 0, 0
     for pause in pauses:
         now += pause
@@ -67,13 +67,13 @@ def test_no_more_is_allowed_than_the_limit_and_what_has_flown_back(limit: int, p
 
 
 @given(LIMITS, LIMITS)
-def test_a_limit_that_was_lowered_or_raised_counts_at_once(before: int, after: int) -> None:
+def test_changed_limit_applies_at_once(before: int, after: int) -> None:
     lowered = look(spent_all(before), after, NOW)
     assert lowered.wait <= 60
     assert lowered.left == max(0, after - before)
 
 
-def test_a_clock_that_seems_to_go_back_takes_nothing() -> None:
+def test_clock_going_back_costs_nothing() -> None:
     spent, _ = spend(Spent(), 5, NOW)
     assert look(spent, 5, NOW - SECOND).left == 4
 
@@ -89,24 +89,24 @@ def test_a_clock_that_seems_to_go_back_takes_nothing() -> None:
         ("unix", "", False),
     ],
 )
-def test_one_place_is_an_address_or_a_network_of_ipv6(one: str, other: str, *, together: bool) -> None:
-    assert (site_of(one) == site_of(other)) == together
+def test_clients_of_one_ipv6_network_are_counted_together(one: str, other: str, *, together: bool) -> None:
+    assert (client_prefix(one) == client_prefix(other)) == together
 
 
-def test_as_many_are_counted_as_are_remembered() -> None:
-    meters = RateLimits()
-    for name in range(REMEMBERED + 1):
-        assert meters.spend(name, 1, 0).wait == 0
-    assert meters.look(0, 1, 0).wait == 0
-    assert [meters.look(name, 1, 0).wait for name in range(1, REMEMBERED + 1)] == [60] * REMEMBERED
+def test_oldest_caller_is_forgotten_first() -> None:
+    limiter = RateLimiter()
+    for name in range(MAX_CALLERS + 1):
+        assert limiter.spend(name, 1, 0).wait == 0
+    assert limiter.look(0, 1, 0).wait == 0
+    assert [limiter.look(name, 1, 0).wait for name in range(1, MAX_CALLERS + 1)] == [60] * MAX_CALLERS
 
 
-def test_who_comes_again_is_not_the_first_to_be_forgotten() -> None:
-    known = RecentTokens()
-    for name in range(REMEMBERED):
-        known.add(name)
-    known.add(0)
-    known.add("new")
-    assert 0 in known
-    assert 1 not in known
-    assert "new" in known
+def test_returning_token_is_not_forgotten() -> None:
+    tokens = RecentTokens()
+    for name in range(MAX_CALLERS):
+        tokens.add(name)
+    tokens.add(0)
+    tokens.add("new")
+    assert 0 in tokens
+    assert 1 not in tokens
+    assert "new" in tokens
