@@ -1,4 +1,4 @@
-"""One subscriber's mailbox at a broker: each call of its API as a method."""
+"""One subscriber's mailbox at a broker, with each call of its API as a method."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -8,30 +8,28 @@ from urllib.parse import quote
 
 import requests
 
-from broker_client.clock import now
-from broker_client.message import Message, Result, refusal, retry_after
+from broker_client.message import BrokerError, Message, ReceiptResult, now, retry_after
 
-MAX_CALL: Final = 20.0
-"""Seconds in which there is an answer, or none comes any more; beyond those that the broker was asked to wait."""
-CONNECTING: Final = 1 / 4
-"""Of that, how much it may take to reach the broker."""
-
+TIMEOUT_SECONDS: Final = 20.0
+"""Of a call, in addition to the seconds that the broker is asked to wait for messages."""
+CONNECT_SHARE: Final = 1 / 4
+"""Share of the time-out that connecting may take."""
 NO_CONTENT: Final = 204
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """What `next` has brought."""
+class FetchResult:
+    """What `Mailbox.fetch` returns."""
 
     messages: Sequence[Message]
     retry_after: float | None
-    """Seconds to wait before the next call, where the broker had no place to wait in; else None."""
+    """Seconds to wait before the next call, if the broker had no free place for a waiting client; else None."""
 
 
 class Mailbox:
-    """A subscriber's mailbox, for any number of threads.
+    """A subscriber's mailbox, safe for any number of threads.
 
-    Every method raises `requests.RequestException` if there is no answer, and `Refused` if the answer is an error.
+    Every method raises `requests.RequestException` if there is no answer, and `BrokerError` for an error response.
     """
 
     def __init__(
@@ -42,100 +40,94 @@ class Mailbox:
         *,
         sessions: Callable[[], requests.Session] = requests.Session,
     ) -> None:
-        """Make the mailbox of a subscriber at the broker with this address, with a key of that subscriber.
+        """Connect to the mailbox of a subscriber at the broker `url`, with an API key of that subscriber.
 
-        `sessions` makes the session of each thread that calls: a place for certificates and proxies.
+        `sessions` creates the session of each calling thread: the place for certificates and proxies.
         """
-        self._address = f"{url.rstrip('/')}/api/v1/mailboxes/{quote(subscriber, safe='')}"
+        self._url = f"{url.rstrip('/')}/api/v1/mailboxes/{quote(subscriber, safe='')}"
         self._token = token
         self._sessions = sessions
         self._threads = threading.local()
 
-    def next(self, *, most: int = 10, wait: float = 0) -> Fetched:
-        """Fetch the oldest messages available, `most` of them (100), if need be after `wait` seconds (20)."""
+    def fetch(self, *, max_messages: int = 10, wait_seconds: float = 0) -> FetchResult:
+        """Fetch the oldest available messages, 100 at most; if there are none, wait for some, 20 seconds at most."""
         asked_at = now()
-        answer = self._call("POST", "next", {"max": most, "wait": wait}, wait=wait)
-        if answer.status_code == NO_CONTENT:
-            return Fetched([], retry_after(answer))
-        fetched = answer.json()
-        since = asked_at + fetched["waited_seconds"]
-        return Fetched([Message.read(document, since=since) for document in fetched["messages"]], None)
+        response = self._call("POST", "next", {"max": max_messages, "wait": wait_seconds}, wait_seconds=wait_seconds)
+        if response.status_code == NO_CONTENT:
+            return FetchResult([], retry_after(response))
+        document = response.json()
+        since = asked_at + document["waited_seconds"]
+        return FetchResult([Message.parse(one, since=since) for one in document["messages"]], None)
 
-    def ack(self, receipts: Sequence[str], *, within: float = MAX_CALL) -> list[Result]:
-        """Acknowledge what has been done, 1,000 at most; again after an answer that was lost.
+    def ack(self, receipts: Sequence[str], *, timeout: float = TIMEOUT_SECONDS) -> list[ReceiptResult]:
+        """Acknowledge messages, 1,000 at most; safe to repeat. Without receipts nothing is sent."""
+        return self._resolve("ack", {"receipts": receipts}, timeout)
 
-        Of no receipts nothing is asked. Whoever has no answer `within` so many seconds has none; so with the two that
-        follow.
-        """
-        return self._answer("ack", {"receipts": receipts}, within)
+    def nack(
+        self, receipts: Sequence[str], *, not_attempted: bool = False, timeout: float = TIMEOUT_SECONDS
+    ) -> list[ReceiptResult]:
+        """Return messages, so that they are available at once.
 
-    def nack(self, receipts: Sequence[str], *, not_attempted: bool = False, within: float = MAX_CALL) -> list[Result]:
-        """Return messages, so that they are available at once; `not_attempted`: nobody has begun to work on them.
-
-        What was tried as often as the mailbox's `max_redeliveries` allows has failed then.
+        A message that was tried as often as the mailbox's `max_redeliveries` allows fails, unless `not_attempted` says
+        that nobody has started to work on it.
         """
         document: dict[str, object] = {"receipts": receipts}
-        return self._answer("nack", document | {"not_attempted": True} if not_attempted else document, within)
+        return self._resolve("nack", document | {"not_attempted": True} if not_attempted else document, timeout)
 
-    def extend(self, receipts: Sequence[str], *, seconds: int | None = None, within: float = MAX_CALL) -> list[Result]:
-        """Keep messages for so long from now on; for the mailbox's own time-out if nothing is said."""
+    def extend(
+        self, receipts: Sequence[str], *, seconds: int | None = None, timeout: float = TIMEOUT_SECONDS
+    ) -> list[ReceiptResult]:
+        """Keep messages in flight for so many seconds from now, by default for the mailbox's own time-out."""
         document: dict[str, object] = {"receipts": receipts}
-        return self._answer("extend", document if seconds is None else document | {"seconds": seconds}, within)
+        return self._resolve("extend", document if seconds is None else document | {"seconds": seconds}, timeout)
 
     def status(self) -> dict[str, Any]:
-        """Return how the mailbox stands, as the API says it."""
+        """Return the status of the mailbox as the API's JSON object."""
         status: dict[str, Any] = self._call("GET", "status").json()
         return status
 
     def purge(self) -> dict[str, Any]:
-        """End all that is there; return what came of it, as the API says it: while not `complete`, there is more."""
+        """Cancel all messages and return the API's JSON object; if `complete` is false, purge again."""
         purged: dict[str, Any] = self._call("POST", "purge", {}).json()
         return purged
 
     def close(self) -> None:
-        """End the connections of the thread that calls; if it calls on, there are new ones."""
-        if known := self._known_session():
-            known.close()
+        """Close the connections of the calling thread; further calls open new ones."""
+        session: requests.Session | None = getattr(self._threads, "session", None)
+        if session:
+            session.close()
 
-    def _answer(self, what: str, document: dict[str, object], within: float) -> list[Result]:
+    def _resolve(self, operation: str, document: dict[str, object], timeout: float) -> list[ReceiptResult]:
         if not document["receipts"]:
             return []
         asked_at = now()
-        answer = self._call("POST", what, document, within=within)
-        return [Result.read(result, since=asked_at) for result in answer.json()["results"]]
+        response = self._call("POST", operation, document, timeout=timeout)
+        return [ReceiptResult.parse(one, since=asked_at) for one in response.json()["results"]]
 
     def _call(
         self,
         method: str,
-        what: str,
+        operation: str,
         document: dict[str, object] | None = None,
         *,
-        within: float = MAX_CALL,
-        wait: float = 0,
+        timeout: float = TIMEOUT_SECONDS,
+        wait_seconds: float = 0,
     ) -> requests.Response:
-        answer = self._session().request(
+        if not hasattr(self._threads, "session"):  # a session is not safe for several threads
+            self._threads.session = self._sessions()
+        response: requests.Response = self._threads.session.request(
             method,
-            f"{self._address}/{what}",
+            f"{self._url}/{operation}",
             json=document,
-            auth=self._authorized,
-            timeout=(within * CONNECTING, within * (1 - CONNECTING) + wait),
+            auth=self._authorize,
+            timeout=(timeout * CONNECT_SHARE, timeout * (1 - CONNECT_SHARE) + wait_seconds),
             allow_redirects=False,
         )
-        if answer.status_code // 100 != 2:  # noqa: PLR2004 - 2xx
-            raise refusal(answer)
-        return answer
+        if response.status_code // 100 != 2:  # noqa: PLR2004 - 2xx
+            raise BrokerError.of(response)
+        return response
 
-    def _authorized(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Show the key; as a header of the session, a `.netrc` would be put in its place."""
+    def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Add the key; a `.netrc` would replace a header of the session."""
         request.headers["Authorization"] = f"Bearer {self._token}"
         return request
-
-    def _session(self) -> requests.Session:
-        """Return this thread's session: one is not for several."""
-        known = self._known_session()
-        if known is None:
-            known = self._threads.session = self._sessions()
-        return known
-
-    def _known_session(self) -> requests.Session | None:
-        return getattr(self._threads, "session", None)

@@ -1,9 +1,10 @@
-"""A message as it is handed out, and what the broker says of a receipt."""
+"""Messages as the broker hands them out, its results for receipts, and its errors."""
 
 import base64
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -11,64 +12,64 @@ from typing import Any, Final
 import requests
 from requests.structures import CaseInsensitiveDict
 
-from broker_client.clock import now
-
+BOOT_TIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 SERVER_ERROR: Final = 500
-TOO_MANY_REQUESTS: Final = 429
-REQUEST_TIMEOUT: Final = 408
-
+TRANSIENT_STATUSES: Final = frozenset({408, 429})
+"""Beside every 5xx."""
 OK: Final = 200
 
 
-class Refused(Exception):
-    """The broker, or a proxy before it, answered with an error; the message says what is wrong."""
+def now() -> float:
+    """Return seconds of a clock that nobody sets, and that counts suspended time where there is such a clock."""
+    return time.monotonic() if BOOT_TIME is None else time.clock_gettime(BOOT_TIME)
+
+
+class BrokerError(Exception):
+    """An error response of the broker, or of a proxy before it; the text says what is wrong."""
 
     def __init__(self, status: int, text: str, retry_after: float | None) -> None:
         super().__init__(f"{status}: {text}")
         self.status = status
         self.retry_after = retry_after
-        """Seconds after which to try again, if the answer says so."""
+        """Seconds after which to try again, if the response says so."""
 
     @property
-    def passes(self) -> bool:
-        """Whether the same call may well be answered later: the fault is not the caller's."""
-        return self.status >= SERVER_ERROR or self.status in {TOO_MANY_REQUESTS, REQUEST_TIMEOUT}
+    def is_transient(self) -> bool:
+        """Whether the same call may succeed later."""
+        return self.status >= SERVER_ERROR or self.status in TRANSIENT_STATUSES
+
+    @classmethod
+    def of(cls, response: requests.Response) -> "BrokerError":
+        """Return the error of a response, with each field that its problem document names."""
+        document: Any = None
+        with contextlib.suppress(ValueError):
+            document = response.json()
+        problem = document if isinstance(document, dict) else {}
+        text = problem.get("detail") or problem.get("title") or response.reason
+        errors = problem.get("errors")
+        details = []
+        for error in errors if isinstance(errors, list) else []:
+            if isinstance(error, dict) and "detail" in error:
+                field = str(error.get("parameter") or error.get("pointer") or "").lstrip("#/")
+                details.append(f"{field}: {error['detail']}" if field else str(error["detail"]))
+        return cls(response.status_code, f"{text} {'; '.join(details)}".rstrip(), retry_after(response))
 
 
-def refusal(answer: requests.Response) -> Refused:
-    """Return the error that an answer is."""
-    document: Any = None
-    with contextlib.suppress(ValueError):
-        document = answer.json()
-    known = document if isinstance(document, dict) else {}
-    text = known.get("detail") or known.get("title") or answer.reason
-    return Refused(answer.status_code, f"{text} {'; '.join(_errors(known))}".rstrip(), retry_after(answer))
-
-
-def _errors(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with each field, or parameter, as a problem document of the broker says it."""
-    errors = document.get("errors")
-    for error in errors if isinstance(errors, list) else []:
-        if isinstance(error, dict) and "detail" in error:
-            place = str(error.get("parameter") or error.get("pointer") or "").lstrip("#/")
-            yield f"{place}: {error['detail']}" if place else str(error["detail"])
-
-
-def retry_after(answer: requests.Response) -> float | None:
-    """Return how long the broker asks to wait: it says so in seconds."""
-    text = answer.headers.get("Retry-After", "")
+def retry_after(response: requests.Response) -> float | None:
+    """Return the seconds that the broker asks to wait, None if it names none."""
+    text = response.headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message that the broker has handed out: ours until it is acknowledged, returned, or its time is up."""
+    """One message in flight: it belongs to this client until it is acknowledged, returned or timed out."""
 
     receipt: str
-    """Names this hand-out, and no other one of the same message."""
+    """Names this hand-out of the message, and no other."""
 
     id: str
-    """The same each time the message is handed out, and no other's: by it a repetition is known."""
+    """The same each time the message is handed out: recognise repetitions by it."""
 
     delivery_id: int
     message_id: int
@@ -79,31 +80,31 @@ class Message:
     """By the clock of the broker's database: for people."""
 
     held_until: float
-    """By `clocks.now`: so long it is surely ours, whatever other clocks say."""
+    """By `now`: until then no other client gets it, whatever other clocks say."""
 
     redeliveries: int
     possible_duplicate: bool
-    """Whether somebody may have got it before."""
+    """Whether a client may have received it before."""
 
     content_type: str
     headers: Mapping[str, str]
-    """By name, in whatever case."""
+    """By name, case-insensitive."""
 
     body: bytes
     """Byte for byte what was published."""
 
     @property
     def seconds_left(self) -> float:
-        """For how long it is surely ours yet, unless it has been extended since."""
+        """Seconds until it times out, unless it was extended."""
         return self.held_until - now()
 
     def json(self) -> Any:
-        """Return what the body says; raise ValueError where it is no JSON."""
+        """Return the body as a JSON value; raise ValueError if it is none."""
         return json.loads(self.body)
 
     @classmethod
-    def read(cls, document: Mapping[str, Any], *, since: float) -> "Message":
-        """Read one message, handed out no sooner than `since` by our clock."""
+    def parse(cls, document: Mapping[str, Any], *, since: float) -> "Message":
+        """Return the message of an API object; it was handed out at `since` or later, by `now`."""
         return cls(
             receipt=document["receipt"],
             id=document["id"],
@@ -118,38 +119,38 @@ class Message:
             possible_duplicate=document["possible_duplicate"],
             content_type=document["content_type"],
             headers=CaseInsensitiveDict(document["headers"]),
-            body=_body(document),
+            body=document["body"].encode() if "body" in document else base64.b64decode(document["body_base64"]),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What became of one receipt of a call."""
+class ReceiptResult:
+    """The broker's result for one receipt."""
 
     receipt: str
     status: int
-    """200, or 409 where the message is no longer ours, or 404 where there is no such receipt."""
+    """200; 409 if the message no longer belongs to this client; 404 for an unknown receipt."""
 
     code: str
-    """Why, in one word of the broker's: `acknowledged`, `returned`, `stale_receipt`, ..."""
+    """The reason as a code: `acknowledged`, `returned`, `stale_receipt`, ..."""
 
     delivery_status: str
-    """Where the delivery has ended: how; else empty."""
+    """Status of a delivery that has ended; else empty."""
 
     in_flight_until: datetime | None
     """By the clock of the broker's database; None if it was not extended."""
 
     held_until: float
-    """By `clocks.now`: so long the message is surely ours from now on; 0 if it was not extended."""
+    """By `now`; 0 if it was not extended."""
 
     @property
-    def is_good(self) -> bool:
-        """Whether what was asked for holds, now or already before."""
+    def is_ok(self) -> bool:
+        """Whether the call has taken effect, now or earlier."""
         return self.status == OK
 
     @classmethod
-    def read(cls, document: Mapping[str, Any], *, since: float) -> "Result":
-        """Read one result of a call that was made at `since` by our clock."""
+    def parse(cls, document: Mapping[str, Any], *, since: float) -> "ReceiptResult":
+        """Return the result of an API object; the call was made at `since`, by `now`."""
         text = document.get("in_flight_until")
         return cls(
             receipt=document["receipt"],
@@ -159,10 +160,3 @@ class Result:
             in_flight_until=datetime.fromisoformat(text) if text else None,
             held_until=since + document["in_flight_seconds"] if text else 0.0,
         )
-
-
-def _body(document: Mapping[str, Any]) -> bytes:
-    if "body" in document:
-        text: str = document["body"]
-        return text.encode()
-    return base64.b64decode(document["body_base64"])

@@ -1,4 +1,4 @@
-"""`MailboxReader`: threads that fetch messages, give each to a handler, and answer for it."""
+"""`MailboxReader`: threads that fetch messages, pass each to a handler, and acknowledge them."""
 
 import logging
 import random
@@ -11,42 +11,37 @@ from typing import Final
 
 import requests
 
-from broker_client.clock import now
-from broker_client.in_flight import Hand
-from broker_client.mailbox import MAX_CALL, Mailbox
-from broker_client.message import Message, Refused, Result
-from broker_client.schedule import Word
+from broker_client.in_flight import Disposition, InFlightMessages
+from broker_client.mailbox import TIMEOUT_SECONDS, Mailbox
+from broker_client.message import BrokerError, Message, ReceiptResult, now
 
-MAX_PAUSE: Final = 10.0
-"""However long the broker, or a proxy before it, asks for: whatever was the matter may be over."""
-EMPTY_SECONDS: Final = 1.0
-"""An empty mailbox is asked again no sooner than so long after it was asked."""
+MAX_MESSAGES: Final = 100
+MAX_WAIT_SECONDS: Final = 20
+"""Limits of the API."""
+
+FIRST_RETRY_SECONDS: Final = 0.5
+MAX_PAUSE_SECONDS: Final = 10.0
+"""Also the longest `Retry-After` that is respected: the fault may be over sooner."""
+MIN_POLL_SECONDS: Final = 1.0
+"""Between two calls to an empty mailbox."""
+FIRST_HANDLER_PAUSE_SECONDS: Final = 0.1
+MAX_HANDLER_PAUSE_SECONDS: Final = 5.0
+"""After a handler that failed: its message is the oldest again and comes back first."""
+STOP_SECONDS: Final = 10.0
+"""For the last acknowledgements when the reader stops; messages without one are handed out again."""
+
+Handler = Callable[[Message], object]
+"""Processes one message: it is acknowledged when the handler returns, and returned when it raises."""
 
 log = logging.getLogger(__name__)
 
-FIRST_PAUSE: Final = 0.5
-
-FIRST_REST: Final = 0.1
-MAX_REST: Final = 5.0
-"""After a message that was not done: it is the oldest again, and comes back first."""
-
-MAX_MESSAGES: Final = 100
-MAX_WAIT: Final = 20
-"""What the broker allows."""
-
-Handler = Callable[[Message], object]
-"""Works on one message; the message is done when it returns, and goes back to the mailbox when it raises."""
-
-END_SECONDS: Final = 10.0
-"""How long the last answers may take when the reader stops; what is not answered by then is handed out again."""
-
 
 @dataclass(slots=True)
-class Pauses:
-    """From the first pause to the longest, each twice as long, less up to half by chance: not all come at once."""
+class Backoff:
+    """Pauses that double from `first` to `longest` seconds, each less up to half at random."""
 
     first: float
-    longest: float = MAX_PAUSE
+    longest: float = MAX_PAUSE_SECONDS
     _next: float = field(default=0.0, init=False)
 
     def next(self) -> float:
@@ -56,159 +51,158 @@ class Pauses:
         return length * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def reset(self) -> None:
-        """Begin again with the first: it went well."""
+        """Start again with the first pause, after a success."""
         self._next = 0.0
 
 
-def rest_of_nothing(took: float, wanted: float | None) -> float:
-    """Return the seconds to wait after a call that took so long and brought nothing; the broker may want some.
+def empty_poll_pause(took: float, retry_after: float | None) -> float:
+    """Return the seconds to wait after a call of `took` seconds without messages.
 
-    What it wants it wants of all that came in vain: so not all come again at once.
+    The broker asks for the same `retry_after` of all waiting clients: a random part keeps them from coming at once.
     """
-    asked = (wanted or 0.0) * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
-    return min(max(asked, EMPTY_SECONDS - took, 0.0), MAX_PAUSE)
+    asked = (retry_after or 0.0) * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
+    return min(max(asked, MIN_POLL_SECONDS - took, 0.0), MAX_PAUSE_SECONDS)
 
 
-class Keeper:
-    """Says what is due of a hand, again and again until it is answered: all of it can be said twice."""
+def retry_pause(
+    problem: requests.RequestException | BrokerError, backoff: Backoff, *, max_seconds: float = inf
+) -> float:
+    """Return the seconds to wait before a retry; raise the problem if a retry cannot succeed.
 
-    def __init__(self, mailbox: Mailbox, hand: Hand) -> None:
-        self._hand = hand
-        self._pauses = Pauses(FIRST_PAUSE)
-        self._calls: Mapping[Word, Callable[..., list[Result]]] = {
-            Word.ACK: mailbox.ack,
-            Word.NACK: mailbox.nack,
-            Word.NOT_ATTEMPTED: partial(mailbox.nack, not_attempted=True),
-            Word.EXTEND: mailbox.extend,
-        }
-
-    def run(self) -> None:
-        """Speak until the hand is closed and empty; raise `Refused` where trying again is of no use."""
-        while (due := self._hand.due()) is not None:
-            try:
-                for word, receipts in due.items():
-                    self._say(word, receipts)
-            except (requests.RequestException, Refused) as problem:
-                self._hand.pause(pause_after(problem, self._pauses, longest=self._hand.patience()))
-            else:
-                self._pauses.reset()
-
-    def _say(self, word: Word, receipts: Sequence[str]) -> None:
-        results = self._calls[word](receipts, within=min(MAX_CALL, self._hand.patience()))
-        for message_id, code in self._hand.answered(word, results).items():
-            log.warning("mailbox.not_ours id=%s word=%s code=%s", message_id, word, code)
-
-
-def pause_after(problem: requests.RequestException | Refused, pauses: Pauses, *, longest: float = inf) -> float:
-    """Return the seconds to wait before trying again, `MAX_PAUSE` at most; raise the problem if that is of no use.
-
-    Never less than if nothing was asked for, unless there is less time: else whoever asks for nothing would be called
-    in a loop.
+    `Retry-After` only lengthens the back-off: a broker that asks for 0 seconds is not called in a loop.
     """
-    wanted = 0.0
-    if isinstance(problem, Refused):
-        if not problem.passes:
+    asked = 0.0
+    if isinstance(problem, BrokerError):
+        if not problem.is_transient:
             raise problem
-        wanted = problem.retry_after or 0.0
-    seconds = min(max(wanted, pauses.next()), longest, MAX_PAUSE)
-    log.warning("mailbox.unavailable again_in=%.1f problem=%s", seconds, problem)
+        asked = problem.retry_after or 0.0
+    seconds = min(max(asked, backoff.next()), max_seconds, MAX_PAUSE_SECONDS)
+    log.warning("mailbox.unavailable retry_in=%.1f problem=%s", seconds, problem)
     return seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How to fetch; ValueError where the broker would not have it."""
+class Acknowledger:
+    """Sends the calls that are due, each until it is answered: all of them are safe to repeat."""
 
-    most: int
-    """Messages in hand."""
-
-    wait: float
-    """Seconds that the broker is asked to wait for some."""
-
-    def __post_init__(self) -> None:
-        _check("most", self.most, 1, MAX_MESSAGES)
-        _check("wait", self.wait, 0, MAX_WAIT)
-
-
-class Worker:
-    """Works messages off in order."""
-
-    def __init__(self, mailbox: Mailbox, handler: Handler, terms: Terms, hand: Hand) -> None:
-        self._mailbox = mailbox
-        self._handler = handler
-        self._terms = terms
-        self._hand = hand
-        self._pauses = Pauses(FIRST_PAUSE)
-        self._rests = Pauses(FIRST_REST, MAX_REST)
+    def __init__(self, mailbox: Mailbox, in_flight: InFlightMessages) -> None:
+        self._in_flight = in_flight
+        self._backoff = Backoff(FIRST_RETRY_SECONDS)
+        self._calls: Mapping[Disposition, Callable[..., list[ReceiptResult]]] = {
+            Disposition.ACK: mailbox.ack,
+            Disposition.NACK: mailbox.nack,
+            Disposition.NOT_ATTEMPTED: partial(mailbox.nack, not_attempted=True),
+            Disposition.EXTEND: mailbox.extend,
+        }
 
     def run(self) -> None:
-        """Work until the hand is closed; raise `Refused` where trying again is of no use."""
-        while not self._hand.is_closed:
-            self._hand.take(self._fetched())
-            while message := self._hand.begin():
-                self._work_on(message)
-            self._hand.wait_until_answered()
+        """Send calls until the messages are abandoned; raise `BrokerError` if a retry cannot succeed."""
+        while (calls := self._in_flight.wait_for_calls()) is not None:
+            try:
+                for disposition, receipts in calls.items():
+                    timeout = min(TIMEOUT_SECONDS, self._in_flight.call_timeout())
+                    results = self._calls[disposition](receipts, timeout=timeout)
+                    for message_id, code in self._in_flight.apply_results(disposition, results).items():
+                        log.warning("mailbox.receipt_invalid id=%s call=%s code=%s", message_id, disposition, code)
+            except (requests.RequestException, BrokerError) as problem:
+                max_seconds = self._in_flight.call_timeout()
+                self._in_flight.pause(retry_pause(problem, self._backoff, max_seconds=max_seconds))
+            else:
+                self._backoff.reset()
 
-    def _fetched(self) -> Sequence[Message]:
-        """Fetch; where nothing can be fetched, wait as long as is right before the next time."""
+
+class Consumer:
+    """Fetches messages and passes them to the handler, one after the other."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        handler: Handler,
+        in_flight: InFlightMessages,
+        *,
+        max_messages: int,
+        wait_seconds: float,
+    ) -> None:
+        self._fetch = partial(mailbox.fetch, max_messages=max_messages, wait_seconds=wait_seconds)
+        self._handler = handler
+        self._in_flight = in_flight
+        self._backoff = Backoff(FIRST_RETRY_SECONDS)
+        self._handler_backoff = Backoff(FIRST_HANDLER_PAUSE_SECONDS, MAX_HANDLER_PAUSE_SECONDS)
+
+    def run(self) -> None:
+        """Consume until the messages are closed; raise `BrokerError` if a retry cannot succeed."""
+        while not self._in_flight.is_closed:
+            self._in_flight.add(self._fetch_messages())
+            while message := self._in_flight.start_next():
+                self._process(message)
+            self._in_flight.wait_until_resolved()
+
+    def _fetch_messages(self) -> Sequence[Message]:
+        """Fetch messages; if there are none, wait as long as the next call has to wait."""
         asked_at = now()
         try:
-            fetched = self._mailbox.next(most=self._terms.most, wait=self._terms.wait)
-        except (requests.RequestException, Refused) as problem:
-            self._hand.rest(pause_after(problem, self._pauses))
+            fetched = self._fetch()
+        except (requests.RequestException, BrokerError) as problem:
+            self._in_flight.rest(retry_pause(problem, self._backoff))
             return []
-        self._pauses.reset()
+        self._backoff.reset()
         if not fetched.messages:
-            self._hand.rest(rest_of_nothing(now() - asked_at, fetched.retry_after))
+            self._in_flight.rest(empty_poll_pause(now() - asked_at, fetched.retry_after))
         return fetched.messages
 
-    def _work_on(self, message: Message) -> None:
-        word = Word.NACK
+    def _process(self, message: Message) -> None:
+        disposition = Disposition.NACK
         try:
             self._handler(message)
-            word = Word.ACK
+            disposition = Disposition.ACK
         except Exception:
-            log.exception("mailbox.not_done id=%s redeliveries=%s", message.id, message.redeliveries)
+            log.exception("mailbox.handler_failed id=%s redeliveries=%s", message.id, message.redeliveries)
         finally:
-            self._hand.say(message, word)
-        if word is Word.ACK:
-            self._rests.reset()
+            self._in_flight.resolve(message, disposition)
+        if disposition is Disposition.ACK:
+            self._handler_backoff.reset()
         else:
-            self._hand.rest(self._rests.next())
-
-
-def _check(name: str, value: float, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{name} is {value}, and may be from {least} to {most}.")
+            self._in_flight.rest(self._handler_backoff.next())
 
 
 class MailboxReader:
-    """Hands the messages of a mailbox to a handler, in `consumers` threads; each has up to `most` in hand.
+    """Passes the messages of a mailbox to a handler, in `consumers` threads with up to `max_messages` in flight each.
 
     A message is acknowledged after the handler has returned, extended while it works, and returned when it raises.
-    When the reader stops, what is being worked on is finished, and what was not begun is returned.
+    When the reader stops, running handlers finish, and messages that were not started are returned.
     """
 
     def __init__(
-        self, mailbox: Mailbox, handler: Handler, *, most: int = 10, wait: float = 20, consumers: int = 1
+        self,
+        mailbox: Mailbox,
+        handler: Handler,
+        *,
+        max_messages: int = 10,
+        wait_seconds: float = 20,
+        consumers: int = 1,
     ) -> None:
-        """Read nothing yet; `wait` is how many seconds the broker is asked to wait for messages.
+        """Configure a reader; `wait_seconds` is how long the broker is asked to wait for messages.
 
-        Raise ValueError unless `most` is from 1 to 100, `wait` from 0 to 20, and there is a consumer at least.
+        Raise ValueError unless `max_messages` is 1 to 100, `wait_seconds` 0 to 20, and `consumers` at least 1.
         """
+        if not 1 <= max_messages <= MAX_MESSAGES:
+            raise ValueError(f"max_messages is {max_messages}, and must be from 1 to {MAX_MESSAGES}.")
+        if not 0 <= wait_seconds <= MAX_WAIT_SECONDS:
+            raise ValueError(f"wait_seconds is {wait_seconds}, and must be from 0 to {MAX_WAIT_SECONDS}.")
         if consumers < 1:
             raise ValueError(f"consumers is {consumers}, and must be at least 1.")
         self._mailbox = mailbox
-        self._handler = handler
-        self._terms = Terms(most, wait)
-        self._hands = [Hand() for _ in range(consumers)]
-        self._ends: list[threading.Event] = []
+        self._in_flight = [InFlightMessages() for _ in range(consumers)]
+        self._consumers = [
+            Consumer(mailbox, handler, in_flight, max_messages=max_messages, wait_seconds=wait_seconds)
+            for in_flight in self._in_flight
+        ]
+        self._ended: list[threading.Event] = []
         self._problems: list[BaseException] = []
 
     def run(self) -> None:
-        """Read until somebody calls `stop`, or Ctrl-C is pressed; raise what `join` raises.
+        """Read until `stop` is called or Ctrl-C is pressed; raise what `join` raises.
 
-        Ctrl-C is raised when all consumers have ended; pressed once more, at once.
+        The first Ctrl-C is raised when all consumers have ended, a second one at once.
         """
         try:
             self.start()
@@ -219,62 +213,63 @@ class MailboxReader:
         self.join()
 
     def start(self) -> None:
-        """Begin to read; raise RuntimeError if it has begun already: a reader reads once."""
-        if self._ends:
+        """Start the threads; raise RuntimeError if they were started before: a reader reads once."""
+        if self._ended:
             raise RuntimeError("A reader reads once.")
-        for hand in self._hands:
+        for consumer, in_flight in zip(self._consumers, self._in_flight, strict=True):
             ended = threading.Event()
-            threading.Thread(target=self._consume, args=[hand, ended]).start()
-            self._ends.append(ended)
+            threading.Thread(target=self._consume, args=[consumer, in_flight, ended]).start()
+            self._ended.append(ended)
 
     def stop(self) -> None:
-        """Let every consumer finish what it works on; a call that waits for messages ends first, after `wait` seconds.
+        """Let every consumer finish its message; a call that waits for messages ends first, after `wait_seconds`.
 
-        May be called by anybody at any time, a handler of signals among them.
+        Safe from any thread and from a signal handler.
         """
-        for hand in self._hands:
-            hand.close()
+        for in_flight in self._in_flight:
+            in_flight.close()
 
     def join(self) -> None:
-        """Wait until all consumers have ended; raise what has ended one of them unasked, as `Refused` with 401."""
+        """Wait until all consumers have ended; raise the first unexpected error, for example a `BrokerError` 401."""
         self._wait()
         if self._problems:
             raise self._problems[0]
 
     def holds(self, message: Message) -> bool:
-        """Whether a message that the handler works on is surely nobody else's: what takes long may ask, and give up."""
-        return any(hand.holds(message) for hand in self._hands)
+        """Return whether no other client has the message: a long handler can check it, and give up."""
+        return any(in_flight.holds(message) for in_flight in self._in_flight)
 
     def _wait(self) -> None:
-        """Wait for what the consumers say themselves: a thread is taken for ended once a wait for it is interrupted."""
-        for ended in self._ends:
+        """Wait for events, not threads: an interrupted `Thread.join` takes its thread for ended."""
+        for ended in self._ended:
             ended.wait()
 
-    def _consume(self, hand: Hand, ended: threading.Event) -> None:
+    def _consume(self, consumer: Consumer, in_flight: InFlightMessages, ended: threading.Event) -> None:
         try:
-            self._noted(partial(self._work, hand), self.stop)
+            self._run(partial(self._consume_and_acknowledge, consumer, in_flight), at_end=self.stop)
         finally:
             ended.set()
 
-    def _work(self, hand: Hand) -> None:
-        """Be one consumer: a worker, and a keeper beside it. If one of them ends, all consumers do."""
-        keeper = threading.Thread(target=self._noted, args=[Keeper(self._mailbox, hand).run, hand.abandon])
-        keeper.start()
+    def _consume_and_acknowledge(self, consumer: Consumer, in_flight: InFlightMessages) -> None:
+        """Run a consumer, and its acknowledger in a thread beside it. If either ends, all consumers do."""
+        acknowledger = Acknowledger(self._mailbox, in_flight)
+        thread = threading.Thread(target=self._run, args=[acknowledger.run, in_flight.abandon])
+        thread.start()
         try:
-            Worker(self._mailbox, self._handler, self._terms, hand).run()
+            consumer.run()
         finally:
             self.stop()
-            if not hand.abandon(END_SECONDS):
-                log.warning("mailbox.not_answered")
-            keeper.join()
+            if not in_flight.abandon(STOP_SECONDS):
+                log.warning("mailbox.not_acknowledged")
+            thread.join()
 
-    def _noted(self, act: Callable[[], None], at_the_end: Callable[[], object]) -> None:
-        """Act in a thread of its own; note what it raises, `SystemExit` too, for whoever waits."""
+    def _run(self, act: Callable[[], None], at_end: Callable[[], object]) -> None:
+        """Run a thread's work; keep what it raises for `join`, `SystemExit` too."""
         try:
             act()
         except BaseException as problem:
-            log.exception("mailbox.ended")
+            log.exception("mailbox.reader_failed")
             self._problems.append(problem)
         finally:
-            at_the_end()
+            at_end()
             self._mailbox.close()

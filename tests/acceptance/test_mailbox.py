@@ -67,7 +67,7 @@ class Read:
             self.seen.append(message)
             work(message)
 
-        reader = MailboxReader(self.mailbox, noted, wait=1)
+        reader = MailboxReader(self.mailbox, noted, wait_seconds=1)
         reader.start()
         try:
             yield reader
@@ -144,7 +144,7 @@ def test_what_a_reader_that_stops_has_not_begun_is_available_at_once(read: Read)
 @pytest.mark.behaviour("9.7")
 def test_a_purge_ends_what_is_there_and_leaves_to_its_client_what_is_in_flight(read: Read) -> None:
     read.publish(3)
-    (message,) = read.mailbox.next(most=1).messages
+    (message,) = read.mailbox.fetch(max_messages=1).messages
     assert read.mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
     assert [result.code for result in read.mailbox.ack([message.receipt])] == ["acknowledged"]
     assert [status for status, _ in read.ended()] == ["DELIVERED", "CANCELLED", "CANCELLED"]

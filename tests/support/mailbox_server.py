@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from broker_client import Mailbox, MailboxReader, Message
-from broker_client.clock import now
-from broker_client.reader import MAX_WAIT
+from broker_client.message import now
+from broker_client.reader import MAX_WAIT_SECONDS
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from broker_project.stack.ports import LOOPBACK
 
@@ -264,11 +264,15 @@ class StoppableHandler:
 
 @contextlib.contextmanager
 def running_reader(
-    played: PlayedMailbox, handler: Callable[[Message], object], *, most: int = 10, consumers: int = 1
+    played: PlayedMailbox, handler: Callable[[Message], object], *, max_messages: int = 10, consumers: int = 1
 ) -> Iterator[MailboxReader]:
     """Read until the block ends; then stop, and wait for the end."""
     reader = MailboxReader(
-        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), handler, most=most, wait=MAX_WAIT, consumers=consumers
+        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN),
+        handler,
+        max_messages=max_messages,
+        wait_seconds=MAX_WAIT_SECONDS,
+        consumers=consumers,
     )
     reader.start()
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import requests
 
-from broker_client import Mailbox, Message, Refused, Result
+from broker_client import BrokerError, Mailbox, Message, ReceiptResult
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from broker_project.stack.services import python
@@ -56,7 +56,7 @@ class Client(threading.Thread):
         while not self.enough.is_set():
             try:
                 messages = self.fetch()
-            except (requests.RequestException, Refused) as problem:
+            except (requests.RequestException, BrokerError) as problem:
                 self._note(problem)
                 self.enough.wait(AGAIN_SECONDS)
             else:
@@ -64,7 +64,7 @@ class Client(threading.Thread):
 
     def fetch(self) -> Sequence[Message]:
         """Fetch once."""
-        messages = self._mailbox.next(most=self._most, wait=self._wait).messages
+        messages = self._mailbox.fetch(max_messages=self._most, wait_seconds=self._wait).messages
         for message in messages:
             self._write(self._handed(message))
         return messages
@@ -79,15 +79,15 @@ class Client(threading.Thread):
         wait_until(lambda: found.extend(self.receipts()) or found, PATIENCE_SECONDS)  # type: ignore[func-returns-value]
         return found
 
-    def say(self, word: str, receipts: Sequence[str]) -> list[Result]:
+    def say(self, word: str, receipts: Sequence[str]) -> list[ReceiptResult]:
         """Say something of receipts, again and again until there is an answer."""
         for receipt in receipts:
             self._write(Asked(receipt, word, time.time()))
         while receipts:
             asked_at = time.time()
             try:
-                results: list[Result] = getattr(self._mailbox, word)(receipts)
-            except (requests.RequestException, Refused) as problem:
+                results: list[ReceiptResult] = getattr(self._mailbox, word)(receipts)
+            except (requests.RequestException, BrokerError) as problem:
                 self._note(problem)
                 time.sleep(AGAIN_SECONDS)
                 continue
@@ -96,10 +96,10 @@ class Client(threading.Thread):
             return results
         return []
 
-    def _note(self, problem: requests.RequestException | Refused) -> None:
-        if isinstance(problem, Refused):
+    def _note(self, problem: requests.RequestException | BrokerError) -> None:
+        if isinstance(problem, BrokerError):
             self.refused.append(problem.status)
-            if not problem.passes:
+            if not problem.is_transient:
                 raise problem
 
     def _handed(self, message: Message) -> Handed:
@@ -122,7 +122,7 @@ ClientBehaviour = Callable[[Client, Sequence[str]], object]
 """What a client does with the receipts of one fetch."""
 
 
-def said(word: str, result: Result, asked_at: float) -> Said:
+def said(word: str, result: ReceiptResult, asked_at: float) -> Said:
     until = result.in_flight_until.timestamp() if result.in_flight_until else 0.0
     return Said(result.receipt, word, result.status, result.code, asked_at, time.time(), until)
 

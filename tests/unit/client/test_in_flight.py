@@ -1,110 +1,237 @@
-"""What a consumer of the mailbox's client holds, and what becomes of it by what the broker answers."""
+"""The messages in flight at one consumer of the client: which calls are due, and what the broker's results change."""
+
+from datetime import timedelta
+from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from broker_client import Result
-from broker_client.clock import now
-from broker_client.in_flight import Hand
-from broker_client.schedule import Word
-from tests.support.mailbox_server import held_message
+from broker_client import Mailbox, ReceiptResult
+from broker_client.in_flight import (
+    MIN_TIMEOUT,
+    Disposition,
+    InFlightMessage,
+    InFlightMessages,
+    call_timeout,
+    due_calls,
+)
+from broker_client.message import now
+from tests.support.mailbox_server import PlayedMailbox, held_message
 
-EXTEND, ACK, NACK, NOT_ATTEMPTED = Word
-
-
-def result(status: int, code: str) -> Result:
-    return Result("receipt-1", status, code, "", None, now() + 30 if code == "extended" else 0.0)
-
-
-def refused(code: str = "stale_receipt") -> Result:
-    return result(409, code)
-
-
-def hand_with_one(*, is_begun: bool = True) -> Hand:
-    hand = Hand()
-    hand.take([held_message()])
-    if is_begun:
-        assert hand.begin()
-    return hand
+EXTEND, ACK, NACK, NOT_ATTEMPTED = Disposition
+NOW = 1_000.0
+LATER = NOW + 100
+NOT_YET = NOW - 0.01
+LONG_AGO = NOW - 1
 
 
-def due(hand: Hand) -> dict[Word, list[str]] | None:
-    """Return what is to be said next; None where nothing is left, for which the keeper would wait."""
-    return {word: [*receipts] for word, receipts in (hand.due() or {}).items()} if hand._held else None
+def held(
+    number: int,
+    *,
+    disposition: Disposition | None = None,
+    resolved_at: float = LONG_AGO,
+    extend_at: float = LATER,
+    until: float = LATER,
+    is_lost: bool = False,
+) -> InFlightMessage:
+    return InFlightMessage(
+        held_message(number),
+        until,
+        extend_at,
+        is_started=True,
+        is_lost=is_lost,
+        disposition=disposition,
+        resolved_at=resolved_at,
+    )
 
 
-def all_said(hand: Hand) -> bool:
-    """Whether nothing is left to say: the hand is empty."""
-    return hand.abandon()
-
-
-def test_what_was_refused_to_be_extended_is_acknowledged_when_it_is_done() -> None:
-    hand = hand_with_one()
-
-    assert hand.answered(EXTEND, [refused("timed_out")]) == {"dlv_1": "timed_out"}
-    assert not hand.holds(held_message())
-    hand.say(held_message(), ACK)
-
-    assert due(hand) == {ACK: ["receipt-1"]}
-    assert hand.answered(ACK, [result(200, "acknowledged")]) == {}
-    assert all_said(hand)
-
-
-def test_what_is_done_while_its_extension_is_refused_is_acknowledged() -> None:
-    hand = hand_with_one()
-    hand.say(held_message(), ACK)
-    hand.answered(EXTEND, [refused()])
-
-    assert due(hand) == {ACK: ["receipt-1"]}
-
-
-def test_of_what_was_refused_to_be_extended_nothing_is_said_where_it_is_not_done() -> None:
-    hand, other = hand_with_one(), hand_with_one()
-    hand.answered(EXTEND, [refused()])
-    hand.say(held_message(), NACK)
-    other.say(held_message(), NACK)
-    other.answered(EXTEND, [refused()])
-
-    assert all_said(hand)
-    assert all_said(other)
-
-
-def test_what_was_not_begun_is_returned_untried_when_the_hand_is_closed() -> None:
-    hand = Hand()
-    hand.take([held_message(1), held_message(2)])
-    hand.begin()
-    hand.close()
-    hand.take([held_message(3)])
-
-    assert hand.begin() is None
-    assert due(hand) == {NOT_ATTEMPTED: ["receipt-2", "receipt-3"]}
-
-
-def test_what_is_let_go_is_not_begun_and_returned_untried(caplog: pytest.LogCaptureFixture) -> None:
-    hand = Hand()
-    hand.take([held_message(1, seconds=0), held_message(2)])
-    begun = hand.begin()
-
-    assert begun
-    assert begun.id == "dlv_2"
-    assert due(hand) == {NOT_ATTEMPTED: ["receipt-1"]}
-    assert "mailbox.let_go id=dlv_1" in caplog.text
-
-
-def test_what_was_refused_to_be_extended_is_not_begun() -> None:
-    hand = hand_with_one(is_begun=False)
-    hand.answered(EXTEND, [refused()])
-
-    assert hand.begin() is None
-    assert all_said(hand)
-
-
-@pytest.mark.parametrize(("seconds", "answer", "holds"), [(30, None, True), (0, None, False), (0, 200, True)])
-def test_a_message_is_ours_for_as_long_as_its_time_or_what_was_added_to_it(
-    seconds: float, answer: int | None, holds: bool
+@pytest.mark.parametrize(
+    ("messages", "calls"),
+    [
+        ([], []),
+        ([held(1)], []),
+        ([held(1, extend_at=NOW)], [(EXTEND, [1])]),
+        ([held(1, extend_at=NOW), held(2)], [(EXTEND, [1, 2])]),
+        ([held(1, extend_at=NOW), held(2, is_lost=True)], [(EXTEND, [1])]),
+        ([held(1, extend_at=NOW, is_lost=True)], []),
+        ([held(1, disposition=ACK, resolved_at=NOW)], [(ACK, [1])]),
+        ([held(1, disposition=ACK, resolved_at=NOT_YET), held(2)], []),
+        ([held(1, disposition=ACK), held(2)], [(ACK, [1])]),
+        ([held(1, disposition=ACK), held(2, disposition=ACK, resolved_at=NOT_YET), held(3)], [(ACK, [1, 2])]),
+        (
+            [held(1, disposition=ACK), held(2, disposition=NACK), held(3, extend_at=NOW)],
+            [(EXTEND, [3]), (ACK, [1]), (NACK, [2])],
+        ),
+    ],
+)
+def test_due_calls_are_made_for_all_messages_at_once_the_most_urgent_first(
+    messages: list[InFlightMessage], calls: list[tuple[Disposition, list[int]]]
 ) -> None:
-    hand = Hand()
-    hand.take([held_message(seconds=seconds)])
-    hand.answered(EXTEND, [result(answer, "extended")] if answer else [])
+    expected = [(disposition, [f"receipt-{one}" for one in numbers]) for disposition, numbers in calls]
+    assert [*due_calls(messages, NOW).items()] == expected
 
-    assert hand.holds(held_message()) == holds
-    assert not hand.holds(held_message(2))
+
+@pytest.mark.parametrize(
+    ("message", "moment"),
+    [
+        (held(1), LATER),
+        (held(1, extend_at=NOW + 7, is_lost=True), inf),
+        (held(1, disposition=ACK, resolved_at=NOW, is_lost=True), NOW + 0.05),
+    ],
+)
+def test_a_call_is_due_at_the_extension_or_shortly_after_the_end(message: InFlightMessage, moment: float) -> None:
+    assert message.due_at == pytest.approx(moment)
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds"),
+    [
+        ([], inf),
+        ([held(1, until=NOW + 30)], 10.0),
+        ([held(1, until=NOW + 30), held(2, until=NOW + 12)], 4.0),
+        ([held(1, until=NOW + 30), held(2, until=NOW + 12, disposition=ACK)], 4.0),
+        ([held(1, until=NOW + 30), held(2, until=NOW)], 10.0),
+        ([held(1, until=NOW + 30), held(2, until=NOW + 12, is_lost=True)], 10.0),
+        ([held(1, until=NOW)], inf),
+        ([held(1, until=NOW + 1)], MIN_TIMEOUT),
+    ],
+)
+def test_a_call_times_out_sooner_the_less_time_is_left(messages: list[InFlightMessage], seconds: float) -> None:
+    assert call_timeout(messages, NOW) == seconds
+
+
+@given(st.floats(8, 43_200), st.floats(0.25, 10.0))
+def test_a_call_that_hangs_is_tried_at_least_three_times_before_the_message_times_out(
+    until: float, pause: float
+) -> None:
+    one = held(1, until=NOW + until)
+    at, tries = NOW + until / 3, 0
+    while at < one.until:
+        at += call_timeout([one], at)
+        at += min(pause, call_timeout([one], at))
+        tries += 1
+
+    assert tries >= 3
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=-1), timedelta(0), timedelta(days=1)])
+def test_time_in_flight_counts_from_before_the_request_whatever_the_clocks_say(
+    played: PlayedMailbox, mailbox: Mailbox, ahead: timedelta
+) -> None:
+    played.clock_is_ahead = ahead
+    played.put(b"1")
+    before = now()
+
+    (message,) = mailbox.fetch().messages
+    (result,) = mailbox.extend([message.receipt])
+
+    assert before + 30 <= message.held_until <= played.calls[0].at + 30
+    assert message.held_until <= result.held_until <= played.calls[1].at + 30
+    assert 0 < message.seconds_left <= 30
+
+
+def test_time_in_flight_counts_from_after_a_long_poll(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.waited = 19.5
+    played.put(b"1")
+    before = now()
+
+    (message,) = mailbox.fetch(wait_seconds=20).messages
+
+    assert before + 49.5 <= message.held_until <= played.calls[0].at + 49.5
+
+
+def result(status: int, code: str) -> ReceiptResult:
+    return ReceiptResult("receipt-1", status, code, "", None, now() + 30 if code == "extended" else 0.0)
+
+
+STALE = [result(409, "stale_receipt")]
+
+
+def one_in_flight(*, is_started: bool = True) -> InFlightMessages:
+    in_flight = InFlightMessages()
+    in_flight.add([held_message()])
+    if is_started:
+        assert in_flight.start_next()
+    return in_flight
+
+
+def next_calls(in_flight: InFlightMessages) -> dict[Disposition, list[str]]:
+    """Return the next calls; fail where the acknowledger would wait for ever."""
+    assert in_flight._messages
+    return {disposition: [*receipts] for disposition, receipts in (in_flight.wait_for_calls() or {}).items()}
+
+
+def is_empty(in_flight: InFlightMessages) -> bool:
+    return in_flight.abandon()
+
+
+def test_a_message_that_could_not_be_extended_is_acknowledged_when_it_is_done() -> None:
+    in_flight = one_in_flight()
+
+    assert in_flight.apply_results(EXTEND, [result(409, "timed_out")]) == {"dlv_1": "timed_out"}
+    assert not in_flight.holds(held_message())
+    in_flight.resolve(held_message(), ACK)
+
+    assert next_calls(in_flight) == {ACK: ["receipt-1"]}
+    assert in_flight.apply_results(ACK, [result(200, "acknowledged")]) == {}
+    assert is_empty(in_flight)
+
+
+def test_a_message_done_while_its_extension_is_refused_is_acknowledged() -> None:
+    in_flight = one_in_flight()
+    in_flight.resolve(held_message(), ACK)
+    in_flight.apply_results(EXTEND, STALE)
+
+    assert next_calls(in_flight) == {ACK: ["receipt-1"]}
+
+
+def test_a_failed_message_that_could_not_be_extended_is_not_returned() -> None:
+    before, after = one_in_flight(), one_in_flight()
+    before.apply_results(EXTEND, STALE)
+    before.resolve(held_message(), NACK)
+    after.resolve(held_message(), NACK)
+    after.apply_results(EXTEND, STALE)
+
+    assert is_empty(before)
+    assert is_empty(after)
+
+
+def test_closing_returns_messages_that_were_not_started() -> None:
+    in_flight = InFlightMessages()
+    in_flight.add([held_message(1), held_message(2)])
+    in_flight.start_next()
+    in_flight.close()
+    in_flight.add([held_message(3)])
+
+    assert in_flight.start_next() is None
+    assert next_calls(in_flight) == {NOT_ATTEMPTED: ["receipt-2", "receipt-3"]}
+
+
+def test_a_message_that_timed_out_is_not_started_but_returned(caplog: pytest.LogCaptureFixture) -> None:
+    in_flight = InFlightMessages()
+    in_flight.add([held_message(1, seconds=0), held_message(2)])
+    started = in_flight.start_next()
+
+    assert started
+    assert started.id == "dlv_2"
+    assert next_calls(in_flight) == {NOT_ATTEMPTED: ["receipt-1"]}
+    assert "mailbox.dropped id=dlv_1" in caplog.text
+
+
+def test_a_message_that_could_not_be_extended_is_not_started() -> None:
+    in_flight = one_in_flight(is_started=False)
+    in_flight.apply_results(EXTEND, STALE)
+
+    assert in_flight.start_next() is None
+    assert is_empty(in_flight)
+
+
+@pytest.mark.parametrize(("seconds", "status", "holds"), [(30, None, True), (0, None, False), (0, 200, True)])
+def test_a_message_is_held_until_its_time_out_or_extension(seconds: float, status: int | None, holds: bool) -> None:
+    in_flight = InFlightMessages()
+    in_flight.add([held_message(seconds=seconds)])
+    in_flight.apply_results(EXTEND, [result(status, "extended")] if status else [])
+
+    assert in_flight.holds(held_message()) == holds
+    assert not in_flight.holds(held_message(2))

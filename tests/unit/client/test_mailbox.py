@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 import requests
 
-from broker_client import Mailbox, Refused
+from broker_client import BrokerError, Mailbox
 from tests.support.mailbox_server import LOST_ANSWER, MAILBOX_NAME, MAILBOX_TOKEN, PlayedFailure, PlayedMailbox
 
 
@@ -13,7 +13,7 @@ def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, ma
     bodies = [b'{"cents": 250}', "Gr\u00fc\u00dfe\x00\r\n".encode(), b"\xff\xfe\x00", b""]
     played.put(*bodies)
 
-    fetched = mailbox.next(most=4).messages
+    fetched = mailbox.fetch(max_messages=4).messages
 
     assert [message.body for message in fetched] == bodies
     assert fetched[0].json() == {"cents": 250}
@@ -23,7 +23,7 @@ def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, ma
 def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"{}")
 
-    (message,) = mailbox.next().messages
+    (message,) = mailbox.fetch().messages
 
     assert (message.receipt, message.id, message.message_id) == ("receipt-1", "dlv_1", 1)
     assert (message.event_type, message.subscription_id) == ("Shop.Order.Paid", 7)
@@ -34,7 +34,7 @@ def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> N
 
 
 def test_nothing_there_is_no_message(mailbox: Mailbox) -> None:
-    fetched = mailbox.next()
+    fetched = mailbox.fetch()
 
     assert (fetched.messages, fetched.retry_after) == ([], None)
 
@@ -44,12 +44,12 @@ def test_where_there_is_no_place_to_wait_the_broker_says_when_to_come_again(
 ) -> None:
     played.troubles["next"].append(PlayedFailure(204, headers={"Retry-After": "1"}))
 
-    assert mailbox.next(wait=20).retry_after == 1
+    assert mailbox.fetch(wait_seconds=20).retry_after == 1
 
 
 def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"1", b"2")
-    first, second = mailbox.next().messages
+    first, second = mailbox.fetch().messages
 
     results = [*mailbox.extend([first.receipt]), *mailbox.ack([first.receipt, "nonsense"])]
     results += mailbox.nack([second.receipt, first.receipt])
@@ -89,17 +89,17 @@ def test_to_extend_for_a_time_of_ones_own_is_said(played: PlayedMailbox, mailbox
 
 def test_the_status_is_as_the_broker_says_it(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"1", b"2")
-    mailbox.next(most=1)
+    mailbox.fetch(max_messages=1)
 
     assert mailbox.status() == {"available": 1, "in_flight": 1}
 
 
 def test_a_purge_ends_what_is_there(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"1", b"2", b"3")
-    mailbox.next(most=1)
+    mailbox.fetch(max_messages=1)
 
     assert mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
-    assert (played.said("purge"), mailbox.next().messages) == ([{}], [])
+    assert (played.said("purge"), mailbox.fetch().messages) == ([{}], [])
 
 
 def test_the_key_goes_along_whatever_the_session_knows(played: PlayedMailbox) -> None:
@@ -123,7 +123,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(
-    ("trouble", "text", "passes", "retry_after"),
+    ("trouble", "text", "is_transient", "retry_after"),
     [
         (
             PlayedFailure(404, {"title": "Not found", "detail": "There is no mailbox."}),
@@ -153,18 +153,27 @@ ERRORS = [
     ],
 )
 def test_what_the_broker_refuses_says_why_and_whether_it_passes(
-    played: PlayedMailbox, mailbox: Mailbox, trouble: PlayedFailure, text: str, passes: bool, retry_after: float | None
+    played: PlayedMailbox,
+    mailbox: Mailbox,
+    trouble: PlayedFailure,
+    text: str,
+    is_transient: bool,
+    retry_after: float | None,
 ) -> None:
     played.troubles["next"].append(trouble)
 
-    with pytest.raises(Refused) as refused:
-        mailbox.next()
+    with pytest.raises(BrokerError) as refused:
+        mailbox.fetch()
 
-    assert (str(refused.value), refused.value.passes, refused.value.retry_after) == (text, passes, retry_after)
+    assert (str(refused.value), refused.value.is_transient, refused.value.retry_after) == (
+        text,
+        is_transient,
+        retry_after,
+    )
 
 
 def test_no_answer_is_an_error_of_the_connection(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.troubles["next"].append(LOST_ANSWER)
 
     with pytest.raises(requests.RequestException):
-        mailbox.next()
+        mailbox.fetch()

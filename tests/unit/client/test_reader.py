@@ -10,9 +10,16 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_client import Mailbox, MailboxReader, Message, Refused
-from broker_client.in_flight import Hand
-from broker_client.reader import EMPTY_SECONDS, MAX_PAUSE, Pauses, Terms, Worker, pause_after, rest_of_nothing
+from broker_client import BrokerError, Mailbox, MailboxReader, Message
+from broker_client.in_flight import InFlightMessages
+from broker_client.reader import (
+    MAX_PAUSE_SECONDS,
+    MIN_POLL_SECONDS,
+    Backoff,
+    Consumer,
+    empty_poll_pause,
+    retry_pause,
+)
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from tests.support.mailbox_server import (
     LOST_ANSWER,
@@ -37,11 +44,11 @@ SOON = {"Retry-After": "0"}
 @pytest.mark.parametrize(
     ("terms", "said"),
     [
-        ({"most": 0}, "most is 0, and may be from 1 to 100"),
-        ({"most": 101}, "most is 101, and may be from 1 to 100"),
-        ({"wait": -0.5}, r"wait is -0\.5, and may be from 0 to 20"),
-        ({"wait": 20.5}, r"wait is 20\.5, and may be from 0 to 20"),
-        ({"wait": float("nan")}, "wait is nan, and may be from 0 to 20"),
+        ({"max_messages": 0}, "max_messages is 0, and must be from 1 to 100"),
+        ({"max_messages": 101}, "max_messages is 101, and must be from 1 to 100"),
+        ({"wait_seconds": -0.5}, r"wait_seconds is -0\.5, and must be from 0 to 20"),
+        ({"wait_seconds": 20.5}, r"wait_seconds is 20\.5, and must be from 0 to 20"),
+        ({"wait_seconds": float("nan")}, "wait_seconds is nan, and must be from 0 to 20"),
         ({"consumers": 0}, "consumers is 0, and must be at least 1"),
     ],
 )
@@ -50,7 +57,7 @@ def test_a_reader_that_could_not_read_is_refused_at_once(terms: dict[str, int], 
         MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
 
 
-@pytest.mark.parametrize("terms", [{"most": 1, "wait": 0}, {"most": 100, "wait": 20}])
+@pytest.mark.parametrize("terms", [{"max_messages": 1, "wait_seconds": 0}, {"max_messages": 100, "wait_seconds": 20}])
 def test_a_reader_may_be_told_whatever_the_broker_allows(terms: dict[str, int]) -> None:
     MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
 
@@ -70,7 +77,7 @@ def test_messages_are_worked_off_in_order_and_acknowledged_together(played: Play
     begun: list[int] = []
     played.put(*[b"{}"] * 25)
 
-    with running_reader(played, lambda message: begun.append(message.message_id), most=10):
+    with running_reader(played, lambda message: begun.append(message.message_id), max_messages=10):
         played.wait_for(lambda: len(played.acknowledged) == 25)
 
     assert begun == played.acknowledged == [*range(1, 26)]
@@ -129,18 +136,18 @@ def test_a_message_whose_handler_raises_is_returned_and_comes_again(
 
     assert seen == [1, 1]
     assert played.said("nack") == [{"receipts": ["receipt-1"]}]
-    assert "mailbox.not_done id=dlv_1" in caplog.text
+    assert "mailbox.handler_failed id=dlv_1" in caplog.text
 
 
 def test_several_consumers_work_side_by_side(played: PlayedMailbox) -> None:
     together = threading.Barrier(4, timeout=PATIENCE_SECONDS)
     played.put(*[b"{}"] * 4)
 
-    with running_reader(played, lambda _: together.wait(), most=1, consumers=4):
+    with running_reader(played, lambda _: together.wait(), max_messages=1, consumers=4):
         played.wait_for(lambda: sorted(played.acknowledged) == [1, 2, 3, 4])
 
 
-class Resting(Hand):
+class RestRecorder(InFlightMessages):
     """Notes how long it should rest, does not, and is closed after a while."""
 
     def __init__(self) -> None:
@@ -173,37 +180,39 @@ def work(_: Message) -> None:
 def test_a_consumer_that_does_not_wait_for_messages_rests_after_each_call_in_vain(
     trouble: PlayedFailure | None, least: float, longest: float
 ) -> None:
-    hand = Resting()
+    in_flight = RestRecorder()
     with running_mailbox_server() as played:
         played.troubles["next"].extend([trouble or PlayedFailure(204)] * 3 + [FORBIDDEN] * 20)
-        Worker(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, Terms(10, 0), hand).run()
+        Consumer(
+            Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, in_flight, max_messages=10, wait_seconds=0
+        ).run()
 
-    assert len(played.calls) == len(hand.rests) == 3
-    assert all(least <= seconds <= longest for seconds in hand.rests), hand.rests
+    assert len(played.calls) == len(in_flight.rests) == 3
+    assert all(least <= seconds <= longest for seconds in in_flight.rests), in_flight.rests
 
 
 @given(st.floats(0, 100), st.none() | st.floats(0, 1e9))
 def test_an_empty_mailbox_is_asked_again_after_a_second_and_no_sooner_than_the_broker_wants(
     took: float, wanted: float | None
 ) -> None:
-    rest = rest_of_nothing(took, wanted)
+    rest = empty_poll_pause(took, wanted)
 
-    assert max(0.0, EMPTY_SECONDS - took, min(wanted or 0.0, MAX_PAUSE)) <= rest <= MAX_PAUSE
-    assert rest <= max(EMPTY_SECONDS, 1.5 * (wanted or 0.0))
+    assert max(0.0, MIN_POLL_SECONDS - took, min(wanted or 0.0, MAX_PAUSE_SECONDS)) <= rest <= MAX_PAUSE_SECONDS
+    assert rest <= max(MIN_POLL_SECONDS, 1.5 * (wanted or 0.0))
 
 
 def test_those_who_are_sent_away_together_do_not_come_again_together() -> None:
-    assert len({rest_of_nothing(0.0, 1.0) for _ in range(100)}) > 1
+    assert len({empty_poll_pause(0.0, 1.0) for _ in range(100)}) > 1
 
 
 @pytest.mark.parametrize("wanted", [None, 0.0, 3.0, 3600.0])
 def test_whoever_cannot_be_reached_is_left_alone_for_a_while_but_not_for_long(wanted: float | None) -> None:
-    pauses = Pauses(0.5)
-    seconds = [pause_after(Refused(503, "Later", wanted), pauses) for _ in range(20)]
-    least = min(wanted or 0.25, MAX_PAUSE)
+    backoff = Backoff(0.5)
+    seconds = [retry_pause(BrokerError(503, "Later", wanted), backoff) for _ in range(20)]
+    least = min(wanted or 0.25, MAX_PAUSE_SECONDS)
 
-    assert all(least <= one <= MAX_PAUSE for one in seconds), seconds
-    assert pause_after(requests.ConnectionError(), pauses) >= MAX_PAUSE / 2
+    assert all(least <= one <= MAX_PAUSE_SECONDS for one in seconds), seconds
+    assert retry_pause(requests.ConnectionError(), backoff) >= MAX_PAUSE_SECONDS / 2
 
 
 @pytest.mark.parametrize(
@@ -223,7 +232,7 @@ def test_a_call_that_fails_is_made_again(played: PlayedMailbox, what: str, troub
     played.seconds = 3.0 if what == "extend" else 30.0
     played.troubles[what].append(trouble)
     played.put(b"1", b"2")
-    with running_reader(played, work, most=1):
+    with running_reader(played, work, max_messages=1):
         played.wait_for(lambda: len(played.said(what)) >= 2)
         if what != "next" or trouble is not LOST_ANSWER:
             played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
@@ -250,7 +259,7 @@ def test_what_has_gone_to_somebody_else_is_not_begun(played: PlayedMailbox, capl
         played.wait_for(lambda: played.acknowledged)
 
     assert work.begun == played.acknowledged == [1]
-    assert "mailbox.not_ours id=dlv_2 word=extend code=stale_receipt" in caplog.text
+    assert "mailbox.receipt_invalid id=dlv_2 call=extend code=stale_receipt" in caplog.text
 
 
 def test_what_timed_out_while_it_was_worked_on_is_acknowledged_all_the_same(
@@ -264,7 +273,7 @@ def test_what_timed_out_while_it_was_worked_on_is_acknowledged_all_the_same(
 
     with running_reader(played, work):
         played.wait_for(lambda: played.said("extend"))
-        wait_until(lambda: "mailbox.not_ours id=dlv_1 word=extend code=timed_out" in caplog.text)
+        wait_until(lambda: "mailbox.receipt_invalid id=dlv_1 call=extend code=timed_out" in caplog.text)
         work.may_end.set()
         played.wait_for(lambda: played.acknowledged == [1])
 
@@ -280,7 +289,9 @@ def test_no_call_about_what_is_in_hand_takes_longer_than_a_third_of_what_is_left
 
     played.seconds = 12.0
     played.put(b"1", b"2")
-    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=Session), lambda _: None, wait=0)
+    reader = MailboxReader(
+        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=Session), lambda _: None, wait_seconds=0
+    )
     reader.start()
     played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
     reader.stop()
@@ -301,7 +312,7 @@ def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMa
 
     played.seconds = READ_TIMEOUT_SECONDS
     played.put(b"1")
-    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait=0)
+    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait_seconds=0)
     reader.start()
     wait_until(lambda: len(held) == 2)
     reader.stop()
@@ -314,9 +325,11 @@ def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMa
 def test_a_reader_that_is_refused_for_good_ends_and_says_why(played: PlayedMailbox, what: str) -> None:
     played.troubles[what].append(PlayedFailure(403, {"title": "Forbidden"}))
     played.put(b"1")
-    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, wait=0, consumers=3)
+    reader = MailboxReader(
+        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, wait_seconds=0, consumers=3
+    )
 
-    with pytest.raises(Refused, match="403: Forbidden"):
+    with pytest.raises(BrokerError, match="403: Forbidden"):
         reader.run()
 
 
@@ -335,7 +348,9 @@ def test_a_consumer_that_cannot_be_started_ends_the_others(
     monkeypatch.setattr(threading.Thread, "start", start_two)
     played.troubles["next"].extend([PlayedFailure(204)])
     with pytest.raises(RuntimeError, match="new thread"):
-        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, wait=0, consumers=3).run()
+        MailboxReader(
+            Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, wait_seconds=0, consumers=3
+        ).run()
 
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
@@ -386,11 +401,11 @@ def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_retur
 
     played.put(b"1", b"2")
     with pytest.raises(SystemExit, match="enough"):
-        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), leave, wait=0).run()
+        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), leave, wait_seconds=0).run()
 
     assert played.acknowledged == []
     assert sorted(receipt for call in played.said("nack") for receipt in call["receipts"]) == ["receipt-1", "receipt-2"]
-    assert "mailbox.ended" in caplog.text
+    assert "mailbox.reader_failed" in caplog.text
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
@@ -404,7 +419,7 @@ def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox
 
     played.put(b"1", b"2")
     with pytest.raises(KeyboardInterrupt):
-        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait=0).run()
+        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait_seconds=0).run()
 
     assert ended == played.acknowledged == [1]
 
@@ -423,7 +438,7 @@ def test_whoever_joins_after_ctrl_c_waits_for_the_handler(played: PlayedMailbox)
         reader.join()
 
     played.put(b"1")
-    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait=0)
+    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait_seconds=0)
     reader.start()
     assert work.started.wait(PATIENCE_SECONDS)
 
@@ -451,7 +466,9 @@ def test_a_reader_that_has_ended_has_no_connection_left_and_reads_no_more(played
             super().close()
 
     played.put(b"1")
-    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=Session), lambda _: None, wait=0)
+    reader = MailboxReader(
+        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=Session), lambda _: None, wait_seconds=0
+    )
     reader.start()
     played.wait_for(lambda: played.acknowledged)
     reader.stop()
