@@ -78,7 +78,7 @@ def locked(which: QuerySet[Configured], expected: Versions | None) -> Configured
     record = which.select_for_update(of=("self",), no_key=True).get()
     if expected is not None and record.version not in expected:
         raise VersionMismatch(f"It has changed meanwhile and is at version {record.version} now; read it again.")
-    if record.came_installed:
+    if record.is_built_in:
         instead = "; make one of your own" if isinstance(record, RetryPolicy) else ""
         raise IsPreset(f"{record} came installed and stays as it is{instead}.")
     return record

@@ -51,11 +51,11 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
 
     def has_change_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:
         """Tell whether the user may change it: what came installed nobody."""
-        return not _came_installed(obj) and super().has_change_permission(request, obj)
+        return not _is_built_in(obj) and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:
         """Tell whether the user may delete it: what came installed nobody."""
-        return not _came_installed(obj) and super().has_delete_permission(request, obj)
+        return not _is_built_in(obj) and super().has_delete_permission(request, obj)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, set[str], Any]:
         """Return what goes with it; a record's own keys and lines need no permission of their own."""
@@ -131,6 +131,6 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, QuerySet) else value
 
 
-def _came_installed(row: object) -> bool:
+def _is_built_in(row: object) -> bool:
     """Tell whether a row came with the broker; of a row's actions unfold asks with its id, and each looks itself."""
-    return isinstance(row, Versioned) and row.came_installed
+    return isinstance(row, Versioned) and row.is_built_in

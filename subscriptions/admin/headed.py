@@ -9,7 +9,7 @@ from broker_project.core.admin.theme import UnfoldAdminTextareaWidget, display
 from subscriptions.admin.configured import ConfiguredAdmin, Record
 from subscriptions.admin.event_type_forms import CODE, PrettyJsonField
 from subscriptions.headers import with_values_kept
-from subscriptions.models.base import EncryptedHeaders, Headed
+from subscriptions.models.base import EncryptedHeaders, WithHeaders
 
 
 class HeadedForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
@@ -45,16 +45,16 @@ class HeadedAdmin(ConfiguredAdmin[Record]):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:
         """Return what cannot be read any more too, if there is any."""
-        told = ("to_be_set_anew",) if isinstance(obj, Headed) and obj.unreadable else ()
+        told = ("to_be_set_anew",) if isinstance(obj, WithHeaders) and obj.unreadable else ()
         return (*super().get_readonly_fields(request, obj), *told)
 
     @display(description="headers")
-    def header_names(self, record: Headed) -> str:
+    def header_names(self, record: WithHeaders) -> str:
         """Return the names of its headers."""
         return ", ".join(record.header_names or ())
 
     @display(description="to be set anew")
-    def to_be_set_anew(self, record: Headed) -> str:
+    def to_be_set_anew(self, record: WithHeaders) -> str:
         """Return what cannot be read any more, and what follows."""
         names = " and ".join(name.replace("_", " ") for name in record.unreadable)
         return f"{names}: sealed under a secret key that is gone. Until it is set anew, nothing is sent."

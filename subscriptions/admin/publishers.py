@@ -37,12 +37,12 @@ class RetryPolicyAdmin(ConfiguredAdmin[RetryPolicy]):
         ("When it is tried again", PAUSES),
         ("When retries are used up", ("max_retries", "on_exhausted", "probe_seconds")),
     )
-    list_display = ("name", "description", "max_retries", "on_exhausted", "came_installed", "updated_at")
+    list_display = ("name", "description", "max_retries", "on_exhausted", "is_built_in", "updated_at")
     list_filter = ("is_preset", "on_exhausted")
     search_fields = ("name", "description")
     ordering = ("name",)
 
     @display(description="came installed", ordering="is_preset")
-    def came_installed(self, policy: RetryPolicy) -> str:
+    def is_built_in(self, policy: RetryPolicy) -> str:
         """Return a flag in words: that one is made here is no error."""
         return "yes" if policy.is_preset else "no"

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from broker_project.core.api.fields import SHOWN_BY_NAME
 from subscriptions.headers import validate_headers
-from subscriptions.models.base import Headed
+from subscriptions.models.base import WithHeaders
 
 
 @extend_schema_field({"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}})
@@ -24,7 +24,7 @@ class HeadersField(serializers.Field[Any, Any, Any, Any]):
         validate_headers({name: value for name, value in data.items() if value is not None} if keeps else data)
         return dict(data)
 
-    def get_attribute(self, instance: Headed) -> list[str] | None:
+    def get_attribute(self, instance: WithHeaders) -> list[str] | None:
         """Return the names; None where they cannot be read."""
         return instance.header_names
 

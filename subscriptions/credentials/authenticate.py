@@ -21,14 +21,14 @@ COLUMNS: Final = ("id", "kind", "publisher_id", "subscriber_id", "prefix", "requ
 
 The prefix, which the log names it by, must be known when all is done and the connection may have been given back.
 """
-SUBSCRIBER: Final = ("id", "mailbox_ordered", "ack_seconds", "max_redeliveries", "name")
+SUBSCRIBER: Final = ("id", "name", "mailbox_ordered", "ack_seconds", "max_redeliveries")
 """And of its subscriber, if it has one: what a mailbox's calls are about."""
 PUBLISHER: Final = ("id", "max_open_messages")
 """And of its publisher."""
 
 USABLE: Final = """
 SELECT k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requests_per_minute, k.last_used_at,
-       s.id, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, s.name, array_to_string(k.scopes, ' '),
+       s.id, s.name, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, array_to_string(k.scopes, ' '),
        (SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)
   FROM subscriptions_apikey k LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
  WHERE k.digest = %(digest)s AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > %(now)s)

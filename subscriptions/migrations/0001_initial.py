@@ -102,7 +102,7 @@ class Migration(migrations.Migration):
                     "max_open_messages",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="With so many messages that have unfinished deliveries it publishes no more; empty: no limit.",
+                        help_text="Maximum messages with unfinished deliveries; beyond it publishing is refused; empty: no limit.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
                     ),
@@ -191,7 +191,7 @@ class Migration(migrations.Migration):
                             ("END", "End"),
                         ],
                         default="DEFER",
-                        help_text="Any other 5xx, and what is no status.",
+                        help_text="Any other 5xx, and invalid statuses.",
                         max_length=12,
                     ),
                 ),
@@ -205,16 +205,16 @@ class Migration(migrations.Migration):
                             ("END", "End"),
                         ],
                         default="HOLD",
-                        help_text="Refused, timed out, broken off.",
+                        help_text="Refused, timed out, disconnected.",
                         max_length=12,
                     ),
                 ),
                 ("initial_delay_seconds", models.FloatField(default=1.0, help_text="Seconds before the first retry.")),
-                ("factor", models.FloatField(default=2.0, help_text="How many times longer each next pause is.")),
+                ("factor", models.FloatField(default=2.0, help_text="How many times longer each further delay is.")),
                 ("max_delay_seconds", models.FloatField(default=60.0, help_text="Seconds.")),
                 (
                     "jitter",
-                    models.FloatField(default=0.2, help_text="The share by which a pause may be shorter, at random."),
+                    models.FloatField(default=0.2, help_text="Share by which a delay is shortened at most, at random."),
                 ),
                 (
                     "schedule",
@@ -222,18 +222,18 @@ class Migration(migrations.Migration):
                         base_field=models.FloatField(),
                         blank=True,
                         default=list,
-                        help_text="Seconds before each retry, instead of all that.",
+                        help_text="Seconds before each retry, instead of a computed delay.",
                         size=None,
                     ),
                 ),
                 (
                     "respect_retry_after",
-                    models.BooleanField(default=True, help_text="Whether an endpoint may ask for a longer pause."),
+                    models.BooleanField(default=True, help_text="Whether an endpoint can ask for a longer delay."),
                 ),
                 (
                     "max_retries",
                     models.PositiveIntegerField(
-                        blank=True, default=None, help_text="After the first try; empty: without limit.", null=True
+                        blank=True, default=None, help_text="After the first attempt; empty: without limit.", null=True
                     ),
                 ),
                 (
@@ -241,7 +241,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[("NEVER", "Never"), ("FAIL", "Fail"), ("REJECT", "Reject"), ("SUSPEND", "Suspend")],
                         default="NEVER",
-                        help_text="What comes after the last retry.",
+                        help_text="What happens after the last retry.",
                         max_length=8,
                     ),
                 ),
@@ -357,7 +357,7 @@ class Migration(migrations.Migration):
                     "max_redeliveries",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. Lowered, it counts from the next hand-out on.",
+                        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. A lower limit applies from the next hand-out on.",
                         null=True,
                         validators=[django.core.validators.MaxValueValidator(1000)],
                     ),
@@ -375,7 +375,7 @@ class Migration(migrations.Migration):
                     subscriptions.models.base.EncryptedHeaders(
                         blank=True,
                         default=dict,
-                        help_text="Sent with every delivery. Values are never shown; null keeps the one that there is.",
+                        help_text="Sent with every delivery. Values are never shown; null keeps the present one.",
                         purpose="subscriber headers",
                         validators=[subscriptions.headers.validate_headers],
                     ),
@@ -384,7 +384,7 @@ class Migration(migrations.Migration):
                     "max_queued_to_send",
                     models.PositiveIntegerField(
                         default=500,
-                        help_text="How many deliveries its line has in hand at most.",
+                        help_text="Maximum deliveries that its line has in memory.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
                             django.core.validators.MaxValueValidator(10000),
@@ -478,7 +478,7 @@ class Migration(migrations.Migration):
                 (
                     "prefix",
                     models.CharField(
-                        editable=False, help_text="The token's beginning, to tell keys apart.", max_length=16
+                        editable=False, help_text="The beginning of the token, to tell keys apart.", max_length=16
                     ),
                 ),
                 (
@@ -504,7 +504,7 @@ class Migration(migrations.Migration):
                     "requests_per_minute",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="How many at most, in each web process; empty: as the broker is set up.",
+                        help_text="Maximum, in each web process; empty: the broker's default.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
                     ),
@@ -512,7 +512,7 @@ class Migration(migrations.Migration):
                 (
                     "retires_at",
                     models.DateTimeField(
-                        blank=True, editable=False, help_text="When it ends by a rotation.", null=True
+                        blank=True, editable=False, help_text="When it ends because of a rotation.", null=True
                     ),
                 ),
                 ("revoked_at", models.DateTimeField(blank=True, editable=False, null=True)),
@@ -579,7 +579,7 @@ class Migration(migrations.Migration):
                         choices=[("PUSH", "Push"), ("PULL", "Pull")],
                         db_default="PUSH",
                         default="PUSH",
-                        help_text="PUSH: sent to the endpoint. PULL: fetched from the subscriber's mailbox: TOPIC events only, and without script, rate limit, retry policy and monitor URL.",
+                        help_text="PUSH: sent to the endpoint. PULL: polled from the subscriber's mailbox: TOPIC events only, and without script, rate limit, retry policy and monitor URL.",
                         max_length=4,
                     ),
                 ),
@@ -587,7 +587,7 @@ class Migration(migrations.Migration):
                     "rate_limit",
                     models.FloatField(
                         blank=True,
-                        help_text="How many deliveries per second at most; empty: without limit.",
+                        help_text="Maximum deliveries per second; empty: no limit.",
                         null=True,
                         validators=[
                             django.core.validators.MinValueValidator(0.001),
@@ -668,7 +668,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         default="",
-                        help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so; * all.",
+                        help_text="Instead of an event type: TeamForge.Artifact.* matches TOPIC event types that begin so; * all.",
                         max_length=255,
                         validators=[subscriptions.names.validate_pattern],
                     ),
@@ -711,7 +711,7 @@ class Migration(migrations.Migration):
                     subscriptions.models.base.EncryptedHeaders(
                         blank=True,
                         default=dict,
-                        help_text="Override the subscriber's headers. Values are never shown; null keeps the one that there is.",
+                        help_text="Override the subscriber's headers. Values are never shown; null keeps the present one.",
                         purpose="subscription headers",
                         validators=[subscriptions.headers.validate_headers],
                     ),
@@ -721,7 +721,7 @@ class Migration(migrations.Migration):
                     models.TextField(
                         blank=True,
                         default="",
-                        help_text="JavaScript that makes $outmessage, the body that is sent or answered, of $inmessage; empty: none.",
+                        help_text="JavaScript that makes $outmessage, the body that is sent or answered, from $inmessage; empty: none.",
                     ),
                 ),
                 (
@@ -764,7 +764,7 @@ class Migration(migrations.Migration):
                     "retry_policy",
                     models.ForeignKey(
                         blank=True,
-                        help_text="What happens after a delivery has failed; empty: as TeamForge says.",
+                        help_text="What happens after a delivery has failed; empty: the preset TeamForge.",
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="subscriptions",
@@ -858,7 +858,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 name="api_key_scopes",
-                violation_error_message="A key has one or more of the scopes that there are for its kind.",
+                violation_error_message="A key has one or more of the scopes of its kind.",
             ),
         ),
         migrations.AddIndex(

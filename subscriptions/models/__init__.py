@@ -1,4 +1,4 @@
-"""What is configured: one module a model, re-exported here."""
+"""The configuration: one module an aggregate, re-exported here; `base` has what they share."""
 
 from subscriptions.credentials.scopes import KeyKind, Scope
 from subscriptions.models.api_keys import ApiKey, FormerSecret

@@ -1,6 +1,8 @@
 """API keys, and signing secrets that are still valid after a rotation."""
 
 import datetime as dt
+from functools import reduce
+from operator import or_
 from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
@@ -18,9 +20,9 @@ from subscriptions.names import validate_label
 
 
 class ApiKey(Versioned):
-    """One bearer token's hash, and whom it belongs to; the token itself is shown once and never stored.
+    """The hash of a bearer token, its owner and its scopes; the token itself is shown once and never stored.
 
-    Whose it is and what it opens never changes, and an end that was set by rotating or revoking it never goes away.
+    Owner and scopes never change, and an end set by rotation or revocation stays.
     """
 
     kind = models.CharField(max_length=10, choices=KeyKind)
@@ -34,16 +36,20 @@ class ApiKey(Versioned):
         validators=[validate_label],
         help_text="Where it is used, for rotation.",
     )
-    prefix = models.CharField(max_length=16, editable=False, help_text="The token's beginning, to tell keys apart.")
+    prefix = models.CharField(
+        max_length=16, editable=False, help_text="The beginning of the token, to tell keys apart."
+    )
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)
     requests_per_minute = models.PositiveIntegerField(
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="How many at most, in each web process; empty: as the broker is set up.",
+        help_text="Maximum, in each web process; empty: the broker's default.",
     )
-    retires_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="When it ends by a rotation.")
+    retires_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When it ends because of a rotation."
+    )
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
     successor_of = models.ForeignKey(
@@ -65,13 +71,9 @@ class ApiKey(Versioned):
             models.CheckConstraint(name="api_key_requests_per_minute", condition=Q(requests_per_minute__gte=1)),
             models.CheckConstraint(
                 name="api_key_scopes",
-                violation_error_message="A key has one or more of the scopes that there are for its kind.",
+                violation_error_message="A key has one or more of the scopes of its kind.",
                 condition=Q(scopes__len__gt=0)
-                & (
-                    Q(kind=KeyKind.PUBLISHER, scopes__contained_by=[*OPENED[KeyKind.PUBLISHER]])
-                    | Q(kind=KeyKind.SUBSCRIBER, scopes__contained_by=[*OPENED[KeyKind.SUBSCRIBER]])
-                    | Q(kind=KeyKind.MANAGEMENT, scopes__contained_by=[*OPENED[KeyKind.MANAGEMENT]])
-                ),
+                & reduce(or_, (Q(kind=kind, scopes__contained_by=[*scopes]) for kind, scopes in OPENED.items())),
             ),
         ]
 
@@ -80,11 +82,11 @@ class ApiKey(Versioned):
 
     @property
     def ends_at(self) -> dt.datetime | None:
-        """When it stops opening anything: it was revoked or rotated, or expires, whichever comes first."""
+        """When it was revoked, ends because of a rotation, or expires: the first of these; None: never."""
         return min((at for at in (self.revoked_at, self.retires_at, self.expires_at) if at), default=None)
 
     def has_ended(self, now: dt.datetime) -> bool:
-        """Tell whether it opens nothing any more."""
+        """Return whether it is no longer valid."""
         return self.ends_at is not None and self.ends_at <= now
 
 
@@ -92,13 +94,13 @@ class FormerSecretQuerySet(models.QuerySet["FormerSecret"]):
     """Former secrets, by whether they still sign."""
 
     def signing_for(self, subscription: Subscription) -> Self:
-        """Keep those that sign what this subscription is sent."""
+        """Keep those that sign this subscription's requests."""
         now = Func(function="clock_timestamp", output_field=models.DateTimeField())
         return self.filter(subscription=subscription, signs_until__gt=now)
 
 
 class FormerSecret(models.Model):
-    """A subscription's signing secret that was replaced, and signs beside the present one until its time is over."""
+    """A replaced signing secret of a subscription, which signs beside the present one for a while."""
 
     id = ReservedId("ID", primary_key=True, auto_created=True)
     subscription = models.ForeignKey(Subscription, models.CASCADE, related_name="+")

@@ -1,7 +1,7 @@
-"""What configured things have in common: reserved ids, versions, secret headers."""
+"""What the models share: versions, reserved ids, sealed headers."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
 from django import forms
@@ -13,56 +13,61 @@ from broker_project.core.encryption import DecryptionFailed, EncryptedField
 from subscriptions.headers import with_values_kept
 
 
+def field_error(names: Iterable[str], text: str) -> ValidationError:
+    """Return the error that says the same of each of these fields."""
+    return ValidationError({name: ValidationError(text, code=name) for name in names})
+
+
 class EncryptedHeaders(EncryptedField):
-    """Header names and values that are stored sealed, together: a name alone would say little and need a column."""
+    """Header names and values, sealed together."""
 
     def bytes_of(self, value: Mapping[str, str]) -> bytes:
         """Return the bytes that are sealed."""
         return json.dumps(value).encode()
 
     def value_of(self, plain: bytes) -> dict[str, str]:
-        """Return what these bytes say."""
+        """Return the headers that `bytes_of` made these bytes of."""
         headers: dict[str, str] = json.loads(plain)
         return headers
 
     def formfield(self, **options: Any) -> Any:
-        """Return the field of a form."""
+        """Return a JSON field."""
         return super().formfield(**{"form_class": forms.JSONField, **options})
 
     def value_from_object(self, obj: models.Model) -> dict[str, None] | None:
-        """Return what a form begins with: the names; None where they cannot be read."""
+        """Return a form's initial value: the names; None if they cannot be decrypted."""
         headers = _readable(obj, self.attname)
         return None if headers is None else dict.fromkeys(headers)
 
     def save_form_data(self, instance: models.Model, data: Mapping[str, str | None]) -> None:
-        """Set what a form says, where null stands for the value that there is."""
+        """Set the headers of a form, in which null keeps the present value."""
         setattr(instance, self.attname, with_values_kept(data, _readable(instance, self.attname) or {}))
 
 
-def _readable(row: models.Model, name: str) -> dict[str, str] | None:
+def _readable(row: models.Model, name: str) -> Any:
+    """Return a sealed field's value, None if it cannot be decrypted."""
     try:
-        headers: dict[str, str] = getattr(row, name)
+        return getattr(row, name)
     except DecryptionFailed:
         return None
-    return headers
 
 
 class ReservedId(models.BigAutoField):  # type: ignore[type-arg]  # no brackets at run time
-    """An id that is known before its row is stored, so that what the row keeps sealed can be bound to it."""
+    """An id that is drawn before its row is stored, so that the row's sealed values can be bound to it."""
 
     def get_pk_value_on_save(self, instance: models.Model) -> int:
-        """Take the next id."""
+        """Draw the next id."""
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT nextval(pg_get_serial_sequence(%s, %s))",
                 [instance._meta.db_table, self.column],  # noqa: SLF001
             )
-            (taken,) = cursor.fetchone()
-        return int(taken)
+            (drawn,) = cursor.fetchone()
+        return int(drawn)
 
 
 class Versioned(models.Model):
-    """Base of what people configure; a trigger raises `version`, whoever changes the row and however.
+    """Base of all configuration; a trigger raises `version` at each change of the row.
 
     The version is the `ETag` of the API and tells a line that its subscription has changed (contract 4.9).
     """
@@ -74,30 +79,30 @@ class Versioned(models.Model):
     derived: ClassVar[tuple[str, ...]] = ()
     """Fields that follow from others: they are saved with every change."""
     compared: ClassVar[frozenset[str]] = frozenset()
-    """Fields whose change another record may stand in the way of."""
+    """Fields whose change calls `clean_among_others`."""
 
     class Meta:
         abstract = True
 
     @property
-    def came_installed(self) -> bool:
-        """Whether it came with the broker: nobody changes or deletes it."""
+    def is_built_in(self) -> bool:
+        """Whether it was installed with the broker: it cannot be changed or deleted."""
         return False
 
     def resolved(self, changes: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the changes, those that refer to what it is now made out by that."""
+        """Return the changes, with those that refer to present values replaced by values."""
         return changes
 
     def change_along(self, changed: Collection[str]) -> Collection[str]:  # noqa: ARG002 - for subclasses
-        """Change what goes with these changes; return the fields of that."""
+        """Change the fields that follow a change of these fields; return their names."""
         return ()
 
     def clean_among_others(self) -> None:
-        """Raise `ValidationError` where another record stands in the way; in the transaction that saves this one."""
+        """Raise `ValidationError` if another record stands in the way; in the transaction that saves this one."""
 
 
-class Headed(Versioned):
-    """Base of what has a field `headers`, and perhaps more that is kept sealed."""
+class WithHeaders(Versioned):
+    """Base of models with sealed `headers`, and perhaps more sealed fields."""
 
     id = ReservedId("ID", primary_key=True, auto_created=True)  # as Django makes them: the first of the fields
 
@@ -106,25 +111,26 @@ class Headed(Versioned):
 
     @property
     def readable_headers(self) -> Mapping[str, str]:
-        """Its headers; none where they cannot be read."""
-        return self.headers if self._can_open("headers") else {}  # type: ignore[attr-defined]
+        """Its headers; empty if they cannot be decrypted."""
+        return _readable(self, "headers") or {}
 
     @property
     def header_names(self) -> list[str] | None:
-        """The names of its headers; None where they cannot be read."""
-        return list(self.readable_headers) if self._can_open("headers") else None
+        """The names of its headers; None if they cannot be decrypted."""
+        headers = _readable(self, "headers")
+        return None if headers is None else list(headers)
 
     @property
     def unreadable(self) -> list[str]:
-        """The names of what cannot be opened any more, since its key is gone: nothing is sent until it is set anew."""
+        """The names of fields whose key is gone: nothing is sent until they are set again."""
         sealed = [field.name for field in self._meta.get_fields() if isinstance(field, EncryptedField)]
-        return [name for name in sealed if not self._can_open(name)]
+        return [name for name in sealed if _readable(self, name) is None]
 
     def resolved(self, changes: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the changes with the headers' values that they leave as they are.
+        """Return the changes, with the present value for each header that they set to null.
 
         Raises:
-            ValidationError: there is no such header, or its value cannot be read.
+            ValidationError: there is no such header, or its value cannot be decrypted.
 
         """
         given = changes.get("headers")
@@ -134,10 +140,3 @@ class Headed(Versioned):
             return {**changes, "headers": with_values_kept(given, self.readable_headers)}
         except ValidationError as refused:
             raise ValidationError({"headers": refused}) from None
-
-    def _can_open(self, name: str) -> bool:
-        try:
-            getattr(self, name)
-        except DecryptionFailed:
-            return False
-        return True

@@ -9,64 +9,58 @@ from django.db.models import Q
 
 from broker_project.core.json import is_json
 from subscriptions.headers import validate_content_type
-from subscriptions.models.base import Versioned
+from subscriptions.models.base import Versioned, field_error
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, is_own, validate_name
-from subscriptions.schemas import BrokenSchema, Schema, compiled
+from subscriptions.schemas import BrokenSchema, compiled
 from subscriptions.schemas.exact_json import UnreadableJson, exact_json
 
 MAX_SHOWN: Final = 20
-"""Violations told of one sample."""
+"""Violations of one sample that are listed."""
 
 
 def check_sample(content_type: str, sample: str, schema: object) -> None:
-    """Raise `ValidationError` unless payloads like `sample` ("": none) could be published under `schema` (None: none).
+    """Raise `ValidationError`, of `schema` or `sample`, unless payloads like `sample` satisfy `schema`.
 
-    Its messages are those of the fields `schema` and `sample`.
+    "" is no sample, None no schema.
     """
-    usable = None if schema is None else _usable(content_type, schema)
+    usable = None
+    if schema is not None:
+        if not is_json(content_type):
+            raise ValidationError({"schema": f"Only JSON has a schema, and the content type is {content_type}."})
+        try:
+            usable = compiled(schema)
+        except BrokenSchema as broken:
+            raise ValidationError({"schema": str(broken)}) from None
     if not sample or not is_json(content_type):
         return
     try:
         exact_json(sample)
     except UnreadableJson as broken:
-        raise _refused("sample", [f"This event type's payloads are JSON, and the sample is not: {broken}."]) from None
-    violations = usable.violations(sample) if usable else []
-    if violations:
-        told = [f"At {one.pointer or 'the top'}: {one.message}." for one in violations[:MAX_SHOWN]]
-        raise _refused("sample", ["The sample does not satisfy the schema.", *told])
-
-
-def _usable(content_type: str, schema: object) -> Schema:
-    if not is_json(content_type):
-        raise _refused("schema", [f"Only JSON has a schema, and the content type is {content_type}."])
-    try:
-        return compiled(schema)
-    except BrokenSchema as broken:
-        raise _refused("schema", [str(broken)]) from None
-
-
-def _refused(field: str, messages: list[str]) -> ValidationError:
-    return ValidationError({field: messages})
+        text = f"This event type's payloads are JSON, and the sample is not: {broken}."
+        raise ValidationError({"sample": text}) from None
+    if usable and (violations := usable.violations(sample)):
+        listed = [f"At {one.pointer or 'the top'}: {one.message}." for one in violations[:MAX_SHOWN]]
+        raise ValidationError({"sample": ["The sample does not satisfy the schema.", *listed]})
 
 
 class EventKind(models.TextChoices):
-    """How messages of an event type travel."""
+    """How messages of an event type are routed."""
 
     TOPIC = "TOPIC"
-    """Every qualifying subscription gets the message, each subscriber's in order."""
+    """Every qualifying subscription gets the message, in order per subscriber."""
 
     QUEUE = "QUEUE"
-    """One endpoint of each group of like subscriptions takes it."""
+    """One endpoint of each group of subscriptions with the same filters gets it."""
 
     SYNC = "SYNC"
-    """The endpoint's answer is the publisher's answer."""
+    """The publisher gets the endpoint's answer."""
 
 
 class EventTypeQuerySet(models.QuerySet["EventType"]):
-    """Event types, by whose they are."""
+    """Event types, by origin."""
 
     def configured(self) -> Self:
-        """Keep those that people have made: not the broker's own, which are there everywhere."""
+        """Keep those that people have made; the broker's own exist in every installation."""
         return self.exclude(name__startswith=OWN_EVENTS)
 
 
@@ -94,20 +88,19 @@ class EventType(Versioned):
         return self.name
 
     @property
-    def came_installed(self) -> bool:
+    def is_built_in(self) -> bool:
         """Whether it is one of the broker's own."""
         return is_own(self.name)
 
     def clean(self) -> None:
-        """Raise `ValidationError` for a name of the broker's own, or unless type, schema and sample go together."""
+        """Raise `ValidationError` for a reserved name, or unless content type, schema and sample go together."""
         if is_own(self.name):
-            text = f"Names that begin with {OWN_EVENTS} are those of the broker's own event types."
-            raise ValidationError({"name": ValidationError(text, code="name")})
+            raise field_error(["name"], f"Names that begin with {OWN_EVENTS} are reserved for the broker's own events.")
         check_sample(self.content_type, self.sample, self.schema)
 
 
 class Publisher(Versioned):
-    """One application that may publish: every event type, or only those named (contract 1.2)."""
+    """One application that may publish all event types, or only those named (contract 1.2)."""
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     description = models.TextField(blank=True, default="")
@@ -118,7 +111,7 @@ class Publisher(Versioned):
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="With so many messages that have unfinished deliveries it publishes no more; empty: no limit.",
+        help_text="Maximum messages with unfinished deliveries; beyond it publishing is refused; empty: no limit.",
     )
 
     class Meta:

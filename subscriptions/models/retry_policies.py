@@ -24,48 +24,52 @@ from subscriptions.retry_policies import (
     terms_of,
 )
 
-ENDS = [OnExhausted.FAIL, OnExhausted.REJECT, OnExhausted.SUSPEND]
 
-
-def _action(default: Action, what: str) -> "models.CharField[Any, Any]":
-    return models.CharField(max_length=12, choices=Action, default=default, help_text=what)
+def _action(default: Action, outcome: str) -> "models.CharField[Any, Any]":
+    return models.CharField(max_length=12, choices=Action, default=default, help_text=outcome)
 
 
 class RetryPolicy(Versioned):
-    """One set of rules for retries, which any number of subscriptions follow (contract 5.1); all times in seconds.
+    """The retry rules of any number of subscriptions (contract 5.1); all times in seconds.
 
-    A change counts as one of each of its subscriptions: the database raises their versions too (contract 4.9).
+    At a change the database raises the versions of its subscriptions too (contract 4.9).
     """
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     description = models.TextField(blank=True, default="")
     is_preset = models.BooleanField(default=False, editable=False)
-    """Came installed; the database refuses to change or delete it."""
+    """Installed with the broker; the database refuses to change or delete it."""
     on_redirect = _action(TEAMFORGE.on_redirect, "3xx.")
     on_throttled = _action(TEAMFORGE.on_throttled, "408, 425 and 429.")
     on_client_error = _action(TEAMFORGE.on_client_error, "Any other 4xx.")
     on_unavailable = _action(TEAMFORGE.on_unavailable, "503.")
-    on_server_error = _action(TEAMFORGE.on_server_error, "Any other 5xx, and what is no status.")
-    on_no_answer = _action(TEAMFORGE.on_no_answer, "Refused, timed out, broken off.")
+    on_server_error = _action(TEAMFORGE.on_server_error, "Any other 5xx, and invalid statuses.")
+    on_no_answer = _action(TEAMFORGE.on_no_answer, "Refused, timed out, disconnected.")
     initial_delay_seconds = models.FloatField(
         default=TEAMFORGE.initial_delay_seconds, help_text="Seconds before the first retry."
     )
-    factor = models.FloatField(default=TEAMFORGE.factor, help_text="How many times longer each next pause is.")
+    factor = models.FloatField(default=TEAMFORGE.factor, help_text="How many times longer each further delay is.")
     max_delay_seconds = models.FloatField(default=TEAMFORGE.max_delay_seconds, help_text="Seconds.")
     jitter = models.FloatField(
-        default=TEAMFORGE.jitter, help_text="The share by which a pause may be shorter, at random."
+        default=TEAMFORGE.jitter, help_text="Share by which a delay is shortened at most, at random."
     )
     schedule = ArrayField(
-        models.FloatField(), blank=True, default=list, help_text="Seconds before each retry, instead of all that."
+        models.FloatField(),
+        blank=True,
+        default=list,
+        help_text="Seconds before each retry, instead of a computed delay.",
     )
     respect_retry_after = models.BooleanField(
-        default=TEAMFORGE.respect_retry_after, help_text="Whether an endpoint may ask for a longer pause."
+        default=TEAMFORGE.respect_retry_after, help_text="Whether an endpoint can ask for a longer delay."
     )
     max_retries = models.PositiveIntegerField(
-        null=True, blank=True, default=TEAMFORGE.max_retries, help_text="After the first try; empty: without limit."
+        null=True, blank=True, default=TEAMFORGE.max_retries, help_text="After the first attempt; empty: without limit."
     )
     on_exhausted = models.CharField(
-        max_length=8, choices=OnExhausted, default=TEAMFORGE.on_exhausted, help_text="What comes after the last retry."
+        max_length=8,
+        choices=OnExhausted,
+        default=TEAMFORGE.on_exhausted,
+        help_text="What happens after the last retry.",
     )
     probe_seconds = models.FloatField(
         default=TEAMFORGE.probe_seconds, help_text="Seconds between two probes of a suspended subscription."
@@ -81,7 +85,11 @@ class RetryPolicy(Versioned):
             models.CheckConstraint(
                 name="retry_policy_end",
                 condition=Q(on_exhausted=OnExhausted.NEVER, max_retries=None)
-                | Q(on_exhausted__in=ENDS, max_retries__isnull=False, max_retries__range=RETRIES),
+                | Q(
+                    on_exhausted__in=[OnExhausted.FAIL, OnExhausted.REJECT, OnExhausted.SUSPEND],
+                    max_retries__isnull=False,
+                    max_retries__range=RETRIES,
+                ),
             ),
             models.CheckConstraint(
                 name="retry_policy_numbers",
@@ -99,13 +107,13 @@ class RetryPolicy(Versioned):
         return self.name
 
     @property
-    def came_installed(self) -> bool:
+    def is_built_in(self) -> bool:
         """Whether it is a preset."""
         return self.is_preset
 
     @property
     def terms(self) -> RetryTerms:
-        """What it says."""
+        """Its terms as a value."""
         return terms_of({name: getattr(self, name) for name in TERMS})
 
     def clean(self) -> None:

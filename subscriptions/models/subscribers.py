@@ -1,6 +1,5 @@
 """Subscribers, their mailbox settings, and when they changed status."""
 
-from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -8,47 +7,44 @@ from django.db.models.functions import Now
 
 from broker_project.core.encryption import SUBSCRIBER_HEADERS
 from subscriptions.headers import validate_headers
-from subscriptions.models.base import EncryptedHeaders, Headed
+from subscriptions.models.base import EncryptedHeaders, WithHeaders, field_error
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 
 ACK_SECONDS = (1, 43_200)
 """From one second to twelve hours."""
 MAX_REDELIVERIES = 1_000
-
 MAX_QUEUED_TO_SEND = 10_000
 MAX_CONCURRENCY = 256
 EACH_SUBSCRIBER = "default"
-"""What a publisher names as the destination that is each subscriber once (contract 2.8); nobody is called so."""
+"""The destination that means each subscriber once (contract 2.8); no subscriber can have this name."""
 
 
 class Status(models.TextChoices):
-    """Whether messages are wanted; only people change it, never the broker (contract 1.6).
+    """Whether messages are wanted; changed by people only, never by the broker (contract 1.6).
 
-    A backfill does as they have asked: its subscription is ACTIVE once its place is reserved, and INACTIVE again if it
-    is cancelled or cannot go on.
+    A backfill that they start activates its subscription once its place is reserved, and inactivates it again if it is
+    cancelled or cannot go on.
     """
 
     ACTIVE = "ACTIVE"
-    """Qualifies for new messages and is sent what is pending."""
+    """Qualifies for new messages; pending ones are sent."""
 
     INACTIVE = "INACTIVE"
-    """Does not qualify for new messages; what is pending is kept until it is active again (contract 1.7)."""
+    """Does not qualify for new messages; pending ones are kept until it is active again (contract 1.7)."""
 
 
 class StatusChange(models.Model):
-    """One change of a subscription's status, or of a whole subscriber's; append-only, written by the database.
+    """One change of the status of a subscription or a whole subscriber; append-only, written by the database.
 
-    What else changes whether there is an order to keep is noted too, with the status there is meanwhile: the beginning
-    and the end of a subscription's pause, and whether a subscriber's deliveries are sent in order.
-
-    Without foreign keys: what happened stays true when what it happened to is deleted.
+    Also, with the present status: other changes of whether order is kept, which are the beginning and end of a
+    subscription's pause and a change of a subscriber's processing. Without foreign keys: history outlives its subject.
     """
 
     subscriber_id = models.BigIntegerField()
     subscription_id = models.BigIntegerField(null=True)
-    """None: the whole subscriber's."""
+    """None: of the whole subscriber."""
     status = models.CharField(max_length=8, choices=Status)
-    """The one from then on."""
+    """The new one."""
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -62,9 +58,47 @@ class StatusChange(models.Model):
         return f"{self.status} at {self.at}"
 
 
-class Mailboxed(models.Model):
-    """What a subscriber says about its mailbox; only PULL subscriptions use it."""
+class Processing(models.TextChoices):
+    """How a subscriber is sent its deliveries (contract 4.13)."""
 
+    SERIAL = "SERIAL"
+    """One at a time, in order."""
+
+    CONCURRENT = "CONCURRENT"
+    """Several at a time, in no order."""
+
+
+class Subscriber(WithHeaders):
+    """One application that receives deliveries: one at a time, in order (contract 1.3), or several at a time (4.13)."""
+
+    name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
+    description = models.TextField(blank=True, default="")
+    status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
+    headers = EncryptedHeaders(
+        purpose=SUBSCRIBER_HEADERS,
+        blank=True,
+        default=dict,
+        validators=[validate_headers],
+        help_text="Sent with every delivery. Values are never shown; null keeps the present one.",
+    )
+    max_queued_to_send = models.PositiveIntegerField(
+        default=500,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_QUEUED_TO_SEND)],
+        help_text="Maximum deliveries that its line has in memory.",
+    )
+    processing = models.CharField(
+        max_length=10,
+        choices=Processing,
+        default=Processing.SERIAL,
+        db_default=Processing.SERIAL,
+        help_text="Serial: one at a time, in order. Concurrent: several at a time, in no order.",
+    )
+    concurrency = models.PositiveSmallIntegerField(
+        default=1,
+        db_default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_CONCURRENCY)],
+        help_text="How many at a time, if concurrent.",
+    )
     mailbox_ordered = models.BooleanField(
         default=False,
         db_default=False,
@@ -81,62 +115,7 @@ class Mailboxed(models.Model):
         blank=True,
         validators=[MaxValueValidator(MAX_REDELIVERIES)],
         help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. "
-        "Lowered, it counts from the next hand-out on.",
-    )
-
-    class Meta:
-        abstract = True
-
-
-MAILBOX_LIMITS = (
-    models.CheckConstraint(name="subscriber_ack_seconds", condition=Q(ack_seconds__range=ACK_SECONDS)),
-    models.CheckConstraint(
-        name="subscriber_max_redeliveries", condition=Q(max_redeliveries__range=(0, MAX_REDELIVERIES))
-    ),
-)
-"""A null passes."""
-
-
-class Processing(models.TextChoices):
-    """How a subscriber is sent its deliveries (contract 4.13)."""
-
-    SERIAL = "SERIAL"
-    """One at a time, in order."""
-
-    CONCURRENT = "CONCURRENT"
-    """Several at a time, in no order."""
-
-
-class Subscriber(Mailboxed, Headed):
-    """One application that receives: one at a time, in order (contract 1.3), or several (contract 4.13)."""
-
-    name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
-    description = models.TextField(blank=True, default="")
-    status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
-    headers = EncryptedHeaders(
-        purpose=SUBSCRIBER_HEADERS,
-        blank=True,
-        default=dict,
-        validators=[validate_headers],
-        help_text="Sent with every delivery. Values are never shown; null keeps the one that there is.",
-    )
-    max_queued_to_send = models.PositiveIntegerField(
-        default=500,
-        validators=[MinValueValidator(1), MaxValueValidator(MAX_QUEUED_TO_SEND)],
-        help_text="How many deliveries its line has in hand at most.",
-    )
-    processing = models.CharField(
-        max_length=10,
-        choices=Processing,
-        default=Processing.SERIAL,
-        db_default=Processing.SERIAL,
-        help_text="Serial: one at a time, in order. Concurrent: several at a time, in no order.",
-    )
-    concurrency = models.PositiveSmallIntegerField(
-        default=1,
-        db_default=1,
-        validators=[MinValueValidator(1), MaxValueValidator(MAX_CONCURRENCY)],
-        help_text="How many at a time, if concurrent.",
+        "A lower limit applies from the next hand-out on.",
     )
 
     class Meta:
@@ -148,19 +127,18 @@ class Subscriber(Mailboxed, Headed):
             ),
             models.CheckConstraint(name="subscriber_processing", condition=Q(processing__in=Processing.values)),
             models.CheckConstraint(name="subscriber_concurrency", condition=Q(concurrency__range=(1, MAX_CONCURRENCY))),
-            *MAILBOX_LIMITS,
+            models.CheckConstraint(name="subscriber_ack_seconds", condition=Q(ack_seconds__range=ACK_SECONDS)),
+            models.CheckConstraint(  # null passes
+                name="subscriber_max_redeliveries", condition=Q(max_redeliveries__range=(0, MAX_REDELIVERIES))
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
 
     def clean(self) -> None:
-        """Raise `ValidationError` for a number at a time where it is one, and for a name that means every one."""
+        """Raise `ValidationError` for a reserved name, and for a concurrency that its processing does not have."""
         if self.name == EACH_SUBSCRIBER:
-            raise _refused("name", f"{EACH_SUBSCRIBER} as a destination means each subscriber; take another name.")
+            raise field_error(["name"], f"{EACH_SUBSCRIBER} as a destination means each subscriber; take another name.")
         if self.concurrency > 1 and self.processing != Processing.CONCURRENT:
-            raise _refused("concurrency", f"A subscriber that is {self.processing} is sent one at a time.")
-
-
-def _refused(field: str, text: str) -> ValidationError:
-    return ValidationError({field: ValidationError(text, code=field)})
+            raise field_error(["concurrency"], f"A subscriber that is {self.processing} is sent one at a time.")
