@@ -3,7 +3,7 @@
 import sys
 
 from benchmarks.command import main
-from broker_project.stack.command_line import run
+from broker_project.stack.up import run_command
 
 if __name__ == "__main__":
-    sys.exit(run(main, *sys.argv[1:]))
+    sys.exit(run_command(main, *sys.argv[1:]))

@@ -1,6 +1,6 @@
-"""The one-command stack: environment, embedded servers, supervisor, demo and the test command.
+"""What `./broker` starts: the environment, embedded servers, the supervisor, checks, the demo and tools.
 
-In reading order: bootstrap · __main__ · command_line · folders · services · guard · children · supervisor ·
-folder_lock · ports · kept · secret_keys · ordinary_user · postgres_programs · postgres · redis_server · servers ·
-application · setting_up · stacks · up · steps · testing · demo.
+Read `bootstrap` (makes the environment), `__main__` and `up` (commands), `stacks` with `services` and `servers` (what
+a stack consists of), `supervisor` with `guard` (keeps it running), `folders` and `ports` (what it remembers), then
+`test_command`, `trace` and `counts`, `load` and `demo`.
 """

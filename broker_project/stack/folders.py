@@ -1,4 +1,4 @@
-"""Where a stack keeps things: its folder, the lock on it, and its ports and secrets."""
+"""The folder of a stack, the lock on it, and the ports and secrets stored in it."""
 
 import contextlib
 import fcntl
@@ -18,54 +18,54 @@ from broker_project.stack.ports import any_free, free_from, is_free
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".broker"
-"""Everything that is made at run time; ignored by git, may be deleted whenever nothing runs."""
+"""Everything that is created at run time. Ignored by git; you can delete it while nothing is running."""
 
 SECRET_BYTES = 48
-"""As text 64 characters: Django asks for 50 in a secret key."""
+"""64 characters as text; Django wants 50 in a secret key."""
 PASSWORD_BYTES = 12
 
-LAST_WILL_SECONDS = 20.0
-"""How long a killed stack's guard may take to end its processes."""
+GUARD_SECONDS = 20.0
+"""How long the guard of a killed stack may take to end its processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackFolder:
-    """The folder of one stack: `.broker` itself, the demo's, or that of a test run."""
+    """The folder of one stack: `.broker` itself, or one of the demo, a test run or another command."""
 
     path: Path
 
     @property
     def logs(self) -> Path:
-        """One file a process."""
+        """One file per process."""
         return self.made("logs")
 
     @property
     def lock(self) -> Path:
-        """Locked while the stack runs; holds its process id."""
+        """Locked while the stack is running; contains its process id."""
         return self.made() / "stack.lock"
 
     @property
     def settings(self) -> Path:
-        """Ports and secrets, chosen once and kept; readable by the owner only."""
+        """Ports and secrets, chosen once; readable only by the owner."""
         return self.made() / "stack.json"
 
     def forget_stores(self) -> None:
-        """Delete what PostgreSQL, Redis and Spark have kept, but neither ports nor secrets."""
+        """Delete the data of PostgreSQL, Redis and Spark, but not the ports and secrets."""
         for name in ("postgres", "redis", "lake"):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def made(self, name: str = "") -> Path:
-        """Return a folder in it, made if it is not there."""
+        """Return a folder in it, created if missing."""
         folder = self.path / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
-class Kept:
-    """The file's content; written at once whenever something is chosen.
+class StackSettings:
+    """The ports and secrets of a stack. The file is written whenever a value is chosen.
 
     Raises:
-        ImproperlyConfigured: somebody has made something else of it; also where something is kept.
+        ImproperlyConfigured: the file is not a JSON object of texts and numbers. Methods raise it too.
 
     """
 
@@ -77,51 +77,20 @@ class Kept:
 
     @property
     def folder(self) -> Path:
-        """Where the file is, and whatever else the stack keeps."""
+        """The folder of the file, which is the folder of the stack."""
         return self._path.parent
 
     def secret(self, name: str) -> str:
-        """Return a random secret."""
-        return self._values.get(name) or self._keep(name, secrets.token_urlsafe(SECRET_BYTES))
+        """Return the random secret of this name."""
+        return self._values.get(name) or self.store(name, secrets.token_urlsafe(SECRET_BYTES))
 
     def password(self, name: str) -> str:
-        """Return a random secret that people can type."""
-        return self._values.get(name) or self._keep(name, secrets.token_urlsafe(PASSWORD_BYTES))
+        """Return the random secret of this name, short enough to type."""
+        return self._values.get(name) or self.store(name, secrets.token_urlsafe(PASSWORD_BYTES))
 
-    def note(self, name: str, value: str) -> None:
-        """Keep what somebody else has chosen."""
-        self._keep(name, value)
-
-    def noted(self, name: str) -> str:
-        """Return what is kept under this name, nothing if nothing is."""
-        return self._values.get(name, "")
-
-    def port(self, name: str, preferred: int | None = None) -> int:
-        """Return the port kept under this name; another if somebody else has taken it meanwhile."""
-        wanted = int(self._values.get(name, preferred or 0))
-        if wanted and is_free(wanted):
-            return int(self._keep(name, str(wanted)))
-        port = free_from(wanted + 1) if preferred else any_free()
-        if preferred:
-            self._say(f"port {wanted} for {name} is taken by another program: using {port}")
-        return int(self._keep(name, str(port)))
-
-    def kept_port(self, name: str) -> int:
-        """Return the port of a stack that is running."""
-        return int(self._values[name])
-
-    def _read(self) -> None:
-        if self._path.exists():
-            try:
-                self._values = dict(_texts(json.loads(self._path.read_text())))
-            except (ValueError, AttributeError) as problem:
-                raise ImproperlyConfigured(
-                    f"{self._path} holds the stack's secrets and is no JSON object of texts and numbers ({problem}): "
-                    "mend it, or put it back"
-                ) from problem
-
-    def _keep(self, name: str, value: str) -> str:
-        self._read()  # another object may have kept something meanwhile
+    def store(self, name: str, value: str) -> str:
+        """Store a value and return it."""
+        self._read()  # another object may have stored something meanwhile
         if self._values.get(name) != value:
             self._values[name] = value
             new = self._path.with_suffix(".new")
@@ -130,23 +99,56 @@ class Kept:
             new.replace(self._path)
         return value
 
+    def stored(self, name: str) -> str:
+        """Return the stored value; empty if there is none."""
+        return self._values.get(name, "")
+
+    def port(self, name: str, preferred: int | None = None) -> int:
+        """Return the stored port, or a new one if it is taken by now."""
+        wanted = int(self._values.get(name, preferred or 0))
+        if wanted and is_free(wanted):
+            return int(self.store(name, str(wanted)))
+        port = free_from(wanted + 1) if preferred else any_free()
+        if preferred:
+            self._say(f"port {wanted} for {name} is taken by another program: using {port}")
+        return int(self.store(name, str(port)))
+
+    def chosen_port(self, name: str) -> int:
+        """Return the port that a running stack has chosen."""
+        return int(self._values[name])
+
+    def _read(self) -> None:
+        if self._path.exists():
+            try:
+                self._values = dict(_texts(json.loads(self._path.read_text())))
+            except (ValueError, AttributeError) as problem:
+                raise ImproperlyConfigured(
+                    f"{self._path} has the stack's secrets and is not a JSON object of texts and numbers ({problem}): "
+                    "repair it, or restore it from a backup"
+                ) from problem
+
 
 def _texts(values: Any) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
         if type(value) not in (str, int):
-            raise ValueError(f"{name!r} is neither text nor number")
+            raise ValueError(f"{name!r} is neither a text nor a number")
         yield name, str(value)
 
 
 class AlreadyRunning(Exception):
-    """Another process runs a stack in this folder."""
+    """Another process is running a stack in this folder."""
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold the lock; wait for the guard of a killed predecessor, but not for a live one."""
+    """Hold the lock. Wait while the guard of a killed stack holds it, but not for a running stack.
+
+    Raises:
+        AlreadyRunning: a running stack holds it.
+
+    """
     with path.open("a+") as lock:
-        deadline = time.monotonic() + LAST_WILL_SECONDS
+        deadline = time.monotonic() + GUARD_SECONDS
         while not _try(lock):
             holder = _holder(path)
             if is_alive(holder) or time.monotonic() > deadline:
@@ -159,7 +161,7 @@ def locked(path: Path) -> Iterator[IO[str]]:
 
 
 def is_locked(path: Path) -> bool:
-    """Say whether a stack is running there."""
+    """Tell whether a stack is running."""
     if not path.exists():
         return False
     with path.open() as lock:
@@ -180,7 +182,7 @@ def _holder(path: Path) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether there is such a process, and not only its remains."""
+    """Tell whether a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

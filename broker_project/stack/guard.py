@@ -1,8 +1,8 @@
-"""A process that outlives the supervisor only to end everything the supervisor had started.
+"""A process that ends everything the supervisor started if the supervisor dies.
 
-The kernel's parent death signal reaches children but not grandchildren (granian's worker); the guard
-knows every process group. It is forked before there are threads, holds the read end of a pipe, and
-acts when the write end is closed: by `kill -9` of the supervisor too.
+The kernel's parent-death signal reaches children, but not grandchildren such as granian's worker. The guard knows all
+process groups. It is forked before there are threads, and reads a pipe. When the pipe closes, which `kill -9` of the
+supervisor does too, it ends the groups.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from broker_project.core.subprocesses import running_processes
 
 STANDARD_STREAMS = (0, 1, 2)
 CLEAN_END_SECONDS = 10.0
-"""Time for a database to shut down before it is killed as well."""
+"""Time for a database to shut down before it is killed."""
 
 
 class Guard:
-    """The supervisor's end of the pipe."""
+    """The supervisor's side of the guard."""
 
     def __init__(self, pipe: int, pid: int) -> None:
         self._pipe = pipe
@@ -28,7 +28,7 @@ class Guard:
 
     @classmethod
     def start(cls, *, keep: int) -> Self:
-        """Fork the guard; it holds the file `keep`, so that a lock on it lasts until the guard has finished."""
+        """Fork the guard. It keeps the file `keep` open, so that a lock on it lasts until the guard has finished."""
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -37,21 +37,21 @@ class Guard:
         return cls(writing, pid)
 
     def watch(self, group: int, death_signal: signal.Signals) -> None:
-        """End this process group when the supervisor is gone."""
+        """Let the guard end this process group if the supervisor dies."""
         os.write(self._pipe, f"{group} {int(death_signal)}\n".encode())
 
     def forget(self, group: int) -> None:
-        """Leave this process group alone: it has ended."""
+        """Tell the guard that this process group has ended."""
         os.write(self._pipe, f"{group} 0\n".encode())
 
     def dismiss(self) -> None:
-        """Let the guard end what is left, and go."""
+        """Let the guard end the groups that are left, then exit."""
         os.close(self._pipe)
         os.waitpid(self._pid, 0)
 
 
 def _be_guard(reading: int, keep: int) -> None:
-    """Read what is to be watched until nobody writes any more; then end it. Never returns."""
+    """Read process groups until the pipe closes, then end them. Never returns."""
     try:
         os.setsid()
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -63,7 +63,7 @@ def _be_guard(reading: int, keep: int) -> None:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Hold nobody's pipe or terminal open."""
+    """Close all descriptors except these, so that no pipe or terminal stays open."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in STANDARD_STREAMS:
         os.dup2(nowhere, standard)
@@ -74,7 +74,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _read(reading: int) -> dict[int, int]:
-    """Return the groups that were watched when the pipe was closed, with their signals."""
+    """Return the groups that were watched when the pipe closed, with their signals."""
     watched: dict[int, int] = {}
     with os.fdopen(reading) as lines:
         for line in lines:
@@ -87,7 +87,7 @@ def _read(reading: int) -> dict[int, int]:
 
 
 def _end(watched: dict[int, int]) -> None:
-    """Signal every group; kill what has not ended in time."""
+    """Signal all groups, then kill those that have not ended in time."""
     for group, death_signal in watched.items():
         _signal(group, death_signal)
     deadline = time.monotonic() + CLEAN_END_SECONDS

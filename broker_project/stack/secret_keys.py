@@ -1,91 +1,92 @@
-"""The secret key that a stack is given, held against the one it had: what that has sealed, another does not open.
+"""Compare the secret key of a start with that of the last one, because another key decrypts nothing that is stored.
 
-The folder keeps marks of keys. A mark tells whether a key is the same one, and not which.
+The stack's folder has fingerprints of keys. They show whether a key is the same, and nothing else about it.
 """
 
 import hmac
 import os
 from typing import Final
 
-from broker_project.stack.folders import Kept
+from broker_project.stack.folders import StackSettings
 
 KEY: Final = "BROKER_SECRET_KEY"
 FALLBACKS: Final = "BROKER_SECRET_KEY_FALLBACKS"
-RUNNING: Final = "mark of the secret key that runs"
-LAST: Final = "mark of the last secret key"
-ADVICE: Final = "docs/how-to/change-the-secret-key.md says how the secret key is changed"
+RUNNING: Final = "fingerprint of the running secret key"
+LAST: Final = "fingerprint of the last secret key"
+ADVICE: Final = "docs/how-to/change-the-secret-key.md says how to change the secret key"
 
 
-class OtherSecretKey(Exception):
-    """Neither the key that sealed what is stored nor, where that would do, one that names it as its fallback."""
+class WrongSecretKey(Exception):
+    """The given key, and its fallbacks where they count, are not the key that encrypted the stored secrets."""
 
 
-def secret_key(kept: Kept) -> str:
-    """Return the user's own key, else a random one that is kept."""
-    return os.environ[KEY] if KEY in os.environ else kept.secret("secret key")
+def secret_key(settings: StackSettings) -> str:
+    """Return the key in the environment; otherwise a random one that is stored."""
+    return os.environ[KEY] if KEY in os.environ else settings.secret("secret key")
 
 
-def hold_against_last_start(kept: Kept) -> None:
-    """Refuse to start where what the last start has sealed could not be opened.
+def check_start_key(settings: StackSettings) -> None:
+    """Refuse to start with a key that cannot decrypt what the last start encrypted.
 
     Raises:
-        OtherSecretKey: its key is neither the present one nor among the fallbacks.
+        WrongSecretKey: the last key is neither the given key nor one of its fallbacks.
 
     """
     former = [key for key in os.environ.get(FALLBACKS, "").split(",") if key]
-    if kept.noted(_last()) not in {"", *(_mark(kept, key) for key in (secret_key(kept), *former))}:
-        raise OtherSecretKey(
-            f"{_given(kept)} not that of the last start, and what that one has sealed could not be opened: set {KEY} "
-            f"to that one, or name it in {FALLBACKS}; {ADVICE}"
+    keys = (secret_key(settings), *former)
+    if settings.stored(_last()) not in {"", *(_fingerprint(settings, key) for key in keys)}:
+        raise WrongSecretKey(
+            f"{_given(settings)} not the key of the last start, whose secrets it cannot decrypt: set {KEY} to that "
+            f"key, or add that key to {FALLBACKS}; {ADVICE}"
         )
 
 
-def hold_against_running(kept: Kept) -> None:
-    """Refuse what is done beside a running stack under another key.
+def check_running_key(settings: StackSettings) -> None:
+    """Refuse a command with another key than that of the running stack.
 
     Raises:
-        OtherSecretKey: the present key is not that of the stack.
+        WrongSecretKey: the keys differ.
 
     """
-    _hold_against(kept, RUNNING, "the running stack")
+    _check(settings, RUNNING, "the running stack")
 
 
-def hold_against_stopped(kept: Kept) -> None:
-    """Refuse what is done for a stack that does not run under another key than its last; only a start changes it.
+def check_last_key(settings: StackSettings) -> None:
+    """Refuse a command with another key than that of the last start. Only a start may change the key.
 
     Raises:
-        OtherSecretKey: the present key is not that of the last start.
+        WrongSecretKey: the keys differ.
 
     """
-    _hold_against(kept, _last(), "the last start")
+    _check(settings, _last(), "the last start")
 
 
-def note_start(kept: Kept) -> None:
-    """Keep a mark of the key under which a stack is about to run."""
-    kept.note(RUNNING, _mark(kept, secret_key(kept)))
+def store_running_key(settings: StackSettings) -> None:
+    """Store the fingerprint of the key of a stack that is about to run."""
+    settings.store(RUNNING, _fingerprint(settings, secret_key(settings)))
 
 
-def note_sealing(kept: Kept) -> None:
-    """Keep a mark of the key under which, from now on, the stack seals what it stores in its database."""
-    kept.note(_last(), _mark(kept, secret_key(kept)))
+def store_last_key(settings: StackSettings) -> None:
+    """Store the fingerprint of the key that encrypts in this stack's database from now on."""
+    settings.store(_last(), _fingerprint(settings, secret_key(settings)))
 
 
-def _hold_against(kept: Kept, noted: str, whose: str) -> None:
-    if kept.noted(noted) not in {"", _mark(kept, secret_key(kept))}:
-        raise OtherSecretKey(
-            f"{_given(kept)} not that of {whose}: set {KEY} and {FALLBACKS} as for ./broker up; {ADVICE}"
+def _check(settings: StackSettings, name: str, owner: str) -> None:
+    if settings.stored(name) not in {"", _fingerprint(settings, secret_key(settings))}:
+        raise WrongSecretKey(
+            f"{_given(settings)} not the key of {owner}: set {KEY} and {FALLBACKS} as for ./broker up; {ADVICE}"
         )
 
 
-def _given(kept: Kept) -> str:
-    return f"{KEY} is" if KEY in os.environ else f"{KEY} is not set, and the key kept in {kept.folder} is"
+def _given(settings: StackSettings) -> str:
+    return f"{KEY} is" if KEY in os.environ else f"{KEY} is not set, and the key stored in {settings.folder} is"
 
 
 def _last() -> str:
-    """Return under which name the mark is kept: a database of the user's own has one of its own."""
-    own = os.environ.get("DATABASE_URL", "").partition("?")[0].rpartition("@")[2]
-    return f"{LAST} on {own}" if own else LAST
+    """Return the name of the last fingerprint. An external database has its own."""
+    external = os.environ.get("DATABASE_URL", "").partition("?")[0].rpartition("@")[2]
+    return f"{LAST} on {external}" if external else LAST
 
 
-def _mark(kept: Kept, key: str) -> str:
-    return hmac.digest(kept.secret("salt of marks").encode(), key.encode(), "sha256").hex()
+def _fingerprint(settings: StackSettings, key: str) -> str:
+    return hmac.digest(settings.secret("salt of fingerprints").encode(), key.encode(), "sha256").hex()

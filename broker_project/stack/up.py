@@ -1,4 +1,4 @@
-"""`./broker up`: the whole stack, with what it has stored before, until Ctrl-C; and `./broker manage` beside it."""
+"""`./broker up` and `./broker manage`, and how every command ends."""
 
 import contextlib
 import os
@@ -6,41 +6,78 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+from django.core.exceptions import ImproperlyConfigured
 
 from broker_project.stack import servers, stacks
-from broker_project.stack.folders import ROOT, STATE, AlreadyRunning, Kept, StackFolder, is_locked
+from broker_project.stack.folders import ROOT, STATE, AlreadyRunning, StackFolder, StackSettings, is_locked
 from broker_project.stack.ports import LOOPBACK
-from broker_project.stack.secret_keys import hold_against_running, hold_against_stopped
+from broker_project.stack.postgres import NoOrdinaryUser, ProgramFailed, WrongPassword
+from broker_project.stack.secret_keys import WrongSecretKey, check_last_key, check_running_key
+from broker_project.stack.supervisor import DidNotStart
+
+EXPLAINED: Final = (
+    AlreadyRunning,
+    DidNotStart,
+    ImproperlyConfigured,
+    NoOrdinaryUser,
+    ProgramFailed,
+    WrongPassword,
+    WrongSecretKey,
+    stacks.SetUpFailed,
+)
+"""Failures whose message is enough: it is printed without a traceback."""
+INTERRUPTED: Final = 130
 
 
 def say(text: str) -> None:
-    """Tell the user what is going on."""
+    """Print a progress message."""
     print(f"broker: {text}", file=sys.stderr, flush=True)
 
 
+def run_command(command: Callable[..., int], *arguments: str) -> int:
+    """Run a command and return its exit status; SIGTERM and SIGHUP end it in order, as Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
+    try:
+        return command(*arguments)
+    except EXPLAINED as failure:
+        say(str(failure))
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
 def up() -> int:
-    """Run the stack until a signal."""
+    """Run the stack, with the data of earlier starts, until a signal."""
     started = time.monotonic()
     try:
         with stacks.running(STATE, say=say) as stack:
             say(f"everything is running after {time.monotonic() - started:.1f} s\n{addresses(stack)}")
             say("Ctrl-C stops it")
-            until_interrupted()
+            wait_for_interrupt()
             say("stopping ...")
     except AlreadyRunning as running:
-        say(f"{running}; it listens on {LOOPBACK}:{Kept(StackFolder(STATE).settings, say).kept_port('web')}")
+        say(f"{running}; it listens on {LOOPBACK}:{StackSettings(StackFolder(STATE).settings, say).chosen_port('web')}")
         return 1
     return 0
 
 
-def until_interrupted() -> None:
-    """Wait for Ctrl-C or for being asked to end."""
+def wait_for_interrupt() -> None:
+    """Wait for Ctrl-C or a request to end."""
     with contextlib.suppress(KeyboardInterrupt):
         signal.pause()
 
 
 def addresses(stack: stacks.Stack) -> str:
-    """Return where to look, and how to get in, at the address that others use too."""
+    """Return the public addresses and logins of a stack."""
     public = stack.environment["BROKER_PUBLIC_URL"].rstrip("/")
     behind = "" if public == stack.web else f"  web     {stack.web}   for the proxy in front of it\n"
     site = public or "https://HOST"
@@ -56,21 +93,21 @@ def addresses(stack: stacks.Stack) -> str:
 
 def _login(login: str) -> str:
     name, _, password = login.partition(":")
-    return f"login {name}, password {password}" if login else "with the login you have made"
+    return f"login {name}, password {password}" if login else "with the login that you created"
 
 
 def manage(*arguments: str) -> int:
-    """Run manage.py with the servers of the running stack, or with embedded ones for as long as it takes."""
+    """Run manage.py with the servers of the running stack; if none is running, with servers of its own."""
     folder = StackFolder(STATE)
     if is_locked(folder.lock):
-        kept = Kept(folder.settings, say)
-        hold_against_running(kept)
-        stores = servers.servers_of(folder, kept, durable=True, port=kept.kept_port).environment
-        return _manage(stacks.variables(kept, stores, kept.kept_port("web")), *arguments)
+        settings = StackSettings(folder.settings, say)
+        check_running_key(settings)
+        stores = servers.servers_of(folder, settings, durable=True, port=settings.chosen_port).environment
+        return _manage(stacks.variables(settings, stores, settings.chosen_port("web")), *arguments)
     with servers.running(STATE, say=say) as stores:
-        kept = Kept(folder.settings, say)
-        hold_against_stopped(kept)
-        return _manage(stacks.variables(kept, stores, stacks.WEB_PORT), *arguments)
+        settings = StackSettings(folder.settings, say)
+        check_last_key(settings)
+        return _manage(stacks.variables(settings, stores, stacks.WEB_PORT), *arguments)
 
 
 def _manage(environment: dict[str, str], *arguments: str) -> int:

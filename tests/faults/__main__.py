@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_project.stack import command_line
 from broker_project.stack.test_command import prepared
+from broker_project.stack.up import run_command
 from tests.support.faults.verdicts import AUDITS, RANDOM, VERDICT, Random, Verdict, markdown, summary
 
 FOLDER = Path(__file__).parent
@@ -140,4 +140,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(command_line.run(faults, *sys.argv[1:]))
+    sys.exit(run_command(faults, *sys.argv[1:]))

@@ -14,9 +14,9 @@ from django.test import Client
 
 from broker_project.environment import MIN_CHARACTERS
 from broker_project.stack import ports
-from broker_project.stack.folders import Kept
+from broker_project.stack.folders import StackSettings
 from broker_project.stack.ports import LOOPBACK, accepts, any_free, hold, is_free
-from broker_project.stack.services import answers, is_listening, lets_in
+from broker_project.stack.services import accepts_login, answers, is_listening
 
 ANOTHER = 15
 """The database that nobody else uses."""
@@ -24,49 +24,49 @@ ANOTHER = 15
 
 def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
-    first = Kept(path, print)
+    first = StackSettings(path, print)
     chosen = (first.secret("key"), first.password("admin"), first.port("database"))
     assert len(chosen[0]) >= MIN_CHARACTERS
-    second = Kept(path, print)
-    assert (second.secret("key"), second.password("admin"), second.kept_port("database")) == chosen
+    second = StackSettings(path, print)
+    assert (second.secret("key"), second.password("admin"), second.chosen_port("database")) == chosen
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_what_another_object_has_kept_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
-    earlier, later = Kept(tmp_path / "stack.json", print), Kept(tmp_path / "stack.json", print)
+    earlier, later = StackSettings(tmp_path / "stack.json", print), StackSettings(tmp_path / "stack.json", print)
     password = later.secret("database password")
     earlier.secret("key")
-    assert Kept(tmp_path / "stack.json", print).secret("database password") == password
+    assert StackSettings(tmp_path / "stack.json", print).secret("database password") == password
 
 
 @pytest.mark.parametrize("text", ['{"web": "8000",}', "[]", "", '"a"', '{"secret key": null}', '{"web": ["8000"]}'])
-def test_a_file_that_cannot_be_read_is_left_as_it_is_and_named(tmp_path: Path, text: str) -> None:
+def test_damaged_settings_file_is_reported_and_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "stack.json"
     path.write_text(text)
-    with pytest.raises(ImproperlyConfigured, match=r"stack\.json holds the stack's secrets .* mend it, or put it back"):
-        Kept(path, print)
+    with pytest.raises(ImproperlyConfigured, match=r"stack\.json has the stack's secrets .* repair it, or restore it"):
+        StackSettings(path, print)
     assert path.read_text() == text
 
 
 def test_a_port_may_be_written_as_a_number(tmp_path: Path) -> None:
     port = any_free()
     (tmp_path / "stack.json").write_text(f'{{"web": {port}}}')
-    assert Kept(tmp_path / "stack.json", print).port("web") == port
+    assert StackSettings(tmp_path / "stack.json", print).port("web") == port
 
 
 def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> None:
     said: list[str] = []
     with socket.create_server((LOOPBACK, 0)) as taken:
         preferred = taken.getsockname()[1]
-        port = Kept(tmp_path / "stack.json", said.append).port("web", preferred)
+        port = StackSettings(tmp_path / "stack.json", said.append).port("web", preferred)
     assert port != preferred
     assert said == [f"port {preferred} for web is taken by another program: using {port}"]
-    assert Kept(tmp_path / "stack.json", said.append).port("web", preferred) == port
+    assert StackSettings(tmp_path / "stack.json", said.append).port("web", preferred) == port
 
 
 def test_a_free_port_that_is_preferred_is_taken(tmp_path: Path) -> None:
     preferred = any_free()
-    assert Kept(tmp_path / "stack.json", print).port("web", preferred) == preferred
+    assert StackSettings(tmp_path / "stack.json", print).port("web", preferred) == preferred
 
 
 def test_a_port_is_held_for_a_server_that_shares_it_and_for_nobody_else() -> None:
@@ -82,11 +82,11 @@ def test_a_port_is_held_for_a_server_that_shares_it_and_for_nobody_else() -> Non
 
 
 def test_a_port_is_none_that_somebody_who_connects_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    handed_out = tmp_path / "ip_local_port_range"
-    handed_out.write_text("17000\t60999\n")
-    monkeypatch.setattr(ports, "HANDED_OUT", handed_out)
+    ephemeral = tmp_path / "ip_local_port_range"
+    ephemeral.write_text("17000\t60999\n")
+    monkeypatch.setattr(ports, "EPHEMERAL_PORTS", ephemeral)
     chosen = [any_free() for _ in range(20)]
-    assert [port for port in chosen if not ports.LOWEST <= port < 17_000] == []
+    assert [port for port in chosen if not ports.MIN_PORT <= port < 17_000] == []
     assert len(set(chosen)) > 1, "two stacks that start at once hardly choose the same"
 
 
@@ -113,7 +113,7 @@ def test_where_nobody_listens_nothing_is_ready() -> None:
     port = any_free()
     assert not is_listening(f"redis://127.0.0.1:{port}/0", "celery@worker")
     assert not answers(f"http://127.0.0.1:{port}/")
-    assert not lets_in(f"http://127.0.0.1:{port}/", "name:password")
+    assert not accepts_login(f"http://127.0.0.1:{port}/", "name:password")
 
 
 @pytest.fixture

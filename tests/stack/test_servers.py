@@ -11,7 +11,7 @@ import redis
 
 from broker_project.stack.folders import AlreadyRunning, StackFolder
 from broker_project.stack.ports import any_free
-from broker_project.stack.postgres import OtherPassword, Postgres, end_predecessor
+from broker_project.stack.postgres import Postgres, WrongPassword, end_predecessor
 from broker_project.stack.servers import running, supervised
 
 
@@ -58,7 +58,7 @@ def test_a_lost_password_is_said_at_once(tmp_path: Path) -> None:
     with running(tmp_path, durable=False):
         pass
     (tmp_path / "stack.json").unlink()
-    with pytest.raises(OtherPassword, match="put that file back"), running(tmp_path, durable=False):
+    with pytest.raises(WrongPassword, match="restore that file"), running(tmp_path, durable=False):
         pass
 
 

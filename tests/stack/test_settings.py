@@ -13,12 +13,12 @@ from django.core.exceptions import ImproperlyConfigured
 
 from broker_project import environment, settings
 from broker_project.stack import stacks, up
-from broker_project.stack.folders import ROOT, Kept, StackFolder, locked
+from broker_project.stack.folders import ROOT, StackFolder, StackSettings, locked
 from broker_project.stack.ports import any_free
-from broker_project.stack.secret_keys import OtherSecretKey, hold_against_last_start, note_sealing, note_start
+from broker_project.stack.secret_keys import WrongSecretKey, check_start_key, store_last_key, store_running_key
 
-FIRST = "the key of the last start"
-OTHER = "a key that it does not know"
+FIRST = "first secret key"
+OTHER = "other secret key"
 NAMES = ("BROKER_SECRET_KEY", "BROKER_SECRET_KEY_FALLBACKS", "DATABASE_URL")
 
 
@@ -225,13 +225,13 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
 
 def start(folder: Path) -> None:
     """Do with the keys what a start does."""
-    kept = Kept(StackFolder(folder).settings, print)
-    hold_against_last_start(kept)
-    note_start(kept)
-    note_sealing(kept)
+    kept = StackSettings(StackFolder(folder).settings, print)
+    check_start_key(kept)
+    store_running_key(kept)
+    store_last_key(kept)
 
 
-def in_one_line(refusal: pytest.ExceptionInfo[OtherSecretKey]) -> str:
+def in_one_line(refusal: pytest.ExceptionInfo[WrongSecretKey]) -> str:
     message = str(refusal.value)
     assert "\n" not in message
     assert FIRST not in message
@@ -262,32 +262,32 @@ def test_stack_starts_with_a_key_that_opens_stored_secrets(
 
 
 @pytest.mark.parametrize(
-    ("last", "next_one", "says"),
+    ("last", "next_one", "message"),
     [
-        (KEPT, {"BROKER_SECRET_KEY": OTHER}, "BROKER_SECRET_KEY is not that of the last start"),
-        ({"BROKER_SECRET_KEY": FIRST}, KEPT, "BROKER_SECRET_KEY is not set, and the key kept in "),
+        (KEPT, {"BROKER_SECRET_KEY": OTHER}, "BROKER_SECRET_KEY is not the key of the last start"),
+        ({"BROKER_SECRET_KEY": FIRST}, KEPT, "BROKER_SECRET_KEY is not set, and the key stored in "),
         (
             {"BROKER_SECRET_KEY": FIRST},
             {"BROKER_SECRET_KEY": OTHER, "BROKER_SECRET_KEY_FALLBACKS": "another,"},
-            "BROKER_SECRET_KEY is not that of the last start",
+            "BROKER_SECRET_KEY is not the key of the last start",
         ),
         (
             {"BROKER_SECRET_KEY": FIRST, "DATABASE_URL": "postgres://u:p@own/broker"},
             {"BROKER_SECRET_KEY": OTHER, "DATABASE_URL": "postgres://u:changed@own/broker?sslmode=require"},
-            "BROKER_SECRET_KEY is not that of the last start",
+            "BROKER_SECRET_KEY is not the key of the last start",
         ),
     ],
     ids=["instead of the kept one", "kept instead", "not among the fallbacks", "the same database"],
 )
 def test_stack_refuses_a_key_that_opens_nothing(
-    last: Mapping[str, str], next_one: Mapping[str, str], says: str, given: Given, tmp_path: Path
+    last: Mapping[str, str], next_one: Mapping[str, str], message: str, given: Given, tmp_path: Path
 ) -> None:
     given(last)
     start(tmp_path)
     given(next_one)
-    with pytest.raises(OtherSecretKey) as refusal, stacks.running(tmp_path):
+    with pytest.raises(WrongSecretKey) as refusal, stacks.running(tmp_path):
         pass
-    assert in_one_line(refusal).startswith(says)
+    assert in_one_line(refusal).startswith(message)
     assert not (tmp_path / "postgres").exists()
 
 
@@ -295,7 +295,7 @@ def test_refused_key_is_not_remembered(given: Given, tmp_path: Path) -> None:
     given({"BROKER_SECRET_KEY": FIRST})
     start(tmp_path)
     given({"BROKER_SECRET_KEY": OTHER})
-    with pytest.raises(OtherSecretKey):
+    with pytest.raises(WrongSecretKey):
         start(tmp_path)
     given({"BROKER_SECRET_KEY": FIRST})
     start(tmp_path)
@@ -312,7 +312,7 @@ def test_own_key_is_not_stored(given: Given, tmp_path: Path) -> None:
 def own_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, str]:
     """The folder of `./broker up`, for a stack beside stores that are there."""
     monkeypatch.setattr(up, "STATE", tmp_path)
-    Kept(StackFolder(tmp_path).settings, print).port("web")
+    StackSettings(StackFolder(tmp_path).settings, print).port("web")
     return {"DATABASE_URL": "postgres://user:password@127.0.0.1/broker"}
 
 
@@ -322,11 +322,11 @@ def test_manage_refuses_another_key_than_the_running_stack(
     new = {**own_stores, "BROKER_SECRET_KEY": FIRST, "BROKER_SECRET_KEY_FALLBACKS": "the one before"}
     given(new)
     with locked(StackFolder(tmp_path).lock):
-        note_start(Kept(StackFolder(tmp_path).settings, print))
+        store_running_key(StackSettings(StackFolder(tmp_path).settings, print))
         given(own_stores)
-        with pytest.raises(OtherSecretKey) as refusal:
+        with pytest.raises(WrongSecretKey) as refusal:
             up.manage("rotate_keys", "--check")
-        assert "and the key kept in" in in_one_line(refusal)
+        assert "and the key stored in" in in_one_line(refusal)
         assert "as for ./broker up" in in_one_line(refusal)
         given(new)
         assert up.manage("check") == 0
@@ -338,8 +338,8 @@ def test_manage_refuses_another_key_than_the_last_start(
     given({**own_stores, "BROKER_SECRET_KEY": FIRST})
     start(tmp_path)
     given({**own_stores, "BROKER_SECRET_KEY": OTHER, "BROKER_SECRET_KEY_FALLBACKS": FIRST})
-    with pytest.raises(OtherSecretKey) as refusal:
+    with pytest.raises(WrongSecretKey) as refusal:
         up.manage("rotate_keys")
-    assert in_one_line(refusal).startswith("BROKER_SECRET_KEY is not that of the last start: set ")
+    assert in_one_line(refusal).startswith("BROKER_SECRET_KEY is not the key of the last start: set ")
     given({**own_stores, "BROKER_SECRET_KEY": FIRST})
     assert up.manage("check") == 0

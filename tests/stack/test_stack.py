@@ -13,7 +13,7 @@ import requests
 from django.core.exceptions import ImproperlyConfigured
 
 from broker_project.stack import stacks
-from broker_project.stack.folders import Kept, StackFolder
+from broker_project.stack.folders import StackFolder, StackSettings
 from broker_project.stack.servers import supervised
 from broker_project.stack.services import FLOWER_CONFIG, Application, is_listening
 from broker_project.stack.up import addresses
@@ -136,7 +136,7 @@ def test_what_is_killed_answers_again(stack: stacks.Stack, name: str) -> None:
             ],
         ),
     ],
-    ids=["development", "nothing said of it", "no address of its own", "behind a proxy"],
+    ids=["development", "empty value", "no public URL", "behind a proxy"],
 )
 def test_pages_are_where_people_reach_them(
     given: dict[str, str], printed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -144,17 +144,17 @@ def test_pages_are_where_people_reach_them(
     monkeypatch.delenv("BROKER_DEVELOPMENT")
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    environment = stacks.variables(Kept(tmp_path / "stack.json", print), {}, 8002)
+    environment = stacks.variables(StackSettings(tmp_path / "stack.json", print), {}, 8002)
     with supervised(StackFolder(tmp_path)) as supervisor:
         stack = stacks.Stack(supervisor, environment, WEB, "http://127.0.0.1:5555", "", "admin:password", tmp_path)
         lines = addresses(stack).splitlines()
-    assert [line.removesuffix("   with the login you have made") for line in lines[:-2]] == printed
+    assert [line.removesuffix("   with the login that you created") for line in lines[:-2]] == printed
 
 
 def test_what_is_neither_on_nor_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKER_DEVELOPMENT", "ja")
     with pytest.raises(ImproperlyConfigured, match=r"^BROKER_DEVELOPMENT is 'ja': set it to 1 or 0\.$"):
-        stacks.variables(Kept(tmp_path / "stack.json", print), {}, 8002)
+        stacks.variables(StackSettings(tmp_path / "stack.json", print), {}, 8002)
 
 
 STORY = f"""

@@ -24,7 +24,7 @@ from broker_project.stack.demo.verdict import Whole
 from broker_project.stack.folders import ROOT, STATE
 from broker_project.stack.ports import any_free
 from broker_project.stack.services import ANALYTICS, python
-from broker_project.stack.up import addresses, say, until_interrupted
+from broker_project.stack.up import addresses, say, wait_for_interrupt
 
 SUMMARIZING = "broker_project.stack.demo.summarize_demo"
 
@@ -50,7 +50,7 @@ def demo(*arguments: str) -> int:
                 print(addresses(stack))
                 say("everything stays up until Ctrl-C")
                 print(verdict, flush=True)
-                until_interrupted()
+                wait_for_interrupt()
                 say("stopping ...")
     except NotArranged as problem:
         say(str(problem))
