@@ -5,8 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from subscriptions.import_export import FileFormat
-from subscriptions.import_export.event_types_file import export_event_types
+from subscriptions.import_export import FileFormat, export_event_types
 from subscriptions.models import EventType
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from subscriptions.import_export import RefusedEntries, UnreadableFile
-from subscriptions.import_export.event_types_file import Imported, import_event_types
+from subscriptions.import_export import Imported, RefusedEntries, UnreadableFile, import_event_types
 
 
 class Command(BaseCommand):

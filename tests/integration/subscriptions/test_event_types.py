@@ -14,8 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from delivery.models import Message
 from subscriptions import edit
-from subscriptions.import_export import RefusedEntries
-from subscriptions.import_export.event_types_file import import_event_types
+from subscriptions.import_export import RefusedEntries, import_event_types
 from subscriptions.models import EventKind, EventType, Subscription
 from subscriptions.presets import OWN_EVENT_TYPES
 from tests.support import factories

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_project.core.json import same_json
-from subscriptions.import_export import FileFormat, UnreadableFile, entries_in, file_text
-from subscriptions.import_export.file_format import value_of, yaml_of
+from subscriptions.import_export import FileFormat, UnreadableFile, entries_in, file_text, value_of, yaml_of
 
 YAML = """
 # what the shop tells
