@@ -1,41 +1,55 @@
-"""Create and change configuration by version (compare and set)."""
+"""Create, change and delete configuration by version (compare and set); contract 1.8."""
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import psycopg.errors
 from django.db import IntegrityError, transaction
-from django.db.models import Model, QuerySet
+from django.db.models import Model, ProtectedError, QuerySet
 
 from broker_project.core.encryption import DecryptionFailed
 from broker_project.core.json import same_json
-from subscriptions.models import RetryPolicy
+from subscriptions.models import EventType, RetryPolicy
 from subscriptions.models.base import Versioned
 
 Configured = TypeVar("Configured", bound=Versioned)
 
 Versions = frozenset[int]
-"""The versions a caller is willing to change."""
+"""The versions that a caller is willing to change."""
+SHOWN_USERS: Final = 3
+"""Records that are named as still needing another."""
+NEEDED_BY: Final = {
+    "delivery_replay": "A replay or backfill of it is under way; cancel that, or wait until it has ended.",
+    "delivery_open": (
+        "It has unfinished deliveries; inactivate it, so that no more come, and cancel them (in the admin on its page, "
+        "“Cancel unfinished deliveries”; over the API `cancel-deliveries`), then delete."
+    ),
+}
+"""What needs a record, by the table whose foreign key refuses its deletion."""
 
 
 class NameTaken(Exception):
-    """Another one has this name already."""
+    """Another record has this name already."""
 
 
 class VersionMismatch(Exception):
-    """Somebody else has changed it meanwhile."""
+    """The record has changed meanwhile."""
 
 
 class IsPreset(Exception):
-    """It came installed and stays as it is."""
+    """The record was installed with the broker and cannot change."""
+
+
+class StillInUse(Exception):
+    """Something still needs the record; the text says what, and what to do."""
 
 
 def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = None) -> Configured:
-    """Store a new record and its links to many others.
+    """Store a new record and its many-to-many links.
 
     Raises:
-        ValidationError: its fields do not go together, or not with another record.
-        NameTaken: another one has its name.
+        ValidationError: its fields do not go together, or another record stands in the way.
+        NameTaken: another record has its name.
 
     """
     try:
@@ -53,28 +67,29 @@ def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = 
 def change(
     which: QuerySet[Configured], *, changes: Mapping[str, object], expected: Versions | None = None
 ) -> Configured:
-    """Set the `changes` of the one record in `which`; what already is so raises no version.
+    """Set the `changes` of the one record in `which`; equal values raise no version.
 
     Raises:
         ObjectDoesNotExist: `which` is empty.
         VersionMismatch: its version is not among the `expected`.
-        IsPreset: it came installed.
-        ValidationError: its fields would not go together any more, or not with another record.
-        NameTaken: another one has its new name.
+        IsPreset: it was installed with the broker.
+        ValidationError: its fields would not go together, or another record stands in the way.
+        NameTaken: another record has its new name.
 
     """
     try:
         with transaction.atomic():
             record = locked(which, expected)
             wanted = record.resolved(changes)
-            _write(record, {name: value for name, value in wanted.items() if _differs(record, name, value)})
+            if different := {name: value for name, value in wanted.items() if _differs(record, name, value)}:
+                _write(record, different)
     except IntegrityError as refused:
         raise _named(refused) from refused
     return record
 
 
 def locked(which: QuerySet[Configured], expected: Versions | None) -> Configured:
-    """Return the one record, locked; publishing, which only needs the row to stay, goes on meanwhile."""
+    """Return the one record, locked against changes; publishing, which only needs the row to stay, goes on."""
     record = which.select_for_update(of=("self",), no_key=True).get()
     if expected is not None and record.version not in expected:
         raise VersionMismatch(f"It has changed meanwhile and is at version {record.version} now; read it again.")
@@ -85,9 +100,7 @@ def locked(which: QuerySet[Configured], expected: Versions | None) -> Configured
 
 
 def _write(record: Versioned, changes: Mapping[str, object]) -> None:
-    """Save what changes; a link to many others raises the version too, though it stands in another table."""
-    if not changes:
-        return
+    """Save the changes. Many-to-many links are in another table, but raise the version too."""
     many = {field.name for field in record._meta.many_to_many}  # noqa: SLF001 - documented by Django
     for name, value in changes.items():
         getattr(record, name).set(value) if name in many else setattr(record, name, value)
@@ -110,6 +123,44 @@ def _differs(record: Versioned, name: str, value: object) -> bool:
 
 
 def _named(refused: IntegrityError) -> Exception:
-    """Return `NameTaken` where a unique name was refused, else what the database said."""
+    """Return `NameTaken` if a unique name was refused, else the error itself."""
     taken = isinstance(refused.__cause__, psycopg.errors.UniqueViolation)
     return NameTaken("This name is taken; names are unique.") if taken else refused
+
+
+def remove(which: QuerySet[Configured], *, expected: Versions | None = None) -> None:
+    """Delete the one record in `which`.
+
+    Raises:
+        ObjectDoesNotExist: `which` is empty.
+        VersionMismatch: its version is not among the `expected`.
+        IsPreset: it was installed with the broker.
+        StillInUse: something needs it, such as unfinished deliveries, or a publisher that it restricts: without its
+            last event type a publisher could publish all.
+
+    """
+    try:
+        with transaction.atomic():
+            record = locked(which, expected)
+            if isinstance(record, EventType) and (limited := [*map(str, record.publishers.all()[: SHOWN_USERS + 1])]):
+                raise StillInUse(f"{_some(limited)} may publish it by name; take it off their lists first.")
+            record.delete()
+    except ProtectedError as refused:
+        if which.model is RetryPolicy:
+            followers = _some(f"subscription {one.pk} ({one})" for one in refused.protected_objects)
+            raise StillInUse(f"It is followed; choose another policy for {followers} first.") from refused
+        users = _some(map(str, refused.protected_objects))
+        raise StillInUse(f"{users} still need it; delete those first.") from refused
+    except IntegrityError as refused:
+        cause = refused.__cause__
+        table = cause.diag.table_name if isinstance(cause, psycopg.Error) else None
+        raise StillInUse(
+            NEEDED_BY.get(table or "", "Something that was just created needs it; look again.")
+        ) from refused
+
+
+def _some(users: Iterable[str]) -> str:
+    """Return the names of the first users, and how many more there are."""
+    names = sorted(users)
+    more = f" and {len(names) - SHOWN_USERS} more" if len(names) > SHOWN_USERS else ""
+    return ", ".join(names[:SHOWN_USERS]) + more

@@ -24,7 +24,7 @@ from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import Noted, refuse_body
-from subscriptions.credentials.authenticate import is_usable
+from subscriptions.credentials.keys import is_usable
 from subscriptions.models import Scope
 
 MAX_MESSAGES: Final = 100

@@ -12,7 +12,7 @@ from broker_project.core.db import forget_connection
 from delivery.maintenance import partitions
 from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.maintenance.retention import drop_past_days, forget
-from subscriptions.credentials.rotate_secrets import forget_former_secrets
+from subscriptions.credentials.rotation import forget_former_secrets
 
 EVERY_SECONDS: Final = 3600.0
 AGAIN_SECONDS: Final = 60.0

@@ -22,9 +22,9 @@ from broker_project.core.admin.theme import (
     display,
 )
 from subscriptions.admin.show_once import ShowingOnceAdmin
-from subscriptions.credentials import issue
-from subscriptions.credentials.issue import what_is_wrong_with_end
-from subscriptions.credentials.scopes import BeyondIssuer, Issuer, NotOpened, is_beyond, requests_in_force, scopes_of
+from subscriptions.credentials import keys
+from subscriptions.credentials.keys import end_problem
+from subscriptions.credentials.scopes import BeyondIssuer, Issuer, NotOpened, effective_limit, is_beyond, scopes_of
 from subscriptions.credentials.tokens import TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind, Scope
 
@@ -46,7 +46,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
         if "expires_at" not in self.changed_data:
             return expires_at
         now = timezone.now()
-        if wrong := what_is_wrong_with_end(expires_at, now=now):
+        if wrong := end_problem(expires_at, now=now):
             raise forms.ValidationError(wrong)
         if self.instance.has_ended(now):
             raise forms.ValidationError("This key has ended, and stays so: issue another one.")
@@ -62,10 +62,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
         if self.instance.kind == KeyKind.MANAGEMENT:
             self._check_may_issue("You may not change the limit of a management key.")
         elif is_beyond(
-            *(
-                requests_in_force(one, settings.REQUESTS_PER_MINUTE)
-                for one in (limit, self.instance.requests_per_minute)
-            )
+            *(effective_limit(one, settings.REQUESTS_PER_MINUTE) for one in (limit, self.instance.requests_per_minute))
         ):
             self._check_may_issue("You may not let it send more.")
         return limit
@@ -172,7 +169,7 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
 
     def create(self, request: HttpRequest, obj: ApiKey, form: "ModelForm[ApiKey]") -> None:
         """Issue it; the answer shows its token."""
-        issued, token = issue.issue(
+        issued, token = keys.issue(
             obj.publisher or obj.subscriber,
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
@@ -191,13 +188,13 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING):
             return question
         try:
-            successor, token = issue.rotate(
+            successor, token = keys.rotate(
                 self.only(object_id),
                 random_bytes=secrets.token_bytes(TOKEN_BYTES),
                 now=timezone.now(),
                 issuer=self._issuer(request),
             )
-        except issue.KeyEnded as refused:
+        except keys.KeyEnded as refused:
             self.message_user(request, str(refused), messages.ERROR)
             return HttpResponseRedirect(self.page_of(object_id))
         self.log_change(request, self.only(object_id).get(), f"Rotated: key {successor.pk} takes its place.")
@@ -213,7 +210,7 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
     )
     def revoke(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Make it useless from now on."""
-        revoked = issue.revoke(self.only(object_id), now=timezone.now())
+        revoked = keys.revoke(self.only(object_id), now=timezone.now())
         self.log_change(request, revoked, "Revoked.")
         self.message_user(request, "Revoked.", messages.SUCCESS)
         return after_dialog(request, self.page_of(object_id))

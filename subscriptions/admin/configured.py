@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from broker_project.core.admin.row_ids import could_be_of
 from broker_project.core.admin.theme import ModelAdmin
-from subscriptions import edit, remove
+from subscriptions import edit
 from subscriptions.models.base import Versioned
 
 Record = TypeVar("Record", bound=Versioned)
@@ -76,7 +76,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
 
     def delete_model(self, request: HttpRequest, obj: Record) -> None:  # noqa: ARG002 - Django's signature
         """Delete it unless something needs it."""
-        remove.remove(self.only(obj.pk))
+        edit.remove(self.only(obj.pk))
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
@@ -93,7 +93,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         """Ask and delete; where something still needs it, say what."""
         try:
             return super().delete_view(request, object_id, extra_context)  # type: ignore[no-any-return]
-        except remove.StillInUse as refused:
+        except edit.StillInUse as refused:
             self.message_user(request, f"Not deleted. {refused}", messages.ERROR)
             return HttpResponseRedirect(self.page_of(unquote(object_id)))
 

@@ -11,8 +11,15 @@ from django.urls import reverse
 from broker_project.core.admin.theme import action, page_of, table
 from subscriptions.admin.configured import ConfiguredAdmin
 from subscriptions.admin.event_type_forms import EventTypeFileForm, EventTypeForm, encoded
-from subscriptions.import_export import FileFormat, RefusedEntries, UnreadableFile
-from subscriptions.import_export.event_types_file import Imported, ImportVerdict, export_event_types, import_event_types
+from subscriptions.import_export import (
+    FileFormat,
+    Imported,
+    ImportVerdict,
+    RefusedEntries,
+    UnreadableFile,
+    export_event_types,
+    import_event_types,
+)
 from subscriptions.models import EventType
 
 PREVIEWED: Final = {

@@ -25,8 +25,8 @@ from broker_project.core.admin.theme import (
 from subscriptions.admin.activation import SwitchedAdmin
 from subscriptions.admin.headed import HeadedForm
 from subscriptions.admin.show_once import ShowingOnceAdmin
-from subscriptions.credentials import rotate_secrets
-from subscriptions.credentials.rotate_secrets import MAX_OVERLAP, OVERLAP
+from subscriptions.credentials import rotation
+from subscriptions.credentials.rotation import MAX_OVERLAP, OVERLAP
 from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
 from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, Subscription
@@ -159,10 +159,10 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING, form):
             return question
         try:
-            changed = rotate_secrets.rotate_secret(
+            changed = rotation.rotate_secret(
                 self.only(object_id), random_bytes=secrets.token_bytes(NEW_KEY_BYTES), overlap=form.overlap
             )
-        except rotate_secrets.TooManySecrets as refused:
+        except rotation.TooManySecrets as refused:
             self.message_user(request, str(refused), messages.ERROR)
             return HttpResponseRedirect(self.page_of(object_id))
         self.log_change(request, changed, f"Rotated the signing secret; the former signs for {form.overlap}.")
@@ -176,7 +176,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     )
     def end_overlap(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Let former signing secrets not sign any more."""
-        changed = rotate_secrets.end_overlap(self.only(object_id))
+        changed = rotation.end_overlap(self.only(object_id))
         self.log_change(request, changed, "Ended the overlap of signing secrets.")
         self.message_user(request, "Only the present secret signs now.", messages.SUCCESS)
         return after_dialog(request, self.page_of(object_id))

@@ -30,13 +30,13 @@ from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource, refuse_body
 from subscriptions.api.visibility import api_keys_for
-from subscriptions.credentials import issue
-from subscriptions.credentials.scopes import OPENED, BeyondIssuer, Issuer, requests_in_force
+from subscriptions.credentials import keys
+from subscriptions.credentials.scopes import OPENED, BeyondIssuer, Issuer, effective_limit
 from subscriptions.credentials.tokens import SHOWN_CHARACTERS, TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber
 
-OVERLAP_SECONDS: Final = int(issue.OVERLAP.total_seconds())
-MAX_OVERLAP_SECONDS: Final = int(issue.MAX_OVERLAP.total_seconds())
+OVERLAP_SECONDS: Final = int(keys.OVERLAP.total_seconds())
+MAX_OVERLAP_SECONDS: Final = int(keys.MAX_OVERLAP.total_seconds())
 
 
 class ApiKeySerializer(StrictModelSerializer[ApiKey]):
@@ -108,7 +108,7 @@ class RotationSerializer(StrictSerializer):
 register(
     {
         BeyondIssuer: ProblemType(403, "beyond_issuer", "Beyond the issuer"),
-        issue.KeyEnded: ProblemType(409, "key_ended", "Key ended"),
+        keys.KeyEnded: ProblemType(409, "key_ended", "Key ended"),
     }
 )
 
@@ -150,7 +150,7 @@ class ApiKeys(Resource[ApiKey]):
         """Issue one; the answer is the only one with its token."""
         values = self.valid(request)
         owner = values.get("publisher") or values.get("subscriber")
-        key, token = issue.issue(
+        key, token = keys.issue(
             owner,
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
@@ -170,7 +170,7 @@ class ApiKeys(Resource[ApiKey]):
         The answer is the only one with the successor's token. It lives as long as the former was issued for.
         """
         asked = self.valid(request, by=RotationSerializer)
-        successor, token = issue.rotate(
+        successor, token = keys.rotate(
             self.which(),
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
@@ -186,7 +186,7 @@ class ApiKeys(Resource[ApiKey]):
     def revoke(self, request: Request, **_: str) -> Response:
         """Make it useless from now on."""
         refuse_body(request)
-        return self.answer(issue.revoke(self.which(), now=timezone.now(), expected=expected_versions(request)))
+        return self.answer(keys.revoke(self.which(), now=timezone.now(), expected=expected_versions(request)))
 
 
 def issuer_of(request: Request) -> Issuer:
@@ -199,6 +199,6 @@ def issuer_of(request: Request) -> Issuer:
         f"key {key.prefix}…",
         scopes=frozenset(map(Scope, key.scopes)),
         ends_at=key.expires_at,
-        requests_per_minute=requests_in_force(key.requests_per_minute, settings.REQUESTS_PER_MINUTE),
+        requests_per_minute=effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE),
         requests_by_default=settings.REQUESTS_PER_MINUTE,
     )

@@ -9,7 +9,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from subscriptions.api.rate_limits import count_failure, count_request, refuse_guessing
-from subscriptions.credentials.authenticate import key_for
+from subscriptions.credentials.keys import key_for
 from subscriptions.credentials.tokens import SCHEME, bearer_in, recent_tokens
 from subscriptions.models import ApiKey
 

@@ -20,8 +20,14 @@ from subscriptions import edit
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Noted, Resource
 from subscriptions.api.visibility import event_types_for
-from subscriptions.import_export import FileFormat, RefusedEntries, UnreadableFile
-from subscriptions.import_export.event_types_file import ImportVerdict, export_event_types, import_event_types
+from subscriptions.import_export import (
+    FileFormat,
+    ImportVerdict,
+    RefusedEntries,
+    UnreadableFile,
+    export_event_types,
+    import_event_types,
+)
 from subscriptions.models import ApiKey, EventType, Scope
 from subscriptions.schemas import BrokenSchema, compiled
 

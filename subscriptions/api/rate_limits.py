@@ -15,7 +15,7 @@ from rest_framework.request import Request
 
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
-from subscriptions.credentials.scopes import requests_in_force
+from subscriptions.credentials.scopes import effective_limit
 from subscriptions.credentials.tokens import recent_tokens
 from subscriptions.models import ApiKey
 
@@ -46,7 +46,7 @@ def count_request(request: Request, key: ApiKey) -> None:
         TooManyRequests: it has none left at the moment.
 
     """
-    limit = requests_in_force(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
+    limit = effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
     if limit is None:
         return
     rate = _keys.spend(key.pk, limit, time.monotonic_ns())

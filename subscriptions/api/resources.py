@@ -19,7 +19,7 @@ from broker_project.core.api.fields import StrictSerializer
 from broker_project.core.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
 from broker_project.core.api.parsing import refuse_unmeasured
 from broker_project.core.api.problems import UNKNOWN, ProblemType, register
-from subscriptions import edit, remove
+from subscriptions import edit
 from subscriptions.api.permissions import Needs, check_scope, key_of, kinds_taken
 from subscriptions.api.preconditions import etag_of, expected_versions
 from subscriptions.models import ApiKey, KeyKind, Scope
@@ -37,7 +37,7 @@ register(
         edit.NameTaken: ProblemType(409, "name_taken", "Name taken"),
         edit.IsPreset: ProblemType(409, "preset", "Came installed"),
         edit.VersionMismatch: ProblemType(412, "version_mismatch", "Changed meanwhile"),
-        remove.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
+        edit.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
         ObjectDoesNotExist: UNKNOWN,
     }
 )
@@ -141,7 +141,7 @@ class Resource(Noted, GenericViewSet[Record], Generic[Record]):
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete one, if `If-Match` still holds and nothing needs it."""
         refuse_body(request)
-        remove.remove(self.which(), expected=expected_versions(request))
+        edit.remove(self.which(), expected=expected_versions(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def filtered(self, rows: QuerySet[Record], query: Mapping[str, Any]) -> QuerySet[Record]:  # noqa: ARG002 - for subclasses

@@ -30,8 +30,8 @@ from subscriptions.api.permissions import key_of
 from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource, refuse_body
 from subscriptions.api.visibility import OwnSubscriberField, subscriptions_for
-from subscriptions.credentials import rotate_secrets
-from subscriptions.credentials.rotate_secrets import MAX_OVERLAP, OVERLAP
+from subscriptions.credentials import rotation
+from subscriptions.credentials.rotation import MAX_OVERLAP, OVERLAP
 from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
 from subscriptions.endpoints import check_reach
 from subscriptions.models import (
@@ -148,7 +148,7 @@ class SecretRotation(StrictSerializer):
     )
 
 
-register({rotate_secrets.TooManySecrets: ProblemType(409, "too_many_secrets", "Too many secrets")})
+register({rotation.TooManySecrets: ProblemType(409, "too_many_secrets", "Too many secrets")})
 
 
 class SubscriptionQuery(PageQuery):
@@ -214,7 +214,7 @@ class Subscriptions(Resource[Subscription]):
     def rotate_secret(self, request: Request, **_: str) -> Response:
         """Give it a new signing secret, beside which the former signs for a while; the answer shows it, once."""
         asked = self.valid(request, by=SecretRotation)
-        made = rotate_secrets.rotate_secret(
+        made = rotation.rotate_secret(
             self.which(),
             random_bytes=secrets.token_bytes(NEW_KEY_BYTES),
             overlap=timedelta(seconds=asked["overlap_seconds"]),
@@ -227,4 +227,4 @@ class Subscriptions(Resource[Subscription]):
     def end_overlap(self, request: Request, **_: str) -> Response:
         """Let former signing secrets not sign any more, though their time is not over."""
         refuse_body(request)
-        return self.answer(rotate_secrets.end_overlap(self.which(), expected=expected_versions(request)))
+        return self.answer(rotation.end_overlap(self.which(), expected=expected_versions(request)))

@@ -1,1 +1,5 @@
-"""API keys and signing secrets: tokens, scopes, authentication, issuing and rotation (contract 1.2)."""
+"""API keys and signing secrets (contract 1.2).
+
+`scopes` (what keys open, what may be passed on) · `tokens` (their texts and hashes) · `keys` (authenticate, issue,
+rotate, revoke) · `rotation` (of signing secrets, and of the secret key that encrypts them).
+"""

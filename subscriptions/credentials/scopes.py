@@ -1,4 +1,4 @@
-"""What API keys open: their kinds, the scopes that narrow them, and what may be passed on from one to the next."""
+"""Kinds of API keys, the scopes that narrow them, and what an issuer may pass on."""
 
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping
@@ -11,7 +11,7 @@ Bound = TypeVar("Bound", int, dt.datetime)
 
 
 class KeyKind(TextChoices):
-    """Whose a key is, and so what there is for it (contract 1.2)."""
+    """The owner of a key, and so what it can open (contract 1.2)."""
 
     PUBLISHER = "PUBLISHER"
     """Publishes, and reads its publisher's messages."""
@@ -30,16 +30,16 @@ class Scope(TextChoices):
     """Publishing events."""
 
     READ = "read"
-    """Seeing what the key's owner may see, and trying filters and scripts on it."""
+    """Reading everything that its owner may see, and trying filters and scripts on it."""
 
     CONFIGURE = "configure"
-    """Creating, changing and deleting what is configured, signing secrets included."""
+    """Creating, changing and deleting configuration, including signing secrets."""
 
     RECEIVE = "receive"
-    """Emptying a mailbox: fetching, acknowledging, returning, prolonging, purging."""
+    """Using a mailbox: fetching, acknowledging, returning, extending, purging."""
 
     OPERATE = "operate"
-    """Stepping in: resubmitting, replaying, pausing, resuming, cancelling, releasing, summarizing."""
+    """Resubmitting, replaying, pausing, resuming, cancelling, releasing, summarizing."""
 
     KEYS = "keys"
     """Listing, issuing, rotating and revoking API keys."""
@@ -50,11 +50,11 @@ OPENED: Final[Mapping[KeyKind, tuple[Scope, ...]]] = {
     KeyKind.SUBSCRIBER: (Scope.READ, Scope.CONFIGURE, Scope.RECEIVE, Scope.OPERATE),
     KeyKind.MANAGEMENT: tuple(Scope),
 }
-"""The scopes that there are for each kind."""
+"""The scopes of each kind."""
 
 
 class BeyondIssuer(Exception):
-    """A key would open more than whoever issues it may pass on, for longer, or send more."""
+    """A key would open more than its issuer may pass on, for longer, or send more."""
 
 
 class NotOpened(ValueError):
@@ -62,10 +62,10 @@ class NotOpened(ValueError):
 
 
 def scopes_of(kind: KeyKind, asked: Collection[str] | None) -> list[Scope]:
-    """Return the scopes of a new key, each once: those asked for, or all of its kind but `keys`.
+    """Return the scopes of a new key, each once: those asked for, by default all of its kind except `keys`.
 
     Raises:
-        NotOpened: its kind has not all of them, or none are asked for.
+        NotOpened: one is not of its kind, or none is asked for.
 
     """
     if asked is None:
@@ -77,17 +77,17 @@ def scopes_of(kind: KeyKind, asked: Collection[str] | None) -> list[Scope]:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Somebody who issues and rotates keys, and what may be passed on: nobody gives more than they have."""
+    """A person, key or command that issues and rotates keys, and what it may pass on: no more than it has."""
 
     name: str
     kinds: frozenset[KeyKind] = frozenset(KeyKind)
     scopes: frozenset[Scope] = frozenset(Scope)
     ends_at: dt.datetime | None = None
-    """When they can issue no more; None: never."""
+    """When it can issue no more; None: never."""
     requests_per_minute: int | None = None
-    """How many they may send; None: any number."""
+    """Its own limit; None: none."""
     requests_by_default: int = 0
-    """How many a key may send that has no limit of its own; 0: any number."""
+    """The limit of keys without their own; 0: none."""
 
     def check(
         self, kind: str, scopes: Iterable[str], *, until: dt.datetime | None, requests_per_minute: int | None
@@ -96,23 +96,20 @@ class Issuer:
         if kind not in self.kinds:
             raise BeyondIssuer(f"Keys of kind {kind} are issued and rotated by others only.")
         if missing := [scope for scope in scopes if scope not in self.scopes]:
-            raise BeyondIssuer(f"Nobody passes on a scope that they have not: {', '.join(missing)}.")
+            raise BeyondIssuer(f"An issuer cannot pass on a scope that it does not have: {', '.join(missing)}.")
         if self.ends_at and is_beyond(until, self.ends_at):
             raise BeyondIssuer(f"A key ends no later than the one that issues it, at {self.ends_at.isoformat()}.")
-        if is_beyond(requests_in_force(requests_per_minute, self.requests_by_default), self.requests_per_minute):
+        if is_beyond(effective_limit(requests_per_minute, self.requests_by_default), self.requests_per_minute):
             raise BeyondIssuer(
                 f"A key may send no more than the one that issues it: {self.requests_per_minute} requests a minute."
             )
 
 
-def requests_in_force(own: int | None, by_default: int) -> int | None:
-    """Return how many requests a minute a key with this limit may send; None: any number.
-
-    Without a limit of its own the broker's counts, as it is now; 0 is none.
-    """
+def effective_limit(own: int | None, by_default: int) -> int | None:
+    """Return the requests a minute that a key may send: its own limit, else the broker's default; None: any number."""
     return own or by_default or None
 
 
 def is_beyond(bound: Bound | None, than: Bound | None) -> bool:
-    """Tell whether a bound lets more through than another; None: everything."""
+    """Return whether a bound lets more through than another; None: everything."""
     return than is not None and (bound is None or bound > than)

@@ -11,19 +11,14 @@ from django.core.exceptions import ValidationError
 from broker_project.core.rate_limit import RecentTokens
 
 recent_tokens: Final = RecentTokens()
-"""Tokens that have been good lately, by their hashes: what others get wrong at the same address is not held against
-them."""
+"""Hashes of tokens that were valid recently: failures of other clients at the same address do not count for them."""
 
 BEGINNING: Final = "brk_"
-"""Lets people and secret scanners recognise a token of ours."""
-
+"""Lets people and secret scanners recognise our tokens."""
 TOKEN_BYTES: Final = 32
 SHOWN_CHARACTERS: Final = 12
-"""Enough to tell keys apart: the prefix and 48 of the 256 bits."""
-
+"""Enough to tell keys apart: the beginning and 48 of the 256 bits. May be stored and shown."""
 SCHEME: Final = "Bearer"
-"""With which one is shown."""
-
 _TOKEN: Final = re.compile(rf"{BEGINNING}[A-Za-z0-9_-]{{43}}")
 
 PREFIX: Final = "whsec_"
@@ -33,7 +28,7 @@ NEW_KEY_BYTES: Final = 32
 
 
 def recently_authenticated(authorization: str) -> int | None:
-    """Return what stands for the bearer token in this header if it has been good lately, else None."""
+    """Return the hash of the bearer token in this header if it was valid recently, else None."""
     guess = hash(bearer_in(authorization))
     return guess if guess in recent_tokens else None
 
@@ -44,12 +39,12 @@ def token_of(random_bytes: bytes) -> str:
 
 
 def could_be_token(text: str) -> bool:
-    """Tell whether a key could have this token: whatever else is sent in its place need not be looked up."""
+    """Return whether `text` has the form of a token; anything else need not be looked up."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def bearer_in(authorization: str) -> str | None:
-    """Return the token that a header `Authorization` shows, None if it shows something else."""
+    """Return the bearer token in a header `Authorization`, None if it has another scheme."""
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == SCHEME.lower() else None
 
@@ -59,18 +54,13 @@ def digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def shown_prefix_of(token: str) -> str:
-    """Return the beginning of a token that may be shown for ever."""
-    return token[:SHOWN_CHARACTERS]
-
-
 def secret_of(key: bytes) -> str:
-    """Return the secret's text for the random bytes `key`."""
+    """Return the signing secret's text for its random bytes."""
     return PREFIX + base64.b64encode(key).decode()
 
 
 def key_of(secret: str) -> bytes:
-    """Return the bytes that sign.
+    """Return the bytes that sign; also the validator of signing secrets.
 
     Raises:
         ValidationError: the secret is not `whsec_` and base64 of 24 to 64 bytes.
@@ -86,8 +76,3 @@ def key_of(secret: str) -> bytes:
             code="signing_secret",
         )
     return key
-
-
-def validate_secret(secret: str) -> None:
-    """Raise `ValidationError` unless `secret` can sign."""
-    key_of(secret)

@@ -729,7 +729,7 @@ class Migration(migrations.Migration):
                     broker_project.core.encryption.EncryptedText(
                         editable=False,
                         purpose="signing secret",
-                        validators=[subscriptions.credentials.tokens.validate_secret],
+                        validators=[subscriptions.credentials.tokens.key_of],
                     ),
                 ),
                 (

@@ -11,7 +11,7 @@ from django.test import Client
 from broker_project.accounts import sessions
 from delivery.callbacks.address import CallbackTerms, callback_addresses, callback_terms
 from delivery.models import Callback, Delivery, Message
-from subscriptions.credentials.issue import Owner
+from subscriptions.credentials.keys import Owner
 from subscriptions.models import EventKind, EventType
 from tests.support import factories
 from tests.support.factories import api_key

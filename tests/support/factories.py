@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from delivery.webhook.parts import Content, Destination, Outgoing
-from subscriptions.credentials.issue import Owner, issue, kind_of
+from subscriptions.credentials.keys import Owner, issue, kind_of
 from subscriptions.credentials.scopes import OPENED, Issuer
 from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription

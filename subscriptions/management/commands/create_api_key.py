@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from subscriptions.credentials.issue import MAX_LIFETIME, Owner, issue, kind_of
+from subscriptions.credentials.keys import MAX_LIFETIME, Owner, issue, kind_of
 from subscriptions.credentials.scopes import OPENED, Issuer
 from subscriptions.credentials.tokens import TOKEN_BYTES
 from subscriptions.models import Publisher, Scope, Subscriber

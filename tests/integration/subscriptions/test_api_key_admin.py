@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from subscriptions.credentials import issue
+from subscriptions.credentials import keys
 from subscriptions.credentials.scopes import Issuer
 from subscriptions.models import ApiKey
 from tests.support import factories
@@ -66,7 +66,7 @@ def test_a_key_that_has_ended_is_not_revived_by_another_expiry(admin: Client, en
 
 def test_a_rotated_key_ends_when_it_was_to_whatever_its_expiry_says(admin: Client) -> None:
     key, _ = factories.api_key(factories.publisher())
-    issue.rotate(
+    keys.rotate(
         ApiKey.objects.filter(pk=key.pk), random_bytes=b"x" * 32, now=timezone.now(), issuer=Issuer("test"), overlap=DAY
     )
     until = now_of(key).retires_at
@@ -83,7 +83,7 @@ def test_who_may_issue_it_prolongs_it(issuer: Client) -> None:
 @pytest.mark.parametrize("later", [99 * 365 * DAY, 101 * 366 * DAY], ids=["nearly", "beyond"])
 def test_an_end_is_within_a_hundred_years(issuer: Client, later: dt.timedelta) -> None:
     key, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + DAY)
-    is_beyond = later > issue.MAX_LIFETIME
+    is_beyond = later > keys.MAX_LIFETIME
     answer = with_end(issuer, key, timezone.now() + later)
     assert (answer.status_code, b"more than a hundred years" in answer.content) == (
         (200, True) if is_beyond else (302, False)
@@ -205,7 +205,7 @@ def test_a_key_is_rotated_and_its_successors_token_shown(issuer: Client) -> None
 
 def test_a_key_that_has_ended_is_not_rotated(admin: Client) -> None:
     key, _ = factories.api_key()
-    issue.revoke(ApiKey.objects.filter(pk=key.pk), now=timezone.now())
+    keys.revoke(ApiKey.objects.filter(pk=key.pk), now=timezone.now())
     answer = admin.post(f"{ROOT}/{key.pk}/rotate/", CONFIRMED, follow=True)
     assert "nothing takes its place" in " ".join(map(str, answer.context["messages"]))
     assert ApiKey.objects.count() == 1

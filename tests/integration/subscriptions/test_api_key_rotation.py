@@ -11,8 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 from broker_project.core.db import forget_connection
-from subscriptions.credentials import issue
-from subscriptions.credentials.issue import KeyEnded
+from subscriptions.credentials import keys
+from subscriptions.credentials.keys import KeyEnded
 from subscriptions.credentials.scopes import Issuer
 from subscriptions.models import ApiKey, Scope
 from tests.support import factories
@@ -104,7 +104,7 @@ def test_nothing_takes_the_place_of_a_key_that_has_ended(end: str) -> None:
     with time_machine.travel(MORNING, tick=False) as clock:
         key, _ = factories.api_key(factories.publisher(), expires_at=MORNING + HOUR if end == "expired" else None)
         if end == "revoked":
-            issue.revoke(named(key), now=MORNING)
+            keys.revoke(named(key), now=MORNING)
         if end == "rotated":
             rotated(client_of(), key, overlap_seconds=3600)
         clock.shift(HOUR)
@@ -176,7 +176,7 @@ def test_a_far_end_has_no_successor_beyond_a_hundred_years() -> None:
         answer = rotated(client_of(), former)
     assert answer.status_code == 201
     successor = ApiKey.objects.get(successor_of=former)
-    assert successor.expires_at == MORNING + issue.MAX_LIFETIME
+    assert successor.expires_at == MORNING + keys.MAX_LIFETIME
 
 
 @pytest.mark.usefixtures("storage")
@@ -187,7 +187,7 @@ def test_two_rotations_at_once_give_two_successors_and_the_earlier_end() -> None
     def rotate(overlap: dt.timedelta) -> ApiKey:
         try:
             own = bytes([overlap // HOUR]) * 32
-            return issue.rotate(named(former), random_bytes=own, now=begun, issuer=Issuer("test"), overlap=overlap)[0]
+            return keys.rotate(named(former), random_bytes=own, now=begun, issuer=Issuer("test"), overlap=overlap)[0]
         finally:
             forget_connection()
 
@@ -205,11 +205,9 @@ def test_a_rotation_and_a_revocation_at_once_leave_the_key_revoked() -> None:
     def act(number: int) -> None:
         try:
             if number % 2:
-                issue.revoke(named(former), now=timezone.now())
+                keys.revoke(named(former), now=timezone.now())
             else:
-                issue.rotate(
-                    named(former), random_bytes=bytes([number]) * 32, now=timezone.now(), issuer=Issuer("test")
-                )
+                keys.rotate(named(former), random_bytes=bytes([number]) * 32, now=timezone.now(), issuer=Issuer("test"))
         except KeyEnded:
             pass
         finally:
@@ -235,7 +233,7 @@ def test_whatever_begins_after_a_revocation_was_answered_is_refused() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         used = [threads.submit(use, n) for n in range(40)]
-        issue.revoke(named(key), now=timezone.now())
+        keys.revoke(named(key), now=timezone.now())
         ended.append(True)
         used += [threads.submit(use, n) for n in range(40)]
         seen = {one.result() for one in used}

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from subscriptions.credentials.authenticate import key_for
+from subscriptions.credentials.keys import key_for
 from subscriptions.models import ApiKey, KeyKind
 from tests.support import factories
 from tests.support.api import client_of, client_with

@@ -216,7 +216,7 @@ def test_it_is_told_which_scopes_it_cannot_pass_on() -> None:
         "code": "beyond_issuer",
         "title": "Beyond the issuer",
         "status": 403,
-        "detail": "Nobody passes on a scope that they have not: publish, operate.",
+        "detail": "An issuer cannot pass on a scope that it does not have: publish, operate.",
     }
 
 

@@ -24,9 +24,8 @@ from delivery.callbacks.address import callback_terms
 from delivery.maintenance.maintainer import maintain
 from delivery.models import Callback
 from delivery.statuses import DeliveryStatus
-from subscriptions.credentials import secret_key_rotation
-from subscriptions.credentials.rotate_secrets import rotate_secret
-from subscriptions.credentials.secret_key_rotation import reseal, sealed_columns
+from subscriptions.credentials import rotation
+from subscriptions.credentials.rotation import encrypted_columns, reencrypt, rotate_secret
 from subscriptions.models import EventKind, FormerSecret, Publisher, RetryPolicy, Subscriber, Subscription
 from tests.support import factories
 from tests.support.api import (
@@ -237,13 +236,13 @@ def said_by(one: Subscription) -> tuple[object, ...]:
 
 @pytest.mark.django_db
 def test_tables_are_looked_at_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret_key_rotation, "CHUNK", 2)
+    monkeypatch.setattr(rotation, "CHUNK", 2)
     several(5)
     Subscription.objects.order_by("pk")[2].delete()
-    (column,) = (one for one in sealed_columns() if one.model is Subscription and "header" in one.purpose)
+    (column,) = (one for one in encrypted_columns() if one.model is Subscription and "header" in one.purpose)
     rotate(settings)
     with CaptureQueriesContext(connection) as asked:
-        assert secret_key_rotation.count_former(column) == 4
+        assert rotation.count_former(column) == 4
     assert len(asked) == 5, "two chunks are found and counted, and there is no third"
 
 
@@ -260,8 +259,8 @@ def test_each_value_is_counted_once(settings: Any) -> None:
 def test_afterwards_the_former_key_is_needed_by_nothing_and_nothing_else_has_changed(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secret_key_rotation, "SLICE", 2)
-    monkeypatch.setattr(secret_key_rotation, "CHUNK", 3)
+    monkeypatch.setattr(rotation, "SLICE", 2)
+    monkeypatch.setattr(rotation, "CHUNK", 3)
     made = several()
     rotate_secret(Subscription.objects.filter(pk=made[0].pk), random_bytes=b"n" * 32)
     before = [said_by(one) for one in made]
@@ -318,7 +317,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_done(settings: Any) -> N
         cursor.execute("UPDATE subscriptions_subscription SET headers = 'nonsense' WHERE id = %s", [one.pk])
     rotate(settings)
     status, said = run()
-    assert (status, f"subscription headers of subscription {one.pk} cannot be opened" in said) == (1, True)
+    assert (status, f"subscription headers of subscription {one.pk} cannot be decrypted" in said) == (1, True)
     assert said.splitlines()[-1] == "1 need a secret key that is not among BROKER_SECRET_KEY_FALLBACKS."
     assert "4711" not in said
     settings.SECRET_KEY_FALLBACKS = []
@@ -342,13 +341,13 @@ def test_what_is_sealed_for_one_row_does_not_open_in_another() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_it_goes_on_where_it_was_interrupted(settings: Any, monkeypatch: pytest.MonkeyPatch, storage: None) -> None:
-    monkeypatch.setattr(secret_key_rotation, "SLICE", 1)
+    monkeypatch.setattr(rotation, "SLICE", 1)
     several(3)
     rotate(settings)
-    (column,) = [one for one in sealed_columns() if one.purpose == "signing secret"]
-    next(iter(reseal(column)))
-    assert secret_key_rotation.count_former(column) == 2
-    assert sum(slice_.sealed for slice_ in reseal(column)) == 2
+    (column,) = [one for one in encrypted_columns() if one.purpose == "signing secret"]
+    next(iter(reencrypt(column)))
+    assert rotation.count_former(column) == 2
+    assert sum(slice_.count for slice_ in reencrypt(column)) == 2
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from broker_project.core.api.rendering import BAD_REQUEST, FAILED
 from broker_project.stack.folders import ROOT
 from delivery.api.receipts import REFUSALS
 from delivery.mailbox.results import ReceiptCode
-from subscriptions import edit, remove
+from subscriptions import edit
 from subscriptions.api.preconditions import expected_versions
 
 ROW = re.compile(r"^\| `(\w+)` \| (\d{3}) \|", re.MULTILINE)
@@ -50,7 +50,7 @@ ENDED = {ReceiptCode.FAILED, ReceiptCode.CANCELLED, ReceiptCode.ENDED}
         (ObjectDoesNotExist(), 404, "not_found"),
         (exceptions.MethodNotAllowed("PUT"), 405, "method_not_allowed"),
         (edit.NameTaken("x"), 409, "name_taken"),
-        (remove.StillInUse("x"), 409, "still_in_use"),
+        (edit.StillInUse("x"), 409, "still_in_use"),
         (IntegrityError("secret"), 409, "conflict"),
         (LengthRequired("x"), 411, "length_required"),
         (edit.VersionMismatch("x"), 412, "version_mismatch"),

@@ -1,0 +1,196 @@
+"""Authenticate, issue, rotate and revoke API keys; one owner can have several (contract 1.2)."""
+
+import datetime as dt
+from collections.abc import Collection
+from typing import Final
+
+import structlog
+from django.core.exceptions import ValidationError
+from django.db import DEFAULT_DB_ALIAS, transaction
+from django.db.models import Q, QuerySet
+
+from broker_project.core.db import rows
+from subscriptions.credentials.scopes import Issuer, KeyKind, NotOpened, scopes_of
+from subscriptions.credentials.tokens import SHOWN_CHARACTERS, could_be_token, digest_of, token_of
+from subscriptions.edit import Versions, change, locked
+from subscriptions.models import ApiKey, Publisher, Subscriber
+
+Owner = Publisher | Subscriber | None
+"""Of a key; None is management."""
+
+OVERLAP: Final = dt.timedelta(hours=24)
+"""How long a rotated key stays valid beside its successor by default."""
+MAX_OVERLAP: Final = dt.timedelta(days=30)
+MAX_LIFETIME: Final = dt.timedelta(days=36_525)
+"""A hundred years: without a limit, the end of a successor could be beyond the calendar."""
+USE_IS_NOTED_EVERY: Final = dt.timedelta(minutes=1)
+"""`last_used_at` is for cleaning up; a write per request would make it the hottest row of the broker."""
+CLEANED: Final = frozenset({"label", "requests_per_minute"})
+"""Fields of a new key that the model validates; the others follow from its owner, scopes and end."""
+
+log = structlog.get_logger(__name__)
+
+KEY: Final = ("id", "kind", "publisher_id", "subscriber_id", "prefix", "requests_per_minute", "last_used_at")
+SUBSCRIBER: Final = ("id", "name", "mailbox_ordered", "ack_seconds", "max_redeliveries")
+PUBLISHER: Final = ("id", "max_open_messages")
+"""The fields of a key and its owner that requests need, in the order of the model; others are deferred.
+
+The prefix is logged when the connection may already have been returned.
+"""
+USABLE: Final = """
+SELECT k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requests_per_minute, k.last_used_at,
+       s.id, s.name, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, array_to_string(k.scopes, ' '),
+       (SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)
+  FROM subscriptions_apikey k LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
+ WHERE k.digest = %(digest)s AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > %(now)s)
+   AND (k.retires_at IS NULL OR k.retires_at > %(now)s)
+"""
+"""Prepared, since every publish and fetch begins with it: through the ORM it costs as much as the publish itself.
+
+The scopes are read as text: for psycopg, making a list of an array takes longer than all the rest.
+"""
+STILL_USABLE: Final = """
+SELECT FROM subscriptions_apikey
+ WHERE id = %(id)s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %(now)s)
+   AND (retires_at IS NULL OR retires_at > %(now)s)
+"""
+
+
+class KeyEnded(Exception):
+    """The key is no longer valid, so it has no successor."""
+
+
+def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
+    """Return the usable key with this token, None if there is none; log a refusal, note the use once a minute."""
+    found = rows(USABLE, {"digest": digest_of(token), "now": now}) if could_be_token(token) else []
+    if not found:
+        refused = ApiKey.objects.filter(digest=digest_of(token)).first() if could_be_token(token) else None
+        if refused is None:
+            log.warning("api_key.unknown")
+            return None
+        why = "revoked" if refused.revoked_at else "rotated" if refused.retires_at == refused.ends_at else "expired"
+        log.warning("api_key.refused", why=why, key=refused.pk, prefix=refused.prefix)
+        return None
+    *columns, scopes, max_open = found[0]
+    key = ApiKey.from_db(DEFAULT_DB_ALIAS, KEY, columns[: len(KEY)])
+    key.scopes = scopes.split()
+    if key.subscriber_id is not None:
+        key.subscriber = Subscriber.from_db(DEFAULT_DB_ALIAS, SUBSCRIBER, columns[len(KEY) :])
+    elif key.publisher_id is not None:
+        key.publisher = Publisher.from_db(DEFAULT_DB_ALIAS, PUBLISHER, [key.publisher_id, max_open])
+    if key.last_used_at is None or key.last_used_at <= now - USE_IS_NOTED_EVERY:
+        stale = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_IS_NOTED_EVERY)  # unless another request just did
+        ApiKey.objects.filter(stale, pk=key.pk).update(last_used_at=now)
+    return key
+
+
+def is_usable(key: ApiKey, *, now: dt.datetime) -> bool:
+    """Return whether a key that was usable still is, for requests that have waited since."""
+    return bool(rows(STILL_USABLE, {"id": key.pk, "now": now}))
+
+
+def kind_of(owner: Owner) -> KeyKind:
+    """Return the kind of a key of `owner`."""
+    match owner:
+        case Publisher():
+            return KeyKind.PUBLISHER
+        case Subscriber():
+            return KeyKind.SUBSCRIBER
+        case None:
+            return KeyKind.MANAGEMENT
+
+
+def end_problem(expires_at: dt.datetime | None, *, now: dt.datetime) -> str:
+    """Return why a key cannot have this end; "" if it can."""
+    if expires_at is None or now < expires_at <= now + MAX_LIFETIME:
+        return ""
+    if expires_at <= now:
+        return "This time has passed already; revoke the key to end it now."
+    return "This is more than a hundred years away: leave it empty for a key that does not expire."
+
+
+def issue(
+    owner: Owner,
+    *,
+    random_bytes: bytes,
+    now: dt.datetime,
+    issuer: Issuer,
+    label: str = "",
+    scopes: Collection[str] | None = None,
+    expires_at: dt.datetime | None = None,
+    requests_per_minute: int | None = None,
+) -> tuple[ApiKey, str]:
+    """Store a new key of `owner`; return it with its token, which cannot be read again.
+
+    Raises:
+        ValidationError: its end, scopes, label or limit is invalid.
+        BeyondIssuer: it would open more than `issuer` may pass on, for longer, or send more.
+
+    """
+    if problem := end_problem(expires_at, now=now):
+        raise ValidationError({"expires_at": problem})
+    kind = kind_of(owner)
+    try:
+        opened = scopes_of(kind, scopes)
+    except NotOpened as refused:
+        raise ValidationError({"scopes": str(refused)}) from refused
+    issuer.check(kind, opened, until=expires_at, requests_per_minute=requests_per_minute)
+    key = ApiKey(
+        kind=kind,
+        publisher=owner if isinstance(owner, Publisher) else None,
+        subscriber=owner if isinstance(owner, Subscriber) else None,
+        scopes=opened,
+        label=label,
+        expires_at=expires_at,
+        requests_per_minute=requests_per_minute,
+    )
+    key.clean_fields(exclude={field.name for field in ApiKey._meta.fields} - CLEANED)  # noqa: SLF001 - documented by Django
+    return key, _store(key, random_bytes=random_bytes, now=now, issuer=issuer)
+
+
+def rotate(
+    which: QuerySet[ApiKey],
+    *,
+    random_bytes: bytes,
+    now: dt.datetime,
+    issuer: Issuer,
+    overlap: dt.timedelta = OVERLAP,
+    expected: Versions | None = None,
+) -> tuple[ApiKey, str]:
+    """Issue a successor of the one key in `which`, which ends after `overlap`, or sooner; return it with its token.
+
+    The successor differs in its token only, and lives as long as the former key was issued for: an end that the former
+    has because of this or an earlier rotation is not the successor's.
+
+    Raises:
+        KeyEnded: it is no longer valid.
+        BeyondIssuer: it opens more than `issuer` may pass on or may send more, or its successor would live longer.
+        VersionMismatch: see `edit.change`.
+
+    """
+    with transaction.atomic():
+        former = locked(which, expected)
+        if former.has_ended(now):
+            raise KeyEnded("This key has ended, and nothing takes its place: issue another one.")
+        expires_at = former.expires_at and now + min(former.expires_at - former.created_at, MAX_LIFETIME)
+        issuer.check(former.kind, former.scopes, until=expires_at, requests_per_minute=former.requests_per_minute)
+        change(which, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
+        same = ("kind", "publisher_id", "subscriber_id", "scopes", "label", "requests_per_minute")
+        successor = ApiKey(**{name: getattr(former, name) for name in same}, expires_at=expires_at, successor_of=former)
+        return successor, _store(successor, random_bytes=random_bytes, now=now, issuer=issuer)
+
+
+def revoke(which: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | None = None) -> ApiKey:
+    """Make the one key in `which` invalid from now on; revoking twice keeps the first time."""
+    with transaction.atomic():
+        key = change(which, changes={}, expected=expected)
+        return key if key.revoked_at else change(which, changes={"revoked_at": now})
+
+
+def _store(key: ApiKey, *, random_bytes: bytes, now: dt.datetime, issuer: Issuer) -> str:
+    """Save a new key with a token of these random bytes; return the token."""
+    token = token_of(random_bytes)
+    key.prefix, key.digest = token[:SHOWN_CHARACTERS], digest_of(token)
+    key.created_at, key.issued_by = now, issuer.name[: ApiKey._meta.get_field("issued_by").max_length]  # noqa: SLF001 - documented by Django
+    key.save(force_insert=True)
+    return token
