@@ -12,7 +12,7 @@ from delivery.dispatch import sweep as dispatch_sweep
 from delivery.maintenance import maintainer, periodic
 from delivery.publish import idempotency
 from delivery.volatile import publish_volatile, send_once
-from delivery.volatile.envelope import PURPOSE
+from delivery.volatile.publish_volatile import PURPOSE
 from delivery.worker import process, run_lines
 
 
@@ -33,10 +33,10 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 
 
 @shared_task(name=publish_volatile.TASK)
-def send_volatile(parcel_id: str, sealed: str) -> None:
-    """Send a message that is nowhere but in here (contract 2.9)."""
-    sender = send_once.running_sender(egress=settings.EGRESS_POLICY, under_way=settings.VOLATILE_MAX_IN_FLIGHT)
-    sender.open_and_send(parcel_id, sealed, keyring(PURPOSE))
+def send_volatile(envelope_id: str, encrypted: str) -> None:
+    """Send a message that exists only in this task (contract 2.9)."""
+    sender = send_once.running_sender(egress=settings.EGRESS_POLICY, max_in_flight=settings.VOLATILE_MAX_IN_FLIGHT)
+    sender.open_and_send(envelope_id, encrypted, keyring(PURPOSE))
 
 
 @shared_task(name="delivery.sweep")

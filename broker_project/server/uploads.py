@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Hashable
-from threading import Lock
 from typing import Any, Final
 
 from django.conf import settings
 from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
 
+from broker_project.core.fair_share import FairShare
 from broker_project.server.browser_headers import Answer, refusal
 from subscriptions.credentials.tokens import recently_authenticated
 
@@ -41,44 +40,17 @@ TOO_SLOW: Final = refusal(
 )
 
 
-class UploadQuota:
-    """Bytes of bodies that are held at a time, in all and for one caller; safe to use from several threads."""
-
-    def __init__(self, max_bytes: int, max_bytes_per_caller: int) -> None:
-        self._lock = Lock()
-        self._left = max_bytes
-        self._max_per_caller = max_bytes_per_caller
-        self._taken: Counter[Hashable] = Counter()
-
-    def take(self, size: int, caller: Hashable) -> bool:
-        """Take `size` bytes; return False, with nothing taken, if that exceeds a limit."""
-        with self._lock:
-            if size > min(self._left, self._max_per_caller - self._taken[caller]):
-                return False
-            self._left -= size
-            self._taken[caller] += size
-            return True
-
-    def release(self, size: int, caller: Hashable) -> None:
-        """Give back bytes that were taken."""
-        with self._lock:
-            self._left += size
-            self._taken[caller] -= size
-            if not self._taken[caller]:
-                del self._taken[caller]
-
-
 class QuotaShare:
     """What one body has taken of a quota."""
 
-    def __init__(self, quota: UploadQuota, caller: Hashable) -> None:
+    def __init__(self, quota: FairShare, caller: Hashable) -> None:
         self._quota = quota
         self._caller = caller
         self._taken = 0
 
     def take(self, size: int) -> bool:
         """Take `size` bytes more; return False if there is no room."""
-        is_taken = self._quota.take(size, self._caller)
+        is_taken = self._quota.take(self._caller, size)
         self._taken += size * is_taken
         return is_taken
 
@@ -86,7 +58,7 @@ class QuotaShare:
         """Give back everything; once is enough, more does no harm."""
         taken, self._taken = self._taken, 0
         if taken:
-            self._quota.release(taken, self._caller)
+            self._quota.give_back(self._caller, taken)
 
 
 class UploadQuotas:
@@ -94,8 +66,8 @@ class UploadQuotas:
 
     def __init__(self, max_bytes: int) -> None:
         unauthenticated = max(settings.MAX_BATCH_BYTES, max_bytes // UNAUTHENTICATED_SHARE)
-        self._unauthenticated = UploadQuota(unauthenticated, unauthenticated)
-        self._authenticated = UploadQuota(max_bytes - unauthenticated, (max_bytes - unauthenticated) // 2)
+        self._unauthenticated = FairShare(unauthenticated, unauthenticated)
+        self._authenticated = FairShare(max_bytes - unauthenticated, (max_bytes - unauthenticated) // 2)
 
     def share_of(self, authorization: str) -> QuotaShare:
         """Return an empty share for a request with this `Authorization` header."""

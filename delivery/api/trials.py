@@ -23,10 +23,10 @@ from delivery.models import Delivery, Message
 from delivery.playground.trials import (
     ANYWHERE,
     ScriptTrialFailed,
-    content_of,
-    content_of_stored,
     destination_with,
+    stored_content,
     try_script,
+    unstored_content,
 )
 from delivery.publish.draft import Draft, check_json, check_metadata, document_of
 from delivery.publish.errors import InvalidMetadata, MalformedPayload
@@ -337,11 +337,11 @@ class AnyScript(APIView):
 
 def _content(values: dict[str, Any], request: Request) -> Content:
     if message := stored(values, key_of(request)):
-        return content_of_stored(message)
+        return stored_content(message)
     headers = kept(headers_of(values))
     if "filter_string" in values:
         headers.append(("Filter-String", values["filter_string"]))
-    return content_of(headers, values.get("content_type", JSON), body_of(values), now_ms=int(time.time() * 1000))
+    return unstored_content(headers, values.get("content_type", JSON), body_of(values), now_ms=int(time.time() * 1000))
 
 
 def _script_answer(content: Content, destination: Destination) -> Response:

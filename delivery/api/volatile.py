@@ -16,8 +16,13 @@ from delivery.models import MessageOutcome
 from delivery.publish.draft import VOLATILE, durability_of
 from delivery.publish.errors import InvalidMetadata
 from delivery.publish.store import NewMessage
-from delivery.volatile.envelope import PURPOSE
-from delivery.volatile.publish_volatile import MAX_WAITING, NotHandedOver, Pulled, hand_over
+from delivery.volatile.publish_volatile import (
+    MAX_WAITING,
+    PURPOSE,
+    NeedsMailbox,
+    VolatileUnavailable,
+    publish_volatile,
+)
 from subscriptions.models import EventKind
 
 DURABILITY: Final = "Broker-Durability"
@@ -37,7 +42,7 @@ ASTRAY: Final[dict[str, str]] = {
 
 register(
     {
-        NotHandedOver: ProblemType(
+        VolatileUnavailable: ProblemType(
             503,
             "volatile_unavailable",
             "Volatile messages unavailable",
@@ -45,7 +50,7 @@ register(
             " it again, or without Broker-Durability, and it is stored.",
             retry_after=2,
         ),
-        Pulled: ProblemType(
+        NeedsMailbox: ProblemType(
             400,
             "volatile_pulled",
             "Event fetched from a mailbox",
@@ -81,18 +86,18 @@ def answer_to_volatile(request: Request, message: NewMessage) -> Response:
 
     Raises:
         InvalidMetadata: it cannot be volatile.
-        Pulled, NotHandedOver: see `publishing.hand_over`.
+        NeedsMailbox, VolatileUnavailable: see `publish_volatile`.
 
     """
     _check(request, message)
-    handed = hand_over(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))
+    accepted = publish_volatile(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))
     answer: dict[str, object] = {
         "id": None,
-        "outcome": str(handed.outcome),
-        "deliveries": handed.deliveries,
+        "outcome": str(accepted.outcome),
+        "deliveries": accepted.deliveries,
         "durability": VOLATILE,
     }
-    if detail := ASTRAY.get(handed.outcome):
+    if detail := ASTRAY.get(accepted.outcome):
         answer["detail"] = detail
     return Response(answer, status.HTTP_202_ACCEPTED)
 

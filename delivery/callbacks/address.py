@@ -47,7 +47,7 @@ class CallbackTerms:
     public_url: str
     """The address at which endpoints reach the broker, without a slash at the end."""
     keys: Keyring
-    """Tokens are sealed with these."""
+    """Tokens are encrypted with these."""
     days: int
     """How long an endpoint may take to reply, and how long delivering the reply is tried."""
     egress: EgressPolicy
@@ -64,14 +64,14 @@ def hash_of(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
-def sealed_token(token: str, keys: Keyring) -> bytes:
+def encrypted_token(token: str, keys: Keyring) -> bytes:
     """Return what is stored of a token beside its hash."""
     return keys.encrypt(token.encode(), place_of(hash_of(token)))
 
 
-def opened_token(token_hash: bytes, sealed: bytes, keys: Keyring) -> str:
+def decrypted_token(token_hash: bytes, encrypted: bytes, keys: Keyring) -> str:
     """Return the token; raise `DecryptionFailed` if the secret key is gone, or it is another token's."""
-    return keys.decrypt(sealed, place_of(token_hash)).decode()
+    return keys.decrypt(encrypted, place_of(token_hash)).decode()
 
 
 def token_in(url: str) -> str | None:
@@ -105,13 +105,13 @@ def without_token(answer: bytes, address: str) -> bytes:
 def callback_addresses(group_ids: Collection[int], terms: CallbackTerms) -> dict[int, str]:
     """Return where each group's endpoint posts its result, by group; groups without a callback are missing.
 
-    Empty where the token cannot be opened because its secret key is gone. Such a group must not be sent: its result
+    Empty where the token cannot be decrypted because its secret key is gone. Such a group must not be sent: its result
     would go nowhere.
     """
     addresses: dict[int, str] = {}
-    for group_id, token_hash, sealed in rows(TOKENS, [sorted(group_ids)]) if group_ids else ():
+    for group_id, token_hash, encrypted in rows(TOKENS, [sorted(group_ids)]) if group_ids else ():
         try:
-            token = opened_token(bytes(token_hash), bytes(sealed), terms.keys)
+            token = decrypted_token(bytes(token_hash), bytes(encrypted), terms.keys)
             addresses[group_id] = f"{terms.public_url}{PATH}{token}"
         except DecryptionFailed:
             hint = "give the former secret in BROKER_SECRET_KEY_FALLBACKS"

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from django.core.exceptions import ValidationError
 
 from broker_project.core.db import rows
-from delivery.callbacks.address import MAX_DEPTH, TOKEN_BYTES, CallbackTerms, hash_of, is_own, sealed_token, token_in
+from delivery.callbacks.address import MAX_DEPTH, TOKEN_BYTES, CallbackTerms, encrypted_token, hash_of, is_own, token_in
 from delivery.publish.errors import CallbacksNotConfigured, Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.endpoints import check_reach
 
@@ -31,11 +31,11 @@ SELECT DISTINCT d.group_id, d.message_id FROM unnest(%s::bigint[]) AS m (id)
 CREATE: Final = """
 INSERT INTO delivery_callback (group_id, message_id, event_type_id, publisher_id, url, parent_id, depth, token_hash,
                                token_sealed, expires_at)
-SELECT n.group_id, n.message_id, n.event_type_id, %(publisher)s, n.url, n.parent_id, n.depth, n.token_hash, n.sealed,
+SELECT n.group_id, n.message_id, n.event_type_id, %(publisher)s, n.url, n.parent_id, n.depth, n.token_hash, n.encrypted,
        LEAST(clock_timestamp() + make_interval(days => %(days)s::int), p.expires_at)
   FROM unnest(%(groups)s::bigint[], %(messages)s::bigint[], %(event_types)s::bigint[], %(urls)s::text[],
-              %(parents)s::bigint[], %(depths)s::int[], %(hashes)b::bytea[], %(sealed)b::bytea[])
-         AS n (group_id, message_id, event_type_id, url, parent_id, depth, token_hash, sealed)
+              %(parents)s::bigint[], %(depths)s::int[], %(hashes)b::bytea[], %(encrypted)b::bytea[])
+         AS n (group_id, message_id, event_type_id, url, parent_id, depth, token_hash, encrypted)
   LEFT JOIN delivery_callback p ON p.id = n.parent_id
 """
 """A callback that is passed on to another expires no later than that one."""
@@ -126,6 +126,6 @@ def create_callbacks(wanted: Mapping[int, CallbackRequest], publisher_id: int | 
         "parents": [one.target.parent_id for one in requests],
         "depths": [one.target.depth for one in requests],
         "hashes": [hash_of(token) for token in tokens],
-        "sealed": [sealed_token(token, terms.keys) for token in tokens],
+        "encrypted": [encrypted_token(token, terms.keys) for token in tokens],
     }
     rows(CREATE, {**columns, "publisher": publisher_id, "days": terms.days})

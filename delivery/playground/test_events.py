@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from broker_project.core.db import give_connection_back, rows
+from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.sync.answer import SUCCESSES
 from delivery.sync.caller import Caller, running_caller
-from delivery.sync.record import REHEARSED
-from delivery.webhook.destination import destination_now
+from delivery.webhook.content import content_of
+from delivery.webhook.destination import CONFIGURED, destination_now
 from delivery.webhook.parts import Content, Destination, Numbers
 from delivery.webhook.redact import LONGEST
 from delivery.webhook.request import webhook_request
@@ -31,6 +31,14 @@ NO_DELIVERY: Final = 0
 SAMPLE: Final = '{"test": true}'
 """What is sent where there is no event type, or none with a sample."""
 SAMPLE_TYPE: Final = "application/json"
+
+SUBSCRIPTION: Final = f"""
+SELECT COALESCE(t.sample, ''), COALESCE(t.content_type, ''), s.script, {CONFIGURED}
+  FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+  LEFT JOIN subscriptions_eventtype t ON t.id = s.event_type_id
+ WHERE s.id = %s
+"""
+"""Where a test event goes, and its example payload; the subscription may have any status."""
 
 
 class NothingToSendTo(Exception):
@@ -81,14 +89,14 @@ def rehearse(subscription: Subscription, *, caller: Caller, random_bytes: bytes,
     _check(subscription)
     name = f"{ID_PREFIX}{random_bytes.hex()}"
     destination, content = _loaded(subscription, name, now)
-    with caller.place(subscription.pk):
+    with caller.slot(subscription.pk):
         try:
             content = _as_sent(content, destination, caller)
         except TransformRefused as refused:
             return Rehearsed(reason=f"the script brought nothing to send: {refused}")
         numbers = Numbers(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
         request = webhook_request(content, destination, numbers, timestamp=int(now.timestamp()))
-        return _rehearsed(caller.ask(request, before_waiting=give_connection_back), destination)
+        return _rehearsed(caller.ask(request), destination)
 
 
 def _check(subscription: Subscription) -> None:
@@ -99,30 +107,28 @@ def _check(subscription: Subscription) -> None:
 
 
 def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Destination, Content]:
-    found = rows(REHEARSED, [subscription.pk])
+    found = rows(SUBSCRIPTION, [subscription.pk])
     if not found:
         raise Subscription.DoesNotExist("It has just been deleted.")
-    *configured, sample, content_type = found[0]
+    sample, content_type, script, *configured = found[0]
     body, content_type = (sample, content_type) if sample else (SAMPLE, SAMPLE_TYPE)
-    headers = (("Content-Type", content_type),)
-    content = Content(
+    content = content_of(
         message_id=0,
         event_type=subscription.events,
         body=body.encode(),
-        headers=headers,
         content_type=content_type,
-        stored_headers=json.dumps(headers),
+        headers=json.dumps([("Content-Type", content_type)]),
         published_ms=int(now.timestamp() * 1000),
         known_as=name,
     )
-    return destination_now(*configured), content
+    return destination_now(configured, script), content
 
 
 def _as_sent(content: Content, destination: Destination, caller: Caller) -> Content:
     """Return what is sent, after the subscription's script; raises `TransformRefused` if that brings nothing."""
     if not destination.script:
         return content
-    result = caller.run_script(job_for(NO_DELIVERY, content, destination), before_waiting=give_connection_back)
+    result = caller.ask(job_for(NO_DELIVERY, content, destination))
     match result:
         case Made():
             return transformed_content(content, destination, result)

@@ -9,7 +9,8 @@ from delivery.http.headers import EncodedRequest
 from delivery.models import Message
 from delivery.status.explain_message import shown_of
 from delivery.sync.answer import Ended, ended_by_script
-from delivery.webhook.headers_policy import Header, forwarded, merged
+from delivery.webhook.content import content_of
+from delivery.webhook.headers_policy import Header, merged
 from delivery.webhook.parts import Content, Destination, Numbers, Outgoing
 from delivery.webhook.request import webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed
@@ -99,18 +100,23 @@ class Outcome:
     """None where the script answers no call, as that of a TOPIC subscription; both where that is not known yet."""
 
 
-def content_of(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
+def unstored_content(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
     """Return what would be delivered of a message with these headers, all of which are kept."""
-    going_on = merged(dict(forwarded(headers)), {"Content-Type": content_type})
-    stored = json.dumps(headers)
-    return Content(NO_MESSAGE, "", body, tuple(going_on.items()), content_type, stored, now_ms)
+    return content_of(
+        message_id=NO_MESSAGE,
+        event_type="",
+        body=body,
+        content_type=content_type,
+        headers=json.dumps(headers),
+        published_ms=now_ms,
+    )
 
 
-def content_of_stored(message: Message) -> Content:
+def stored_content(message: Message) -> Content:
     """Return what is delivered of a stored message."""
     headers = [(name, value) for name, value in message.headers]
     now_ms = int(message.published_at.timestamp() * 1000)
-    return content_of(headers, message.content_type, bytes(message.body), now_ms=now_ms)
+    return unstored_content(headers, message.content_type, bytes(message.body), now_ms=now_ms)
 
 
 def destination_with(script: str, subscription: Subscription) -> Destination:
@@ -134,7 +140,7 @@ def try_script(content: Content, destination: Destination) -> Outcome:
     _result_of(Job(destination.script, only_check=True))
     made = _result_of(job_for(NO_DELIVERY, content, destination))
     subscription_id = destination.subscription_id
-    answer = ended_by_script(made, subscription_id=subscription_id, content_type=content.content_type, duration_ms=0)
+    answer = ended_by_script(made, subscription_id, content.content_type, duration_ms=0)
     if not is_scripted(destination.url):
         request = _request_of(content, destination, made)
         return Outcome(request, answer if subscription_id == ANYWHERE.subscription_id else None)

@@ -1,35 +1,104 @@
-"""SYNC: ask the one endpoint that qualifies, record the call, and hand its answer to the publisher (contract 7)."""
+"""Call the one endpoint that qualifies, record the call, and return the answer to the publisher (contract 7, 10.3)."""
 
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import orjson
 import structlog
+from django.db import Error
+from psycopg.errors import UniqueViolation
 
-from broker_project.core.db import give_connection_back, rows
+from broker_project.core.db import forget_connection, rows
+from delivery.due_times import FILE_GONE
+from delivery.http.transfer import Answer
+from delivery.models import MessageOutcome
 from delivery.publish.store import NewMessage
 from delivery.statuses import DeliveryStatus
-from delivery.sync.answer import Ended, ended_by, ended_by_script, undecided
+from delivery.sync.answer import CallUndecided, Ended, ended_by, ended_by_script
 from delivery.sync.caller import Caller
-from delivery.sync.record import BEGIN, Call, record
-from delivery.webhook.destination import destination_now
-from delivery.webhook.headers_policy import forwarded, merged
-from delivery.webhook.parts import Content, Numbers
+from delivery.webhook.content import content_of
+from delivery.webhook.destination import CONFIGURED, destination_now
+from delivery.webhook.parts import Destination, Numbers
 from delivery.webhook.request import webhook_request
 from delivery.webhook.transform import job_for
+from delivery.worker.topic import KEPT_BODY_BYTES, KEPT_HEADER_BYTES
 from subscriptions.matching import Match, subscriptions_to_ask
+from subscriptions.scripting.jobs import Result
 
-NOTHING: Final = Ended(status_code=200, was_tried=False)
-"""What comes of a call that nobody is there for."""
+RECORD_SECONDS: Final = 5.0
+"""How long a publisher waits for an answer that is there, because the database is away: it is to be recorded."""
+RETRY_SECONDS: Final = 0.25
+
+UNROUTED: Final = Ended(status_code=200, was_tried=False)
+"""The end of a call for which no subscription qualifies."""
+
+BEGIN: Final = f"""
+WITH taken AS MATERIALIZED (
+  SELECT nextval('delivery_message_id_seq') AS message_id, nextval('delivery_delivery_id_seq') AS delivery_id),
+kept AS MATERIALIZED (
+  SELECT message_id, delivery_id, CASE WHEN pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()
+                                       THEN pg_logical_emit_message(true, 'ids', '') END
+    FROM taken)
+SELECT message_id, delivery_id, clock_timestamp(), s.script, {CONFIGURED}
+  FROM kept CROSS JOIN (SELECT %s::bigint) AS wanted (id)
+  LEFT JOIN subscriptions_subscription s ON s.id = wanted.id
+  LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+"""
+"""The ids that the request carries, the time, and the subscription; nulls where there is none, or none any more.
+
+Nothing is stored under the ids until there is an answer. If PostgreSQL crashed before its log was written, it would
+give them out again. So, if the log has unwritten entries, an empty log message is committed, which waits for them.
+"""
+
+RECORD: Final = f"""
+WITH published AS (
+  INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, filter_string,
+                                outcome, deliveries_count, published_at)
+  SELECT %(message_id)s, %(event_type_id)s, %(publisher_id)s::bigint, body, octet_length(body), %(content_type)s,
+         %(headers)s::jsonb, %(filter_string)s, %(outcome)s, (%(subscription_id)s::bigint IS NOT NULL)::int,
+         %(published_at)s
+    FROM (SELECT %(body)b::bytea) AS b (body)
+  RETURNING id, size),
+gone AS (
+  SELECT %(delivery_id)s::bigint AS id, id AS message_id, NULL::bigint AS line_id,
+         %(subscription_id)s::bigint AS subscription_id, NULL::bigint AS group_id, %(status)s AS status, size,
+         %(attempts)s::int AS attempts, 0 AS times_deferred, NULL::timestamptz AS due_at, NULL::bigint AS sequence,
+         %(uncertain)s::bool AS uncertain, false AS cancel_requested, %(reason)s AS reason,
+         %(published_at)s::timestamptz AS created_at, NULL::timestamptz AS expires_at,
+         NULL::timestamptz AS not_before, NULL::bigint AS resubmit_of, NULL::bigint AS replay_id, 0 AS fetches,
+         false AS unreceived
+    FROM published WHERE %(subscription_id)s::bigint IS NOT NULL),
+filed AS ({FILE_GONE})
+INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
+                              answer_excerpt)
+SELECT id, attempts, created_at, %(duration_ms)s, %(status_code)s::int, %(error)s, %(answer_headers)b::bytea,
+       %(answer_excerpt)b::bytea
+  FROM gone WHERE attempts > 0
+"""
+"""Stores the message, its finished delivery if there is one, and the attempt if there was one."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call that has begun."""
+
+    message: NewMessage
+    publisher_id: int | None
+    message_id: int
+    delivery_id: int
+    published_at: datetime
+    destination: Destination | None
+    """None: no subscription qualifies."""
+
+
+@dataclass(frozen=True, slots=True)
 class Called:
-    """What a publisher is answered."""
+    """The answer to the publisher."""
 
     ended: Ended
     message_id: int
@@ -38,18 +107,15 @@ class Called:
 
 
 def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Called:
-    """Ask the subscription that qualifies, the one created first of several, and return what it answered.
-
-    Recorded before it returns or raises.
+    """Call the subscription that qualifies, of several the oldest, and return its answer, recorded.
 
     Raises:
-        CallFailed: there is no answer to hand on.
+        CallFailed: there is no answer to return; recorded too.
 
     """
     found = subscriptions_to_ask(message)
-    with caller.place(found[0].subscription_id) if found else nullcontext():
-        begun = _begun(message, publisher_id, found)
-        _tell_of_several(begun, found)
+    with caller.slot(found[0].subscription_id) if found else nullcontext():
+        begun = _begin(message, publisher_id, found)
         ended = _ended(begun, found, caller)
         message_id = begun.message_id if record(begun, ended) else 0
     if ended.status is DeliveryStatus.FAILED:
@@ -60,56 +126,106 @@ def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Ca
     return Called(ended, message_id, is_routed=begun.destination is not None)
 
 
-def _begun(message: NewMessage, publisher_id: int | None, found: list[Match]) -> Call:
+def _begin(message: NewMessage, publisher_id: int | None, found: list[Match]) -> Call:
+    """Take ids and load the destination; log an error if several subscriptions qualify (contract 7.1)."""
     wanted = found[0].subscription_id if found else None
-    ((message_id, delivery_id, now, *columns),) = rows(BEGIN, [wanted])
-    destination = None if columns[0] is None else destination_now(*columns)
-    return Call(message, publisher_id, message_id, delivery_id, now, destination)
-
-
-def _tell_of_several(begun: Call, found: list[Match]) -> None:
-    """Log an error that names all that qualify, where there should be one (contract 7.1)."""
+    ((message_id, delivery_id, now, script, *configured),) = rows(BEGIN, [wanted])
+    destination = None if script is None else destination_now(configured, script)
     qualify = [match.subscription_id for match in found if not match.failure]
     if len(qualify) > 1:
         log.error(
             "sync.several_qualify",
-            event_type=begun.message.event_type,
-            message_id=begun.message_id,
+            event_type=message.event_type,
+            message_id=message_id,
             subscription_ids=qualify,
-            asked=found[0].subscription_id,
+            asked=wanted,
         )
+    return Call(message, publisher_id, message_id, delivery_id, now, destination)
 
 
 def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
-    if begun.destination is None:
-        return NOTHING
-    if found[0].failure:
-        return undecided(found[0].subscription_id, found[0].failure)
-    content = _content_of(begun)
-    if begun.destination.script:
-        job, started = job_for(begun.delivery_id, content, begun.destination), time.monotonic()
-        result = caller.run_script(job, before_waiting=give_connection_back)
-        duration_ms = round((time.monotonic() - started) * 1000)
-        return ended_by_script(
-            result,
-            subscription_id=begun.destination.subscription_id,
-            content_type=content.content_type,
-            duration_ms=duration_ms,
-        )
-    numbers = Numbers(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
-    request = webhook_request(content, begun.destination, numbers, timestamp=int(time.time()))
-    return ended_by(caller.ask(request, before_waiting=give_connection_back), max_bytes=caller.max_answer_bytes)
-
-
-def _content_of(begun: Call) -> Content:
-    message = begun.message
-    going_on = merged(dict(forwarded(message.headers)), {"Content-Type": message.content_type})
-    return Content(
+    """Return the end of a call: its endpoint's answer, its script's, or why there is none."""
+    message, destination = begun.message, begun.destination
+    if destination is None:
+        return UNROUTED
+    if failure := found[0].failure:
+        text = f"Subscription {destination.subscription_id} may be the one to ask, but its filter failed."
+        return Ended(reason=failure, failure=CallUndecided(text), was_tried=False)
+    content = content_of(
         message_id=begun.message_id,
         event_type=message.event_type,
         body=message.body,
-        headers=tuple(going_on.items()),
         content_type=message.content_type,
-        stored_headers=orjson.dumps(message.headers).decode(),
+        headers=orjson.dumps(message.headers).decode(),
         published_ms=int(begun.published_at.timestamp() * 1000),
     )
+    if destination.script:
+        started = time.monotonic()
+        result: Result = caller.ask(job_for(begun.delivery_id, content, destination))
+        duration_ms = round((time.monotonic() - started) * 1000)
+        return ended_by_script(result, destination.subscription_id, content.content_type, duration_ms)
+    numbers = Numbers(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
+    answer: Answer = caller.ask(webhook_request(content, destination, numbers, timestamp=int(time.time())))
+    return ended_by(answer, max_bytes=caller.max_answer_bytes)
+
+
+def record(call: Call, ended: Ended) -> bool:
+    """Record a call that has ended; return whether it is recorded.
+
+    Once the endpoint was called, its answer matters more than our record: a publisher that gets an error repeats the
+    call, and the endpoint would act twice.
+
+    Raises:
+        django.db.Error: the endpoint was not called, and the call cannot be recorded.
+
+    """
+    columns = _columns(call, ended)
+    until = time.monotonic() + RECORD_SECONDS
+    while True:
+        try:
+            rows(RECORD, columns)
+        except Error as failure:
+            if not ended.was_tried:
+                raise
+            if isinstance(failure.__cause__, UniqueViolation):
+                return True  # by an earlier try, whose commit was not heard of
+            log.warning("sync.record_failed", message_id=call.message_id, reason=failure)
+            forget_connection()
+        else:
+            return True
+        if time.monotonic() >= until:
+            log.error(
+                "sync.not_recorded", message_id=call.message_id, delivery_id=call.delivery_id, status=ended.status
+            )
+            return False
+        time.sleep(RETRY_SECONDS)
+
+
+def _columns(call: Call, ended: Ended) -> dict[str, object]:
+    message, destination = call.message, call.destination
+    head, body = ended.head, ended.body
+    if destination:
+        head = destination.without_secrets(head, most=KEPT_HEADER_BYTES)
+        body = destination.without_secrets(body, most=KEPT_BODY_BYTES)
+    return {
+        "message_id": call.message_id,
+        "event_type_id": message.event_type_id,
+        "publisher_id": call.publisher_id,
+        "body": message.body,
+        "content_type": message.content_type,
+        "headers": orjson.dumps(message.headers).decode(),
+        "filter_string": message.filter_string,
+        "outcome": MessageOutcome.ROUTED if destination else MessageOutcome.UNROUTED,
+        "published_at": call.published_at,
+        "delivery_id": call.delivery_id,
+        "subscription_id": destination.subscription_id if destination else None,
+        "status": ended.status,
+        "attempts": int(ended.was_tried),
+        "uncertain": ended.is_uncertain,
+        "reason": ended.reason,
+        "duration_ms": ended.duration_ms,
+        "status_code": ended.status_code,
+        "error": ended.reason if ended.status_code is None else "",
+        "answer_headers": head[:KEPT_HEADER_BYTES],
+        "answer_excerpt": body[:KEPT_BODY_BYTES],
+    }

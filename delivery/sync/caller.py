@@ -1,91 +1,67 @@
-"""Asking endpoints and running scripts from threads that wait for what comes of it."""
+"""Send requests and run scripts from threads that wait for the result."""
 
 import atexit
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from requests import PreparedRequest
-
+from broker_project.core.db import give_connection_back
 from broker_project.core.egress import EgressPolicy
+from broker_project.core.fair_share import FairShare
 from delivery.http.futures import CallLoop, Wanted, nothing
-from delivery.http.transfer import Answer
 from delivery.sync.answer import TooManyCalls
-from subscriptions.scripting.jobs import Job, Result
 
 MAX_WAITING: Final = 64
-"""Calls of a process: its other threads are for publishing, which must not wait behind endpoints."""
+"""Calls in a process. The other threads are for publishing, which must not wait for endpoints."""
 MAX_WAITING_PER_OWNER: Final = 16
-"""Of those, for the same subscription: one that hangs leaves the others their places."""
+"""Of those, for one subscription: a hanging endpoint leaves room for others."""
 AT_ONCE_SECONDS: Final = 0.005
-"""What is answered sooner keeps its database connection: to give that back and take it again costs a third of it."""
+"""A call that is answered sooner keeps its database connection: giving it back costs a third of such a call."""
 SPARE_SECONDS: Final = 5.0
-"""Beyond the deadline nobody waits longer, whatever has become of the loop."""
+"""Beyond the deadline no thread waits longer, whatever state the loop is in."""
 
 
 class Caller:
-    """A process's calls: each in the thread of whoever waits for it, so many at a time."""
+    """A process's calls, each in the thread that waits for it."""
 
     def __init__(
         self, *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
     ) -> None:
         self.max_answer_bytes = max_answer_bytes
-        self._most_waiting = max_waiting
-        self._patience = deadline_seconds + SPARE_SECONDS
-        self._waiting: Counter[int] = Counter()
-        self._waiting_lock = threading.Lock()
-        # A byte more than an answer may have tells the one that has too many.
+        self._max_waiting = max_waiting
+        self._slots = FairShare(max_waiting, MAX_WAITING_PER_OWNER)
+        self._max_wait_seconds = deadline_seconds + SPARE_SECONDS
+        # One more byte than an answer may have shows that it has too many.
         self.loop = CallLoop(egress=egress, deadline_seconds=deadline_seconds, max_answer_bytes=max_answer_bytes + 1)
         self.loop.start()
 
     @contextmanager
-    def place(self, subscription_id: int) -> Iterator[None]:
-        """Be one of those that wait, for this subscription.
-
-        Raises:
-            TooManyCalls: there are as many as may be, of all or of its own.
-
-        """
-        with self._waiting_lock:
-            _check_room(self._waiting.total(), self._most_waiting, "their endpoints")
-            _check_room(self._waiting[subscription_id], MAX_WAITING_PER_OWNER, f"subscription {subscription_id}")
-            self._waiting[subscription_id] += 1
+    def slot(self, subscription_id: int) -> Iterator[None]:
+        """Take a place among the calls that may wait; raise `TooManyCalls` if none is left for this subscription."""
+        if not self._slots.take(subscription_id):
+            limit, what = MAX_WAITING_PER_OWNER, f"subscription {subscription_id}"
+            if self._slots.is_full:
+                limit, what = self._max_waiting, "their endpoints"
+            raise TooManyCalls(f"{limit} calls are waiting for {what} in this process already; try again.")
         try:
             yield
         finally:
-            with self._waiting_lock:
-                self._waiting[subscription_id] -= 1
-                self._waiting += Counter()  # forgets those that nobody waits for
+            self._slots.give_back(subscription_id)
 
-    def ask(self, request: PreparedRequest, *, before_waiting: Callable[[], object]) -> Answer:
-        """Send a request and return what came back, or that nothing did; waits at most for the deadline.
+    def ask(self, wanted: Wanted) -> Any:
+        """Send a request or run a script; return the `Answer` or `Result`, even if it is only that nothing came.
 
-        `before_waiting` is called once unless the answer comes at once.
+        Unless the answer comes at once, the thread's database connection is given back while it waits.
         """
-        answer: Answer = self._take(request, before_waiting)
-        return answer
-
-    def run_script(self, job: Job, *, before_waiting: Callable[[], object]) -> Result:
-        """Run a script and return what came of it, as `ask` does."""
-        result: Result = self._take(job, before_waiting)
-        return result
-
-    def _take(self, wanted: Wanted, before_waiting: Callable[[], object]) -> Any:
         future = self.loop.take(wanted)
         with suppress(TimeoutError):
             return future.result(AT_ONCE_SECONDS)
-        before_waiting()
+        give_connection_back()
         with suppress(TimeoutError):
-            return future.result(self._patience)
+            return future.result(self._max_wait_seconds)
         return nothing(wanted, "the broker has lost sight of the call", was_sent=True)
-
-
-def _check_room(waiting: int, most: int, what: str) -> None:
-    if waiting >= most:
-        raise TooManyCalls(f"{most} calls are waiting for {what} in this process already; try again.")
 
 
 _callers: dict[tuple[int, EgressPolicy, float, int, int], Caller] = {}
@@ -95,16 +71,15 @@ _start_lock: Final = threading.Lock()
 def running_caller(
     *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
 ) -> Caller:
-    """Return this process's caller; made when first asked for, since no thread survives a fork."""
+    """Return this process's caller with these limits; started when first asked for: threads do not survive a fork."""
     key = (os.getpid(), egress, deadline_seconds, max_answer_bytes, max_waiting)
     with _start_lock:
         if key not in _callers or not _callers[key].loop.is_alive():
-            caller = Caller(
+            _callers[key] = Caller(
                 egress=egress,
                 deadline_seconds=deadline_seconds,
                 max_answer_bytes=max_answer_bytes,
                 max_waiting=max_waiting,
             )
-            _callers[key] = caller
-            atexit.register(caller.loop.stop)
+            atexit.register(_callers[key].loop.stop)
         return _callers[key]

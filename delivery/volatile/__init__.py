@@ -1,6 +1,5 @@
-"""Messages that are never stored: sent once, or lost (contract 2.9).
+"""Volatile messages: never stored, sent at most once, outside the line, and counted (contract 2.9).
 
-`parcels` (a message as it travels within its Celery task) · `queueing` (handed over, and taken once) · `errands` (to
-one subscription) · `places`, `pacing` (how many at a time, and how often) · `tallies` (what became of them) ·
-`publishing` (in a web process) · `sending` (in a worker).
+Read `publish_volatile` (in a web process: the message becomes one encrypted Celery task), `send_once` (in a worker: one
+request for each subscription), then `counters`.
 """

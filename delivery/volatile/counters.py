@@ -1,8 +1,8 @@
-"""Counting what becomes of volatile messages: in memory, written down every second (contract 2.9)."""
+"""Count the outcomes of volatile messages: in memory, written to the database every second (contract 2.9)."""
 
 import os
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from multiprocessing.util import Finalize
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from broker_project.core.db import forget_connection, rows
 from delivery.models import VolatileOutcome
 
 WRITE_SECONDS: Final = 1.0
-"""As much of the counts is lost with a process that is killed."""
+"""A process that is killed loses the counts of this time."""
 STOP_SECONDS: Final = 5.0
 
 ACCEPTED: Final = "accepted"
@@ -22,94 +22,89 @@ COLUMNS: Final = (ACCEPTED, *map(str, VolatileOutcome))
 
 ADD: Final = f"""
 INSERT INTO delivery_volatilecount AS v (hour, event_type_id, subscription_id, {", ".join(COLUMNS)})
-SELECT to_timestamp(hour), event_type_id, subscription_id, {", ".join(COLUMNS)}
+SELECT to_timestamp(hour), event_type_id, subscription_id,
+       {", ".join(f"COALESCE(sum(number) FILTER (WHERE counted = '{one}'), 0)" for one in COLUMNS)}
   FROM json_to_recordset(%s::json)
-    AS c (hour bigint, event_type_id bigint, subscription_id bigint, {", ".join(f"{one} bigint" for one in COLUMNS)})
+    AS c (hour bigint, event_type_id bigint, subscription_id bigint, counted text, number bigint)
+ GROUP BY hour, event_type_id, subscription_id
  ORDER BY hour, event_type_id, subscription_id
     ON CONFLICT (hour, event_type_id, subscription_id) DO UPDATE
    SET {", ".join(f"{one} = v.{one} + excluded.{one}" for one in COLUMNS)}
 """
-"""In an order that is the same for all processes: they wait for each other's rows and never in a circle."""
+"""Ordered, so that processes wait for each other's rows but never in a circle."""
 
 log = structlog.get_logger(__name__)
 
 
 class VolatileTally(NamedTuple):
-    """Of what it is counted."""
+    """What is counted separately."""
 
     hour: int
-    """Its beginning, in seconds since 1970."""
+    """When the hour of publishing began, in seconds since 1970."""
     event_type_id: int
     subscription_id: int | None
-    """None: of the messages themselves."""
+    """None: the messages themselves."""
 
 
 class VolatileCounters(threading.Thread):
-    """A process's counts that are not written down yet, and the thread that does so."""
+    """A process's counts that are not written yet, and the thread that writes them."""
 
     def __init__(self) -> None:
-        super().__init__(name="tallies", daemon=True)
-        self._counts: dict[VolatileTally, Counter[str]] = defaultdict(Counter)
+        super().__init__(name="volatile-counters", daemon=True)
+        self._counts: Counter[tuple[VolatileTally, str]] = Counter()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
 
-    def count(self, of: VolatileTally, column: str, times: int = 1) -> None:
-        """Count something; never waits for the database."""
+    def count(self, tally: VolatileTally, column: str) -> None:
+        """Add one to a column; never waits for the database."""
         with self._lock:
-            self._counts[of][column] += times
+            self._counts[tally, column] += 1
 
     def run(self) -> None:
-        """Write down what there is every second, and at the end."""
+        """Write every second, and at the end."""
         while not self._stopping.wait(WRITE_SECONDS):
             self.write()
         self.write()
 
     def stop(self) -> None:
-        """Write down the rest, if the database takes it soon."""
+        """Write the rest, if the database takes it soon."""
         self._stopping.set()
         self.join(STOP_SECONDS)
 
     def write(self) -> None:
-        """Write down what there is; what the database does not take now it is given the next time."""
+        """Write the counts; what the database does not take now is kept for the next time."""
         with self._lock:
-            counts, self._counts = self._counts, defaultdict(Counter)
+            counts, self._counts = self._counts, Counter()
         if not counts:
             return
+        added = [{**tally._asdict(), "counted": column, "number": number} for (tally, column), number in counts.items()]
         try:
-            rows(ADD, [orjson.dumps([_row(of, counted) for of, counted in counts.items()]).decode()])
+            rows(ADD, [orjson.dumps(added).decode()])
         except Error as failure:
             log.warning("volatile.not_counted_yet", reason=failure)
-            self._take_back(counts)
+            with self._lock:
+                self._counts.update(counts)
         finally:
             forget_connection()
 
-    def _take_back(self, counts: dict[VolatileTally, Counter[str]]) -> None:
-        with self._lock:
-            for of, counted in counts.items():
-                self._counts[of] += counted
 
-
-def _row(of: VolatileTally, counted: Counter[str]) -> dict[str, int | None]:
-    return of._asdict() | {column: counted[column] for column in COLUMNS}
-
-
-_tallies: dict[int, VolatileCounters] = {}
-"""By process: no thread survives a fork."""
+_counters: dict[int, VolatileCounters] = {}
+"""By process: threads do not survive a fork."""
 _start_lock: Final = threading.Lock()
 
 
 def running_counters() -> VolatileCounters:
-    """Return this process's counts; made when first asked for, and written down when it ends."""
+    """Return this process's counters; started when first asked for, written when the process ends."""
     with _start_lock:
-        if os.getpid() not in _tallies:
-            started = _tallies[os.getpid()] = VolatileCounters()
+        if os.getpid() not in _counters:
+            started = _counters[os.getpid()] = VolatileCounters()
             started.start()
             Finalize(None, stop, exitpriority=0)  # a web server's processes end without `atexit`
-        return _tallies[os.getpid()]
+        return _counters[os.getpid()]
 
 
 def stop() -> None:
-    """Write down what this process has counted; who counts after that begins anew."""
+    """Write what this process has counted; later counts start a new thread."""
     with _start_lock:
-        if stopped := _tallies.pop(os.getpid(), None):
+        if stopped := _counters.pop(os.getpid(), None):
             stopped.stop()

@@ -1,89 +1,143 @@
-"""Publish a volatile message through Redis, stored nowhere (contract 2.9)."""
+"""Publish a volatile message: it travels in one Celery task and is never stored (contract 2.9)."""
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+import base64
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, NamedTuple, Self
 from uuid import UUID
+
+import orjson
 
 from broker_project.core.encryption import Keyring
 from delivery.dispatch import notify
 from delivery.models import MessageOutcome, VolatileOutcome
-from delivery.publish.routing import Route, log_unreceived, routes_of
+from delivery.publish.routing import log_unreceived, routes_of
 from delivery.publish.store import NewMessage
 from delivery.volatile.counters import ACCEPTED, VolatileTally, running_counters
-from delivery.volatile.envelope import MAX_SECONDS, Envelope
 
 TASK: Final = "delivery.send_volatile"
+PURPOSE: Final = "volatile message"
+"""The purpose of the keys that envelopes are encrypted with."""
+ID_PREFIX: Final = "vol_"
+MAX_SECONDS: Final = 3_600
+"""A message that waited for a worker this long is not sent any more, whatever its time to live."""
 MAX_WAITING: Final = 2_000
-"""Parcels that wait for a worker at most: of the largest ones so many take some 250 MB of Redis."""
+"""Envelopes that wait for a worker: the largest take about 250 MB of Redis."""
 
 
-class NotHandedOver(Exception):
-    """As much waits for the workers as may, or they cannot be told; perhaps one was, and nobody heard that it was."""
+class VolatileUnavailable(Exception):
+    """Redis is away, or too many messages wait for workers. It may have been sent, if only Redis's answer was lost."""
 
 
-class Pulled(Exception):
-    """Somebody would fetch it from a mailbox, where only what is stored can wait (contract 2.9, 9.1)."""
+class NeedsMailbox(Exception):
+    """A qualifying subscription has a mailbox, where only stored messages can wait (contract 2.9, 9.1)."""
 
 
-class HandedOver(NamedTuple):
-    """What is answered to a volatile publish."""
+class VolatileAccepted(NamedTuple):
+    """The answer to a volatile publish."""
 
     outcome: MessageOutcome
     deliveries: int
-    """How many subscriptions it is sent to, once each, if nothing comes between."""
+    """How many subscriptions it is to be sent to."""
 
 
-def hand_over(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> HandedOver:
-    """Hand a message to the workers for all subscriptions that qualify.
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A volatile message and its subscriptions, as they travel; encrypted, since Redis and Flower show tasks."""
 
-    `key` is to tell it from all others; `now` is the time, in seconds since 1970; `keys` seal it on its way.
+    id: str
+    """`vol_` and 32 hexadecimal digits."""
+    event_type_id: int
+    event_type: str
+    body: bytes
+    content_type: str
+    headers: Sequence[Sequence[str]]
+    """Pairs of name and value, those that are kept."""
+    subscription_ids: Sequence[int]
+    published_ms: int
+    """In milliseconds since 1970, by the clock of the process that published it."""
+    expires_ms: int
+    """It is not sent from then on; in milliseconds since 1970."""
+
+    @classmethod
+    def decrypted(cls, envelope_id: str, encrypted: str, keys: Keyring) -> Self:
+        """Return what was encrypted as `envelope_id`; raise `DecryptionFailed` if these keys do not fit."""
+        fields, _, body = keys.decrypt(base64.b64decode(encrypted), envelope_id).partition(b"\n")
+        return cls(**orjson.loads(fields), body=body)
+
+    def encrypted(self, keys: Keyring) -> str:
+        """Return it encrypted: its fields as a line of JSON, then the body."""
+        fields = asdict(self)
+        body = fields.pop("body")
+        return base64.b64encode(keys.encrypt(orjson.dumps(fields) + b"\n" + body, self.id)).decode()
+
+    def is_expired(self, now: float) -> bool:
+        """Return whether it is too late to send it at `now`, in seconds since 1970."""
+        return now * 1000 >= self.expires_ms
+
+    def count(self, column: str, subscription_id: int | None = None) -> None:
+        """Count it, for a subscription or (None) as a message."""
+        hour = self.published_ms // 3_600_000 * 3_600
+        running_counters().count(VolatileTally(hour, self.event_type_id, subscription_id), column)
+
+
+def envelope_of(message: NewMessage, subscription_ids: Sequence[int], *, key: UUID, now: float) -> Envelope:
+    """Return the message, to be sent to these subscriptions; `now` is in seconds since 1970."""
+    published_ms = int(now * 1000)
+    return Envelope(
+        id=f"{ID_PREFIX}{key.hex}",
+        event_type_id=message.event_type_id,
+        event_type=message.event_type,
+        body=message.body,
+        content_type=message.content_type,
+        headers=message.headers,
+        subscription_ids=subscription_ids,
+        published_ms=published_ms,
+        expires_ms=published_ms + int(min(MAX_SECONDS, message.ttl or MAX_SECONDS) * 1000),
+    )
+
+
+def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> VolatileAccepted:
+    """Queue a message for all subscriptions that qualify.
+
+    `key` becomes its id, `now` is in seconds since 1970, `keys` encrypt it.
 
     Raises:
-        Pulled: some of them are fetched from mailboxes; nobody gets it.
-        NotHandedOver: nobody knows of any that takes it; as a rule nothing is sent.
+        NeedsMailbox: nobody gets it.
+        VolatileUnavailable: as a rule, nobody gets it.
 
     """
     (route,) = routes_of([message], lock=False)
     if any(match.is_pulled and not match.failure for match in route.matches):
-        raise Pulled
+        raise NeedsMailbox
     wanting = [match.subscription_id for match in route.matches if not match.failure]
-    parcel = Envelope.of(message, wanting, key=key, now=now)
-    if parcel.subscription_ids and not is_put(parcel, keys):
-        raise NotHandedOver
-    _count(parcel, route)
-    log_unreceived([parcel.id], [message], [route])
-    return HandedOver(route.outcome, len(parcel.subscription_ids))
-
-
-def _count(parcel: Envelope, route: Route) -> None:
-    tallies = running_counters()
-    tallies.count(VolatileTally(parcel.hour, parcel.event_type_id, None), ACCEPTED)
+    envelope = envelope_of(message, wanting, key=key, now=now)
+    if wanting and not _is_queued(envelope, keys):
+        raise VolatileUnavailable
+    envelope.count(ACCEPTED)
     for match in route.matches:
-        of = VolatileTally(parcel.hour, parcel.event_type_id, match.subscription_id)
-        tallies.count(of, ACCEPTED)
+        envelope.count(ACCEPTED, match.subscription_id)
         if match.failure:
-            tallies.count(of, VolatileOutcome.FILTERED)
+            envelope.count(VolatileOutcome.FILTERED, match.subscription_id)
+    log_unreceived([envelope.id], [message], [route])
+    return VolatileAccepted(route.outcome, len(wanting))
 
 
-def is_put(parcel: Envelope, keys: Keyring) -> bool:
-    """Hand a parcel to the workers, sealed; tell whether that was done: not where Redis is away, or too many wait."""
-    waiting = _asked(lambda: notify.redis_client().llen(notify.VOLATILE))
-    if waiting is None or waiting >= MAX_WAITING:
+def _is_queued(envelope: Envelope, keys: Keyring) -> bool:
+    """Send the task; return False if Redis is away or too many wait."""
+    waiting: list[int] = []
+    notify.guarded(lambda: waiting.append(notify.redis_client().llen(notify.VOLATILE)))
+    if not waiting or waiting[0] >= MAX_WAITING:
         return False
-    return notify.hint(TASK, [parcel.id, parcel.sealed(keys)], notify.VOLATILE, shown=f"({parcel.id!r},)")
+    return notify.hint(TASK, [envelope.id, envelope.encrypted(keys)], notify.VOLATILE, shown=f"({envelope.id!r},)")
 
 
-def is_first(parcel: Envelope) -> bool | None:
-    """Tell whether nobody has taken this parcel before, None where Redis does not answer.
+def is_first(envelope: Envelope) -> bool | None:
+    """Return whether no worker has taken this envelope before; None: Redis does not answer.
 
-    Celery brings a task again whose receipt Redis has not heard of; for longer than that is known nothing is sent.
+    Celery repeats a task whose acknowledgement was lost. After `MAX_SECONDS`, when this is forgotten, nothing is sent.
     """
-    key = f"broker:volatile:{parcel.id}"
-    found = _asked(lambda: int(bool(notify.redis_client().set(key, 1, nx=True, ex=MAX_SECONDS))))
-    return None if found is None else bool(found)
-
-
-def _asked(question: Callable[[], int]) -> int | None:
-    answers: list[int] = []
-    notify.guarded(lambda: answers.append(question()))
+    answers: list[bool] = []
+    key = f"broker:volatile:{envelope.id}"
+    notify.guarded(lambda: answers.append(bool(notify.redis_client().set(key, 1, nx=True, ex=MAX_SECONDS))))
     return answers[0] if answers else None

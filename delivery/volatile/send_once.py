@@ -1,13 +1,13 @@
-"""Send volatile messages at most once, beside the lines of a worker process (contract 2.9)."""
+"""Send volatile messages at most once, outside the lines of a worker process (contract 2.9)."""
 
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, Final
 
+import orjson
 import structlog
 from django.db import Error
 from requests import PreparedRequest
@@ -15,84 +15,40 @@ from requests import PreparedRequest
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import DecryptionFailed, Keyring
+from broker_project.core.fair_share import FairShare
 from delivery.http.futures import CallLoop
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import REQUEST_DEADLINE_SECONDS
 from delivery.models import VolatileOutcome
 from delivery.sync.answer import SUCCESSES
 from delivery.volatile import counters
-from delivery.volatile.counters import VolatileTally, running_counters
-from delivery.volatile.envelope import Envelope
-from delivery.volatile.publish_volatile import is_first
+from delivery.volatile.publish_volatile import ID_PREFIX, Envelope, is_first
+from delivery.webhook.content import content_of
 from delivery.webhook.destination import destinations_of
-from delivery.webhook.parts import Destination
+from delivery.webhook.parts import Destination, Numbers
 from delivery.webhook.request import webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
 from delivery.worker.settle_sql import AT, LATE
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun, Result
 
-Errand = Generator[Job | PreparedRequest, Any, VolatileOutcome]
-"""Yields what is to be run or sent, is sent what came of it, and returns what became of the message."""
+Steps = Generator[Job | PreparedRequest, Any, VolatileOutcome]
+"""Yields a script or a request, is sent its result, and returns the outcome."""
 
-SHARE_OF_ONE: Final = 4
-"""The part of all that one subscription may have is one in so many: one that hangs leaves the others theirs."""
-ALL: Final = None
-"""Whose the places are that anybody has."""
-
+SHARES: Final = 4
+"""One subscription can use a quarter of the requests and bytes, so that a hanging endpoint leaves room for others."""
 MAX_ANSWER_BYTES: Final = 64 * 1024
-"""What is read of an answer; of which the status alone counts."""
+"""What is read of an answer; only its status counts."""
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-"""Bodies under way at once in a process; its lines have the rest of what it holds (contract 11.1)."""
+"""Bodies in flight in a process; its lines have the rest of its memory (contract 11.1)."""
 DRAIN_SECONDS: Final = 1.0
-"""How long a worker that stops waits for answers; what comes later is counted as lost."""
-
-log = structlog.get_logger(__name__)
-
-
-_start_lock: Final = threading.Lock()
+"""How long a worker that stops waits for answers; later ones are counted as lost."""
 
 WITHOUT_SCRIPT: Final = {
     Failed: VolatileOutcome.SKIPPED,
     Lost: VolatileOutcome.LOST,
     NotRun: VolatileOutcome.DROPPED,
 }
-"""What becomes of a message whose script brought nothing to send."""
-
-
-def send_line(parcel: Envelope, destination: Destination | None, clock: Callable[[], float]) -> Errand:
-    """Bring a parcel to a subscription; `destination` is None where nothing is sent to it now.
-
-    One that is suspended and tried again is tried with what is stored, not with this.
-    """
-    if destination is None or destination.half_open:
-        return VolatileOutcome.SKIPPED
-    content = parcel.content
-    if destination.script:
-        result: Result = yield job_for(parcel.number, content, destination)
-        if not isinstance(result, Made):
-            return WITHOUT_SCRIPT[type(result)]
-        try:
-            content = transformed_content(content, destination, result)
-        except TransformRefused:
-            return VolatileOutcome.SKIPPED
-    now = clock()
-    if parcel.is_over(now):
-        return VolatileOutcome.EXPIRED
-    numbers = parcel.numbers(destination.subscription_id)
-    answer: Answer = yield webhook_request(content, destination, numbers, timestamp=int(now))
-    return outcome_of(answer)
-
-
-def outcome_of(answer: Answer) -> VolatileOutcome:
-    """Return what an answer, or that there is none, makes of the message; nothing is tried again."""
-    if not isinstance(answer.result, RequestNotCompleted):
-        is_success = answer.result.status_code in SUCCESSES
-        return VolatileOutcome.DELIVERED if is_success else VolatileOutcome.REFUSED
-    if answer.result.is_refused:
-        return VolatileOutcome.NOT_ALLOWED
-    is_from_network = answer.token is not None
-    return VolatileOutcome.NO_ANSWER if is_from_network else VolatileOutcome.LOST
-
+"""The outcome where a script made nothing to send."""
 
 LINES_WAIT: Final = """
          ((SELECT o.id FROM delivery_open o
@@ -104,7 +60,7 @@ LINES_WAIT: Final = """
                 WHERE o.subscription_id = s.id AND o.line_id = l.id AND o.due_at <= (SELECT clock_timestamp())
                 ORDER BY o.due_at, o.id LIMIT 1) d
              WHERE s.id = p.subscription_id))"""
-"""Whether something stored waits to be sent to the subscription of the pace `p`."""
+"""Whether something stored can be sent to the subscription of the pace `p`."""
 
 TAKE: Final = f"""
 WITH free AS MATERIALIZED (
@@ -118,17 +74,62 @@ WITH free AS MATERIALIZED (
 UPDATE delivery_pace p SET last_at = f.at
   FROM free f WHERE p.subscription_id = f.subscription_id RETURNING p.subscription_id
 """
-"""The pace is the lines' as well: whoever has it locked is sending something.
+"""Take the rate limit's next time for each subscription where it is free. A locked pace is being used by a line.
 
-A line that waits for its slot comes a moment after it. What is stored is not to wait for what may be lost, however much
-there is of that: a slot is the lines' for as long as it can be taken, where they have something to send.
+A line that waits for this time arrives a moment after it. Stored deliveries go first, however many volatile messages
+there are: where some wait, the time is theirs as long as a line can still take it.
 """
 
+log = structlog.get_logger(__name__)
 
-def out_of_turn(destinations: Iterable[Destination]) -> set[int]:
-    """Return those that may not be sent now, by subscription; the others have taken their turn, where there is one.
 
-    One on trial is not sent this, and takes none: it would be its trial's.
+def send_to(envelope: Envelope, destination: Destination | None, clock: Callable[[], float]) -> Steps:
+    """Send a message to one subscription; `destination` None: it is not sending now.
+
+    A half-open subscription is probed with a stored delivery, not with this.
+    """
+    if destination is None or destination.half_open:
+        return VolatileOutcome.SKIPPED
+    content = content_of(
+        message_id=0,
+        event_type=envelope.event_type,
+        body=envelope.body,
+        content_type=envelope.content_type,
+        headers=orjson.dumps(envelope.headers).decode(),
+        published_ms=envelope.published_ms,
+        known_as=envelope.id,
+    )
+    if destination.script:
+        seed = int(envelope.id.removeprefix(ID_PREFIX), 16)
+        result: Result = yield job_for(seed, content, destination)
+        if not isinstance(result, Made):
+            return WITHOUT_SCRIPT[type(result)]
+        try:
+            content = transformed_content(content, destination, result)
+        except TransformRefused:
+            return VolatileOutcome.SKIPPED
+    now = clock()
+    if envelope.is_expired(now):
+        return VolatileOutcome.EXPIRED
+    known_as = f"{envelope.id}_{destination.subscription_id}"
+    numbers = Numbers(0, sequence=None, attempt=1, possible_duplicate=False, known_as=known_as)
+    answer: Answer = yield webhook_request(content, destination, numbers, timestamp=int(now))
+    return _outcome(answer)
+
+
+def _outcome(answer: Answer) -> VolatileOutcome:
+    if not isinstance(answer.result, RequestNotCompleted):
+        return VolatileOutcome.DELIVERED if answer.result.status_code in SUCCESSES else VolatileOutcome.REFUSED
+    if answer.result.is_refused:
+        return VolatileOutcome.NOT_ALLOWED
+    has_ended = answer.token is not None  # else the worker stopped waiting
+    return VolatileOutcome.NO_ANSWER if has_ended else VolatileOutcome.LOST
+
+
+def rate_limited(destinations: Iterable[Destination]) -> set[int]:
+    """Return the subscriptions whose rate limit forbids a request now; for the others, this request is counted.
+
+    A half-open subscription is not sent this message, so nothing is counted for it.
     """
     spacings = {
         one.subscription_id: one.spacing for one in destinations if one.spacing is not None and not one.half_open
@@ -138,140 +139,101 @@ def out_of_turn(destinations: Iterable[Destination]) -> set[int]:
     return spacings.keys() - {taken for (taken,) in rows(TAKE, [[*spacings], [*spacings.values()]])}
 
 
-class FairSlots:
-    """So many places, and bytes of bodies in them, taken and left by any thread."""
+class VolatileSender:
+    """A process's volatile requests."""
 
-    def __init__(self, most: int, *, max_bytes: int) -> None:
-        self._most, self._most_for_one = most, max(1, most // SHARE_OF_ONE)
-        self._most_bytes, self._most_bytes_for_one = max_bytes, max_bytes // SHARE_OF_ONE
-        self._taken: Counter[int | None] = Counter()
-        self._bytes: Counter[int | None] = Counter()
-        self._changed = threading.Condition()
-
-    def take(self, subscription_id: int, size: int) -> bool:
-        """Take a place for a body of `size` bytes; tell whether there was one."""
-        with self._changed:
-            if self._taken[ALL] >= self._most or self._bytes[ALL] + size > self._most_bytes:
-                return False
-            if self._taken[subscription_id] >= self._most_for_one:
-                return False
-            if self._bytes[subscription_id] + size > self._most_bytes_for_one:
-                return False
-            for whose in (ALL, subscription_id):
-                self._taken[whose] += 1
-                self._bytes[whose] += size
-            return True
-
-    def leave(self, subscription_id: int, size: int) -> None:
-        """Leave a place that was taken, with as many bytes."""
-        with self._changed:
-            for whose in (ALL, subscription_id):
-                self._taken[whose] -= 1
-                self._bytes[whose] -= size
-            if not self._taken[subscription_id]:
-                del self._taken[subscription_id], self._bytes[subscription_id]
-            self._changed.notify_all()
-
-    def wait_until_empty(self, seconds: float) -> bool:
-        """Wait until all are left, for so long at most; tell whether they are."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._taken[ALL], seconds)
-
-
-class Sender:
-    """A process's requests for volatile messages: so many under way at most, and none of them twice."""
-
-    def __init__(self, *, egress: EgressPolicy, under_way: int) -> None:
-        self._places = FairSlots(under_way, max_bytes=MAX_BODY_BYTES)
+    def __init__(self, *, egress: EgressPolicy, max_in_flight: int) -> None:
+        self._requests = FairShare(max_in_flight, max(1, max_in_flight // SHARES))
+        self._bytes = FairShare(MAX_BODY_BYTES, MAX_BODY_BYTES // SHARES)
         self._loop = CallLoop(
             egress=egress, deadline_seconds=REQUEST_DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
         )
         self._loop.start()
 
-    def open_and_send(self, parcel_id: str, sealed: str, keys: Keyring) -> None:
-        """Send what a task has; what was sealed under a secret key that this worker does not have is lost."""
+    def open_and_send(self, envelope_id: str, encrypted: str, keys: Keyring) -> None:
+        """Send what a task carries to each of its subscriptions, unless it was sent before; do not wait for answers."""
         try:
-            self.send(Envelope.opened(parcel_id, sealed, keys))
+            envelope = Envelope.decrypted(envelope_id, encrypted, keys)
         except DecryptionFailed:
             hint = "BROKER_SECRET_KEY and its fallbacks have to be the same for every process"
-            log.error("volatile.cannot_be_opened", id=parcel_id, hint=hint)  # noqa: TRY400 - the reason is known
-
-    def send(self, parcel: Envelope) -> None:
-        """Send a parcel to each of its subscriptions, unless somebody has done so; returns before they answer."""
-        match is_first(parcel):
+            log.error("volatile.cannot_be_decrypted", id=envelope_id, hint=hint)  # noqa: TRY400 - the reason is known
+            return
+        match is_first(envelope):
             case True:
-                self._send_first(parcel)
+                self._send(envelope)
             case None:
-                _lose(parcel, "Redis does not answer")
+                log.warning("volatile.not_sent", id=envelope.id, reason="Redis does not answer")
+                for subscription_id in envelope.subscription_ids:
+                    envelope.count(VolatileOutcome.LOST, subscription_id)
 
     def stop(self) -> None:
-        """Wait a moment for answers; what has none then is lost."""
-        self._places.wait_until_empty(DRAIN_SECONDS)
+        """Wait a moment for answers; requests without one are lost then."""
+        self._requests.wait_until_unused(DRAIN_SECONDS)
         self._loop.stop()
 
-    def _send_first(self, parcel: Envelope) -> None:
-        ends = {one: partial(self._end, parcel, one) for one in parcel.subscription_ids if self._has_place(parcel, one)}
+    def _send(self, envelope: Envelope) -> None:
+        admitted = {
+            subscription_id: partial(self._end, envelope, subscription_id)
+            for subscription_id in envelope.subscription_ids
+            if self._admit(envelope, subscription_id)  # first: what is dropped does not count towards the rate limit
+        }
         try:
-            destinations = destinations_of([*ends])
-            waiting = set() if parcel.is_over(time.time()) else out_of_turn(destinations.values())
+            destinations = destinations_of([*admitted])
+            limited = set() if envelope.is_expired(time.time()) else rate_limited(destinations.values())
         except Error as failure:
-            log.warning("volatile.not_sent", id=parcel.id, reason=failure)
-            for end in ends.values():
+            log.warning("volatile.not_sent", id=envelope.id, reason=failure)
+            for end in admitted.values():
                 end(VolatileOutcome.LOST)
             return
-        for subscription_id, end in ends.items():
-            if subscription_id in waiting:
+        for subscription_id, end in admitted.items():
+            if subscription_id in limited:
                 end(VolatileOutcome.DROPPED)
             else:
-                self._go_on(send_line(parcel, destinations.get(subscription_id), time.time), None, end)
+                self._advance(send_to(envelope, destinations.get(subscription_id), time.time), None, end)
 
-    def _has_place(self, parcel: Envelope, subscription_id: int) -> bool:
-        """Take a place, so that only what has one takes the turn of its subscription; without one it is dropped."""
-        has_place = self._places.take(subscription_id, len(parcel.body))
-        if not has_place:
-            _count(parcel, subscription_id, VolatileOutcome.DROPPED)
-        return has_place
+    def _admit(self, envelope: Envelope, subscription_id: int) -> bool:
+        """Take a request and its bytes; without room the message is dropped."""
+        if self._requests.take(subscription_id):
+            if self._bytes.take(subscription_id, len(envelope.body)):
+                return True
+            self._requests.give_back(subscription_id)
+        envelope.count(VolatileOutcome.DROPPED, subscription_id)
+        return False
 
-    def _go_on(self, begun: Errand, came: Answer | Result | None, end: Callable[[VolatileOutcome], None]) -> None:
-        """Let an errand take its next step; one that fails is lost, and no other with it."""
+    def _advance(self, steps: Steps, result: Answer | Result | None, end: Callable[[VolatileOutcome], None]) -> None:
+        """Let one message take its next step; a fault loses this one and no other."""
         try:
-            wanted = begun.send(came)
+            wanted = steps.send(result)
         except StopIteration as ended:
             end(ended.value)
         except Exception:
             log.exception("volatile.failed")
             end(VolatileOutcome.LOST)
         else:
-            self._loop.take(wanted).add_done_callback(lambda future: self._go_on(begun, future.result(), end))
+            self._loop.take(wanted).add_done_callback(lambda future: self._advance(steps, future.result(), end))
 
-    def _end(self, parcel: Envelope, subscription_id: int, outcome: VolatileOutcome) -> None:
-        _count(parcel, subscription_id, outcome)
-        self._places.leave(subscription_id, len(parcel.body))
-
-
-def _lose(parcel: Envelope, reason: str) -> None:
-    log.warning("volatile.not_sent", id=parcel.id, reason=reason)
-    for subscription_id in parcel.subscription_ids:
-        _count(parcel, subscription_id, VolatileOutcome.LOST)
+    def _end(self, envelope: Envelope, subscription_id: int, outcome: VolatileOutcome) -> None:
+        envelope.count(outcome, subscription_id)
+        self._bytes.give_back(subscription_id, len(envelope.body))
+        self._requests.give_back(subscription_id)
 
 
-def _count(parcel: Envelope, subscription_id: int, outcome: VolatileOutcome) -> None:
-    running_counters().count(VolatileTally(parcel.hour, parcel.event_type_id, subscription_id), outcome)
+_senders: dict[int, VolatileSender] = {}
+"""By process: threads do not survive a fork."""
+_start_lock: Final = threading.Lock()
 
 
-_senders: dict[int, Sender] = {}
-"""By process: no thread survives a fork."""
-
-
-def running_sender(*, egress: EgressPolicy, under_way: int) -> Sender:
-    """Return this process's sender; made when first asked for."""
+def running_sender(*, egress: EgressPolicy, max_in_flight: int) -> VolatileSender:
+    """Return this process's sender; started when first asked for."""
     with _start_lock:
         process = os.getpid()
-        return _senders.get(process) or _senders.setdefault(process, Sender(egress=egress, under_way=under_way))
+        return _senders.get(process) or _senders.setdefault(
+            process, VolatileSender(egress=egress, max_in_flight=max_in_flight)
+        )
 
 
 def stop() -> None:
-    """Stop this process's sender, if it has one, and write down what it has counted."""
+    """Stop this process's sender, if it has one, and write what it has counted."""
     with _start_lock:
         if stopped := _senders.pop(os.getpid(), None):
             stopped.stop()

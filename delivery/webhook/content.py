@@ -1,4 +1,4 @@
-"""Loading what is delivered of messages, each as long as somebody has it in hand."""
+"""Load what is delivered of messages; what lines are sending, and what was read recently, stays in memory."""
 
 import json
 from collections import deque
@@ -13,58 +13,81 @@ from delivery.webhook.parts import Content, Headers
 
 COLUMNS: Final = """m.id AS stored, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
        (extract(epoch FROM m.published_at) * 1000)::bigint"""
-"""What `content_in` reads, of a message `m` and its event type `e`."""
+"""The columns of `content_in`, of a message `m` and its event type `e`."""
 MESSAGE: Final = """(SELECT * FROM delivery_message m WHERE m.id = {id} LIMIT 1) m ON true
   LEFT JOIN subscriptions_eventtype e ON e.id = m.event_type_id"""
-"""What either of them is joined by, LATERAL: an index for each, however many there are."""
+"""The LATERAL join to both: it forces one index look-up for each message, however many there are."""
 MESSAGES: Final = f"""
 SELECT {COLUMNS} FROM unnest(%s::bigint[]) AS i (id) JOIN LATERAL {MESSAGE.format(id="i.id")}
 """
 
 RECENT_BYTES: Final = 4 * 1024 * 1024
-"""Contents kept although no line has them in hand."""
+"""Contents that stay in memory although no line is sending them."""
 
 
-class _Contents:
-    """The contents that some line has in hand, and some that were read lately: a message never changes.
-
-    A line reads its next page while it still has some of the last, and anew in each turn; one message goes to many.
-    """
+class _Recent:
+    """The contents read last, kept alive until newer ones take their place."""
 
     def __init__(self) -> None:
-        self._alive: WeakValueDictionary[int, Content] = WeakValueDictionary()
-        self._recent: deque[Content] = deque()
-        self._recent_bytes = 0
-
-    def among(self, message_ids: Collection[int]) -> dict[int, Content]:
-        return {message_id: content for message_id in message_ids if (content := self._alive.get(message_id))}
+        self._contents: deque[Content] = deque()
+        self._bytes = 0
 
     def keep(self, content: Content) -> None:
-        self._alive[content.message_id] = content
-        self._recent.append(content)
-        self._recent_bytes += content.size
-        while self._recent_bytes > RECENT_BYTES:
-            self._recent_bytes -= self._recent.popleft().size
+        self._contents.append(content)
+        self._bytes += content.size
+        while self._bytes > RECENT_BYTES:
+            self._bytes -= self._contents.popleft().size
 
 
-_contents = _Contents()
+_recent = _Recent()
+_alive: WeakValueDictionary[int, Content] = WeakValueDictionary()
+"""Messages never change. A line reads a page while some of the last is left, and one message goes to many lines."""
 
 
 def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
-    """Return what is delivered of each message, by its id; one that is gone is missing. For the driver's thread."""
-    known = _contents.among(message_ids)
+    """Return what is delivered of each message, by its id; deleted messages are missing. For the worker's thread."""
+    known = {message_id: content for message_id in message_ids if (content := _alive.get(message_id))}
     if unknown := sorted(set(message_ids) - known.keys()):
         for content in map(content_in, rows(MESSAGES, [unknown])):
-            known[content.message_id] = content
-            _contents.keep(content)
+            known[content.message_id] = _alive[content.message_id] = content
+            _recent.keep(content)
     return known
 
 
 def content_in(row: Sequence[Any]) -> Content:
     """Return what is delivered of the message that was read as `COLUMNS`."""
     message_id, event_type, body, content_type, headers, published_ms = row
-    going_on = _forwarded(content_type, headers)
-    return Content(message_id, event_type, body, going_on, content_type, headers, published_ms)
+    return content_of(
+        message_id=message_id,
+        event_type=event_type,
+        body=body,
+        content_type=content_type,
+        headers=headers,
+        published_ms=published_ms,
+    )
+
+
+def content_of(
+    *,
+    message_id: int,
+    event_type: str,
+    body: bytes,
+    content_type: str,
+    headers: str,
+    published_ms: int,
+    known_as: str = "",
+) -> Content:
+    """Return what is delivered of a message; `headers` are all that were kept, as JSON pairs."""
+    return Content(
+        message_id=message_id,
+        event_type=event_type,
+        body=body,
+        headers=_forwarded(content_type, headers),
+        content_type=content_type,
+        stored_headers=headers,
+        published_ms=published_ms,
+        known_as=known_as,
+    )
 
 
 @lru_cache(maxsize=256)

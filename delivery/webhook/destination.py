@@ -1,10 +1,10 @@
-"""Loading where subscriptions' deliveries go, and how."""
+"""Load where subscriptions' deliveries go, and how they are sent and signed."""
 
 import json
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -25,181 +25,223 @@ from broker_project.core.encryption import (
 from delivery.http.transfer import UNUSABLE
 from delivery.retry import TEAMFORGE_POLICY, RetryPolicy, policy_of
 from delivery.webhook.headers_policy import merged
-from delivery.webhook.parts import Destination, Manner
+from delivery.webhook.parts import Destination
 from subscriptions.credentials.tokens import key_of
-from subscriptions.endpoints import DEFAULT_METHOD, is_scripted, parse_endpoint
+from subscriptions.endpoints import DEFAULT_METHOD, Endpoint, is_scripted, parse_endpoint
 from subscriptions.retry_policies import TERMS, terms_of
 
-FormerSecrets = tuple[tuple[int, bytes, int], ...]
-"""Of each: its id, itself, sealed, and until when it signs, in Unix seconds."""
+CONFIGURED: Final = """s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, s.output,
+       s.overlap_ends_at > clock_timestamp()"""
+"""The columns of `Configured`, of a subscription `s` and its subscriber `u`."""
 
-
-log = structlog.get_logger(__name__)
-
-_kept: dict[int, tuple[int, RetryPolicy]] = {}
-"""By id, with its version."""
-
-FORMER: Final = """
-SELECT subscription_id, id, secret, extract(epoch FROM signs_until)::bigint FROM subscriptions_formersecret
- WHERE subscription_id = ANY(%s) AND signs_until > clock_timestamp() ORDER BY id DESC
-"""
-"""Read only where a secret was rotated lately."""
-SCRIPTS: Final = "SELECT id, script FROM subscriptions_subscription WHERE id = ANY(%s)"
-
-SCRIPT_CHARACTERS: Final = 8 * 1024 * 1024
-"""Scripts kept although no line has them in hand."""
-
-
-class Sealed(NamedTuple):
-    """What is opened to make one, as it is stored."""
-
-    subscriber_id: int
-    subscriber_headers: bytes
-    own_headers: bytes
-    secret: bytes
-    former: FormerSecrets
-
-
-@lru_cache(maxsize=8192)
-def destination_of(
-    subscription_id: int,
-    config_version: int,
-    endpoint: str,
-    sealed: Sealed,
-    manner: Manner,
-) -> Destination:
-    """Return where a subscription's requests go, as it is configured at `config_version`: the same value each time."""
-    try:
-        parsed = parse_endpoint(endpoint)
-        theirs = json.loads(_opened(SUBSCRIBER_HEADERS, sealed.subscriber_headers, sealed.subscriber_id))
-        own = json.loads(_opened(SUBSCRIPTION_HEADERS, sealed.own_headers, subscription_id))
-        key = key_of(_opened(SIGNING_SECRET, sealed.secret, subscription_id).decode())
-    except ValidationError as refused:
-        return _unusable(subscription_id, config_version, " ".join(refused.messages), manner)
-    headers, former_keys = merged(theirs, own), tuple(_former_keys(subscription_id, sealed.former))
-    return Destination(
-        subscription_id, config_version, parsed.method, parsed.url, headers, key, "", *manner, former_keys=former_keys
-    )
-
-
-def is_usable(destination: Destination) -> bool:
-    """Tell whether anything can be sent there; where nothing can, no script is run for it either."""
-    return not destination.url.startswith(UNUSABLE)
-
-
-def _former_keys(subscription_id: int, former: FormerSecrets) -> Iterator[tuple[bytes, int]]:
-    """Return the keys of former secrets; one that cannot be opened has no say in whether the present one is used."""
-    for secret_id, sealed, until in former:
-        try:
-            yield key_of(_opened(FORMER_SECRET, sealed, secret_id).decode()), until
-        except ValidationError as refused:
-            why = " ".join(refused.messages)
-            log.error("subscription.former_secret_unusable", subscription_id=subscription_id, reason=why)  # noqa: TRY400
-
-
-def _opened(purpose: str, sealed: bytes, row_id: int) -> bytes:
-    try:
-        return keyring(purpose).decrypt(sealed, place_of(row_id))
-    except DecryptionFailed:
-        raise ValidationError(f"the {purpose} cannot be opened: their secret key is gone; set them anew") from None
-
-
-def _unusable(subscription_id: int, config_version: int, why: str, manner: Manner) -> Destination:
-    """Return where nothing can be sent: whatever its retry policy, its line is held, and nothing is given up."""
-    log.error("subscription.unusable", subscription_id=subscription_id, reason=why)
-    plain = manner._replace(policy=TEAMFORGE_POLICY)
-    return Destination(subscription_id, config_version, DEFAULT_METHOD, f"{UNUSABLE}{why}", {}, b"", "", *plain)
-
-
-POLICIES: Final = """
-SELECT id, version, on_redirect, on_throttled, on_client_error, on_unavailable, on_server_error, on_no_answer,
-       initial_delay_seconds, factor, max_delay_seconds, jitter, schedule, respect_retry_after, max_retries,
-       on_exhausted, probe_seconds
-  FROM subscriptions_retrypolicy WHERE id = ANY(%s)
-"""
-"""After the version the columns are `TERMS`."""
-
-
-def policies_of(versions: Mapping[int, int]) -> dict[int, RetryPolicy]:
-    """Return the policies, given with their versions, by id; one that never was there is missing.
-
-    One that was changed just now may come newer than its version: the stamps of its subscriptions changed with it, and
-    nothing is sent after those that were read before.
-    """
-    unknown = [policy_id for policy_id, version in versions.items() if _kept.get(policy_id, (None,))[0] != version]
-    for policy_id, version, *columns in rows(POLICIES, [sorted(unknown)]) if unknown else ():
-        _kept[policy_id] = version, policy_of(terms_of(dict(zip(TERMS, columns, strict=True))))
-    return {policy_id: _kept[policy_id][1] for policy_id in versions if policy_id in _kept}
-
-
-DESTINATIONS: Final = """
-SELECT s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, 1 / s.rate_limit,
-       s.output, s.half_open, CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END,
-       s.script <> '', s.overlap_ends_at > clock_timestamp(), p.id, p.version
+DESTINATIONS: Final = f"""
+SELECT p.id, p.version, s.script <> '', 1 / s.rate_limit, s.half_open,
+       CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END, {CONFIGURED}
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
  WHERE s.id = ANY(%s) AND s.is_sending AND u.status = 'ACTIVE'
 """
+POLICIES: Final = f"SELECT id, version, {', '.join(TERMS)} FROM subscriptions_retrypolicy WHERE id = ANY(%s)"
+FORMER: Final = """
+SELECT subscription_id, id, secret, extract(epoch FROM signs_until)::bigint FROM subscriptions_formersecret
+ WHERE subscription_id = ANY(%s) AND signs_until > clock_timestamp() ORDER BY id DESC
+"""
+"""Read only for subscriptions whose secret was rotated recently."""
+SCRIPTS: Final = "SELECT id, script FROM subscriptions_subscription WHERE id = ANY(%s)"
+
+SCRIPT_CHARACTERS: Final = 8 * 1024 * 1024
+"""Scripts that stay in memory although no line uses them."""
+
+log = structlog.get_logger(__name__)
+
+
+class Configured(NamedTuple):
+    """A subscription's configuration, as stored; secret values are encrypted."""
+
+    subscription_id: int
+    config_version: int
+    endpoint: str
+    subscriber_id: int
+    subscriber_headers: bytes
+    own_headers: bytes
+    secret: bytes
+    output: str
+    has_former_secrets: bool
+
+
+class FormerSecret(NamedTuple):
+    """A replaced signing secret that still signs."""
+
+    id: int
+    encrypted: bytes
+    signs_until: int
+    """In Unix seconds."""
 
 
 def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]:
     """Return where each subscription's deliveries go now, by its id; one that is gone or not sending is missing."""
-    if not subscription_ids:
-        return {}
-    configured = rows(DESTINATIONS, [sorted(subscription_ids)])
-    policies = policies_of({policy_id: version for *_, policy_id, version in configured if policy_id})
-    former = former_secrets_of([subscription_id for subscription_id, *_, overlaps, _, _ in configured if overlaps])
-    found, scripted = {}, []
-    for subscription_id, config_version, endpoint, *columns, has_script, _, policy_id, _ in configured:
-        *sealed, spacing, output, half_open, concurrency = columns
-        manner = Manner(policies.get(policy_id, TEAMFORGE_POLICY), spacing, output, half_open, concurrency)
-        opened = Sealed._make((*sealed, former.get(subscription_id, ())))
-        plain = destination_of(subscription_id, config_version, endpoint, opened, manner)
-        if has_script and is_usable(plain):
-            scripted.append(plain)
+    found = rows(DESTINATIONS, [sorted(subscription_ids)]) if subscription_ids else ()
+    loaded = [
+        (policy_id, policy_version, has_script, spacing, half_open, concurrency, Configured._make(configured))
+        for policy_id, policy_version, has_script, spacing, half_open, concurrency, *configured in found
+    ]
+    policies = policies_of({policy_id: version for policy_id, version, *_ in loaded if policy_id})
+    former = former_secrets_of([one.subscription_id for *_, one in loaded if one.has_former_secrets])
+    destinations: dict[int, Destination] = {}
+    scripted: list[Destination] = []
+    for policy_id, _, has_script, spacing, half_open, concurrency, configured in loaded:
+        destination = destination_of(
+            configured,
+            former.get(configured.subscription_id, ()),
+            policies.get(policy_id, TEAMFORGE_POLICY),
+            spacing,
+            half_open=half_open,
+            concurrency=concurrency,
+        )
+        if has_script and is_usable(destination):
+            scripted.append(destination)
         else:
-            found[plain.subscription_id] = plain
-    return found | _scripts.added_to(scripted) if scripted else found
+            destinations[configured.subscription_id] = destination
+    return destinations | _scripts.added_to(scripted) if scripted else destinations
 
 
-def former_secrets_of(subscription_ids: Collection[int]) -> dict[int, FormerSecrets]:
-    """Return what signs for each subscription beside its present secret; of one for which nothing does, nothing.
+def destination_now(columns: Sequence[Any], script: str) -> Destination:
+    """Return where a subscription's calls and test events go, read as `CONFIGURED`, with its script."""
+    configured = Configured._make(columns)
+    subscription_id = configured.subscription_id
+    if is_scripted(configured.endpoint):
+        return Destination(
+            subscription_id=subscription_id,
+            config_version=configured.config_version,
+            method=DEFAULT_METHOD,
+            url=configured.endpoint,
+            headers={},
+            signing_key=b"",
+            script=script,
+        )
+    former = former_secrets_of([subscription_id]) if configured.has_former_secrets else {}
+    destination = destination_of(configured, former.get(subscription_id, ()))
+    return replace(destination, script=script) if script and is_usable(destination) else destination
 
-    What was replaced after the rest was read has a config version that is not in force any more, as a script does.
+
+@lru_cache(maxsize=8192)
+def destination_of(
+    configured: Configured,
+    former: tuple[FormerSecret, ...],
+    policy: RetryPolicy = TEAMFORGE_POLICY,
+    spacing: float | None = None,
+    *,
+    half_open: bool = False,
+    concurrency: int = 1,
+) -> Destination:
+    """Return where a subscription's requests go, without its script: the same object for the same configuration.
+
+    If it is unusable, nothing can be sent: its line is held, whatever the policy says, and nothing is given up.
     """
-    found: dict[int, FormerSecrets] = {}
-    for subscription_id, *former in rows(FORMER, [sorted(subscription_ids)]) if subscription_ids else ():
-        found[subscription_id] = (*found.get(subscription_id, ()), tuple(former))
+    headers: Mapping[str, str] = {}
+    key = b""
+    former_keys: tuple[tuple[bytes, int], ...] = ()
+    try:
+        endpoint = parse_endpoint(configured.endpoint)
+        headers = merged(
+            json.loads(_decrypted(SUBSCRIBER_HEADERS, configured.subscriber_headers, configured.subscriber_id)),
+            json.loads(_decrypted(SUBSCRIPTION_HEADERS, configured.own_headers, configured.subscription_id)),
+        )
+        key = key_of(_decrypted(SIGNING_SECRET, configured.secret, configured.subscription_id).decode())
+        former_keys = tuple(_former_keys(configured.subscription_id, former))
+    except ValidationError as refused:
+        reason = " ".join(refused.messages)
+        log.error("subscription.unusable", subscription_id=configured.subscription_id, reason=reason)  # noqa: TRY400
+        endpoint, headers, policy = Endpoint(DEFAULT_METHOD, f"{UNUSABLE}{reason}"), {}, TEAMFORGE_POLICY
+    return Destination(
+        subscription_id=configured.subscription_id,
+        config_version=configured.config_version,
+        method=endpoint.method,
+        url=endpoint.url,
+        headers=headers,
+        signing_key=key,
+        policy=policy,
+        spacing=spacing,
+        output=configured.output,
+        half_open=half_open,
+        concurrency=concurrency,
+        former_keys=former_keys,
+    )
+
+
+def is_usable(destination: Destination) -> bool:
+    """Return whether requests can be sent there; if not, no script is run for it either."""
+    return not destination.url.startswith(UNUSABLE)
+
+
+def _former_keys(subscription_id: int, former: Collection[FormerSecret]) -> Iterator[tuple[bytes, int]]:
+    """Yield the keys of former secrets; one that cannot be decrypted does not stop the present one."""
+    for secret in former:
+        try:
+            yield key_of(_decrypted(FORMER_SECRET, secret.encrypted, secret.id).decode()), secret.signs_until
+        except ValidationError as refused:
+            reason = " ".join(refused.messages)
+            log.error("subscription.former_secret_unusable", subscription_id=subscription_id, reason=reason)  # noqa: TRY400
+
+
+def _decrypted(purpose: str, encrypted: bytes, row_id: int) -> bytes:
+    try:
+        return keyring(purpose).decrypt(encrypted, place_of(row_id))
+    except DecryptionFailed:
+        raise ValidationError(f"the {purpose} cannot be decrypted: their secret key is gone; set them again") from None
+
+
+_policies: dict[int, tuple[int, RetryPolicy]] = {}
+"""By id, with its version."""
+
+
+def policies_of(versions: Mapping[int, int]) -> dict[int, RetryPolicy]:
+    """Return the policies, given with their versions, by id; deleted policies are missing.
+
+    A policy that has just been changed may be newer than its version. Then its subscriptions have a new config version
+    too, and deliveries read under the old one are not sent.
+    """
+    unknown = [policy_id for policy_id, version in versions.items() if _policies.get(policy_id, (None,))[0] != version]
+    for policy_id, version, *columns in rows(POLICIES, [sorted(unknown)]) if unknown else ():
+        _policies[policy_id] = version, policy_of(terms_of(dict(zip(TERMS, columns, strict=True))))
+    return {policy_id: _policies[policy_id][1] for policy_id in versions if policy_id in _policies}
+
+
+def former_secrets_of(subscription_ids: Collection[int]) -> dict[int, tuple[FormerSecret, ...]]:
+    """Return the former secrets that still sign, by subscription, the newest first.
+
+    One that was replaced after the rest was read belongs to a newer config version, as with a script.
+    """
+    found: dict[int, tuple[FormerSecret, ...]] = {}
+    for subscription_id, *columns in rows(FORMER, [sorted(subscription_ids)]) if subscription_ids else ():
+        found[subscription_id] = (*found.get(subscription_id, ()), FormerSecret._make(columns))
     return found
 
 
 class _Scripts:
-    """The destinations with their scripts, those used lately: scripts are large, so that each is read but once."""
+    """The destinations with scripts that were used last: scripts are large, so each is read once. For all threads."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Destination, Destination] = OrderedDict()
-        """By what each is without its script."""
+        """By the destination without its script."""
         self._characters = 0
         self._lock = threading.Lock()
-        """Not only the driver's thread loads destinations."""
 
     def added_to(self, plain: Collection[Destination]) -> dict[int, Destination]:
-        """Return the destinations with their scripts, by id; one that is gone is missing.
+        """Return the destinations with their scripts, by subscription; deleted ones are missing.
 
-        A script that was changed just now has a config version that is not in force any more: nothing is sent after it.
+        A script that has just been changed belongs to a newer config version: nothing is sent after it.
         """
-        known = {one.subscription_id: used for one in plain if (used := self._used(one))}
-        unknown = {one.subscription_id: one for one in plain if one.subscription_id not in known}
-        for subscription_id, script in rows(SCRIPTS, [sorted(unknown)]) if unknown else ():
-            known[subscription_id] = self._keep(unknown[subscription_id], sys.intern(script))
-        return known
-
-    def _used(self, plain: Destination) -> Destination | None:
+        found: dict[int, Destination] = {}
         with self._lock:
-            scripted = self._kept.get(plain)
-            if scripted:
-                self._kept.move_to_end(plain)
-            return scripted
+            for destination in plain:
+                if scripted := self._kept.get(destination):
+                    self._kept.move_to_end(destination)
+                    found[destination.subscription_id] = scripted
+        unknown = {one.subscription_id: one for one in plain if one.subscription_id not in found}
+        for subscription_id, script in rows(SCRIPTS, [sorted(unknown)]) if unknown else ():
+            found[subscription_id] = self._keep(unknown[subscription_id], sys.intern(script))
+        return found
 
     def _keep(self, plain: Destination, script: str) -> Destination:
         with self._lock:
@@ -213,15 +255,3 @@ class _Scripts:
 
 
 _scripts = _Scripts()
-
-
-def destination_now(subscription_id: int, config_version: int, endpoint: str, *others: Any) -> Destination:
-    """Return what the columns `CONFIGURED` say; its script is included where anything can be sent."""
-    *sealed, overlaps, output, script = others
-    if is_scripted(endpoint):
-        return Destination(subscription_id, config_version, DEFAULT_METHOD, endpoint, {}, b"", script)
-    former = former_secrets_of([subscription_id]).get(subscription_id, ()) if overlaps else ()
-    made = destination_of(
-        subscription_id, config_version, endpoint, Sealed._make((*sealed, former)), Manner(output=output)
-    )
-    return replace(made, script=script) if script and is_usable(made) else made

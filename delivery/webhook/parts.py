@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from delivery.retry import TEAMFORGE_POLICY, RetryPolicy
 from delivery.webhook.redact import without_credentials
@@ -105,19 +105,6 @@ class Outgoing:
     group_id: int | None = None
     """The QUEUE group it is one of; attempts and uncertainty are then the group's."""
     callback_url: str = ""
-
-
-class Manner(NamedTuple):
-    """How a subscription's deliveries are sent, beside where to: what the last fields of `Destination` say."""
-
-    policy: RetryPolicy = TEAMFORGE_POLICY
-    spacing: float | None = None
-    output: str = PayloadFormat.AS_PUBLISHED
-    half_open: bool = False
-    concurrency: int = 1
-
-
-AS_USUAL: Final = Manner()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ def take_tasks() -> list[dict[str, Any]]:
 
 def arguments_in(task: dict[str, Any]) -> tuple[str, str]:
     arguments, *_ = orjson.loads(base64.b64decode(task["body"]))
-    parcel_id, sealed = arguments
-    return parcel_id, sealed
+    envelope_id, encrypted = arguments
+    return envelope_id, encrypted
 
 
 def run_tasks() -> int:

@@ -22,7 +22,7 @@ from delivery.dispatch import notify
 from delivery.models import Delivery, Message, Pace, VolatileCount, VolatileOutcome
 from delivery.tasks import send_volatile
 from delivery.volatile import counters, publish_volatile, send_once
-from delivery.volatile.envelope import PURPOSE, Envelope
+from delivery.volatile.publish_volatile import PURPOSE, Envelope
 from delivery.webhook.request import signature
 from delivery.worker.settle_sql import LATE
 from subscriptions.credentials.tokens import key_of
@@ -242,10 +242,10 @@ def test_a_subscriber_that_hangs_leaves_the_others_their_places(
     settings.VOLATILE_MAX_IN_FLIGHT = 4
     receiver.on("/hangs", hang)
     hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
-    places = send_once.running_sender(egress=settings.EGRESS_POLICY, under_way=4)._places
+    in_flight = send_once.running_sender(egress=settings.EGRESS_POLICY, max_in_flight=4)._requests
     publish(client, **VOLATILE_HEADERS)
     run_tasks()
-    wait_until(lambda: receiver.of("/hangs") and not places._taken[shop.pk])
+    wait_until(lambda: receiver.of("/hangs") and not in_flight._by_owner[shop.pk])
     publish(client, **VOLATILE_HEADERS)
     run_tasks()
     wait_until(lambda: len(receiver.of("/shop")) == 2)
@@ -329,10 +329,10 @@ def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription
     before = slot()
     publish(client, **VOLATILE_HEADERS)
     (task,) = take_tasks()
-    parcel_id, sealed = arguments_in(task)
+    envelope_id, encrypted = arguments_in(task)
     keys = keyring(PURPOSE)
-    late = replace(Envelope.opened(parcel_id, sealed, keys), seconds=0.0)
-    send_volatile(parcel_id, late.sealed(keys))
+    late = replace(Envelope.decrypted(envelope_id, encrypted, keys), expires_ms=0)
+    send_volatile(envelope_id, late.encrypted(keys))
     assert (volatile_counts(limited)["expired"], slot()) == (1, before)
 
 
@@ -384,7 +384,8 @@ def test_every_process_adds_to_the_same_counts(event_type: EventType) -> None:
     processes = [counters.VolatileCounters() for _ in range(3)]
     for number, one in enumerate(processes, 1):
         one.start()
-        one.count(of, VolatileOutcome.DELIVERED, number)
+        for _ in range(number):
+            one.count(of, VolatileOutcome.DELIVERED)
         one.count(of._replace(subscription_id=7), VolatileOutcome.LOST)
     for one in processes:
         one.stop()

@@ -366,7 +366,7 @@ def test_a_secret_that_cannot_be_opened_holds_its_line_until_another_is_set(
         cursor.execute("UPDATE subscriptions_subscription SET signing_secret = 'gone' WHERE id = %s", [broken.pk])
     publish_numbered(broken.event_type, 2)
     line = wait_until_held(broken.subscriber)
-    assert "signing secret cannot be opened" in line.held_reason
+    assert "signing secret cannot be decrypted" in line.held_reason
     publish_numbered(signed_subscription.event_type, 1)
     wait_until(lambda: statuses(signed_subscription) == [DeliveryStatus.DELIVERED])
     assert statuses(broken) == [DeliveryStatus.PENDING] * 2

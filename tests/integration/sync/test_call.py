@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
+from broker_project.core.db import rows
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import Attempt, Delivery, Message
-from delivery.sync import caller, record
+from delivery.sync import call, caller
 from delivery.sync.caller import MAX_WAITING, MAX_WAITING_PER_OWNER
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
@@ -30,6 +32,7 @@ from tests.support.api import (
     recorded_calls,
     said_of,
 )
+from tests.support.database import another_connection
 
 pytestmark = pytest.mark.usefixtures("calls")
 
@@ -63,7 +66,7 @@ def test_a_call_is_recorded_whole(client: Client, asked: Subscription, receiver:
 def test_an_answer_outlives_a_record_that_fails(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "PATIENT_SECONDS", 0.5)
+    monkeypatch.setattr(call, "RECORD_SECONDS", 0.5)
     receiver.on(SYNC_PATH, answer(201, b"done"))
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
@@ -83,7 +86,7 @@ def test_an_answer_outlives_a_record_that_fails(
 def test_a_database_that_is_back_soon_has_the_record(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "PATIENT_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(call, "RECORD_SECONDS", PATIENCE_SECONDS)
     gate = receiver.gate(SYNC_PATH, answer(200))
     calls: list[Any] = []
     thread = threading.Thread(target=lambda: calls.extend(in_threads(1, lambda: publish(client))))
@@ -92,7 +95,7 @@ def test_a_database_that_is_back_soon_has_the_record(
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
         cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
         gate.open()
-        time.sleep(2 * record.RETRY_SECONDS)
+        time.sleep(2 * call.RETRY_SECONDS)
         cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
     thread.join()
     assert said_of(calls[0]) == (200, b"", "answered")
@@ -213,7 +216,7 @@ def test_one_call_that_cannot_be_made_or_a_loop_that_fails_ends_nothing_else(
 ) -> None:
     assert publish(client).status_code == 200
     (running,) = caller._callers.values()
-    nothing = running.ask(object(), before_waiting=list)  # type: ignore[arg-type]
+    nothing = running.ask(object())  # type: ignore[arg-type]
     assert str(nothing.result) == "the request could not be made"
     gate = receiver.gate(SYNC_PATH, answer(200))
     broken: list[Any] = []
@@ -243,3 +246,22 @@ def test_a_process_that_stops_waits_for_no_endpoint(client: Client, asked: Subsc
     assert (Delivery.objects.get().status, Delivery.objects.get().uncertain) == ("FAILED", True)
     receiver.on(SYNC_PATH, answer(200))
     assert publish(client).status_code == 200, "asked by a new one"
+
+
+TAKEN_BY_ANOTHER = """
+    SELECT setval(name, nextval(name)), nextval(name) FROM (VALUES ('delivery_message_id_seq'::regclass),
+                                                                   ('delivery_delivery_id_seq')) AS sequences (name)
+"""
+"""After this, PostgreSQL's log says that ids far beyond this one are taken; the next ids are not logged."""
+
+
+@pytest.mark.behaviour("7.2")
+@pytest.mark.django_db(transaction=True)
+def test_the_ids_of_a_call_are_durable_before_its_endpoint_is_asked() -> None:
+    rows("SET synchronous_commit = on", [])  # off in other tests
+    with closing(another_connection()) as publishing, publishing.transaction(force_rollback=True):
+        publishing.execute(TAKEN_BY_ANOTHER)
+        ((said_at,),) = rows("SELECT pg_current_wal_insert_lsn()::text", [])
+        rows(call.BEGIN, [None])
+        ((is_durable,),) = rows("SELECT pg_current_wal_flush_lsn() >= %s::text::pg_lsn", [said_at])
+    assert is_durable

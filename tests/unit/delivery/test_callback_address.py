@@ -5,7 +5,7 @@ import secrets
 import pytest
 
 from broker_project.core.encryption import CALLBACK_TOKEN, DecryptionFailed, Keyring
-from delivery.callbacks.address import TOKEN_BYTES, hash_of, is_own, opened_token, sealed_token, token_in
+from delivery.callbacks.address import TOKEN_BYTES, decrypted_token, encrypted_token, hash_of, is_own, token_in
 
 KEYS = Keyring(["s"], CALLBACK_TOKEN)
 HOME = "https://broker.example.org"
@@ -18,8 +18,8 @@ def token() -> str:
 
 @pytest.mark.behaviour("6.10")
 def test_what_is_kept_of_a_token_can_be_read_again(token: str) -> None:
-    sealed = sealed_token(token, KEYS)
-    assert opened_token(hash_of(token), sealed, KEYS) == token
+    sealed = encrypted_token(token, KEYS)
+    assert decrypted_token(hash_of(token), sealed, KEYS) == token
     assert token.encode() not in sealed
     assert token not in repr(hash_of(token))
 
@@ -27,7 +27,7 @@ def test_what_is_kept_of_a_token_can_be_read_again(token: str) -> None:
 def test_what_was_kept_of_one_token_is_not_read_as_another(token: str) -> None:
     other = secrets.token_urlsafe(TOKEN_BYTES)
     with pytest.raises(DecryptionFailed):
-        opened_token(hash_of(token), sealed_token(other, KEYS), KEYS)
+        decrypted_token(hash_of(token), encrypted_token(other, KEYS), KEYS)
 
 
 @pytest.mark.behaviour("6.9")

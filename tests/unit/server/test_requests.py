@@ -4,7 +4,8 @@ import ipaddress
 
 import pytest
 
-from broker_project.server.uploads import QuotaShare, UploadQuota
+from broker_project.core.fair_share import FairShare
+from broker_project.server.uploads import QuotaShare
 from broker_project.server.wsgi_environ import MAX_HOPS, Origin, address_of, origin_of
 
 PROXIES = tuple(ipaddress.ip_network(one) for one in ("10.0.0.5", "10.1.0.0/16", "fd00::/8"))
@@ -62,17 +63,17 @@ def test_text_without_an_address_gives_none(text: str) -> None:
 
 
 @pytest.fixture
-def quota() -> UploadQuota:
-    return UploadQuota(MAX_BYTES, MAX_BYTES_PER_CALLER)
+def quota() -> FairShare:
+    return FairShare(MAX_BYTES, MAX_BYTES_PER_CALLER)
 
 
-def test_a_caller_has_a_share_and_leaves_the_rest_to_others(quota: UploadQuota) -> None:
+def test_a_caller_has_a_share_and_leaves_the_rest_to_others(quota: FairShare) -> None:
     one, same, other = QuotaShare(quota, "one"), QuotaShare(quota, "one"), QuotaShare(quota, "other")
     assert [one.take(4), same.take(2), same.take(1), one.take(1)] == [True, True, False, False]
     assert [other.take(4), other.take(1)] == [True, False]
 
 
-def test_released_bytes_are_available_to_everyone(quota: UploadQuota) -> None:
+def test_released_bytes_are_available_to_everyone(quota: FairShare) -> None:
     one, other = QuotaShare(quota, "one"), QuotaShare(quota, "other")
     assert [one.take(6), other.take(4)] == [True, True]
     one.release()
@@ -80,7 +81,7 @@ def test_released_bytes_are_available_to_everyone(quota: UploadQuota) -> None:
     assert [other.take(2), QuotaShare(quota, "third").take(4), QuotaShare(quota, "one").take(1)] == [True, True, False]
 
 
-def test_a_refused_share_takes_nothing(quota: UploadQuota) -> None:
+def test_a_refused_share_takes_nothing(quota: FairShare) -> None:
     refused = QuotaShare(quota, "one")
     assert refused.take(7) is False
     refused.release()
