@@ -1,6 +1,6 @@
-"""Make the project's environment with nothing but CPython 3.11, then hand the command over to it.
+"""Create the project's environment with only CPython 3.11, then run the command in it.
 
-Run by path before any dependency is there, hence the standard library only and one file.
+This file is run by path before any dependency is installed, so it imports only the standard library.
 """
 
 import contextlib
@@ -21,92 +21,98 @@ STATE = ROOT / ".broker"
 TOOL = STATE / "uv"
 ENVIRONMENT = STATE / "env"
 SEMGREP = STATE / "semgrep"
-"""Its requirements do not go together with the project's, and only the whole of the checks needs it."""
+"""Its requirements conflict with those of the project. Only the full test command needs it."""
 
 LOCKS = ROOT / "requirements"
 STAMP = "complete.json"
-HEARTBEAT = 10.0
-"""Seconds after which a long step says that it is still under way."""
+HEARTBEAT_SECONDS = 10.0
+"""A long step reports at this interval that it is still running."""
 
 CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
-"""Where Linux distributions keep their certificates, for a pip too old to look there itself."""
+"""Certificates of Linux distributions, for a pip that does not use them by itself."""
 
-MISLEADING = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "PIP_USER", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV")
-"""Variables of other environments that would send an installation somewhere else."""
+FOREIGN_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "PIP_USER", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV")
+"""Variables of other environments, which would redirect an installation."""
 
 COMMANDS = {
-    "demo": ("[--exit]", "start everything, send sample events through it, show what arrived; --exit: then stop"),
-    "up": ("", "start the whole stack and keep it up until Ctrl-C; what it stores is kept for the next start"),
-    "test": ("[args...]", "every check and test; with arguments only pytest with these"),
+    "demo": ("[--exit]", "start everything, send sample events, show what arrived; --exit: then stop"),
+    "up": ("", "start the whole stack until Ctrl-C; the next start has the same data"),
+    "test": ("[args...]", "run all checks and tests; with arguments, only pytest with these"),
     "faults": (
         "[case...]",
-        "break a running broker in every way and judge; --list: the cases; --json FILE: the figures",
+        "break a running broker and check the result; --list: the cases; --json FILE: the figures",
     ),
-    "manage": ("...", "manage.py with the stack's settings and servers; ./broker manage help lists its commands"),
+    "manage": (
+        "...",
+        "run manage.py with the settings and servers of the stack; ./broker manage help lists its commands",
+    ),
     "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N"),
-    "audit": ("[args...]", "ask whether a locked package is known to be vulnerable; with arguments for pip-audit"),
-    "counts": ("[--places]", "count modules, lines and functions beside their limits; --places: where each is over"),
+    "audit": ("[args...]", "check the locked packages for known vulnerabilities; arguments go to pip-audit"),
+    "counts": (
+        "[--places]",
+        "count modules, lines and functions beside their limits; --places: list what exceeds them",
+    ),
     "trace": ("", "follow one TOPIC delivery through a worker; print the files and functions that it takes"),
-    "lock": ("", "compile requirements/ again from pyproject.toml"),
-    "help": ("", "this list"),
+    "lock": ("", "compile requirements/ from pyproject.toml"),
+    "help": ("", "show this list"),
 }
-"""What each takes, and what it does."""
+"""Arguments and purpose of each command."""
 
-ANYTHING = {"test", "manage", "bench", "faults", "audit"}
-"""Commands that hand on whatever arguments they get."""
+PASS_ARGUMENTS = {"test", "manage", "bench", "faults", "audit"}
+"""Commands that accept any arguments."""
 
-DEVELOPING = {"test", "faults", "audit"}
-"""Commands that need the development lock."""
+NEED_DEVELOPMENT = {"test", "faults", "audit"}
+"""Commands that need the packages of the development lock."""
 
 CONTENTS = {
     "runtime.txt": "PostgreSQL, Spark, Java and more, 1.2 GB in the end",
     "development.txt": "PostgreSQL, Spark, Java and more, 1.2 GB in the end",
     "semgrep.txt": "semgrep, 0.4 GB in the end",
 }
-"""What a lock brings along."""
+"""What each lock installs."""
 
 HELP_WORDS = {"help", "-h", "--help"}
 
 
 def say(text: str) -> None:
-    """Tell the user what is going on."""
+    """Print a progress message."""
     print(f"broker: {text}", file=sys.stderr, flush=True)
 
 
 def fail(text: str) -> NoReturn:
-    """Say why this cannot go on, and end."""
+    """Print a reason and exit with status 1."""
     say(text)
     sys.exit(1)
 
 
 def usage(command: str) -> str:
-    """Return how a command is written."""
+    """Return the usage of a command."""
     return f"./broker {command} {COMMANDS[command][0]}".rstrip()
 
 
 def help_text(*commands: str) -> str:
-    """Return what these commands do, a line each."""
+    """Return one line of help per command."""
     return "".join(f"{usage(command):<24} {COMMANDS[command][1]}\n" for command in commands)
 
 
 def asks_for_help(command: str, arguments: Sequence[str]) -> bool:
-    """Say whether the arguments ask what the command does; those handed on to others only if they begin so."""
-    asking = arguments[:1] if command in ANYTHING else arguments
+    """Tell whether the arguments ask for help; with PASS_ARGUMENTS only the first argument counts."""
+    asking = arguments[:1] if command in PASS_ARGUMENTS else arguments
     return command in COMMANDS and not HELP_WORDS.isdisjoint(word for word in asking if word.startswith("-"))
 
 
 def mistake(command: str, arguments: Sequence[str]) -> str:
-    """Return what is wrong with a command line, or nothing."""
+    """Return what is wrong with a command line; empty if nothing is."""
     if command not in COMMANDS:
         return f"there is no command {command!r}; ./broker help lists them"
-    if command not in ANYTHING and set(arguments) - {COMMANDS[command][0].strip("[]")}:
+    if command not in PASS_ARGUMENTS and set(arguments) - {COMMANDS[command][0].strip("[]")}:
         return f"usage: {usage(command)}"
     return ""
 
 
 def tool_variables() -> dict[str, str]:
-    """Return the variables for pip and uv: with caches of our own where the home folder is of no use."""
-    variables = {name: value for name, value in os.environ.items() if name not in MISLEADING}
+    """Return the variables for pip and uv, with caches in the state folder if the home folder is not writable."""
+    variables = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
     home = variables.get("HOME", "")
     if not (home and Path(home).is_dir() and os.access(home, os.W_OK)):
         variables |= {"HOME": str(STATE / "home"), "XDG_CACHE_HOME": str(STATE / "home" / "cache")}
@@ -115,7 +121,7 @@ def tool_variables() -> dict[str, str]:
 
 
 def run(*command: str | Path) -> str | None:
-    """Run a command; return what it complained of when it failed, else None."""
+    """Run a command; return its output if it failed, else None."""
     process = subprocess.Popen(  # noqa: S603 - our own command
         command,
         env=tool_variables(),
@@ -123,12 +129,12 @@ def run(*command: str | Path) -> str | None:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        close_fds=False,  # it holds the set-up lock too, should this process be killed
+        close_fds=False,  # it keeps the set-up lock if this process is killed
     )
     started = time.monotonic()
     while True:
         try:
-            output, _ = process.communicate(timeout=HEARTBEAT)
+            output, _ = process.communicate(timeout=HEARTBEAT_SECONDS)
         except subprocess.TimeoutExpired:
             say(f"... still at it after {time.monotonic() - started:.0f} s")
             continue
@@ -136,7 +142,7 @@ def run(*command: str | Path) -> str | None:
 
 
 def run_trusting_system(*command: str | Path, again: list[list[str]]) -> str | None:
-    """Run a command that downloads; on a certificate error run it with each of the arguments of `again`."""
+    """Run a command that downloads; on a certificate error retry with each of the arguments in `again`."""
     problem = run(*command)
     for arguments in again:
         if problem is None or "certificate" not in problem.lower():
@@ -147,12 +153,12 @@ def run_trusting_system(*command: str | Path, again: list[list[str]]) -> str | N
 
 
 def digest(lock: str) -> str:
-    """Return what a complete installation of a lock is stamped with."""
+    """Return the hash of a lock, which a complete installation has in its stamp."""
     return hashlib.sha256((LOCKS / lock).read_bytes()).hexdigest()
 
 
 def stamp_of(folder: Path) -> dict[str, str]:
-    """Return which lock a folder holds completely: lock name to digest, or nothing."""
+    """Return the lock that is completely installed in a folder, as name and digest; empty if none is."""
     try:
         return dict(json.loads((folder / STAMP).read_text()))
     except (OSError, ValueError):
@@ -160,7 +166,7 @@ def stamp_of(folder: Path) -> dict[str, str]:
 
 
 def install_tool() -> str | None:
-    """Put uv into a folder of its own; return what went wrong."""
+    """Install uv; return the error, if any."""
     shutil.rmtree(TOOL, ignore_errors=True)
     again = [["--cert", bundle] for bundle in CA_BUNDLES if Path(bundle).exists()]
     install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes")
@@ -175,7 +181,7 @@ def install_tool() -> str | None:
 
 
 def tool() -> Path:
-    """Return uv, installed first if it is not there."""
+    """Return the path of uv, installing it if needed."""
     wanted = {"uv.txt": digest("uv.txt")}
     if stamp_of(TOOL) != wanted or not os.access(TOOL / "bin" / "uv", os.X_OK):
         say("installing uv, the package installer ...")
@@ -187,17 +193,17 @@ def tool() -> Path:
 
 
 def is_complete(environment: Path, lock: str) -> bool:
-    """Say whether an environment holds exactly this lock and can be run by this user."""
+    """Tell whether an environment has exactly this lock installed and is executable for this user."""
     return stamp_of(environment) == {lock: digest(lock)} and os.access(environment / "bin" / "python", os.X_OK)
 
 
 def install_environment(environment: Path, lock: str) -> None:
-    """Make an environment hold a lock; one that was interrupted before is made anew."""
+    """Install a lock into an environment. An interrupted installation starts over."""
     uv, started = tool(), time.monotonic()
     if not stamp_of(environment) or not os.access(environment / "bin" / "python", os.X_OK):
         problem = run(uv, "venv", "--quiet", "--clear", "--no-project", "--python", sys.executable, environment)
         if problem:
-            fail(f"the environment could not be made:\n{problem}")
+            fail(f"the environment could not be created:\n{problem}")
     (environment / STAMP).unlink(missing_ok=True)
     say(f"installing the packages of requirements/{lock}: {CONTENTS[lock]} ...")
     sync = (uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", environment / "bin" / "python")
@@ -209,7 +215,7 @@ def install_environment(environment: Path, lock: str) -> None:
 
 
 def compile_locks() -> None:
-    """Compile the locks again from pyproject.toml, keeping the versions that still fit."""
+    """Compile the locks from pyproject.toml. Versions that still fit stay."""
     compile_ = (tool(), "pip", "compile", "--generate-hashes", "--python-version", "3.11", "--quiet")
     named = ("--custom-compile-command", "./broker lock", "-o")
     for lock, *sources in (
@@ -224,14 +230,14 @@ def compile_locks() -> None:
 
 
 def environments(command: str, arguments: Sequence[str]) -> dict[Path, str]:
-    """Return which environments a command needs, and which lock each must hold."""
+    """Return the environments that a command needs, each with its lock."""
     has_development = "development.txt" in stamp_of(ENVIRONMENT)
-    wanted = {ENVIRONMENT: "development.txt" if command in DEVELOPING or has_development else "runtime.txt"}
+    wanted = {ENVIRONMENT: "development.txt" if command in NEED_DEVELOPMENT or has_development else "runtime.txt"}
     return wanted | ({SEMGREP: "semgrep.txt"} if command == "test" and not arguments else {})
 
 
 def prepare(command: str, arguments: Sequence[str]) -> None:
-    """Install what a command needs and is not there."""
+    """Install the environments that a command needs."""
     for environment, lock in environments(command, arguments).items():
         if not is_complete(environment, lock):
             install_environment(environment, lock)
@@ -239,10 +245,10 @@ def prepare(command: str, arguments: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def only_one_at_a_time() -> Iterator[None]:
-    """Hold the set-up lock of the state folder."""
+    """Hold the lock for set-up in the state folder."""
     STATE.mkdir(exist_ok=True)
     if not os.access(STATE, os.W_OK):
-        fail(f"{STATE} belongs to somebody else: run as {STATE.owner()}, or in a clone of your own")
+        fail(f"{STATE} belongs to another user: run as {STATE.owner()}, or use your own clone")
     with (STATE / "setup.lock").open("w") as lock:
         os.set_inheritable(lock.fileno(), True)
         try:
@@ -254,7 +260,7 @@ def only_one_at_a_time() -> Iterator[None]:
 
 
 def main(command: str = "help", *arguments: str) -> None:
-    """Prepare what the command needs and become the command."""
+    """Install what the command needs, then replace this process with the command."""
     if command in HELP_WORDS:
         print(help_text(*COMMANDS), end="")
         return
@@ -271,13 +277,13 @@ def main(command: str = "help", *arguments: str) -> None:
             return
         prepare(command, arguments)
     python = str(ENVIRONMENT / "bin" / "python")
-    variables = {name: value for name, value in os.environ.items() if name not in MISLEADING}
+    variables = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
     stack = [python, "-P", "-m", "broker_project.stack", command, *arguments]
-    os.execve(python, stack, variables | {"PYTHONPATH": str(ROOT)})  # noqa: S606 - becoming it, not asking a shell
+    os.execve(python, stack, variables | {"PYTHONPATH": str(ROOT)})  # noqa: S606 - no shell
 
 
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except KeyboardInterrupt:
-        fail("interrupted; the next start takes it up again")
+        fail("interrupted; the next start continues")

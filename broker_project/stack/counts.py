@@ -1,4 +1,4 @@
-"""`./broker counts`: how large the house is, beside the limits that CONTRIBUTING.md sets."""
+"""`./broker counts`: the size of the code beside the limits in CONTRIBUTING.md."""
 
 import ast
 import shutil
@@ -28,23 +28,23 @@ class Module:
 
     @property
     def name(self) -> str:
-        """The dotted name by which others import it."""
+        """The dotted name."""
         return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     @property
     def is_test(self) -> bool:
-        """Whether it belongs to the tests."""
+        """Whether the module is part of the tests."""
         return self.path.startswith("tests/")
 
     @property
     def app(self) -> str:
-        """The top-level package it stands in."""
+        """The top-level package."""
         return self.path.split("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """One figure beside its limit, and the places it counts where they are few enough to read."""
+    """A figure, its limit, and the places that it counts if they can be listed."""
 
     what: str
     value: int
@@ -52,24 +52,24 @@ class Count:
     places: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the figure as one line of a table."""
+        """Return the figure as a row of the table."""
         verdict = "ok" if self.value <= self.limit else "over"
         return f"{self.what:<62} {self.value:>7,} {self.limit:>7,}  {verdict}"
 
 
 def show_counts(*arguments: str) -> int:
-    """Print every count; with `--places`, also where each is over its limit. Return 1 if any is."""
+    """Print all counts, and with `--places` what they count. Return 1 if any exceeds its limit."""
     counts = list(count(list(modules_of(ROOT))))
     print(f"{'count':<62} {'now':>7} {'limit':>7}")
-    for one in counts:
-        print(one)
+    for each in counts:
+        print(each)
         if "--places" in arguments:
-            print(*(f"    {place}" for place in one.places), sep="\n")
-    return 0 if all(one.value <= one.limit for one in counts) else 1
+            print(*(f"    {place}" for place in each.places), sep="\n")
+    return 0 if all(each.value <= each.limit for each in counts) else 1
 
 
 def modules_of(repository: Path) -> Iterator[Module]:
-    """Yield the Python files that git knows of, without migrations."""
+    """Yield the Python files known to git, except migrations."""
     listed = subprocess.run(  # noqa: S603 - our own command
         [shutil.which("git") or "/usr/bin/git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
         cwd=repository,
@@ -85,7 +85,7 @@ def modules_of(repository: Path) -> Iterator[Module]:
 
 
 def count(modules: list[Module]) -> Iterator[Count]:
-    """Yield every count of the house."""
+    """Yield all counts."""
     product = [module for module in modules if not module.is_test]
     tests = [module for module in modules if module.is_test]
     sizes = [module.lines for module in product]
@@ -124,7 +124,7 @@ def small_modules_with_one_importer(modules: list[Module]) -> Iterator[str]:
 
 
 def importers_of(modules: Mapping[str, Module]) -> dict[str, set[str]]:
-    """Return by module which others import it."""
+    """Return the paths of the importers of each module."""
     importers: dict[str, set[str]] = defaultdict(set)
     for module in modules.values():
         if module.path.endswith("__init__.py"):
@@ -185,5 +185,5 @@ def classes_of_one_name(modules: list[Module]) -> Iterator[str]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[module.app, node.name].append(module.path)
     for (_, name), paths in sorted(places.items()):
-        if len(paths) > 1 and name not in {"Command"}:  # Django finds commands by it
+        if len(paths) > 1 and name not in {"Command"}:  # the name that Django requires
             yield f"{name}: {', '.join(paths)}"

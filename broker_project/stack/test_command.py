@@ -1,4 +1,4 @@
-"""`./broker test` and `./broker audit`: every check of the project on throw-away servers."""
+"""`./broker test` and `./broker audit`: all checks of the project, on temporary servers."""
 
 import contextlib
 import json
@@ -25,73 +25,72 @@ NO_TESTS_COLLECTED = 5
 Process = subprocess.Popen[bytes]
 
 RUNS = STATE / "test"
-"""One folder a run under way, named after its process."""
+"""One folder per run, named by its process id."""
 
 
 MANAGE = ("manage.py",)
 PYTEST = ("-m", "pytest", "--color=auto")
 FRESH_SEEDS = "--fresh-seeds"
-"""Random inputs of Hypothesis are new in each run; without it they are the same in every run."""
-GENERATED = ("--hypothesis-profile", "fresh")
+"""Hypothesis generates new inputs in each run. Without this, the inputs are the same in every run."""
+FRESH_PROFILE = ("--hypothesis-profile", "fresh")
 SPARK_TESTS = "tests/spark"
-"""They share a session: one process."""
+"""They share a Spark session, so they run in one process."""
 SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_run_by_broker.py"
-"""It has a broker instead, which starts Spark."""
+"""It starts a broker, which starts Spark."""
 WITHOUT_SPARK = f"--ignore={SPARK_TESTS}"
 WITH_BROKERS = ("tests/acceptance", "tests/benchmarks", "tests/faults", "tests/stack")
-"""Where tests with a whole stack of their own may stand: nobody has to read all the others to find them."""
-SIDE_BY_SIDE = "3"
-"""Processes that run tests, on two cores: each waits for a third of its time."""
-BEHIND_WORKERS = 15
-"""The niceness of what leaves the cores to a broker beside it: its workers have 8, and its Spark 10."""
-LAST = 19
-"""The niceness of what takes only what is left of the cores."""
+"""The only folders with tests that start their own stack."""
+TEST_PROCESSES = "3"
+"""On two cores: each process waits for a third of its time."""
+BELOW_WORKERS = 15
+"""The niceness of steps that run beside a broker, whose workers have 8 and whose Spark has 10."""
+LOWEST_PRIORITY = 19
+"""The niceness of steps that use only idle CPU."""
 
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
-"""Compiled once and roughly, with room for all of it: what reads a few rows ends before the best code would be made."""
+"""Only the first compiler tier: tests with few rows end before optimized code would pay off."""
 
-BESIDE_EVENTS = ("analytics", "broker_project", "delivery", "subscriptions")
-"""Packages that run beside people's events; the others are programs of their own."""
-SHIPPED = (*BESIDE_EVENTS, "benchmarks", "broker_client")
+SERVER_PACKAGES = ("analytics", "broker_project", "delivery", "subscriptions")
+"""Packages that run in the processes of the broker."""
+SHIPPED = (*SERVER_PACKAGES, "benchmarks", "broker_client")
 
 SEMGREP = STATE / "semgrep"
-TRAPS = "semgrep"
-"""The folder of the rules, each with lines that it finds and lines that it leaves alone."""
+RULES_FOLDER = "semgrep"
+"""The folder of the semgrep rules, each with lines that it finds and lines that it does not."""
 
 
-EVERY_FILE = ("--error", "--disable-nosem", "--no-git-ignore", "--project-root", ".", "--timeout", "60")
-"""Exceptions stand with their rules, and nowhere else."""
-IN_ITS_ENVIRONMENT = {
+ALL_FILES = ("--error", "--disable-nosem", "--no-git-ignore", "--project-root", ".", "--timeout", "60")
+"""Exceptions are declared with the rules and nowhere else."""
+SEMGREP_VARIABLES = {
     "SEMGREP_SETTINGS_FILE": str(SEMGREP / "settings.yml"),
     "SEMGREP_LOG_FILE": str(SEMGREP / "semgrep.log"),
 }
 
-TOGETHER: Final = (("runtime.txt", "development.txt", "uv.txt"), ("semgrep.txt",))
-"""The locks, by what is asked about at once: there no package may have two versions."""
+AUDITED_LOCKS: Final = (("runtime.txt", "development.txt", "uv.txt"), ("semgrep.txt",))
+"""Locks that are checked in one call. No package may have two versions in a call."""
 PIP_AUDIT: Final = (sys.executable, "-m", "pip_audit", "--strict", "--require-hashes", "--disable-pip")
-QUIETLY: Final = ("--format", "json", "--desc", "off", "--progress-spinner", "off")
+AUDIT_FORMAT: Final = ("--format", "json", "--desc", "off", "--progress-spinner", "off")
 
-CLEAN, VULNERABLE, SKIPPED = 0, 1, 3
-"""Exit statuses; 2 is a mistake in the command line."""
-MISUSED: Final = 2
+CLEAN, VULNERABLE, WRONG_ARGUMENTS, SKIPPED = 0, 1, 2, 3
+"""Exit statuses of the audit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One part: arguments for Python, of the environment whose tests these are or of another."""
+    """One part of the test command: arguments for a Python."""
 
     name: str
     arguments: Sequence[str]
     settings: Mapping[str, str] = field(default_factory=dict)
     report: str = ""
-    """Name of the JUnit report it writes, if it runs tests."""
+    """Name of its JUnit report, if it runs tests."""
     niceness: int = 0
     python: str = sys.executable
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a step ended."""
+    """The result of a step."""
 
     name: str
     seconds: float
@@ -101,17 +100,17 @@ class Result:
     skipped: int = 0
 
     def __str__(self) -> str:
-        """Give a line of the summary."""
+        """Return a line of the summary."""
         skipped = f"   {self.skipped} skipped" if self.skipped else ""
         return f"{'ok    ' if self.ok else 'FAILED'} {self.seconds:6.1f} s  {self.name}{skipped}"
 
 
-def side_by_side(steps: Sequence[Step], variables: Mapping[str, str], folder: Path) -> list[Result]:
-    """Run steps at the same time, with these variables and their own; reports and what is printed go into `folder`."""
+def run_in_parallel(steps: Sequence[Step], variables: Mapping[str, str], folder: Path) -> list[Result]:
+    """Run steps in parallel. Reports and the output of all but the first go to files in `folder`, then to stdout."""
     first, *others = steps
     files = {step.name: folder / f"{step.name}.log" for step in others}
-    beside = f" (beside it: {', '.join(files)})" if files else ""
-    print(f"\n── {first.name}{beside} ──", flush=True)
+    parallel = f" (in parallel: {', '.join(files)})" if files else ""
+    print(f"\n── {first.name}{parallel} ──", flush=True)
     with ThreadPoolExecutor(len(steps)) as threads, ExitStack() as stack:
         running = [stack.enter_context(_running(step, variables, folder, files.get(step.name))) for step in steps]
         results = list(threads.map(partial(_ended, folder, time.monotonic()), steps, running))
@@ -129,7 +128,7 @@ def started(
     python: str = sys.executable,
     niceness: int = 0,
 ) -> Iterator[Process]:
-    """Run Python at the top of the repository; it ends with this, or with who called it."""
+    """Run Python in the repository. The process ends with the context, or with this process."""
     with subprocess.Popen(  # noqa: S603 - our own command
         (python, *arguments),
         cwd=ROOT,
@@ -141,11 +140,11 @@ def started(
         try:
             yield process
         finally:
-            process.kill()  # nothing is done to one that has ended
+            process.kill()  # does nothing if it has ended
 
 
 def _begin(parent: int, niceness: int) -> None:
-    """End with `parent`; one that is to be nice is so to everybody, not to its own session alone."""
+    """Die with `parent`, and lower the priority of the whole session."""
     die_with(parent)
     if niceness:
         os.setsid()
@@ -154,7 +153,7 @@ def _begin(parent: int, niceness: int) -> None:
 
 @contextmanager
 def _running(step: Step, variables: Mapping[str, str], folder: Path, file: Path | None) -> Iterator[Process]:
-    """Run a step; what it prints goes to the file, if there is one."""
+    """Run a step with its output in `file`, if given."""
     arguments = (*step.arguments, f"--junitxml={folder / step.report}") if step.report else step.arguments
     with (
         file.open("wb") if file else nullcontext() as output,
@@ -166,7 +165,7 @@ def _running(step: Step, variables: Mapping[str, str], folder: Path, file: Path 
 
 
 def _ended(folder: Path, begun: float, step: Step, process: Process) -> Result:
-    """Wait for the end of a step, and return what became of it."""
+    """Wait for a step and return its result."""
     status = process.wait()
     seconds = time.monotonic() - begun
     if not step.report:
@@ -175,7 +174,7 @@ def _ended(folder: Path, begun: float, step: Step, process: Process) -> Result:
 
 
 def _with_counts(name: str, seconds: float, report: Path, *, ok: bool) -> Result:
-    """Read pytest's report; a run that did not even write one counts as one failure."""
+    """Return a result with the counts of pytest's report; without a report, one failure."""
     if not report.exists():
         return Result(name, seconds, ok=False, failed=1)
     suite = next(ElementTree.parse(report).iter("testsuite")).attrib  # noqa: S314 - pytest has just written it # nosec B314
@@ -211,7 +210,9 @@ SCAN = (
 )
 
 
-find_traps = partial(Step, settings=IN_ITS_ENVIRONMENT, python=str(SEMGREP / "bin" / "python"), niceness=LAST)
+semgrep_step = partial(
+    Step, settings=SEMGREP_VARIABLES, python=str(SEMGREP / "bin" / "python"), niceness=LOWEST_PRIORITY
+)
 
 QUICK_CHECKS = (
     Step("format", ("-m", "ruff", "format", "--check", ".")),
@@ -223,19 +224,19 @@ QUICK_CHECKS = (
 TESTS_AND_CHECKS = (
     Step(
         "tests",
-        (*PYTEST, "-n", SIDE_BY_SIDE, "--dist", "worksteal", "-m", "not faults and not lengthy", WITHOUT_SPARK),
+        (*PYTEST, "-n", TEST_PROCESSES, "--dist", "worksteal", "-m", "not faults and not lengthy", WITHOUT_SPARK),
         report="tests.xml",
     ),
-    Step("types", ("-m", "mypy"), niceness=LAST),
+    Step("types", ("-m", "mypy"), niceness=LOWEST_PRIORITY),
     Step(
         "security",
         ("-m", "bandit", "--quiet", "--configfile", "pyproject.toml", "--recursive", *SHIPPED),
-        niceness=LAST,
+        niceness=LOWEST_PRIORITY,
     ),
-    find_traps("traps", (*SCAN, *EVERY_FILE, "--config", TRAPS, *BESIDE_EVENTS)),
-    find_traps("rules of traps", (*SCAN, "--test", TRAPS)),
+    semgrep_step("semgrep rules", (*SCAN, *ALL_FILES, "--config", RULES_FOLDER, *SERVER_PACKAGES)),
+    semgrep_step("tests of semgrep rules", (*SCAN, "--test", RULES_FOLDER)),
 )
-"""The tests wait for a tenth of the time; the checks need about as much, and nobody waits for them."""
+"""The checks use the CPU that the tests leave idle."""
 FAULTS_AND_SPARK = (
     Step(
         "fault tests",
@@ -247,33 +248,41 @@ FAULTS_AND_SPARK = (
         (*PYTEST, "-m", "not cluster and not lengthy", SPARK_TESTS, f"--ignore={SPARK_BY_THE_BROKER}"),
         QUICK_JAVA,
         report="spark.xml",
-        niceness=BEHIND_WORKERS,
+        niceness=BELOW_WORKERS,
     ),
-    Step("a run of Spark", (*PYTEST, SPARK_BY_THE_BROKER), QUICK_JAVA, report="run.xml", niceness=BEHIND_WORKERS),
+    Step("a run of Spark", (*PYTEST, SPARK_BY_THE_BROKER), QUICK_JAVA, report="run.xml", niceness=BELOW_WORKERS),
 )
-"""The first wait most of the time, for a broker with stores of its own; the others take what is left of the cores."""
+"""Fault tests wait most of the time. The others use the CPU that they leave idle."""
 
 
 def test(*arguments: str) -> int:
-    """Run everything, or pytest with the arguments; return the exit status."""
+    """Run all steps, or pytest with the arguments; return the exit status."""
     with prepared() as (folder, variables):
         if arguments:
             with started((*PYTEST, *pytest_arguments(arguments)), variables) as process:
                 return process.wait()
         rounds = (QUICK_CHECKS, TESTS_AND_CHECKS, FAULTS_AND_SPARK)
-        return _summarize([result for steps in rounds for result in side_by_side(steps, variables, folder)])
+        return _summarize([result for steps in rounds for result in run_in_parallel(steps, variables, folder)])
 
 
 def pytest_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments for pytest; `--fresh-seeds` alone runs every test whose inputs are generated."""
+    """Return the arguments for pytest. `--fresh-seeds` alone runs all unit and integration tests."""
     if list(arguments) == [FRESH_SEEDS]:
-        return [*GENERATED, "tests/unit", "tests/integration", "-n", SIDE_BY_SIDE, "-m", "not faults and not lengthy"]
-    return [word for argument in arguments for word in (GENERATED if argument == FRESH_SEEDS else [argument])]
+        return [
+            *FRESH_PROFILE,
+            "tests/unit",
+            "tests/integration",
+            "-n",
+            TEST_PROCESSES,
+            "-m",
+            "not faults and not lengthy",
+        ]
+    return [word for argument in arguments for word in (FRESH_PROFILE if argument == FRESH_SEEDS else [argument])]
 
 
 @contextlib.contextmanager
 def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
-    """Give a throw-away folder with servers in it, and the variables that tests need; they alone decide."""
+    """Run temporary servers; give their folder and the variables of tests. The user's variables are ignored."""
     folder = RUNS / str(os.getpid())
     for name in [name for name in os.environ if name.startswith("BROKER_")]:
         del os.environ[name]
@@ -302,33 +311,33 @@ def _remove_stale_runs() -> None:
 
 
 def audit(*arguments: str) -> int:
-    """Ask about every locked package, with further arguments for pip-audit; return the exit status."""
+    """Check all locked packages, with more arguments for pip-audit; return the exit status."""
     packages: list[Any] = []
-    for locks in TOGETHER:
-        asked = _ask_about(locks, arguments)
-        if asked.returncode == MISUSED:
-            print(asked.stderr, end="", file=sys.stderr)
-            return MISUSED
-        known = told(asked.stdout)
+    for locks in AUDITED_LOCKS:
+        audited = _audit(locks, arguments)
+        if audited.returncode == WRONG_ARGUMENTS:
+            print(audited.stderr, end="", file=sys.stderr)
+            return WRONG_ARGUMENTS
+        known = reported_packages(audited.stdout)
         if not known:
-            print(f"skipped: no vulnerability data reachable\n{asked.stderr.strip()}")
+            print(f"skipped: no vulnerability data reachable\n{audited.stderr.strip()}")
             return SKIPPED
         packages += known
     found = sorted({*vulnerabilities(packages)})
     names = {package["name"] for package in packages}
-    print(*found, f"{len(names)} packages asked about, {len(found)} vulnerabilities known", sep="\n")
+    print(*found, f"{len(names)} packages checked, {len(found)} known vulnerabilities", sep="\n")
     return VULNERABLE if found else CLEAN
 
 
-def _ask_about(locks: Sequence[str], arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _audit(locks: Sequence[str], arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     files = [word for lock in locks for word in ("-r", str(ROOT / "requirements" / lock))]
     return subprocess.run(  # noqa: S603 - our own command
-        (*PIP_AUDIT, *QUIETLY, *arguments, *files), capture_output=True, text=True, check=False
+        (*PIP_AUDIT, *AUDIT_FORMAT, *arguments, *files), capture_output=True, text=True, check=False
     )
 
 
-def told(output: str) -> Sequence[Any]:
-    """Return what is known of each package; nothing, unless something is known of all."""
+def reported_packages(output: str) -> Sequence[Any]:
+    """Return the packages of an audit; empty unless there is data about all of them."""
     try:
         packages = json.loads(output)["dependencies"]
     except (ValueError, KeyError):
@@ -337,8 +346,8 @@ def told(output: str) -> Sequence[Any]:
 
 
 def vulnerabilities(packages: Sequence[Any]) -> Iterator[str]:
-    """Yield a line for each known vulnerability."""
+    """Yield one line per known vulnerability."""
     for package in packages:
         for vulnerability in package["vulns"]:
             fixed = ", ".join(vulnerability["fix_versions"]) or "no version yet"
-            yield f"{package['name']} {package['version']}: {vulnerability['id']}, mended in {fixed}"
+            yield f"{package['name']} {package['version']}: {vulnerability['id']}, fixed in {fixed}"

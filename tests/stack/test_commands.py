@@ -21,19 +21,19 @@ from broker_project.stack import counts, trace
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
 from broker_project.stack.test_command import (
-    BESIDE_EVENTS,
+    AUDITED_LOCKS,
     CLEAN,
-    MISUSED,
+    RULES_FOLDER,
+    SERVER_PACKAGES,
     SHIPPED,
     SKIPPED,
-    TOGETHER,
-    TRAPS,
     VULNERABLE,
     WITH_BROKERS,
+    WRONG_ARGUMENTS,
     Step,
     audit,
     pytest_arguments,
-    side_by_side,
+    run_in_parallel,
 )
 
 PASSES_AND_FAILS = """
@@ -43,7 +43,7 @@ def test_fails(): assert False
 
 RULES: dict[str, dict[str, Any]] = {
     rule["id"]: rule
-    for file in sorted((ROOT / TRAPS).glob("*.yaml"))
+    for file in sorted((ROOT / RULES_FOLDER).glob("*.yaml"))
     for rule in yaml.safe_load(file.read_text())["rules"]
 }
 
@@ -71,18 +71,18 @@ def test_they_run_at_the_same_time_and_what_they_print_is_not_mixed(
     names = ("one", "other")
     files = [str(tmp_path / name) for name in names]
     steps = [Step(name, ("-c", MEETS, *there)) for name, there in zip(names, (files, reversed(files)), strict=True)]
-    assert [(result.name, result.ok) for result in side_by_side(steps, {}, tmp_path)] == [
+    assert [(result.name, result.ok) for result in run_in_parallel(steps, {}, tmp_path)] == [
         ("one", True),
         ("other", True),
     ]
     assert capfd.readouterr().out == (
-        "\n── one (beside it: other) ──\none has met other\n\n── other ──\nother has met one\n"
+        "\n── one (in parallel: other) ──\none has met other\n\n── other ──\nother has met one\n"
     )
 
 
 def test_each_has_its_own_settings_and_niceness(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tell = ("-c", "import os; print(os.environ['SHARED'], os.environ['OWN'], os.nice(0))")
-    side_by_side([Step("one", tell, {"OWN": "2"}, niceness=3)], {"SHARED": "1", "OWN": "of all"}, tmp_path)
+    run_in_parallel([Step("one", tell, {"OWN": "2"}, niceness=3)], {"SHARED": "1", "OWN": "of all"}, tmp_path)
     assert capfd.readouterr().out == f"\n── one ──\n1 2 {os.nice(0) + 3}\n"
 
 
@@ -91,7 +91,7 @@ def test_one_that_is_nice_is_so_to_other_sessions_too(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], niceness: int, *, is_apart: bool
 ) -> None:
     tell = ("-c", f"import os; print(os.getsid(0) != {os.getsid(0)})")
-    side_by_side([Step("one", tell, niceness=niceness)], {}, tmp_path)
+    run_in_parallel([Step("one", tell, niceness=niceness)], {}, tmp_path)
     assert capfd.readouterr().out == f"\n── one ──\n{is_apart}\n"
 
 
@@ -99,7 +99,7 @@ def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None
     tests = tmp_path / "test_some.py"
     tests.write_text(PASSES_AND_FAILS)
     pytest_here = ("-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:django", str(tests))
-    found, crashed, fine = side_by_side(
+    found, crashed, fine = run_in_parallel(
         [
             Step("found", pytest_here, report="found.xml"),
             Step("crashed", ("-c", "raise SystemExit(3)"), report="none.xml"),
@@ -118,7 +118,7 @@ def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None
 def test_none_outlives_whoever_was_interrupted(tmp_path: Path, niceness: int) -> None:
     file = tmp_path / "pid"
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([Step("one", ("-c", INTERRUPTS, str(file)), niceness=niceness)], {}, tmp_path)
+        run_in_parallel([Step("one", ("-c", INTERRUPTS, str(file)), niceness=niceness)], {}, tmp_path)
     assert not Path(f"/proc/{file.read_text()}").exists()
 
 
@@ -177,17 +177,19 @@ def test_every_locked_package_is_asked_about(capsys: pytest.CaptureFixture[str])
     with service({}) as (address, asked):
         assert ask(address) == CLEAN
     assert asked == PINNED
-    assert capsys.readouterr().out == f"{len(asked)} packages asked about, 0 vulnerabilities known\n"
+    assert capsys.readouterr().out == f"{len(asked)} packages checked, 0 known vulnerabilities\n"
 
 
 def test_no_lock_is_left_out() -> None:
-    assert {lock for locks in TOGETHER for lock in locks} == {lock.name for lock in (ROOT / "requirements").iterdir()}
+    assert {lock for locks in AUDITED_LOCKS for lock in locks} == {
+        lock.name for lock in (ROOT / "requirements").iterdir()
+    }
 
 
 def test_a_vulnerable_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with service({"amqp": KNOWN}) as (address, _):
         assert ask(address) == VULNERABLE
-    assert re.match(r"amqp [\d.]+: GHSA-0000, mended in 99\.0\n", capsys.readouterr().out)
+    assert re.match(r"amqp [\d.]+: GHSA-0000, fixed in 99\.0\n", capsys.readouterr().out)
 
 
 def test_without_data_nothing_is_called_clean(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +204,7 @@ def test_a_service_that_fails_is_no_data(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_wrong_arguments_are_pip_audits_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
-    assert audit("--nonsense") == MISUSED
+    assert audit("--nonsense") == WRONG_ARGUMENTS
     assert "--nonsense" in capsys.readouterr().err
 
 
@@ -220,7 +222,7 @@ def test_every_exception_is_for_something_that_is_there(rule: dict[str, Any]) ->
 def _is_there(path: str) -> bool:
     if path.startswith("/"):
         return any(ROOT.glob(path[1:]))
-    return any(found for package in BESIDE_EVENTS for found in Path(ROOT / package).rglob(path))
+    return any(found for package in SERVER_PACKAGES for found in Path(ROOT / package).rglob(path))
 
 
 @pytest.mark.parametrize(
