@@ -10,7 +10,8 @@ from django_celery_beat import admin as beat
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
 from broker_project.celery import app
-from broker_project.core.admin.theme import ModelAdmin, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from broker_project.core.admin.model_admin import ModelAdmin
+from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 admin.site.unregister([PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule])
 

@@ -310,9 +310,12 @@ SPECTACULAR_SETTINGS = {
 
 STATIC_URL = "static/"
 LOGIN_REDIRECT_URL = "/admin/"
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "broker_project.accounts.backends.People"]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "broker_project.accounts.sessions.SecondFactorBackend",
+]
 AXES_HANDLER = "broker_project.accounts.login_throttle.Throttle"
-AXES_LOCKOUT_CALLABLE = "broker_project.accounts.pages.locked_out"
+AXES_LOCKOUT_CALLABLE = "broker_project.accounts.views.locked_out"
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 SECOND_FACTOR_REQUIRED = one_of("BROKER_SECOND_FACTOR", ("optional", "required"), "optional") == "required"

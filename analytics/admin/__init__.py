@@ -1,9 +1,5 @@
-"""Summaries and their runs, for people.
+"""Summaries and their runs: `charts` (figures for Chart.js), `sections` (the parts of the page), `runs` (all pages)."""
 
-`choosing` (what is looked at) · `charts` (figures as Chart.js takes them) · `section`, `headline`, `charted`, `tabled`,
-`sections` (what the page shows) · `overview` (the page and its downloads) · `runs`
-"""
+from analytics.admin import runs
 
-from analytics.admin import overview, runs
-
-__all__ = ["overview", "runs"]
+__all__ = ["runs"]

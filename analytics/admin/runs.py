@@ -1,49 +1,189 @@
-"""Runs in the admin: what each read, wrote and checked."""
+"""Runs in the admin, and the summaries page: charts and tables of a range, downloads, a button that requests a run."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
+from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect, QueryDict
+from django.http.response import HttpResponseBase
 from django.template.defaultfilters import filesizeformat
+from django.urls import URLPattern, path, re_path
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from analytics.admin.overview import OverviewAdmin
-from analytics.models import Run, RunState, RunWindow, WindowState
-from analytics.run_requests import held_up_by
-from broker_project.core.admin.theme import display, label, preformatted, table
-from delivery.admin.read_only import MAX_SHOWN, instant, yes_or_no
+from analytics.admin.sections import SECTIONS, per_cent
+from analytics.api.summaries import file_of, summary_named
+from analytics.figures.cached import Looked
+from analytics.figures.ordering import covered
+from analytics.figures.selection import Selection
+from analytics.figures.success import totals
+from analytics.figures.traffic import latency, messages_and_bytes
+from analytics.models import Run, RunState, WindowState
+from analytics.pipeline.job import DAY
+from analytics.ranges import LENGTHS, Range, latest
+from analytics.run_requests import NotARange, held_up_by, request_range
+from broker_project.core.admin.model_admin import column
+from broker_project.core.admin.theme import (
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+    label,
+    preformatted,
+    table_or_dash,
+)
+from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, instant, yes_or_no
 from delivery.maintenance.retention import days_kept
+from subscriptions.models import Subscriber
 
-FACTS: Final = ("messages", "deliveries", "attempts", "unfinished", "callbacks")
-"""Of what is read, what tells how much happened; the rest is what it is called."""
-COLOURS: Final = {
+EARLIEST: Final = dt.date(2000, 1, 1)
+LATEST: Final = dt.date(2999, 12, 31)
+CHOICES: Final = {"24h": "24 hours", "3d": "3 days", "7d": "7 days", "28d": "28 days"}
+MAX_MILLISECONDS: Final = 10_000.0
+"""Longer times are shown in seconds."""
+FILE: Final = r"^summaries/(?P<name>[a-z_]+)\.(?P<suffix>csv|parquet)$"
+COUNTED_ROWS: Final = ("messages", "deliveries", "attempts", "unfinished", "callbacks")
+"""What a run says it has read; the other inputs only name things."""
+RUN_COLOURS: Final = {
     RunState.WAITING: "info",
     RunState.RUNNING: "info",
     RunState.PASSED: "success",
     RunState.FAILED: "danger",
     RunState.ABANDONED: "warning",
 }
-KEPT: Final = "Past their time, and kept until they are summarized: {days}."
+KEPT: Final = "Kept beyond their retention until they are summarized: {days}."
+
+
+class SelectionForm(forms.Form):
+    """A range that ends now or with a day, for one subscriber or for all."""
+
+    range = forms.ChoiceField(choices=[*CHOICES.items()], widget=UnfoldAdminSelectWidget)
+    until = forms.DateField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget({"type": "date"}),
+        validators=[MinValueValidator(EARLIEST), MaxValueValidator(LATEST)],
+        help_text="The last day. Leave empty for now.",
+    )
+    subscriber = forms.CharField(
+        required=False, widget=UnfoldAdminTextInputWidget, help_text="A name. Leave empty for all subscribers."
+    )
+
+    @classmethod
+    def of(cls, chosen: QueryDict) -> Self:
+        """Return the form, filled in from an address or a request."""
+        return cls({"range": "24h", **chosen.dict()})
+
+    def clean_subscriber(self) -> Subscriber | None:
+        """Find the subscriber."""
+        name = self.cleaned_data["subscriber"]
+        found = Subscriber.objects.filter(name=name).first() if name else None
+        if name and found is None:
+            raise forms.ValidationError("There is no subscriber with this name.")
+        return found
+
+    def selection(self, now: dt.datetime) -> Selection | None:
+        """Return the range and the subscriber; None if the form is invalid."""
+        if not self.is_valid():
+            return None
+        length, until = LENGTHS[self.cleaned_data["range"]], self.cleaned_data["until"]
+        subscriber = self.cleaned_data["subscriber"]
+        asked = latest(length, now)
+        if until:
+            end = dt.datetime.combine(until, dt.time(), dt.UTC) + DAY
+            asked = Range(end - length, end)
+        return Selection(asked, subscriber.pk if subscriber else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number."""
+
+    title: str
+    value: str
+    note: str = ""
+
+
+def headline(looked: Looked) -> list[Figure]:
+    """Return the figures at the top of the page."""
+    sums, took, checked = totals(looked.selection), latency(looked.histograms), looked.audit
+    published, size = messages_and_bytes(looked.selection)
+    order = "-"
+    if checked.checked:
+        order = f"{checked.unexplained:,} unexplained" if checked.unexplained else "kept"
+    return [
+        Figure("Published", f"{published:,}", f"{filesizeformat(size)}, received or not"),
+        Figure("Deliveries ended", f"{sums.deliveries:,}", f"{sums.delivered:,} delivered"),
+        Figure("Success rate", per_cent(sums.success_rate), f"first attempt: {per_cent(sums.first_attempt_rate)}"),
+        Figure("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
+        Figure("Order", order, f"{checked.checked:,} deliveries checked"),
+    ]
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f} ms" if milliseconds < MAX_MILLISECONDS else f"{milliseconds / 1000:,.0f} s"
+
+
+def _window_counts(run: Any) -> str:
+    """Return how many hours and days a run has summarized, by state."""
+    counts = {state: getattr(run, f"{state}_windows") for state in WindowState.values}
+    return ", ".join(f"{count} {state.lower()}" for state, count in counts.items() if count) or "-"
+
+
+def _windows_table(run: Run) -> SafeString | str:
+    """Return the hours and days that a run has summarized, newest first."""
+    rows = []
+    for window in run.windows.order_by("-start", "-pk")[:MAX_SHOWN]:
+        failed = [check["name"] for check in window.checks if not check["passed"]]
+        read = [f"{window.rows_read[name]:,} {name}" for name in COUNTED_ROWS if window.rows_read.get(name)]
+        rows.append(
+            [
+                f"{instant(window.start)} to {instant(window.end)}",
+                label(window.state, "success" if window.state == WindowState.PASSED else "danger"),
+                ", ".join(read) or "nothing",
+                f"{sum(window.rows_written.values()):,} rows",
+                f"failed: {', '.join(failed)}" if failed else window.error or f"all {len(window.checks)} passed",
+                filesizeformat(window.lake_bytes),
+                f"{window.seconds:,.1f}\N{NO-BREAK SPACE}s",
+            ]
+        )
+    return table_or_dash(["window", "state", "read", "written", "checks", "lake", "took"], rows)
 
 
 @admin.register(Run)
-class RunAdmin(OverviewAdmin):
-    """Runs of the summaries, newest first."""
+class RunAdmin(ReadOnlyAdmin[Run]):
+    """Runs of the summaries, newest first, and the page of the summaries."""
 
     list_display = ("id", "kind", "state_shown", "covers", "windows_done", "took", "requested_at", "first_of_error")
     list_filter = ("state", "kind")
     fields = (
-        *("id", "kind", "state_shown", "covers", "does_again", "requested_by", "requested_at"),
+        *("id", "kind", "state_shown", "covers", "resummarises", "requested_by", "requested_at"),
         *("started_at", "ended_at", "took", "error_shown", "windows_shown", "log_shown"),
     )
-    readonly_fields = fields
     list_select_related = ("requested_by",)
 
+    state_shown = column("state", lambda run: run.state, label=RUN_COLOURS)
+    covers = column("range", lambda run: f"{instant(run.start)} to {instant(run.end)}" if run.start else "what was due")
+    windows_done = column("windows", _window_counts)
+    took = column("took", lambda run: f"{run.duration.total_seconds():,.0f} s" if run.duration else "-")
+    first_of_error = column("error", lambda run: run.error.partition("\n")[0][:120])
+    error_shown = column("error", lambda run: preformatted(run.error) if run.error else "-")
+    resummarises = column("re-summarise", lambda run: yes_or_no(run.again))
+    log_shown = column("log", lambda run: preformatted(run.log) if run.log else "-")
+    windows_shown = column("windows", _windows_table)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
+        """Return the runs, with how many windows each has by state."""
+        counts = {f"{state}_windows": Count("windows", filter=Q(windows__state=state)) for state in WindowState.values}
+        runs: QuerySet[Run] = super().get_queryset(request)
+        return runs.annotate(**counts)
+
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> HttpResponse:
-        """Warn of what keeps days from being summarized, and of those that retention keeps because of that."""
+        """Show the list, with warnings about what delays summaries and about days kept because of that."""
         if oldest := held_up_by(call_seconds=settings.SYNC_SECONDS):
             messages.warning(request, str(oldest))
         if days := days_kept():
@@ -51,74 +191,68 @@ class RunAdmin(OverviewAdmin):
         page: HttpResponse = super().changelist_view(request, extra_context)
         return page
 
-    @display(description="state", label=COLOURS)
-    def state_shown(self, run: Run) -> str:
-        """Return where it stands."""
-        return run.state
+    def get_urls(self) -> list[URLPattern]:
+        """Return the pages' addresses too."""
+        own = self.admin_site.admin_view
+        return [
+            path("summaries/", own(self.overview), name="analytics_run_overview"),
+            path("summarize/", own(self.summarize), name="analytics_run_summarize"),
+            re_path(FILE, own(self.download), name="analytics_run_download"),
+            *super().get_urls(),
+        ]
 
-    @display(description="range")
-    def covers(self, run: Run) -> str:
-        """Return what somebody asked for."""
-        return f"{instant(run.start)} to {instant(run.end)}" if run.start else "what was due"
+    def overview(self, request: HttpRequest) -> HttpResponse:
+        """Show the summaries of a range."""
+        self._check(request, "view")
+        form = SelectionForm.of(request.GET)
+        selection = form.selection(timezone.now())
+        context: dict[str, object] = {
+            "form": form,
+            "last_passed": Run.objects.filter(state=RunState.PASSED).order_by("-ended_at").first(),
+            "newest": Run.objects.order_by("-pk").first(),
+            "days_kept": days_kept(),
+            "may_run": request.user.has_perm("analytics.add_run"),
+            "query": request.GET.urlencode(),
+        }
+        if selection:
+            looked = Looked(selection)
+            sections = [section(looked) for section in SECTIONS]
+            context |= {"selection": selection, "covered": covered(selection.range), "sections": sections}
+            context |= {"figures": headline(looked)}
+        return self.page(request, "analytics/overview.html", "Summaries", **context)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
-        """Return the runs with how many windows each did."""
-        counts = {f"{state}_windows": Count("windows", filter=Q(windows__state=state)) for state in WindowState.values}
-        runs: QuerySet[Run] = super().get_queryset(request)
-        return runs.annotate(**counts)
+    def download(self, request: HttpRequest, name: str, suffix: str) -> HttpResponseBase:
+        """Return one summary's rows of a range as a file."""
+        self._check(request, "view")
+        summary = summary_named(name)
+        form = SelectionForm.of(request.GET)
+        selection = form.selection(timezone.now())
+        if selection is None:
+            return HttpResponseBadRequest(form.errors.as_text(), content_type="text/plain")
+        narrows = selection.subscriber_id and "subscriber_id" in summary.columns
+        values = {"subscriber_id": selection.subscriber_id} if narrows else {}
+        return file_of(summary, selection.range, values, suffix)
 
-    @display(description="windows")
-    def windows_done(self, run: Run) -> str:
-        """Return how many hours and days it did."""
-        counts = {state: getattr(run, f"{state}_windows") for state in WindowState.values}
-        return ", ".join(f"{count} {state.lower()}" for state, count in counts.items() if count) or "-"
+    def summarize(self, request: HttpRequest) -> HttpResponse:
+        """Request a run over the past part of a range, for all subscribers."""
+        self._check(request, "add")
+        if request.method == "POST":
+            form = SelectionForm.of(request.POST)
+            if selection := form.selection(timezone.now()):
+                self._request(request, selection.range, again="again" in request.POST)
+            else:
+                self.message_user(request, form.errors.as_text(), messages.ERROR)
+        return HttpResponseRedirect(self.list_url())
 
-    @display(description="took")
-    def took(self, run: Run) -> str:
-        """Return how long it took."""
-        return f"{run.duration.total_seconds():,.0f} s" if run.duration else "-"
+    def _request(self, request: HttpRequest, asked: Range, *, again: bool) -> None:
+        user = request.user if isinstance(request.user, User) else None
+        try:
+            run = request_range(asked.start, min(asked.end, timezone.now()), again=again, by=user)
+        except NotARange as why:
+            self.message_user(request, str(why), messages.ERROR)
+        else:
+            self.message_user(request, f"Run {run.pk} is requested; the worker of the queue analytics will start it.")
 
-    @display(description="error")
-    def first_of_error(self, run: Run) -> str:
-        """Return the beginning of why it failed."""
-        return run.error.partition("\n")[0][:120]
-
-    @display(description="error")
-    def error_shown(self, run: Run) -> SafeString | str:
-        """Return why it failed."""
-        return preformatted(run.error) if run.error else "-"
-
-    @display(description="also what was summarized already")
-    def does_again(self, run: Run) -> str:
-        """Return whether it does that too."""
-        return yes_or_no(run.again)
-
-    @display(description="log")
-    def log_shown(self, run: Run) -> SafeString | str:
-        """Return what the application printed."""
-        return preformatted(run.log) if run.log else "-"
-
-    @display(description="windows")
-    def windows_shown(self, run: Run) -> SafeString | str:
-        """Return the hours and days it did, the newest first."""
-        rows = [_row(one) for one in run.windows.order_by("-start", "-pk")[:MAX_SHOWN]]
-        headers = ["window", "state", "read", "written", "checks", "lake", "took"]
-        return table(headers, rows) if rows else "-"
-
-
-def _row(window: RunWindow) -> list[object]:
-    failed = [check["name"] for check in window.checks if not check["passed"]]
-    colour = "success" if window.state == WindowState.PASSED else "danger"
-    return [
-        f"{instant(window.start)} to {instant(window.end)}",
-        label(window.state, colour),
-        _told(window.rows_read, FACTS),
-        f"{sum(window.rows_written.values()):,} rows",
-        f"failed: {', '.join(failed)}" if failed else window.error or f"all {len(window.checks)} passed",
-        filesizeformat(window.lake_bytes),
-        f"{window.seconds:,.1f}\N{NO-BREAK SPACE}s",
-    ]
-
-
-def _told(rows: Mapping[str, Any], names: Sequence[str]) -> str:
-    return ", ".join(f"{rows[name]:,} {name}" for name in names if rows.get(name)) or "nothing happened"
+    def _check(self, request: HttpRequest, permission: str) -> None:
+        if not request.user.has_perm(f"analytics.{permission}_run"):
+            raise PermissionDenied

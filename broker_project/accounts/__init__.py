@@ -1,1 +1,1 @@
-"""People of the admin site: login throttle, second factor, sessions."""
+"""Users of the admin site: `login_throttle`, `mfa` (the second factor), `sessions`, then `views` and `admin`."""

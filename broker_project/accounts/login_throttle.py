@@ -1,8 +1,7 @@
-"""How often a login may be tried, with django-axes: its model, its place before passwords, and our own counting.
+"""How often a login may be tried: django-axes asks before it lets a password be checked, the counting is ours.
 
-A try is counted before its password is looked at, so that many at once are no more than one after the other; a login
-that succeeds takes back what was counted for its own name at its own address, and nothing else. No try made while one
-is locked out counts: the end does not move.
+A try is counted before its password is checked, so that concurrent tries are no more than sequential ones. A successful
+login resets the count for its own name at its own address, and nothing else. Tries during a lock do not extend it.
 """
 
 import datetime as dt
@@ -19,73 +18,68 @@ from django.utils import timezone
 from broker_project.core.rate_limit import client_prefix
 
 MAX_PER_NAME: Final = 5
-"""Tries for one name from one address until it has to pause: more than a person needs, and no help to who guesses."""
+"""Tries for one name from one address until it is locked: more than a person needs, and no help for guessing."""
 MAX_PER_ADDRESS: Final = 20
-"""For whatever names: several people may share an address, as behind the router of an office."""
+"""For any names: several people may share an address, as behind the router of an office."""
 PAUSE: Final = dt.timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Tries:
-    """Who tries: a name that exists or not, from an address; of IPv6, from the network that one connection has."""
+class LoginTries:
+    """The tries for a name, whether or not it exists, from an address; of IPv6 from its /64."""
 
     name: str
     address: str | None
 
+    @property
     def counted(self) -> "QuerySet[AccessAttempt]":
-        """Return what counts of this name at this address."""
-        return self.of_address().filter(username=self.name)
+        """The tries that count for this address, for any name."""
+        rows: QuerySet[AccessAttempt] = AccessAttempt.objects.filter(ip_address=self.address)
+        return rows.filter(attempt_time__gte=timezone.now() - PAUSE)
 
-    def of_address(self) -> "QuerySet[AccessAttempt]":
-        """Return what counts of this address, whatever the name."""
-        return _recent().filter(ip_address=self.address)
-
-    def made(self) -> tuple[int, int]:
-        """Return how many there were: for this name, and of all names."""
+    def totals(self) -> tuple[int, int]:
+        """Return how many there were: for this name, and for all names."""
         own = Sum("failures_since_start", filter=Q(username=self.name), default=0)
-        found = self.of_address().aggregate(own=own, every=Sum("failures_since_start", default=0))
+        found = self.counted.aggregate(own=own, every=Sum("failures_since_start", default=0))
         return found["own"], found["every"]
 
-    def are_over(self, more: int) -> bool:
-        """Tell whether `more` tries beside those made would be too many."""
-        own, every = self.made()
+    def exceed(self, more: int) -> bool:
+        """Tell whether `more` tries beside the counted ones are too many."""
+        own, every = self.totals()
         return own + more > MAX_PER_NAME or every + more > MAX_PER_ADDRESS
 
     def count(self, now: dt.datetime) -> None:
-        """Count one more; one that is older than the pause begins anew."""
+        """Count one more; after the pause the count starts again."""
         row = {"username": self.name, "ip_address": self.address, "user_agent": ""}
-        if not self._one_more(row, now):
+        number = Case(When(attempt_time__lt=now - PAUSE, then=Value(1)), default=F("failures_since_start") + 1)
+        changes = {"failures_since_start": number, "attempt_time": now}
+        if not AccessAttempt.objects.filter(**row).update(**changes):
             first = {"failures_since_start": 1, "attempt_time": now}
             _, is_first = AccessAttempt.objects.get_or_create(**row, defaults=first)
             if not is_first:
-                self._one_more(row, now)
+                AccessAttempt.objects.filter(**row).update(**changes)
 
-    def take_back(self) -> None:
-        """Count nothing of this name at this address any more."""
-        self.counted().delete()
+    def reset(self) -> None:
+        """Forget the tries for this name from this address."""
+        self.counted.filter(username=self.name).delete()
 
-    def free_at(self) -> dt.datetime:
-        """Return when there may be more, if nobody else at this address tries."""
-        own, _ = self.made()
-        which = self.counted() if own >= MAX_PER_NAME else self.of_address()
+    def locked_until(self) -> dt.datetime:
+        """Return when the next try may be made, if nobody else at this address tries."""
+        own, _ = self.totals()
+        which = self.counted.filter(username=self.name) if own >= MAX_PER_NAME else self.counted
         return (which.aggregate(last=Max("attempt_time"))["last"] or timezone.now()) + PAUSE
-
-    def _one_more(self, row: dict[str, Any], now: dt.datetime) -> int:
-        counted = Case(When(attempt_time__lt=now - PAUSE, then=Value(1)), default=F("failures_since_start") + 1)
-        rows: int = AccessAttempt.objects.filter(**row).update(failures_since_start=counted, attempt_time=now)
-        return rows
 
 
 class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
-    """What axes asks before it lets a password be looked at, and tells afterwards."""
+    """What axes asks before a password is checked, and tells afterwards."""
 
     def is_allowed(self, request: HttpRequest, credentials: dict[str, Any] | None = None) -> bool:
-        """Count this try, and return whether its password may be looked at."""
+        """Count this try, and return whether its password may be checked."""
         tries = tries_of(request, credentials)
-        if tries.are_over(1):
+        if tries.exceed(1):
             return False
         tries.count(timezone.now())
-        return not tries.are_over(0)
+        return not tries.exceed(0)
 
     def user_login_failed(
         self,
@@ -94,29 +88,26 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
         request: HttpRequest | None = None,
         **_: object,
     ) -> None:
-        """Let the answer say whose tries were too many; they were counted before."""
+        """Keep the name for the answer; the try was counted before."""
         if request is not None:
             request.axes_credentials = credentials  # type: ignore[attr-defined]
 
     def user_logged_in(self, sender: object, request: HttpRequest, user: AbstractBaseUser, **_: object) -> None:  # noqa: ARG002
-        """Take back what was counted for this name at this address."""
-        tries_of(request, {"username": user.get_username()}).take_back()
+        """Reset the count for this name at this address."""
+        tries_of(request, {"username": user.get_username()}).reset()
 
     def user_logged_out(self, sender: object, request: HttpRequest, user: object, **_: object) -> None:
-        """Nothing is counted of it."""
+        """Logouts do not count."""
 
 
-def tries_of(request: HttpRequest, credentials: dict[str, Any] | None) -> Tries:
-    """Return whose tries a request adds to."""
-    return Tries((credentials or {}).get("username") or "", client_prefix(request.META.get("REMOTE_ADDR", "")) or None)
+def tries_of(request: HttpRequest, credentials: dict[str, Any] | None) -> LoginTries:
+    """Return the tries that a request adds to."""
+    return LoginTries(
+        (credentials or {}).get("username") or "", client_prefix(request.META.get("REMOTE_ADDR", "")) or None
+    )
 
 
 def forget() -> int:
-    """Forget what counts no more; return how much."""
+    """Delete tries that no longer count; return how many."""
     forgotten: int = AccessAttempt.objects.filter(attempt_time__lt=timezone.now() - PAUSE).delete()[0]
     return forgotten
-
-
-def _recent() -> "QuerySet[AccessAttempt]":
-    rows: QuerySet[AccessAttempt] = AccessAttempt.objects.filter(attempt_time__gte=timezone.now() - PAUSE)
-    return rows

@@ -1,96 +1,45 @@
-"""The second factor: one-time codes (TOTP, RFC 6238), recovery codes, enrolment and proof."""
+"""The second factor: one-time codes (TOTP, RFC 6238) and recovery codes; set up, checked, removed.
+
+The algorithm is django-otp's. Its devices are not used: they keep keys and recovery codes in plain text, and throttle
+each device by itself and from the first wrong code on.
+"""
 
 import base64
 import datetime as dt
 import hashlib
-import hmac
 import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
 
 import structlog
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.db import transaction
-from django_otp.oath import hotp
+from django_otp.oath import TOTP
 
 from broker_project.accounts.models import RecoveryCode, SecondFactor
 from broker_project.core.encryption import DecryptionFailed
 
 SEED_BYTES: Final = 20
-"""As long as the SHA-1 that it goes through, as RFC 4226 has it."""
-STEP_SECONDS: Final = 30
-DIGITS: Final = 6
-DRIFT: Final = 1
-"""Steps that the clock of a telephone may be off, either way."""
+"""The size of SHA-1, as RFC 4226 recommends."""
+MAX_DRIFT: Final = 1
+"""Steps of 30 seconds that the clock of a phone may be off, either way."""
 ISSUER: Final = "Broker"
+TOTP_CODE: Final = re.compile(r"[0-9]{6}", re.ASCII)
 
-HOW_MANY: Final = 10
-CODE_BYTES: Final = 10
-RANDOM_BYTES: Final = HOW_MANY * CODE_BYTES
-"""What all of them are made of."""
-GROUP: Final = 4
+RECOVERY_CODES: Final = 10
+RECOVERY_CODE_BYTES: Final = 10
+RECOVERY_BYTES: Final = RECOVERY_CODES * RECOVERY_CODE_BYTES
+RECOVERY_CODE: Final = re.compile(r"[A-Z2-7]{16}")
 
-_CODE = re.compile(r"[A-Z2-7]{16}")
+MAX_FREE_FAILURES: Final = 4
+"""Wrong codes in a row without a pause."""
+MIN_PAUSE: Final = dt.timedelta(minutes=1)
+MAX_PAUSE: Final = dt.timedelta(hours=6)
+"""A year of guessing at this pace finds a code with a probability of 1 in 200."""
 
 log = structlog.get_logger(__name__)
-
-FREE_FAILURES: Final = 4
-"""So many in a row have no consequence."""
-FIRST_PAUSE: Final = dt.timedelta(minutes=1)
-MAX_PAUSE: Final = dt.timedelta(hours=6)
-"""A year of guessing at this pace finds a code with a chance of one in two hundred."""
-MAX_DOUBLINGS: Final = 9
-
-
-def step_at(seconds: float) -> int:
-    """Return which step it is at so many seconds since 1970."""
-    return int(seconds) // STEP_SECONDS
-
-
-def code_of(seed: bytes, step: int) -> str:
-    """Return the code of a step."""
-    return f"{hotp(seed, step, DIGITS):0{DIGITS}}"
-
-
-def step_of(code: str, seed: bytes, *, now: int, after: int) -> int | None:
-    """Return which step a code is of, among those about the step `now` and later than `after`; None if of none."""
-    about = range(max(now - DRIFT, after + 1), now + DRIFT + 1)
-    given = code.encode()
-    return next((step for step in about if hmac.compare_digest(code_of(seed, step).encode(), given)), None)
-
-
-def text_of(seed: bytes) -> str:
-    """Return a seed as people type it into an app that cannot take pictures."""
-    return base64.b32encode(seed).decode()
-
-
-def seed_of(text: str) -> bytes:
-    """Return the seed that is written so."""
-    return base64.b32decode(text)
-
-
-def enrolment_address(seed: bytes, name: str, host: str) -> str:
-    """Return what the picture says: whose codes they are, and the seed."""
-    label = quote(f"{ISSUER}:{name}@{host}")
-    terms = {"secret": text_of(seed), "issuer": f"{ISSUER} {host}", "digits": DIGITS, "period": STEP_SECONDS}
-    return f"otpauth://totp/{label}?{urlencode(terms, quote_via=quote)}"
-
-
-def codes_of(random_bytes: bytes) -> list[str]:
-    """Return codes such as `ABCD-EFGH-IJKL-MNOP`, one for each `CODE_BYTES`."""
-    parts = (random_bytes[begin : begin + CODE_BYTES] for begin in range(0, len(random_bytes), CODE_BYTES))
-    return [_grouped(base64.b32encode(part).decode()) for part in parts]
-
-
-def digest_of(code: str) -> bytes | None:
-    """Return what is stored of a code, however it is typed; None for what cannot be one."""
-    plain = code.upper().replace("-", "").replace(" ", "")
-    return hashlib.sha256(plain.encode()).digest() if _CODE.fullmatch(plain) else None
-
-
-def _grouped(text: str) -> str:
-    return "-".join(text[begin : begin + GROUP] for begin in range(0, len(text), GROUP))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,114 +51,133 @@ class Proved:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """It was not, or has been used."""
+    """The code was wrong, or was used before."""
 
 
 @dataclass(frozen=True, slots=True)
-class TooOften:
-    """It was not looked at, after so many wrong ones."""
+class Locked:
+    """The code was not checked, after too many wrong ones."""
 
-    free_at: dt.datetime
-
-
-Proof = Proved | Wrong | TooOften
+    until: dt.datetime
 
 
-def prove(user: User, code: str, *, now: dt.datetime) -> Proof:
-    """Take a code of somebody's second factor; of many at once one after the other is looked at."""
-    with transaction.atomic():
-        factor = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=False).first()
-        if factor is None:
-            return Wrong()
-        if factor.free_at and now < factor.free_at:
-            return TooOften(factor.free_at)
-        proof = _take(factor, code, now)
-        _record(factor, proof, now)
-        return proof
+class AlreadySetUp(Exception):
+    """The person has a second factor; it has to be removed first."""
 
 
-def pause_after(failures: int) -> dt.timedelta | None:
-    """Return how long no code is looked at after so many wrong ones in a row: 1, 2, 4 … minutes, six hours at most."""
-    if failures <= FREE_FAILURES:
-        return None
-    doublings = min(failures - FREE_FAILURES - 1, MAX_DOUBLINGS)
-    return min(FIRST_PAUSE * (1 << doublings), MAX_PAUSE)
-
-
-def step_shown(factor: SecondFactor, code: str, now: dt.datetime) -> int | None:
-    """Return which step a code is of; None if of none that counts, or if the seed's secret key is gone."""
-    try:
-        seed = seed_of(factor.seed)
-    except DecryptionFailed:
-        log.exception("second_factor.cannot_be_opened", person=factor.user_id)
-        return None
-    return step_of(code.replace(" ", ""), seed, now=step_at(now.timestamp()), after=factor.last_step)
-
-
-def _take(factor: SecondFactor, code: str, now: dt.datetime) -> Proved | Wrong:
-    step = step_shown(factor, code, now)
-    if step is not None:
-        factor.last_step = step
-        return Proved(with_recovery_code=False)
-    digest = digest_of(code)
-    used = factor.recovery_codes.filter(digest=digest).delete()[0] if digest else 0
-    return Proved(with_recovery_code=True) if used else Wrong()
-
-
-def _record(factor: SecondFactor, proof: Proved | Wrong, now: dt.datetime) -> None:
-    factor.failures = 0 if isinstance(proof, Proved) else factor.failures + 1
-    pause = pause_after(factor.failures)
-    factor.free_at = now + pause if pause else None
-    factor.save(update_fields=["last_step", "failures", "free_at"])
-
-
-class HasOne(Exception):
-    """There is a second factor that counts; it is removed first."""
-
-
-def begin(user: User, *, random_bytes: bytes) -> bytes:
-    """Store a new seed, which does not count yet, in the place of one that never did; return it.
+def begin(user: User, *, random_bytes: bytes) -> str:
+    """Store a new seed, which takes effect once it is confirmed; return it as an app takes it (base32).
 
     Raises:
-        HasOne: the person has a second factor.
+        AlreadySetUp: the person has a second factor.
 
     """
+    seed = base64.b32encode(random_bytes).decode()
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)
         if SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).exists():
-            raise HasOne
+            raise AlreadySetUp
         SecondFactor.objects.filter(user=user).delete()
-        SecondFactor.objects.create(user=user, seed=text_of(random_bytes))
-    return random_bytes
+        SecondFactor.objects.create(user=user, seed=seed)
+    return seed
 
 
-def confirm(user: User, code: str, *, recovery: bytes, now: dt.datetime) -> list[str] | None:
-    """Let the seed count if the code is of it; return the recovery codes, None if it is not."""
+def enrolment_url(seed: str, name: str, host: str) -> str:
+    """Return what the QR code says: whose codes they are, and the seed."""
+    label = quote(f"{ISSUER}:{name}@{host}")
+    terms = {"secret": seed, "issuer": f"{ISSUER} {host}", "digits": 6, "period": 30}
+    return f"otpauth://totp/{label}?{urlencode(terms, quote_via=quote)}"
+
+
+def confirm(user: User, code: str, *, random_bytes: bytes, now: dt.datetime) -> list[str] | None:
+    """Let the seed take effect if the code belongs to it, and return the recovery codes; None for a wrong code."""
     with transaction.atomic():
         factor = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=True).first()
-        step = step_shown(factor, code, now) if factor else None
+        step = accepted_step(code, factor, now) if factor else None
         if factor is None or step is None:
             return None
         factor.last_step, factor.confirmed_at = step, now
         factor.save(update_fields=["last_step", "confirmed_at"])
-        return _give_recovery_codes(factor, recovery)
+        return _new_recovery_codes(factor, random_bytes)
 
 
-def renew_recovery_codes(user: User, *, recovery: bytes) -> list[str]:
-    """Return new recovery codes; the former count no more."""
+def prove(user: User, code: str, *, now: dt.datetime) -> Proved | Wrong | Locked:
+    """Check a code and use it up; the row lock makes concurrent tries wait for each other."""
+    with transaction.atomic():
+        factor = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=False).first()
+        if factor is None:
+            return Wrong()
+        if factor.locked_until and now < factor.locked_until:
+            return Locked(factor.locked_until)
+        proof: Proved | Wrong = Wrong()
+        if (step := accepted_step(code, factor, now)) is not None:
+            factor.last_step, proof = step, Proved(with_recovery_code=False)
+        elif (digest := digest_of(code)) and factor.recovery_codes.filter(digest=digest).delete()[0]:
+            proof = Proved(with_recovery_code=True)
+        factor.failures = 0 if isinstance(proof, Proved) else factor.failures + 1
+        pause = pause_after(factor.failures)
+        factor.locked_until = now + pause if pause else None
+        factor.save(update_fields=["last_step", "failures", "locked_until"])
+        return proof
+
+
+def pause_after(failures: int) -> dt.timedelta | None:
+    """Return how long codes are refused after so many wrong ones in a row: 1, 2, 4 … minutes, at most six hours."""
+    if failures <= MAX_FREE_FAILURES:
+        return None
+    doublings = min(failures - MAX_FREE_FAILURES - 1, 9)
+    return min(MIN_PAUSE * (1 << doublings), MAX_PAUSE)
+
+
+def accepted_step(code: str, factor: SecondFactor, now: dt.datetime) -> int | None:
+    """Return the step that a code belongs to, if it is later than the last one used; None for a wrong code.
+
+    None too if the seed can no longer be decrypted: recovery codes work without it.
+    """
+    digits = code.replace(" ", "")
+    if not TOTP_CODE.fullmatch(digits):
+        return None
+    try:
+        totp = TOTP(base64.b32decode(factor.seed))
+    except DecryptionFailed:
+        log.exception("second_factor.cannot_be_opened", person=factor.user_id)
+        return None
+    totp.time = now.timestamp()
+    return totp.t() if totp.verify(int(digits), tolerance=MAX_DRIFT, min_t=factor.last_step + 1) else None
+
+
+def renew_recovery_codes(user: User, *, random_bytes: bytes) -> list[str]:
+    """Return new recovery codes; the previous ones stop working."""
     with transaction.atomic():
         factor = SecondFactor.objects.select_for_update().get(user=user)
         factor.recovery_codes.all().delete()
-        return _give_recovery_codes(factor, recovery)
+        return _new_recovery_codes(factor, random_bytes)
+
+
+def _new_recovery_codes(factor: SecondFactor, random_bytes: bytes) -> list[str]:
+    """Store the digests of new codes such as `ABCD-EFGH-IJKL-MNOP`, and return the codes."""
+    codes = []
+    for begin in range(0, RECOVERY_BYTES, RECOVERY_CODE_BYTES):
+        text = base64.b32encode(random_bytes[begin : begin + RECOVERY_CODE_BYTES]).decode()
+        codes.append("-".join(text[part : part + 4] for part in range(0, len(text), 4)))
+    RecoveryCode.objects.bulk_create(RecoveryCode(second_factor=factor, digest=digest_of(code)) for code in codes)
+    return codes
+
+
+def digest_of(code: str) -> bytes | None:
+    """Return what is stored of a recovery code, in whichever way it is typed; None for other text."""
+    plain = code.upper().replace("-", "").replace(" ", "")
+    return hashlib.sha256(plain.encode()).digest() if RECOVERY_CODE.fullmatch(plain) else None
 
 
 def remove(user: User) -> bool:
-    """Take somebody's second factor away; return whether there was one."""
+    """Remove a person's second factor; return whether there was one."""
     deleted, _ = SecondFactor.objects.filter(user=user).delete()
     return bool(deleted)
 
 
-def _give_recovery_codes(factor: SecondFactor, random_bytes: bytes) -> list[str]:
-    codes = codes_of(random_bytes)
-    RecoveryCode.objects.bulk_create(RecoveryCode(second_factor=factor, digest=digest_of(code)) for code in codes)
-    return codes
+def write_history(person: User, text: str, *, by: int) -> None:
+    """Write to the admin's history and the log what was done about a person's second factor, and by which user."""
+    people = User.objects.filter(pk=person.pk)
+    LogEntry.objects.log_actions(by, people, CHANGE, change_message=text, single_object=True)
+    log.info("accounts.changed", person=person.pk, by=by, what=text)

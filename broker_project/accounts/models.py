@@ -1,4 +1,4 @@
-"""Second factors: one a person, with the codes that count where the telephone is lost."""
+"""Second factors, one for each person, and their recovery codes; failed logins."""
 
 from axes.models import AccessAttempt
 from django.conf import settings
@@ -9,24 +9,25 @@ from broker_project.core.encryption import EncryptedText
 
 
 class SecondFactor(models.Model):
-    """What makes a person's one-time codes; it counts from when a first code has shown that an app has it."""
+    """The seed of a person's one-time codes; it takes effect once a first code has confirmed that an app has it."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor")
     seed = EncryptedText(purpose="second factor", bound_to="user_id")
+    """In base32, as apps take it."""
     confirmed_at = models.DateTimeField(null=True)
     last_step = models.BigIntegerField(default=0)
-    """Of the last code that was taken: no other of it or before it is taken again."""
+    """The step of the last code that was accepted: neither it nor an earlier one is accepted again."""
     failures = models.PositiveIntegerField(default=0)
     """Wrong codes since the last right one."""
-    free_at = models.DateTimeField(null=True)
-    """No code is looked at before."""
+    locked_until = models.DateTimeField(null=True)
+    """No code is checked before."""
 
     def __str__(self) -> str:
         return f"second factor of {self.user}"
 
 
 class RecoveryCode(models.Model):
-    """One code that counts once: a row is deleted when it is used."""
+    """The digest of a code that works once; the row is deleted when it is used."""
 
     second_factor = models.ForeignKey(SecondFactor, on_delete=models.CASCADE, related_name="recovery_codes")
     digest = models.BinaryField(max_length=32)
@@ -39,7 +40,7 @@ class RecoveryCode(models.Model):
 
 
 class FailedLogin(AccessAttempt):  # type: ignore[misc]  # axes has no annotations
-    """Failed logins under one name, that exists or not, from one address; none is left where it went well then."""
+    """Failed logins with one name, whether or not it exists, from one address; a successful login deletes the row."""
 
     class Meta:
         proxy = True
@@ -50,6 +51,6 @@ class FailedLogin(AccessAttempt):  # type: ignore[misc]  # axes has no annotatio
 
 
 def second_factor_of(user: User) -> SecondFactor | None:
-    """Return the one that counts; None if the person has none."""
+    """Return a person's confirmed second factor; None without one."""
     factor: SecondFactor | None = getattr(user, "second_factor", None)
     return factor if factor is not None and factor.confirmed_at else None

@@ -1,4 +1,4 @@
-"""Celery tasks about logins: one call each; whatever comes twice does no harm."""
+"""Celery tasks about logins; repeating one does no harm."""
 
 from celery import shared_task
 from django.core.management import call_command
@@ -8,6 +8,6 @@ from broker_project.accounts import login_throttle
 
 @shared_task(name="accounts.forget")
 def forget() -> None:
-    """Forget failed logins that count no more, and sessions that have ended."""
+    """Delete failed logins that no longer count, and expired sessions."""
     login_throttle.forget()
     call_command("clearsessions")

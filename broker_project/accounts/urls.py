@@ -1,4 +1,4 @@
-"""Addresses of the second factor's pages, below the admin's."""
+"""Addresses of the pages of the second factor."""
 
 from django.contrib import admin
 from django.urls import path

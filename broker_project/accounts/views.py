@@ -1,156 +1,213 @@
-"""The second factor of whoever has logged in: seen, set up, asked for, taken away; and what they are refused."""
+"""Pages of the second factor, of lock-outs and of missing permissions; browsers store none of them."""
 
+import datetime as dt
 import secrets
 from collections.abc import Callable
-from typing import Final, cast
+from http import HTTPStatus
+from typing import Any, Final, cast
 
-from django.contrib import messages
+import segno
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.safestring import mark_safe
 
-from broker_project.accounts import mfa, pages, sessions
-from broker_project.accounts.audit_log import note
+from broker_project.accounts import mfa, sessions
 from broker_project.accounts.login_throttle import tries_of
-from broker_project.accounts.mfa import RANDOM_BYTES, SEED_BYTES, Proved, TooOften, prove
+from broker_project.accounts.mfa import RECOVERY_BYTES, SEED_BYTES, Locked, Proved, prove
 from broker_project.accounts.models import SecondFactor, second_factor_of
-from broker_project.accounts.pages import CodeForm, FirstCodeForm, PasswordForm
+from broker_project.core.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 from broker_project.core.api import rendering
 
-WRONG: Final = "This code is wrong, or was used before."
-AGAIN: Final = "This code is wrong. Look at the clock of your telephone, or begin anew."
+MAX_CODE_LENGTH: Final = 40
+MAX_PASSWORD_LENGTH: Final = 4096
+"""As Django's own forms have it: hashing more would take long."""
+CODE_ATTRIBUTES: Final = {"autocomplete": "one-time-code", "spellcheck": "false"}
+WRONG_CODE: Final = "This code is wrong, or was used before."
 
 
-def second_factor(request: HttpRequest) -> HttpResponse:
-    """Show whether there is one."""
-    return pages.standing(request, _person(request))
+class CodeForm(forms.Form):
+    """A code of the app, or a recovery code."""
+
+    code = forms.CharField(
+        max_length=MAX_CODE_LENGTH,
+        label="Code",
+        help_text="The six digits that your app shows now, or a recovery code.",
+        widget=UnfoldAdminTextInputWidget(attrs={**CODE_ATTRIBUTES, "autofocus": True}),
+    )
+
+
+class FirstCodeForm(forms.Form):
+    """The first code of a new app."""
+
+    code = forms.CharField(
+        max_length=MAX_CODE_LENGTH,
+        label="Code",
+        help_text="The six digits that the app shows now.",
+        widget=UnfoldAdminTextInputWidget(attrs={**CODE_ATTRIBUTES, "inputmode": "numeric"}),
+    )
+
+
+class PasswordForm(forms.Form):
+    """The password again: an unattended screen is not enough."""
+
+    password = forms.CharField(
+        max_length=MAX_PASSWORD_LENGTH,
+        strip=False,
+        label="Your password",
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "current-password"}),
+    )
+
+
+def account_page(request: HttpRequest, template: str, title: str, *, status: int = 200, **more: Any) -> HttpResponse:
+    """Return a page that no browser stores."""
+    context = {**admin.site.each_context(request), "title": title, **more}
+    headers = {"Cache-Control": "no-store"}
+    return TemplateResponse(request, f"accounts/{template}", context, status=status, headers=headers)
+
+
+def second_factor(request: HttpRequest, password_form: PasswordForm | None = None) -> HttpResponse:
+    """Show whether there is a second factor, and the forms that change it."""
+    factor = second_factor_of(_user(request))
+    return account_page(
+        request,
+        "second_factor.html",
+        "Second factor",
+        factor=factor,
+        codes_left=factor.recovery_codes.count() if factor else 0,
+        is_required=settings.SECOND_FACTOR_REQUIRED,
+        code_form=CodeForm(),
+        password_form=password_form or PasswordForm(),
+    )
 
 
 def begin(request: HttpRequest) -> HttpResponse:
-    """Show a new seed to whoever has the password."""
-    form = PasswordForm(request.POST)
-    user = _person(request)
+    """Show a new seed once, after the password; wrong passwords count as failed logins."""
     if request.method != "POST":
-        return _to_standing()
-    if not form.is_valid() or not _has_password(request, user, form):
+        return _to_second_factor()
+    form, user = PasswordForm(request.POST), _user(request)
+    credentials = {"username": user.get_username()}
+    if not form.is_valid() or authenticate(request, password=form.cleaned_data["password"], **credentials) != user:
         form.add_error("password", "This is not your password.")
-        return pages.standing(request, user, password=form)
+        return second_factor(request, form)
+    tries_of(request, credentials).reset()
     try:
         seed = mfa.begin(user, random_bytes=secrets.token_bytes(SEED_BYTES))
-    except mfa.HasOne:
-        return _to_standing()
-    return pages.seed(request, user, seed)
+    except mfa.AlreadySetUp:
+        return _to_second_factor()
+    url = mfa.enrolment_url(seed, user.get_username(), request.get_host())
+    drawn = segno.make(url, error="m").svg_inline(scale=5, border=4, dark="#000", light="#fff")
+    picture = mark_safe(drawn)  # noqa: S308 - made of paths and numbers # nosec B308 B703
+    return account_page(request, "seed.html", "Second factor", picture=picture, text=seed, form=FirstCodeForm())
 
 
 def confirm(request: HttpRequest) -> HttpResponse:
-    """Let the seed count once a code shows that an app has it; show the recovery codes."""
-    form = FirstCodeForm(request.POST)
-    user = _person(request)
+    """Let the seed take effect once a code shows that an app has it; show the recovery codes once."""
     if request.method != "POST":
-        return _to_standing()
+        return _to_second_factor()
+    form, user = FirstCodeForm(request.POST), _user(request)
     code = form.cleaned_data["code"] if form.is_valid() else ""
-    codes = mfa.confirm(user, code, recovery=secrets.token_bytes(RANDOM_BYTES), now=timezone.now())
+    codes = mfa.confirm(user, code, random_bytes=secrets.token_bytes(RECOVERY_BYTES), now=timezone.now())
     if codes is None:
-        form.add_error("code", AGAIN)
-        return pages.first_code(request, form)
-    sessions.prove(request.session, SecondFactor.objects.get(user=user))
-    note(request, user, "Set up a second factor.")
-    return pages.recovery_codes(request, codes)
+        form.add_error("code", "This code is wrong. Check the clock of your phone, or start again.")
+        return account_page(request, "first_code.html", "Second factor", form=form)
+    sessions.mark_verified(request.session, SecondFactor.objects.get(user=user))
+    mfa.write_history(user, "Set up a second factor.", by=user.pk)
+    return account_page(request, "recovery_codes.html", "Recovery codes", codes=codes)
 
 
 def code(request: HttpRequest) -> HttpResponse:
     """Ask for a code between the password and the admin."""
-    onward = _onward(request)
-    factor = second_factor_of(_person(request))
-    if factor is None or sessions.has_proved(request.session, factor):
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    is_here = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    onward = wanted if is_here else reverse("admin:index")
+    factor = second_factor_of(_user(request))
+    if factor is None or sessions.is_verified(request.session, factor):
         return HttpResponseRedirect(onward)
+
+    def ask(form: CodeForm) -> HttpResponse:
+        return account_page(request, "code.html", "One more step", form=form, onward=onward)
+
     if request.method != "POST":
-        return pages.code(request, CodeForm(), onward)
-
-    def go_on() -> HttpResponse:
-        sessions.prove(request.session, factor)
-        return HttpResponseRedirect(onward)
-
-    return _with_code(request, go_on, lambda form: pages.code(request, form, onward))
+        return ask(CodeForm())
+    if refusal := _refusal(request, ask):
+        return refusal
+    sessions.mark_verified(request.session, factor)
+    return HttpResponseRedirect(onward)
 
 
 def renew_recovery_codes(request: HttpRequest) -> HttpResponse:
-    """Show new recovery codes to whoever has a code."""
-    user = _person(request)
-
-    def renew() -> HttpResponse:
-        codes = mfa.renew_recovery_codes(user, recovery=secrets.token_bytes(RANDOM_BYTES))
-        note(request, user, "Made new recovery codes.")
-        return pages.recovery_codes(request, codes)
-
-    return _with_code(request, renew, lambda _: _to_standing(request, WRONG))
+    """Show new recovery codes, after a code."""
+    if refusal := _refusal(request, lambda _: _to_second_factor(request, WRONG_CODE)):
+        return refusal
+    user = _user(request)
+    codes = mfa.renew_recovery_codes(user, random_bytes=secrets.token_bytes(RECOVERY_BYTES))
+    mfa.write_history(user, "Made new recovery codes.", by=user.pk)
+    return account_page(request, "recovery_codes.html", "Recovery codes", codes=codes)
 
 
 def remove(request: HttpRequest) -> HttpResponse:
-    """Take it away from whoever has a code."""
-    user = _person(request)
-
-    def take_away() -> HttpResponse:
-        mfa.remove(user)
-        note(request, user, "Removed the second factor.")
-        return _to_standing()
-
-    return _with_code(request, take_away, lambda _: _to_standing(request, WRONG))
+    """Remove the second factor, after a code."""
+    if refusal := _refusal(request, lambda _: _to_second_factor(request, WRONG_CODE)):
+        return refusal
+    user = _user(request)
+    mfa.remove(user)
+    mfa.write_history(user, "Removed the second factor.", by=user.pk)
+    return _to_second_factor()
 
 
-def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer a refusal: to people who have logged in on a page that leads them back."""
-    if request.path.startswith(rendering.API) or not request.user.is_authenticated:
-        return rendering.permission_denied(request, exception)
-    return pages.not_permitted(request)
-
-
-def _with_code(
-    request: HttpRequest, act: Callable[[], HttpResponse], refuse: Callable[[CodeForm], HttpResponse]
-) -> HttpResponse:
-    """Do something if the code that was sent is right."""
-    form = CodeForm(request.POST)
-    user = _person(request)
+def _refusal(request: HttpRequest, refuse: Callable[[CodeForm], HttpResponse]) -> HttpResponse | None:
+    """Check the code that was sent; return None if it is right, otherwise the answer."""
     if request.method != "POST":
-        return _to_standing()
+        return _to_second_factor()
+    form, user = CodeForm(request.POST), _user(request)
     if not form.is_valid():
         return refuse(form)
     match prove(user, form.cleaned_data["code"], now=timezone.now()):
-        case Proved(with_recovery_code=True):
-            note(request, user, "Used a recovery code.")
-            return act()
-        case Proved():
-            return act()
-        case TooOften(free_at):
-            return pages.too_many(request, free_at)
-    form.add_error("code", WRONG)
+        case Proved(with_recovery_code):
+            if with_recovery_code:
+                mfa.write_history(user, "Used a recovery code.", by=user.pk)
+            return None
+        case Locked(until):
+            return _locked_page(request, until)
+    form.add_error("code", WRONG_CODE)
     return refuse(form)
 
 
-def _person(request: HttpRequest) -> User:
+def locked_out(request: HttpRequest, _: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:
+    """Return the answer to a login for which there were too many tries; axes asks for it."""
+    return _locked_page(request, tries_of(request, credentials).locked_until()).render()  # type: ignore[attr-defined, no-any-return]
+
+
+def _locked_page(request: HttpRequest, until: dt.datetime) -> HttpResponse:
+    """Return the page that says when to try again; it does not reveal whether the name exists."""
+    wait = max(1, int((until - timezone.now()).total_seconds()) + 1)
+    status = HTTPStatus.TOO_MANY_REQUESTS
+    answer = account_page(request, "locked.html", "Too many tries", status=status, until=until, minutes=-(-wait // 60))
+    answer.headers["Retry-After"] = str(wait)
+    return answer
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer a refusal; users who have logged in get a page with a way back."""
+    if request.path.startswith(rendering.API) or not request.user.is_authenticated:
+        return rendering.permission_denied(request, exception)
+    return account_page(request, "not_permitted.html", "Not permitted", status=HTTPStatus.FORBIDDEN)
+
+
+def _user(request: HttpRequest) -> User:
     return cast("User", request.user)  # the admin lets nobody else through
 
 
-def _has_password(request: HttpRequest, user: User, form: PasswordForm) -> bool:
-    """Tell whether this is the person's password; wrong ones count as failed logins."""
-    credentials = {"username": user.get_username()}
-    is_right = authenticate(request, password=form.cleaned_data["password"], **credentials) == user
-    if is_right:
-        tries_of(request, credentials).take_back()
-    return is_right
-
-
-def _onward(request: HttpRequest) -> str:
-    wanted = request.POST.get("next") or request.GET.get("next") or ""
-    is_here = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
-    return wanted if is_here else reverse("admin:index")
-
-
-def _to_standing(request: HttpRequest | None = None, problem: str = "") -> HttpResponse:
+def _to_second_factor(request: HttpRequest | None = None, problem: str = "") -> HttpResponse:
     if request is not None and problem:
         messages.error(request, problem)
     return HttpResponseRedirect(reverse("accounts:second-factor"))

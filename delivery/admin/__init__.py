@@ -1,18 +1,14 @@
-"""The operator's view: what is on its way and what became of it, to be read and never edited.
+"""The operator's pages: deliveries on their way and what happened to them, to be read and never edited.
 
-`read_only` and `contents` (what all have in common, and who sees it), `addressees` (to whom deliveries go), `verdicts`
-and `filter_lab` (why filters hold or not), `releasing`, `resubmitting`, `republishing`, `pausing`, `backfilling`,
-`rehearsing`, `replayable` (what more can be done than to look), then one module a model: `callbacks`, `messages`,
-`queue_groups`, `narrowing` and `deliveries`, `dead_letters`, `attempts`, `replay_form`, `selections` and `replays`,
-`line_work`, `standing_columns` and `lines`, `mailbox_work`, `taking_back`, `emptying` and `mailboxes`, `announcements`,
-`volatile_counts`, `housekeeping`; `configured` adds to the pages of `subscriptions`.
+`read_only` is the base of all pages; then one module for each model. `filter_lab` and `replayable` add a page to the
+lists of messages and deliveries, `housekeeping` has what operators rarely need, and `configuration` adds pausing,
+backfilling, test events and cancelling to the pages of subscribers and subscriptions.
 """
 
 from delivery.admin import (
     attempts,
     callbacks,
     configuration,
-    dead_letters,
     deliveries,
     housekeeping,
     lines,
@@ -26,7 +22,6 @@ __all__ = [
     "attempts",
     "callbacks",
     "configuration",
-    "dead_letters",
     "deliveries",
     "housekeeping",
     "lines",

@@ -1,25 +1,22 @@
-"""Callbacks in the admin: who is waited for, and what became of a reply; never a token."""
+"""Callbacks in the admin: whose reply is awaited, and what happened to a reply; never a token."""
 
 from typing import Final
 from urllib.parse import urlsplit
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.theme import AutocompleteSelectFilter, display, table
-from delivery.admin.contents import HIDDEN, ContentsAdmin, payload_of
-from delivery.admin.read_only import instant, is_id, link_to
+from broker_project.core.admin.model_admin import AutocompleteSelectFilter, Prefetched, choice_filter, column
+from broker_project.core.admin.theme import table_or_dash
+from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, payload_of
 from delivery.models import Callback, Message
 from delivery.status.callback_status import CallbackNow, CallbackState, callbacks_now, in_state
 
-STANDING: Final = "_standing"
-"""Where a callback that is shown keeps how it stands."""
-MAX_SHOWN: Final = 20
+MAX_SHOWN_CALLBACKS: Final = 20
 STATE_COLOURS: Final = {
     CallbackState.WAITING: "info",
     CallbackState.REPLIED: "info",
@@ -29,39 +26,25 @@ STATE_COLOURS: Final = {
     CallbackState.EXPIRED: "warning",
 }
 
+StageFilter: Final = choice_filter(
+    "stage",
+    "stage",
+    {
+        "waiting": ("Not replied to yet", lambda rows: rows.filter(reply=None, expires_at__gt=Now())),
+        "in_flight": ("Reply being delivered", lambda rows: rows.filter(line__head_id__isnull=False)),
+        "refused": ("Reply refused", lambda rows: in_state(rows, CallbackState.REFUSED, now=timezone.now())),
+        "missed": ("Never replied to", lambda rows: rows.filter(reply=None, expires_at__lte=Now())),
+    },
+)
 
-class StageFilter(admin.SimpleListFilter):
-    """Callbacks that wait for their endpoint, or whose reply waits or was refused, or that nobody replied to."""
-
-    title = "stage"
-    parameter_name = "stage"
-
-    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
-        """Return the choices."""
-        return [
-            ("waiting", "Not replied to yet"),
-            ("in_flight", "Reply on its way"),
-            ("refused", "Reply refused"),
-            ("missed", "Never replied to"),
-        ]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Callback]) -> QuerySet[Callback]:  # noqa: ARG002
-        """Return the callbacks of the choice."""
-        match self.value():
-            case "waiting":
-                return queryset.filter(reply=None, expires_at__gt=Now())
-            case "in_flight":
-                return queryset.filter(line__head_id__isnull=False)
-            case "refused":
-                return in_state(queryset, CallbackState.REFUSED, now=timezone.now())
-            case "missed":
-                return queryset.filter(reply=None, expires_at__lte=Now())
-        return queryset
+STATUS: Final = Prefetched[Callback, CallbackNow](
+    "status", lambda rows: {one.callback.pk: one for one in callbacks_now([*rows], now=timezone.now())}
+)
 
 
 @admin.register(Callback)
-class CallbackAdmin(ContentsAdmin[Callback]):
-    """Where an endpoint posts its result, and to whom that goes."""
+class CallbackAdmin(ReadOnlyAdmin[Callback]):
+    """Addresses to which endpoints post a result, and where the result goes."""
 
     list_display = (
         *("id", "state_label", "message_link", "event_type", "publisher", "goes_to", "depth"),
@@ -74,114 +57,62 @@ class CallbackAdmin(ContentsAdmin[Callback]):
         *("created_at", "expires_at", "replied_at", "reply_link", "reply_payload"),
         *("delivery_link", "reason", "next_try"),
     )
-    readonly_fields = (*fields, HIDDEN)
     contents = ("url", "reply_payload")
+    prefetched = (STATUS,)
+    search_help_text = "The id of a callback, of the published message, or of the reply"
 
-    search_help_text = "A callback's id, or a message's: what was published, or the reply"
+    state_label = column("state", lambda callback: str(STATUS.of(callback).state), label=STATE_COLOURS)
+    message_link = column("message", lambda callback: link_to("delivery_message", callback.message_id))
+    goes_to = column("reply goes to", lambda callback: origin_of(callback.url) if callback.url else "-")
+    parent_link = column("passed on to", lambda callback: link_to("delivery_callback", callback.parent_id))
+    reply_link = column("reply", lambda callback: link_to("delivery_message", callback.reply_id))
+    reply_payload = column(
+        "reply payload",
+        lambda callback: payload_of(one) if (one := Message.objects.filter(pk=callback.reply_id or 0).first()) else "-",
+    )
+    delivery_link = column(
+        "delivery of the reply",
+        lambda callback: (
+            link_to("delivery_delivery", one.pk, f"{one.pk}: {one.status}, attempts: {one.attempts}")
+            if (one := STATUS.of(callback).delivery)
+            else "-"
+        ),
+    )
+    reason = column("reason", lambda callback: getattr(STATUS.of(callback).delivery, "reason", "") or "-")
+    next_try = column(
+        "next try",
+        lambda callback: instant(line.due_at if (line := getattr(callback, "line", None)) and line.head_id else None),
+    )
 
-    def get_search_results(
-        self,
-        request: HttpRequest,  # noqa: ARG002 - Django's signature
-        queryset: QuerySet[Callback],
-        search_term: str,
-    ) -> tuple[QuerySet[Callback], bool]:
-        """Return the callback of that id, or those of that message."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        found = queryset.filter(Q(pk=term) | Q(message=term) | Q(reply=term)) if is_id(term) else queryset.none()
-        return found, False
+    def search(self, rows: QuerySet[Callback], term: str) -> QuerySet[Callback]:
+        """Return the callback of this id, or those of this message or reply."""
+        return rows.filter(Q(pk=term) | Q(message=term) | Q(reply=term)) if is_id(term) else rows.none()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Callback]:
-        """Return the callbacks without what their tokens are kept as."""
+        """Return the callbacks without their stored tokens."""
         rows: QuerySet[Callback] = super().get_queryset(request)
         return rows.defer("token_hash", "token_sealed")
 
-    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Return a page of callbacks, with how they all stand read at once."""
-        page = super().get_changelist_instance(request)
-        for one in callbacks_now([*page.result_list], now=timezone.now()):
-            vars(one.callback)[STANDING] = one
-        return page
 
-    @display(description="state", label=STATE_COLOURS)
-    def state_label(self, callback: Callback) -> str:
-        """Return the state, coloured."""
-        return str(_now(callback).state)
-
-    @display(description="message")
-    def message_link(self, callback: Callback) -> SafeString | str:
-        """Return a link to what was published, without loading it."""
-        return link_to("delivery_message", callback.message_id, callback.message_id)
-
-    @display(description="reply goes to")
-    def goes_to(self, callback: Callback) -> str:
-        """Return the server of the original address; all of it is a credential of the publisher's."""
-        return server_of(callback.url) if callback.url else "-"
-
-    @display(description="passed on to")
-    def parent_link(self, callback: Callback) -> SafeString | str:
-        """Return a link to the callback that the reply is passed on to."""
-        return link_to("delivery_callback", callback.parent_id, callback.parent_id)
-
-    @display(description="reply")
-    def reply_link(self, callback: Callback) -> SafeString | str:
-        """Return a link to the reply, which is a message."""
-        return link_to("delivery_message", callback.reply_id, callback.reply_id)
-
-    @display(description="reply's payload")
-    def reply_payload(self, callback: Callback) -> SafeString | str:
-        """Return the reply's body as text, cut where nobody reads on."""
-        reply = Message.objects.filter(pk=callback.reply_id).first() if callback.reply_id else None
-        return payload_of(reply) if reply else "-"
-
-    @display(description="delivery of the reply")
-    def delivery_link(self, callback: Callback) -> SafeString | str:
-        """Return a link to the reply on its way, with its status and how often the original URL was asked."""
-        delivery = _now(callback).delivery
-        text = f"{delivery.pk}: {delivery.status}, attempts: {delivery.attempts}" if delivery else ""
-        return link_to("delivery_delivery", delivery.pk, text) if delivery else "-"
-
-    @display(description="reason")
-    def reason(self, callback: Callback) -> str:
-        """Return what came of the last attempt, if it was not taken."""
-        delivery = _now(callback).delivery
-        return delivery.reason or "-" if delivery else "-"
-
-    @display(description="next try")
-    def next_try(self, callback: Callback) -> str:
-        """Return when the reply is tried again, if it waits."""
-        line = getattr(callback, "line", None)
-        return instant(line.due_at if line and line.head_id else None)
-
-
-def server_of(url: str) -> str:
-    """Return the scheme, the host and the port of an address, and nothing that somebody could authenticate with."""
+def origin_of(url: str) -> str:
+    """Return the scheme, host and port of an address, without credentials: the rest of it is the publisher's secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def callbacks_table(message: Message) -> SafeString | str:
-    """Return the callbacks of a message and how they stand; a dash for none."""
-    found = Callback.objects.filter(message=message).order_by("pk")[:MAX_SHOWN]
+    """Return the callbacks of a message and their states; a dash without any."""
+    found = Callback.objects.filter(message=message).order_by("pk")[:MAX_SHOWN_CALLBACKS]
     rows = [
         [
-            link_to("delivery_callback", one.callback.pk, one.callback.pk),
+            link_to("delivery_callback", one.callback.pk),
             one.state,
-            server_of(one.callback.url)
+            origin_of(one.callback.url)
             if one.callback.url
             else link_to("delivery_callback", one.callback.parent_id, "another callback"),
-            link_to("delivery_message", one.callback.reply_id, one.callback.reply_id),
+            link_to("delivery_message", one.callback.reply_id),
             one.delivery.reason or "-" if one.delivery else "-",
         ]
         for one in callbacks_now([*found], now=timezone.now())
     ]
-    return table(["callback", "state", "reply goes to", "reply", "reason"], rows) if rows else "-"
-
-
-def _now(callback: Callback) -> CallbackNow:
-    """Return how a callback stands: as its list has read it, or read once for its page."""
-    if STANDING not in vars(callback):
-        (vars(callback)[STANDING],) = callbacks_now([callback], now=timezone.now())
-    standing: CallbackNow = vars(callback)[STANDING]
-    return standing
+    return table_or_dash(["callback", "state", "reply goes to", "reply", "reason"], rows)

@@ -1,7 +1,7 @@
-"""What delivery adds to the admin of subscribers and subscriptions: pause, backfill, test event, cancel."""
+"""What delivery adds to the pages of subscribers and subscriptions: pause, backfill, test event, replay, cancel."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any, ClassVar, Final
 
 from django.conf import settings
@@ -9,227 +9,69 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.theme import ActionVariant, action, after_dialog, dialog, display, label
-from delivery.admin.line_work import main_line_of
-from delivery.admin.mailbox_work import mailbox_link
-from delivery.admin.read_only import link_to, link_to_list
+from broker_project.core.admin.model_admin import action, after_dialog, column, dialog, permission
+from broker_project.core.admin.theme import ActionVariant, label
+from delivery.admin.lines import main_line_of
+from delivery.admin.mailboxes import mailbox_link
+from delivery.admin.read_only import counted, link_to, link_to_list, plural
 from delivery.admin.replayable import replay_address
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
 from delivery.playground.test_events import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
 from delivery.replay import backfill_job
 from delivery.replay.eligibility import NotBegun
-from delivery.status.line_status import MAX_COUNTED, unfinished_of
+from delivery.status.line_status import unfinished_of
 from delivery.sync.answer import TooManyCalls
-from subscriptions.admin.subscribers import SubscriberAdmin
-from subscriptions.admin.subscriptions import PAUSE, SubscriptionAdmin
+from subscriptions.admin.configured import record_actions
+from subscriptions.admin.subscriptions import PAUSE, SubscriberAdmin, SubscriptionAdmin
 from subscriptions.endpoints import SCRIPTED
 from subscriptions.models import DeliveryMode, EventKind, Status, Subscriber, Subscription
 
-PAUSING = "What is published for it is stored and waits; nothing is sent until it is resumed."
-RESUMING = "What waits is sent, in order."
-WHY = "in the admin"
-REFUSALS = (NotPausable, Backfilling)
-
-Turn = Callable[[Subscription], str]
-"""Pauses or resumes one; returns what its history is to say."""
-
-QUESTION = "Send it, in order, all messages that are kept of before, and then what is published from now on?"
-
-MAX_SHOWN: Final = 300
-"""Characters of the answer: what is said on the next page is kept until then."""
-SENDING = "Its endpoint gets the event type's sample at once, marked as a test; nothing of it is stored."
-
-CANCELLING = "Cancel unfinished deliveries"
-MORE = ("send_test_event", "backfill", "replay", "test_filter", "rotate_secret", "end_overlap", "cancel")
-"""What is done more rarely."""
-
-
-class PausingAdmin(SubscriptionAdmin):
-    """Subscriptions, which can be paused and resumed here."""
-
-    actions = (*SubscriptionAdmin.actions, "pause_chosen", "resume_chosen")
-    actions_detail = (*SubscriptionAdmin.actions_detail, "pause", "resume")
-
-    def has_pause_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
-        """Tell whether the user may pause and resume, which takes no permission to change anything else."""
-        return request.user.has_perm("subscriptions.pause")
-
-    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:  # noqa: ARG002 - Django's signature
-        """Return the pause beside the status."""
-        columns = [*self.list_display]
-        columns.insert(columns.index("status_label") + 1, "pause_label")
-        return tuple(columns)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
-        """Return the pause too, if it is paused: that stands beside the status."""
-        return (*super().get_readonly_fields(request, obj), *(PAUSE if obj and obj.paused_since else ()))
-
-    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
-        """Offer only what changes something; SYNC subscriptions never pause."""
-        offered = super().get_actions_detail(request, object_id)
-        row = self.only(object_id).values_list("kind", "paused_since").first()
-        useless = {"pause", "resume"} if row and row[0] == EventKind.SYNC else {"pause" if row and row[1] else "resume"}
-        names = {self.get_unfold_action(name).action_name for name in useless}
-        return [one for one in offered if one.action_name not in names]
-
-    @display(description="paused")
-    def pause_label(self, subscription: Subscription) -> SafeString | str:
-        """Return whether it is paused, or tried."""
-        if subscription.paused_since is None:
-            return "-"
-        return label("ON TRIAL" if subscription.half_open else "PAUSED", "warning")
-
-    @action(
-        description="Pause",
-        permissions=["pause"],
-        icon="pause_circle",
-        variant=ActionVariant.WARNING,
-        dialog=dialog("Pause?", PAUSING, "Pause"),
-    )
-    def pause(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
-        """Pause one."""
-        return self._turn(request, object_id, _pause)
-
-    @action(
-        description="Resume",
-        permissions=["pause"],
-        icon="play_circle",
-        variant=ActionVariant.SUCCESS,
-        dialog=dialog("Resume?", RESUMING, "Resume"),
-    )
-    def resume(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
-        """Resume one."""
-        return self._turn(request, object_id, _resume)
-
-    @admin.action(description="Pause", permissions=["pause"])
-    def pause_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
-        """Ask, then pause many."""
-        return self.each_confirmed(request, chosen, f"Pause these? {PAUSING}", _if_possible(_pause))
-
-    @admin.action(description="Resume", permissions=["pause"])
-    def resume_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
-        """Ask, then resume many."""
-        return self.each_confirmed(request, chosen, f"Resume these? {RESUMING}", _if_possible(_resume))
-
-    def _turn(self, request: HttpRequest, object_id: str, turn: Turn) -> HttpResponse:
-        subscription = self.only(object_id).get()
-        try:
-            note = turn(subscription)
-        except REFUSALS as refused:
-            self.message_user(request, str(refused), messages.WARNING)
-        else:
-            self.log_change(request, subscription, note)
-            self.message_user(request, note, messages.SUCCESS)
-        return after_dialog(request, self.page_of(object_id))
+PAUSING: Final = "New messages are stored and wait; nothing is sent until the subscription is resumed."
+RESUMING: Final = "What waits is sent in order."
+SENDING: Final = (
+    "The endpoint receives the example payload of the event type now, marked as a test. Nothing of it is stored."
+)
+CANCELLING: Final = "Cancel unfinished deliveries"
+BY_ADMIN: Final = "in the admin"
+"""The reason of pauses, in a line's history."""
+MAX_EXCERPT: Final = 300
+"""Characters of an answer that a message shows, which is stored until the next page."""
+LESS_OFTEN_USED: Final = (
+    "send_test_event",
+    "backfill",
+    "replay",
+    "test_filter",
+    "rotate_secret",
+    "end_overlap",
+    "cancel",
+)
 
 
 def _pause(subscription: Subscription) -> str:
-    pause_one(subscription.pk, reason=WHY)
-    return "Is paused now."
+    pause_one(subscription.pk, reason=BY_ADMIN)
+    return "Paused."
 
 
 def _resume(subscription: Subscription) -> str:
-    resume_one(subscription.pk, reason=WHY)
-    return "Goes on now."
+    resume_one(subscription.pk, reason=BY_ADMIN)
+    return "Resumed."
 
 
-def _if_possible(turn: Turn) -> Turn:
-    """Return the same for many: where one is refused, its history says so."""
-
-    def turned(subscription: Subscription) -> str:
-        try:
-            return turn(subscription)
-        except REFUSALS as refused:
-            return f"Not done. {refused}"
-
-    return turned
+def _cancel(subscription: Subscription) -> str:
+    ended, in_flight = cancel_deliveries_of(subscription.pk, reason="cancelled in the admin")
+    more = f"; {in_flight} in flight will be cancelled unless their answer settles them first" if in_flight else ""
+    return f"Cancelled {plural(ended)}{more}."
 
 
-class BackfillingAdmin(PausingAdmin):
-    """Subscriptions, of which those that are new can get what was published before them."""
-
-    actions_detail = (*PausingAdmin.actions_detail, "backfill")
-
-    def has_backfill_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
-        """Tell whether the user may send what was published before, and may let the subscription begin."""
-        return request.user.has_perms(["delivery.replay", "subscriptions.change_subscription"])
-
-    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
-        """Offer it only of what is inactive, and may be new."""
-        offered = super().get_actions_detail(request, object_id)
-        wanted = Subscription.objects.filter(pk=object_id, kind=EventKind.TOPIC, status=Status.INACTIVE)
-        return offered if wanted.exists() else [one for one in offered if one.path != "backfill"]
-
-    @action(description="Backfill", permissions=["backfill"], icon="history")
-    def backfill(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Count, ask, then let it get what is kept of before."""
-        subscription = get_object_or_404(self.only(object_id).select_related("event_type", "subscriber"))
-        try:
-            if request.method == "POST":
-                return self._begin(request, subscription)
-            counted = backfill_job.count(subscription, None)
-        except NotBegun as refused:
-            self.message_user(request, str(refused), messages.WARNING)
-            return HttpResponseRedirect(self.page_of(object_id))
-        found = f"{counted.messages}{'' if counted.complete else ' or more'}"
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"{QUESTION} There are {found} to look at, before any filter.",
-            "chosen": [subscription],
-            "back": self.page_of(object_id),
-            "opts": self.opts,
-        }
-        return TemplateResponse(request, "subscriptions/confirm.html", context)
-
-    def _begin(self, request: HttpRequest, subscription: Subscription) -> HttpResponse:
-        begun = backfill_job.begin(subscription.pk, since=None, created_by=str(request.user))
-        self.log_change(request, subscription, "Backfilled.")
-        return HttpResponseRedirect(reverse("admin:delivery_replay_change", args=[begun.pk]))
-
-
-class RehearsingAdmin(BackfillingAdmin):
-    """Subscriptions, whose endpoints can be sent a test event."""
-
-    actions_detail = (*BackfillingAdmin.actions_detail, "send_test_event")
-
-    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
-        """Offer it only where something is sent."""
-        offered = super().get_actions_detail(request, object_id)
-        sent = self.only(object_id).filter(delivery_mode=DeliveryMode.PUSH).exclude(endpoint__startswith=SCRIPTED)
-        return offered if sent.exists() else [one for one in offered if one.path != "send_test_event"]
-
-    @action(
-        description="Send test event",
-        permissions=["change"],
-        icon="outgoing_mail",
-        dialog=dialog("Send a test event?", SENDING, "Send"),
-    )
-    def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
-        """Send one, and say what came back."""
-        subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
-        caller, random_bytes = rehearsing_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
-        try:
-            rehearsed = rehearse(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
-            level = messages.SUCCESS if rehearsed.is_taken else messages.ERROR
-            in_full = request.user.has_perm("delivery.view_payload")
-            self.message_user(request, _told(rehearsed, in_full=in_full), level)
-        except (NothingToSendTo, TooManyCalls) as refused:
-            self.message_user(request, str(refused), messages.WARNING)
-        return after_dialog(request, self.page_of(object_id))
-
-
-def _told(rehearsed: Rehearsed, *, in_full: bool) -> str:
-    if rehearsed.status_code is None:
-        return f"No answer after {rehearsed.duration_ms} ms: {rehearsed.reason}"
-    answered = f"Answered {rehearsed.status_code} after {rehearsed.duration_ms} ms"
-    excerpt = rehearsed.answer_excerpt.decode("utf-8", "replace")[:MAX_SHOWN]
-    return f"{answered}: {excerpt}" if excerpt and in_full else f"{answered}."
+def _pause_label(subscription: Subscription) -> SafeString | str:
+    if subscription.paused_since is None:
+        return "-"
+    return label("HALF-OPEN" if subscription.half_open else "PAUSED", "warning")
 
 
 admin.site.unregister([Subscriber, Subscription])
@@ -237,104 +79,168 @@ admin.site.unregister([Subscriber, Subscription])
 
 @admin.register(Subscriber)
 class DeliveredSubscriberAdmin(SubscriberAdmin):
-    """A subscriber, with its line, its mailbox, its subscriptions and its deliveries."""
+    """A subscriber, with links to its line, mailbox, subscriptions and deliveries."""
+
+    line_link = column("line", lambda subscriber: link_to("delivery_line", main_line_of(subscriber), "its line"))
+    mailbox = column("mailbox", mailbox_link)
+    subscription_list = column(
+        "subscriptions",
+        lambda subscriber: link_to_list(
+            "subscriptions_subscription", "its subscriptions", subscriber__id__exact=subscriber.pk
+        ),
+    )
+    delivery_list = column(
+        "deliveries",
+        lambda subscriber: link_to_list(
+            "delivery_delivery", "its deliveries", line__id__exact=main_line_of(subscriber)
+        ),
+    )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscriber | None = None) -> tuple[str, ...]:
         """Return the links too."""
         links = ("line_link", "mailbox", "subscription_list", "delivery_list") if obj else ()
         return (*super().get_readonly_fields(request, obj), *links)
 
-    @display(description="line")
-    def line_link(self, subscriber: Subscriber) -> SafeString | str:
-        """Return a link to its line."""
-        return link_to("delivery_line", main_line_of(subscriber), "how its line stands")
-
-    @display(description="mailbox")
-    def mailbox(self, subscriber: Subscriber) -> SafeString | str:
-        """Return a link to its mailbox, if it has one, and how that stands."""
-        return mailbox_link(subscriber)
-
-    @display(description="subscriptions")
-    def subscription_list(self, subscriber: Subscriber) -> SafeString:
-        """Return a link to its subscriptions."""
-        return link_to_list("subscriptions_subscription", "its subscriptions", subscriber__id__exact=subscriber.pk)
-
-    @display(description="deliveries")
-    def delivery_list(self, subscriber: Subscriber) -> SafeString:
-        """Return a link to its deliveries."""
-        return link_to_list("delivery_delivery", "its deliveries", line__id__exact=main_line_of(subscriber))
-
 
 @admin.register(Subscription)
-class DeliveredSubscriptionAdmin(RehearsingAdmin):
-    """A subscription, with its deliveries, which can be cancelled and sent again from here."""
+class DeliveredSubscriptionAdmin(SubscriptionAdmin):
+    """A subscription, with a link to its deliveries, and all that can be done with them."""
 
-    actions = (*RehearsingAdmin.actions, "cancel_chosen")
+    actions = (*SubscriptionAdmin.actions, "pause_chosen", "resume_chosen", "cancel_chosen")
     actions_detail: ClassVar[tuple[Any, ...]] = (
         *("activate", "inactivate", "pause", "resume"),
-        {"title": "More", "items": [*MORE]},
+        {"title": "More", "items": [*LESS_OFTEN_USED]},
     )
 
-    def has_replay_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
-        """Tell whether the user may send things again."""
-        return request.user.has_perm("delivery.replay")
+    pause_label = column("paused", _pause_label)
+    delivery_list = column(
+        "deliveries",
+        lambda subscription: link_to_list(
+            "delivery_delivery", "its deliveries", subscription__id__exact=subscription.pk
+        ),
+    )
 
-    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
-        """Offer replaying of all but SYNC subscriptions, whose callers have had their answers."""
-        offered = super().get_actions_detail(request, object_id)
-        is_sync = self.only(object_id).filter(kind=EventKind.SYNC).exists()
-        return [one for one in offered if one.path != "replay"] if is_sync else offered
+    has_pause_permission = permission("subscriptions.pause")
+    has_replay_permission = permission("delivery.replay")
+
+    pause, pause_chosen = record_actions(
+        "Pause",
+        PAUSING,
+        _pause,
+        permission="pause",
+        refusals=(NotPausable, Backfilling),
+        icon="pause_circle",
+        variant=ActionVariant.WARNING,
+        offered=lambda subscription: subscription.kind != EventKind.SYNC and subscription.paused_since is None,
+    )
+    resume, resume_chosen = record_actions(
+        "Resume",
+        RESUMING,
+        _resume,
+        permission="pause",
+        refusals=(NotPausable, Backfilling),
+        icon="play_circle",
+        variant=ActionVariant.SUCCESS,
+        offered=lambda subscription: subscription.kind != EventKind.SYNC and subscription.paused_since is not None,
+    )
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:  # noqa: ARG002 - Django's signature
+        """Return the columns, the pause beside the status."""
+        columns = [*self.list_display]
+        columns.insert(columns.index("status_label") + 1, "pause_label")
+        return tuple(columns)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
-        """Return the link too."""
-        return (*super().get_readonly_fields(request, obj), *(("delivery_list",) if obj else ()))
+        """Return the link and, if it is paused, the pause too."""
+        if obj is None:
+            return super().get_readonly_fields(request, obj)
+        return (*super().get_readonly_fields(request, obj), *(PAUSE if obj.paused_since else ()), "delivery_list")
 
-    @display(description="deliveries")
-    def delivery_list(self, subscription: Subscription) -> SafeString:
-        """Return a link to its deliveries."""
-        return link_to_list("delivery_delivery", "its deliveries", subscription__id__exact=subscription.pk)
+    @action(
+        description="Backfill",
+        permissions=["replay", "change"],
+        icon="history",
+        offered=lambda subscription: subscription.kind == EventKind.TOPIC and subscription.status == Status.INACTIVE,
+    )
+    def backfill(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Count, ask, then activate it and deliver stored messages to it."""
+        subscription = get_object_or_404(self.only(object_id).select_related("event_type", "subscriber"))
+        try:
+            if request.method == "POST":
+                begun = backfill_job.begin(subscription.pk, since=None, created_by=str(request.user))
+                self.log_change(request, subscription, "Backfilled.")
+                return HttpResponseRedirect(reverse("admin:delivery_replay_change", args=[begun.pk]))
+            found = backfill_job.count(subscription, None)
+        except NotBegun as refused:
+            self.message_user(request, str(refused), messages.WARNING)
+            return HttpResponseRedirect(self.change_url(object_id))
+        question = (
+            "Activate this subscription and deliver all stored messages to it in order, then new ones?"
+            f" Stored messages, before any filter: {found.messages}{'' if found.complete else ' or more'}."
+        )
+        return self.confirmation(request, question, [subscription], back=self.change_url(object_id))
 
-    @action(description="Replay", permissions=["replay"], icon="replay")
+    @action(
+        description="Send test event",
+        permissions=["change"],
+        icon="outgoing_mail",
+        dialog=dialog("Send a test event?", SENDING, "Send"),
+        offered=lambda subscription: (
+            subscription.delivery_mode == DeliveryMode.PUSH and not subscription.endpoint.startswith(SCRIPTED)
+        ),
+    )
+    def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
+        """Send one, and show the answer."""
+        subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
+        caller, random_bytes = rehearsing_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
+        try:
+            rehearsed = rehearse(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
+            level = messages.SUCCESS if rehearsed.is_taken else messages.ERROR
+            has_excerpt = request.user.has_perm("delivery.view_payload")
+            self.message_user(request, _answer_text(rehearsed, has_excerpt=has_excerpt), level)
+        except (NothingToSendTo, TooManyCalls) as refused:
+            self.message_user(request, str(refused), messages.WARNING)
+        return after_dialog(request, self.change_url(object_id))
+
+    @action(
+        description="Replay",
+        permissions=["replay"],
+        icon="replay",
+        offered=lambda subscription: subscription.kind != EventKind.SYNC,
+    )
     def replay(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
-        """Lead to the form of replays, with this one."""
+        """Lead to the form of replays with this subscription; callers of SYNC subscriptions have their answers."""
         return HttpResponseRedirect(replay_address(subscription=object_id))
 
     @action(description="Test filter", permissions=["view"], icon="science")
     def test_filter(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
-        """Lead to the filter lab, with its filters and the newest message."""
+        """Lead to the filter lab with its filters and the newest message."""
         return HttpResponseRedirect(f"{reverse('admin:delivery_message_filter_lab')}?subscription={object_id}")
 
     @action(description=CANCELLING, permissions=["change"], icon="cancel", variant=ActionVariant.DANGER)
     def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask, then end all that this one has unfinished."""
+        """Ask, then cancel all unfinished deliveries of this one."""
         subscription = get_object_or_404(self.only(object_id))
-        if request.method == "POST":
-            note = _cancel(subscription)
-            self.log_change(request, subscription, note)
-            self.message_user(request, note, messages.SUCCESS)
-            return HttpResponseRedirect(self.page_of(subscription.pk))
-        context: dict[str, Any] = {
-            **self.admin_site.each_context(request),
-            "title": _question([subscription]),
-            "chosen": [subscription],
-            "back": self.page_of(subscription.pk),
-            "opts": self.opts,
-        }
-        return TemplateResponse(request, "subscriptions/confirm.html", context)
+        back = self.change_url(subscription.pk)
+        if request.method != "POST":
+            return self.confirmation(request, _cancel_question([subscription]), [subscription], back=back)
+        self.report_change(request, subscription, _cancel(subscription))
+        return HttpResponseRedirect(back)
 
     @admin.action(description=CANCELLING, permissions=["change"])
     def cancel_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
-        """Ask, then end all that these have unfinished."""
-        return self.each_confirmed(request, chosen, _question(chosen), _cancel)
+        """Ask, then cancel all unfinished deliveries of these."""
+        return self.each_confirmed(request, chosen, _cancel_question(chosen), _cancel)
 
 
-def _question(chosen: "list[Subscription] | QuerySet[Subscription]") -> str:
-    number = unfinished_of([one.pk for one in chosen])
-    shown = f"{number} or more" if number == MAX_COUNTED else str(number)
-    return f"Cancel all unfinished deliveries, {shown} now? They are never sent again; this cannot be undone."
+def _answer_text(rehearsed: Rehearsed, *, has_excerpt: bool) -> str:
+    if rehearsed.status_code is None:
+        return f"No answer after {rehearsed.duration_ms} ms: {rehearsed.reason}"
+    answered = f"Answered {rehearsed.status_code} after {rehearsed.duration_ms} ms"
+    excerpt = rehearsed.answer_excerpt.decode("utf-8", "replace")[:MAX_EXCERPT]
+    return f"{answered}: {excerpt}" if excerpt and has_excerpt else f"{answered}."
 
 
-def _cancel(subscription: Subscription) -> str:
-    ended, in_flight = cancel_deliveries_of(subscription.pk, reason="cancelled in the admin")
-    more = f"; {in_flight} under way end so unless their answer ends them otherwise" if in_flight else ""
-    return f"Cancelled {ended} {'delivery' if ended == 1 else 'deliveries'}{more}."
+def _cancel_question(chosen: "Collection[Subscription] | QuerySet[Subscription]") -> str:
+    number = counted(unfinished_of([one.pk for one in chosen]))
+    return f"Cancel all unfinished deliveries, {number} now? They are never sent again; this cannot be undone."

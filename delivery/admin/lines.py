@@ -1,6 +1,7 @@
-"""Lines in the admin: why one is held, until when, who drives it, and what waits in it."""
+"""Lines in the admin: why one is held, until when, which worker runs it, and what waits in it."""
 
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -8,23 +9,15 @@ from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.theme import display
-from delivery.admin.line_work import (
-    HeldFilter,
-    LaneFilter,
-    counted,
-    history_of,
-    keep_standing,
-    oldest_of,
-    sender_of,
-    sibling_line_of,
-    standing_of,
-)
-from delivery.admin.read_only import ReadOnlyAdmin, instant, link_to, link_to_list
-from delivery.models import Lane, Line
-from delivery.status.line_status import LineState, line_statuses
+from broker_project.core.admin.model_admin import Prefetched, choice_filter, column
+from broker_project.core.admin.theme import table
+from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, counted, instant, link_to, link_to_list
+from delivery.models import Delivery, Lane, Line, LineEvent
+from delivery.status.line_status import LineState, LineStatus, held_lines, line_statuses, lines_with_some_apart
+from delivery.status.queue_status import SenderStatus, senders
+from subscriptions.models import Subscriber
 
-STATE_COLOURS: Final = {
+LINE_COLOURS: Final = {
     LineState.HELD: "danger",
     LineState.SENDING: "info",
     LineState.WAITING: "info",
@@ -36,61 +29,64 @@ STATE_COLOURS: Final = {
     LineState.IDLE: "success",
 }
 
+STATUS: Final = Prefetched[Line, LineStatus]("status", lambda lines: line_statuses([line.pk for line in lines]))
+SENDER: Final = Prefetched[Line, SenderStatus | None]("sender", lambda _: {one.line_id: one for one in senders()})
+"""None for the lines of subscribers and callbacks."""
 
-class StandingColumns(ReadOnlyAdmin[Line]):
-    """What is told of lines of every kind: their state, what waits in them, and what for."""
+HeldFilter: Final = choice_filter(
+    "held",
+    "held",
+    {
+        "yes": ("Held", lambda lines: lines.filter(pk__in=held_lines())),
+        "no": ("Not held", lambda lines: lines.exclude(pk__in=held_lines())),
+    },
+)
 
-    @display(description="state", label=STATE_COLOURS)
-    def state(self, line: Line) -> str:
-        """Return what it is doing."""
-        return str(standing_of(line).state)
 
-    @display(description="waiting")
-    def waiting(self, line: Line) -> str:
-        """Return how many deliveries are unfinished, or groups of a sender, counted no further than needed."""
-        return counted(standing_of(line).waiting)
+class LaneFilter(admin.SimpleListFilter):
+    """Lines of one lane; without a choice all but retry and callback lines in which nothing waits."""
 
-    @display(description="deferred")
-    def deferred(self, line: Line) -> str:
-        """Return how many of them failed before and are tried again later."""
-        return counted(standing_of(line).deferred)
+    title = "lane"
+    parameter_name = "lane__exact"
 
-    @display(description="next of those due")
-    def deferred_due(self, line: Line) -> str:
-        """Return when the next one that was set aside is due."""
-        return instant(standing_of(line).deferred_due_at)
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Return the choices."""
+        return [*Lane.choices]
 
-    @display(description="delayed")
-    def delayed(self, line: Line) -> str:
-        """Return how many of them are not to be sent before a moment of their own."""
-        return counted(standing_of(line).delayed)
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        """Return the choices as links; the first says what it leaves out."""
+        everything, *lanes = super().choices(changelist)
+        return iter(({**everything, "display": "All but idle retry and callback lines"}, *lanes))
 
-    @display(description="to release")
-    def awaiting_release(self, line: Line) -> str:
-        """Return how many of them are HELD until somebody releases them."""
-        return counted(standing_of(line).awaiting_release)
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Line]) -> QuerySet[Line]:  # noqa: ARG002
+        """Return the lines of the choice."""
+        if self.value() is None:
+            idle = Q(lane=Lane.RETRY) & ~Q(pk__in=lines_with_some_apart())
+            return queryset.exclude(idle | Q(lane=Lane.CALLBACK, head_id=None))
+        return queryset.filter(lane=self.value())
 
-    @display(description="held since")
-    def hold_since(self, line: Line) -> str:
-        """Return since when it waits for its endpoint."""
-        hold = standing_of(line).hold
-        return instant(hold.since if hold else None)
 
-    @display(description="held because", empty_value="-")
-    def hold_reason(self, line: Line) -> str | None:
-        """Return why it waits for its endpoint."""
-        hold = standing_of(line).hold
-        return hold.reason if hold else None
+def _count(title: str, read: Callable[[LineStatus], int]) -> Callable[[Any, Any], object]:
+    return column(title, lambda line: counted(read(STATUS.of(line))))
 
-    @display(description="next try")
-    def next_try(self, line: Line) -> str:
-        """Return when a held line tries again."""
-        hold = standing_of(line).hold
-        return instant(hold.next_try_at if hold else None)
+
+def _oldest_since(line: Line) -> str:
+    """Return since when the oldest delivery waits, or a sender's oldest group that can be sent.
+
+    Open deliveries are found by subscription, along the index of the open partition.
+    """
+    if sender := SENDER.of(line):
+        return instant(sender.oldest_since)
+    if line.lane == Lane.CALLBACK:
+        waiting = Delivery.objects.open().filter(pk__in=[line.head_id])
+    else:
+        waiting = Delivery.objects.open().filter(subscription__subscriber=line.subscriber_id, line=line)
+    oldest = waiting.oldest_first().first()
+    return instant(oldest.created_at if oldest else None)
 
 
 @admin.register(Line)
-class LineAdmin(StandingColumns):
+class LineAdmin(ReadOnlyAdmin[Line]):
     """Ordered work of one owner: a subscriber, a QUEUE sender, a callback."""
 
     list_display = (
@@ -103,73 +99,78 @@ class LineAdmin(StandingColumns):
     search_fields = ("subscriber__name",)
     search_help_text = "A subscriber's name, or a sender's Celery queue such as queue.0"
     fields = (
-        *("owned_by", "lane", "queue", "sibling_line", "state", "waiting", "deferred", "deferred_due", "delayed"),
-        *("awaiting_release", "oldest_pending", "in_flight"),
-        "head_link",
+        *(
+            "owned_by",
+            "lane",
+            "queue",
+            "retry_line",
+            "main_line",
+            "state",
+            "waiting",
+            "deferred",
+            "deferred_due",
+            "delayed",
+        ),
+        *("awaiting_release", "oldest_pending", "in_flight", "head_link"),
         *("hold_since", "hold_reason", "next_try", "failures", "last_sequence", "worker", "lease_until", "epoch"),
         *("history", "group_list", "delivery_list"),
     )
-    readonly_fields = fields
+    prefetched = (STATUS,)
 
-    def get_search_results(
-        self,
-        request: HttpRequest,  # noqa: ARG002 - Django's signature
-        queryset: QuerySet[Line],
-        search_term: str,
-    ) -> tuple[QuerySet[Line], bool]:
-        """Return the lines of subscribers so called, or the sender's of that queue."""
-        term = search_term.strip()
-        of_sender = Q(lane=Lane.QUEUE, queue=term)
-        return (queryset.filter(Q(subscriber__name__icontains=term) | of_sender) if term else queryset), False
+    owned_by = column("owner", lambda line: line.owner, ordering="subscriber__name")
+    retry_line = column("retry line", lambda line: _line_link(line, Lane.RETRY))
+    main_line = column("main line", lambda line: _line_link(line, Lane.MAIN))
+    state = column("state", lambda line: str(STATUS.of(line).state), label=LINE_COLOURS)
+    waiting = _count("waiting", lambda status: status.waiting)
+    deferred = _count("deferred", lambda status: status.deferred)
+    deferred_due = column("next due", lambda line: instant(STATUS.of(line).deferred_due_at))
+    delayed = _count("delayed", lambda status: status.delayed)
+    awaiting_release = _count("awaiting release", lambda status: status.awaiting_release)
+    hold_since = column("held since", lambda line: instant(hold.since if (hold := STATUS.of(line).hold) else None))
+    hold_reason = column("held because", lambda line: hold.reason if (hold := STATUS.of(line).hold) else "-")
+    next_try = column("next try", lambda line: instant(hold.next_try_at if (hold := STATUS.of(line).hold) else None))
+    oldest_pending = column("oldest unfinished", _oldest_since)
+    in_flight = column("in flight", lambda line: sender.in_flight if (sender := SENDER.of(line)) else "-")
+    head_link = column("blocking delivery", lambda line: link_to("delivery_delivery", line.head_id))
+    history = column(
+        "history",
+        lambda line: table(
+            ["at", "event", "number", "reason"],
+            LineEvent.objects.filter(line=line)
+            .order_by("-id")
+            .values_list("at", "kind", "sequence", "reason")[:MAX_SHOWN],
+        ),
+    )
+    group_list = column(
+        "groups",
+        lambda line: (
+            link_to_list("delivery_queuegroup", "all groups that wait here", line__id__exact=line.pk)
+            if line.lane == Lane.QUEUE
+            else "-"
+        ),
+    )
+    delivery_list = column(
+        "deliveries",
+        lambda line: link_to_list(
+            "delivery_delivery",
+            "all that waits in this line" if line.lane == Lane.RETRY else "all deliveries of this line",
+            line__id__exact=line.pk,
+        ),
+    )
 
-    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Return a page of lines, with how they all stand read at once."""
-        page = super().get_changelist_instance(request)
-        standings = line_statuses([line.pk for line in page.result_list])
-        for line in page.result_list:
-            keep_standing(line, standings[line.pk])
-        return page
+    def search(self, rows: QuerySet[Line], term: str) -> QuerySet[Line]:
+        """Return the lines of subscribers whose names contain the term, or of the sender with this queue."""
+        return rows.filter(Q(subscriber__name__icontains=term) | Q(lane=Lane.QUEUE, queue=term))
 
-    @display(description="whose", ordering="subscriber__name")
-    def owned_by(self, line: Line) -> str:
-        """Return whose work it is."""
-        return line.owner
 
-    @display(description="the other line")
-    def sibling_line(self, line: Line) -> SafeString | str:
-        """Return a link to its subscriber's other line: of main and retry."""
-        other = sibling_line_of(line)
-        return link_to("delivery_line", other.pk, other) if other else "-"
+def _line_link(line: Line, lane: Lane) -> SafeString | str:
+    """Return a link to the other line of the same subscriber; a dash if `line` is that line or has no subscriber."""
+    if line.subscriber_id is None or line.lane == lane:
+        return "-"
+    other = Line.objects.select_related("subscriber").get(subscriber=line.subscriber_id, lane=lane)
+    return link_to("delivery_line", other.pk, other)
 
-    @display(description="oldest unfinished")
-    def oldest_pending(self, line: Line) -> str:
-        """Return since when the oldest waits."""
-        return instant(oldest_of(line))
 
-    @display(description="under way")
-    def in_flight(self, line: Line) -> str:
-        """Return how many requests a QUEUE sender has under way."""
-        sender = sender_of(line)
-        return str(sender.in_flight) if sender else "-"
-
-    @display(description="must not be overtaken")
-    def head_link(self, line: Line) -> SafeString | str:
-        """Return a link to the delivery that goes first."""
-        return link_to("delivery_delivery", line.head_id, line.head_id)
-
-    @display(description="history")
-    def history(self, line: Line) -> SafeString:
-        """Return what is worth knowing, the latest first."""
-        return history_of(line)
-
-    @display(description="groups")
-    def group_list(self, line: Line) -> SafeString | str:
-        """Return a link to the groups that wait for a QUEUE sender."""
-        groups = link_to_list("delivery_queuegroup", "all groups that wait here", line__id__exact=line.pk)
-        return groups if line.lane == Lane.QUEUE else "-"
-
-    @display(description="deliveries")
-    def delivery_list(self, line: Line) -> SafeString:
-        """Return a link to all its deliveries, or to what waits in a retry line."""
-        shown = "all that waits in this line" if line.lane == Lane.RETRY else "all deliveries of this line"
-        return link_to_list("delivery_delivery", shown, line__id__exact=line.pk)
+def main_line_of(subscriber: Subscriber) -> int:
+    """Return the id of a subscriber's main line, which exists from its creation on."""
+    return subscriber.lines.get(lane=Lane.MAIN).pk

@@ -2,49 +2,90 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, ClassVar, Final, NamedTuple
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.theme import STATUS_COLOURS, ActionVariant, action, display
-from delivery.admin.line_work import main_line_of
-from delivery.admin.mailbox_work import (
-    handed_out,
-    in_flight_table,
-    keep_standings,
-    link_to_return,
-    so_many,
-    standing_of,
-    with_mailbox,
+from broker_project.core.admin.model_admin import Prefetched, action, column, permission
+from broker_project.core.admin.theme import ActionVariant, link, table_or_dash
+from delivery.admin.attempts import events_of
+from delivery.admin.lines import main_line_of
+from delivery.admin.read_only import (
+    MAX_SHOWN,
+    ReadOnlyAdmin,
+    counted,
+    instant,
+    is_id,
+    link_to,
+    link_to_list,
+    plural,
+    yes_or_no,
 )
-from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, link_to_list, yes_or_no
 from delivery.mailbox.acknowledge import MAX_RECEIPTS, give_back
 from delivery.mailbox.available import end_in_vain
 from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.mailbox_status import MAX_COUNTED, MailboxStatus, mailboxes_of
 from delivery.mailbox.results import ReceiptCode
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from delivery.models import Delivery, Mailbox
+from delivery.status.in_flight import in_flight_of
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import DeliveryMode
+from subscriptions.admin.configured import ACTIVATION_COLOURS
+from subscriptions.models import DeliveryMode, Subscriber, Subscription
 
 CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
 """A delivery, and the number of the hand-out."""
-WHY: Final = {DeliveryStatus.CANCELLED: "as was asked", DeliveryStatus.FAILED: "its redeliveries are used up"}
-
-RETURNABLE: Final = "returnable"
-LOOKED_AT: Final = "looked_at"
+END_REASONS: Final = {
+    DeliveryStatus.CANCELLED: "its cancellation was requested",
+    DeliveryStatus.FAILED: "its redeliveries are used up",
+}
 COUNTS: Final = ("available", "oldest", "in_flight", "waiting", "redelivered", "expired")
+
+STATUS: Final = Prefetched[Subscriber, MailboxStatus]("mailbox", lambda rows: mailboxes_of([row.pk for row in rows]))
+
+
+def with_mailbox(subscribers: "QuerySet[Mailbox]") -> "QuerySet[Mailbox]":
+    """Keep the subscribers with a PULL subscription."""
+    pulled = Subscription.objects.filter(delivery_mode=DeliveryMode.PULL)
+    return subscribers.filter(pk__in=pulled.values("subscriber_id"))
+
+
+def mailbox_link(subscriber: Subscriber) -> SafeString | str:
+    """Return a link to a subscriber's mailbox that says what is in it; a dash if it has none."""
+    box = with_mailbox(Mailbox.objects.filter(pk=subscriber.pk)).first()
+    if box is None:
+        return "-"
+    status = STATUS.of(box)
+    return link_to("delivery_mailbox", box.pk, f"{_counted(status.available)} available, {_in_flight(box)}")
+
+
+def _counted(number: int) -> str:
+    return counted(number, limit=MAX_COUNTED)
+
+
+def _in_flight(box: Mailbox) -> str:
+    return f"{_counted(STATUS.of(box).in_flight)} in flight"
+
+
+def handed_out(box: Mailbox, only: int | None = None) -> list[Delivery]:
+    """Return what clients hold and have not acknowledged, next to time out first, as much as a page shows.
+
+    Or only that one delivery, wherever it stands among them.
+    """
+    if only is None:
+        found = Delivery.objects.open().filter(pk__in=in_flight_of(box.pk, limit=MAX_SHOWN))
+    else:
+        found = Delivery.objects.open().filter(pk=only, subscription__subscriber=box.pk, fetched_until__gt=Now())
+    return [*found.select_related("subscription__event_type").order_by("fetched_until", "pk")]
 
 
 class HandOut(NamedTuple):
@@ -52,135 +93,35 @@ class HandOut(NamedTuple):
 
     pk: str
     text: str
-    ends: str
-    """As what its delivery ends if it is returned; empty: it is available again."""
+    ends: bool
+    """Whether its delivery ends when it is returned; otherwise it is available again."""
+
+    @classmethod
+    def of(cls, box: Mailbox, delivery: Delivery) -> "HandOut":
+        """Return the newest hand-out of a delivery."""
+        times = "once" if delivery.fetches == 1 else f"{delivery.fetches} times"
+        end = end_in_vain(
+            cancel_requested=delivery.cancel_requested, fetches=delivery.fetches, limit=box.max_redeliveries
+        )
+        text = f"delivery {delivery.pk}, handed out {times}"
+        return cls(
+            f"{delivery.pk}.{delivery.fetches}",
+            f"{text}: ends as {end}, because {END_REASONS[end]}" if end else text,
+            ends=end is not None,
+        )
 
     def __str__(self) -> str:
         """Return it in words."""
-        return f"{self.text}: {self.ends}" if self.ends else self.text
+        return self.text
 
 
-def wanted_of(box: Mailbox, asked: str) -> list[HandOut]:
-    """Return what may be returned: the delivery that is asked for, or what is next to time out, as much as is shown."""
-    return [_hand_out(box, one) for one in handed_out(box, only=int(asked) if is_id(asked) else None)]
-
-
-def none_of(asked: str) -> str:
-    """Return what is said where nothing of it is in flight."""
-    return f"Delivery {asked} is not in flight." if is_id(asked) else "Nothing of it is in flight."
-
-
-def question_of(box: Mailbox, chosen: Sequence[HandOut], asked: str) -> str:
-    """Return what is asked before these are returned: how many of how many, and how many of them end by it."""
-    ending = sum(bool(one.ends) for one in chosen)
-    if is_id(asked):
-        then = "It ends by that." if ending else "Whoever fetches next gets it."
-        return f"Return this? Its client may be at work on it, and its receipt counts no more. {then}"
-    then = (
-        f"{len(chosen) - ending} will be available again, {ending} will end."
-        if ending
-        else "Whoever fetches next gets them."
-    )
-    which = _so_many_of(box, len(chosen))
-    return f"Return {which}? Clients may be at work on them, and their receipts count no more. {then}"
-
-
-def _so_many_of(box: Mailbox, shown: int) -> str:
-    out = standing_of(box).in_flight
-    return f"all {shown} in flight" if out <= shown else f"the {shown} next to time out, of {so_many(out)} in flight"
-
-
-def given_back(box: Mailbox, chosen: Sequence[str]) -> tuple[str, int]:
-    """Return what was shown and is in flight still; say what became of it, and at which level."""
-    named = filter(None, map(CHOSEN.fullmatch, chosen[:MAX_RECEIPTS]))
-    receipts = [Receipt(*map(int, one.groups())) for one in named]
-    done = Counter(one.code for one in give_back(box.pk, receipts).values() if one.status == HTTPStatus.OK)
-    failed, cancelled = done[ReceiptCode.FAILED], done[ReceiptCode.CANCELLED]
-    note = f"Returned {done[ReceiptCode.RETURNED]} of {len(receipts)}"
-    note += f"; {failed} {'has' if failed == 1 else 'have'} FAILED, redeliveries used up" if failed else ""
-    note += f"; {cancelled} {'is' if cancelled == 1 else 'are'} CANCELLED, as was asked" if cancelled else ""
-    return f"{note}.", messages.SUCCESS if done else messages.WARNING
-
-
-def _hand_out(box: Mailbox, one: Delivery) -> HandOut:
-    times = "once" if one.fetches == 1 else f"{one.fetches} times"
-    end = end_in_vain(cancel_requested=one.cancel_requested, fetches=one.fetches, limit=box.max_redeliveries)
-    ends = f"ends as {end}, {WHY[end]}" if end else ""
-    return HandOut(f"{one.pk}.{one.fetches}", f"delivery {one.pk}, handed out {times}", ends)
-
-
-class EmptyingAdmin(ReadOnlyAdmin[Mailbox]):
-    """Mailboxes, from which clients' hand-outs can be taken back and which can be emptied."""
-
-    actions_detail: ClassVar[tuple[str, ...]] = ("give_back", "purge")
-
-    def has_empty_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
-        """Tell whether the user may change mailboxes, which is only ever to take things out of them."""
-        return request.user.has_perm("delivery.change_mailbox")
-
-    @action(description="Return what is in flight", permissions=["empty"], icon="undo", variant=ActionVariant.WARNING)
-    def give_back(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask, then make available at once what is in flight, or the one delivery that is asked for."""
-        box = get_object_or_404(self.get_queryset(request), pk=object_id)
-        if request.method == "POST":
-            return self._done(request, box, *given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
-        asked = request.GET.get("delivery", "")
-        chosen = wanted_of(box, asked)
-        if not chosen:
-            return self._done(request, box, none_of(asked), messages.WARNING)
-        return self._asked(request, box, question_of(box, chosen, asked), chosen)
-
-    @action(description="Purge", permissions=["empty"], icon="delete_sweep", variant=ActionVariant.DANGER)
-    def purge(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask, then end as CANCELLED all that is in it."""
-        box = get_object_or_404(self.get_queryset(request), pk=object_id)
-        if request.method == "POST":
-            return self._done(request, box, *_purged(box))
-        return self._asked(request, box, _question(box), [box])
-
-    def _asked(self, request: HttpRequest, box: Mailbox, question: str, chosen: list[Any]) -> HttpResponse:
-        context: dict[str, Any] = {
-            **self.admin_site.each_context(request),
-            "title": question,
-            "chosen": chosen,
-            "checkbox": ACTION_CHECKBOX_NAME,
-            "back": _page_of(box),
-            "opts": self.opts,
-        }
-        return TemplateResponse(request, "subscriptions/confirm.html", context)
-
-    def _done(self, request: HttpRequest, box: Mailbox, note: str, level: int) -> HttpResponse:
-        if level == messages.SUCCESS:
-            self.log_change(request, box, note)
-        self.message_user(request, note, level)
-        return HttpResponseRedirect(_page_of(box))
-
-
-def _page_of(box: Mailbox) -> str:
-    return reverse("admin:delivery_mailbox_change", args=[box.pk])
-
-
-def _question(box: Mailbox) -> str:
-    standing = standing_of(box)
-    there = f"{so_many(standing.available)} available, {so_many(standing.waiting)} waiting"
-    out = f"{so_many(standing.in_flight)} in flight, unless acknowledged"
-    return (
-        f"Cancel all that is in this mailbox: {there}, and {out}?"
-        " None of it is handed out again; this cannot be undone."
-    )
-
-
-def _purged(box: Mailbox) -> tuple[str, int]:
-    done = purge(box.pk, seconds=PURGE_SECONDS)
-    ended = f"Cancelled {done.cancelled} {'delivery' if done.cancelled == 1 else 'deliveries'}"
-    out = f"; {done.in_flight} in flight end so unless they are acknowledged" if done.in_flight else ""
-    more = "" if done.is_complete else "; there is more: purge it again"
-    return f"{ended}{out}{more}.", messages.SUCCESS
+def _count(title: str, read: Callable[[MailboxStatus], int]) -> Callable[[Any, Any], object]:
+    return column(title, lambda box: _counted(read(STATUS.of(box))))
 
 
 @admin.register(Mailbox)
-class MailboxAdmin(EmptyingAdmin):
-    """What subscribers fetch themselves."""
+class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
+    """Messages that subscribers fetch themselves."""
 
     list_display = ("name", "status_label", *COUNTS, "is_ordered")
     ordering = ("name",)
@@ -192,96 +133,141 @@ class MailboxAdmin(EmptyingAdmin):
         *("subscriber_link", "status_label", *COUNTS, "is_ordered", "ack_seconds", "max_redeliveries"),
         *("subscription_list", "delivery_list"),
     )
-    readonly_fields = (*fields, RETURNABLE, LOOKED_AT)
+    prefetched = (STATUS,)
+    has_empty_permission = permission("delivery.change_mailbox")
+    actions_detail: ClassVar[tuple[str, ...]] = ("give_back", "purge")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Mailbox]:
-        """Return those that have something to fetch from."""
+    subscriber_link = column("subscriber", lambda box: link_to("subscriptions_subscriber", box.pk, box))
+    status_label = column("status", lambda box: box.status, label=ACTIVATION_COLOURS)
+    available = _count("available", lambda status: status.available)
+    oldest = column("oldest", lambda box: instant(STATUS.of(box).oldest_published_at))
+    in_flight = _count("in flight", lambda status: status.in_flight)
+    waiting = _count("waiting", lambda status: status.waiting)
+    redelivered = _count("redelivered", lambda status: status.redelivered)
+    expired = _count("expired", lambda status: status.expired)
+    is_ordered = column("ordered", lambda box: yes_or_no(box.mailbox_ordered))
+    subscription_list = column(
+        "subscriptions",
+        lambda box: link_to_list(
+            "subscriptions_subscription",
+            f"{(status := STATUS.of(box)).subscriptions} PULL, {status.fetchable_subscriptions} of them can be fetched"
+            " from now",
+            subscriber__id__exact=box.pk,
+            delivery_mode__exact=DeliveryMode.PULL,
+        ),
+    )
+    delivery_list = column(
+        "deliveries",
+        lambda box: link_to_list(
+            "delivery_delivery", "all deliveries of the subscriber", line__id__exact=main_line_of(box)
+        ),
+    )
+    returnable = column("in flight", lambda box: _in_flight_table(box, has_links=True))
+    viewable = column("in flight", lambda box: _in_flight_table(box, has_links=False))
+
+    def get_queryset(self, request: HttpRequest) -> "QuerySet[Mailbox]":
+        """Return the subscribers with a mailbox."""
         return with_mailbox(super().get_queryset(request))
 
     def get_fields(self, request: HttpRequest, obj: Mailbox | None = None) -> tuple[str, ...]:  # noqa: ARG002 - Django's
-        """Return what its page says; only who may return what is in flight is shown how."""
-        return (*self.fields, RETURNABLE if self.has_empty_permission(request) else LOOKED_AT)
+        """Return the fields; links to return what is in flight are shown to users who may follow them."""
+        return (*self.fields, "returnable" if self.has_empty_permission(request) else "viewable")
 
-    def get_search_results(
-        self,
-        request: HttpRequest,  # noqa: ARG002 - Django's signature
-        queryset: QuerySet[Mailbox],
-        search_term: str,
-    ) -> tuple[QuerySet[Mailbox], bool]:
-        """Return the mailboxes of subscribers so called."""
-        term = search_term.strip()
-        return (queryset.filter(name__icontains=term) if term else queryset), False
+    def search(self, rows: "QuerySet[Mailbox]", term: str) -> "QuerySet[Mailbox]":
+        """Return the mailboxes of subscribers whose names contain the term."""
+        return rows.filter(name__icontains=term)
 
-    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Return a page of mailboxes, with how they all stand read at once."""
-        page = super().get_changelist_instance(request)
-        keep_standings(page.result_list)
-        return page
+    @action(
+        description="Return what is in flight",
+        permissions=["empty"],
+        icon="undo",
+        variant=ActionVariant.WARNING,
+    )
+    def give_back(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then make available at once what is in flight, or the one delivery that is asked for."""
+        box = get_object_or_404(self.get_queryset(request), pk=object_id)
+        if request.method == "POST":
+            return self._done(request, box, *_given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
+        asked = request.GET.get("delivery", "")
+        only = int(asked) if is_id(asked) else None
+        chosen = [HandOut.of(box, one) for one in handed_out(box, only)]
+        if not chosen:
+            nothing = f"Delivery {only} is not in flight." if only is not None else "Nothing is in flight."
+            return self._done(request, box, nothing, messages.WARNING)
+        ending = sum(one.ends for one in chosen)
+        question = _question_about_one(ending) if only is not None else _question_about(box, len(chosen), ending)
+        return self.confirmation(request, question, chosen, back=self.change_url(box.pk))
 
-    @display(description="subscriber")
-    def subscriber_link(self, box: Mailbox) -> SafeString | str:
-        """Return a link to whose it is, where it is set up."""
-        return link_to("subscriptions_subscriber", box.pk, box)
+    @action(
+        description="Purge",
+        permissions=["empty"],
+        icon="delete_sweep",
+        variant=ActionVariant.DANGER,
+    )
+    def purge(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then end as CANCELLED all that is in it."""
+        box = get_object_or_404(self.get_queryset(request), pk=object_id)
+        if request.method == "POST":
+            done = purge(box.pk, seconds=PURGE_SECONDS)
+            held = f"; {done.in_flight} in flight will be cancelled unless acknowledged" if done.in_flight else ""
+            more = "" if done.is_complete else "; there is more, so purge it again"
+            return self._done(request, box, f"Cancelled {plural(done.cancelled)}{held}{more}.", messages.SUCCESS)
+        status = STATUS.of(box)
+        question = (
+            f"Cancel all messages in this mailbox: {_counted(status.available)} available,"
+            f" {_counted(status.waiting)} waiting, and {_in_flight(box)} unless acknowledged?"
+            " They are never handed out again; this cannot be undone."
+        )
+        return self.confirmation(request, question, [box], back=self.change_url(box.pk))
 
-    @display(description="status", label=STATUS_COLOURS)
-    def status_label(self, box: Mailbox) -> str:
-        """Return whether its subscriber gets anything."""
-        return box.status
+    def _done(self, request: HttpRequest, box: Mailbox, note: str, level: int) -> HttpResponse:
+        if level == messages.SUCCESS:
+            self.log_change(request, box, note)
+        self.message_user(request, note, level)
+        return HttpResponseRedirect(self.change_url(box.pk))
 
-    @display(description="available")
-    def available(self, box: Mailbox) -> str:
-        """Return how many are there for the next who asks, counted no further than needed."""
-        return so_many(standing_of(box).available)
 
-    @display(description="oldest")
-    def oldest(self, box: Mailbox) -> str:
-        """Return when the oldest of these was published."""
-        return instant(standing_of(box).oldest_published_at)
+def _in_flight_table(box: Mailbox, *, has_links: bool) -> SafeString | str:
+    """Return what clients hold, next to time out first, each with a link to return it if wanted; a dash for nothing."""
+    back = reverse("admin:delivery_mailbox_give_back", args=[box.pk])
+    rows = [
+        [
+            link_to("delivery_delivery", one.pk),
+            events_of(one),
+            one.fetches - 1,
+            instant(one.fetched_until),
+            link(f"{back}?delivery={one.pk}", "Return") if has_links else "",
+        ]
+        for one in handed_out(box)
+    ]
+    return table_or_dash(["delivery", "event type", "redeliveries", "in flight until", ""], rows)
 
-    @display(description="in flight")
-    def in_flight(self, box: Mailbox) -> str:
-        """Return how many clients have and have not answered."""
-        return so_many(standing_of(box).in_flight)
 
-    @display(description="waiting")
-    def waiting(self, box: Mailbox) -> str:
-        """Return how many are HELD, delayed, or of subscriptions that are paused or INACTIVE."""
-        return so_many(standing_of(box).waiting)
+def _question_about_one(ending: int) -> str:
+    then = "Its delivery will end." if ending else "The next client to fetch will receive it."
+    return f"Return this message? Its client may be working on it, and its receipt will no longer be valid. {then}"
 
-    @display(description="redelivered")
-    def redelivered(self, box: Mailbox) -> str:
-        """Return how many of the unfinished were handed out in vain."""
-        return so_many(standing_of(box).redelivered)
 
-    @display(description="expired")
-    def expired(self, box: Mailbox) -> str:
-        """Return how many nobody fetched in time, of what is kept."""
-        return so_many(standing_of(box).expired)
+def _question_about(box: Mailbox, number: int, ending: int) -> str:
+    """Return what is asked before `number` hand-outs are returned, of which `ending` end by it."""
+    is_all = STATUS.of(box).in_flight <= number
+    which = f"all {number} in flight" if is_all else f"the {number} next to time out, of {_in_flight(box)}"
+    then = (
+        f"{number - ending} will be available again, {ending} will end."
+        if ending
+        else "The next clients to fetch will receive them."
+    )
+    return f"Return {which}? Clients may be working on them, and their receipts will no longer be valid. {then}"
 
-    @display(description="ordered")
-    def is_ordered(self, box: Mailbox) -> str:
-        """Return whether one message is handed out at a time."""
-        return yes_or_no(box.mailbox_ordered)
 
-    @display(description="subscriptions")
-    def subscription_list(self, box: Mailbox) -> SafeString:
-        """Return a link to those that are fetched; paused or INACTIVE ones are so, but not now."""
-        pulled = {"subscriber__id__exact": box.pk, "delivery_mode__exact": DeliveryMode.PULL}
-        standing = standing_of(box)
-        text = f"{standing.subscriptions} PULL, {standing.fetchable_subscriptions} of them can be fetched from now"
-        return link_to_list("subscriptions_subscription", text, **pulled)
-
-    @display(description="deliveries")
-    def delivery_list(self, box: Mailbox) -> SafeString:
-        """Return a link to all deliveries of its subscriber."""
-        return link_to_list("delivery_delivery", "its subscriber's deliveries", line__id__exact=main_line_of(box))
-
-    @display(description="fetched, not answered")
-    def returnable(self, box: Mailbox) -> SafeString | str:
-        """Return what clients have, next to time out first, each with a link to return it."""
-        return in_flight_table(box, partial(link_to_return, box))
-
-    @display(description="fetched, not answered")
-    def looked_at(self, box: Mailbox) -> SafeString | str:
-        """Return the same for whoever may only look."""
-        return in_flight_table(box, lambda _: "")
+def _given_back(box: Mailbox, chosen: list[str]) -> tuple[str, int]:
+    """Return what was shown and is still in flight to the mailbox; return the outcome in words, and its level."""
+    named = filter(None, map(CHOSEN.fullmatch, chosen[:MAX_RECEIPTS]))
+    receipts = [Receipt(*map(int, one.groups())) for one in named]
+    done = Counter(one.code for one in give_back(box.pk, receipts).values() if one.status == HTTPStatus.OK)
+    note = f"Returned {done[ReceiptCode.RETURNED]} of {len(receipts)}"
+    if failed := done[ReceiptCode.FAILED]:
+        note += f"; {failed} FAILED, redeliveries used up"
+    if cancelled := done[ReceiptCode.CANCELLED]:
+        note += f"; {cancelled} CANCELLED, as requested"
+    return f"{note}.", messages.SUCCESS if done else messages.WARNING

@@ -1,8 +1,9 @@
-"""What all pages about big tables have in common: nothing is edited, nothing is counted to the end."""
+"""The base of pages about large tables: nothing is edited, counts are limited, contents take a permission."""
 
 import datetime as dt
 import re
-from typing import ClassVar, Final, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.views.main import ChangeList
@@ -13,10 +14,12 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.functional import cached_property
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.row_ids import could_be_of
-from broker_project.core.admin.theme import ModelAdmin, label, link
+from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column, could_be_of, permission
+from broker_project.core.admin.theme import label, link, preformatted
+from delivery.models import Message
 from delivery.status.line_status import MAX_COUNTED
 from subscriptions.models import Subscription
 
@@ -24,11 +27,9 @@ Record = TypeVar("Record", bound=Model)
 
 MAX_SHOWN: Final = 100
 """How many rows a table within a page has."""
-
+MAX_SHOWN_BYTES: Final = 64 * 1024
+"""How much of a body a page shows; most bodies are smaller."""
 MAX_ID_DIGITS: Final = 18
-
-MAILBOX: Final = "mailbox"
-"""Where what is fetched goes, instead of to an endpoint."""
 
 STATUS_COLOURS: Final = {
     "PENDING": "info",
@@ -43,7 +44,7 @@ STATUS_COLOURS: Final = {
 
 
 class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at run time
-    """Counts no further than `MAX_COUNTED`: whoever looks for one of a million rows needs a filter, not a page."""
+    """Count rows up to `MAX_COUNTED`: to find one row among a million takes a filter, not a page number."""
 
     template_name = "delivery/pagination.html"
 
@@ -62,7 +63,11 @@ class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at r
 
 
 class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
-    """One model to look at; searched by id only."""
+    """Pages of a model that nobody edits by hand; searched by id."""
+
+    contents: ClassVar[tuple[str, ...]] = ()
+    """The fields that show bodies or headers, or reveal something of them: they take a permission of their own."""
+    prefetched: ClassVar[tuple[Prefetched[Any, Any], ...]] = ()
 
     paginator = LimitedPaginator
     show_full_result_count = False
@@ -87,28 +92,76 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
         """Nothing is deleted by hand."""
         return False
 
+    def get_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:
+        """Return the fields that the user may see."""
+        fields = tuple(super().get_fields(request, obj))
+        if not self.contents or may_see_contents(request):
+            return fields
+        return (*(name for name in fields if name not in self.contents), "hidden_contents")
+
+    has_replay_permission = permission("delivery.replay")
+
+    hidden_contents = column(
+        "bodies and headers", lambda _: "Not shown: you do not have the permission to see bodies and headers."
+    )
+
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """Return a page that offers no "Show all"."""
+        """Return a page of the list without "Show all"."""
         page: ChangeList = super().get_changelist_instance(request)
         page.full_result_count = page.result_count
+        self.prefetch(page.result_list)
         return page
+
+    def prefetch(self, rows: Sequence[Record]) -> None:
+        """Read what the list shows beyond the model's columns, for all of its rows at once."""
+        for one in self.prefetched:
+            one.load(rows)
 
     def get_search_results(
         self,
         request: HttpRequest,  # noqa: ARG002 - Django's signature
-        queryset: QuerySet[Record],
+        queryset: "QuerySet[Record]",
         search_term: str,
-    ) -> tuple[QuerySet[Record], bool]:
-        """Return the row of that id."""
+    ) -> "tuple[QuerySet[Record], bool]":
+        """Return what `search` finds, without duplicates."""
         term = search_term.strip()
-        if not term:
-            return queryset, False
-        return queryset.filter(pk=term) if could_be_of(self.model, term) else queryset.none(), False
+        return (self.search(queryset, term) if term else queryset), False
+
+    def search(self, rows: "QuerySet[Record]", term: str) -> "QuerySet[Record]":
+        """Return the row of this id."""
+        return rows.filter(pk=term) if could_be_of(self.model, term) else rows.none()
+
+
+def may_see_contents(request: HttpRequest) -> bool:
+    """Tell whether the user may see bodies and headers, of messages and of answers."""
+    return request.user.has_perm("delivery.view_payload")
+
+
+def payload_of(message: Message) -> SafeString:
+    """Return a message's body as text, cut after `MAX_SHOWN_BYTES`."""
+    rest = message.size - MAX_SHOWN_BYTES
+    more = f"\n… and {rest} more bytes" if rest > 0 else ""
+    return preformatted(text_of(bytes(message.body)[:MAX_SHOWN_BYTES]) + more)
+
+
+def text_of(content: bytes | memoryview | None) -> str:
+    """Return stored bytes as text; what is not UTF-8 is escaped, and nothing is interpreted."""
+    return bytes(content or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
 
 
 def is_id(text: str) -> bool:
     """Tell whether a row could have this id."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS
+
+
+def counted(number: int, limit: int = MAX_COUNTED) -> str:
+    """Return a number that is counted up to `limit`."""
+    return f"{number} or more" if number == limit else str(number)
+
+
+def plural(number: int) -> str:
+    """Return how many deliveries, such as `1 delivery`."""
+    return f"{number} {'delivery' if number == 1 else 'deliveries'}"
 
 
 def status_badge(status: str) -> SafeString:
@@ -117,13 +170,18 @@ def status_badge(status: str) -> SafeString:
 
 
 def yes_or_no(is_so: bool) -> str:
-    """Return a flag in words: that something is not so is no error."""
+    """Return a flag in words: the theme's red cross would read as an error."""
     return "yes" if is_so else "no"
 
 
-def link_to(model: str, pk: object, text: object) -> SafeString | str:
-    """Return a link to the page of `model`'s row `pk`, a dash without one."""
-    return link(reverse(f"admin:{model}_change", args=[pk]), text) if pk else "-"
+def link_to(model: str, pk: object, text: object = None) -> SafeString | str:
+    """Return a link to the page of `model`'s row `pk`, with the id as text if none is given; a dash without a row."""
+    return link(reverse(f"admin:{model}_change", args=[pk]), pk if text is None else text) if pk else "-"
+
+
+def links_to(model: str, ids: Iterable[int]) -> SafeString | str:
+    """Return links to several rows, separated by commas; a dash without any."""
+    return format_html_join(", ", "{}", ((link_to(model, pk),) for pk in ids)) or "-"
 
 
 def link_to_list(model: str, text: object, **filters: object) -> SafeString:
@@ -133,15 +191,15 @@ def link_to_list(model: str, text: object, **filters: object) -> SafeString:
 
 
 def instant(at: dt.datetime | None) -> str:
-    """Return an instant as lists show it, on pages too; a dash for none."""
+    """Return an instant as lists show it; a dash for None."""
     return formats.localize(timezone.localtime(at)) if at else "-"
 
 
 def subscription_link(subscription: Subscription | None) -> SafeString | str:
-    """Return a link to a subscription that tells it from its like: whose, for what, and where it goes if it is sent."""
+    """Return a link to a subscription: its id, subscriber, events, and the host of its endpoint or `mailbox`."""
     if subscription is None:
         return "-"
     host = re.split(r"[/?]", subscription.endpoint.partition("://")[2])[0]
     return link_to(
-        "subscriptions_subscription", subscription.pk, f"{subscription.pk}: {subscription}, {host or MAILBOX}"
+        "subscriptions_subscription", subscription.pk, f"{subscription.pk}: {subscription}, {host or 'mailbox'}"
     )

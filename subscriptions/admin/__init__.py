@@ -1,7 +1,5 @@
-"""Configuration in the admin: `ids` (those that nothing has), `theme` (all that comes from unfold), `configured` (what
-all have in common), `showing_once` (secrets), then one module a model.
-"""
+"""Configuration pages: `configured` is the base of all, `show_once` of those with secrets; then the models' modules."""
 
-from subscriptions.admin import api_keys, event_types, publishers, subscribers, subscriptions
+from subscriptions.admin import api_keys, event_types, publishers, subscriptions
 
-__all__ = ["api_keys", "event_types", "publishers", "subscribers", "subscriptions"]
+__all__ = ["api_keys", "event_types", "publishers", "subscriptions"]

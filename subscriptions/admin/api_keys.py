@@ -1,4 +1,4 @@
-"""API keys in the admin: a token is shown when it is issued, and never again."""
+"""API keys in the admin: a token is shown when its key is issued, and never again."""
 
 import datetime as dt
 import secrets
@@ -12,15 +12,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 
-from broker_project.core.admin.row_ids import could_be_of
-from broker_project.core.admin.theme import (
-    ActionVariant,
-    UnfoldAdminCheckboxSelectMultipleWidget,
-    action,
-    after_dialog,
-    dialog,
-    display,
-)
+from broker_project.core.admin.model_admin import action, after_dialog, column, could_be_of, dialog
+from broker_project.core.admin.theme import ActionVariant, UnfoldAdminCheckboxSelectMultipleWidget
 from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.credentials import keys
 from subscriptions.credentials.keys import end_problem
@@ -28,20 +21,20 @@ from subscriptions.credentials.scopes import BeyondIssuer, Issuer, NotOpened, ef
 from subscriptions.credentials.tokens import TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind, Scope
 
-ALL: Final = "None chosen: all that there are for its kind, but keys."
+ALL: Final = "If none is chosen, the key gets all scopes of its kind except keys."
 
-ROTATING: Final = "Rotate this key? Another one takes its place, whose token is shown once; this one ends in 24 hours."
+ROTATING: Final = "Rotate this key? A new key replaces it, whose token is shown once; this one ends in 24 hours."
 OF_OWNERS: Final = frozenset({KeyKind.PUBLISHER, KeyKind.SUBSCRIBER})
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
-    """A key that is relabelled, is to end at another time, or gets another limit."""
+    """A key whose label, expiry or rate limit is changed."""
 
     issuer: ClassVar[Issuer]
-    """Who fills it in."""
+    """What the user who fills it in may issue."""
 
     def clean_expires_at(self) -> dt.datetime | None:
-        """Refuse an end that no key has, a later one than those may give who cannot issue it, and any of what ended."""
+        """Refuse invalid expiries, any of an ended key, and later ones from users who may not issue the key."""
         expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
         if "expires_at" not in self.changed_data:
             return expires_at
@@ -49,42 +42,41 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
         if wrong := end_problem(expires_at, now=now):
             raise forms.ValidationError(wrong)
         if self.instance.has_ended(now):
-            raise forms.ValidationError("This key has ended, and stays so: issue another one.")
+            raise forms.ValidationError("This key has ended for good: issue a new key.")
         if is_beyond(expires_at, self.instance.expires_at):
-            self._check_may_issue("You may not let it live longer.")
+            self._check_may_issue("You may not extend its lifetime.")
         return expires_at
 
     def clean_requests_per_minute(self) -> int | None:
-        """Refuse those who cannot issue it another limit of a management key, and a higher one of any."""
+        """Refuse a higher limit, or any other limit of a management key, from users who may not issue the key."""
         limit: int | None = self.cleaned_data["requests_per_minute"]
+        before = self.instance.requests_per_minute
         if self.instance.pk is None or "requests_per_minute" not in self.changed_data:
             return limit
         if self.instance.kind == KeyKind.MANAGEMENT:
             self._check_may_issue("You may not change the limit of a management key.")
-        elif is_beyond(
-            *(effective_limit(one, settings.REQUESTS_PER_MINUTE) for one in (limit, self.instance.requests_per_minute))
-        ):
-            self._check_may_issue("You may not let it send more.")
+        elif is_beyond(*(effective_limit(one, settings.REQUESTS_PER_MINUTE) for one in (limit, before))):
+            self._check_may_issue("You may not raise its limit.")
         return limit
 
     def _check_may_issue(self, otherwise: str) -> None:
         if self.instance.kind not in self.issuer.kinds:
-            raise forms.ValidationError(f"{otherwise} That is up to those who may issue it.")
+            raise forms.ValidationError(f"{otherwise} Ask someone who may issue this kind of key.")
 
 
 class NewApiKeyForm(ApiKeyForm):
-    """A key about to be issued."""
+    """A key that is to be issued."""
 
     scopes = forms.MultipleChoiceField(
         choices=Scope.choices, required=False, widget=UnfoldAdminCheckboxSelectMultipleWidget, help_text=ALL
     )
 
     def clean(self) -> dict[str, Any]:
-        """Refuse an owner or scopes that do not fit the kind, and a key that opens more than the user may pass on."""
+        """Refuse an owner or scopes that do not fit the kind, and permissions that the user may not grant."""
         values = super().clean() or {}
         for kind, name in ((KeyKind.PUBLISHER, "publisher"), (KeyKind.SUBSCRIBER, "subscriber")):
             if (values.get("kind") == kind) != bool(values.get(name)):
-                self.add_error(name, f"Choose a {name} if and only if the kind is {kind.label}.")
+                self.add_error(name, f"A key of kind {kind.label} needs a {name}; other kinds have none.")
         if "kind" in values and "scopes" in values:
             values["scopes"] = self._scopes(KeyKind(values["kind"]), values["scopes"])
         return values
@@ -103,9 +95,17 @@ class NewApiKeyForm(ApiKeyForm):
         return []
 
 
+def _is_alive(key: ApiKey) -> bool:
+    return not key.has_ended(timezone.now())
+
+
+def _state(key: ApiKey) -> str:
+    return ("rotated" if key.retires_at else "usable") if _is_alive(key) else "ended"
+
+
 @admin.register(ApiKey)
 class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
-    """Who may call the API."""
+    """Keys for the API."""
 
     form = ApiKeyForm
     fields = ("kind", "publisher", "subscriber", "scopes", "label", "expires_at", "requests_per_minute")
@@ -121,51 +121,36 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         *ShowingOnceAdmin.kept_by_the_broker,
     )
     shown_name = "token"
-    shown_advice = "Whoever has it may do what the key may. It cannot be read again: if it is lost, revoke the key."
+    shown_advice = (
+        "Anyone who has it can do what the key may do. It cannot be shown again: if it is lost, revoke the key."
+    )
     actions_detail: ClassVar[tuple[str, ...]] = ("rotate", "revoke")
 
+    state = column("state", _state, label={"usable": "success", "rotated": "info", "ended": "warning"})
+    opens = column("scopes", lambda key: ", ".join(key.scopes))
+
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:  # noqa: ARG002
-        """Return what a new key takes, or all that may be seen of an old one."""
-        return (
-            (*self.fixed, "label", "expires_at", "requests_per_minute", *self.kept_by_the_broker)
-            if obj
-            else tuple(self.fields)
-        )
+        """Return the fields of a new key, or all that is shown of an old one."""
+        if obj is None:
+            return tuple(self.fields)
+        return (*self.fixed, "label", "expires_at", "requests_per_minute", *self.kept_by_the_broker)
 
     def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **options: Any) -> Any:
-        """Return the form, which knows what the user may pass on."""
+        """Return the form, which knows what the user may issue."""
         own = {} if obj else {"form": NewApiKeyForm}
         form = super().get_form(request, obj, change, **{**own, **options})
         form.issuer = self._issuer(request)
         return form
 
     def has_rotate_permission(self, request: HttpRequest, object_id: object = None) -> bool:
-        """Tell whether the user may issue a key like it, which is what rotating it does; of none, any key."""
+        """Tell whether the user may issue a key of its kind, as rotating it does; without a key, of any kind."""
         kinds = self._issuer(request).kinds
         key = self.only(object_id).first() if could_be_of(ApiKey, object_id) else None
         return key.kind in kinds if key else bool(kinds)
 
-    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
-        """Offer nothing to do with a key that has ended."""
-        offered: list[Any] = super().get_actions_detail(request, object_id)
-        key = self.only(object_id).first()
-        return [] if key and key.has_ended(timezone.now()) else offered
-
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:  # noqa: ARG002
-        """Keys are revoked and stay, so that one can see who used them until when."""
+        """Keys are revoked but never deleted: their history stays visible."""
         return False
-
-    @display(description="state", label={"usable": "success", "rotated": "info", "ended": "warning"})
-    def state(self, key: ApiKey) -> str:
-        """Return whether it opens anything, and whether it will be followed."""
-        if key.has_ended(timezone.now()):
-            return "ended"
-        return "rotated" if key.retires_at else "usable"
-
-    @display(description="opens")
-    def opens(self, key: ApiKey) -> str:
-        """Return its scopes."""
-        return ", ".join(key.scopes)
 
     def create(self, request: HttpRequest, obj: ApiKey, form: "ModelForm[ApiKey]") -> None:
         """Issue it; the answer shows its token."""
@@ -182,9 +167,9 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         obj.pk, obj.prefix = issued.pk, issued.prefix
         self.show_when_added(obj, token)
 
-    @action(description="Rotate", permissions=["rotate"], icon="autorenew")
+    @action(description="Rotate", permissions=["rotate"], icon="autorenew", offered=_is_alive)
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask, then let another key take its place, and show that one's token."""
+        """Ask, then replace it by a new key, and show the token of that."""
         if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING):
             return question
         try:
@@ -196,9 +181,9 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
             )
         except keys.KeyEnded as refused:
             self.message_user(request, str(refused), messages.ERROR)
-            return HttpResponseRedirect(self.page_of(object_id))
-        self.log_change(request, self.only(object_id).get(), f"Rotated: key {successor.pk} takes its place.")
-        self.log_addition(request, successor, f"Takes the place of key {object_id}.")
+            return HttpResponseRedirect(self.change_url(object_id))
+        self.log_change(request, self.only(object_id).get(), f"Rotated: replaced by key {successor.pk}.")
+        self.log_addition(request, successor, f"Replaces key {object_id}.")
         return self.shown(request, successor, token)
 
     @action(
@@ -206,17 +191,17 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         permissions=["change"],
         icon="block",
         variant=ActionVariant.DANGER,
-        dialog=dialog("Revoke this key?", "From now on it opens nothing; this cannot be undone.", "Revoke"),
+        dialog=dialog("Revoke this key?", "It stops working at once; this cannot be undone.", "Revoke"),
+        offered=_is_alive,
     )
     def revoke(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
-        """Make it useless from now on."""
+        """End it now."""
         revoked = keys.revoke(self.only(object_id), now=timezone.now())
-        self.log_change(request, revoked, "Revoked.")
-        self.message_user(request, "Revoked.", messages.SUCCESS)
-        return after_dialog(request, self.page_of(object_id))
+        self.report_change(request, revoked, "Revoked.")
+        return after_dialog(request, self.change_url(object_id))
 
     def _issuer(self, request: HttpRequest) -> Issuer:
-        """Return what the user may issue, rotate and prolong."""
+        """Return which kinds of key the user may issue, rotate and extend."""
         may_add = request.user.has_perm("subscriptions.add_apikey")
         kinds = OF_OWNERS if may_add else frozenset[KeyKind]()
         if may_add and request.user.has_perm("subscriptions.issue_management_key"):

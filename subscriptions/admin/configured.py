@@ -1,36 +1,42 @@
-"""What all configured things share in the admin: changes go through the use cases."""
+"""The base of all configuration pages: changes go through the use cases, and header values are never shown."""
 
+import json
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from django.contrib import messages
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django import forms
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.forms import ModelForm
+from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
 
-from broker_project.core.admin.row_ids import could_be_of
-from broker_project.core.admin.theme import ModelAdmin
+from broker_project.core.admin.model_admin import CONFIRMED, ModelAdmin, action, after_dialog, column, dialog
+from broker_project.core.admin.theme import ActionVariant, UnfoldAdminTextareaWidget, for_code
 from subscriptions import edit
-from subscriptions.models.base import Versioned
+from subscriptions.headers import with_values_kept
+from subscriptions.models import Status
+from subscriptions.models.base import EncryptedHeaders, Versioned, WithHeaders
 
 Record = TypeVar("Record", bound=Versioned)
 
-REST: Final = "How it stands"
+ACTIVATION_COLOURS: Final = {"ACTIVE": "success", "INACTIVE": "warning"}
+ACTIVATING: Final = "New messages will match again, and unfinished deliveries are sent in order."
+INACTIVATING: Final = (
+    "Unfinished deliveries are kept but not sent. Messages published meanwhile are never delivered to it."
+)
 
 
 class ConfiguredAdmin(ModelAdmin, Generic[Record]):
-    """One configured model; forms write only what was changed in them, so a stale form undoes nothing else."""
+    """One configured model; forms write only what was changed in them, so a stale form overwrites nothing else."""
 
     kept_by_the_broker: ClassVar[tuple[str, ...]] = ("version", "created_at", "updated_at")
     fixed: ClassVar[tuple[str, ...]] = ()
     """Fields that cannot change after creation."""
     groups: ClassVar[tuple[tuple[str | None, tuple[str, ...]], ...]] = ()
-    """How its form is divided, by title; what stands in none of them comes last, and what it has not got in none."""
+    """The sections of the form, by title. Fields that the form does not have are left out; the rest comes last."""
     show_full_result_count = False
     list_per_page = 50
 
@@ -39,26 +45,28 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         return (*self.fixed, *self.kept_by_the_broker) if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Record | None = None) -> list[Any]:
-        """Return the groups, and last what the broker keeps."""
+        """Return the sections, and last what the broker keeps."""
         fields = self.get_fields(request, obj)
-        grouped = [(title, {"fields": [name for name in names if name in fields]}) for title, names in self.groups]
+        sections = [(title, [name for name in names if name in fields]) for title, names in self.groups]
         rest = [name for name in fields if not any(name in names for _, names in self.groups)]
-        return [*grouped, *([(REST if self.groups else None, {"fields": rest})] if rest else ())]
+        if rest:
+            sections.append(("State" if self.groups else None, rest))
+        return [(title, {"fields": names}) for title, names in sections]
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the actions on many, without deleting them: what still needs something is told one by one."""
+        """Return the actions on several rows, without deletion: that is refused row by row, with a reason."""
         return {name: what for name, what in super().get_actions(request).items() if name != "delete_selected"}
 
     def has_change_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:
-        """Tell whether the user may change it: what came installed nobody."""
+        """Tell whether the user may change it; presets cannot be changed."""
         return not _is_built_in(obj) and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:
-        """Tell whether the user may delete it: what came installed nobody."""
+        """Tell whether the user may delete it; presets cannot be deleted."""
         return not _is_built_in(obj) and super().has_delete_permission(request, obj)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, set[str], Any]:
-        """Return what goes with it; a record's own keys and lines need no permission of their own."""
+        """Return what is deleted along; a record's own keys and lines need no permission of their own."""
         deleted, counts, _, protected = super().get_deleted_objects(objs, request)
         return deleted, counts, set(), protected
 
@@ -67,7 +75,8 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         if not change:
             self.create(request, obj, form)
             return
-        changes = {name: _plain(form.cleaned_data[name]) for name in form.changed_data}
+        changed = {name: form.cleaned_data[name] for name in form.changed_data}
+        changes = {name: list(value) if isinstance(value, QuerySet) else value for name, value in changed.items()}
         edit.change(self.only(obj.pk), changes=changes)
 
     def create(self, request: HttpRequest, obj: Record, form: "ModelForm[Record]") -> None:  # noqa: ARG002 - for subclasses
@@ -81,12 +90,12 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """Show and save the form; where what others saved in the same instant does not go with it, say so."""
+        """Show and save the form; report a conflict with what others saved at the same moment."""
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
         except (ValidationError, edit.NameTaken) as refused:
             why = " ".join(refused.messages) if isinstance(refused, ValidationError) else str(refused)
-            self.message_user(request, f"Not saved, for others have just changed something: {why}", messages.ERROR)
+            self.message_user(request, f"Not saved, because of a change made meanwhile: {why}", messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
@@ -95,42 +104,180 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
             return super().delete_view(request, object_id, extra_context)  # type: ignore[no-any-return]
         except edit.StillInUse as refused:
             self.message_user(request, f"Not deleted. {refused}", messages.ERROR)
-            return HttpResponseRedirect(self.page_of(unquote(object_id)))
-
-    def only(self, pk: object) -> QuerySet[Record]:
-        """Return the one record, for a use case to lock; none where none can have this id."""
-        everything: QuerySet[Record] = self.model._default_manager.all()  # noqa: SLF001 - documented by Django
-        return everything.filter(pk=pk) if could_be_of(self.model, pk) else everything.none()
-
-    def page_of(self, pk: object) -> str:
-        """Return the address of a record's page."""
-        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[pk])
+            return HttpResponseRedirect(self.change_url(unquote(object_id)))
 
     def each_confirmed(
-        self, request: HttpRequest, chosen: QuerySet[Record], question: str, do: Callable[[Record], str]
+        self, request: HttpRequest, chosen: QuerySet[Record], question: str, do: Callable[[Any], str]
     ) -> HttpResponse | None:
-        """Ask once, then `do` it to each chosen one, noting in its history what `do` returns."""
-        if "confirmed" not in request.POST:
-            context = {
-                **self.admin_site.each_context(request),
-                "title": question,
-                "chosen": chosen,
-                "action": request.POST["action"],
-                "checkbox": ACTION_CHECKBOX_NAME,
-                "opts": self.opts,
-            }
-            return TemplateResponse(request, "subscriptions/confirm.html", context)
+        """Ask once, then `do` it to each chosen record, noting in its history what `do` returns."""
+        if CONFIRMED not in request.POST:
+            return self.confirmation(request, question, chosen)
         for record in chosen:
             self.log_change(request, record, do(record))
         self.message_user(request, f"Done for {len(chosen)}.", messages.SUCCESS)
         return None
 
 
-def _plain(value: Any) -> Any:
-    """Return what a use case takes for a form's value: a list for links to many."""
-    return list(value) if isinstance(value, QuerySet) else value
-
-
 def _is_built_in(row: object) -> bool:
-    """Tell whether a row came with the broker; of a row's actions unfold asks with its id, and each looks itself."""
+    """Tell whether a row came with the broker; unfold asks about actions with an id instead of a row."""
     return isinstance(row, Versioned) and row.is_built_in
+
+
+def record_actions(
+    title: str,
+    explanation: str,
+    do: Callable[[Any], str],
+    *,
+    permission: str,
+    refusals: tuple[type[Exception], ...] = (),
+    **options: Any,
+) -> tuple[Callable[..., HttpResponse], Callable[..., HttpResponse | None]]:
+    """Declare an action on one record and the same on chosen ones: both ask, then do it and note it in the history.
+
+    `do` changes a record and returns the note; of the `refusals` it may raise, the text is shown or noted instead.
+    """
+
+    @action(description=title, permissions=[permission], dialog=dialog(f"{title}?", explanation, title), **options)
+    def one(pages: ModelAdmin, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
+        record = pages.only(object_id).get()
+        try:
+            pages.report_change(request, record, do(record))
+        except refusals as refused:
+            pages.message_user(request, str(refused), messages.WARNING)
+        return after_dialog(request, pages.change_url(object_id))
+
+    def done_or_refused(record: Any) -> str:
+        try:
+            return do(record)
+        except refusals as refused:
+            return f"Not done. {refused}"
+
+    @admin.action(description=title, permissions=[permission])
+    def chosen(pages: Any, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse | None:
+        response: HttpResponse | None = pages.each_confirmed(
+            request, rows, f"{title} these? {explanation}", done_or_refused
+        )
+        return response
+
+    return one, chosen
+
+
+class PrettyJsonField(forms.JSONField):
+    """JSON, shown indented; refuses what cannot be read, stored or shown again."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the JSON indented; invalid input as it was given."""
+        if value is None or isinstance(value, InvalidJSONInput):
+            return value
+        return json.dumps(value, indent=2, ensure_ascii=False)
+
+    def to_python(self, value: Any) -> Any:
+        """Return the value, or say where it is invalid."""
+        try:
+            read = super().to_python(value)
+        except forms.ValidationError as refused:
+            raise forms.ValidationError(f"This is not JSON: {refused.__context__}.") from None
+        except (RecursionError, ValueError):
+            raise forms.ValidationError("This is nested too deeply, or has a number with too many digits.") from None
+        if not _is_storable(read):
+            raise forms.ValidationError("This contains NUL, half a character (\\ud800), NaN or Infinity.")
+        return read
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Return what the page shows again."""
+        try:
+            shown = super().bound_data(data, initial)
+            return shown if _is_storable(shown) else InvalidJSONInput(data)
+        except (RecursionError, ValueError):
+            return InvalidJSONInput(data)
+
+
+def _is_storable(value: Any) -> bool:
+    """Tell whether PostgreSQL can store it and a page show it: it has no NUL, NaN or lone surrogate."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except ValueError:
+        return False
+    return r"\u0000" not in text.replace(r"\\", "")
+
+
+class HeadedForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
+    """The form of a model with headers: null stands for the present value."""
+
+    class Meta:
+        field_classes = {"headers": PrettyJsonField}
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if "headers" in self.fields:
+            for_code(self.fields["headers"].widget, rows=4)
+
+    def clean_headers(self) -> dict[str, str | None]:
+        """Return the headers as they are given; refuse null for a header without a readable value."""
+        given: dict[str, str | None] = {} if self.cleaned_data["headers"] is None else self.cleaned_data["headers"]
+        with_values_kept(given, self.instance.readable_headers)
+        return given
+
+
+def _set_status(status: Status) -> Callable[[Any], str]:
+    def set_status(record: Any) -> str:
+        edit.change(type(record).objects.filter(pk=record.pk), changes={"status": status})
+        return f"The status is now {status}."
+
+    return set_status
+
+
+class SwitchedAdmin(ConfiguredAdmin[Record]):
+    """A model with headers, and a status that only people change (contract 1.6, 1.7)."""
+
+    form = HeadedForm
+    formfield_overrides = {EncryptedHeaders: {"widget": UnfoldAdminTextareaWidget}}
+    actions: ClassVar[tuple[str, ...]] = ("activate_chosen", "inactivate_chosen")
+    actions_detail: ClassVar[tuple[Any, ...]] = ("activate", "inactivate")
+
+    status_label = column("status", lambda record: record.status, ordering="status", label=ACTIVATION_COLOURS)
+    header_names = column("headers", lambda record: ", ".join(record.header_names or ()))
+    must_be_set_again = column(
+        "must be set again",
+        lambda record: (
+            f"{' and '.join(name.replace('_', ' ') for name in record.unreadable)}: encrypted under a secret key that"
+            " the broker no longer has. Nothing is sent until you set a new value."
+        ),
+    )
+
+    activate, activate_chosen = record_actions(
+        "Activate",
+        ACTIVATING,
+        _set_status(Status.ACTIVE),
+        permission="change",
+        icon="play_arrow",
+        variant=ActionVariant.SUCCESS,
+        offered=lambda record: record.status != Status.ACTIVE,
+    )
+    inactivate, inactivate_chosen = record_actions(
+        "Inactivate",
+        INACTIVATING,
+        _set_status(Status.INACTIVE),
+        permission="change",
+        icon="pause",
+        variant=ActionVariant.WARNING,
+        offered=lambda record: record.status == Status.ACTIVE,
+    )
+
+    def get_fieldsets(self, request: HttpRequest, obj: Record | None = None) -> list[Any]:
+        """Return the sections; users who may not change it see the names of headers instead of their field."""
+        sections = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return sections
+        return [
+            (title, {"fields": ["header_names" if name == "headers" else name for name in section["fields"]]})
+            for title, section in sections
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:
+        """Return the status too, which has its own actions, and what can no longer be decrypted."""
+        if obj is None:
+            return super().get_readonly_fields(request, obj)
+        unreadable = ("must_be_set_again",) if isinstance(obj, WithHeaders) and obj.unreadable else ()
+        return (*super().get_readonly_fields(request, obj), "status", *unreadable)

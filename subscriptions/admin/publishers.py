@@ -1,20 +1,20 @@
-"""Publishers in the admin."""
+"""Publishers and retry policies in the admin."""
 
 from django.contrib import admin
 from django.forms import ModelForm
 from django.http import HttpRequest
 
-from broker_project.core.admin.theme import display
+from broker_project.core.admin.model_admin import column
 from subscriptions.admin.configured import ConfiguredAdmin
 from subscriptions.models import Publisher, RetryPolicy
 from subscriptions.retry_policies import ACTIONS
 
-PAUSES = ("initial_delay_seconds", "factor", "max_delay_seconds", "schedule", "jitter", "respect_retry_after")
+DELAYS = ("initial_delay_seconds", "factor", "max_delay_seconds", "schedule", "jitter", "respect_retry_after")
 
 
 @admin.register(Publisher)
 class PublisherAdmin(ConfiguredAdmin[Publisher]):
-    """Who publishes."""
+    """Publishers, and which event types each may publish."""
 
     list_display = ("name", "description", "updated_at")
     search_fields = ("name", "description")
@@ -22,27 +22,24 @@ class PublisherAdmin(ConfiguredAdmin[Publisher]):
     autocomplete_fields = ("event_types",)
 
     def save_related(self, request: HttpRequest, form: "ModelForm[Publisher]", formsets: object, change: bool) -> None:
-        """Store the links of a new one; those of an old one were changed with it."""
+        """Store the links of a new publisher; those of an old one were changed with it."""
         if not change:
             super().save_related(request, form, formsets, change)
 
 
 @admin.register(RetryPolicy)
 class RetryPolicyAdmin(ConfiguredAdmin[RetryPolicy]):
-    """What happens after a delivery has failed; what came installed can be looked at only."""
+    """What happens after a delivery has failed; presets are read-only."""
 
     groups = (
         (None, ("name", "description")),
-        ("What is done about a failure", ACTIONS),
-        ("When it is tried again", PAUSES),
-        ("When retries are used up", ("max_retries", "on_exhausted", "probe_seconds")),
+        ("Action by kind of failure", ACTIONS),
+        ("Delays between retries", DELAYS),
+        ("After the last retry", ("max_retries", "on_exhausted", "probe_seconds")),
     )
     list_display = ("name", "description", "max_retries", "on_exhausted", "is_built_in", "updated_at")
     list_filter = ("is_preset", "on_exhausted")
     search_fields = ("name", "description")
     ordering = ("name",)
 
-    @display(description="came installed", ordering="is_preset")
-    def is_built_in(self, policy: RetryPolicy) -> str:
-        """Return a flag in words: that one is made here is no error."""
-        return "yes" if policy.is_preset else "no"
+    is_built_in = column("preset", lambda policy: "yes" if policy.is_preset else "no", ordering="is_preset")

@@ -1,7 +1,7 @@
-"""Secrets in the admin: the page that shows one is the answer itself.
+"""Secrets in the admin: the answer itself is the page that shows one.
 
-Nothing keeps it then: no session or cookie, as a message for the next page would, no history, no log and no cache.
-To reload that page is to send its form again, which makes nothing a second time.
+No session, cookie, history, log or cache keeps the secret, as a message for the next page would. To reload that page
+is to send its form again, which creates nothing a second time.
 """
 
 import hashlib
@@ -10,89 +10,69 @@ from typing import Any, ClassVar, Final
 from django.contrib import messages
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
 
+from broker_project.core.admin.model_admin import CONFIRMED
 from subscriptions.admin.configured import ConfiguredAdmin, Record
 
-TO_SHOW: Final = "_shown_once"
-"""Where a record that is being added has its secret until it is answered."""
-SPENT: Final = "spent_forms"
-"""Where a session has which forms have made something in it."""
-MAX_SPENT: Final = 100
-"""So many are remembered, the newest: nobody reloads older pages, and a session stays small."""
-DONE: Final = "This very form was sent before, and nothing was made again: open it anew for another one."
-SHOWN_ONCE: Final = {"Cache-Control": "no-store"}
+NEW_SECRET: Final = "_new_secret"  # noqa: S105 - the name of an attribute
+"""The attribute of a new record that has its secret until the request is answered."""
+SPENT_FORMS: Final = "spent_forms"
+"""The session's list of forms that have created something."""
+MAX_SPENT_FORMS: Final = 100
+"""The newest are kept: nobody reloads older pages, and a session stays small."""
+ALREADY_SENT: Final = "This form was sent before, and nothing was created again. Open a new form to create another."
 
 
 class ShowingOnceAdmin(ConfiguredAdmin[Record]):
-    """Records with a secret each, which is shown when it is made, and never again."""
+    """Records with a secret each, shown when it is made and never again."""
 
     shown_name: ClassVar[str]
-    """What people call it."""
     shown_advice: ClassVar[str]
-    """What they are to do with it."""
+    """What users are to do with the secret."""
 
     def show_when_added(self, record: Record, secret: str) -> None:
         """Let the answer to the form that adds `record` show its secret; for `create`."""
-        vars(record)[TO_SHOW] = secret
+        vars(record)[NEW_SECRET] = secret
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
-        """Show and take the form, that which made something no second time: then the list tells what there is."""
-        if is_spent(request):
-            self.message_user(request, DONE, messages.WARNING)
-            return HttpResponseRedirect(reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"))
+        """Show and take the form; a form that has created a record leads to the list."""
+        if self._was_sent_before(request):
+            return HttpResponseRedirect(self.list_url())
         return super().add_view(request, form_url, extra_context)  # type: ignore[no-any-return]
 
     def response_add(self, request: HttpRequest, obj: Record, post_url_continue: str | None = None) -> HttpResponse:  # noqa: ARG002
-        """Show the secret, whatever was to be done next."""
-        return self.shown(request, obj, vars(obj).pop(TO_SHOW))
+        """Show the secret, whichever button saved the form."""
+        return self.shown(request, obj, vars(obj).pop(NEW_SECRET))
 
     def asked(
         self, request: HttpRequest, record: Record, question: str, form: Form | None = None
     ) -> HttpResponse | None:
-        """Return the page that asks whether to make a new one, and how; None once that is confirmed: make it."""
-        if is_spent(request):
-            self.message_user(request, DONE, messages.WARNING)
-            return HttpResponseRedirect(self.page_of(record.pk))
-        if request.method == "POST" and "confirmed" in request.POST and (form is None or form.is_valid()):
+        """Return the page that asks before a new secret is made; None once that is confirmed."""
+        if self._was_sent_before(request):
+            return HttpResponseRedirect(self.change_url(record.pk))
+        if request.method == "POST" and CONFIRMED in request.POST and (form is None or form.is_valid()):
             return None
-        context = {
-            **self.admin_site.each_context(request),
-            "title": question,
-            "chosen": [record],
-            "form": form,
-            "back": self.page_of(record.pk),
-            "opts": self.opts,
-        }
-        return TemplateResponse(request, "subscriptions/confirm.html", context)
+        return self.confirmation(request, question, [record], back=self.change_url(record.pk), form=form)
 
     def shown(self, request: HttpRequest, record: Record, secret: str) -> HttpResponse:
         """Return the page that shows the secret; the form that made it is spent."""
-        spend(request)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"{record}: its {self.shown_name}",
-            "secret": secret,
-            "advice": self.shown_advice,
-            "back": self.page_of(record.pk),
-            "opts": self.opts,
-        }
-        return TemplateResponse(request, "subscriptions/shown_once.html", context, headers=SHOWN_ONCE)
+        if form := _form_of(request):
+            request.session[SPENT_FORMS] = [*request.session.get(SPENT_FORMS, ()), form][-MAX_SPENT_FORMS:]
+        context = {"secret": secret, "advice": self.shown_advice, "back": self.change_url(record.pk)}
+        title = f"{record}: its {self.shown_name}"
+        page = self.page(request, "subscriptions/shown_once.html", title, **context)
+        page.headers["Cache-Control"] = "no-store"
+        return page
 
-
-def is_spent(request: HttpRequest) -> bool:
-    """Tell whether the form that is sent has made something before."""
-    return _form_of(request) in request.session.get(SPENT, ())
-
-
-def spend(request: HttpRequest) -> None:
-    """Note that the form that is sent has made something."""
-    if form := _form_of(request):
-        request.session[SPENT] = [*request.session.get(SPENT, ()), form][-MAX_SPENT:]
+    def _was_sent_before(self, request: HttpRequest) -> bool:
+        """Tell, also the user, whether the form that is sent has created something before."""
+        if _form_of(request) not in request.session.get(SPENT_FORMS, ()):
+            return False
+        self.message_user(request, ALREADY_SENT, messages.WARNING)
+        return True
 
 
 def _form_of(request: HttpRequest) -> str:
-    """Return what tells a form from every other, since Django masks its token anew each time; empty: it has none."""
+    """Return a digest of the form's CSRF token, which Django masks differently in each form; empty without one."""
     token = request.POST.get("csrfmiddlewaretoken", "")
     return token and hashlib.sha256(token.encode()).hexdigest()

@@ -53,7 +53,7 @@ def client_of_admin() -> Client:
     client = Client()
     client.force_login(User.objects.create(username="admin", is_staff=True, is_superuser=True))
     session = client.session
-    sessions.see(session, now=time.time())
+    sessions.touch(session, now=time.time())
     session.save()
     return client
 

@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
                 ("confirmed_at", models.DateTimeField(null=True)),
                 ("last_step", models.BigIntegerField(default=0)),
                 ("failures", models.PositiveIntegerField(default=0)),
-                ("free_at", models.DateTimeField(null=True)),
+                ("locked_until", models.DateTimeField(null=True)),
             ],
         ),
         migrations.CreateModel(

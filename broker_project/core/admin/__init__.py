@@ -1,1 +1,1 @@
-"""Plumbing of the admin that knows no domain: theme, read-only pages, ids."""
+"""The base of the admin site, for all apps: `theme` (widgets and HTML), then `model_admin` (pages and actions)."""

@@ -77,7 +77,7 @@ def test_adding_somebody_asks_for_a_name_and_a_password(admin: Client) -> None:
 def test_whoever_lacks_a_permission_is_told_whom_to_ask_and_led_back() -> None:
     refused = browser_of(somebody("clerk")).get(f"{ROOT}/user/")
     assert refused.status_code == 403
-    assert "Permissions are given by superusers" in refused.text
+    assert "Superusers assign permissions" in refused.text
     assert '<a href="/admin/" class="border' in refused.text
 
 

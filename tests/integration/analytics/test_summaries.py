@@ -174,7 +174,7 @@ def text_of(admin: Client, path: str) -> str:
 
 def test_without_any_summary_the_page_says_what_to_expect(admin: Client) -> None:
     page = text_of(admin, PAGE)
-    assert "No run has passed yet" in page
+    assert "No run has succeeded yet" in page
     assert "nothing is summarized" in page
     assert [
         words for words in ("No delivery ended.", "Nothing was published.", "Nothing to report.") if words not in page
@@ -188,7 +188,7 @@ def test_the_page_says_how_much_of_the_range_is_summarized(admin: Client) -> Non
         start = NOON.replace(hour=hour)
         RunWindow.objects.create(run=run, start=start, end=start + HOUR, state=state)
     page = text_of(admin, PAGE + THAT_DAY)
-    assert "of which is summarized: 2026-05-04 09:00 to 2026-05-04 11:00; 2026-05-04 13:00 to 2026-05-04 14:00." in page
+    assert "summarized: 2026-05-04 09:00 to 2026-05-04 11:00; 2026-05-04 13:00 to 2026-05-04 14:00." in page
 
 
 def test_the_page_shows_every_topic_of_the_range(admin: Client) -> None:
@@ -238,7 +238,7 @@ def test_unusable_choices_show_nobodys_figures(admin: Client, query: str) -> Non
 def test_days_that_are_kept_until_they_are_summarized_are_named(admin: Client) -> None:
     assert "Kept past their time" not in text_of(admin, PAGE)
     StorageDay.objects.create(day=NOON.date(), kept_on=NOON.date())
-    assert "Kept past their time until they are summarized:</strong> 2026-05-04." in text_of(admin, PAGE)
+    assert "Kept beyond their retention until they are summarized:</strong> 2026-05-04." in text_of(admin, PAGE)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -257,7 +257,7 @@ def test_a_run_is_asked_for_by_a_button(storage: None, admin: Client) -> None:
     assert run.start is not None
     assert run.end is not None
     assert 71 * HOUR < run.end - run.start < 72 * HOUR, "as far as it is over"
-    assert f"Run {run.pk} is asked for" in answer.content.decode()
+    assert f"Run {run.pk} is requested" in answer.content.decode()
 
 
 def test_a_range_that_has_not_begun_is_refused_in_words(admin: Client) -> None:

@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
-from broker_project.accounts import pages as account_pages
+from broker_project.accounts import views as account_views
 from delivery.models import Attempt, Delivery, Lane, Line, Message, Replay
 from subscriptions.models import ApiKey, RetryPolicy, Subscription
 from tests.support import factories
@@ -87,7 +87,7 @@ OPENED: Final[dict[tuple[str, ...], set[str]]] = {
 @pytest.fixture(autouse=True)
 def _plain_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer refusals, of which there are hundreds here, without drawing the page (`test_navigation.py` does)."""
-    monkeypatch.setattr(account_pages, "not_permitted", lambda _: HttpResponse(status=403))
+    monkeypatch.setattr(account_views, "account_page", lambda *_, status=200, **__: HttpResponse(status=status))
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_contents_are_shown_to_whom_they_may_be(model: str, rows: dict[str, int]
     for secret in SECRETS[model]:
         assert (without.status_code, secret.encode() in without.content) == (200, False)
         assert (with_it.status_code, secret.encode() in with_it.content) == (200, True)
-    assert b"Not shown: you have not the permission" in without.content
+    assert b"Not shown: you do not have the permission" in without.content
 
 
 def test_the_filter_lab_tells_nothing_of_contents_to_others(rows: dict[str, int]) -> None:

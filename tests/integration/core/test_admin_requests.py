@@ -304,9 +304,9 @@ def test_a_refusal_says_so_and_whom_to_ask_and_leads_back(permissions: tuple[str
     refused = browser_with(*permissions).get("/admin/subscriptions/subscriber/add/")
     assert (refused.status_code, refused["Cache-Control"]) == (403, "no-store")
     for told in (
-        "You have not the permission to do this",
+        "You do not have permission to do this",
         "Nothing has been changed.",
-        "ask one for what you need",
+        "ask one for the permission you need",
         'href="/admin/"',
     ):
         assert told in refused.text

@@ -48,7 +48,7 @@ def test_a_subscription_leads_to_the_lab_with_its_filters_and_the_newest_message
     page = admin.get(action, follow=True)
     newest = Message.objects.order_by("-pk")[0]
     assert (page.context["message"].pk, page.context["verdict"].qualifies) == (newest.pk, True)
-    assert "<strong>1</strong> passes, header filter included." in shown(page)
+    assert "<strong>1</strong> matches, header filter included." in shown(page)
     assert f'href="/admin/subscriptions/subscription/{filtered_subscription.pk}/change/">Back to' in shown(page)
     assert "newest 2 messages" in shown(page)
 
@@ -90,7 +90,7 @@ def test_a_message_of_another_type_than_chosen_is_refused(admin: Client, client:
     publish(client, b"1")
     fields = {"event_type": factories.event_type().pk, "message": Message.objects.get().pk}
     (error,) = admin.post(LAB, fields).context["form"].errors["message"]
-    assert error == f"This message is of {event_type}; choose that event type, or none."
+    assert error == f"This message has the event type {event_type}; choose that, or none."
 
 
 def test_the_header_filter_counts(client: Client, event_type: EventType) -> None:

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from delivery.admin import mailbox_work
+from delivery.admin import mailboxes
 from delivery.mailbox.acknowledge import acknowledge
 from delivery.models import Delivery
 from delivery.status.in_flight import in_flight_of
@@ -191,10 +191,16 @@ def test_returning_tells_what_ends_by_it_before_and_after(admin: Client, wanted:
     question = page_text(admin, back)
     assert "Return all 3 in flight?" in question
     assert "1 will be available again, 2 will end." in question
-    assert f"delivery {again.delivery_id}, handed out 2 times: ends as FAILED, its redeliveries are used up" in question
+    assert (
+        f"delivery {again.delivery_id}, handed out 2 times: ends as FAILED, because its redeliveries are used up"
+        in question
+    )
     assert f"delivery {once.delivery_id}, handed out once delivery {asked.delivery_id}" in question
-    assert f"delivery {asked.delivery_id}, handed out once: ends as CANCELLED, as was asked" in question
-    note = "Returned 1 of 3; 1 has FAILED, redeliveries used up; 1 is CANCELLED, as was asked."
+    assert (
+        f"delivery {asked.delivery_id}, handed out once: ends as CANCELLED, because its cancellation was requested"
+        in question
+    )
+    note = "Returned 1 of 3; 1 FAILED, redeliveries used up; 1 CANCELLED, as requested."
     assert post_form(admin, back, _selected_action=chosen(admin, back)) == note
     assert statuses(wanted) == [DeliveryStatus.FAILED, PENDING, CANCELLED]
     assert LogEntry.objects.get().get_change_message() == note
@@ -203,7 +209,7 @@ def test_returning_tells_what_ends_by_it_before_and_after(admin: Client, wanted:
 def test_of_very_many_in_flight_it_asks_for_those_next_to_time_out_and_says_so(
     admin: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mailbox_work, "MAX_SHOWN", 2)
+    monkeypatch.setattr(mailboxes, "MAX_SHOWN", 2)
     last = fetch_all(wanted)[-1]
     back = mailbox_page(wanted, "give_back")
     assert len(chosen(admin, back)) == 2
@@ -244,7 +250,7 @@ def test_what_no_form_sends_returns_nothing(admin: Client, wanted: Subscription,
 def test_where_nothing_is_in_flight_nothing_is_asked(admin: Client, wanted: Subscription) -> None:
     answer = admin.get(mailbox_page(wanted, "give_back"), follow=True)
     assert answer.redirect_chain == [(mailbox_page(wanted), 302)]
-    assert [*map(str, answer.context["messages"])] == ["Nothing of it is in flight."]
+    assert [*map(str, answer.context["messages"])] == ["Nothing is in flight."]
 
 
 @pytest.mark.behaviour("9.7")
@@ -252,11 +258,11 @@ def test_it_is_purged_once_that_is_confirmed(admin: Client, wanted: Subscription
     (one,) = fetch_all(wanted, most=1)
     purge = mailbox_page(wanted, "purge")
     assert (
-        "Cancel all that is in this mailbox: 2 available, 0 waiting, and 1 in flight, unless acknowledged?"
+        "Cancel all messages in this mailbox: 2 available, 0 waiting, and 1 in flight unless acknowledged?"
         in page_text(admin, purge)
     )
     assert CANCELLED not in statuses(wanted)
-    note = "Cancelled 2 deliveries; 1 in flight end so unless they are acknowledged."
+    note = "Cancelled 2 deliveries; 1 in flight will be cancelled unless acknowledged."
     assert post_form(admin, purge) == note
     assert statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
     acknowledge(wanted.subscriber_id, [one.receipt])

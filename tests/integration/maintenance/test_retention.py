@@ -556,7 +556,7 @@ def test_the_list_of_runs_names_what_is_kept(unsummarized_day: dt.date, admin: C
     def page() -> str:
         return admin.get("/admin/analytics/run/").content.decode()
 
-    said = f"Past their time, and kept until they are summarized: {unsummarized_day}."
+    said = f"Kept beyond their retention until they are summarized: {unsummarized_day}."
     assert said not in page()
     maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert said in page()

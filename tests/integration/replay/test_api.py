@@ -204,7 +204,7 @@ def test_one_is_resubmitted_from_its_page_as_it_was(rejected: Delivery) -> None:
     assert Delivery.objects.count() == 1
     # As a browser sends it: other ends of lines, whatever they were.
     sent = admin.post(form_of(rejected), {"body": '{\r\n "n": 1\r\n}'}, follow=True)
-    assert f"This delivery repeats {rejected.pk}." in sent.content.decode()
+    assert f"This delivery is a resubmission of {rejected.pk}." in sent.content.decode()
     new = Delivery.objects.latest("id")
     assert (new.resubmit_of, new.message_id) == (rejected.pk, rejected.message_id)
     for one, other in ((rejected, new), (new, rejected)):
@@ -269,7 +269,7 @@ def test_many_are_counted_first_and_made_again_once_that_is_confirmed(rejected: 
     assert "1 delivery: 1 REJECTED." in counted
     assert not Replay.objects.exists()
     page = admin.post(NEW, {"counted": seal_in(counted)}, follow=True).content.decode()
-    assert "Begun." in page
+    assert "The replay has started." in page
     assert "counting: 0 so far" in page
     replay = Replay.objects.get()
     assert (replay.pace, replay.created_by, replay.subscription_id) == (5, "admin", None)
@@ -288,7 +288,7 @@ def test_what_is_confirmed_is_what_was_counted_and_nothing_else(rejected: Delive
     admin.post(NEW, {"counted": seal, "subscription": shop.pk, "statuses": ["DELIVERED"]})
     assert Replay.objects.get().selection["statuses"] == ["FAILED", "REJECTED"]
     for forged in ("", "x", seal[:-1]):
-        assert "count again" in admin.post(NEW, {"counted": forged}, follow=True).content.decode()
+        assert "Count again" in admin.post(NEW, {"counted": forged}, follow=True).content.decode()
     admin.post(NEW, {"subscription": shop.pk, **ALL, "confirmed": "yes"})
     assert Replay.objects.count() == 1
 
@@ -313,7 +313,7 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
     asked = {"subscription": shop.pk, "begin": f"{since:%Y-%m-%d %H:%M}", **ALL}
     counted = admin.post(NEW, asked).content.decode()
     assert "0 or more deliveries." in counted
-    assert "a replay is of all" in counted
+    assert "the replay includes all" in counted
     assert "Replay them" in counted
     admin.post(NEW, {"counted": seal_in(counted)})
     run_replays()
@@ -323,13 +323,13 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        ({"subscription": ""}, "Give a subscription or a subscriber."),
-        ({"subscriber": "own"}, "Give a subscription or a subscriber."),
+        ({"subscription": ""}, "Choose either a subscription or a subscriber."),
+        ({"subscriber": "own"}, "Choose either a subscription or a subscriber."),
         ({"subscription": "", "subscriber": "idle"}, "It is sent nothing that could be sent again"),
         ({"subscription": "0"}, "Select a valid choice."),
         ({"subscription": "sync"}, "It is sent nothing that could be sent again"),
         ({"event_type": "0"}, "Select a valid choice."),
-        ({"begin": "2026-01-02", "end": "2026-01-01"}, "not after the beginning"),
+        ({"begin": "2026-01-02", "end": "2026-01-01"}, "must be later than the start"),
         ({"statuses": []}, "required"),
     ],
 )
@@ -396,7 +396,7 @@ def test_a_new_subscription_is_backfilled_from_its_page_after_a_question(
     address = reverse("admin:subscriptions_subscription_backfill", args=[late.pk])
     pages = [reverse("admin:subscriptions_subscription_change", args=[one.pk]) for one in (late, shop)]
     assert ["/backfill" in admin.get(page).content.decode() for page in pages] == [True, False]
-    assert "There are 1 to look at" in admin.get(address).content.decode()
+    assert "Stored messages, before any filter: 1." in admin.get(address).content.decode()
     assert not Replay.objects.exists()
     begun = admin.post(address, follow=True).content.decode()
     replay = Replay.objects.get()

@@ -166,7 +166,7 @@ def test_the_admin_lists_them_by_how_they_ended(
     assert shown(q=ended["DELIVERED"][0]) == []
     page = admin.get(LIST).content.decode()
     assert "FAILED (2)" in page
-    assert "DEAD_LETTERED: messages to nobody (0)" in page
+    assert "DEAD_LETTERED: messages without a delivery (0)" in page
     to_nobody = admin.get(LIST, {"reason": "DEAD_LETTERED"})
     assert to_nobody["Location"] == "/admin/delivery/message/?outcome__exact=DEAD_LETTERED"
     assert f"/admin/delivery/delivery/{dead[0]}/change/" in page

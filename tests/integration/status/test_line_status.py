@@ -235,7 +235,7 @@ def test_a_list_that_is_cut_says_so_and_is_never_shown_whole(admin: Client, want
     whole = admin.get(address).content.decode()
     publish_numbered(wanted.event_type, MAX_COUNTED)
     cut = admin.get(address).content.decode()
-    assert ["shown at most" in text for text in (whole, cut)] == [False, True]
+    assert ["Only the first are shown" in text for text in (whole, cut)] == [False, True]
     assert ["Show all" in text for text in (whole, cut)] == [False, False]
 
 
@@ -415,7 +415,7 @@ def test_an_attempt_tells_what_followed_where_its_policy_is_another_than_teamfor
     history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
     assert [one["meaning"] for one in history] == ["retry_lane", None]
     page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
-    assert page.count("tried again apart") == 1
+    assert page.count("moved to the retry line") == 1
 
 
 @pytest.mark.behaviour("4.10", "5.3")

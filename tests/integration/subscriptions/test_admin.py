@@ -79,11 +79,11 @@ def test_an_action_on_one_asks_first_and_runs_by_post_only(admin: Client) -> Non
     made = factories.subscription()
     address = f"{ROOT}/subscription/{made.pk}/inactivate/"
     asked = admin.get(address, headers={"HX-Request": "true"})
-    assert b"published meanwhile never reach it" in asked.content
+    assert b"published meanwhile are never delivered to it" in asked.content
     assert Subscription.objects.get().status == "ACTIVE"
     done = admin.post(address, {"_form_submitted": "on"}, follow=True)
-    assert (Subscription.objects.get().status, told(done)) == ("INACTIVE", "Is INACTIVE now.")
-    assert LogEntry.objects.get().get_change_message() == "Is INACTIVE now."
+    assert (Subscription.objects.get().status, told(done)) == ("INACTIVE", "The status is now INACTIVE.")
+    assert LogEntry.objects.get().get_change_message() == "The status is now INACTIVE."
 
 
 def test_a_dialog_opened_on_its_own_leads_to_the_page_of_its_record(admin: Client) -> None:

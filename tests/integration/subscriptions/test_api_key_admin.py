@@ -60,7 +60,7 @@ def test_a_key_that_has_ended_is_not_revived_by_another_expiry(admin: Client, en
     key, token = factories.api_key(factories.publisher())
     ApiKey.objects.filter(pk=key.pk).update(**{end: timezone.now() - DAY})
     answer = with_end(admin, key, timezone.now() + 30 * DAY)
-    assert (answer.status_code, b"has ended, and stays so" in answer.content) == (200, True)
+    assert (answer.status_code, b"has ended for good" in answer.content) == (200, True)
     assert client_with(token).get("/api/v1/event-types").status_code == 401
 
 
@@ -97,7 +97,7 @@ def test_others_let_it_end_earlier_and_never_later(clerk: Client, issuer: Client
     of_management, _ = factories.api_key(expires_at=timezone.now() + 10 * DAY)
     for client, key in ((clerk, of_owner), (clerk, of_management), (issuer, of_management)):
         answer = with_end(client, key, timezone.now() + later if later else None)
-        assert (answer.status_code, b"You may not let it live longer." in answer.content) == (200, True)
+        assert (answer.status_code, b"You may not extend its lifetime." in answer.content) == (200, True)
         assert now_of(key).expires_at == key.expires_at
     assert with_end(clerk, of_owner, timezone.now() + DAY).status_code == 302
     assert now_of(of_owner).expires_at < timezone.now() + 2 * DAY  # type: ignore[operator]
@@ -221,7 +221,7 @@ def test_a_form_that_is_sent_again_by_a_reload_issues_no_second_key(admin: Clien
     assert b'id="secret"' in added(admin, **given).content
     again = added(admin, **given)
     assert (again.status_code, again["Location"], ApiKey.objects.count()) == (302, f"{ROOT}/", 1)
-    assert b"nothing was made again" in admin.get(f"{ROOT}/").content
+    assert b"nothing was created again" in admin.get(f"{ROOT}/").content
     anew = {**given, "csrfmiddlewaretoken": token_of_form(admin, f"{ROOT}/add/")}
     assert b'id="secret"' in added(admin, **anew).content
 

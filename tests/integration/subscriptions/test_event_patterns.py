@@ -91,7 +91,7 @@ def test_the_admin_makes_shows_and_finds_patterns(created: EventType) -> None:
     add = reverse("admin:subscriptions_subscription_add")
     refused = admin.post(add, form).content.decode()
     assert "for one event type or for one pattern" in refused
-    assert "shown this once" in admin.post(add, {**form, "event_pattern": "Order.*"}).content.decode()
+    assert "shown only once" in admin.post(add, {**form, "event_pattern": "Order.*"}).content.decode()
     by_type = admin.get(changelist, {"event_type__id__exact": created.pk}).content.decode()
     other = admin.get(changelist, {"event_type__id__exact": factories.event_type("Pay").pk}).content.decode()
     assert ("pattern-shop" in by_type, "Order.*" in by_type, "Order.*" in other) == (True, True, False)

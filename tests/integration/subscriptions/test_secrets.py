@@ -398,7 +398,7 @@ def test_the_admin_says_so_too(admin: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE subscriptions_subscriber SET headers = 'gone' WHERE id = %s", [made.pk])
     page = f"/admin/subscriptions/subscriber/{made.pk}/change/"
-    assert b"sealed under a secret key that is gone" in admin.get(page).content
+    assert b"encrypted under a secret key that the broker no longer has" in admin.get(page).content
     form = {"name": made.name, "max_queued_to_send": 500, "processing": "SERIAL", "concurrency": 1, "ack_seconds": 30}
     admin.post(page, {**form, "headers": '{"X-Token": "new"}'})
     assert Subscriber.objects.get().headers == {"X-Token": "new"}

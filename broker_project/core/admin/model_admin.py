@@ -1,0 +1,274 @@
+"""The base of all admin pages: columns, filters and actions declared as tables, confirmation pages, unknown ids.
+
+An action asks first, and runs by POST only. It says which permission it takes, and for which rows it does something.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+
+from django.contrib import admin, messages
+from django.contrib.admin import widgets
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from unfold import admin as unfolded
+from unfold import decorators
+from unfold.contrib.filters import admin as filters
+from unfold.contrib.filters.forms import AutocompleteDropdownForm
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Row = TypeVar("Row", bound=Model)
+Value = TypeVar("Value")
+
+CONFIRMED: Final = "confirmed"
+"""The field of a confirmation page that says yes."""
+
+
+def column(title: str, read: Callable[[Any], object], **options: Any) -> Callable[[Any, Any], object]:
+    """Declare a column of a list or a field of a page: its title, and what it shows of a row.
+
+    Options are those of unfold's `display`: `ordering`, `label` (colours by value), `empty_value`, `boolean`.
+    """
+
+    def show(_admin: object, row: Any) -> object:
+        return read(row)
+
+    return cast("Callable[[Any, Any], object]", decorators.display(description=title, **options)(show))
+
+
+def permission(name: str) -> Callable[..., bool]:
+    """Declare a `has_…_permission` method: the user has this permission, for whichever row.
+
+    Actions name the method and not the permission, which unfold would look up in the database at every system check.
+    """
+
+    def has_permission(_admin: object, request: HttpRequest, _object_id: object = None) -> bool:
+        return request.user.has_perm(name)
+
+    return has_permission
+
+
+def action(*, offered: Callable[[Any], object] | None = None, **options: Any) -> Callable[[Method], Method]:
+    """Declare an action on a row, or on none; 404 for an unknown row.
+
+    `offered` tells from the row whether the action does anything now; without it, it always does. A `dialog` opened
+    outside its page leads to that page.
+    """
+    decorate: Callable[[Method], Method] = decorators.action(**options)
+
+    def declared(method: Method) -> Method:
+        @wraps(method)
+        def known(admin: Any, *args: Any, **named: Any) -> Any:
+            if "object_id" in named and not admin.only(named["object_id"]).exists():
+                raise Http404
+            return method(admin, *args, **named)
+
+        decorated: Any = decorate(cast("Method", known))
+        if "dialog" in options:
+            decorated = _opened_within_page(decorated)
+        decorated.offered = offered or (lambda _: True)
+        return cast("Method", decorated)
+
+    return declared
+
+
+def _opened_within_page(method: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    @wraps(method)
+    def answer(admin: "ModelAdmin", request: HttpRequest, **named: Any) -> HttpResponse:
+        if request.method != "GET" or "HX-Request" in request.headers:
+            return method(admin, request, **named)
+        return HttpResponseRedirect(admin.change_url(named["object_id"]) if named else admin.list_url())
+
+    return answer
+
+
+def dialog(title: str, description: str, submit: str) -> dict[str, str]:
+    """Return the confirmation that an action opens; only its POST runs the action."""
+    return {"title": title, "description": description, "form_submit_text": submit}
+
+
+def after_dialog(request: HttpRequest, url: str) -> HttpResponse:
+    """Return the answer that leads to `url`, from a dialog in the page or from one opened on its own."""
+    if "HX-Request" in request.headers:
+        return HttpResponse(headers={"HX-Redirect": url})
+    return HttpResponseRedirect(url)
+
+
+class Prefetched(Generic[Row, Value]):
+    """What a page shows of rows beyond their columns: read for all rows of a list at once, or for the row of a page."""
+
+    def __init__(self, name: str, read: Callable[[Sequence[Row]], Mapping[Any, Value]]) -> None:
+        self._name, self._read = f"_prefetched_{name}", read
+
+    def load(self, rows: Iterable[Row]) -> None:
+        """Read it for all of the rows."""
+        rows = [*rows]
+        found = self._read(rows)
+        for row in rows:
+            vars(row)[self._name] = found.get(row.pk)
+
+    def of(self, row: Row) -> Value:
+        """Return it for one row."""
+        if self._name not in vars(row):
+            self.load([row])
+        return cast("Value", vars(row)[self._name])
+
+
+def choice_filter(
+    title: str, parameter: str, choices: Mapping[str, tuple[str, Callable[[Any], Any]]]
+) -> type[admin.SimpleListFilter]:
+    """Declare a list filter: by value, the label of each choice and how it narrows the rows."""
+
+    class ChoiceFilter(admin.SimpleListFilter):
+        parameter_name = parameter
+
+        def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
+            return [(value, choice[0]) for value, choice in choices.items()]
+
+        def queryset(self, request: HttpRequest, queryset: "QuerySet[Any]") -> "QuerySet[Any]":  # noqa: ARG002
+            value = self.value()
+            if value is None:
+                return queryset
+            return cast("QuerySet[Any]", choices[value][1](queryset)) if value in choices else queryset.none()
+
+    ChoiceFilter.title = title
+    return ChoiceFilter
+
+
+def could_be_of(model: type[Model], given: object) -> bool:
+    """Tell whether a row of `model` could have this id."""
+    try:
+        model._meta.pk.to_python(given)  # noqa: SLF001 - documented by Django
+    except ValidationError:
+        return False
+    return True
+
+
+class _KnownOnly(widgets.AutocompleteMixin):
+    """Show the chosen rows that exist; the form reports the others."""
+
+    def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
+        model = self.field.remote_field.model
+        known = [one for one in value if one in self.choices.field.empty_values or could_be_of(model, one)]
+        return super().optgroups(name, known, attr)
+
+
+class AutocompleteSelect(_KnownOnly, widgets.AutocompleteSelect):
+    """One row, found by typing."""
+
+
+class AutocompleteSelectMultiple(_KnownOnly, widgets.AutocompleteSelectMultiple):
+    """Several rows, found by typing."""
+
+
+class _AutocompleteForm(AutocompleteDropdownForm):  # type: ignore[misc]
+    widget = AutocompleteSelect
+
+
+class AutocompleteSelectFilter(filters.AutocompleteSelectFilter):  # type: ignore[misc]
+    """Rows that link to a row found by typing."""
+
+    form_class = _AutocompleteForm
+
+
+class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
+    """One model's pages.
+
+    An id that no row can have is answered like one that no row has. A list refuses actions that the user may not take,
+    and conditions that are not among its filters: by those a list would reveal, letter by letter, what no page shows.
+    """
+
+    not_read_for_actions: ClassVar[tuple[str, ...]] = ()
+    """Large columns that say nothing about which actions a row offers."""
+
+    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
+        """Return the actions of a row's page that the user may take and that do something now."""
+        allowed = super().get_actions_detail(request, object_id)
+        row = self.only(object_id).defer(*self.not_read_for_actions).first() if allowed else None
+        return [one for one in allowed if row is not None and one.method.offered(row)]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Show the list, or run an action on chosen rows, if the user may."""
+        if not set(request.POST.getlist("action")) <= {"", *self.get_actions(request)}:
+            raise PermissionDenied
+        if any("\0" in value for values in request.GET.lists() for value in values[1]):
+            raise BadRequest  # PostgreSQL would refuse it
+        return super().changelist_view(request, extra_context)  # type: ignore[no-any-return]
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Tell whether a condition is among the list's filters."""
+        for offered in self.get_list_filter(request):
+            field = offered[0] if isinstance(offered, tuple) else getattr(offered, "parameter_name", offered)
+            if lookup == field or lookup.startswith(f"{field}__"):
+                return bool(super().lookup_allowed(lookup, value, request))
+        return False
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show and save the form; without asking which actions there are for an id that no row can have."""
+        if object_id is not None and not could_be_of(self.model, object_id):
+            return admin.ModelAdmin.changeform_view(self, request, object_id, form_url, extra_context)
+        return super().changeform_view(request, object_id, form_url, extra_context)  # type: ignore[no-any-return]
+
+    def response_action(self, request: HttpRequest, queryset: "QuerySet[Any]") -> HttpResponse | None:
+        """Run an action on the chosen rows; 400 for an id that no row can have."""
+        if not all(could_be_of(self.model, chosen) for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            raise BadRequest
+        return super().response_action(request, queryset)  # type: ignore[no-any-return]
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form's field for a link to one row."""
+        if db_field.name in self.get_autocomplete_fields(request):
+            options.setdefault("widget", AutocompleteSelect(db_field, self.admin_site))
+        return super().formfield_for_foreignkey(db_field, request, **options)
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form's field for links to several rows."""
+        if db_field.name in self.get_autocomplete_fields(request):
+            options.setdefault("widget", AutocompleteSelectMultiple(db_field, self.admin_site))
+        return super().formfield_for_manytomany(db_field, request, **options)
+
+    def only(self, pk: object) -> "QuerySet[Any]":
+        """Return the row of this id as a query set, empty for an id that no row can have."""
+        rows: QuerySet[Any] = self.model._default_manager.all()  # noqa: SLF001 - documented by Django
+        return rows.filter(pk=pk) if could_be_of(self.model, pk) else rows.none()
+
+    def change_url(self, pk: object) -> str:
+        """Return the address of a row's page."""
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[pk])
+
+    def list_url(self) -> str:
+        """Return the address of the list."""
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+
+    def page(self, request: HttpRequest, template: str, title: str, **context: object) -> HttpResponse:
+        """Return a page below this model's pages; the breadcrumbs end with its title."""
+        context = {"title": title, "content_title": title, "model_admin": self, **context}
+        return TemplateResponse(request, template, {**self.admin_site.each_context(request), **context})
+
+    def confirmation(
+        self, request: HttpRequest, question: str, chosen: Iterable[object], *, back: str = "", form: object = None
+    ) -> HttpResponse:
+        """Return the page that asks before an action runs; the answer yes comes as POST with `CONFIRMED`."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": question,
+            "chosen": chosen,
+            "action": request.POST.get("action", ""),
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "confirmed": CONFIRMED,
+            "back": back,
+            "form": form,
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "broker_project/confirm.html", context)
+
+    def report_change(self, request: HttpRequest, row: Model, note: str) -> None:
+        """Write to a row's history what was done, and say so on the next page."""
+        self.log_change(request, row, note)
+        self.message_user(request, note, messages.SUCCESS)
