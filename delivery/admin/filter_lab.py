@@ -24,8 +24,7 @@ from delivery.admin.read_only import MAX_ID_DIGITS, is_id, may_see_contents, pay
 from delivery.models import Message
 from delivery.playground.trials import newest_of, try_filters
 from delivery.status.explain_message import shown_of
-from subscriptions.filter_verdict import Verdict, judge
-from subscriptions.filters import Explanation, Result, TermResult, parse_filter, validate_filter
+from subscriptions.filters import Explanation, Result, TermResult, Verdict, judge, parse_filter, validate_filter
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
 

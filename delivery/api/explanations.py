@@ -10,8 +10,7 @@ from rest_framework.views import APIView
 from delivery.models import Message
 from delivery.status.explain_message import MAX_EXPLAINED, Explanations, explain_message
 from subscriptions.api.permissions import MayManage
-from subscriptions.filter_verdict import HeaderFilterResult, Verdict
-from subscriptions.filters import Explanation, Found, Result, TermResult
+from subscriptions.filters import Explanation, Found, HeaderFilterResult, Result, TermResult, Verdict
 from subscriptions.models import Scope
 
 

@@ -38,8 +38,7 @@ from delivery.webhook.request import OWN
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.visibility import subscriptions_for
 from subscriptions.endpoints import is_scripted
-from subscriptions.filter_verdict import Shown, Verdict, judge
-from subscriptions.filters import validate_filter
+from subscriptions.filters import Shown, Verdict, judge, validate_filter
 from subscriptions.models import ApiKey, EventKind, KeyKind, Scope
 from subscriptions.scripting.runner import check_text
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from delivery.models import Delivery, Message
 from delivery.publish.draft import document_of
-from subscriptions.filter_verdict import Shown, Verdict, judge
+from subscriptions.filters import Shown, Verdict, judge
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of

@@ -1,22 +1,26 @@
-"""The filter language: its meaning is that of PostgreSQL's jsonb operators, without PostgreSQL (contract 3).
+"""The filter language, which means what PostgreSQL's jsonb operators mean, without PostgreSQL (contract 3).
 
-In reading order: `values`, `printing` (JSON as jsonb sees it) · `like_patterns` · `tree`, `walking` (what a filter
-says) · `grammar.lark`, `positions`, `operands`, `tree_making`, `parsing` (from the text to the tree) · `work` (how
-much filters may do) · `bodies`, `documents`, `readers` (what a message looks like) · `logic`, `compiling` (from the
-tree to a function) · `explaining` · `filter` (all of it in one value).
+Read `tree` (what a filter says), `grammar.lark` and `parse` (from text to tree), `document` (what a message looks like
+and how much work filters may do), `json_values` (JSON as jsonb compares and prints it), `like`, `compile` (from tree to
+function, and the cache of filters), `explain` (why a message qualifies or does not).
 """
 
+from subscriptions.filters.compile import Filter as Filter
+from subscriptions.filters.compile import kept_filter as kept_filter
+from subscriptions.filters.compile import parse_filter as parse_filter
+from subscriptions.filters.compile import validate_filter as validate_filter
 from subscriptions.filters.document import Document as Document
 from subscriptions.filters.document import Work as Work
 from subscriptions.filters.document import text_at as text_at
 from subscriptions.filters.explain import Explanation as Explanation
 from subscriptions.filters.explain import Found as Found
+from subscriptions.filters.explain import HeaderFilterResult as HeaderFilterResult
 from subscriptions.filters.explain import Result as Result
+from subscriptions.filters.explain import Shown as Shown
 from subscriptions.filters.explain import TermResult as TermResult
-from subscriptions.filters.filter import Filter as Filter
-from subscriptions.filters.filter import kept_filter as kept_filter
-from subscriptions.filters.filter import parse_filter as parse_filter
-from subscriptions.filters.filter import validate_filter as validate_filter
+from subscriptions.filters.explain import Verdict as Verdict
+from subscriptions.filters.explain import explain as explain
+from subscriptions.filters.explain import judge as judge
 from subscriptions.filters.json_values import FilterFailed as FilterFailed
 from subscriptions.filters.parse import FilterSyntaxError as FilterSyntaxError
 from subscriptions.filters.parse import Position as Position

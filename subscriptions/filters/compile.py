@@ -1,14 +1,18 @@
-"""From the tree of a filter to a function: true, false, or None for unknown, as in SQL (contract 3.3)."""
+"""Compile filters to functions that return true, false, or None for unknown, as in SQL (contract 3.3); keep them."""
 
 import operator
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any, Final, TypeAlias
 
-from subscriptions.filters.document import A_NODE, COMPARED, Document, TextReader, key_reader, reader, text_reader
+from django.core.exceptions import ValidationError
+
+from subscriptions.filters.document import A_NODE, COMPARED, Document, key_reader, reader, text_reader
 from subscriptions.filters.json_values import MISSING, FilterFailed, SortKey, parse_json, sort_key
 from subscriptions.filters.like import compile_like
+from subscriptions.filters.parse import FilterSyntaxError, parse
 from subscriptions.filters.tree import (
-    All,
+    And,
     Comparison,
     Constant,
     HasKey,
@@ -17,65 +21,23 @@ from subscriptions.filters.tree import (
     Node,
     Not,
     OneOf,
+    Or,
     Path,
-    Some,
     equality_of,
 )
 
-Test: TypeAlias = Callable[[Document], bool | None]
-"""Raises `FilterFailed` where it cannot tell."""
+MAX_KEPT: Final = 2 * 2**20
+"""Characters of all kept filters together; compiled they take up to forty times that."""
+OVERHEAD: Final = 64
+"""What a filter takes in addition to its text, in characters."""
 
+Test: TypeAlias = Callable[[Document], bool | None]
+"""Raises `FilterFailed` if it cannot be evaluated."""
 Comparable: TypeAlias = str | SortKey
 Side: TypeAlias = Callable[[Document], Comparable | None]
 
-
 MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""What an operator becomes when its sides change places."""
-
-
-def joined(tests: Sequence[Test], *, deciding: bool, passing_over: bool = False) -> Test:
-    """Return AND (false decides) or OR (true decides); what fails or is unknown matters only where nothing decides.
-
-    `passing_over` failures, it is unknown where a part is.
-    """
-
-    def holds(document: Document) -> bool | None:
-        unsure: list[FilterFailed | None] = []
-        for test in tests:
-            found = _tried(test, document)
-            if found is deciding:
-                return deciding
-            if not isinstance(found, bool):
-                unsure.append(found)
-        if not (passing_over and None in unsure):
-            _raise_first(unsure)
-        return None if unsure else not deciding
-
-    return holds
-
-
-def _raise_first(unsure: Sequence[FilterFailed | None]) -> None:
-    for failure in filter(None, unsure):
-        raise failure
-
-
-def _tried(test: Test, document: Document) -> bool | FilterFailed | None:
-    try:
-        return test(document)
-    except FilterFailed as failed:
-        return failed
-
-
-def opposite(test: Test) -> Test:
-    """Return NOT; the opposite of unknown is unknown."""
-
-    def holds(document: Document) -> bool | None:
-        found = test(document)
-        return None if found is None else not found
-
-    return holds
-
-
+"""The operator after its sides have changed places."""
 OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -86,34 +48,130 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def compile_node(node: Node, *, negated: bool = False) -> Test:
-    """Return what tells whether a message is as `node` says; it raises `FilterFailed` where it cannot tell.
+class Filter:
+    """A filter, parsed and compiled."""
 
-    Where it is not `negated`, an AND with an unknown part cannot be told from a false one: it does not fail. The term
-    that filters are looked up by comes first, so that nothing else decides whether it can be read.
+    __slots__ = ("_test", "canonical", "equality", "text", "tree")
+
+    def __init__(self, text: str, tree: Node) -> None:
+        self.text = text
+        self.tree = tree
+        self.canonical = str(tree)
+        """The same for all filters that differ only in white space or the case of keywords (contract 6.3)."""
+        self.equality = equality_of(tree)
+        """A path with `->>` and the text without which the filter cannot be true, or None."""
+        self._test = compile_node(tree)
+
+    def matches(self, document: Document) -> bool:
+        """Return whether a message qualifies; unknown does not.
+
+        Raises:
+            FilterFailed: it cannot be evaluated.
+
+        """
+        document.begin()
+        return self._test(document) is True
+
+
+class FilterCache:
+    """Filters by text, the oldest removed first."""
+
+    def __init__(self) -> None:
+        self._filters: dict[str, Filter] = {}
+        self._size = 0
+        self._lock = Lock()
+        self.get = self._filters.get
+
+    def add(self, added: Filter) -> None:
+        """Keep a filter."""
+        with self._lock:
+            if added.text not in self._filters:
+                self._filters[added.text] = added
+                self._size += len(added.text) + OVERHEAD
+            while self._size > MAX_KEPT:
+                oldest = next(iter(self._filters))
+                del self._filters[oldest]
+                self._size -= len(oldest) + OVERHEAD
+
+
+_kept: Final = FilterCache()
+
+
+def parse_filter(text: str) -> Filter:
+    """Return the filter with this text; raise `FilterSyntaxError` if it is invalid or too large."""
+    return _kept.get(text) or Filter(text, parse(text))
+
+
+def kept_filter(text: str) -> Filter:
+    """Return the filter with this text and keep it for the next call; raises as `parse_filter`."""
+    found = _kept.get(text)
+    if found is None:
+        found = Filter(text, parse(text))
+        _kept.add(found)
+    return found
+
+
+def validate_filter(text: str) -> None:
+    """Raise `ValidationError` unless `text` is a filter, with the place of the error."""
+    try:
+        parse_filter(text)
+    except FilterSyntaxError as wrong:
+        raise ValidationError(f"{wrong}.", code="filter") from None
+
+
+def compile_node(node: Node, *, negated: bool = False) -> Test:
+    """Return the function that evaluates `node`.
+
+    Unless it is `negated`, an AND with an unknown part does not fail, since it could not be true. The term that filters
+    are looked up by comes first, so that no other term decides whether the filter fails.
     """
     match node:
-        case All(parts):
-            tests = [compile_node(part, negated=negated) for part in sorted(parts, key=_is_not_looked_up)]
-            return joined(tests, deciding=False, passing_over=not negated)
-        case Some(parts):
-            return joined([compile_node(part, negated=negated) for part in parts], deciding=True)
+        case And(parts):
+            looked_up_first = sorted(parts, key=lambda part: equality_of(part) is None)
+            tests = [compile_node(part, negated=negated) for part in looked_up_first]
+            return _connected(tests, deciding=False, passing_over=not negated)
+        case Or(parts):
+            return _connected([compile_node(part, negated=negated) for part in parts], deciding=True)
         case Not(part):
-            return opposite(compile_node(part, negated=True))
-        case Comparison():
-            return _counted(_comparison(node))
-        case _:
-            return _counted(_term(node))
+            return _negation(compile_node(part, negated=True))
+    test = _comparison(node) if isinstance(node, Comparison) else _term(node)
 
-
-def _is_not_looked_up(node: Node) -> bool:
-    return equality_of(node) is None
-
-
-def _counted(test: Test) -> Test:
     def holds(document: Document) -> bool | None:
         document.work.add(A_NODE)
         return test(document)
+
+    return holds
+
+
+def _connected(tests: Sequence[Test], *, deciding: bool, passing_over: bool = False) -> Test:
+    """Return AND (false decides) or OR (true decides); failed and unknown parts matter only if no part decides.
+
+    With `passing_over`, it is unknown instead of failed if a part is unknown.
+    """
+
+    def holds(document: Document) -> bool | None:
+        failures: list[FilterFailed] = []
+        is_unknown = False
+        for test in tests:
+            try:
+                found = test(document)
+            except FilterFailed as failed:
+                failures.append(failed)
+                continue
+            if found is deciding:
+                return deciding
+            is_unknown |= found is None
+        if failures and not (passing_over and is_unknown):
+            raise failures[0]
+        return None if failures or is_unknown else not deciding
+
+    return holds
+
+
+def _negation(test: Test) -> Test:
+    def holds(document: Document) -> bool | None:
+        found = test(document)
+        return None if found is None else not found
 
     return holds
 
@@ -122,11 +180,17 @@ def _comparison(node: Comparison) -> Test:
     left, right, sign = node.left, node.right, node.operator
     if isinstance(left, Constant):
         left, right, sign = right, left, MIRRORED.get(sign, sign)
-    assert isinstance(left, Path)  # noqa: S101 - the grammar's promise: one side is
+    assert isinstance(left, Path)  # noqa: S101 - the grammar requires one
     read, compare = _side(left), OPERATORS[sign]
-    if isinstance(right, Path):
-        return _with_path(read, compare, _side(right))
-    return _with_constant(read, compare, _constant(right, left))
+    if isinstance(right, Constant):
+        return _with_constant(read, compare, _constant(right, left))
+    read_other = _side(right)
+
+    def holds(document: Document) -> bool | None:
+        value, other = read(document), read_other(document)
+        return None if value is None or other is None else compare(value, other)
+
+    return holds
 
 
 def _with_constant(read: Side, compare: Callable[[Any, Any], bool], constant: object) -> Test:
@@ -137,30 +201,28 @@ def _with_constant(read: Side, compare: Callable[[Any, Any], bool], constant: ob
     return holds
 
 
-def _with_path(read: Side, compare: Callable[[Any, Any], bool], read_other: Side) -> Test:
-    def holds(document: Document) -> bool | None:
-        value, other = read(document), read_other(document)
-        return None if value is None or other is None else compare(value, other)
-
-    return holds
-
-
 def _term(node: OneOf | Like | IsNull | HasKey) -> Test:
     match node:
         case OneOf(path, options):
             chosen = frozenset(_constant(option, path) for option in options)
             test = _with_constant(_side(path), lambda value, among: value in among, chosen)
         case Like(path, pattern):
-            test = _like(text_reader(path), pattern.text)
+            test = _like(path, pattern.text)
         case HasKey(path, key):
             return _has_key(path, key.text)
         case IsNull(path):
             test = _is_null(path)
-    return opposite(test) if node.negated else test
+    return _negation(test) if node.negated else test
 
 
-def _like(read: TextReader, pattern: str) -> Test:
-    matches, goes_by_character = compile_like(pattern), "_" in pattern
+def _is_null(path: Path) -> Test:
+    read: Callable[[Document], object] = text_reader(path) if path.as_text else reader(path)
+    null = None if path.as_text else MISSING
+    return lambda document: read(document) is null
+
+
+def _like(path: Path, pattern: str) -> Test:
+    read, matches, goes_by_character = text_reader(path), compile_like(pattern), "_" in pattern
 
     def holds(document: Document) -> bool | None:
         text = read(document)
@@ -171,14 +233,6 @@ def _like(read: TextReader, pattern: str) -> Test:
         return matches(text)
 
     return holds
-
-
-def _is_null(path: Path) -> Test:
-    if path.as_text:
-        read_text = text_reader(path)
-        return lambda document: read_text(document) is None
-    read = reader(path)
-    return lambda document: read(document) is MISSING
 
 
 def _has_key(path: Path, key: str) -> Test:
@@ -196,7 +250,7 @@ def _has_key(path: Path, key: str) -> Test:
 
 
 def _side(path: Path) -> Side:
-    """Return what reads a value so that it can be compared; None for null."""
+    """Return the function that reads a value for comparisons; None is null."""
     return text_reader(path) if path.as_text else key_reader(path)
 
 

@@ -1,25 +1,26 @@
-"""Why a message qualifies or does not: what each term of a filter found."""
+"""Why a message qualifies or does not: the header filter, and each term of the filter (contract 2.2, 3)."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from subscriptions.filters.compile import Test, compile_node
+from subscriptions.filters.compile import Filter, compile_node, parse_filter
 from subscriptions.filters.document import Document, reader, text_reader
 from subscriptions.filters.json_values import MISSING, FilterFailed, json_text
+from subscriptions.filters.parse import FilterSyntaxError
 from subscriptions.filters.tree import Node, Path, paths_of, terms_of
 
 SHOWN: Final = 200
-"""So many characters of a value are shown."""
+"""Characters of a value that are shown."""
 
 
 class Result(StrEnum):
-    """What a filter, or a term of it, can be for a message."""
+    """The result of a filter, or of one of its terms, for a message."""
 
     TRUE = "true"
     FALSE = "false"
     NULL = "null"
-    """Unknown: something it compares is not there."""
+    """Unknown: something it compares is missing."""
 
     FAILED = "failed"
     """It cannot be evaluated."""
@@ -27,7 +28,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a term found at a path: text or JSON, shortened; None where there is nothing."""
+    """What a term found at a path: text or JSON, shortened; None if nothing is there."""
 
     path: str
     value: str | None
@@ -35,7 +36,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class TermResult:
-    """What a term is for a message, and of which values."""
+    """The result of a term and the values it looked at."""
 
     text: str
     result: Result
@@ -46,58 +47,127 @@ class TermResult:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a filter is for a message, and its terms, in the order of its text."""
+    """The result of a filter, and of its terms in the order of its text."""
 
     result: Result
     terms: tuple[TermResult, ...]
     reason: str = ""
     """Why it failed, if it did."""
 
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The parts of a message that subscriptions look at."""
+
+    filter_string: str | None
+    """The header `FILTER_STRING`; None if there is none."""
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderFilterResult:
+    """A header filter, and the header that it was compared with."""
+
+    wanted: str
+    given: str | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether they are exactly the same."""
+        return self.wanted == self.given
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a message qualifies for a subscription, and why; a filter that is not set is None and holds."""
+
+    header_filter: HeaderFilterResult | None
+    filter: Explanation | None
+    obstacle: str = ""
+    """What keeps the message away whatever the filters say, as a sentence."""
+
     @property
     def qualifies(self) -> bool:
-        """Whether the message gets through."""
-        return self.result is Result.TRUE
+        """Whether the subscription gets the message."""
+        return self._may_qualify and (self.filter is None or self.filter.result is Result.TRUE)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the filter fails: then the delivery is HELD (contract 3.6)."""
+        return self._may_qualify and self.filter is not None and self.filter.result is Result.FAILED
+
+    @property
+    def why(self) -> str:
+        """What decided, in a sentence."""
+        if self.obstacle:
+            return self.obstacle
+        if self.header_filter and not self.header_filter.holds:
+            given = self.header_filter.given
+            return "The message has no FILTER_STRING." if given is None else "Its FILTER_STRING is another one."
+        if self.filter is None:
+            return "Its FILTER_STRING is the one." if self.header_filter else "There is no filter."
+        return _SENTENCES[self.filter.result]
+
+    @property
+    def _may_qualify(self) -> bool:
+        return not self.obstacle and (self.header_filter is None or self.header_filter.holds)
 
 
-def explain(tree: Node, document: Document) -> Explanation:
-    """Return what a filter makes of a message, and each of its terms by itself."""
+_SENTENCES = {
+    Result.TRUE: "The filter is true.",
+    Result.FALSE: "The filter is false.",
+    Result.NULL: "The filter is null: something that it compares is missing.",
+    Result.FAILED: "The filter fails: the delivery is HELD.",
+}
+
+
+def judge(shown: Shown, *, header_filter_string: str, filter_text: str, obstacle: str = "") -> Verdict:
+    """Return the verdict of these filters on a message; an empty one is not set."""
+    header_filter = HeaderFilterResult(header_filter_string, shown.filter_string) if header_filter_string else None
+    explanation = None
+    if filter_text:
+        try:
+            explanation = explain(parse_filter(filter_text), shown.document)
+        except FilterSyntaxError as wrong:  # not stored by this application
+            explanation = Explanation(Result.FAILED, (), str(wrong))
+    return Verdict(header_filter, explanation, obstacle)
+
+
+def explain(explained: Filter, document: Document) -> Explanation:
+    """Return the result of a filter for a message, and of each of its terms by itself."""
     document.begin()
-    result, reason = _result(compile_node(tree), document)
+    result, reason = _result(explained.tree, document)
     document.begin()
-    return Explanation(result, tuple(_explained(term, document) for term in terms_of(tree)), reason)
+    terms = []
+    for term in terms_of(explained.tree):
+        term_result, term_reason = _result(term, document)
+        values = tuple(Found(str(path), _shown(path, document)) for path in paths_of(term))
+        terms.append(TermResult(str(term), term_result, values, term_reason))
+    return Explanation(result, tuple(terms), reason)
 
 
-def _explained(term: Node, document: Document) -> TermResult:
-    result, reason = _result(compile_node(term), document)
-    values = tuple(Found(str(path), _shown(path, document)) for path in paths_of(term))
-    return TermResult(str(term), result, values, reason)
-
-
-def _result(test: Test, document: Document) -> tuple[Result, str]:
+def _result(node: Node, document: Document) -> tuple[Result, str]:
     try:
-        found = test(document)
+        found = compile_node(node)(document)
     except FilterFailed as failed:
         return Result.FAILED, str(failed)
     return {True: Result.TRUE, False: Result.FALSE, None: Result.NULL}[found], ""
 
 
 def _shown(path: Path, document: Document) -> str | None:
-    """Return what stands at a path, shortened; it can be stored and shown whatever it is."""
+    """Return the value at a path, shortened, as text that can be stored and shown."""
     try:
-        text = _text_at(path, document)
+        if path.as_text:
+            text = text_reader(path)(document)
+        else:
+            value = reader(path)(document)
+            if value is MISSING:
+                return None
+            document.count(value)
+            text = json_text(value)
     except FilterFailed as failed:
         text = f"({failed})"
     if text is None:
         return None
     short = text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
     return short.encode(errors="backslashreplace").decode()
-
-
-def _text_at(path: Path, document: Document) -> str | None:
-    if path.as_text:
-        return text_reader(path)(document)
-    value = reader(path)(document)
-    if value is MISSING:
-        return None
-    document.count(value)
-    return json_text(value)

@@ -7,32 +7,26 @@ from enum import Enum
 from typing import Any, Final, NoReturn, TypeAlias
 
 MAX_DIGITS: Final = 131_072
-"""Before the decimal point, in a `numeric`."""
+"""Of a `numeric`, before the decimal point."""
 MAX_SCALE: Final = 16_383
 """Digits after the decimal point."""
 SURELY_HELD: Final = 1_000
-"""A number of so many characters, without exponent, is within both."""
-
+"""A number with fewer characters and no exponent is within both."""
+MAX_PRINTED: Final = 4 * 2**20
+"""Characters of a value as text: four times the size of a body."""
 
 Json: TypeAlias = bool | Decimal | str | Sequence["Json"] | Mapping[str, "Json"] | None
-"""A JSON value; keys that stand twice have their last value, numbers keep their scale."""
+"""A JSON value; of duplicate keys the last counts, numbers keep their scale."""
 
 SortKey: TypeAlias = tuple[Any, ...]
 
-
 TOO_DEEP: Final = "the value is nested too deep"
 BELOW_ALL: Final = (-1,)
-"""The key of an empty array that stands alone: for historical reasons jsonb puts it even below null."""
+"""The key of an empty array at the top: for historical reasons jsonb sorts it below null."""
 BEYOND: Final = Decimal("NaN")
-"""In place of a number that no decimal can hold: only a filter that looks at it fails."""
-
+"""Replaces a number that a `numeric` cannot hold: only a filter that looks at it fails."""
 
 _LENIENT: Final = Context(traps=[])
-
-MAX_PRINTED: Final = 4 * 2**20
-"""Four times what a body may have."""
-
-
 _quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -62,10 +56,10 @@ def parse_json(text: str) -> Json:
 
 
 def sort_key(value: Json) -> SortKey:
-    """Return what compares with other such keys as `value` does with other values, in jsonb's order.
+    """Return a key that sorts like `value` in jsonb's order.
 
     Raises:
-        FilterFailed: it is nested too deep, or has a number that no decimal can hold.
+        FilterFailed: it is nested too deep, or has a number that a `numeric` cannot hold.
 
     """
     if value == []:
@@ -84,9 +78,9 @@ def levels(value: Json) -> int:
 
 
 def _key(value: Json) -> SortKey:
-    """Return a tuple whose first element tells the type, so that only like things are ever compared.
+    """Return a tuple that begins with the type, so that only values of one type are compared.
 
-    One frame a level: loops, since what is shorter takes two.
+    It uses loops, since a comprehension would take two stack frames a level.
     """
     key: list[Any] = []
     match value:
@@ -98,11 +92,6 @@ def _key(value: Json) -> SortKey:
             for name in in_order(value):
                 key += (name, _key(value[name]))
             return (5, len(value), *key)
-    return _scalar_key(value)
-
-
-def _scalar_key(value: Json) -> SortKey:
-    match value:
         case str():
             return (1, value)
         case Decimal():
@@ -118,14 +107,14 @@ def in_order(members: Mapping[str, Json]) -> list[str]:
 
 
 def held(number: Decimal) -> Decimal:
-    """Return `number`; raise `FilterFailed` if it only stands for one that no decimal can hold."""
+    """Return `number`; raise `FilterFailed` if it replaces one that a `numeric` cannot hold."""
     if number is BEYOND:
         raise FilterFailed(f"a number has more than {MAX_DIGITS} digits, or {MAX_SCALE} after the decimal point")
     return number
 
 
 def _number(text: str) -> Decimal:
-    """Return the number that JSON writes as `text`, with its scale."""
+    """Return a JSON number with its scale."""
     if len(text) < SURELY_HELD and "e" not in text and "E" not in text:
         return Decimal(text)
     number = Decimal(text, _LENIENT)
@@ -143,10 +132,10 @@ _DECODER: Final = json.JSONDecoder(parse_int=_number, parse_float=_number, parse
 
 
 def text_of(value: Json) -> str | None:
-    """Return what `->>` gives for `value`: a string's text, else its JSON; None for null.
+    """Return the text that `->>` gives for `value`: of a string the string, else its JSON; None for null.
 
     Raises:
-        FilterFailed: it is nested too deep, or has a number that no decimal can hold.
+        FilterFailed: it is nested too deep, or has a number that a `numeric` cannot hold.
 
     """
     if isinstance(value, str):
@@ -155,7 +144,7 @@ def text_of(value: Json) -> str | None:
 
 
 def json_text(value: Json) -> str:
-    """Return `value` as JSON; raises as `text_of`, and if that is far longer than bodies are."""
+    """Return `value` as JSON; raises as `text_of`, and if it is too long."""
     if not isinstance(value, list | dict):
         return _scalar(value)
     output = JsonText()
@@ -167,7 +156,7 @@ def json_text(value: Json) -> str:
 
 
 class JsonText:
-    """A text that is being made; a few bytes, such as 1e131071, can become very many."""
+    """A text under construction; a few bytes, such as 1e131071, can become very many."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -182,7 +171,7 @@ class JsonText:
 
 
 def _print(value: Json, add: Callable[[str], None]) -> None:
-    """Print `value`, with one frame a level."""
+    """Print `value`, with one stack frame a level."""
     separator = ""
     match value:
         case list():

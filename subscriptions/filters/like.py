@@ -1,6 +1,7 @@
 """LIKE, in time linear in the text: `%` stands for anything, `_` for one character, a backslash escapes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -8,30 +9,23 @@ Matcher: TypeAlias = Callable[[str], bool]
 
 
 class Wildcard(Enum):
-    """What stands for other characters."""
+    """Stands for other characters."""
 
     ONE = "_"
     ANY = "%"
 
 
-Sign: TypeAlias = str | Wildcard
-
 ESCAPE: Final = "\\"
 
 
 def compile_like(pattern: str) -> Matcher:
-    """Return what tells whether a text looks like `pattern`.
+    """Return the function that matches a whole text against `pattern`.
 
     Raises:
         ValueError: the pattern ends in the middle of an escape.
 
     """
-    signs = _signs(pattern)
-    return _by_states(signs) if Wildcard.ONE in signs else _by_pieces(signs)
-
-
-def _signs(pattern: str) -> list[Sign]:
-    signs: list[Sign] = []
+    signs: list[str | Wildcard] = []
     characters = iter(pattern)
     for character in characters:
         if character == ESCAPE:
@@ -41,12 +35,18 @@ def _signs(pattern: str) -> list[Sign]:
             signs.append(escaped)
         else:
             signs.append({"_": Wildcard.ONE, "%": Wildcard.ANY}.get(character, character))
-    return signs
+    return _by_states(signs) if Wildcard.ONE in signs else _by_pieces(signs)
 
 
-def _by_pieces(signs: Sequence[Sign]) -> Matcher:
-    """Return a matcher for texts between `%`: the first begins it, the last ends it, the others follow each other."""
-    first, *others = _pieces(signs)
+def _by_pieces(signs: Sequence[str | Wildcard]) -> Matcher:
+    """Return a matcher for the pieces between `%`: first and last are at the ends, the others follow each other."""
+    pieces = [""]
+    for sign in signs:
+        if isinstance(sign, Wildcard):
+            pieces.append("")
+        else:
+            pieces[-1] += sign
+    first, *others = pieces
     if not others:
         return first.__eq__
     *middle, last = others
@@ -65,40 +65,22 @@ def _by_pieces(signs: Sequence[Sign]) -> Matcher:
     return matches
 
 
-def _pieces(signs: Sequence[Sign]) -> list[str]:
-    """Return what stands between `%`."""
-    pieces = [""]
-    for sign in signs:
-        if isinstance(sign, Wildcard):
-            pieces.append("")
-        else:
-            pieces[-1] += sign
-    return pieces
-
-
-def _by_states(signs: Sequence[Sign]) -> Matcher:
-    """Return a matcher that follows every way through the pattern at once: bit n is set where n signs are used up."""
-    single = [sign for sign in signs if sign is not Wildcard.ANY]
-    passing = sum(1 << place for place, sign in enumerate(single) if sign is Wildcard.ONE)
-    takes = {sign: passing for sign in single if isinstance(sign, str)}
-    for place, sign in enumerate(single):
-        if isinstance(sign, str):
-            takes[sign] |= 1 << place
-    return _machine(takes, passing, _loops(signs), end=1 << len(single))
-
-
-def _loops(signs: Sequence[Sign]) -> int:
-    """Return the states that take any number of characters: those where a `%` stands."""
-    place = loops = 0
+def _by_states(signs: Sequence[str | Wildcard]) -> Matcher:
+    """Return a matcher that follows all ways through the pattern at once: bit n is set if n signs have matched."""
+    bit = 1
+    loops = passing = 0  # states that any character keeps, at a `%`, and that any character advances, at a `_`
+    own: defaultdict[str, int] = defaultdict(int)
     for sign in signs:
         if sign is Wildcard.ANY:
-            loops |= 1 << place
+            loops |= bit
+            continue
+        if isinstance(sign, str):
+            own[sign] |= bit
         else:
-            place += 1
-    return loops
+            passing |= bit
+        bit <<= 1
+    end, takes = bit, {character: bits | passing for character, bits in own.items()}
 
-
-def _machine(takes: Mapping[str, int], passing: int, loops: int, *, end: int) -> Matcher:
     def matches(text: str) -> bool:
         state = 1
         for character in text:

@@ -12,7 +12,7 @@ from subscriptions.filters.like import compile_like
 from subscriptions.filters.tree import (
     HEADER,
     PARTS,
-    All,
+    And,
     Comparison,
     Constant,
     HasKey,
@@ -21,25 +21,23 @@ from subscriptions.filters.tree import (
     Node,
     Not,
     OneOf,
+    Or,
     Path,
-    Some,
 )
 
 MAX_DEPTH: Final = 20
 """Parentheses and negations inside each other; arrays and objects inside each other in a constant."""
-LARGEST_INDEX: Final = 2**31 - 1
+MAX_NODES: Final = 200
+MAX_BYTES: Final = 4096
+MAX_INDEX: Final = 2**31 - 1
+OTHER_QUOTES: Final = '\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033`\u00b4"'
+"""Substitutes by editors and chats: curly, low and reversed quotes, primes, accents; and the double quote."""
+DOUBLED: Final = "a quote within a text is doubled: 'it''s'"
+SHOWN: Final = 20
+"""Characters of an unexpected token that are shown."""
 
 Value_co = TypeVar("Value_co", covariant=True)
 Operand: TypeAlias = Path | Constant
-
-MAX_NODES: Final = 200
-
-MAX_BYTES: Final = 4096
-OTHER_QUOTES: Final = '\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033`\u00b4"'
-"""What editors and chats make of quotes: curly, low, reversed, primes, accents; and the double one."""
-DOUBLED: Final = "a quote within a text is doubled: 'it''s'"
-SHOWN: Final = 20
-"""So many characters of what was not expected are shown."""
 
 
 class Position(NamedTuple):
@@ -53,7 +51,7 @@ class Position(NamedTuple):
 
 
 class FilterSyntaxError(ValueError):
-    """A text is not a filter; says why, and where."""
+    """The text is not a filter; says why, and where."""
 
     def __init__(self, message: str, position: Position) -> None:
         super().__init__(f"{message} ({position})")
@@ -68,23 +66,23 @@ def place_of(token: Token) -> Position:
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[Value_co]):
-    """An operand and where it stands."""
+    """An operand and its position."""
 
     value: Value_co
     at: Position
 
 
 def step(name: Token) -> str | int:
-    """Return a key or an index as it stands in the text."""
+    """Return a key or an index."""
     if name.startswith("'"):
         return unquoted(name)
-    if len(name) > len(str(-LARGEST_INDEX)) or abs(int(name)) > LARGEST_INDEX:
-        raise FilterSyntaxError(f"An index is at most {LARGEST_INDEX}", place_of(name))
+    if len(name) > len(str(-MAX_INDEX)) or abs(int(name)) > MAX_INDEX:
+        raise FilterSyntaxError(f"An index is at most {MAX_INDEX}", place_of(name))
     return int(name)
 
 
 def unquoted(quoted: Token) -> str:
-    """Return what stands between quotes."""
+    """Return the text between quotes."""
     return quoted[1:-1].replace("''", "'")
 
 
@@ -97,23 +95,20 @@ def without_case(steps: tuple[str | int, ...]) -> tuple[str | int, ...]:
 
 
 def check_part(name: str | int, at: Position) -> None:
-    """Refuse what no message has right behind `$$`: it would be null for every one."""
+    """Refuse a first key that no message has: it would always be null."""
     if name not in PARTS:
         raise FilterSyntaxError(f"$$ has only {' and '.join(map(repr, PARTS))}", at)
 
 
 def check_json(*sides: Placed[Operand] | Placed[Constant]) -> None:
-    """Refuse constants that are not JSON: beside a JSON value they must be."""
+    """Refuse constants that are not JSON, where they are compared with a JSON value."""
     for side in sides:
-        if isinstance(side.value, Constant):
-            problem = _problem_of(side.value.text)
-            if problem:
-                raise FilterSyntaxError(
-                    f"Beside -> a constant is JSON, as '5' or '\"open\"'; this is not: {problem}", side.at
-                )
+        if isinstance(side.value, Constant) and (problem := _json_problem(side.value.text)):
+            text = f"Beside -> a constant is JSON, as '5' or '\"open\"'; this is not: {problem}"
+            raise FilterSyntaxError(text, side.at)
 
 
-def _problem_of(text: str) -> str:
+def _json_problem(text: str) -> str:
     try:
         value = parse_json(text)
         if levels(value) > MAX_DEPTH:
@@ -130,7 +125,7 @@ def _problem_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the tree, where it begins, and how big it is."""
+    """A part of the tree, its position and its size."""
 
     node: Node
     at: Position
@@ -146,10 +141,10 @@ class Part:
 
 @v_args(inline=True)
 class TreeMaker(Transformer[Token, Part]):
-    """Makes the nodes while the text is parsed, from the leaves up: no recursion, and limits end it early."""
+    """Makes the nodes while the text is parsed, from the leaves up: without recursion, and limits apply early."""
 
     def path(self, message: Token, *steps: Token) -> Placed[Path]:
-        """Return a place in the message; only its last step gives text."""
+        """Return a path; only its last step can give text."""
         arrows, names = steps[::2], steps[1::2]
         for arrow in arrows[:-1]:
             if arrow == "->>":
@@ -166,7 +161,7 @@ class TreeMaker(Transformer[Token, Part]):
         return Placed(Constant(unquoted(quoted)), place_of(quoted))
 
     def comparison(self, left: Placed[Operand], operator: Token, right: Placed[Operand]) -> Part:
-        """Return a comparison; its sides must be of one type."""
+        """Return a comparison; both sides must be of one type."""
         paths = [side.value for side in (left, right) if isinstance(side.value, Path)]
         if not paths:
             raise FilterSyntaxError("One side of a comparison begins with $$", left.at)
@@ -177,14 +172,14 @@ class TreeMaker(Transformer[Token, Part]):
         return Part(Comparison(left.value, str(operator), right.value), left.at, 3)
 
     def one_of(self, path: Placed[Path], negation: Token | None, *options: Placed[Constant]) -> Part:
-        """Return whether a value is one of several."""
+        """Return `in`."""
         if not path.value.as_text:
             check_json(*options)
         node = OneOf(path.value, tuple(option.value for option in options), negation is not None)
         return Part(node, path.at, 2 + len(options))
 
     def like(self, path: Placed[Path], negation: Token | None, pattern: Placed[Constant]) -> Part:
-        """Return whether a text looks like a pattern."""
+        """Return `like`."""
         if not path.value.as_text:
             raise FilterSyntaxError("Only a text (->>) is like a pattern", path.at)
         try:
@@ -194,11 +189,11 @@ class TreeMaker(Transformer[Token, Part]):
         return Part(Like(path.value, pattern.value, negation is not None), path.at, 3)
 
     def is_null(self, path: Placed[Path], negation: Token | None) -> Part:
-        """Return whether nothing is there."""
+        """Return `is null`."""
         return Part(IsNull(path.value, negation is not None), path.at, 2)
 
     def has_key(self, path: Placed[Path], key: Placed[Constant]) -> Part:
-        """Return whether an object has a key; headers' names have no case."""
+        """Return `?`; the case of header names does not count."""
         if path.value.as_text:
             raise FilterSyntaxError("Only a JSON value (->) has keys", path.at)
         if not path.value.steps:
@@ -207,20 +202,20 @@ class TreeMaker(Transformer[Token, Part]):
         return Part(HasKey(path.value, Constant(str(name))), path.at, 3)
 
     def group(self, part: Part) -> Part:
-        """Return what stands in parentheses."""
+        """Return the part in parentheses."""
         return Part(part.node, part.at, part.nodes, part.depth + 1)
 
     def negation(self, part: Part) -> Part:
-        """Return the opposite."""
+        """Return NOT."""
         return Part(Not(part.node), part.at, part.nodes + 1, part.depth + 1)
 
-    def all(self, *parts: Part) -> Part:
-        """Return what holds if all parts hold."""
-        return _together(All(tuple(part.node for part in parts)), parts)
+    def conjunction(self, *parts: Part) -> Part:
+        """Return AND."""
+        return _together(And(tuple(part.node for part in parts)), parts)
 
-    def some(self, *parts: Part) -> Part:
-        """Return what holds if one part holds."""
-        return _together(Some(tuple(part.node for part in parts)), parts)
+    def disjunction(self, *parts: Part) -> Part:
+        """Return OR."""
+        return _together(Or(tuple(part.node for part in parts)), parts)
 
 
 def _together(node: Node, parts: tuple[Part, ...]) -> Part:
@@ -228,7 +223,7 @@ def _together(node: Node, parts: tuple[Part, ...]) -> Part:
 
 
 END_OF_TEXT: Final = "$END"
-"""What lark calls the end of its input."""
+"""Lark's name of the end of its input."""
 SIGNS: Final = {
     END_OF_TEXT: "the end",
     "ARROW": "an arrow",
@@ -241,7 +236,7 @@ SIGNS: Final = {
     "RPAR": "')'",
     "COMMA": "','",
 }
-"""What the grammar's signs are called; keywords bear their own names."""
+"""The grammar's signs in words; keywords are named by themselves."""
 
 
 def parse(text: str) -> Node:
@@ -251,15 +246,21 @@ def parse(text: str) -> Node:
         FilterSyntaxError: it is not a filter, or too large a one.
 
     """
-    _check_characters(text)
-    part = cast("Part", _parsed(text, "filter"))
-    return part.node
+    if (at := text.find("\0")) >= 0:
+        raise FilterSyntaxError("A NUL character cannot stand in a filter", _position(text, at))
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as broken:
+        raise FilterSyntaxError("Half a surrogate pair is no character", _position(text, broken.start)) from None
+    if size > MAX_BYTES:
+        text_end = _position(text, len(text))
+        raise FilterSyntaxError(f"A filter has at most {MAX_BYTES} bytes, this one {size}", text_end)
+    return cast("Part", _parsed(text, "filter")).node
 
 
 def parse_path(text: str) -> Path:
-    """Return the path that `text` is; raise `FilterSyntaxError` if it is none."""
-    placed = cast("Placed[Path]", _parsed(text, "path"))
-    return placed.value
+    """Return the path that `text` is; raise `FilterSyntaxError` if it is not a path."""
+    return cast("Placed[Path]", _parsed(text, "path")).value
 
 
 def _parsed(text: str, start: str) -> object:
@@ -269,53 +270,35 @@ def _parsed(text: str, start: str) -> object:
         raise _refusal(text, unexpected) from None
 
 
-def _check_characters(text: str) -> None:
-    """Refuse what cannot be stored, and what is too long to be read."""
-    if (at := text.find("\0")) >= 0:
-        raise FilterSyntaxError("A NUL character cannot stand in a filter", _position(text, at))
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as broken:
-        raise FilterSyntaxError("Half a surrogate pair is no character", _position(text, broken.start)) from None
-    if size > MAX_BYTES:
-        raise FilterSyntaxError(f"A filter has at most {MAX_BYTES} bytes, this one {size}", _position(text, len(text)))
-
-
 def _refusal(text: str, unexpected: UnexpectedInput) -> FilterSyntaxError:
-    """Return what is wrong, in words for those who wrote the filter."""
+    """Return the error in words for the author of the filter."""
+    end = _position(text, len(text))
     if isinstance(unexpected, UnexpectedToken):
-        if unexpected.token.type == END_OF_TEXT:
-            return FilterSyntaxError(_expected(unexpected.accepts, "the end"), _end_of(text))
-        met = repr(str(unexpected.token)[:SHOWN])
-        hint = _hint(text, unexpected.token.start_pos or 0)
-        return FilterSyntaxError(_expected(unexpected.accepts, met) + hint, place_of(unexpected.token))
+        token = unexpected.token
+        if token.type == END_OF_TEXT:
+            return FilterSyntaxError(_expected(unexpected.accepts, "the end"), end)
+        message = _expected(unexpected.accepts, repr(str(token)[:SHOWN])) + _hint(text, token.start_pos or 0)
+        return FilterSyntaxError(message, place_of(token))
     if not isinstance(unexpected, UnexpectedCharacters):
-        return FilterSyntaxError("This is no filter", _end_of(text))
+        return FilterSyntaxError("This is no filter", end)
+    if unexpected.char == "'":
+        message = f"This quote is not closed, or does not belong here; {DOUBLED}"
+    elif unexpected.char in OTHER_QUOTES:
+        message = f"{unexpected.char} is not a quote here; use the straight single one: '"
+    else:
+        message = _expected(unexpected.allowed, repr(unexpected.char))
     hint = _hint(text, unexpected.pos_in_stream or 0)
-    return FilterSyntaxError(_misread(unexpected) + hint, Position(unexpected.line, unexpected.column))
+    return FilterSyntaxError(message + hint, Position(unexpected.line, unexpected.column))
 
 
 def _hint(text: str, at: int) -> str:
-    """Return how quotes are written where a word begins right behind one."""
+    """Return how to write quotes, if a word begins right after one."""
     return f"; {DOUBLED}" if text[at : at + 1].isalnum() and text[at - 1 : at] == "'" else ""
-
-
-def _misread(unexpected: UnexpectedCharacters) -> str:
-    sign = unexpected.char
-    if sign == "'":
-        return f"This quote is not closed, or does not belong here; {DOUBLED}"
-    if sign in OTHER_QUOTES:
-        return f"{sign} is not a quote here; use the straight single one: '"
-    return _expected(unexpected.allowed, repr(sign))
 
 
 def _expected(signs: Iterable[str], met: str) -> str:
     names = sorted({SIGNS.get(sign, sign.lstrip("_").upper()) for sign in signs})
     return f"Expected {', '.join(names[:-1])}{' or ' * (len(names) > 1)}{names[-1]}, met {met}"
-
-
-def _end_of(text: str) -> Position:
-    return _position(text, len(text))
 
 
 def _position(text: str, at: int) -> Position:

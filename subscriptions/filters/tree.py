@@ -1,4 +1,4 @@
-"""What a filter says, as a tree of values with a canonical text."""
+"""The tree of a filter; its text is canonical."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 HEADER: Final = "Header"
 BODY: Final = "Body"
 PARTS: Final = (HEADER, BODY)
-"""What a message has, as $$ shows it."""
+"""The parts of a message, as $$ has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A text in quotes; beside a path that gives JSON it is JSON."""
+    """A quoted text; compared with a path that gives JSON it is JSON."""
 
     text: str
 
@@ -59,7 +59,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Whether a text looks like a pattern."""
+    """Whether a text matches a pattern."""
 
     path: Path
     pattern: Constant
@@ -71,7 +71,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Whether nothing is there."""
+    """Whether a value is missing, or null as text."""
 
     path: Path
     negated: bool = False
@@ -93,7 +93,7 @@ class HasKey:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; of unknown, unknown."""
+    """NOT; of unknown, unknown."""
 
     part: "Node"
 
@@ -102,8 +102,8 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
-    """True if all parts are, false if one is."""
+class And:
+    """True if all parts are true, false if one is false."""
 
     parts: tuple["Node", ...]
 
@@ -112,8 +112,8 @@ class All:
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
-    """True if one part is, false if all are."""
+class Or:
+    """True if one part is true, false if all are false."""
 
     parts: tuple["Node", ...]
 
@@ -122,11 +122,11 @@ class Some:
 
 
 Term: TypeAlias = Comparison | OneOf | Like | IsNull | HasKey
-Node: TypeAlias = Term | Not | All | Some
+Node: TypeAlias = Term | Not | And | Or
 
 
 def _inside(node: Node) -> str:
-    return f"({node})" if isinstance(node, All | Some | Not) else str(node)
+    return f"({node})" if isinstance(node, And | Or | Not) else str(node)
 
 
 def _written(step: str | int) -> str:
@@ -134,25 +134,25 @@ def _written(step: str | int) -> str:
 
 
 def terms_of(node: Node) -> Iterator[Node]:
-    """Yield what AND and OR connect, in the order of the text; a NOT stays with a single term."""
+    """Yield what AND and OR connect, in the order of the text; a single term keeps its NOT."""
     match node:
-        case All(parts) | Some(parts):
+        case And(parts) | Or(parts):
             for part in parts:
                 yield from terms_of(part)
-        case Not(All() | Some() | Not() as part):
+        case Not(And() | Or() | Not() as part):
             yield from terms_of(part)
         case _:
             yield node
 
 
 def paths_of(term: Node) -> list[Path]:
-    """Return the places a term looks at, in the order of its text."""
+    """Return the paths of a term, in the order of its text."""
     match term:
         case Comparison(left, _, right):
             return [side for side in (left, right) if isinstance(side, Path)]
         case Not(part):
             return paths_of(part)
-        case All() | Some():
+        case And() | Or():
             return []
         case _:
             return [term.path]
@@ -161,7 +161,7 @@ def paths_of(term: Node) -> list[Path]:
 def equality_of(node: Node) -> tuple[str, str] | None:
     """Return the first `path ->> = 'constant'` without which the filter cannot be true: path and constant, or None."""
     match node:
-        case All(parts):
+        case And(parts):
             return next((found for part in parts if (found := equality_of(part))), None)
         case Comparison(Path(as_text=True) as path, "=", Constant(text)) | Comparison(
             Constant(text), "=", Path(as_text=True) as path

@@ -5,7 +5,7 @@ import django.core.validators
 import django.db.models.deletion
 import django.db.models.functions.datetime
 import subscriptions.endpoints
-import subscriptions.filters.filter
+import subscriptions.filters.compile
 import subscriptions.headers
 import subscriptions.models.subscriptions
 import subscriptions.models.base
@@ -689,7 +689,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         default="",
                         help_text="Only messages for which this is true, such as $$->'Body'->>'state' = 'open'; empty: all.",
-                        validators=[subscriptions.filters.filter.validate_filter],
+                        validators=[subscriptions.filters.compile.validate_filter],
                     ),
                 ),
                 (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from subscriptions.filters.tree import (
     PARTS,
-    All,
+    And,
     Comparison,
     Constant,
     HasKey,
@@ -18,8 +18,8 @@ from subscriptions.filters.tree import (
     Node,
     Not,
     OneOf,
+    Or,
     Path,
-    Some,
     Term,
 )
 
@@ -104,7 +104,7 @@ def _choices(paths: st.SearchStrategy[Path], constants: st.SearchStrategy[Consta
 
 def _connected(inside: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     several = st.lists(inside, min_size=2, max_size=3).map(tuple)
-    return st.builds(Not, inside) | st.builds(All, several) | st.builds(Some, several)
+    return st.builds(Not, inside) | st.builds(And, several) | st.builds(Or, several)
 
 
 def _is_pattern(constant: Constant) -> bool:

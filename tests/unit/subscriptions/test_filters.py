@@ -16,12 +16,13 @@ from subscriptions.filters import (
     FilterSyntaxError,
     Position,
     Work,
+    explain,
     kept_filter,
     parse_filter,
     text_at,
     validate_filter,
 )
-from subscriptions.filters.filter import Kept
+from subscriptions.filters.compile import FilterCache
 from subscriptions.filters.tree import Node
 from tests.support import random_data
 
@@ -126,7 +127,7 @@ def test_the_filters_of_the_documentation_are_filters() -> None:
 @pytest.mark.behaviour("3.1", "3.3")
 @pytest.mark.parametrize(("term", "meaning"), MEANINGS)
 def test_a_term_means(term: str, meaning: bool | None) -> None:
-    found = parse_filter(f"$$->'Body'{term}").explain(document(BODY)).result
+    found = explain(parse_filter(f"$$->'Body'{term}"), document(BODY)).result
     assert found == {True: "true", False: "false", None: "null"}[meaning]
 
 
@@ -163,7 +164,7 @@ def test_what_is_unknown_or_fails_matters_only_where_nothing_decides(text: str, 
     terms = {"T": "$$->'Body'->'a' = '1'", "F": "$$->'Body'->'a' = '2'", "N": "$$->'Body'->'b' = '1'"}
     for letter, term in {**terms, "X": "$$->'Body'->'huge' = '1'"}.items():
         text = text.replace(letter, term)
-    explained = parse_filter(text).explain(document('{"a": 1, "huge": 1e999999}'))
+    explained = explain(parse_filter(text), document('{"a": 1, "huge": 1e999999}'))
     assert explained.result == result
 
 
@@ -226,7 +227,7 @@ def test_a_filter_that_cannot_be_evaluated_says_why(body: str, reason: str) -> N
 )
 @pytest.mark.parametrize("text", ["$$->>'Body' like '%x%'", "$$->'Body'->>'a' < 'a'", "$$->'Body' > $$->'Header'"])
 def test_what_postgresql_would_refuse_is_compared_all_the_same(body: str, text: str) -> None:
-    explained = parse_filter(text).explain(document(body))
+    explained = explain(parse_filter(text), document(body))
     assert explained.result in {"true", "false", "null"}
     assert json.dumps([one.value for term in explained.terms for one in term.values]).encode()
 
@@ -301,7 +302,7 @@ def test_the_canonical_text_says_the_same(tree: Node) -> None:
 
 
 def test_filters_are_kept_up_to_a_size_and_only_where_they_are_asked_for_again() -> None:
-    kept = Kept()
+    kept = FilterCache()
     large = [
         Filter(text, parse_filter(text).tree)
         for text in (f"$$->'Body'->>'{number:04000}' is null" for number in range(600))
