@@ -34,7 +34,7 @@ def steps(commands: list[list[str]]) -> list[str]:
     return [" ".join(command[1:3]).removesuffix(" --quiet") for command in commands]
 
 
-def test_an_environment_is_made_from_nothing(commands: list[list[str]]) -> None:
+def test_new_environment_is_installed(commands: list[list[str]]) -> None:
     bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
     assert (steps(commands), bootstrap.is_complete(bootstrap.ENVIRONMENT, "runtime.txt")) == (
         ["venv", "pip sync"],
@@ -42,7 +42,7 @@ def test_an_environment_is_made_from_nothing(commands: list[list[str]]) -> None:
     )
 
 
-def test_a_new_lock_changes_the_environment_in_place(commands: list[list[str]]) -> None:
+def test_changed_lock_updates_the_environment(commands: list[list[str]]) -> None:
     bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
     assert not bootstrap.is_complete(bootstrap.ENVIRONMENT, "development.txt")
     bootstrap.install_environment(bootstrap.ENVIRONMENT, "development.txt")
@@ -52,7 +52,7 @@ def test_a_new_lock_changes_the_environment_in_place(commands: list[list[str]]) 
     )
 
 
-def test_an_interrupted_set_up_is_made_anew(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_installation_starts_over(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
     (bootstrap.ENVIRONMENT / bootstrap.STAMP).unlink()
     (bootstrap.ENVIRONMENT / "bin" / "python").unlink()
@@ -69,7 +69,7 @@ def test_an_interrupted_set_up_is_made_anew(commands: list[list[str]], monkeypat
         (("test",), {"env": "development.txt", "semgrep": "semgrep.txt"}),
     ],
 )
-def test_only_the_whole_of_the_checks_needs_semgrep(
+def test_only_the_full_test_command_installs_semgrep(
     words: tuple[str, ...], locks: dict[str, str], commands: list[list[str]]
 ) -> None:
     command, *arguments = words
@@ -77,14 +77,14 @@ def test_only_the_whole_of_the_checks_needs_semgrep(
     assert ({folder.name: lock for folder, lock in wanted.items()}, commands) == (locks, [])
 
 
-def test_a_damaged_stamp_is_no_stamp(tmp_path: Path) -> None:
+def test_damaged_stamp_is_ignored(tmp_path: Path) -> None:
     (tmp_path / bootstrap.STAMP).write_text('{"runtime.txt": ')
     assert bootstrap.stamp_of(tmp_path) == {}
     (tmp_path / bootstrap.STAMP).write_text(json.dumps({"runtime.txt": "digest"}))
     assert bootstrap.stamp_of(tmp_path) == {"runtime.txt": "digest"}
 
 
-def test_a_certificate_error_is_tried_again_with_the_systems_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_error_is_retried_with_system_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["invalid peer certificate: UnknownIssuer", None])
     asked: list[tuple[str | Path, ...]] = []
 
@@ -97,13 +97,13 @@ def test_a_certificate_error_is_tried_again_with_the_systems_certificates(monkey
     assert asked == [("uv", "sync"), ("uv", "sync", "--system-certs")]
 
 
-def test_other_errors_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "run", lambda *_: "no such package")
     assert bootstrap.run_trusting_system("uv", again=[["--system-certs"]]) == "no such package"
 
 
 @pytest.mark.parametrize("home", [None, "", "/nonexistent"])
-def test_without_a_home_to_write_to_caches_stay_in_the_state_folder(
+def test_caches_stay_in_the_state_folder_without_a_writable_home(
     home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "STATE", tmp_path)
@@ -131,14 +131,14 @@ def ask(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", [*bootstrap.COMMANDS])
-def test_every_command_says_what_it_does(command: str) -> None:
+def test_every_command_has_help(command: str) -> None:
     answer = ask(command, "--help")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert bootstrap.help_text(command) in answer.stdout
 
 
 @pytest.mark.parametrize("words", [("up", "now"), ("demo", "--exit", "--fast"), ("lock", "it"), ("start",)])
-def test_what_is_not_understood_is_said_in_a_line(words: tuple[str, ...]) -> None:
+def test_unknown_command_or_option_is_reported_in_one_line(words: tuple[str, ...]) -> None:
     answer = ask(*words)
     assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
     assert "./broker" in answer.stderr
@@ -153,7 +153,7 @@ def test_what_is_not_understood_is_said_in_a_line(words: tuple[str, ...]) -> Non
         pytest.param("no", "fits", "system", id="another version is passed over"),
     ],
 )
-def test_takes_the_fastest_python_3_11(tmp_path: Path, on_path: str, system: str, chosen: str) -> None:
+def test_optimized_python_is_preferred(tmp_path: Path, on_path: str, system: str, chosen: str) -> None:
     interpreters = {"python3.11": (on_path, "on path"), "python3": ("no", ""), "system": (system, "system")}
     for name, (kind, words) in interpreters.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n[ $1 = -c ] && echo {kind} || echo {words}\n")
@@ -162,7 +162,7 @@ def test_takes_the_fastest_python_3_11(tmp_path: Path, on_path: str, system: str
     assert (answer.stdout, answer.stderr) == (f"{chosen}\n", "")
 
 
-def test_runs_with_python_3_11_only(tmp_path: Path) -> None:
+def test_other_python_versions_are_refused(tmp_path: Path) -> None:
     for name in ("python3.11", "python3"):
         (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / name).chmod(0o755)

@@ -65,9 +65,7 @@ time.sleep(600)
 """
 
 
-def test_they_run_at_the_same_time_and_what_they_print_is_not_mixed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_run_in_parallel_with_separate_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     names = ("one", "other")
     files = [str(tmp_path / name) for name in names]
     steps = [Step(name, ("-c", MEETS, *there)) for name, there in zip(names, (files, reversed(files)), strict=True)]
@@ -80,14 +78,14 @@ def test_they_run_at_the_same_time_and_what_they_print_is_not_mixed(
     )
 
 
-def test_each_has_its_own_settings_and_niceness(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_step_has_its_own_variables_and_niceness(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tell = ("-c", "import os; print(os.environ['SHARED'], os.environ['OWN'], os.nice(0))")
     run_in_parallel([Step("one", tell, {"OWN": "2"}, niceness=3)], {"SHARED": "1", "OWN": "of all"}, tmp_path)
     assert capfd.readouterr().out == f"\n── one ──\n1 2 {os.nice(0) + 3}\n"
 
 
 @pytest.mark.parametrize(("niceness", "is_apart"), [(0, False), (3, True)])
-def test_one_that_is_nice_is_so_to_other_sessions_too(
+def test_niceness_applies_to_the_whole_session(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], niceness: int, *, is_apart: bool
 ) -> None:
     tell = ("-c", f"import os; print(os.getsid(0) != {os.getsid(0)})")
@@ -95,7 +93,7 @@ def test_one_that_is_nice_is_so_to_other_sessions_too(
     assert capfd.readouterr().out == f"\n── one ──\n{is_apart}\n"
 
 
-def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None:
+def test_failed_step_does_not_stop_the_others(tmp_path: Path) -> None:
     tests = tmp_path / "test_some.py"
     tests.write_text(PASSES_AND_FAILS)
     pytest_here = ("-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:django", str(tests))
@@ -115,14 +113,14 @@ def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("can_be_interrupted")
 @pytest.mark.parametrize("niceness", [0, 3])
-def test_none_outlives_whoever_was_interrupted(tmp_path: Path, niceness: int) -> None:
+def test_steps_end_with_the_interrupted_command(tmp_path: Path, niceness: int) -> None:
     file = tmp_path / "pid"
     with pytest.raises(KeyboardInterrupt):
         run_in_parallel([Step("one", ("-c", INTERRUPTS, str(file)), niceness=niceness)], {}, tmp_path)
     assert not Path(f"/proc/{file.read_text()}").exists()
 
 
-def test_tests_that_need_a_broker_of_their_own_stand_where_they_are_looked_for() -> None:
+def test_fault_tests_are_in_the_folders_with_stacks() -> None:
     marked = {path.relative_to(ROOT) for path in ROOT.glob("tests/**/test_*.py") if "mark.faults" in path.read_text()}
     assert len(marked) > len(WITH_BROKERS)
     assert [str(path) for path in marked if not any(path.is_relative_to(folder) for folder in WITH_BROKERS)] == []
@@ -173,48 +171,48 @@ def ask(address: str) -> int:
     return audit("--vulnerability-service", "osv", "--osv-url", address)
 
 
-def test_every_locked_package_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_locked_package_is_audited(capsys: pytest.CaptureFixture[str]) -> None:
     with service({}) as (address, asked):
         assert ask(address) == CLEAN
     assert asked == PINNED
     assert capsys.readouterr().out == f"{len(asked)} packages checked, 0 known vulnerabilities\n"
 
 
-def test_no_lock_is_left_out() -> None:
+def test_every_lock_is_audited() -> None:
     assert {lock for locks in AUDITED_LOCKS for lock in locks} == {
         lock.name for lock in (ROOT / "requirements").iterdir()
     }
 
 
-def test_a_vulnerable_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_vulnerable_package_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with service({"amqp": KNOWN}) as (address, _):
         assert ask(address) == VULNERABLE
     assert re.match(r"amqp [\d.]+: GHSA-0000, fixed in 99\.0\n", capsys.readouterr().out)
 
 
-def test_without_data_nothing_is_called_clean(capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_without_data_is_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(f"http://127.0.0.1:{any_free()}/v1/query") == SKIPPED
     assert capsys.readouterr().out.startswith("skipped: no vulnerability data reachable\n")
 
 
-def test_a_service_that_fails_is_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_with_a_failing_service_is_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     with service({}, status=500) as (address, _):
         assert ask(address) == SKIPPED
     assert "known" not in capsys.readouterr().out.partition("\n")[0]
 
 
-def test_wrong_arguments_are_pip_audits_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_explained_by_pip_audit(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit("--nonsense") == WRONG_ARGUMENTS
     assert "--nonsense" in capsys.readouterr().err
 
 
-def test_every_package_is_looked_at() -> None:
+def test_static_checks_cover_every_package() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     assert sorted(SHIPPED) == contracts["root_packages"]
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_every_exception_is_for_something_that_is_there(rule: dict[str, Any]) -> None:
+def test_excluded_files_of_semgrep_rules_exist(rule: dict[str, Any]) -> None:
     exceptions = rule.get("paths", {}).get("exclude", [])
     assert [path for path in exceptions if not _is_there(path)] == []
 
@@ -232,7 +230,7 @@ def _is_there(path: str) -> bool:
         (("tests/unit", "--fresh-seeds"), ["tests/unit", "--hypothesis-profile", "fresh"]),
     ],
 )
-def test_fresh_seeds_choose_new_random_inputs(arguments: tuple[str, ...], expected: list[str]) -> None:
+def test_fresh_seeds_select_the_fresh_profile(arguments: tuple[str, ...], expected: list[str]) -> None:
     assert pytest_arguments(arguments) == expected
 
 
@@ -246,7 +244,7 @@ def module(path: str, text: str) -> counts.Module:
     return counts.Module(path, text.count("\n"), ast.parse(text))
 
 
-def test_a_small_module_with_one_importer_is_named_with_it() -> None:
+def test_small_module_with_one_importer_is_counted() -> None:
     small = module("delivery/small.py", "def double(number):\n    return 2 * number\n")
     user = module("delivery/user.py", "from delivery.small import double\n")
     handed_on = module("delivery/__init__.py", "from delivery.small import double\n")
@@ -255,14 +253,14 @@ def test_a_small_module_with_one_importer_is_named_with_it() -> None:
     ]
 
 
-def test_a_short_function_counts_if_it_is_used_once() -> None:
+def test_short_function_with_one_caller_is_counted() -> None:
     once = module("delivery/a.py", "def once():\n    return 1\n\n\ndef twice():\n    return once() + 1\n")
     uses = module("delivery/b.py", "from delivery.a import twice\n\nSUM = twice() + twice()\n")
     functions = [(one, node) for one in (once, uses) for node in counts.functions_in(one)]
     assert list(counts.short_functions_with_one_caller([once, uses], functions)) == ["delivery/a.py:1 once"]
 
 
-def test_a_class_name_may_stand_for_one_thing_in_an_app() -> None:
+def test_class_name_used_twice_in_an_app_is_counted() -> None:
     same = [module(f"{app}/{name}.py", "class Run:\n    pass\n") for app, name in (("a", "x"), ("a", "y"), ("b", "x"))]
     assert list(counts.classes_of_one_name(same)) == ["Run: a/x.py, a/y.py"]
 
@@ -285,14 +283,14 @@ PROGRAMS = (
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_loads_in_a_fresh_interpreter(program: str) -> None:
+def test_program_loads_in_a_new_interpreter(program: str) -> None:
     variables = {**os.environ, "BROKER_WEB_THREADS": "1"}
     command = (sys.executable, "-c", f"import {program}")
     loaded = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert (loaded.returncode, loaded.stderr) == (0, "")
 
 
-def test_a_trace_begins_with_the_claim_and_ends_with_the_release() -> None:
+def test_trace_begins_with_the_claim_and_ends_with_the_release() -> None:
     sweeper, loop, other = 1, 2, 3
     page = ("delivery/worker/pages.py", "read_pages")
     settle = ("delivery/worker/settle.py", "settle")
@@ -322,7 +320,7 @@ def test_a_trace_begins_with_the_claim_and_ends_with_the_release() -> None:
 
 
 @pytest.mark.faults
-def test_a_delivery_is_traced_through_a_worker_of_a_real_stack(
+def test_trace_follows_a_delivery_in_a_real_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(trace, "FOLDER", tmp_path)

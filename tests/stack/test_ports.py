@@ -22,7 +22,7 @@ ANOTHER = 15
 """The database that nobody else uses."""
 
 
-def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+def test_chosen_values_are_stored_readable_only_by_the_owner(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
     first = StackSettings(path, print)
     chosen = (first.secret("key"), first.password("admin"), first.port("database"))
@@ -32,7 +32,7 @@ def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_what_another_object_has_kept_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
+def test_values_stored_by_another_object_are_kept(tmp_path: Path) -> None:
     earlier, later = StackSettings(tmp_path / "stack.json", print), StackSettings(tmp_path / "stack.json", print)
     password = later.secret("database password")
     earlier.secret("key")
@@ -48,13 +48,13 @@ def test_damaged_settings_file_is_reported_and_left_alone(tmp_path: Path, text: 
     assert path.read_text() == text
 
 
-def test_a_port_may_be_written_as_a_number(tmp_path: Path) -> None:
+def test_port_can_be_a_json_number(tmp_path: Path) -> None:
     port = any_free()
     (tmp_path / "stack.json").write_text(f'{{"web": {port}}}')
     assert StackSettings(tmp_path / "stack.json", print).port("web") == port
 
 
-def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> None:
+def test_taken_port_is_replaced(tmp_path: Path) -> None:
     said: list[str] = []
     with socket.create_server((LOOPBACK, 0)) as taken:
         preferred = taken.getsockname()[1]
@@ -64,12 +64,12 @@ def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> 
     assert StackSettings(tmp_path / "stack.json", said.append).port("web", preferred) == port
 
 
-def test_a_free_port_that_is_preferred_is_taken(tmp_path: Path) -> None:
+def test_preferred_port_is_used_if_free(tmp_path: Path) -> None:
     preferred = any_free()
     assert StackSettings(tmp_path / "stack.json", print).port("web", preferred) == preferred
 
 
-def test_a_port_is_held_for_a_server_that_shares_it_and_for_nobody_else() -> None:
+def test_held_port_is_free_only_for_a_server_that_shares_it() -> None:
     port = any_free()
     with hold(port):
         assert not is_free(port)
@@ -81,7 +81,7 @@ def test_a_port_is_held_for_a_server_that_shares_it_and_for_nobody_else() -> Non
     assert is_free(port)
 
 
-def test_a_port_is_none_that_somebody_who_connects_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_is_outside_the_ephemeral_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ephemeral = tmp_path / "ip_local_port_range"
     ephemeral.write_text("17000\t60999\n")
     monkeypatch.setattr(ports, "EPHEMERAL_PORTS", ephemeral)
@@ -100,16 +100,16 @@ def test_a_port_is_none_that_somebody_who_connects_is_given(tmp_path: Path, monk
         ("/api/docs", "/api/docs/"),
     ],
 )
-def test_a_short_address_leads_to_the_full_one(short: str, full: str) -> None:
+def test_short_address_redirects_to_the_full_one(short: str, full: str) -> None:
     answer = Client().get(short)
     assert (answer.status_code, answer["Location"]) == (302, full)
 
 
-def test_browsers_that_ask_for_an_icon_get_none() -> None:
+def test_favicon_is_empty() -> None:
     assert Client().get("/favicon.ico").status_code == 204
 
 
-def test_where_nobody_listens_nothing_is_ready() -> None:
+def test_service_is_not_ready_without_a_listener() -> None:
     port = any_free()
     assert not is_listening(f"redis://127.0.0.1:{port}/0", "celery@worker")
     assert not answers(f"http://127.0.0.1:{port}/")
@@ -135,5 +135,5 @@ def cut_off() -> Iterator[str]:
     ending.join()
 
 
-def test_a_worker_is_not_ready_whose_redis_goes_away_meanwhile(cut_off: str) -> None:
+def test_worker_is_not_ready_if_redis_disconnects(cut_off: str) -> None:
     assert not any(is_listening(cut_off, "celery@worker") for _ in range(3))

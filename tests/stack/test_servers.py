@@ -21,7 +21,7 @@ def nobody_brings_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDIS_URL", raising=False)
 
 
-def test_what_postgresql_was_told_survives_a_restart(tmp_path: Path) -> None:
+def test_postgresql_data_survives_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as first, psycopg.connect(first["DATABASE_URL"]) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 'Äpfel' AS word")
     with running(tmp_path) as second, psycopg.connect(second["DATABASE_URL"]) as connection:
@@ -29,7 +29,7 @@ def test_what_postgresql_was_told_survives_a_restart(tmp_path: Path) -> None:
     assert (first, row) == (second, ("Äpfel", "äpfel", "on"))
 
 
-def test_a_killed_postgresql_is_started_again_once_its_last_process_has_ended(tmp_path: Path) -> None:
+def test_killed_postgresql_restarts_after_its_last_process_has_ended(tmp_path: Path) -> None:
     postgres = Postgres(tmp_path / "postgres", any_free(), "password", durable=False)
     with supervised(StackFolder(tmp_path)) as supervisor:
         supervisor.start(postgres.service())
@@ -45,7 +45,7 @@ def test_a_killed_postgresql_is_started_again_once_its_last_process_has_ended(tm
             assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_servers_ask_for_a_password(tmp_path: Path) -> None:
+def test_servers_require_a_password(tmp_path: Path) -> None:
     with running(tmp_path, durable=False) as variables:
         with pytest.raises(psycopg.OperationalError, match="password"):
             psycopg.connect(variables["DATABASE_URL"].replace("broker:", "broker:not"))
@@ -54,7 +54,7 @@ def test_servers_ask_for_a_password(tmp_path: Path) -> None:
             client.ping()
 
 
-def test_a_lost_password_is_said_at_once(tmp_path: Path) -> None:
+def test_lost_password_is_reported_at_once(tmp_path: Path) -> None:
     with running(tmp_path, durable=False):
         pass
     (tmp_path / "stack.json").unlink()
@@ -62,12 +62,12 @@ def test_a_lost_password_is_said_at_once(tmp_path: Path) -> None:
         pass
 
 
-def test_a_second_stack_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+def test_second_stack_in_a_folder_is_refused(tmp_path: Path) -> None:
     with running(tmp_path, durable=False), pytest.raises(AlreadyRunning), running(tmp_path):
         pass
 
 
-def test_own_servers_are_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_external_servers_are_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://own")
     monkeypatch.setenv("REDIS_URL", "redis://own")
     with running(tmp_path) as variables:
@@ -79,12 +79,12 @@ def test_own_servers_are_used_instead(tmp_path: Path, monkeypatch: pytest.Monkey
     ["", f"{os.getpid()}\n", f"{os.getpid()}\n/elsewhere\n1\n2\n\n127.0.0.1\n  77  999999999\nready\n"],
     ids=["nothing written yet", "the id of another program", "memory that nobody has"],
 )
-def test_what_says_nothing_of_a_running_server_is_forgotten(tmp_path: Path, left: str) -> None:
+def test_stale_pid_file_is_deleted(tmp_path: Path, left: str) -> None:
     (tmp_path / "postmaster.pid").write_text(left)
     end_predecessor(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_nothing_was_left_nothing_is_done(tmp_path: Path) -> None:
+def test_missing_pid_file_is_ignored(tmp_path: Path) -> None:
     end_predecessor(tmp_path)
     assert list(tmp_path.iterdir()) == []

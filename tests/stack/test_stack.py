@@ -42,28 +42,28 @@ def status_of(url: str) -> int:
 
 
 @pytest.mark.faults
-def test_everything_answers(stack: stacks.Stack) -> None:
+def test_all_services_answer(stack: stacks.Stack) -> None:
     addresses = ("/livez", "/admin/login/", "/api/docs/")
     assert [status_of(stack.web + address) for address in addresses] == [200] * 3
     assert status_of(stack.flower + "/healthcheck") == requests.codes.unauthorized  # nothing of it is open
 
 
 @pytest.mark.faults
-def test_the_flower_of_another_stack_at_its_port_is_not_taken_for_its_own(stack: stacks.Stack) -> None:
+def test_flower_of_another_stack_is_not_ready(stack: stacks.Stack) -> None:
     ours = Application(stack.environment, 0, urlsplit(stack.flower).port or 0, stack.flower_login, "")
     another = replace(ours, flower_login=f"{ours.flower_login}-of-another")
     assert (ours.flower().is_ready(), another.flower().is_ready()) == (True, False)
 
 
 @pytest.mark.faults
-def test_the_broker_knows_its_own_address(stack: stacks.Stack) -> None:
+def test_broker_knows_its_public_url(stack: stacks.Stack) -> None:
     assert stack.environment["BROKER_PUBLIC_URL"] == stack.web
     assert status_of(stack.environment["BROKER_PUBLIC_URL"] + "/readyz") == 200
 
 
 @pytest.mark.faults
 @pytest.mark.behaviour("6.2")
-def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
+def test_flower_lists_every_queue(stack: stacks.Stack) -> None:
     name, _, password = stack.flower_login.partition(":")
     senders = {f"queue.{sender}" for sender in range(5)}
     queues = {"topic", "retry", *senders, "callbacks", "volatile", "maintenance"}
@@ -81,21 +81,21 @@ def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
 
 
 @pytest.mark.faults
-def test_only_workers_of_lines_drive_lines(stack: stacks.Stack) -> None:
+def test_only_line_workers_run_lines(stack: stacks.Stack) -> None:
     until(lambda: "worker.started" in stack.supervisor["worker1"].log.read_text())
     assert " ready." in stack.supervisor["analytics"].log.read_text()
     assert "worker.started" not in stack.supervisor["analytics"].log.read_text()
 
 
 @pytest.mark.faults
-def test_beat_sends_what_the_database_says(stack: stacks.Stack) -> None:
+def test_beat_follows_the_schedule_in_the_database(stack: stacks.Stack) -> None:
     log = stack.supervisor["beat"].log
     until(lambda: "Sending due task sweep lines (delivery.sweep)" in log.read_text())
     assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.faults
-def test_a_killed_worker_comes_back_under_its_name(stack: stacks.Stack) -> None:
+def test_killed_worker_restarts_under_its_name(stack: stacks.Stack) -> None:
     worker = stack.supervisor["worker1"]
     name = worker.service.environment["BROKER_WORKER_NAME"]
     killed = worker.pid
@@ -107,7 +107,7 @@ def test_a_killed_worker_comes_back_under_its_name(stack: stacks.Stack) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("name", ["postgres", "redis", "web"])
-def test_what_is_killed_answers_again(stack: stacks.Stack, name: str) -> None:
+def test_killed_service_answers_again(stack: stacks.Stack, name: str) -> None:
     child = stack.supervisor[name]
     killed = child.pid
     child.kill()
@@ -138,7 +138,7 @@ def test_what_is_killed_answers_again(stack: stacks.Stack, name: str) -> None:
     ],
     ids=["development", "empty value", "no public URL", "behind a proxy"],
 )
-def test_pages_are_where_people_reach_them(
+def test_addresses_use_the_public_url(
     given: dict[str, str], printed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BROKER_DEVELOPMENT")
@@ -151,7 +151,7 @@ def test_pages_are_where_people_reach_them(
     assert [line.removesuffix("   with the login that you created") for line in lines[:-2]] == printed
 
 
-def test_what_is_neither_on_nor_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_development_switch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKER_DEVELOPMENT", "ja")
     with pytest.raises(ImproperlyConfigured, match=r"^BROKER_DEVELOPMENT is 'ja': set it to 1 or 0\.$"):
         stacks.variables(StackSettings(tmp_path / "stack.json", print), {}, 8002)
@@ -182,6 +182,6 @@ print(most)
 """
 
 
-def test_tasks_that_flower_forgets_leave_its_memory() -> None:
+def test_forgotten_tasks_leave_the_memory_of_flower() -> None:
     told = subprocess.run([sys.executable, "-c", STORY], capture_output=True, text=True, check=True)
     assert REMEMBERED <= int(told.stdout) < TASKS / 6

@@ -65,7 +65,7 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
         yield supervisor
 
 
-def test_a_killed_process_is_started_again_with_the_same_environment(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_killed_process_restarts_with_the_same_environment(supervisor: Supervisor, tmp_path: Path) -> None:
     code = "import os, sys, time; open(sys.argv[1], 'a').write(os.environ['NAME'] + '\\n'); time.sleep(600)"
     starts = tmp_path / "starts"
     is_written = partial(has_a_line, starts)
@@ -76,7 +76,7 @@ def test_a_killed_process_is_started_again_with_the_same_environment(supervisor:
     assert supervisor["named"].pid not in {None, first}
 
 
-def test_a_stopped_process_stays_stopped_until_it_is_started(supervisor: Supervisor) -> None:
+def test_stopped_process_is_not_restarted(supervisor: Supervisor) -> None:
     supervisor.start(Service("sleeper", python("import time; time.sleep(600)")))
     sleeper = supervisor["sleeper"]
     sleeper.stop()
@@ -85,7 +85,7 @@ def test_a_stopped_process_stays_stopped_until_it_is_started(supervisor: Supervi
     assert sleeper.pid
 
 
-def test_a_process_that_was_taken_down_stays_so_until_it_is_started(supervisor: Supervisor) -> None:
+def test_taken_down_process_is_not_restarted(supervisor: Supervisor) -> None:
     supervisor.start(Service("sleeper", python("import time; time.sleep(600)")))
     sleeper = supervisor["sleeper"]
     killed = sleeper.pid
@@ -95,7 +95,7 @@ def test_a_process_that_was_taken_down_stays_so_until_it_is_started(supervisor: 
     assert sleeper.pid not in {None, killed}
 
 
-def test_further_services_run_for_a_while(supervisor: Supervisor) -> None:
+def test_temporary_services_stop_with_their_context(supervisor: Supervisor) -> None:
     with supervisor.meanwhile(Service("guest", python("import time; time.sleep(600)"))):
         pid = supervisor["guest"].pid
         assert pid
@@ -104,7 +104,7 @@ def test_further_services_run_for_a_while(supervisor: Supervisor) -> None:
     assert not is_running(pid)
 
 
-def test_what_a_killed_process_had_started_ends_with_it(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_children_of_a_killed_process_end_with_it(supervisor: Supervisor, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     supervisor.start(Service("parent", python(PARENT_AND_CHILD, note), is_ready=note.exists))
     until(lambda: note.read_text().endswith("\n"))
@@ -115,7 +115,7 @@ def test_what_a_killed_process_had_started_ends_with_it(supervisor: Supervisor, 
     until(lambda: not is_running(grandchild))
 
 
-def test_a_process_that_ignores_the_request_is_killed(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_process_that_ignores_the_stop_signal_is_killed(supervisor: Supervisor, tmp_path: Path) -> None:
     code = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1], 'w'); time.sleep(600)"
     ready = tmp_path / "ready"
     supervisor.start(Service("stubborn", python(code, ready), is_ready=ready.exists, stop_seconds=0.2))
@@ -125,12 +125,12 @@ def test_a_process_that_ignores_the_request_is_killed(supervisor: Supervisor, tm
     assert not is_running(pid)
 
 
-def test_a_service_that_ends_at_once_is_reported_with_its_log(supervisor: Supervisor) -> None:
+def test_service_that_ends_at_once_is_reported_with_its_log(supervisor: Supervisor) -> None:
     with pytest.raises(DidNotStart, match="no such luck"):
         supervisor.start(Service("failing", python("raise SystemExit('no such luck')"), is_ready=lambda: False))
 
 
-def test_the_application_stops_before_the_stores(tmp_path: Path) -> None:
+def test_application_stops_before_the_stores(tmp_path: Path) -> None:
     code = "import signal, sys, time\ndef end(*_): open(sys.argv[1], 'a').write(sys.argv[2]); sys.exit()\n"
     code += "signal.signal(15, end); open(sys.argv[3], 'w'); time.sleep(600)"
     ends = tmp_path / "ends"
@@ -142,7 +142,7 @@ def test_the_application_stops_before_the_stores(tmp_path: Path) -> None:
     assert ends.read_text() == "applicationstore"
 
 
-def test_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
+def test_services_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OWN_PROCESS, str(tmp_path), PARENT_AND_CHILD]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout

@@ -37,12 +37,12 @@ def session() -> int:
     return int(found)
 
 
-def test_one_that_says_nothing_is_not_asked(asked: list[int]) -> None:
+def test_silent_connection_is_not_checked(asked: list[int]) -> None:
     assert {session() for _ in range(20)}
     assert not asked
 
 
-def test_one_that_was_ended_is_asked_and_replaced(asked: list[int]) -> None:
+def test_closed_connection_is_checked_and_replaced(asked: list[int]) -> None:
     ended = session()
     with another_connection() as elsewhere:
         elsewhere.execute("SELECT pg_terminate_backend(%s)", [ended])
@@ -51,7 +51,7 @@ def test_one_that_was_ended_is_asked_and_replaced(asked: list[int]) -> None:
     assert asked == [ended]
 
 
-def test_one_in_a_transaction_is_kept() -> None:
+def test_connection_in_a_transaction_is_kept() -> None:
     with transaction.atomic():
         session()
         assert connection.connection is not None

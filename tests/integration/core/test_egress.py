@@ -57,7 +57,7 @@ def is_far(due_at: datetime | None) -> bool:
 
 
 @pytest.mark.behaviour("4.8")
-def test_a_line_is_held_after_one_try_for_as_long_as_may_be(
+def test_refused_address_holds_the_line_for_the_longest_pause(
     wanted: Subscription, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish_numbered(wanted.event_type, 3)
@@ -73,9 +73,7 @@ def test_a_line_is_held_after_one_try_for_as_long_as_may_be(
 
 
 @pytest.mark.behaviour("4.9", "4.10")
-def test_a_change_of_the_endpoint_makes_it_due_at_once_and_nothing_is_out_of_order(
-    wanted: Subscription, receiver: Receiver
-) -> None:
+def test_changed_endpoint_makes_the_line_due_in_order(wanted: Subscription, receiver: Receiver) -> None:
     endpoint = wanted.endpoint
     Subscription.objects.update(endpoint=endpoint.replace(HERE, ELSEWHERE))
     bodies = publish_numbered(wanted.event_type, 5)
@@ -88,7 +86,7 @@ def test_a_change_of_the_endpoint_makes_it_due_at_once_and_nothing_is_out_of_ord
     assert not any(one.is_flagged for one in receiver.log), "the first one had not been sent"
 
 
-def test_what_others_are_told_of_it(wanted: Subscription) -> None:
+def test_refused_address_is_announced(wanted: Subscription) -> None:
     assert wanted.event_type
     publish(
         client_of(till := factories.publisher(event_types=[wanted.event_type])), b"{}", event=wanted.event_type.name
@@ -107,7 +105,7 @@ def test_what_others_are_told_of_it(wanted: Subscription) -> None:
 
 
 @pytest.mark.behaviour("5.3")
-def test_what_is_retried_apart_is_so_after_the_longest_pause(receiver: Receiver) -> None:
+def test_refused_address_waits_in_the_retry_line(receiver: Receiver) -> None:
     policy = factories.retry_policy(
         on_no_answer="RETRY_LANE", schedule=[1.0, 3600.0], max_retries=5, on_exhausted="FAIL", jitter=0.0
     )
@@ -123,7 +121,7 @@ def test_what_is_retried_apart_is_so_after_the_longest_pause(receiver: Receiver)
 
 
 @pytest.mark.behaviour("6.4", "6.5")
-def test_of_a_queue_group_others_take_it_and_where_nobody_can_it_waits_for_long(receiver: Receiver) -> None:
+def test_refused_endpoint_leaves_the_group_to_others(receiver: Receiver) -> None:
     kind = factories.event_type(kind=EventKind.QUEUE)
     out = factories.subscription(event_type=kind, endpoint=receiver.url("/out").replace(HERE, ELSEWHERE))
     reachable = factories.subscription(event_type=kind, endpoint=receiver.url("/in"))
@@ -140,7 +138,7 @@ def test_of_a_queue_group_others_take_it_and_where_nobody_can_it_waits_for_long(
 
 
 @pytest.mark.behaviour("6.8")
-def test_no_reply_goes_there(client: Client, publisher: Any, receiver: Receiver) -> None:
+def test_reply_to_a_refused_address_is_not_sent(client: Client, publisher: Any, receiver: Receiver) -> None:
     job_type()
     callback = create_callback(client, receiver.url("/done"))
     cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
@@ -155,7 +153,7 @@ def test_no_reply_goes_there(client: Client, publisher: Any, receiver: Receiver)
 
 
 @pytest.mark.behaviour("5.6")
-def test_no_monitor_is_asked_there(receiver: Receiver) -> None:
+def test_monitor_at_a_refused_address_is_not_requested(receiver: Receiver) -> None:
     monitors = Monitors(INTERNET)
     monitors.ask(1, receiver.url("/up"), timezone.now())
     wait_until(monitors._asked[1].answer.done)
@@ -167,7 +165,7 @@ def test_no_monitor_is_asked_there(receiver: Receiver) -> None:
 
 @pytest.mark.usefixtures("calls")
 @pytest.mark.behaviour("7.2")
-def test_no_call_goes_there(client: Client, receiver: Receiver, settings: Any) -> None:
+def test_sync_call_to_a_refused_address_is_not_sent(client: Client, receiver: Receiver, settings: Any) -> None:
     settings.EGRESS_POLICY = INTERNET
     asked = factories.subscription(
         event_type=factories.event_type("A.Call", EventKind.SYNC), endpoint=receiver.url(SYNC_PATH)
@@ -184,7 +182,7 @@ def test_no_call_goes_there(client: Client, receiver: Receiver, settings: Any) -
 
 @pytest.mark.usefixtures("volatile")
 @pytest.mark.behaviour("2.9")
-def test_no_volatile_message_goes_there(
+def test_volatile_message_to_a_refused_address_is_not_sent(
     client: Client, event_type: EventType, receiver: Receiver, settings: Any
 ) -> None:
     settings.EGRESS_POLICY = INTERNET
@@ -196,7 +194,7 @@ def test_no_volatile_message_goes_there(
 
 
 @pytest.mark.behaviour("4.13")
-def test_nothing_of_several_at_a_time_goes_there(receiver: Receiver) -> None:
+def test_concurrent_requests_to_a_refused_address_are_not_sent(receiver: Receiver) -> None:
     several = factories.subscriber(processing="CONCURRENT", concurrency=4)
     wanted = factories.subscription(several, endpoint=receiver.url("/hook"))
     publish_numbered(wanted.event_type, 8)

@@ -64,7 +64,7 @@ FAILING = [
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fails", FAILING)
-def test_a_logged_database_error_has_no_values(fails: Callable[[], None]) -> None:
+def test_logged_database_error_has_no_values(fails: Callable[[], None]) -> None:
     logged = formatted("Server Error", raised=(failure := failure_of(fails)))
     assert logged.count("Traceback") == 2, "that of the event loop and that of Django"
     assert f"django.db.utils.{type(failure).__name__}: {type(failure.__cause__).__name__} (" in logged
@@ -73,7 +73,7 @@ def test_a_logged_database_error_has_no_values(fails: Callable[[], None]) -> Non
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fails", FAILING)
-def test_nor_has_what_is_told_of_one(fails: Callable[[], None]) -> None:
+def test_redacted_database_error_has_no_values(fails: Callable[[], None]) -> None:
     failure = failure_of(fails)
     events: list[dict[str, object]] = [{"reason": failure}, {"more": {"reasons": [failure, {"one": failure}]}}]
     assert [SECRET in formatted({"event": "x", **event}) for event in events] == [False, False]
@@ -83,9 +83,7 @@ def test_nor_has_what_is_told_of_one(fails: Callable[[], None]) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("fails", [constraint, constraint_of_lines, duplicate, wrong_number, wrong_lines, wrong_json])
 @pytest.mark.parametrize("write", [str, repr])
-def test_nor_has_a_text_that_somebody_else_made_of_it(
-    fails: Callable[[], None], write: Callable[[object], str]
-) -> None:
+def test_text_with_a_database_error_has_no_values(fails: Callable[[], None], write: Callable[[object], str]) -> None:
     text = write(failure_of(fails))
     assert SECRET not in formatted({"event": "x", "reason": text})
     assert SECRET not in formatted(f"Task failed: {text}")
@@ -93,13 +91,13 @@ def test_nor_has_a_text_that_somebody_else_made_of_it(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_was_refused_is_told() -> None:
+def test_refused_constraint_is_named() -> None:
     logged = formatted({"event": "x", "reason": failure_of(constraint)})
     assert "CheckViolation (23514) new row for relation" in logged
     assert "subscriber_concurrency" in logged
 
 
-def test_a_failure_of_a_connection_says_why() -> None:
+def test_connection_failure_has_its_reason() -> None:
     assert "connection refused" in formatted({"event": "x", "reason": OperationalError("connection refused")})
 
 
@@ -111,7 +109,7 @@ def test_a_failure_of_a_connection_says_why() -> None:
         ("/admin/second-factor/code/", "somebody.example", 400, "Invalid HTTP_HOST header"),
     ],
 )
-def test_a_refused_request_has_one_line(
+def test_refused_request_logs_one_line(
     caplog: pytest.LogCaptureFixture, path: str, host: str, status: int, told: str
 ) -> None:
     browser = Client()
@@ -122,7 +120,7 @@ def test_a_refused_request_has_one_line(
     assert "Traceback" not in line
 
 
-def test_a_failed_request_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_request_logs_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ZeroDivisionError) as bug:
         divmod(1, 0)
     log_response("Server Error", response=HttpResponse(status=500), exception=bug.value)

@@ -46,7 +46,7 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("changed", "expected"), CASES)
-def test_each_door_that_settings_leave_open_is_told_with_what_to_do(
+def test_insecure_setting_is_reported_with_a_hint(
     monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], expected: list[str]
 ) -> None:
     for name, value in (GOOD | changed).items():
@@ -57,10 +57,10 @@ def test_each_door_that_settings_leave_open_is_told_with_what_to_do(
     assert all(warning.hint for warning in ours)
 
 
-def test_nothing_is_told_without_being_asked_about_deployment() -> None:
+def test_deployment_checks_run_only_with_deploy() -> None:
     assert [one for one in run_checks(tags=["security"]) if str(one.id).startswith("broker_project.")] == []
 
 
-def test_a_task_that_would_run_code_as_it_is_read_is_refused() -> None:
+def test_pickled_tasks_are_refused() -> None:
     with pytest.raises(ContentDisallowed):
         loads(pickle.dumps({}), "application/x-python-serialize", "binary", accept=app.conf.accept_content)

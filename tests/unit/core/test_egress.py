@@ -107,23 +107,23 @@ EMBEDDING = "::ffff:0:0/96,::ffff:0:0:0/96,::/96,64:ff9b::/96,64:ff9b:1::/48,200
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_requests_go_to_what_is_public(address: str) -> None:
+def test_public_address_is_allowed(address: str) -> None:
     assert EgressPolicy().refusal(address) == ""
 
 
 @pytest.mark.parametrize(("address", "kind"), REFUSALS)
-def test_requests_do_not_go_where_nobodys_endpoint_is(address: str, kind: str) -> None:
+def test_special_address_is_refused_with_its_kind(address: str, kind: str) -> None:
     assert EgressPolicy().refusal(address) == kind
 
 
 @pytest.mark.parametrize("network", [network for network, _ in REFUSED], ids=str)
-def test_of_each_network_the_first_and_the_last_address_are_refused(network: object) -> None:
+def test_both_ends_of_each_special_network_are_refused(network: object) -> None:
     ends = ip_network(str(network))
     assert all(EgressPolicy().refusal(str(one)) for one in (ends.network_address, ends.broadcast_address))
 
 
 @given(st.ip_addresses(v=6))
-def test_only_what_is_given_out_is_public(address: object) -> None:
+def test_ipv6_outside_the_assigned_range_is_refused(address: object) -> None:
     if ip_address(str(address)) not in ip_network("2000::/3"):
         assert EgressPolicy().refusal(str(address))
 
@@ -143,7 +143,7 @@ def test_only_what_is_given_out_is_public(address: object) -> None:
         (" 10.1.0.0/16 , 127.0.0.1 ,", "127.0.0.1"),
     ],
 )
-def test_a_setting_allows_networks_that_are_refused(allowed: str, address: str) -> None:
+def test_allowed_network_is_not_refused(allowed: str, address: str) -> None:
     assert EgressPolicy().refusal(address)
     assert EgressPolicy(networks_in(allowed)).refusal(address) == ""
 
@@ -161,7 +161,7 @@ def test_a_setting_allows_networks_that_are_refused(allowed: str, address: str) 
         ("fc00::/7", "fd00:ec2::254"),
     ],
 )
-def test_it_allows_no_more_than_it_names_and_metadata_by_its_own_address_alone(allowed: str, address: str) -> None:
+def test_allowed_network_does_not_allow_others_or_metadata(allowed: str, address: str) -> None:
     assert EgressPolicy(networks_in(allowed)).refusal(address)
 
 
@@ -184,11 +184,11 @@ def test_it_allows_no_more_than_it_names_and_metadata_by_its_own_address_alone(a
         ("2001:0:808:808::f7f7:f7f7", ""),
     ],
 )
-def test_where_an_address_has_another_inside_that_one_is_judged_too(address: str, kind: str) -> None:
+def test_embedded_ipv4_address_is_checked(address: str, kind: str) -> None:
     assert EgressPolicy(networks_in(EMBEDDING)).refusal(address) == kind
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "10.0.0.0/33", "localhost", "127.0.0.0/8;::1", "fe80::1%eth0/64"])
-def test_what_is_no_network_is_said(text: str) -> None:
+def test_invalid_network_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=text.split("/", maxsplit=1)[0]):
         networks_in(text)
