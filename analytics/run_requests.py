@@ -1,4 +1,4 @@
-"""Ask for runs: of what is due by the schedule, or of a range that somebody chose."""
+"""Request runs: of the windows that are due on schedule, or of a range that a user chose."""
 
 import datetime as dt
 from functools import partial
@@ -7,10 +7,8 @@ from typing import Any, Final
 import structlog
 from django.db import connection, transaction
 
-from analytics import due, run_records
-from analytics.models import Run, RunKind
-from analytics.models.runs import UNENDED
-from analytics.open_transactions import OpenTransaction
+from analytics import due
+from analytics.models import UNFINISHED_RUNS, Run, RunKind
 from analytics.pipeline.job import Window
 from analytics.windows import midnight
 from delivery.dispatch import notify
@@ -29,49 +27,48 @@ class NotARange(Exception):
 
 
 def request_hours(*, call_seconds: float) -> Run | None:
-    """Ask for the closed hours that are due, if there are any and nobody has asked yet."""
+    """Request a run of the closed hours that are due; None if there are none, or it is requested already."""
     return _request(RunKind.HOURS, due.hours(due.calendar(now(), call_seconds=call_seconds)))
 
 
 def request_days(*, call_seconds: float) -> Run | None:
-    """Likewise for the sealed days that are due, those that were touched since their summary too.
+    """Request a run of the sealed days that are due, with those that got late data; likewise.
 
-    Warns of what keeps others from being sealed.
+    Log a warning if an open transaction keeps days from being sealed.
     """
-    if oldest := held_up_by(call_seconds=call_seconds):
-        since = oldest.since.isoformat()
-        log.warning("summaries.held_up", pid=oldest.pid, since=since, reason=str(oldest))
+    if blocker := sealing_blocker(call_seconds=call_seconds):
+        log.warning("summaries.unsealed", pid=blocker.pid, since=blocker.since.isoformat(), reason=str(blocker))
     return _request(RunKind.DAYS, due.days(due.calendar(now(), call_seconds=call_seconds)))
 
 
 def request_missed_days(*, call_seconds: float) -> Run | None:
-    """Likewise for the sealed days that have no summary: one could not be sealed in time, or its run failed."""
+    """Request a run of the sealed days without a summary: they were sealed late, or their run failed; likewise."""
     return _request(RunKind.DAYS, due.missed_days(due.calendar(now(), call_seconds=call_seconds)))
 
 
-def held_up_by(*, call_seconds: float) -> OpenTransaction | None:
+def sealing_blocker(*, call_seconds: float) -> due.OpenTransaction | None:
     """Return the transaction that keeps days that are over from being sealed."""
-    return due.held_up_by(now(), call_seconds=call_seconds)
+    return due.sealing_blocker(now(), call_seconds=call_seconds)
 
 
 def request_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:
-    """Ask for a range, UTC, the end not part of it, for a worker to do; `by` is the user who wants it.
+    """Request a run of a range (UTC, the end not part of it) from the workers; `by` is the user who asks.
 
-    `again`: also what is summarized already. Days that are sealed are done whole; of an hour that is not closed what
-    has happened up to `end` is done, until the hour's own summary replaces it.
+    `again`: also summarize what is summarized already. Sealed days are summarized as a whole. Of an hour that is not
+    closed, the part up to `end` is summarized; the hour's own summary replaces it later.
 
     Raises:
-        NotARange: it is empty, has not begun, or is of days that retention has dropped.
+        NotARange: it is empty, lies in the future, or retention has dropped its days.
 
     """
     with transaction.atomic():
-        run = new_range(start, end, again=again, by=by)
+        run = create_range(start, end, again=again, by=by)
         transaction.on_commit(partial(notify.hint, SUMMARIZE, [run.pk], QUEUE), robust=True)
     return run
 
 
-def new_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:
-    """Note that a range is wanted, for whoever is about to do it."""
+def create_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:
+    """Create the run of a range without notifying the workers; otherwise like `request_range`."""
     if start >= now():
         raise NotARange(f"The range lies in the future; it is {now():%Y-%m-%d %H:%M} UTC now.")
     if start >= end:
@@ -82,14 +79,8 @@ def new_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: 
     return Run.objects.create(kind=RunKind.RANGE, start=start, end=end, again=again, requested_by=by)
 
 
-def hint_waiting() -> None:
-    """Tell the workers that a run has ended, if there are others to be done: theirs may have heard it in vain."""
-    if waits := run_records.waiting():
-        notify.hint(SUMMARIZE, waits[:1], QUEUE)
-
-
 def now() -> dt.datetime:
-    """Return the database's instant, by which windows close."""
+    """Return the database's clock, by which windows close."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         instant: dt.datetime = cursor.fetchone()[0]
@@ -97,9 +88,9 @@ def now() -> dt.datetime:
 
 
 def _request(kind: RunKind, windows: list[Window]) -> Run | None:
-    """Note that a run is wanted, unless there is nothing for it; two beats at once come to one run."""
+    """Create a run if it has windows and none of this kind is unfinished; concurrent requests create one run."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ONE_AT_A_TIME)
-        if not windows or Run.objects.filter(kind=kind, state__in=UNENDED).exists():
+        if not windows or Run.objects.filter(kind=kind, state__in=UNFINISHED_RUNS).exists():
             return None
         return Run.objects.create(kind=kind)

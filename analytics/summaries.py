@@ -1,84 +1,139 @@
-"""The summaries by name: where each is kept, and its rows within a range."""
+"""The rows of summaries: read within a range, written as CSV and Parquet files, deleted after their retention."""
 
+import csv
 import datetime as dt
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+import io
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import IO, Any, Final
 
+import structlog
+from django.db import connection
 from django.db.models import Model, QuerySet
 
-from analytics.models import (
-    Anomaly,
-    AuditFinding,
-    Backlog,
-    CallbackCount,
-    EndpointHealth,
-    EndpointShare,
-    ErrorBudget,
-    Latency,
-    OrderingAudit,
-    Reliability,
-    SenderLoad,
-    Volume,
-)
-from analytics.pipeline import tables
-from analytics.pipeline.tables import Table
-from analytics.ranges import Range
+from analytics.models import HourTotal, Run, rows_of
+from analytics.pipeline.job import DAY
+from analytics.pipeline.manifests import FOLDER, day_of
+from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
+from analytics.windows import Range, midnight
+from delivery.maintenance import partitions
+
+SUMMARIES: Final = {table.name: table for table in GOLD}
+
+FILTERS: Final = ("subscriber", "event_type", "publisher", "kind")
+"""Columns that rows can be filtered by, in the summaries that have them."""
+
+BATCH_ROWS: Final = 5_000
+IN_MEMORY_BYTES: Final = 8 * 1024 * 1024
+"""A longer file is written to disk before it is sent."""
+
+log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One table of the lake's gold, as PostgreSQL has it."""
+def rows_between(table: Table, between: Range, values: Mapping[str, Any]) -> QuerySet[Model]:
+    """Return the rows of a range whose columns have these values, the oldest first.
 
-    table: Table
-    model: type[Model]
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The type of each column, as Spark writes it."""
-        return dict(column.split(" ", 1) for column in self.table.columns.split(", "))
-
-    @property
-    def time(self) -> str:
-        """The column by which its rows are selected and sorted: hour, at or day."""
-        return next(iter(self.columns))
-
-    @property
-    def description(self) -> str:
-        """What one row is."""
-        return (self.model.__doc__ or "").strip()
+    A day is in a range that begins during it.
+    """
+    start: dt.date = between.start
+    end: dt.date = between.end
+    if table.types[table.time] == "date":
+        start, end = between.start.date(), (between.end + DAY - dt.timedelta.resolution).date()
+    times = {f"{table.time}__gte": start, f"{table.time}__lt": end}
+    return rows_of(table).filter(**times, **values).order_by(table.time, "pk")
 
 
-MODELS: Final[Mapping[Table, type[Model]]] = {
-    tables.RELIABILITY: Reliability,
-    tables.LATENCY: Latency,
-    tables.ENDPOINTS: EndpointHealth,
-    tables.BACKLOG: Backlog,
-    tables.VOLUME: Volume,
-    tables.SENDERS: SenderLoad,
-    tables.SHARES: EndpointShare,
-    tables.CALLBACKS_SUMMARY: CallbackCount,
-    tables.AUDIT: OrderingAudit,
-    tables.FINDINGS: AuditFinding,
-    tables.BUDGETS: ErrorBudget,
-    tables.ANOMALIES: Anomaly,
-}
-SUMMARIES: Final = {table.name: Summary(table, model) for table, model in MODELS.items()}
+def csv_lines(table: Table, rows: QuerySet[Model]) -> Iterator[bytes]:
+    """Return a CSV file piece by piece: a header, instants as ISO 8601 in UTC, maps as JSON."""
 
-NARROWING: Final = ("subscriber", "event_type", "publisher", "kind")
-"""The columns by whose value rows can be selected, in the summaries that have them."""
+    def written(value: Any) -> Any:
+        if isinstance(value, dict):
+            return json.dumps(value, sort_keys=True)
+        return value.isoformat() if hasattr(value, "isoformat") else value
+
+    header: Iterable[Iterable[Any]] = [[*table.types]]
+    for batch in chain([header], _batches(table, rows)):
+        text = io.StringIO()
+        csv.writer(text).writerows([written(value) for value in row] for row in batch)
+        yield text.getvalue().encode()
 
 
-def rows_of(summary: Summary, within: Range, values: Mapping[str, Any]) -> QuerySet[Model]:
-    """Return the rows of a range whose columns have these values, the oldest first."""
-    start, end = _bounds(summary, within)
-    rows = summary.model._default_manager.filter(**{f"{summary.time}__gte": start, f"{summary.time}__lt": end})  # noqa: SLF001 - Django's name for it
-    return rows.filter(**values).order_by(summary.time, "pk")
+def parquet_file(table: Table, rows: QuerySet[Model]) -> IO[bytes]:
+    """Return a Parquet file, positioned at its beginning; it is deleted when it is closed."""
+    # Not at the top: it takes 60 MB, and most web processes never write a file.
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import parquet  # noqa: PLC0415
+
+    types = {
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "date": pa.date32(),
+        "string": pa.string(),
+        "int": pa.int32(),
+        "long": pa.int64(),
+        "double": pa.float64(),
+        "map<string,long>": pa.map_(pa.string(), pa.int64()),
+        "map<int,long>": pa.map_(pa.int32(), pa.int64()),
+    }
+
+    def mapped(value: Any, kind: str) -> Any:
+        """Return a map as Arrow takes it, its keys as numbers where they are: JSON has only texts."""
+        if not isinstance(value, dict):
+            return value
+        key_of = int if kind.startswith("map<int") else str
+        return sorted((key_of(key), number) for key, number in value.items())
+
+    schema = pa.schema([(name, types[kind]) for name, kind in table.types.items()])
+    file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115 - the response closes it
+    with parquet.ParquetWriter(file, schema) as writer:
+        for batch in _batches(table, rows):
+            columns = zip(schema, table.types.values(), zip(*batch, strict=True), strict=True)
+            arrays = [pa.array([mapped(value, kind) for value in column], of.type) for of, kind, column in columns]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+    file.seek(0)
+    return file
 
 
-def _bounds(summary: Summary, within: Range) -> tuple[dt.date, dt.date]:
-    """Return the range as its times are written: a day is in a range that begins during it."""
-    if summary.columns[summary.time] != "date":
-        return within.start, within.end
-    whole = within.end.time() == dt.time.min
-    return within.start.date(), within.end.date() + dt.timedelta(days=not whole)
+def _batches(table: Table, rows: QuerySet[Model]) -> Iterator[list[tuple[Any, ...]]]:
+    found = rows.values_list(*table.types).iterator(chunk_size=BATCH_ROWS)
+    while batch := list(islice(found, BATCH_ROWS)):
+        yield batch
+
+
+def apply_retention(lake: str, *, keep_days: int) -> None:
+    """Delete summaries, run logs and lake files of days that ended `keep_days` or more days ago.
+
+    `lake` is a path or URL, empty if there is none.
+
+    Raises:
+        OSError: the lake cannot be reached; everything else is deleted.
+
+    """
+    first = partitions.today() - keep_days * DAY
+    deleted, _ = HourTotal.objects.filter(hour__lt=midnight(first)).delete()
+    for table in GOLD:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {table.db_table} WHERE {table.time} < %s", [midnight(first)])
+            deleted += cursor.rowcount
+    runs, _ = Run.objects.filter(ended_at__lt=midnight(first)).delete()
+    log.info("summaries.expired", before=str(first), rows=deleted, runs=runs)
+    if lake:
+        _delete_lake_days(lake, first)
+
+
+def _delete_lake_days(lake: str, first: dt.date) -> None:
+    # Not at the top: it imports Arrow, 60 MB that most workers never need.
+    from analytics.pipeline.storage import Storage  # noqa: PLC0415
+
+    def is_expired(name: str) -> bool:
+        day = day_of(name)
+        return day is not None and day < first
+
+    storage = Storage.at(lake)
+    for name in filter(is_expired, storage.entries(FOLDER)):
+        if name.endswith(".json"):
+            storage.delete_file(f"{FOLDER}/{name}")  # before the data: files that no manifest names do not count
+    for table in BRONZE + SILVER + GOLD:
+        for name in filter(is_expired, storage.entries(table.path)):
+            storage.delete_folder(f"{table.path}/{name}")

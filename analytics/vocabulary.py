@@ -22,29 +22,38 @@ from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.models import DeliveryMode, EventKind
 
 PULLED: Final = "MAILBOX"
-"""What deliveries that are fetched count as, beside the kinds of events: their clients take the time they like."""
+"""The kind of deliveries fetched from mailboxes, next to the kinds of events: their clients decide when."""
 
 REPLY: Final = "CALLBACK"
-"""What the replies to callbacks count as, beside the kinds of events."""
+"""The kind of replies to callbacks, next to the kinds of events."""
 
 NEUTRAL: Final = (DeliveryStatus.REDUNDANT, DeliveryStatus.CANCELLED)
-"""Somebody else took it, or somebody ended it: nothing that an endpoint did."""
+"""Another endpoint took the message, or an operator cancelled the delivery: neither says anything of the endpoint."""
 
-NO_STATUS: Final = 0
 RULES: Final[dict[str, RetryRules]] = {
     EventKind.TOPIC: TEAMFORGE,
     EventKind.QUEUE: QUEUE,
     PULLED: TEAMFORGE,
     REPLY: CALLBACK,
 }
-"""What an answer means where nothing is recorded of that (`Meaning`), being as everybody knows.
+"""The meaning of an answer where none is recorded with the attempt (`Meaning`).
 
-What is fetched has answers where it was sent before its subscription was switched. A SYNC call is never held.
+Mailbox deliveries have answers from before their subscription was switched to pull. SYNC calls never hold a line.
 """
 
 
 def vocabulary() -> Vocabulary:
     """Return the words of this version of the broker."""
+    outcomes: dict[int, Outcome] = {status: Answered(status) for status in range(100, 600)}
+    outcomes[0] = Unreachable("")
+
+    def answers(fits: Callable[[Decision], bool]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Return, for each kind, the statuses whose decision fits; 0 stands for no answer."""
+        return tuple(
+            (kind, tuple(status for status, outcome in outcomes.items() if fits(decide(outcome, rules))))
+            for kind, rules in RULES.items()
+        )
+
     return Vocabulary(
         statuses=tuple(DeliveryStatus.values),
         unfinished=tuple(sorted(UNFINISHED)),
@@ -59,25 +68,10 @@ def vocabulary() -> Vocabulary:
         outcomes=tuple(MessageOutcome.values),
         failures=tuple((f"({NO_ANSWER})?({pattern.pattern})", kind) for pattern, kind in KINDS.items()),
         unknown_failure=UNKNOWN,
-        holding=tuple((kind, _answers(rules, _holds)) for kind, rules in RULES.items()),
-        ending=tuple((kind, _answers(rules, _ends)) for kind, rules in RULES.items()),
+        holding=answers(lambda decision: decision is Decision.HOLD_THE_LINE),
+        ending=answers(lambda decision: decision.final_status is not None),
         means_hold=Meaning.HOLD.value,
         means_deferred=Meaning.DEFERRED.value,
         means_retry_lane=Meaning.RETRY_LANE.value,
         means_end=Meaning.END.value,
     )
-
-
-def _answers(rules: RetryRules, come_to: Callable[[Decision], bool]) -> tuple[int, ...]:
-    """Return the statuses that come to what is asked for."""
-    outcomes: dict[int, Outcome] = {status: Answered(status) for status in range(100, 600)}
-    outcomes[NO_STATUS] = Unreachable("")
-    return tuple(status for status, outcome in outcomes.items() if come_to(decide(outcome, rules)))
-
-
-def _holds(decision: Decision) -> bool:
-    return decision is Decision.HOLD_THE_LINE
-
-
-def _ends(decision: Decision) -> bool:
-    return decision.final_status is not None

@@ -1,4 +1,4 @@
-"""Which windows time is cut into, when one is closed, and which of them are due: rules that only reckon."""
+"""Windows and ranges of time: which are closed, sealed and due. Only rules; the clock is an argument."""
 
 import datetime as dt
 from collections.abc import Collection, Iterator
@@ -8,40 +8,67 @@ from typing import Final
 from analytics.pipeline.job import DAY, HOUR, Window
 
 HOUR_LAG: Final = dt.timedelta(minutes=2)
-"""So long after its end an hour is read: what ended in it has been settled by then."""
+"""An hour is closed this long after its end: what ended in it has been settled by then."""
 DAY_LAG: Final = dt.timedelta(minutes=10)
-"""So long after its end a day is sealed, at the earliest."""
-MAX_REST: Final = DAY
+"""A day is sealed this long after its end, at the earliest."""
+
+MAX_HOURLY_RANGE: Final = 3 * DAY
+"""Charts show longer ranges by day."""
+RANGES: Final = {"24h": DAY, "3d": 3 * DAY, "7d": 7 * DAY, "28d": 28 * DAY}
+"""The ranges up to now that users can choose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Which days there are at an instant, and which of them no longer change."""
+    """The days that exist at an instant, and which of them can no longer change."""
 
     now: dt.datetime
     days: frozenset[dt.date]
     """Those with partitions: opened, and not dropped by retention."""
-    growing_from: dt.date
-    """The first day that something may still be filed under because of the time."""
+    first_unsealed: dt.date
+    """The watermark: rows may still be filed under this day and later ones."""
 
     def is_sealed(self, day: dt.date) -> bool:
-        """Tell whether nothing is filed under a day any more.
+        """Return whether nothing is filed under a day any more.
 
-        Whether the next one has been opened does not matter: of the last one before an outage it never will be.
+        This does not wait for the next day to open: after an outage it may never open.
         """
-        return day < self.growing_from
+        return day < self.first_unsealed
 
-    def sealed(self) -> Iterator[dt.date]:
-        """Return the days that do not grow, the oldest first."""
-        return (day for day in sorted(self.days) if self.is_sealed(day))
-
-    def growing(self) -> Iterator[dt.date]:
-        """Return the others that have begun, the oldest first."""
-        return (day for day in sorted(self.days) if not self.is_sealed(day) and midnight(day) < self.now)
+    def sealed(self) -> list[dt.date]:
+        """Return the days that can no longer change, the oldest first."""
+        return [day for day in sorted(self.days) if self.is_sealed(day)]
 
 
-def first_growing(now: dt.datetime, oldest_transaction: dt.datetime | None, *, call_seconds: float) -> dt.date:
-    """Return the first day that may still grow; the end of those before it is well past, for whoever writes too.
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range of whole hours, UTC; the end is not part of it."""
+
+    start: dt.datetime
+    end: dt.datetime
+
+    @property
+    def step(self) -> str:
+        """The unit of its charts, as `date_trunc` takes it: hour or day."""
+        return "hour" if self.end - self.start <= MAX_HOURLY_RANGE else "day"
+
+    def steps(self) -> Iterator[dt.datetime]:
+        """Return the beginning of each step, with or without rows."""
+        width = HOUR if self.step == "hour" else DAY
+        at = self.start if self.step == "hour" else midnight(self.start.date())
+        while at < self.end:
+            yield at
+            at += width
+
+
+def latest(length: dt.timedelta, now: dt.datetime) -> Range:
+    """Return the range of this length that ends with the current hour."""
+    end = now.replace(minute=0, second=0, microsecond=0) + HOUR
+    return Range(end - length, end)
+
+
+def watermark(now: dt.datetime, oldest_transaction: dt.datetime | None, *, call_seconds: float) -> dt.date:
+    """Return the first day that may still change: because of the time, or of an open transaction that has written.
 
     A SYNC call is filed when it ends, at most `call_seconds` after it was published.
     """
@@ -66,42 +93,40 @@ def hours_of(day: dt.date) -> list[Window]:
 
 
 def is_closed(hour: Window, now: dt.datetime) -> bool:
-    """Tell whether an hour is over, and all that ended in it is stored."""
+    """Return whether an hour is over, and everything that ended in it is stored."""
     return hour.end + HOUR_LAG <= now
 
 
 def due_hours(calendar: Calendar, passed: Collection[Window], *, since: dt.datetime) -> list[Window]:
-    """Return the closed hours of days that still grow and have not passed, the oldest first; none before `since`."""
-    hours = [hour for day in calendar.growing() if whole(day) not in passed for hour in hours_of(day)]
+    """Return the closed hours of unsealed days that have not passed, the oldest first; none before `since`."""
+    days = [day for day in sorted(calendar.days) if not calendar.is_sealed(day) and whole(day) not in passed]
+    hours = [hour for day in days for hour in hours_of(day)]
     return [hour for hour in hours if since < hour.end and is_closed(hour, calendar.now) and hour not in passed]
 
 
-def due_days(calendar: Calendar, passed: Collection[Window], touched: Collection[dt.date]) -> list[Window]:
-    """Return the sealed days that have not passed, or were touched since, the oldest first."""
+def due_days(calendar: Calendar, passed: Collection[Window], late: Collection[dt.date]) -> list[Window]:
+    """Return the sealed days that have not passed, or got late data since, the oldest first."""
     days = [whole(day) for day in calendar.sealed()]
-    return [day for day in days if day not in passed or day.day in touched]
+    return [day for day in days if day not in passed or day.day in late]
 
 
-def rest(failures: int) -> dt.timedelta:
-    """Return how long a window is left alone that has failed so often since it last passed: 1 h, 2 h, 4 h … a day."""
-    return min(HOUR * (1 << min(failures - 1, 5)), MAX_REST)
+def back_off(failures: int) -> dt.timedelta:
+    """Return the delay before a window is tried again after this many failures in a row: 1 h, 2 h, 4 h … a day."""
+    return min(HOUR * (1 << min(failures - 1, 5)), DAY)
 
 
 def windows_between(calendar: Calendar, start: dt.datetime, end: dt.datetime) -> list[Window]:
     """Return the windows of a range that has begun, the oldest first.
 
-    A day that is sealed is one window, whole. Of one that grows each hour is one; an hour that is not closed yet ends
-    where the range does: such a piece is replaced by the hour's own window, and never counts as that.
+    A sealed day is one window. Of an unsealed day each hour is one; an hour that is not closed yet ends where the
+    range does. The hour's own window replaces that part later.
     """
     end = min(end, calendar.now)
-    return [
-        window
-        for day in sorted(calendar.days)
-        for window in ([whole(day)] if calendar.is_sealed(day) else _pieces(calendar, day, end))
-        if window.start < end and start < window.end
-    ]
-
-
-def _pieces(calendar: Calendar, day: dt.date, end: dt.datetime) -> Iterator[Window]:
-    for hour in hours_of(day):
-        yield hour if is_closed(hour, calendar.now) else Window(hour.start, min(hour.end, end))
+    windows = list[Window]()
+    for day in sorted(calendar.days):
+        if calendar.is_sealed(day):
+            windows.append(whole(day))
+        else:
+            hours = hours_of(day)
+            windows += [one if is_closed(one, calendar.now) else Window(one.start, min(one.end, end)) for one in hours]
+    return [window for window in windows if window.start < end and start < window.end]

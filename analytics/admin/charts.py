@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from analytics.ranges import Range
+from analytics.windows import Range
 
 GREY: Final = "#9ca3af"
 COLOURS: Final = ("#2563eb", "#f59e0b", "#7c3aed", "#0891b2", "#db2777", "#65a30d", "#64748b")

@@ -20,15 +20,11 @@ from django.utils.safestring import SafeString
 
 from analytics.admin.sections import SECTIONS, per_cent
 from analytics.api.summaries import file_of, summary_named
-from analytics.figures.cached import Looked
-from analytics.figures.ordering import covered
-from analytics.figures.selection import Selection
-from analytics.figures.success import totals
-from analytics.figures.traffic import latency, messages_and_bytes
+from analytics.figures import COVERED, TOTALS, VOLUME, DashboardData, Selection, latency
 from analytics.models import Run, RunState, WindowState
 from analytics.pipeline.job import DAY
-from analytics.ranges import LENGTHS, Range, latest
-from analytics.run_requests import NotARange, held_up_by, request_range
+from analytics.run_requests import NotARange, request_range, sealing_blocker
+from analytics.windows import RANGES, Range, latest
 from broker_project.core.admin.model_admin import column
 from broker_project.core.admin.theme import (
     UnfoldAdminSelectWidget,
@@ -90,7 +86,7 @@ class SelectionForm(forms.Form):
         """Return the range and the subscriber; None if the form is invalid."""
         if not self.is_valid():
             return None
-        length, until = LENGTHS[self.cleaned_data["range"]], self.cleaned_data["until"]
+        length, until = RANGES[self.cleaned_data["range"]], self.cleaned_data["until"]
         subscriber = self.cleaned_data["subscriber"]
         asked = latest(length, now)
         if until:
@@ -108,10 +104,10 @@ class Figure:
     note: str = ""
 
 
-def headline(looked: Looked) -> list[Figure]:
+def headline(data: DashboardData) -> list[Figure]:
     """Return the figures at the top of the page."""
-    sums, took, checked = totals(looked.selection), latency(looked.histograms), looked.audit
-    published, size = messages_and_bytes(looked.selection)
+    sums, took, checked = TOTALS.one(data.selection), latency(data.histograms), data.audit
+    published, size = VOLUME.one(data.selection)
     order = "-"
     if checked.checked:
         order = f"{checked.unexplained:,} unexplained" if checked.unexplained else "kept"
@@ -184,7 +180,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> HttpResponse:
         """Show the list, with warnings about what delays summaries and about days kept because of that."""
-        if oldest := held_up_by(call_seconds=settings.SYNC_SECONDS):
+        if oldest := sealing_blocker(call_seconds=settings.SYNC_SECONDS):
             messages.warning(request, str(oldest))
         if days := days_kept():
             messages.warning(request, KEPT.format(days=", ".join(map(str, days))))
@@ -215,10 +211,10 @@ class RunAdmin(ReadOnlyAdmin[Run]):
             "query": request.GET.urlencode(),
         }
         if selection:
-            looked = Looked(selection)
-            sections = [section(looked) for section in SECTIONS]
-            context |= {"selection": selection, "covered": covered(selection.range), "sections": sections}
-            context |= {"figures": headline(looked)}
+            data = DashboardData(selection)
+            sections = [section(data) for section in SECTIONS]
+            context |= {"selection": selection, "covered": COVERED.all(selection), "sections": sections}
+            context |= {"figures": headline(data)}
         return self.page(request, "analytics/overview.html", "Summaries", **context)
 
     def download(self, request: HttpRequest, name: str, suffix: str) -> HttpResponseBase:
@@ -229,7 +225,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
         selection = form.selection(timezone.now())
         if selection is None:
             return HttpResponseBadRequest(form.errors.as_text(), content_type="text/plain")
-        narrows = selection.subscriber_id and "subscriber_id" in summary.columns
+        narrows = selection.subscriber_id and "subscriber_id" in summary.types
         values = {"subscriber_id": selection.subscriber_id} if narrows else {}
         return file_of(summary, selection.range, values, suffix)
 

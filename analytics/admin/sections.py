@@ -8,10 +8,20 @@ from django.utils.safestring import SafeString
 
 from analytics.admin import charts
 from analytics.admin.charts import Chart
-from analytics.figures.cached import Looked
-from analytics.figures.ordering import farthest, findings, highest_backlog
-from analytics.figures.success import budgets, callbacks, failing_endpoints
-from analytics.figures.traffic import balance, latencies, messages_by_publisher, messages_by_sender, shares
+from analytics.figures import (
+    ANOMALIES,
+    BUDGETS,
+    CALLBACKS,
+    FAILING_ENDPOINTS,
+    FINDINGS,
+    HIGHEST_BACKLOG,
+    MESSAGES_BY_PUBLISHER,
+    MESSAGES_BY_SENDER,
+    SHARES,
+    DashboardData,
+    Quantiles,
+    balance,
+)
 from analytics.vocabulary import NEUTRAL
 from broker_project.core.admin.theme import label, table
 from delivery.admin.read_only import instant, link_to
@@ -43,55 +53,55 @@ def per_cent(share: float | None) -> str:
     return "-" if share is None else f"{share:.2%}"
 
 
-def reliability(looked: Looked) -> Section:
+def reliability(data: DashboardData) -> Section:
     """Return how deliveries ended, step by step."""
-    series = charts.in_order(looked.outcomes, DeliveryStatus.values)
-    chart = charts.stacked_bars("Deliveries by the status they ended in", looked.selection.range, series)
+    series = charts.in_order(data.outcomes, DeliveryStatus.values)
+    chart = charts.stacked_bars("Deliveries by the status they ended in", data.selection.range, series)
     return Section("reliability", "Reliability", "", chart if series else None, nothing=NOTHING_ENDED)
 
 
-def failures(looked: Looked) -> Section:
+def failures(data: DashboardData) -> Section:
     """Return the same without those that were delivered, which would hide them."""
-    found = {(at, status): number for (at, status), number in looked.outcomes.items() if status not in NO_FAILURES}
+    found = {(at, status): number for (at, status), number in data.outcomes.items() if status not in NO_FAILURES}
     series = charts.in_order(found, DeliveryStatus.values)
-    chart = charts.stacked_bars("Deliveries that failed", looked.selection.range, series)
+    chart = charts.stacked_bars("Deliveries that failed", data.selection.range, series)
     note = "Without those that somebody else took or somebody cancelled."
-    nothing = "None failed." if looked.outcomes else NOTHING_ENDED
+    nothing = "None failed." if data.outcomes else NOTHING_ENDED
     return Section("reliability", "Not delivered", note, chart if series else None, nothing=nothing)
 
 
-def how_long(looked: Looked) -> Section:
+def how_long(data: DashboardData) -> Section:
     """Return how long deliveries took, step by step."""
-    found = latencies(looked.histograms)
+    found = {at: Quantiles.of(histogram) for at, histogram in data.histograms.items()}
     series = {name: {at: getattr(took, name) for at, took in found.items()} for name in ("p50", "p95", "p99")}
     chart = charts.lines(
-        "From published to delivered, in milliseconds", looked.selection.range, series, unit="ms", logarithmic=True
+        "From published to delivered, in milliseconds", data.selection.range, series, unit="ms", logarithmic=True
     )
     note = "From published to delivered, of what is sent, not fetched; quantiles within 1 %."
     return Section("latency", "Latency", note, chart if found else None, nothing="Nothing was sent and delivered.")
 
 
-def backlog(looked: Looked) -> Section:
+def backlog(data: DashboardData) -> Section:
     """Return how much waited, step by step."""
-    found = highest_backlog(looked.selection)
-    series = {"unfinished": {at: float(found.get(at, 0)) for at in looked.selection.range.steps()}}
-    chart = charts.lines("The most deliveries unfinished at one moment", looked.selection.range, series)
+    found = dict(HIGHEST_BACKLOG.all(data.selection))
+    series = {"unfinished": {at: float(found.get(at, 0)) for at in data.selection.range.steps()}}
+    chart = charts.lines("The most deliveries unfinished at one moment", data.selection.range, series)
     note = "The most deliveries that were unfinished at one moment."
     return Section("backlog", "Backlog", note, chart if found else None, nothing="Nothing waited.")
 
 
-def volume(looked: Looked) -> Section:
+def volume(data: DashboardData) -> Section:
     """Return what was published, step by step."""
-    found = messages_by_publisher(looked.selection)
-    series = charts.greatest_first({(at, _publisher(name)): number for (at, name), number in found.items()})
-    chart = charts.stacked_bars("Messages by publisher", looked.selection.range, series)
+    found = MESSAGES_BY_PUBLISHER.all(data.selection)
+    series = charts.greatest_first({(at, _publisher(name)): number for at, name, number in found})
+    chart = charts.stacked_bars("Messages by publisher", data.selection.range, series)
     note = "Messages by publisher, whoever receives them."
     return Section("volume", "Volume", note, chart if found else None, nothing="Nothing was published.")
 
 
-def queue_balance(looked: Looked) -> Section:
+def queue_balance(data: DashboardData) -> Section:
     """Return how the senders share the QUEUE messages."""
-    messages = messages_by_sender(looked.selection)
+    messages = dict(MESSAGES_BY_SENDER.all(data.selection))
     even = balance(messages)
     chart = charts.single_bars("Messages", {f"queue.{sender}": number for sender, number in messages.items()})
     note = f"The busiest sender has {even:.2f} times the mean." if even else ""
@@ -102,15 +112,15 @@ def _publisher(name: str | None) -> str:
     return charts.OTHERS if name is None else name or BY_MANAGEMENT
 
 
-def callback_replies(looked: Looked) -> Section:
+def callback_replies(data: DashboardData) -> Section:
     """Return what became of callbacks."""
-    sums = callbacks(looked.selection)
+    sums = CALLBACKS.one(data.selection)
     rows = [[f"{sums.asked:,}", f"{sums.answered:,}", f"{sums.forwarded:,}"]] if sums.asked or sums.answered else []
     headers = ["asked for", "answered", "replies delivered"]
     return Section("callbacks", "Callbacks", table=_table(headers, rows), nothing="No callback was asked for.")
 
 
-def endpoint_shares(looked: Looked) -> Section:
+def endpoint_shares(data: DashboardData) -> Section:
     """Return what each endpoint took of its QUEUE group."""
     rows = [
         [
@@ -120,13 +130,13 @@ def endpoint_shares(looked: Looked) -> Section:
             per_cent(one.delivered / one.delivered_of_group if one.delivered_of_group else None),
             f"{one.redundant:,}",
         ]
-        for one in shares(looked.selection)
+        for one in SHARES.all(data.selection)
     ]
     headers = ["event type", "endpoint", "taken", "share", "redundant"]
     return Section("shares", "Endpoints of queue groups", table=_table(headers, rows), nothing="No group was tried.")
 
 
-def failing(looked: Looked) -> Section:
+def failing(data: DashboardData) -> Section:
     """Return the endpoints that failed most."""
     rows = [
         [
@@ -134,19 +144,19 @@ def failing(looked: Looked) -> Section:
             one.endpoint or "-",
             f"{one.failures:,} of {one.attempts:,}",
             per_cent(one.failure_rate),
-            one.commonest,
+            one.most_common_failure,
             f"{one.retries:,}",
             f"{one.held_seconds / 60:,.1f}",
         ]
-        for one in failing_endpoints(looked.selection)
+        for one in FAILING_ENDPOINTS.all(data.selection)
     ]
     headers = ["subscriber", "endpoint", "failed attempts", "rate", "mostly", "retries", "minutes held"]
     return Section("endpoints", "Top failing endpoints", table=_table(headers, rows), nothing="No attempt failed.")
 
 
-def ordering_audit(looked: Looked) -> Section:
+def ordering_audit(data: DashboardData) -> Section:
     """Return what the ordering audit found."""
-    sums = looked.audit
+    sums = data.audit
     rows = [
         [
             instant(one.at),
@@ -156,7 +166,7 @@ def ordering_audit(looked: Looked) -> Section:
             link_to("delivery_delivery", one.other_id, one.other_id),
             one.explanation or label("unexplained", "danger"),
         ]
-        for one in findings(looked.selection)
+        for one in FINDINGS.all(data.selection)
     ]
     headers = ["at", "subscriber", "finding", "delivery", "the other", "explanation"]
     note = (
@@ -166,18 +176,18 @@ def ordering_audit(looked: Looked) -> Section:
     return Section("findings", "Ordering audit", note, table=_table(headers, rows), nothing="Nothing to report.")
 
 
-def anomalies(looked: Looked) -> Section:
+def anomalies(data: DashboardData) -> Section:
     """Return the hours that were unlike others."""
     rows = [
         [instant(one.hour), one.subscriber, one.metric, f"{one.value:,.4g}", f"{one.median:,.4g}", f"{one.score:+,.1f}"]
-        for one in farthest(looked.selection)
+        for one in ANOMALIES.all(data.selection)
     ]
     headers = ["hour", "subscriber", "measure", "value", "usually", "robust z"]
     note = "Against the same hour of the last four weeks."
     return Section("anomalies", "Anomalies", note, table=_table(headers, rows), nothing="Nothing unusual.")
 
 
-def error_budgets(looked: Looked) -> Section:
+def error_budgets(data: DashboardData) -> Section:
     """Return how much may still fail."""
     rows = [
         [
@@ -187,7 +197,7 @@ def error_budgets(looked: Looked) -> Section:
             f"{one.spent:,.2f} times",
             str(one.day),
         ]
-        for one in budgets(looked.selection)
+        for one in BUDGETS.all(data.selection)
     ]
     headers = ["subscriber", "objective", "failed in 28 days", "budget spent", "as of"]
     return Section("budgets", "Error budgets", table=_table(headers, rows), nothing="No delivery ended.")
@@ -197,7 +207,7 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> SafeStri
     return table(headers, rows) if rows else ""
 
 
-SECTIONS: Final[tuple[Callable[[Looked], Section], ...]] = (
+SECTIONS: Final[tuple[Callable[[DashboardData], Section], ...]] = (
     *(reliability, failures, how_long),
     *(backlog, volume, queue_balance),
     *(callback_replies, endpoint_shares, failing),

@@ -13,10 +13,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from analytics.files import csv_lines, parquet_file
 from analytics.pipeline.job import DAY
-from analytics.ranges import Range, latest
-from analytics.summaries import NARROWING, SUMMARIES, Summary, rows_of
+from analytics.pipeline.tables import Table
+from analytics.summaries import FILTERS, SUMMARIES, csv_lines, parquet_file, rows_between
+from analytics.windows import Range, latest
 from broker_project.core.api.errors import InvalidQuery
 from broker_project.core.api.fields import MomentField, TextField
 from broker_project.core.api.pagination import Order, PageQuery, page_of, page_response, query_of
@@ -55,13 +55,13 @@ class ColumnSerializer(serializers.Serializer[Any]):
 class SummarySerializer(serializers.Serializer[Any]):
     """What a summary is."""
 
-    name = serializers.CharField(source="table.name")
+    name = serializers.CharField()
     description = serializers.CharField()
     columns = serializers.SerializerMethodField()
 
-    def get_columns(self, summary: Summary) -> list[dict[str, str]]:
+    def get_columns(self, summary: Table) -> list[dict[str, str]]:
         """Return its columns."""
-        return [{"name": name, "type": kind} for name, kind in summary.columns.items()]
+        return [{"name": name, "type": kind} for name, kind in summary.types.items()]
 
 
 class SummariesSerializer(serializers.Serializer[Any]):
@@ -94,7 +94,7 @@ class RowsOfSummary(APIView):
         """Read a summary's rows within a range, a page at a time, oldest first."""
         summary = summary_named(name)
         query = query_of(request, self.query_class)
-        rows = rows_of(summary, range_of(query), narrowing(summary, query))
+        rows = rows_between(summary, range_of(query), narrowing(summary, query))
         page = page_of(rows, Order(f"summary {name}", first=summary.time), query)
         return page_response(request, page, [_item(summary, row) for row in page.rows])
 
@@ -117,7 +117,7 @@ class FileOfSummary(APIView):
         return file_of(summary, range_of(query), narrowing(summary, query), suffix)
 
 
-def summary_named(name: str) -> Summary:
+def summary_named(name: str) -> Table:
     """Return a summary; raise `Http404` if there is none of that name."""
     if name not in SUMMARIES:
         raise Http404
@@ -133,23 +133,23 @@ def range_of(query: dict[str, Any]) -> Range:
     return Range(start.astimezone(dt.UTC), end.astimezone(dt.UTC))
 
 
-def narrowing(summary: Summary, query: dict[str, Any]) -> dict[str, Any]:
+def narrowing(summary: Table, query: dict[str, Any]) -> dict[str, Any]:
     """Return the values that a query narrows a summary to; raise `InvalidQuery` for columns that it has not."""
-    values: dict[str, Any] = {name: query[name] for name in NARROWING if name in query}
-    if missing := values.keys() - summary.columns.keys():
-        raise InvalidQuery(dict.fromkeys(missing, f"The summary {summary.table.name} does not tell them apart."))
+    values: dict[str, Any] = {name: query[name] for name in FILTERS if name in query}
+    if missing := values.keys() - summary.types.keys():
+        raise InvalidQuery(dict.fromkeys(missing, f"The summary {summary.name} does not tell them apart."))
     return values
 
 
-def file_of(summary: Summary, within: Range, values: dict[str, Any], suffix: str) -> HttpResponseBase:
+def file_of(summary: Table, within: Range, values: dict[str, Any], suffix: str) -> HttpResponseBase:
     """Return the answer that sends the rows as a file, `csv` or `parquet`."""
-    rows = rows_of(summary, within, values)
-    name = f"{summary.table.name}-{within.start:%Y%m%dT%H%M}-{within.end:%Y%m%dT%H%M}.{suffix}"
+    rows = rows_between(summary, within, values)
+    name = f"{summary.name}-{within.start:%Y%m%dT%H%M}-{within.end:%Y%m%dT%H%M}.{suffix}"
     if suffix == "parquet":
         return FileResponse(parquet_file(summary, rows), as_attachment=True, filename=name, content_type=PARQUET)
     attached = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingHttpResponse(csv_lines(summary, rows), content_type=CSV, headers=attached)
 
 
-def _item(summary: Summary, row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in summary.columns}
+def _item(summary: Table, row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in summary.types}

@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Anomaly",
+            name="AnomaliesSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -54,7 +54,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="AuditFinding",
+            name="FindingsSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -67,7 +67,7 @@ class Migration(migrations.Migration):
                 ("explanation", models.TextField(default="")),
             ],
             options={
-                "verbose_name_plural": "audit findings",
+                "verbose_name_plural": "findings",
                 "db_table": "analytics_findings",
                 "indexes": [
                     models.Index(fields=["hour"], name="findings_hour"),
@@ -76,7 +76,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Backlog",
+            name="BacklogSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("at", models.DateTimeField()),
@@ -94,7 +94,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="CallbackCount",
+            name="CallbacksSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -111,7 +111,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="EndpointHealth",
+            name="EndpointsSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -137,7 +137,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="EndpointShare",
+            name="SharesSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -152,7 +152,7 @@ class Migration(migrations.Migration):
                 ("redundant", models.BigIntegerField()),
             ],
             options={
-                "verbose_name_plural": "endpoint shares",
+                "verbose_name_plural": "shares",
                 "db_table": "analytics_shares",
                 "indexes": [
                     models.Index(fields=["hour"], name="shares_hour"),
@@ -161,7 +161,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="ErrorBudget",
+            name="BudgetsSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("day", models.DateField()),
@@ -175,7 +175,7 @@ class Migration(migrations.Migration):
                 ("spent", models.FloatField()),
             ],
             options={
-                "verbose_name_plural": "error budgets",
+                "verbose_name_plural": "budgets",
                 "db_table": "analytics_budgets",
                 "indexes": [
                     models.Index(fields=["day"], name="budgets_day"),
@@ -184,7 +184,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Latency",
+            name="LatencySummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -203,7 +203,7 @@ class Migration(migrations.Migration):
                 ("histogram", models.JSONField(default=dict)),
             ],
             options={
-                "verbose_name_plural": "latencies",
+                "verbose_name_plural": "latency",
                 "db_table": "analytics_latency",
                 "indexes": [
                     models.Index(fields=["hour"], name="latency_hour"),
@@ -212,7 +212,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="OrderingAudit",
+            name="AuditSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -228,7 +228,7 @@ class Migration(migrations.Migration):
                 ("high_created_at", models.DateTimeField(null=True)),
             ],
             options={
-                "verbose_name_plural": "ordering audit",
+                "verbose_name_plural": "audit",
                 "db_table": "analytics_audit",
                 "indexes": [
                     models.Index(fields=["hour"], name="audit_hour"),
@@ -237,7 +237,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Reliability",
+            name="ReliabilitySummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -330,7 +330,7 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name="SenderLoad",
+            name="SendersSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
@@ -340,13 +340,13 @@ class Migration(migrations.Migration):
                 ("by_status", models.JSONField(default=dict)),
             ],
             options={
-                "verbose_name_plural": "QUEUE senders",
+                "verbose_name_plural": "senders",
                 "db_table": "analytics_senders",
                 "indexes": [models.Index(fields=["hour"], name="senders_hour")],
             },
         ),
         migrations.CreateModel(
-            name="Volume",
+            name="VolumeSummary",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),

@@ -1,17 +1,59 @@
-"""Summarizes the windows of a job, one after the other; what fails of one leaves the others their chance."""
+"""The Spark application: starts Spark and summarizes a job's windows; a failed window does not stop the others."""
 
+import os
+import sys
+import tempfile
 import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
+from typing import Final
 
-from analytics.pipeline.extraction import register
-from analytics.pipeline.failures import OF_A_RUN, OF_A_WINDOW, reason
-from analytics.pipeline.job import Job, Window
-from analytics.pipeline.lake.lake import Lake
-from analytics.pipeline.lake.places import Place
-from analytics.pipeline.reports import Done, Reports
-from analytics.pipeline.run_lock import AnotherRun, only_run
-from analytics.pipeline.session import spark_session
-from analytics.pipeline.window import WindowRun, remake, summarize
+from pyspark.sql import SparkSession
+
+from analytics.pipeline.connections import AnotherRun, only_run
+from analytics.pipeline.extraction.source import register
+from analytics.pipeline.job import REPORTS, Job, Progress, Reports, Window, is_local
+from analytics.pipeline.lake import Lake
+from analytics.pipeline.storage import Storage
+from analytics.pipeline.window import RUN_FAILURES, WINDOW_FAILURES, WindowRun, reason, recompute_days, summarize
+
+DATABASE: Final = "DATABASE_URL"
+USAGE: Final = f"usage: python -m analytics.pipeline JOB.json (with {DATABASE} in the environment)"
+
+NAME: Final = "broker summaries"
+PACKAGE: Final = Path(__file__).resolve().parents[1]
+LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+SETTINGS: Final = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|database",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Takes a quarter less space than the default.
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Other tools do not read INT96.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    # Otherwise the history for the UI grows with the number of windows.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL_SETTINGS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # Only the owner may read the lake: Hadoop has its own umask and ignores the process's.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
+    # Small partitions are coalesced; one partition of a day of ten million rows still sorts in memory.
+    "spark.sql.shuffle.partitions": "32",
+    "spark.ui.enabled": "false",
+}
 
 
 class Status(IntEnum):
@@ -20,46 +62,92 @@ class Status(IntEnum):
     DONE = 0
     """Every window is summarized."""
     FAILED = 1
-    """Some windows are not, or days after them are not made again; the reports tell which."""
+    """Some windows failed, or some later days are not recomputed; the reports say which."""
     NOT_DONE = 2
     """The run ended before its windows were done: no database, no lake, no Spark, or no job."""
     ANOTHER_RUN = 75
-    """Another run is under way; nothing has been done."""
+    """Another run is in progress; nothing has been done."""
+
+
+def main(arguments: list[str]) -> int:
+    """Do the job that a file describes; return the exit status."""
+    if len(arguments) != 1 or DATABASE not in os.environ:
+        print(USAGE, file=sys.stderr)
+        return Status.NOT_DONE
+    job = Job.from_json(Path(arguments[0]).read_text())
+    descriptor = os.environ.get(REPORTS)
+    with os.fdopen(int(descriptor) if descriptor else os.open(os.devnull, os.O_WRONLY), "w") as stream:
+        return run(job, os.environ[DATABASE], Reports(stream, sys.stdout))
 
 
 def run(job: Job, database: str, reports: Reports) -> Status:
     """Do a job with the database at an address."""
     try:
-        with only_run(database) as still:
+        with only_run(database) as ensure_locked:
             started = time.monotonic()
             with spark_session(job) as spark:
                 reports.ready(time.monotonic() - started)
                 register(spark, database)
-                lake = Lake(Place.at(job.lake), spark)
-                return summarize_all(WindowRun(job, lake, database, still, reports.progress), reports)
+                lake = Lake(Storage.at(job.lake), spark)
+                return summarize_all(WindowRun(job, lake, database, ensure_locked, reports.progress), reports)
     except AnotherRun as other:
         reports.ended(str(other))
         return Status.ANOTHER_RUN
-    except OF_A_RUN as failure:
+    except RUN_FAILURES as failure:
         reports.ended(reason(failure))
         return Status.NOT_DONE
 
 
 def summarize_all(run: WindowRun, reports: Reports) -> Status:
-    """Summarize every window of a run, and what is made of them and others, without what runs before it left behind."""
-    run.lake.sweep(run.say)
-    passed = [window for window in run.job.windows if _summarized(run, window, reports)]
-    remade = remake(run, [window.day for window in passed])
-    return Status.DONE if remade and len(passed) == len(run.job.windows) else Status.FAILED
+    """Delete what earlier runs left, summarize every window, and recompute the days after them."""
+    run.lake.sweep(run.report)
+    passed = list[Window]()
+    for window in run.job.windows:
+        started, progress = time.monotonic(), Progress()
+        try:
+            summarize(run, window, progress)
+        except WINDOW_FAILURES as failure:
+            reports.window(window, progress, time.monotonic() - started, reason(failure))
+        else:
+            reports.window(window, progress, time.monotonic() - started)
+            passed.append(window)
+    are_current = recompute_days(run, [window.day for window in passed])
+    return Status.DONE if are_current and len(passed) == len(run.job.windows) else Status.FAILED
 
 
-def _summarized(run: WindowRun, window: Window, reports: Reports) -> bool:
-    """Summarize a window, tell what became of it, and say whether it is."""
-    started, done = time.monotonic(), Done()
-    try:
-        summarize(run, window, done)
-    except OF_A_WINDOW as failure:
-        reports.failed(window, done, time.monotonic() - started, reason(failure))
-        return False
-    reports.passed(window, done, time.monotonic() - started)
-    return True
+def settings(job: Job) -> dict[str, str]:
+    """Return Spark's settings for a job."""
+    return {
+        **SETTINGS,
+        **(LOCAL_SETTINGS if is_local(job.master) else {}),
+        "spark.master": job.master,
+        "spark.driver.memory": job.memory,
+    }
+
+
+@contextmanager
+def spark_session(job: Job) -> Iterator[SparkSession]:
+    """Start Spark, or take the session that `spark-submit` has started; stop it at the end.
+
+    Executors get this package as an archive: on a cluster nothing of the project is installed.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(NAME)
+    for name, value in settings(job).items():
+        builder = builder.config(name, value)
+    with tempfile.TemporaryDirectory(prefix="broker-package-") as folder:
+        spark = builder.getOrCreate()
+        try:
+            spark.sparkContext.addPyFile(str(packed(Path(folder))))
+            yield spark
+        finally:
+            spark.stop()
+
+
+def packed(folder: Path) -> Path:
+    """Write the archive that executors import into a folder; return it."""
+    archive = folder / "analytics.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
+        for module in (PACKAGE / "__init__.py", *sorted((PACKAGE / "pipeline").rglob("*.py"))):
+            package.write(module, module.relative_to(PACKAGE.parent))
+    return archive

@@ -1,21 +1,31 @@
-"""What a run of the application is to do, and the broker's words for it: written by whoever starts it, as JSON."""
+"""What the worker and the Spark application tell each other: the job as JSON, and reports as lines of JSON."""
 
 import datetime as dt
 import json
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self, TextIO
 
 HOUR: Final = dt.timedelta(hours=1)
 DAY: Final = dt.timedelta(days=1)
 
+REPORTS: Final = "BROKER_REPORT_FD"
+"""The environment variable with the file descriptor for reports; unset: reports are discarded."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """A closed stretch of time: an hour of a day that still grows, or a whole day that has been sealed."""
+    """A closed range of time: an hour of a day that may still change, or a whole sealed day."""
 
     start: dt.datetime
     end: dt.datetime
     """UTC both; the end is not part of it."""
+
+    @classmethod
+    def from_json(cls, window: Mapping[str, str]) -> Self:
+        """Return the window of a JSON object with `start` and `end`."""
+        return cls(dt.datetime.fromisoformat(window["start"]), dt.datetime.fromisoformat(window["end"]))
 
     @property
     def day(self) -> dt.date:
@@ -24,7 +34,7 @@ class Window:
 
     @property
     def is_day(self) -> bool:
-        """Whether it is a whole day, and replaces whatever hours were summarized of it."""
+        """Whether it is a whole day, which replaces the hours summarized before."""
         return self.end - self.start == DAY
 
     def __str__(self) -> str:
@@ -35,45 +45,45 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The broker's words, from its enums: what is added to those shows up in the summaries by itself."""
+    """The broker's words, from its enums: a status or kind that is added there shows up in the summaries by itself."""
 
     statuses: tuple[str, ...]
     unfinished: tuple[str, ...]
     delivered: str
     neutral: tuple[str, ...]
-    """Final statuses that say nothing of the endpoint: they are no failure, nor part of a rate."""
+    """Final statuses that say nothing about the endpoint: neither failures nor part of a rate."""
     redundant: str
-    """That of them in which a delivery ends when another endpoint of its group took the message."""
+    """The neutral status of a delivery whose message another endpoint of its group took."""
     kinds: tuple[str, ...]
-    """Kinds of events, then what is fetched from mailboxes, and what replies to callbacks count as: the last one."""
+    """Kinds of events, then the kind of mailbox deliveries, then that of replies to callbacks."""
     pulled_kind: str
-    """That of what is fetched."""
+    """The kind of deliveries that are fetched from a mailbox."""
     pull_mode: str
-    """How subscriptions are called whose deliveries wait to be fetched."""
+    """The delivery mode of subscriptions with a mailbox."""
     queue_kind: str
     sync_kind: str
-    """That of what is asked once, while somebody waits."""
+    """The kind of synchronous calls, which are attempted once."""
     outcomes: tuple[str, ...]
     """Of messages."""
     failures: tuple[tuple[str, str], ...]
-    """How an attempt's error text is recognized, a regular expression that it begins with, and its class; in order."""
+    """Regular expressions that an attempt's error text begins with, and the class of each; the first match counts."""
     unknown_failure: str
     holding: tuple[tuple[str, tuple[int, ...]], ...]
-    """For each kind, after which answers nothing may overtake; 0 stands for no answer."""
+    """For each kind, the answers that hold the line; 0 stands for no answer."""
     ending: tuple[tuple[str, tuple[int, ...]], ...]
-    """For each kind, after which answers a delivery is never sent again."""
+    """For each kind, the answers after which a delivery is never sent again."""
     means_hold: str
-    """What is recorded of an attempt where its retry policy said what follows: nothing may overtake;"""
+    """Recorded with an attempt whose retry policy decided: hold the line. `holding` applies where nothing is."""
     means_deferred: str
-    """the next one goes;"""
+    """Likewise: the line goes on, the delivery is retried in it."""
     means_retry_lane: str
-    """it is tried again beside the others;"""
+    """Likewise: the delivery is retried in a lane of its own."""
     means_end: str
-    """it was the last. So `holding` and `ending` are for those of which nothing is recorded."""
+    """Likewise: it was the last attempt. `ending` applies where nothing is recorded."""
 
     @property
     def reply_kind(self) -> str:
-        """What the replies to callbacks count as."""
+        """The kind of replies to callbacks."""
         return self.kinds[-1]
 
     @property
@@ -97,7 +107,7 @@ class Job:
     objective: float
     """The share of deliveries that should succeed, between 0 and 1."""
     slice_rows: int
-    """How many rows one reading transaction copies, about: long ones stop vacuum."""
+    """About how many rows one reading transaction copies; long transactions hold back vacuum."""
 
     def as_json(self) -> str:
         """Return it as a text that `from_json` reads."""
@@ -108,14 +118,74 @@ class Job:
         """Return the job that a text describes.
 
         Raises:
-            ValueError, KeyError, TypeError: it describes none.
+            ValueError, KeyError, TypeError: the text is not a job.
 
         """
-        said: dict[str, Any] = json.loads(text)
-        windows = tuple(Window(*map(dt.datetime.fromisoformat, (one["start"], one["end"]))) for one in said["windows"])
-        words = {name: _frozen(value) for name, value in said["vocabulary"].items()}
-        return cls(**{**said, "windows": windows, "vocabulary": Vocabulary(**words)})
+        document: dict[str, Any] = json.loads(text)
+        windows = tuple(map(Window.from_json, document["windows"]))
+        words = {name: _frozen(value) for name, value in document["vocabulary"].items()}
+        return cls(**{**document, "windows": windows, "vocabulary": Vocabulary(**words)})
 
 
 def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def is_local(master: str) -> bool:
+    """Return whether Spark runs in one process on this machine."""
+    return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition that was checked, and what was found."""
+
+    name: str
+    passed: bool
+    found: str
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is known of a window so far; reported when it ends."""
+
+    inputs: dict[str, int] = field(default_factory=dict)
+    """What the partitions held when they were read: `{leaf: rows}`."""
+    rows_read: dict[str, int] = field(default_factory=dict)
+    """By the name of a bronze table."""
+    rows_written: dict[str, int] = field(default_factory=dict)
+    """By the path of a silver or gold table."""
+    checks: tuple[Check, ...] = ()
+    lake_bytes: int = 0
+
+
+class Reports:
+    """Reports one run: JSON lines for the worker, printed text for people."""
+
+    def __init__(self, stream: TextIO, printed: TextIO) -> None:
+        self._stream = stream
+        self._printed = printed
+
+    def ready(self, seconds: float) -> None:
+        """Report that Spark has started."""
+        self._report(ready=round(seconds, 3))
+
+    def progress(self, text: str) -> None:
+        """Report a step."""
+        print(f"{dt.datetime.now(dt.UTC):%H:%M:%S} {text}", file=self._printed, flush=True)
+        self._report(progress=text)
+
+    def window(self, window: Window, progress: Progress, seconds: float, error: str = "") -> None:
+        """Report the end of a window: with an `error`, its summaries are unchanged."""
+        times = {"start": window.start.isoformat(), "end": window.end.isoformat()}
+        state = "FAILED" if error else "PASSED"
+        self._report(window=times, state=state, seconds=round(seconds, 3), error=error, **asdict(progress))
+        self.progress(f"{window}: FAILED: {error}" if error else f"{window}: summarized in {seconds:.1f} s")
+
+    def ended(self, error: str) -> None:
+        """Report that the run ended before its windows were done."""
+        print(f"summaries: {error}", file=self._printed, flush=True)
+        self._report(error=error)
+
+    def _report(self, **report: Any) -> None:
+        print(json.dumps(report), file=self._stream, flush=True)

@@ -1,4 +1,4 @@
-"""Load summaries into PostgreSQL: a window in one transaction, replacing what was there."""
+"""Load summaries into PostgreSQL: a window in one transaction, replacing its rows."""
 
 import datetime as dt
 import io
@@ -12,19 +12,14 @@ from psycopg import sql
 from pyarrow import csv
 
 from analytics.pipeline.job import DAY, HOUR, Window
-from analytics.pipeline.tables import ANOMALIES, BACKLOG, BUDGETS, DAILY, GOLD, HOURLY, LATENCY, RELIABILITY, Table
+from analytics.pipeline.tables import BACKLOG, DAILY, GOLD, LATENCY, RELIABILITY, Table
 
-ADDED_UP: Final = frozenset({BACKLOG, LATENCY, RELIABILITY})
+TOTALLED: Final = frozenset({BACKLOG, LATENCY, RELIABILITY})
+"""The summaries that `analytics_totals` adds up."""
+LOCK_SECONDS: Final = 30
+"""If somebody else locks the tables for longer, the window is tried again later."""
 
-CLEAR: Final = "DELETE FROM analytics_totals WHERE hour >= %(start)s AND hour < %(end)s"
-
-Batches = Iterable[pa.RecordBatch]
-
-SECONDS_TO_LOCK: Final = 30
-"""Whoever keeps the tables for longer is somebody else's business: the window is done again."""
-
-OF_DAY: Final = {BUDGETS: "day", ANOMALIES: "hour"}
-
+CLEAR_TOTALS: Final = "DELETE FROM analytics_totals WHERE hour >= %(start)s AND hour < %(end)s"
 ADD_UP: Final = """
 WITH ended AS (
   SELECT hour, sum(deliveries) AS deliveries, sum(delivered) AS delivered, sum(eligible) AS eligible,
@@ -53,29 +48,28 @@ SELECT hour, COALESCE(deliveries, 0), COALESCE(delivered, 0), COALESCE(eligible,
   FROM ended FULL JOIN statuses USING (hour) FULL JOIN took USING (hour) FULL JOIN waited USING (hour)
 """
 
+Batches = Iterable[pa.RecordBatch]
+
 
 def add_up(cursor: psycopg.Cursor[Any], window: Window) -> None:
-    """Replace the totals of the hours that begin in a window; of one in which nothing happened there is none.
-
-    Of a window that ends within an hour too it is all that is there of that hour.
-    """
-    hours = -((window.start - window.end) // HOUR)
+    """Replace the totals of the hours that begin in a window; an hour in which nothing happened has none."""
+    hours = -((window.start - window.end) // HOUR)  # rounded up: a window may end within an hour
     bounds = {"start": window.start, "end": window.start + hours * HOUR}
-    cursor.execute(CLEAR, bounds)
+    cursor.execute(CLEAR_TOTALS, bounds)
     cursor.execute(ADD_UP, bounds)
 
 
 def load(
-    connection: psycopg.Connection, window: Window, rows: Mapping[Table, Batches], still: Callable[[], None]
+    connection: psycopg.Connection, window: Window, rows: Mapping[Table, Batches], ensure_locked: Callable[[], None]
 ) -> None:
-    """Replace what is there of a window, and of its day, in the tables that rows are given of.
+    """Replace the rows of a window, and of its day in daily tables.
 
-    The rows are copied to temporary tables first, a batch a transaction: the one that replaces is short, and with it
-    the time for which vacuum must keep whatever dies in the whole database. Readers see what was there until all of the
-    new is; they never wait. Other writers of the same tables do: all of them are locked at once, in the same order.
+    The rows are copied to temporary tables first, a batch a transaction: the transaction that replaces them is short,
+    so it does not hold back vacuum. Readers see the old rows until all new ones are there, and never wait. Other
+    writers wait: all tables are locked at once, in the same order.
 
-    - `connection`: in autocommit, and ended after this
-    - `still` raises where this run must not go on by then
+    - `connection`: in autocommit, closed by the caller
+    - `ensure_locked` raises if another run may have started
 
     Raises:
         psycopg.Error: nothing has been replaced.
@@ -84,29 +78,31 @@ def load(
     for table, batches in rows.items():
         _stage(connection, table, batches)
     with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{SECONDS_TO_LOCK}s")))
-        names = sql.SQL(", ").join(_name(table) for table in GOLD if table in rows)
+        cursor.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_SECONDS}s")))
+        names = sql.SQL(", ").join(sql.Identifier(table.db_table) for table in GOLD if table in rows)
         cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(names))
-        still()
+        ensure_locked()
         for table in rows:
-            _clear(cursor, table, window)
+            clear = sql.SQL("DELETE FROM {} WHERE {time} >= %s AND {time} < %s")
+            target = sql.Identifier(table.db_table)
+            cursor.execute(clear.format(target, time=sql.Identifier(table.time)), _span(table, window))
             insert = sql.SQL("INSERT INTO {} ({columns}) SELECT {columns} FROM {}")
-            cursor.execute(insert.format(_name(table), _staged(table), columns=_columns(table)))
-        if ADDED_UP & rows.keys():
+            cursor.execute(insert.format(target, _staged(table), columns=_columns(table)))
+        if TOTALLED & rows.keys():
             add_up(cursor, window)
 
 
 def _stage(connection: psycopg.Connection, table: Table, batches: Batches) -> None:
     create = sql.SQL("CREATE TEMPORARY TABLE {} AS SELECT {} FROM {} WITH NO DATA")
-    connection.execute(create.format(_staged(table), _columns(table), _name(table)))
+    connection.execute(create.format(_staged(table), _columns(table), sql.Identifier(table.db_table)))
     statement = sql.SQL("COPY {} FROM STDIN (FORMAT csv)").format(_staged(table))
     for batch in batches:
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(_as_csv(batch.select(column_names(table))))
+            copy.write(_as_csv(batch.select([*table.types])))
 
 
 def _as_csv(batch: pa.RecordBatch) -> bytes:
-    """Return rows as PostgreSQL takes them: what is null is empty, an empty text is quoted, a map is JSON."""
+    """Return rows as PostgreSQL's CSV: nulls are empty, empty strings are quoted, maps are JSON."""
     for number, column in enumerate(batch.schema):
         if pa.types.is_map(column.type):
             texts = [None if pairs is None else json.dumps(dict(sorted(pairs))) for pairs in batch[number].to_pylist()]
@@ -116,32 +112,17 @@ def _as_csv(batch: pa.RecordBatch) -> bytes:
     return written.getvalue()
 
 
-def _clear(cursor: psycopg.Cursor, table: Table, window: Window) -> None:
-    column = OF_DAY[table] if table in DAILY else table.columns.split()[0]
-    statement = sql.SQL("DELETE FROM {} WHERE {column} >= %s AND {column} < %s")
-    cursor.execute(statement.format(_name(table), column=sql.Identifier(column)), _span(table, window))
-
-
 def _span(table: Table, window: Window) -> tuple[dt.date, dt.date]:
-    if table in HOURLY:
+    if table not in DAILY:
         return window.start, window.end
-    if table is BUDGETS:
+    if table.types[table.time] == "date":
         return window.day, window.day + DAY
     midnight = dt.datetime.combine(window.day, dt.time(), dt.UTC)
     return midnight, midnight + DAY
 
 
-def column_names(table: Table) -> list[str]:
-    """Return the columns of a table, in order."""
-    return [column.split()[0] for column in table.columns.split(", ")]
-
-
-def _name(table: Table) -> sql.Identifier:
-    return sql.Identifier(f"analytics_{table.name}")
-
-
 def _columns(table: Table) -> sql.Composed:
-    return sql.SQL(", ").join(map(sql.Identifier, column_names(table)))
+    return sql.SQL(", ").join(map(sql.Identifier, table.types))
 
 
 def _staged(table: Table) -> sql.Identifier:

@@ -1,7 +1,7 @@
-"""Quantiles of how long things took, from counts in buckets that grow by 2 %: within 1 %, and merged by adding.
+"""Quantiles of durations from histograms whose buckets grow by 2 %: exact within 1 %, merged by adding.
 
-The buckets are those of DDSketch (Masson, Rim, Lee 2019). What is in which does not depend on the order or the grouping
-of what is counted, nor on who counts: Spark, Python or SQL. A bucket is a number: `ceil(ln(ms) / ln(1.02))`.
+The buckets are those of DDSketch (Masson, Rim, Lee 2019): `ceil(ln(ms) / ln(1.02))`. Spark, Python and SQL count the
+same times into the same buckets, in any order and grouping.
 """
 
 import math
@@ -11,30 +11,30 @@ from fractions import Fraction
 from typing import Final
 
 GROWTH: Final = 1.02
-"""How much longer the longest of a bucket is than the longest of the one before."""
-NO_TIME: Final = -1
-"""The bucket of 0 ms, and of less; those of 1 ms and more begin with 0."""
-LONGEST: Final = 2**38
-"""Whatever took longer, nine years, counts as this: for such numbers logarithms are not exact enough to agree on."""
-FINEST: Final = 1000
-"""Shares are taken as thousandths: as floats, 0.95 of 20 would be more than 19."""
+"""The ratio of the upper bounds of two neighbouring buckets."""
+ZERO_BUCKET: Final = -1
+"""The bucket of 0 ms and less; those of 1 ms and more begin with 0."""
+MAX_MS: Final = 2**38
+"""Longer times, over nine years, count as this: logarithms of larger numbers differ between Spark, Python and SQL."""
+PARTS: Final = 1000
+"""Shares are counted in thousandths: as floats, 0.95 of 20 would be more than 19."""
 
 Histogram = Mapping[int, int]
-"""How many there are in each bucket; none is not in it."""
+"""The count of each bucket that has any."""
 
 
 def bucket_of(ms: int) -> int:
     """Return the bucket of a time in milliseconds."""
-    return math.ceil(math.log(min(ms, LONGEST)) / math.log(GROWTH)) if ms > 0 else NO_TIME
+    return math.ceil(math.log(min(ms, MAX_MS)) / math.log(GROWTH)) if ms > 0 else ZERO_BUCKET
 
 
 def middle_of(bucket: int) -> float:
-    """Return the time in milliseconds from which all in a bucket are less than 1 % away."""
-    return 2 * GROWTH**bucket / (1 + GROWTH) if bucket > NO_TIME else 0.0
+    """Return the time in milliseconds that is within 1 % of all in a bucket."""
+    return 2 * GROWTH**bucket / (1 + GROWTH) if bucket > ZERO_BUCKET else 0.0
 
 
 def merged(histograms: Iterable[Histogram]) -> dict[int, int]:
-    """Return the histogram of everything that is in any of them."""
+    """Return the sum of histograms."""
     together = Counter[int]()
     for histogram in histograms:
         together.update(histogram)
@@ -42,13 +42,13 @@ def merged(histograms: Iterable[Histogram]) -> dict[int, int]:
 
 
 def quantile(histogram: Histogram, share: float) -> float:
-    """Return the time in milliseconds that a share of all took at most: SQL's `percentile_disc`, within 1 %.
+    """Return a quantile in milliseconds: SQL's `percentile_disc`, within 1 %, as the middle of its bucket.
 
     Raises:
-        ValueError: there is nothing in it.
+        ValueError: the histogram is empty.
 
     """
-    wanted = Fraction(share).limit_denominator(FINEST) * sum(histogram.values())
+    wanted = Fraction(share).limit_denominator(PARTS) * sum(histogram.values())
     seen = 0
     for bucket, count in sorted(histogram.items()):
         seen += count

@@ -6,7 +6,7 @@ import psycopg
 
 from analytics.pipeline import tables
 from analytics.pipeline.job import Vocabulary, Window
-from analytics.pipeline.quantiles import GROWTH, LONGEST, NO_TIME
+from analytics.pipeline.quantiles import GROWTH, MAX_MS, ZERO_BUCKET
 from analytics.pipeline.tables import Table
 
 FORGET: Final = "DROP TABLE IF EXISTS pg_temp.known, pg_temp.tried"
@@ -32,8 +32,8 @@ def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[s
         "classes": [kind for _, kind in words.failures],
         "unknown_failure": words.unknown_failure,
         "growth": GROWTH,
-        "longest": LONGEST,
-        "no_time": NO_TIME,
+        "longest": MAX_MS,
+        "no_time": ZERO_BUCKET,
         "objective": objective,
     }
 

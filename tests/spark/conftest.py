@@ -13,9 +13,9 @@ from django.db import connection as of_django
 from pyspark.sql import SparkSession
 from pytest_django.plugin import DjangoDbBlocker
 
-from analytics.pipeline.extraction import register
-from analytics.pipeline.session import EVERYWHERE, HERE
-from analytics.spark_settings import spark_environment
+from analytics.pipeline.application import LOCAL_SETTINGS, SETTINGS
+from analytics.pipeline.extraction.source import register
+from analytics.spark_process import spark_environment
 from benchmarks.history import History
 from tests.support.spark_history import OVER_MIDNIGHT, UNTIL, database_address
 
@@ -23,7 +23,7 @@ SMALL = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
     # Compiled quickly, with room for all of it: else Java throws code away and compiles it again all the time.
-    "spark.driver.extraJavaOptions": f"{EVERYWHERE['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1"
+    "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1"
     " -XX:ReservedCodeCacheSize=256m",
     # Plans are carried out as they stand: to write Java for each, and compile that, takes longer than a few rows do.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -39,7 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     ours = spark_environment(folder, master="local[2]", database_url="", environment=os.environ)
     builder = SparkSession.builder.appName("tests")
-    for name, value in (EVERYWHERE | HERE | SMALL).items():
+    for name, value in (SETTINGS | LOCAL_SETTINGS | SMALL).items():
         builder = builder.config(name, value)
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it still talks when nobody listens any more
     with pytest.MonkeyPatch.context() as environment:

@@ -12,18 +12,19 @@ import pytest
 from django.db import connection
 from pyspark.sql import SparkSession
 
-from analytics.models import AuditFinding
+from analytics.models import rows_of
 from analytics.pipeline.application import Status
+from analytics.pipeline.connections import LOCK, AnotherRun, LockLost, only_run
 from analytics.pipeline.job import Vocabulary, Window
-from analytics.pipeline.lake.lake import CHANGED
-from analytics.pipeline.lake.manifests import path_of
-from analytics.pipeline.run_lock import LOCK, AnotherRun, LockLost, only_run
+from analytics.pipeline.lake import CHANGED
+from analytics.pipeline.manifests import path_of
 from analytics.pipeline.tables import (
     ATTEMPTS,
     AUDIT,
     BRONZE,
     BUDGETS,
     DELIVERIES,
+    FINDINGS,
     GOLD,
     HOURLY,
     LATENCY,
@@ -100,7 +101,7 @@ def test_a_day_that_is_done_again_has_what_came_late_and_loses_nothing(
     assert "bronze/attempts: none is gone (6 of 6 are; see docs/explanation/summaries-pipeline.md)" in told["error"]
     assert all_loaded() == before
     assert [deliveries_of(row) for row in summarizer.rows(RELIABILITY)] == [3, 1]
-    summarizer.lake.place.forget(path_of(DAY))
+    summarizer.lake.storage.delete_file(path_of(DAY))
     assert summarizer.run() is Status.DONE
     assert {name: rows for name, rows in all_loaded().items() if rows} == {}
     assert {name: rows for name, rows in summarizer.gold().items() if rows} == {}
@@ -153,9 +154,9 @@ def test_what_was_summarized_before_a_table_grew_by_a_column_has_null_there(
         take_away(column, table, summarizer)
     Attempt.objects.update(meaning=Meaning.HOLD)
     assert summarizer.run(hour(8)) is Status.DONE, summarizer.told.getvalue()
-    read = summarizer.lake.of_days(RELIABILITY, [summarizer.manifest()]).orderBy("hour")
+    read = summarizer.lake.read_days(RELIABILITY, [summarizer.manifest()]).orderBy("hour")
     assert [tuple(row) for row in read.select("deliveries", "eligible").collect()] == [(3, None), (1, 1)]
-    tried = summarizer.lake.of_days(ATTEMPTS, [summarizer.manifest()])
+    tried = summarizer.lake.read_days(ATTEMPTS, [summarizer.manifest()])
     assert {row.meaning for row in tried.collect()} == {None, "hold"}, "of the new hour it is known"
     assert [row[3:5] + row[6:8] for row in loaded(BUDGETS)] == [(1, 0, 1, 0)], "of what is known"
 
@@ -166,7 +167,7 @@ def test_what_overtook_an_hour_ago_is_found(summarizer: Summarizer, traffic: Tra
     sent_last = {"sequence": overtaker.id + 1, "created_at": MORNING - dt.timedelta(hours=1)}
     Delivery.objects.filter(id=overtaken.id).update(**sent_last)
     assert summarizer.run(hour(7), hour(8)) is Status.DONE
-    found = AuditFinding.objects.values_list("finding", "delivery_id", "other_id", "explanation")
+    found = rows_of(FINDINGS).values_list("finding", "delivery_id", "other_id", "explanation")
     assert [*found] == [("inversion", overtaken.id, overtaker.id, "")]
 
 

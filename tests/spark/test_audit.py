@@ -9,7 +9,15 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.tables import AUDIT, FINDINGS
-from analytics.pipeline.transforms.audit import EXAMPLES, HANDED_OUT, MADE_LATER, NOT_ACTIVE, NOT_DUE, audit, findings
+from analytics.pipeline.transforms.audit import (
+    HANDED_OUT,
+    MADE_LATER,
+    MAX_EXAMPLES,
+    NOT_ACTIVE,
+    NOT_DUE,
+    audit,
+    findings,
+)
 from analytics.vocabulary import vocabulary
 from tests.support.expected_summaries import Row, at, frame, rows_of, silver_of
 
@@ -516,5 +524,7 @@ def test_of_many_findings_of_a_kind_a_hundred_are_kept_and_all_are_counted(spark
     overtaken = [{**EARLY, "id": n, "sequence": n + 1, "subscriber_id": 1, "subscriber": "ABC"} for n in range(1, 151)]
     given = silver_of(spark, deliveries=[first, *overtaken])
     kept = rows_of(findings(given, WORDS))
-    assert [one["delivery_id"] for one in sorted(kept, key=lambda one: one["delivery_id"])] == [*range(1, EXAMPLES + 1)]
+    assert [one["delivery_id"] for one in sorted(kept, key=lambda one: one["delivery_id"])] == [
+        *range(1, MAX_EXAMPLES + 1)
+    ]
     assert [(one["checked"], one["inversions"]) for one in rows_of(audit(given, WORDS))] == [(151, 150)]

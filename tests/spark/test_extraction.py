@@ -14,28 +14,19 @@ from psycopg.conninfo import make_conninfo
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from analytics.pipeline import tables
-from analytics.pipeline.extraction import (
-    DayGone,
-    Unreadable,
-    connection,
-    count,
-    has_grown,
-    leaf_rows,
-    read,
-    register,
-    row_counts,
-    source,
-)
-from analytics.pipeline.extraction.source import copied, slices
+from analytics.pipeline import connections, tables
+from analytics.pipeline.connections import DayGone, Unreadable
+from analytics.pipeline.extraction import row_counts, source
+from analytics.pipeline.extraction.row_counts import count, has_grown, leaf_rows
+from analytics.pipeline.extraction.source import copied, read, register, slices
 from analytics.pipeline.extraction.statements import (
     ATTEMPTS,
     ENDPOINT,
     IN_WINDOW,
+    bounds_of,
     leaves_of,
     relations_of,
     selected,
-    stretch_of,
 )
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
@@ -137,7 +128,7 @@ def test_a_day_that_was_dropped_is_not_taken_for_an_empty_one(
 
 
 def test_a_leaf_that_is_dropped_while_it_is_read_fails_the_window(history: psycopg.Connection[Any]) -> None:
-    stretch = stretch_of(tables.ATTEMPTS, WINDOWS[0])
+    stretch = bounds_of(tables.ATTEMPTS, WINDOWS[0])
     query = selected(tables.ATTEMPTS, WINDOWS[0], "(SELECT * FROM delivery_attempt_19990101)", stretch)
     with pytest.raises(Unreadable, match='relation "delivery_attempt_19990101" does not exist'):
         list(copied(database_address(), tables.ATTEMPTS, query))
@@ -152,7 +143,7 @@ def test_a_database_that_is_away_is_said_to_be(spark: SparkSession) -> None:
 
 def test_an_address_that_is_none_is_not_repeated() -> None:
     with pytest.raises(Unreadable, match=r"^the database address is no address"):
-        connection.reading("postgres//broker:planted-word@host").__enter__()
+        connections.reading("postgres//broker:planted-word@host").__enter__()
 
 
 @pytest.mark.parametrize(
@@ -241,7 +232,7 @@ def test_what_is_written_between_two_slices_is_in_no_window_but_its_own(history:
 
 
 def test_a_row_that_comes_late_is_noticed(history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_counts, "COUNTED_ANYWAY", 10**9)
+    monkeypatch.setattr(row_counts, "MIN_TRUSTED", 10**9)
     day = WINDOWS[0].day
     known = leaf_rows(history, day)
     assert not has_grown(history, day, known)
@@ -257,7 +248,7 @@ def test_a_row_that_comes_late_is_noticed(history: psycopg.Connection[Any], monk
 def test_a_big_leaf_is_not_counted_again_unless_postgresql_has_forgotten(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_counts, "COUNTED_ANYWAY", 1)
+    monkeypatch.setattr(row_counts, "MIN_TRUSTED", 1)
     day = WINDOWS[0].day
     history.execute("SELECT pg_stat_force_next_flush()")
     known = leaf_rows(history, day)
@@ -351,12 +342,12 @@ def test_what_happened_before_all_deliveries_of_a_window_is_left_there(history: 
 def test_only_an_index_that_lacks_much_is_told_and_no_autovacuum_is_ended(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not source.unsummarized(history, ["delivery_attempt_20260502"])
-    monkeypatch.setattr(source, "MANY_ROWS", 0)  # whoever vacuums it meanwhile
-    (index,) = source.unsummarized(history, ["delivery_attempt_20260502"])
+    assert not source.stale_indexes(history, ["delivery_attempt_20260502"])
+    monkeypatch.setattr(source, "MIN_NEW_ROWS", 0)  # whoever vacuums it meanwhile
+    (index,) = source.stale_indexes(history, ["delivery_attempt_20260502"])
     assert index.startswith("delivery_attempt_20260502")
     patient = "SELECT %s::interval < current_setting('deadlock_timeout')::interval"
-    assert history.execute(patient, [source.LOCK_WAIT]).fetchone() == (True,)
+    assert history.execute(patient, [source.LOCK_TIMEOUT]).fetchone() == (True,)
     with psycopg.connect(database_address()) as vacuum:
         vacuum.execute("LOCK TABLE delivery_attempt_20260502 IN SHARE UPDATE EXCLUSIVE MODE")
-        source.summarize(history, ["delivery_attempt_20260502"])  # goes on without
+        source.update_indexes(history, ["delivery_attempt_20260502"])  # goes on without

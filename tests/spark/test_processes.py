@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from analytics.guard import members
 from analytics.pipeline.application import Status
-from analytics.pipeline.run_lock import only_run
+from analytics.pipeline.connections import only_run
 from analytics.pipeline.tables import ATTEMPTS, BRONZE, DELIVERIES, GOLD, MESSAGES, RELIABILITY
-from analytics.spark_settings import ROOT, java_home, spark_environment
+from analytics.spark_process import ROOT, java_home, spark_environment
 from broker_project.stack.load.wait import wait_until
 from tests.support.spark_history import MORNING, SECOND, Traffic, database_address
 from tests.support.spark_runs import (
@@ -68,9 +68,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from analytics.pipeline.session import EVERYWHERE, HERE
+from analytics.pipeline.application import SETTINGS, LOCAL_SETTINGS
 builder = SparkSession.builder
-for name, value in {**EVERYWHERE, **HERE, "spark.master": "local[1]"}.items():
+for name, value in {**SETTINGS, **LOCAL_SETTINGS, "spark.master": "local[1]"}.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.range(3).write.parquet(Path("lake/table").resolve().as_uri())

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.quantiles import GROWTH, LONGEST, bucket_of, middle_of, quantile
+from analytics.pipeline.quantiles import GROWTH, MAX_MS, bucket_of, middle_of, quantile
 from analytics.pipeline.tables import (
     BACKLOG,
     BUDGETS,
@@ -36,8 +36,8 @@ from analytics.pipeline.tables import (
 from analytics.pipeline.transforms import frames
 from analytics.pipeline.transforms.daily import anomalies, budgets
 from analytics.pipeline.transforms.hourly import (
+    BACKLOG_SECONDS,
     HOURLY_SUMMARIES,
-    SECONDS,
     backlog,
     endpoints,
     latency,
@@ -350,14 +350,19 @@ def test_at_each_moment_those_are_counted_that_were_made_and_have_not_ended(
         for whose, start, end in made
         if 0 <= end < 3600
     ]
-    still = Counter((whose, max(0, -(-start // SECONDS) * SECONDS)) for whose, start, end in made if end >= 3600)
+    still = Counter(
+        (whose, max(0, -(-start // BACKLOG_SECONDS) * BACKLOG_SECONDS)) for whose, start, end in made if end >= 3600
+    )
     waiting = [
         {"subscription_id": whose, "since": moment(since), "deliveries": count}
         for (whose, since), count in still.items()
     ]
     subscriptions = [{"id": whose, "subscriber_id": whose} for whose in range(1, 21)]
     expected = Counter(
-        (whose, second) for second in range(0, 3600, SECONDS) for whose, start, end in made if start <= second < end
+        (whose, second)
+        for second in range(0, 3600, BACKLOG_SECONDS)
+        for whose, start, end in made
+        if start <= second < end
     )
     rows = rows_of(backlog(silver_of(spark, deliveries=ended, waiting=waiting, subscriptions=subscriptions), HOUR))
     assert {(row["subscriber_id"], row["at"]): row["deliveries"] for row in rows} == {
@@ -381,7 +386,7 @@ def test_a_day_has_288_moments(spark: SparkSession) -> None:
 
 def test_spark_and_python_agree_on_every_border(spark: SparkSession) -> None:
     borders = (math.floor(Fraction(str(GROWTH)) ** bucket) for bucket in range(BUCKETS))
-    times = sorted({-(2**63), -1, 0, LONGEST, 2**63 - 1, *(ms for longest in borders for ms in (longest, longest + 1))})
+    times = sorted({-(2**63), -1, 0, MAX_MS, 2**63 - 1, *(ms for longest in borders for ms in (longest, longest + 1))})
     frame = spark.createDataFrame([(ms,) for ms in times], "ms long")
     made = frame.select("ms", frames.bucket_of(F.col("ms")).alias("bucket")).toArrow().to_pylist()
     assert {row["ms"]: row["bucket"] for row in made} == {ms: bucket_of(ms) for ms in times}

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from analytics.pipeline.connections import only_run
 from analytics.pipeline.job import Job, Window
-from analytics.pipeline.run_lock import only_run
 
 UNSTORABLE = ": caf\0é \ud800"
 REPORTS = int(os.environ["BROKER_REPORT_FD"])

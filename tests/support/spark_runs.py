@@ -19,17 +19,15 @@ from django.db import connection
 from pyspark.sql import SparkSession
 
 from analytics.pipeline.application import Status, summarize_all
-from analytics.pipeline.extraction import register
-from analytics.pipeline.job import Job, Vocabulary, Window
-from analytics.pipeline.lake.lake import Lake
-from analytics.pipeline.lake.manifests import Manifest, path_of
-from analytics.pipeline.lake.places import Place
-from analytics.pipeline.load import column_names
-from analytics.pipeline.reports import Reports
-from analytics.pipeline.run_lock import only_run
+from analytics.pipeline.connections import only_run
+from analytics.pipeline.extraction.source import register
+from analytics.pipeline.job import Job, Reports, Vocabulary, Window
+from analytics.pipeline.lake import Lake
+from analytics.pipeline.manifests import Manifest, path_of
+from analytics.pipeline.storage import Storage
 from analytics.pipeline.tables import GOLD, Table
 from analytics.pipeline.window import WindowRun
-from analytics.spark_settings import spark_environment
+from analytics.spark_process import spark_environment
 from analytics.vocabulary import vocabulary
 from broker_project.stack.load.wait import wait_until
 from tests.support.spark_history import DAY, database_address
@@ -103,14 +101,16 @@ class Summarizer:
         self.told = told or Told()
         register(self.spark, database_address())
         reports = Reports(self.told, io.StringIO())
-        with only_run(database_address()) as still:
+        with only_run(database_address()) as ensure_locked:
             asked = replace(job(self.folder, *windows, run=self.runs), vocabulary=self.words)
-            return summarize_all(WindowRun(asked, self.lake, database_address(), still, reports.progress), reports)
+            return summarize_all(
+                WindowRun(asked, self.lake, database_address(), ensure_locked, reports.progress), reports
+            )
 
     @property
     def lake(self) -> Lake:
         """The lake."""
-        return Lake(Place.at(str(self.folder)), self.spark)
+        return Lake(Storage.at(str(self.folder)), self.spark)
 
     def manifest(self) -> Manifest:
         """Return what counts of the day."""
@@ -127,7 +127,7 @@ class Summarizer:
 
 def manifest_of(folder: Path) -> Manifest:
     """Return what counts of the day in a lake."""
-    text = Place.at(str(folder)).text(path_of(DAY))
+    text = Storage.at(str(folder)).text(path_of(DAY))
     return Manifest.from_json(text) if text else Manifest(DAY)
 
 
@@ -140,7 +140,7 @@ def rows_of(folder: Path, table: Table) -> list[Row]:
 
 def loaded(table: Table) -> list[Row]:
     """Return the rows of a summary in PostgreSQL, without their ids."""
-    names = ", ".join(f'"{name}"' for name in column_names(table))
+    names = ", ".join(f'"{name}"' for name in table.types)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {names} FROM analytics_{table.name}")
         return sorted(cursor.fetchall(), key=repr)
@@ -155,8 +155,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from analytics.pipeline.application import run
-from analytics.pipeline.job import Job
-from analytics.pipeline.reports import Reports
+from analytics.pipeline.job import Job, Reports
 
 class Killing:
     def write(self, text):

@@ -5,23 +5,24 @@ from typing import Any
 
 from django.db import connection
 
-from analytics.models import (
-    Anomaly,
-    AuditFinding,
-    Backlog,
-    CallbackCount,
-    EndpointHealth,
-    EndpointShare,
-    ErrorBudget,
-    Latency,
-    OrderingAudit,
-    Reliability,
-    SenderLoad,
-    Volume,
-)
+from analytics.models import rows_of
 from analytics.pipeline.job import Window
 from analytics.pipeline.load import add_up
-from analytics.ranges import Range
+from analytics.pipeline.tables import (
+    ANOMALIES,
+    AUDIT,
+    BACKLOG,
+    BUDGETS,
+    CALLBACKS_SUMMARY,
+    ENDPOINTS,
+    FINDINGS,
+    LATENCY,
+    RELIABILITY,
+    SENDERS,
+    SHARES,
+    VOLUME,
+)
+from analytics.windows import Range
 
 NOON = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
@@ -32,34 +33,34 @@ MAILER: dict[str, Any] = {"subscriber_id": 2, "subscriber": "Mailer"}
 CREATED: dict[str, Any] = {"event_type_id": 7, "event_type": "Created"}
 
 
-def reliability(hour: dt.datetime, whose: dict[str, Any], **by_status: int) -> Reliability:
+def reliability(hour: dt.datetime, owner: dict[str, Any], **by_status: int) -> Any:
     ended, delivered = sum(by_status.values()), by_status.get("DELIVERED", 0)
     eligible = ended - by_status.get("REDUNDANT", 0)
     counts = {"deliveries": ended, "eligible": eligible, "delivered": delivered, "first_attempt": delivered // 2}
-    made = Reliability.objects.create(
-        hour=hour, **whose, **CREATED, kind="TOPIC", attempts=ended, by_status=by_status, **counts
+    made = rows_of(RELIABILITY).create(
+        hour=hour, **owner, **CREATED, kind="TOPIC", attempts=ended, by_status=by_status, **counts
     )
     _add_up(hour)
     return made
 
 
 def latency(
-    hour: dt.datetime, histogram: dict[int, int], measure: str = "delivery", whose: dict[str, Any] = BILLING
+    hour: dt.datetime, histogram: dict[int, int], measure: str = "delivery", owner: dict[str, Any] = BILLING
 ) -> None:
     quantiles = dict.fromkeys(("p50_ms", "p90_ms", "p95_ms", "p99_ms"), 0.0)
     counts = {"count": sum(histogram.values()), "max_ms": 0, "histogram": histogram}
-    Latency.objects.create(hour=hour, **whose, **CREATED, kind="TOPIC", measure=measure, **quantiles, **counts)
+    rows_of(LATENCY).create(hour=hour, **owner, **CREATED, kind="TOPIC", measure=measure, **quantiles, **counts)
     _add_up(hour)
 
 
-def backlog(at: dt.datetime, whose: dict[str, Any], deliveries: int) -> None:
-    Backlog.objects.create(at=at, **whose, deliveries=deliveries)
+def backlog(at: dt.datetime, owner: dict[str, Any], deliveries: int) -> None:
+    rows_of(BACKLOG).create(at=at, **owner, deliveries=deliveries)
     _add_up(at.replace(minute=0))
 
 
 def endpoint(hour: dt.datetime, subscription_id: int | None, held_seconds: float = 0.0, **by_class: int) -> None:
     attempts = sum(by_class.values())
-    EndpointHealth.objects.create(
+    rows_of(ENDPOINTS).create(
         **{"hour": hour, **BILLING, "subscription_id": subscription_id, "event_type": "Created", "kind": "TOPIC"},
         endpoint=f"https://{subscription_id}.example",
         attempts=attempts,
@@ -81,23 +82,23 @@ def store_one_row_of_each() -> None:
     latency(NOON, {0: 1, 100: 9})
     endpoint(NOON, 4, 90.0, **{"2xx": 8, "503": 2})
     backlog(NOON, BILLING, 3)
-    Volume.objects.create(hour=NOON, publisher="shop", **CREATED, messages=5, bytes=2048, deliveries=9)
-    SenderLoad.objects.create(hour=NOON, sender=0, messages=3, deliveries=3)
-    EndpointShare.objects.create(
+    rows_of(VOLUME).create(hour=NOON, publisher="shop", **CREATED, messages=5, bytes=2048, deliveries=9)
+    rows_of(SENDERS).create(hour=NOON, sender=0, messages=3, deliveries=3)
+    rows_of(SHARES).create(
         **{"hour": NOON, "group_of": 4, "subscription_id": 4, **BILLING, "event_type": "Render"},
         endpoint="https://four.example",
         deliveries=2,
         delivered=1,
         redundant=1,
     )
-    CallbackCount.objects.create(hour=NOON, **CREATED, asked=3, answered=2, forwarded=1)
-    OrderingAudit.objects.create(
+    rows_of(CALLBACKS_SUMMARY).create(hour=NOON, **CREATED, asked=3, answered=2, forwarded=1)
+    rows_of(AUDIT).create(
         **{"hour": NOON, **BILLING, "checked": 10, "inversions": 2, "explained_inversions": 1},
         duplicates=1,
         explained_duplicates=1,
     )
-    AuditFinding.objects.create(hour=NOON, at=NOON, **BILLING, finding="inversion", delivery_id=5, other_id=6)
+    rows_of(FINDINGS).create(hour=NOON, at=NOON, **BILLING, finding="inversion", delivery_id=5, other_id=6)
     budget = {"eligible": 9, "bad": 1, "objective": 0.999, "eligible_28": 5000, "bad_28": 2, "spent": 0.4}
-    ErrorBudget.objects.create(day=NOON.date(), **BILLING, **budget)
+    rows_of(BUDGETS).create(day=NOON.date(), **BILLING, **budget)
     unusual = {"value": 0.25, "median": 0.01, "spread": 0.01, "score": 16.2, "past": 28}
-    Anomaly.objects.create(hour=NOON, **BILLING, metric="failure_rate", **unusual)
+    rows_of(ANOMALIES).create(hour=NOON, **BILLING, metric="failure_rate", **unusual)

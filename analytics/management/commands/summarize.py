@@ -1,40 +1,39 @@
-"""`manage.py summarize`: summaries of a range of days or hours, now."""
+"""`manage.py summarize`: summarize a range of days or hours now."""
 
 import datetime as dt
 import logging
 import signal
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from analytics import run_requests, runs
-from analytics.management.run_tables import lines_of
-from analytics.models import Run, RunState
-from analytics.pipeline.job import DAY
-from analytics.run_results import INTERRUPTED
-from analytics.spark_settings import spark_terms
+from analytics.models import Run, RunState, RunWindow
+from analytics.pipeline.job import DAY, Window
+from analytics.run_records import INTERRUPTED
+from analytics.spark_process import spark_settings
 from analytics.windows import HOUR_LAG, midnight
 
 TOO_SOON: Final = "What happened less than {:g} minutes ago is not summarized yet: some of it may still come in."
 NOTHING_DUE: Final = "Nothing was to be done: all of it is summarized. --again does it once more."
+HEADINGS: Final = ("window", "state", "rows read", "rows written", "checks", "seconds")
 
 
 class Command(BaseCommand):
-    """A range, summarized while one waits."""
+    """Summarizes a range while the user waits."""
 
     help = (
-        "Summarizes a range of time, in UTC, and ends with a table of what was read and written. Days that no longer"
-        " change are summarized whole, those that still grow by the hour; of the hour under way what happened until"
-        " two minutes ago. What is summarized already is left out, so that the same command goes on where it was"
-        " interrupted."
+        "Summarizes a range of time, in UTC, and prints a table of what was read and written. Days that no longer"
+        " change are summarized as a whole, others by the hour; of the current hour, what happened until two minutes"
+        " ago. What is summarized already is left out, so that the same command resumes an interrupted one."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the range, and whether everything is to be done again."""
+        """Add the range, and `--again`."""
         form = "a day such as 2026-11-20, or an instant such as 2026-11-20T14:00"
         parser.add_argument("--from", required=True, type=start_of, metavar="WHEN", dest="start", help=form)
         parser.add_argument(
@@ -43,43 +42,64 @@ class Command(BaseCommand):
         parser.add_argument("--again", action="store_true", help="also what is summarized already")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Do it: words to stderr while it goes on, and in the end the table to stdout, as one block."""
-        terms = spark_terms()
-        if not terms.lake:
+        """Summarize the range: progress goes to stderr, and at the end the table to stdout, as one block."""
+        settings = spark_settings()
+        if not settings.lake:
             raise CommandError(runs.NO_LAKE)
         latest = run_requests.now() - HOUR_LAG
-        if latest <= options["start"] < latest + HOUR_LAG:
+        start, end = options["start"], min(options["end"] or latest, latest)
+        if latest <= start < latest + HOUR_LAG:
             raise CommandError(TOO_SOON.format(HOUR_LAG.total_seconds() / 60))
         try:
-            run = run_requests.new_range(
-                options["start"], min(options["end"] or latest, latest), again=options["again"]
-            )
+            run = run_requests.create_range(start, end, again=options["again"])
         except run_requests.NotARange as refused:
             raise CommandError(str(refused)) from None
-        with only_warnings_logged(), interruptible(self._tell) as stopping:
-            done = runs.run(run.pk, terms, stopping=stopping, tell=self._tell, stopped=INTERRUPTED)
+        with only_warnings_logged(), interruptible(self._report) as stopping:
+            done = runs.run(run.pk, settings, stopping=stopping, report=self._report, stopped=INTERRUPTED)
         if done is None:
-            raise CommandError(_held_up(run))
-        self._show(done)
+            Run.objects.filter(pk=run.pk, state=RunState.WAITING).delete()  # else a worker would do it later
+            other = Run.objects.filter(state=RunState.RUNNING).first()
+            since = f" ({other}, since {other.started_at:%H:%M} UTC)" if other else ""
+            raise CommandError(f"Another run is under way{since}. Try again when it has ended; the admin shows it.")
+        windows = list(done.windows.order_by("start"))
+        if windows:
+            self._report("")
+            self.stdout.write("\n".join(table_of(windows)))
+        elif done.state == RunState.PASSED:
+            self.stdout.write(NOTHING_DUE)
+        self.stdout.flush()  # before the error on stderr
         if done.state != RunState.PASSED:
             raise CommandError(done.error)
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.stderr.write(text, style_func=str)  # not in red: it is no error
 
-    def _show(self, run: Run) -> None:
-        windows = list(run.windows.order_by("start"))
-        if windows:
-            self._tell("")
-            self.stdout.write("\n".join(lines_of(windows)))
-        elif run.state == RunState.PASSED:
-            self.stdout.write(NOTHING_DUE)
-        self.stdout.flush()  # before whatever is said on stderr next
+
+def table_of(windows: Iterable[RunWindow]) -> Iterator[str]:
+    """Return the lines of a table of what was read, written and checked of each window."""
+    rows = [
+        HEADINGS,
+        *(
+            (
+                f"{Window(window.start, window.end)}",
+                window.state,
+                f"{sum(window.rows_read.values()):,}",
+                f"{sum(window.rows_written.values()):,}",
+                f"{sum(check['passed'] for check in window.checks)} of {len(window.checks)}",
+                f"{window.seconds:.1f}",
+            )
+            for window in windows
+        ),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, state, *numbers in rows:
+        aligned = (number.rjust(width) for number, width in zip(numbers, widths[2:], strict=True))
+        yield "  ".join((name.ljust(widths[0]), state.ljust(widths[1]), *aligned))
 
 
 @contextmanager
 def only_warnings_logged() -> Iterator[None]:
-    """Leave out of the log what is said in words meanwhile."""
+    """Log warnings only: the progress is printed already."""
     root = logging.getLogger()
     before = root.level
     root.setLevel(max(before, logging.WARNING))
@@ -90,13 +110,13 @@ def only_warnings_logged() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible(tell: Callable[[str], object]) -> Iterator[threading.Event]:
-    """Give what Ctrl-C and SIGTERM set instead of ending the process."""
+def interruptible(report: Callable[[str], object]) -> Iterator[threading.Event]:
+    """Yield an event that Ctrl-C and SIGTERM set instead of ending the process."""
     stopping = threading.Event()
 
     def stop(_signal: int, _frame: object) -> None:
         stopping.set()
-        tell("Interrupted: Spark ends ...")
+        report("Interrupted: Spark ends ...")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -107,29 +127,19 @@ def interruptible(tell: Callable[[str], object]) -> Iterator[threading.Event]:
 
 
 def start_of(text: str) -> dt.datetime:
-    """Return the instant that a day begins, or that a text says."""
+    """Return an instant, or the beginning of a day; without an offset in UTC."""
     try:
-        return midnight(dt.date.fromisoformat(text)) if len(text) == len("2026-11-20") else _instant(text)
+        if len(text) == len("2026-11-20"):
+            return midnight(dt.date.fromisoformat(text))
+        instant = dt.datetime.fromisoformat(text)
     except ValueError:
         raise ArgumentTypeError(
             f"{text!r} is no day such as 2026-11-20, nor an instant such as 2026-11-20T14:00"
         ) from None
-
-
-def end_of(text: str) -> dt.datetime:
-    """Return the instant that a day ends, or that a text says."""
-    start = start_of(text)
-    return start + DAY if len(text) == len("2026-11-20") else start
-
-
-def _instant(text: str) -> dt.datetime:
-    instant = dt.datetime.fromisoformat(text)
     return instant.astimezone(dt.UTC) if instant.tzinfo else instant.replace(tzinfo=dt.UTC)
 
 
-def _held_up(run: Run) -> str:
-    """Say what is under way instead; this run is not to follow it by itself."""
-    Run.objects.filter(pk=run.pk, state=RunState.WAITING).delete()
-    other = Run.objects.filter(state=RunState.RUNNING).first()
-    since = f" ({other}, since {other.started_at:%H:%M} UTC)" if other else ""
-    return f"Another run is under way{since}. Try again when it has ended; the admin shows it."
+def end_of(text: str) -> dt.datetime:
+    """Return an instant, or the end of a day."""
+    start = start_of(text)
+    return start + DAY if len(text) == len("2026-11-20") else start

@@ -1,67 +1,68 @@
-"""How many rows there are, as PostgreSQL says, and whether a day has got more since somebody looked."""
+"""Row counts of PostgreSQL: for checks, and to find late data."""
 
 import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Final
 
 from analytics.pipeline import tables
-from analytics.pipeline.extraction.connection import Connection
-from analytics.pipeline.extraction.statements import PARTITIONED, SOURCES, leaf_of, leaves_of, stretch_of, within
+from analytics.pipeline.connections import Connection
+from analytics.pipeline.extraction.statements import PARTITIONED, SOURCES, bounds_of, leaf_of, leaves_of, within
 from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.tables import Table
 
-COUNTED_ANYWAY: Final = 10_000
-"""Smaller leaves are counted as quickly as asked about."""
+MIN_TRUSTED: Final = 10_000
+"""Smaller partitions are counted anyway: counting costs as little as asking for the statistics."""
 INSERTED: Final = "SELECT pg_stat_get_tuples_inserted(to_regclass(%s))"
 
 
 def count(connection: Connection, table: Table, window: Window) -> int:
-    """Return how many rows `read` should give of a table whose rows lie in the window.
+    """Return how many rows `read` should return of a table whose rows lie in the window.
 
-    Every leaf is counted, whichever of them `read` has chosen; each by its name and by itself, so that no lock is held
-    on all of them, which retention would have to wait for.
+    Every partition is counted, independently of `read`'s choice; one query each, so that no lock is held on all of
+    them, which retention would wait for.
     """
-    source, condition = SOURCES[table].rows, within(table, stretch_of(table, window))
+    source, condition = SOURCES[table].rows, within(table, bounds_of(table, window))
     leaves = leaves_of(connection, source) if source in PARTITIONED else [source]
     return sum(_number(connection, f"SELECT count(*) FROM {leaf} r WHERE {condition}") for leaf in leaves)
 
 
 def leaf_rows(connection: Connection, day: dt.date) -> dict[str, int]:
-    """Return what a day's leaves hold, and how many rows PostgreSQL remembers having put into them, by leaf.
+    """Return the rows of a day's partitions and PostgreSQL's counters of inserted rows, by name.
 
-    With them how many of the day's rows stand in other days' leaves, recorded late or while the clock was wrong.
+    Also the day's rows in other days' partitions, which were filed late or while the clock was wrong.
     """
     found = {}
     for leaf in _leaves(connection, day):
-        found[_inserted(leaf)] = _number(connection, INSERTED, leaf)  # first: what comes between the two shows later
+        found[_inserted(leaf)] = _number(
+            connection, INSERTED, leaf
+        )  # first, so that an insert in between is noticed later
         found[leaf] = _number(connection, f"SELECT count(*) FROM {leaf}")
     return found | _elsewhere(connection, day)
 
 
 def has_grown(connection: Connection, day: dt.date, known: Mapping[str, int]) -> bool:
-    """Tell whether a day has got rows since `leaf_rows` said what is known of it; without counting what is big.
+    """Return whether a day has late data: rows added since `leaf_rows` returned `known`.
 
-    Nothing is missed: rows are never taken out of these leaves, and each that is put in raises PostgreSQL's counter of
-    them within a minute. That begins anew after a crash: then leaves are counted until they are known anew.
+    Large partitions are not counted, and nothing is missed: rows are never deleted from these partitions, and each
+    insert raises PostgreSQL's counter within a minute. A crash resets the counters: then partitions are counted until
+    the day is summarized again.
     """
     if any(known.get(name) != rows for name, rows in _elsewhere(connection, day).items()):
         return True
-    return any(_has_other_rows(connection, leaf, known) for leaf in _leaves(connection, day))
-
-
-def _has_other_rows(connection: Connection, leaf: str, known: Mapping[str, int]) -> bool:
-    inserted = _number(connection, INSERTED, leaf)
-    if inserted == known.get(_inserted(leaf)) and inserted >= COUNTED_ANYWAY:
-        return False
-    return _number(connection, f"SELECT count(*) FROM {leaf}") != known.get(leaf)
+    for leaf in _leaves(connection, day):
+        inserted = _number(connection, INSERTED, leaf)
+        is_trusted = inserted == known.get(_inserted(leaf)) and inserted >= MIN_TRUSTED
+        if not is_trusted and _number(connection, f"SELECT count(*) FROM {leaf}") != known.get(leaf):
+            return True
+    return False
 
 
 def _elsewhere(connection: Connection, day: dt.date) -> dict[str, int]:
-    """Return how many rows of a day stand in other days' leaves, by leaf, where there are any."""
+    """Return how many rows of a day are in other days' partitions, by partition, where there are any."""
     start = dt.datetime.combine(day, dt.time(), dt.UTC)
     window, found = Window(start, start + DAY), {}
     for table in (tables.ATTEMPTS, tables.DELIVERIES, tables.MESSAGES):
-        source, condition = SOURCES[table].rows, within(table, stretch_of(table, window))
+        source, condition = SOURCES[table].rows, within(table, bounds_of(table, window))
         for leaf in leaves_of(connection, source):
             if leaf != leaf_of(source, day):
                 name = f"{leaf} for {day}"

@@ -1,11 +1,7 @@
-"""Facts to summaries, each a function from frames to a frame: no clock, no settings, no user-defined functions.
+"""Facts to summaries: functions from frames to a frame, without clock, settings or user-defined functions.
 
-said: `facts` (what goes in, and what summaries are made of) · `shapes` (a table's columns, hours)
-silver: `whose` (names for ids) · `answers` (what an attempt came to) · `silver`
-gold: `counts` · `histograms` · `reliability` · `latency` · `endpoints` · `volume` · `callbacks` ·
-`backlog` · `senders` · `shares` · `explanations`, `inversions`, `duplicates`, `audit`; of days: `budgets` ·
-`anomalies`
-all of them: `summaries`
+Read in this order: `frames` (inputs, and what transforms share) · `silver` (facts with owner and class) · `hourly` ·
+`audit` (the ordering audit, hourly too) · `daily`.
 
-None loses or multiplies a row for an id that is not known (any more), so that totals are those of PostgreSQL.
+No transform loses or multiplies a row whose ids are unknown, so totals equal PostgreSQL's.
 """

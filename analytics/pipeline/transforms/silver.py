@@ -13,34 +13,46 @@ from analytics.pipeline.tables import SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER
 from analytics.pipeline.transforms.frames import Facts, Silver, shaped
 
 NO_STATUS: Final = 0
-"""What stands for no answer in `Vocabulary.holding`."""
-OF_ITS_OWN: Final = 503
-"""The one status that is a class by itself: the endpoint asks to be left alone for a while."""
+"""Stands for no answer in `Vocabulary.holding` and `Vocabulary.ending`."""
+UNAVAILABLE: Final = 503
+"""The one status with a class of its own: the endpoint asks for a pause."""
 CLASSES: Final = (2, 3, 4, 5)
-"""The first digits of the statuses that classes are made of."""
+"""The first digits of the statuses that have classes."""
 
-WHOSE: Final = ("subscriber_id", "subscriber", "subscription_id", "endpoint", "event_type_id", "event_type", "kind")
+OWNER: Final = ("subscriber_id", "subscriber", "subscription_id", "endpoint", "event_type_id", "event_type", "kind")
 
 
 def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFrame:
-    """Add `sender`, subscriber, endpoint, event type and kind; null is what is not known.
+    """Add `sender`, subscriber, endpoint, event type and kind; unknown ones are null.
 
-    A delivery is its subscription's subscriber's, or, where that subscription has been deleted, its line's. Without a
-    subscription it is the reply to a callback. What a mailbox has handed out, or let expire unread, is of a kind by
-    itself, so that the time in there is nobody else's, whatever became of its subscription; so is what
-    nobody has sent, of a subscription that is fetched by now. Else its kind is its subscription's, or its event type's.
+    The subscriber is the subscription's, or the line's if the subscription has been deleted. Without a subscription it
+    is the reply to a callback. The kind is MAILBOX if a mailbox has handed it out or let it expire unread, or if it was
+    never sent and its subscription has a mailbox now. Otherwise it is the subscription's, or the event type's.
     """
-    was_there = (F.col("fetches") > 0) | F.coalesce("unread", F.lit(False))
-    is_fetched = was_there | ((F.col("attempts") == 0) & (F.col("delivery_mode") == words.pull_mode))
+    was_in_mailbox = (F.col("fetches") > 0) | F.coalesce("unread", F.lit(False))
+    is_pulled = was_in_mailbox | ((F.col("attempts") == 0) & (F.col("delivery_mode") == words.pull_mode))
     kind = (
         F.when(F.isnull("subscription_id"), words.reply_kind)
-        .when(is_fetched, words.pulled_kind)
+        .when(is_pulled, words.pulled_kind)
         .otherwise(F.coalesce("subscription_kind", "event_kind"))
     )
+    subscribers = names_of(facts.subscribers, "subscriber")
+    owned = (
+        _each_once(facts.subscriptions)
+        .withColumnsRenamed({"id": "subscription_id", "kind": "subscription_kind"})
+        .select("subscriber_id", "subscription_id", "subscription_kind", "delivery_mode", "endpoint")
+        .join(subscribers, "subscriber_id", "left")
+    )
+    lines = (
+        _each_once(facts.lines.where("subscriber_id IS NOT NULL OR sender IS NOT NULL"))  # callbacks have one each
+        .join(subscribers, "subscriber_id", "left")
+        .withColumnsRenamed({"id": "line_id", "subscriber_id": "line_subscriber_id", "subscriber": "line_subscriber"})
+        .select("line_id", "sender", "line_subscriber_id", "line_subscriber")
+    )
     return (
-        deliveries.join(_lines(facts), "line_id", "left")
-        .join(_subscriptions(facts), "subscription_id", "left")
-        .join(known_event_types(facts.event_types), "event_type_id", "left")
+        deliveries.join(F.broadcast(lines), "line_id", "left")
+        .join(F.broadcast(owned), "subscription_id", "left")
+        .join(event_type_names(facts.event_types), "event_type_id", "left")
         .withColumns(
             {
                 "subscriber_id": F.coalesce("subscriber_id", "line_subscriber_id"),
@@ -51,70 +63,30 @@ def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFr
     )
 
 
-def known_event_types(event_types: DataFrame) -> DataFrame:
+def event_type_names(event_types: DataFrame) -> DataFrame:
     """Return `event_type_id`, `event_type` and `event_kind`, ready to be joined."""
-    return F.broadcast(
-        _each_once(event_types).select(
-            F.col("id").alias("event_type_id"), F.col("name").alias("event_type"), F.col("kind").alias("event_kind")
-        )
-    )
+    return names_of(event_types, "event_type", F.col("kind").alias("event_kind"))
 
 
-def known_publishers(publishers: DataFrame) -> DataFrame:
-    """Return `publisher_id` and `publisher`, ready to be joined."""
-    return F.broadcast(
-        _each_once(publishers).select(F.col("id").alias("publisher_id"), F.col("name").alias("publisher"))
-    )
-
-
-def _subscribers(facts: Facts) -> DataFrame:
-    return F.broadcast(
-        _each_once(facts.subscribers).select(F.col("id").alias("subscriber_id"), F.col("name").alias("subscriber"))
-    )
-
-
-def _subscriptions(facts: Facts) -> DataFrame:
-    owned = (
-        _each_once(facts.subscriptions)
-        .select(
-            "subscriber_id",
-            F.col("id").alias("subscription_id"),
-            F.col("kind").alias("subscription_kind"),
-            "delivery_mode",
-            "endpoint",
-        )
-        .join(_subscribers(facts), "subscriber_id", "left")
-    )
-    return F.broadcast(owned)
-
-
-def _lines(facts: Facts) -> DataFrame:
-    """Return those of subscribers and senders; of callbacks there are as many as replies, and they say nothing."""
-    owned = (
-        _each_once(facts.lines.where("subscriber_id IS NOT NULL OR sender IS NOT NULL"))
-        .join(_subscribers(facts), "subscriber_id", "left")
-        .select(
-            F.col("id").alias("line_id"),
-            "sender",
-            F.col("subscriber_id").alias("line_subscriber_id"),
-            F.col("subscriber").alias("line_subscriber"),
-        )
-    )
-    return F.broadcast(owned)
+def names_of(rows: DataFrame, what: str, *others: Column) -> DataFrame:
+    """Return the id and name of rows as `<what>_id` and `<what>`, with other columns, ready to be joined."""
+    named = _each_once(rows).select(F.col("id").alias(f"{what}_id"), F.col("name").alias(what), *others)
+    return F.broadcast(named)
 
 
 def _each_once(rows: DataFrame) -> DataFrame:
-    """Keep one row of an id: in one task, since they are few and go to every executor anyway."""
+    """Keep one row per id, in one task: they are few, and are broadcast anyway."""
     return rows.coalesce(1).dropDuplicates(["id"])
 
 
 def error_class(words: Vocabulary) -> Column:
     """Return 2xx, 3xx, 4xx, 503, 5xx or other by `status_code`; without one, the kind of failure by `error`."""
+    begins = [F.when(F.col("error").rlike(f"^(?:{pattern})"), kind) for pattern, kind in words.failures]
     status = F.col("status_code")
     hundreds = (status / 100).cast("int")
     return (
-        F.when(status.isNull(), _failure(words))
-        .when(status == OF_ITS_OWN, F.lit(str(OF_ITS_OWN)))
+        F.when(status.isNull(), F.coalesce(*begins, F.lit(words.unknown_failure)))
+        .when(status == UNAVAILABLE, F.lit(str(UNAVAILABLE)))
         .when(hundreds.isin(*CLASSES), F.concat(hundreds, F.lit("xx")))
         .otherwise(F.lit("other"))
     )
@@ -126,50 +98,34 @@ def failed() -> Column:
 
 
 def holds(words: Vocabulary) -> Column:
-    """Return whether nothing may overtake until the delivery, of this `kind`, is tried again (contract 4.7, 4.8, 5.1).
+    """Return whether the attempt holds the line until the delivery's next attempt (contract 4.7, 4.8, 5.1).
 
-    As its retry policy said then (`meaning`), or else by the rules of its kind; what is of no kind holds nothing.
+    Its retry policy decided then (`meaning`), or else the rules of its `kind`; without a kind it holds nothing.
     """
     has_kind = F.coalesce("kind", F.lit("")) != ""
     return F.coalesce(has_kind & (F.col("meaning") == words.means_hold), _is_among(words.holding))
 
 
 def ends(words: Vocabulary) -> Column:
-    """Return whether the delivery, of this `kind`, is never sent again (contract 4.3 to 4.5, 5.1); after 2xx none is.
+    """Return whether the delivery is never sent again after the attempt (contract 4.3 to 4.5, 5.1), as after 2xx.
 
-    As its retry policy said then (`meaning`), or else by the rules of its kind.
+    Its retry policy decided then (`meaning`), or else the rules of its `kind`.
     """
     return ~failed() | F.coalesce(F.col("meaning") == words.means_end, _is_among(words.ending))
 
 
-def deferred_with_number(words: Vocabulary) -> Column:
-    """Return whether the next one went and the delivery, which has its number by then, stayed.
-
-    What could not be sent at all has none yet where it is set aside, and has one where it is tried again apart.
-    """
-    is_aside = (F.col("meaning") == words.means_deferred) & F.col("status_code").isNotNull()
-    said = (F.col("meaning") == words.means_retry_lane) | is_aside
-    return F.coalesce(said, ~holds(words) & ~ends(words))
-
-
-def _is_among(statuses_of_kinds: Sequence[tuple[str, Sequence[int]]]) -> Column:
+def _is_among(statuses_by_kind: Sequence[tuple[str, Sequence[int]]]) -> Column:
     status = F.coalesce("status_code", F.lit(NO_STATUS))
-    cases = [(F.col("kind") == kind) & status.isin(*statuses) for kind, statuses in statuses_of_kinds if statuses]
+    cases = [(F.col("kind") == kind) & status.isin(*statuses) for kind, statuses in statuses_by_kind if statuses]
     return F.coalesce(reduce(Column.__or__, cases, F.lit(False)), F.lit(False))
 
 
-def _failure(words: Vocabulary) -> Column:
-    """Return the class of the first failure that the error begins with."""
-    begins = [F.when(F.col("error").rlike(f"^(?:{pattern})"), kind) for pattern, kind in words.failures]
-    return F.coalesce(*begins, F.lit(words.unknown_failure))
-
-
 def silver(facts: Facts, words: Vocabulary) -> Silver:
-    """Return what hourly summaries are made of."""
-    of_deliveries = deliveries(facts, words)
+    """Return the inputs of hourly summaries."""
+    owned = deliveries(facts, words)
     return Silver(
-        deliveries=of_deliveries,
-        attempts=attempts(facts.attempts, of_deliveries, words),
+        deliveries=owned,
+        attempts=attempts(facts.attempts, owned, words),
         messages=messages(facts, words),
         waiting=facts.waiting,
         callbacks=facts.callbacks.dropDuplicates(["id"]),
@@ -183,23 +139,35 @@ def silver(facts: Facts, words: Vocabulary) -> Silver:
 
 
 def deliveries(facts: Facts, words: Vocabulary) -> DataFrame:
-    """Return the finished and the unfinished deliveries, a row each, with whose they are and how long they took."""
-    known = facts.deliveries.unionByName(facts.unfinished).transform(_latest)
+    """Return finished and unfinished deliveries, a row each, with their owner and latency.
+
+    A delivery that ended while it was read may be in both; the finished row counts.
+    """
+    of_delivery = Rows.partitionBy("id").orderBy(F.asc_nulls_first("finished_at"))
+    once = (
+        facts.deliveries.unionByName(facts.unfinished)
+        .withColumn("later", F.lead("id").over(of_delivery))
+        .where("later IS NULL")
+    )
     due = F.least(F.greatest("created_at", "not_before"), "finished_at")
     latency = F.timestamp_diff("MILLISECOND", due, "finished_at")
-    return shaped(with_owner(known, facts, words).withColumn("latency_ms", latency), SILVER_DELIVERIES)
+    return shaped(with_owner(once, facts, words).withColumn("latency_ms", latency), SILVER_DELIVERIES)
 
 
-def attempts(made: DataFrame, of_deliveries: DataFrame, words: Vocabulary) -> DataFrame:
-    """Return the attempts, a row each, with their delivery's owner, what they came to and when it went on.
+def attempts(made: DataFrame, owned: DataFrame, words: Vocabulary) -> DataFrame:
+    """Return the attempts, a row each, with their delivery's owner, their result and when the delivery went on.
 
-    Those of a delivery that is not known are nobody's.
+    Attempts of unknown deliveries have no owner. Repeated rows of one attempt are equal and adjacent: the last counts.
     """
-    known = of_deliveries.select(F.col("id").alias("delivery_id"), "message_id", "finished_at", *WHOSE)
+    in_order = Rows.partitionBy("delivery_id").orderBy("started_at", "id")
+    once = (
+        made.withColumns({"next_id": F.lead("id").over(in_order), "next_at": F.lead("started_at").over(in_order)})
+        .where("next_id IS NULL OR next_id <> id")
+        .drop("next_id")
+    )
+    known = owned.select(F.col("id").alias("delivery_id"), "message_id", "finished_at", *OWNER)
     return shaped(
-        made.transform(_with_next)
-        .join(known, "delivery_id", "left")
-        .withColumns(
+        once.join(known, "delivery_id", "left").withColumns(
             {
                 "ended_at": F.timestamp_add("MILLISECOND", "duration_ms", "started_at"),
                 "next_at": F.coalesce("next_at", "finished_at"),
@@ -216,27 +184,8 @@ def messages(facts: Facts, words: Vocabulary) -> DataFrame:
     """Return the messages, a row each, with the names of their publisher and event type."""
     return shaped(
         facts.messages.dropDuplicates(["id"])
-        .join(known_event_types(facts.event_types), "event_type_id", "left")
-        .join(known_publishers(facts.publishers), "publisher_id", "left")
+        .join(event_type_names(facts.event_types), "event_type_id", "left")
+        .join(names_of(facts.publishers, "publisher"), "publisher_id", "left")
         .withColumn("kind", F.when(F.isnotnull("answers"), words.reply_kind).otherwise(F.col("event_kind"))),
         SILVER_MESSAGES,
-    )
-
-
-def _latest(rows: DataFrame) -> DataFrame:
-    """Keep one row of a delivery, a finished one if there is: it may have ended while it was read."""
-    of_one = Rows.partitionBy("id").orderBy(F.asc_nulls_first("finished_at"))
-    return rows.withColumn("later", F.lead("id").over(of_one)).where("later IS NULL")
-
-
-def _with_next(made: DataFrame) -> DataFrame:
-    """Keep one row of an attempt, and add `next_at`, when the next one of its delivery started.
-
-    Rows of one attempt are equal and stand side by side: the last one has another attempt behind it, or none.
-    """
-    in_order = Rows.partitionBy("delivery_id").orderBy("started_at", "id")
-    return (
-        made.withColumns({"next_id": F.lead("id").over(in_order), "next_at": F.lead("started_at").over(in_order)})
-        .where("next_id IS NULL OR next_id <> id")
-        .drop("next_id")
     )

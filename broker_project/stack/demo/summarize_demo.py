@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Callable
 
 import django
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Model, Q, QuerySet, Sum
 
 django.setup()  # before any model is imported
 
 from analytics import run_records, run_requests
-from analytics.models import Latency, OrderingAudit, Reliability, Run, RunState, SenderLoad, Volume
-from analytics.models.runs import UNENDED
+from analytics.models import UNFINISHED_RUNS, Run, RunState, rows_of
 from analytics.pipeline.quantiles import merged, quantile
+from analytics.pipeline.tables import AUDIT, LATENCY, RELIABILITY, SENDERS, VOLUME
 from broker_project.stack.demo.events import KINDS, SUBSCRIBERS
 from broker_project.stack.demo.summary import Summary
 
@@ -43,7 +43,7 @@ def summarize(since: dt.datetime, suffix: str) -> Summary:
 def _wait_for(run: Run, tell: Callable[[str], object]) -> None:
     """Wait until it has ended, or nobody takes it up though nothing else is under way."""
     told = idle = began = time.monotonic()
-    while run.state in UNENDED and time.monotonic() - idle < MAX_SECONDS:
+    while run.state in UNFINISHED_RUNS and time.monotonic() - idle < MAX_SECONDS:
         time.sleep(LOOK_EVERY)
         run_records.abandon_vanished()
         run.refresh_from_db()
@@ -74,17 +74,17 @@ def figures(run: Run, suffix: str, seconds: float) -> Summary:
     """Return what a run found of the demo's event types and subscribers."""
     hours = Q(hour__gte=run.windows.earliest("start").start)
     ours = hours & Q(event_type__in=[name + suffix for name in KINDS])
-    reliability = Reliability.objects.filter(ours)
+    reliability = rows_of(RELIABILITY).filter(ours)
     statuses = Counter[str]()
     for by_status in reliability.values_list("by_status", flat=True):
         statuses.update(by_status)
-    histograms = Latency.objects.filter(ours, measure="delivery").values_list("histogram", flat=True)
+    histograms = rows_of(LATENCY).filter(ours, measure="delivery").values_list("histogram", flat=True)
     times = merged({int(bucket): count for bucket, count in one.items()} for one in histograms)
-    audit = OrderingAudit.objects.filter(hours, subscriber__in=[sample.name + suffix for sample in SUBSCRIBERS])
+    audit = rows_of(AUDIT).filter(hours, subscriber__in=[sample.name + suffix for sample in SUBSCRIBERS])
     found = _total(audit, "inversions") + _total(audit, "duplicates")
     explained = _total(audit, "explained_inversions") + _total(audit, "explained_duplicates")
-    volume = Volume.objects.filter(ours)
-    senders = SenderLoad.objects.filter(hours).order_by("sender").values("sender").annotate(all=Sum("messages"))
+    volume = rows_of(VOLUME).filter(ours)
+    senders = rows_of(SENDERS).filter(hours).order_by("sender").values("sender").annotate(all=Sum("messages"))
     return Summary(
         statuses=dict(statuses),
         delivered=_total(reliability, "delivered"),
@@ -100,7 +100,7 @@ def figures(run: Run, suffix: str, seconds: float) -> Summary:
     )
 
 
-def _total(rows: "QuerySet[Reliability] | QuerySet[OrderingAudit] | QuerySet[Volume]", column: str) -> int:
+def _total(rows: "QuerySet[Model]", column: str) -> int:
     return rows.aggregate(total=Sum(column))["total"] or 0
 
 

@@ -13,11 +13,11 @@ from django.apps import apps
 from django.db import connection as of_django
 from structlog.testing import capture_logs
 
-from analytics.models import Backlog, ErrorBudget, HourTotal, Reliability, Run, RunKind, RunState
+from analytics.models import HourTotal, Run, RunKind, RunState, rows_of
 from analytics.pipeline.job import Window
 from analytics.pipeline.load import load
-from analytics.pipeline.tables import GOLD, RELIABILITY
-from analytics.retention_of_summaries import forget
+from analytics.pipeline.tables import BACKLOG, BUDGETS, GOLD, RELIABILITY
+from analytics.summaries import apply_retention
 from analytics.windows import midnight
 from delivery.maintenance.partitions import today
 from tests.support.spark_history import database_address
@@ -64,7 +64,7 @@ def batch(*rows: Row) -> pa.RecordBatch:
 
 
 def there() -> list[Row]:
-    return [*Reliability.objects.order_by("id").values(*SCHEMA.names)]
+    return [*rows_of(RELIABILITY).order_by("id").values(*SCHEMA.names)]
 
 
 def fine() -> None:
@@ -74,7 +74,7 @@ def fine() -> None:
 def test_rows_of_the_window_are_replaced_and_others_stay(connection: psycopg.Connection) -> None:
     beside = [row(NOON - HOUR), row(NOON + HOUR)]
     for one in (*beside, row(deliveries=99), row(NOON + HOUR / 2)):
-        Reliability.objects.create(**one)
+        rows_of(RELIABILITY).create(**one)
     load(connection, WINDOW, {RELIABILITY: [batch(row(deliveries=2)), batch(row(deliveries=3))]}, fine)
     assert there() == [*beside, row(deliveries=2), row(deliveries=3)]
 
@@ -112,7 +112,7 @@ def test_where_the_run_is_not_the_only_one_any_more_nothing_is_replaced(connecti
     def lost() -> None:
         raise InterruptedError
 
-    Reliability.objects.create(**row())
+    rows_of(RELIABILITY).create(**row())
     with pytest.raises(InterruptedError):
         load(connection, WINDOW, {RELIABILITY: [batch(row(deliveries=2))]}, lost)
     assert there() == [row()]
@@ -137,7 +137,7 @@ def test_what_the_hours_of_a_window_come_to_follows_what_is_loaded(transactional
 def test_an_hour_in_which_something_only_waited_has_a_total_too(
     connection: psycopg.Connection, end: dt.datetime
 ) -> None:
-    Backlog.objects.create(at=NOON + HOUR / 2, deliveries=3)
+    rows_of(BACKLOG).create(at=NOON + HOUR / 2, deliveries=3)
     load(connection, Window(NOON, end), {RELIABILITY: []}, fine)
     assert HourTotal.objects.values("deliveries", "by_status", "histogram", "backlog").get() == {
         "deliveries": 0,
@@ -150,20 +150,18 @@ def test_an_hour_in_which_something_only_waited_has_a_total_too(
 def test_summaries_and_runs_of_days_past_their_time_are_removed(db: None) -> None:
     first = midnight(today() - FIRST)
     for at in (first - SECOND, first):
-        Reliability.objects.create(hour=at, deliveries=1, delivered=1, eligible=1, first_attempt=1, attempts=1)
-        Backlog.objects.create(at=at, deliveries=1)
-        ErrorBudget.objects.create(
-            day=at.date(), eligible=1, bad=0, objective=0.999, eligible_28=1, bad_28=0, spent=0.0
-        )
+        rows_of(RELIABILITY).create(hour=at, deliveries=1, delivered=1, eligible=1, first_attempt=1, attempts=1)
+        rows_of(BACKLOG).create(at=at, deliveries=1)
+        rows_of(BUDGETS).create(day=at.date(), eligible=1, bad=0, objective=0.999, eligible_28=1, bad_28=0, spent=0.0)
         HourTotal.objects.create(hour=at)
         Run.objects.create(kind=RunKind.HOURS, state=RunState.PASSED, ended_at=at)
     with capture_logs() as told:
-        forget("", keep_days=KEEP_DAYS)
+        apply_retention("", keep_days=KEEP_DAYS)
     assert [(one["rows"], one["runs"]) for one in told] == [(4, 1)], "each table had one row too old"
-    assert [*Reliability.objects.values_list("hour", flat=True)] == [first]
-    assert [*Backlog.objects.values_list("at", flat=True)] == [first]
+    assert [*rows_of(RELIABILITY).values_list("hour", flat=True)] == [first]
+    assert [*rows_of(BACKLOG).values_list("at", flat=True)] == [first]
     assert [*HourTotal.objects.values_list("hour", flat=True)] == [first]
-    assert [*ErrorBudget.objects.values_list("day", flat=True)] == [first.date()]
+    assert [*rows_of(BUDGETS).values_list("day", flat=True)] == [first.date()]
     assert [*Run.objects.values_list("ended_at", flat=True)] == [first]
 
 
@@ -186,7 +184,7 @@ def test_days_of_the_lake_past_their_time_are_removed_with_their_manifests(db: N
     foreign = {tmp_path / f"manifests/dt={gone}.json.new", tmp_path / "gold/reliability/notes.txt"}
     for file in foreign:
         file.touch()
-    forget(str(tmp_path), keep_days=KEEP_DAYS)
+    apply_retention(str(tmp_path), keep_days=KEEP_DAYS)
     kept_files = {path for path in tmp_path.rglob("*") if path.is_file()} - foreign
     files = sorted(str(path.relative_to(tmp_path)) for path in kept_files)
     assert [name for name in files if "touched" not in name] == [

@@ -21,14 +21,13 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from analytics import due, run_records, run_requests, runs
+from analytics.due import OpenTransaction
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
-from analytics.open_transactions import OpenTransaction
-from analytics.pipeline.extraction import leaf_rows
-from analytics.pipeline.run_lock import LOCK, WORKER_LOCK, only_run
-from analytics.run_results import AGAIN, INTERRUPTED
+from analytics.pipeline.connections import LOCK, WORKER_LOCK, only_run
+from analytics.pipeline.extraction.row_counts import leaf_rows
+from analytics.run_records import AGAIN, INTERRUPTED
 from analytics.runs import Application
-from analytics.spark_process import MAX_KEPT_BYTES, End, Ended
-from analytics.spark_settings import SparkTerms, spark_terms
+from analytics.spark_process import MAX_STORED_BYTES, End, Ended, SparkSettings, spark_settings
 from analytics.windows import midnight
 from broker_project.core.db import forget_connection
 from delivery.dispatch import notify
@@ -83,8 +82,8 @@ def sealed(storage: None) -> list[dt.date]:
 
 
 @pytest.fixture
-def terms(tmp_path: Path) -> SparkTerms:
-    return replace(spark_terms(), lake=str(tmp_path))
+def terms(tmp_path: Path) -> SparkSettings:
+    return replace(spark_settings(), lake=str(tmp_path))
 
 
 @pytest.fixture
@@ -97,7 +96,7 @@ def tables_of_long_ago(storage: None) -> Iterator[None]:
         MigrationRecorder.Migration.objects.filter(pk=pk).update(applied=at)
 
 
-def do(run: Run | None, terms: SparkTerms, *behaviour: str, **options: Any) -> Run:
+def do(run: Run | None, terms: SparkSettings, *behaviour: str, **options: Any) -> Run:
     assert run is not None
     options = {"stopping": threading.Event(), **options}
     done = runs.run(run.pk, terms, application=small(*behaviour), **options)
@@ -106,18 +105,18 @@ def do(run: Run | None, terms: SparkTerms, *behaviour: str, **options: Any) -> R
 
 
 def range_of(days: list[dt.date], **options: Any) -> Run:
-    return run_requests.new_range(midnight(days[0]), midnight(days[-1] + DAY), **options)
+    return run_requests.create_range(midnight(days[0]), midnight(days[-1] + DAY), **options)
 
 
 def windows_of(run: Run) -> list[tuple[dt.date, str]]:
     return [(window.start.date(), window.state) for window in run.windows.order_by("id")]
 
 
-def days_due(terms: SparkTerms) -> Run | None:
+def days_due(terms: SparkSettings) -> Run | None:
     return run_requests.request_days(call_seconds=terms.call_seconds)
 
 
-def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(days_due(terms), terms)
     assert (done.state, done.error) == (RunState.PASSED, "")
     assert windows_of(done)[:2] == [(sealed[0], PASSED), (sealed[1], PASSED)]
@@ -126,7 +125,7 @@ def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date],
 
 
 def test_a_day_that_something_was_filed_under_since_is_summarized_again(
-    sealed: list[dt.date], terms: SparkTerms, event_type: EventType
+    sealed: list[dt.date], terms: SparkSettings, event_type: EventType
 ) -> None:
     do(days_due(terms), terms)
     (late,) = publish_bodies(event_type, b"late")
@@ -142,12 +141,12 @@ def pass_time(amount: dt.timedelta) -> None:
     RunWindow.objects.update(ended_at=F("ended_at") - amount)
 
 
-def missed(terms: SparkTerms) -> Run | None:
+def missed(terms: SparkSettings) -> Run | None:
     return run_requests.request_missed_days(call_seconds=terms.call_seconds)
 
 
 def test_a_day_whose_summary_failed_stays_unsummarized_and_is_due_again_in_an_hour(
-    sealed: list[dt.date], terms: SparkTerms
+    sealed: list[dt.date], terms: SparkSettings
 ) -> None:
     done = do(days_due(terms), terms, "fails=1")
     assert done.state == RunState.FAILED
@@ -158,7 +157,7 @@ def test_a_day_whose_summary_failed_stays_unsummarized_and_is_due_again_in_an_ho
     assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
 
 
-def test_a_day_that_fails_each_time_is_tried_ever_less_often(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_a_day_that_fails_each_time_is_tried_ever_less_often(sealed: list[dt.date], terms: SparkSettings) -> None:
     do(days_due(terms), terms, "fails=1")
     waited = []
     for _ in range(7):
@@ -171,7 +170,7 @@ def test_a_day_that_fails_each_time_is_tried_ever_less_often(sealed: list[dt.dat
     assert waited == [1, 2, 4, 8, 16, 24, 24]
 
 
-def test_once_it_has_passed_its_failures_of_before_are_forgotten(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_once_it_has_passed_its_failures_of_before_are_forgotten(sealed: list[dt.date], terms: SparkSettings) -> None:
     do(days_due(terms), terms, "fails=1")
     pass_time(HOUR)
     do(missed(terms), terms, "fails=1")
@@ -181,13 +180,13 @@ def test_once_it_has_passed_its_failures_of_before_are_forgotten(sealed: list[dt
     assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
 
 
-def test_what_failed_is_done_at_once_where_somebody_asks_for_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_what_failed_is_done_at_once_where_somebody_asks_for_it(sealed: list[dt.date], terms: SparkSettings) -> None:
     do(days_due(terms), terms, "fails=1")
     assert windows_of(do(range_of(sealed), terms)) == [(sealed[0], PASSED)]
 
 
 def test_a_day_that_had_passed_and_failed_when_it_was_done_again_is_due(
-    sealed: list[dt.date], terms: SparkTerms
+    sealed: list[dt.date], terms: SparkSettings
 ) -> None:
     """Its lake may be ahead of its summaries."""
     do(days_due(terms), terms)
@@ -197,7 +196,7 @@ def test_a_day_that_had_passed_and_failed_when_it_was_done_again_is_due(
 
 
 def test_a_day_that_takes_too_long_has_failed_and_lets_others_have_their_turn(
-    sealed: list[dt.date], terms: SparkTerms
+    sealed: list[dt.date], terms: SparkSettings
 ) -> None:
     done = do(days_due(terms), replace(terms, minutes=0), "hangs")
     assert done.state == RunState.FAILED
@@ -213,7 +212,7 @@ def test_what_somebody_wants_is_done_first_then_hours_then_days(storage: None) -
     assert run_records.waiting() == [runs[kind] for kind in (RunKind.RANGE, RunKind.HOURS, RunKind.DAYS)]
 
 
-def test_closed_hours_are_summarized_once(tables_of_long_ago: None, terms: SparkTerms) -> None:
+def test_closed_hours_are_summarized_once(tables_of_long_ago: None, terms: SparkSettings) -> None:
     open_days(today() - DAY, ahead=1)
     now = run_requests.now()
     closed = (now - dt.timedelta(minutes=2) - midnight(today())) // dt.timedelta(hours=1)
@@ -230,11 +229,11 @@ def tables_of_this_hour(tables_of_long_ago: None) -> None:
     MigrationRecorder.Migration.objects.update(applied=run_requests.now().replace(minute=0, second=0, microsecond=0))
 
 
-def test_before_there_were_tables_nothing_is_due(tables_of_this_hour: None, terms: SparkTerms) -> None:
+def test_before_there_were_tables_nothing_is_due(tables_of_this_hour: None, terms: SparkSettings) -> None:
     assert run_requests.request_hours(call_seconds=terms.call_seconds) is None
 
 
-def test_a_range_that_was_interrupted_goes_on_where_it_ended(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_a_range_that_was_interrupted_goes_on_where_it_ended(sealed: list[dt.date], terms: SparkSettings) -> None:
     first = do(range_of(sealed), terms, "ends=2")
     assert (first.state, windows_of(first)) == (RunState.FAILED, [(sealed[0], PASSED)])
     assert windows_of(do(range_of(sealed), terms)) == [(sealed[1], PASSED)]
@@ -242,7 +241,7 @@ def test_a_range_that_was_interrupted_goes_on_where_it_ended(sealed: list[dt.dat
 
 
 def test_what_is_wanted_again_is_done_again_and_after_an_interruption_only_the_rest_of_it(
-    sealed: list[dt.date], terms: SparkTerms
+    sealed: list[dt.date], terms: SparkSettings
 ) -> None:
     do(range_of(sealed), terms)
     again = range_of(sealed, again=True)
@@ -254,10 +253,10 @@ def test_what_is_wanted_again_is_done_again_and_after_an_interruption_only_the_r
 
 
 def test_of_the_hour_under_way_what_has_happened_is_summarized_and_replaced_later(
-    storage: None, terms: SparkTerms, tables_of_long_ago: None
+    storage: None, terms: SparkSettings, tables_of_long_ago: None
 ) -> None:
     now = run_requests.now()
-    done = do(run_requests.new_range(now - dt.timedelta(seconds=1), now), terms)
+    done = do(run_requests.create_range(now - dt.timedelta(seconds=1), now), terms)
     (piece,) = done.windows.order_by("-start")[:1]
     assert (piece.end, piece.state) == (now, PASSED)
     assert not RunWindow.objects.filter(end__gt=now).exists()
@@ -274,7 +273,7 @@ def test_a_range_of_nothing_is_refused(from_days: int, to_days: int, refusal: st
     assert not Run.objects.exists()
 
 
-def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkSettings) -> None:
     barrier, runs = threading.Barrier(2), []
 
     def beat() -> None:
@@ -290,13 +289,15 @@ def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkTe
     assert (len(list(filter(None, runs))), Run.objects.count()) == (1, 1)
 
 
-def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(
+    sealed: list[dt.date], terms: SparkSettings
+) -> None:
     waiting = range_of(sealed)
     with only_run(terms.database_url, WORKER_LOCK):
         assert runs.run(waiting.pk, terms, stopping=threading.Event(), application=small()) is None
-        runs.take_up(terms, stopping=threading.Event(), application=small())
+        runs.start_waiting(terms, stopping=threading.Event(), application=small())
         assert Run.objects.get(pk=waiting.pk).state == RunState.WAITING
-    runs.take_up(terms, stopping=threading.Event(), application=small())
+    runs.start_waiting(terms, stopping=threading.Event(), application=small())
     assert Run.objects.get(pk=waiting.pk).state == RunState.PASSED
 
 
@@ -305,7 +306,7 @@ def hints() -> int:
     return int(notify.redis_client().llen(run_requests.QUEUE))
 
 
-def test_whoever_ends_a_run_tells_the_workers_of_the_next(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_whoever_ends_a_run_tells_the_workers_of_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
     first, following = range_of(sealed[:1]), range_of(sealed[1:])
     before = hints()
     do(first, terms)
@@ -320,21 +321,21 @@ def vanish(**fields: Any) -> Run:
 
 
 def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_next(
-    sealed: list[dt.date], terms: SparkTerms
+    sealed: list[dt.date], terms: SparkSettings
 ) -> None:
     gone = vanish(kind=RunKind.RANGE, start=midnight(sealed[0]), end=midnight(sealed[0] + DAY))
     run_records.abandon_vanished()
     gone.refresh_from_db()
     assert (gone.state, gone.error) == (RunState.ABANDONED, run_records.VANISHED)
-    runs.take_up(terms, stopping=threading.Event(), application=small())
+    runs.start_waiting(terms, stopping=threading.Event(), application=small())
     gone.refresh_from_db()
     assert (gone.state, gone.error, windows_of(gone)) == (RunState.PASSED, "", [(sealed[0], PASSED)])
 
 
-def test_what_a_schedule_had_begun_is_not_taken_up_but_comes_due(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_what_a_schedule_had_begun_is_not_taken_up_but_comes_due(sealed: list[dt.date], terms: SparkSettings) -> None:
     gone = vanish(kind=RunKind.DAYS)
     assert days_due(terms) is None  # the vanished one counts as under way until somebody looks
-    runs.take_up(terms, stopping=threading.Event(), application=small())
+    runs.start_waiting(terms, stopping=threading.Event(), application=small())
     run_records.abandon_vanished()
     assert do(days_due(terms), terms).state == RunState.PASSED
     assert Run.objects.get(pk=gone.pk).state == RunState.ABANDONED
@@ -342,7 +343,7 @@ def test_what_a_schedule_had_begun_is_not_taken_up_but_comes_due(sealed: list[dt
 
 @pytest.mark.parametrize("lock", [LOCK, WORKER_LOCK])
 def test_a_run_is_alive_until_neither_its_worker_nor_spark_holds_a_lock(
-    storage: None, terms: SparkTerms, lock: str
+    storage: None, terms: SparkSettings, lock: str
 ) -> None:
     alive = vanish(kind=RunKind.HOURS)
     with only_run(terms.database_url, lock):
@@ -352,14 +353,14 @@ def test_a_run_is_alive_until_neither_its_worker_nor_spark_holds_a_lock(
     assert Run.objects.get(pk=alive.pk).state == RunState.ABANDONED
 
 
-def test_while_spark_starts_nobody_takes_the_run_for_vanished(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_while_spark_starts_nobody_takes_the_run_for_vanished(sealed: list[dt.date], terms: SparkSettings) -> None:
     states = []
 
     def look(_told: str) -> None:
         run_records.abandon_vanished()
         states.append(Run.objects.get().state)
 
-    do(range_of(sealed), terms, tell=look)
+    do(range_of(sealed), terms, report=look)
     assert states[0] == RunState.RUNNING
 
 
@@ -371,64 +372,64 @@ def test_while_spark_starts_nobody_takes_the_run_for_vanished(sealed: list[dt.da
         ("ends=1", "Spark ended with status 7 before all was done: see the log."),
     ],
 )
-def test_a_run_says_why_it_failed(behaviour: str, said: str, sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_a_run_says_why_it_failed(behaviour: str, said: str, sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(range_of(sealed), terms, behaviour)
     assert done.state == RunState.FAILED
     assert done.error.startswith(said)
     assert done.ended_at
 
 
-def test_what_postgresql_takes_into_no_text_is_told_without_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_what_postgresql_takes_into_no_text_is_told_without_it(sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(range_of(sealed), terms, "fails=1", "quotes")
     failed = done.windows.get(state=FAILED)
     assert (failed.error, failed.checks[0]["found"]) == ("a check failed: café ?",) * 2
     assert do(range_of(sealed), terms, "gives up", "quotes").error == "the lake is not writable: café ?"
 
 
-def test_a_run_that_takes_too_long_is_ended(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_a_run_that_takes_too_long_is_ended(sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(range_of(sealed), replace(terms, minutes=0), "hangs")
     assert done.state == RunState.FAILED
     assert "BROKER_SUMMARY_MINUTES" in done.error
 
 
-def test_a_run_whose_worker_is_stopped_is_left_for_the_next(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_a_run_whose_worker_is_stopped_is_left_for_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
     stopping = threading.Event()
-    done = do(range_of(sealed), terms, "hangs", stopping=stopping, tell=lambda _: stopping.set())
+    done = do(range_of(sealed), terms, "hangs", stopping=stopping, report=lambda _: stopping.set())
     assert (done.state, done.error) == (RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
-    runs.take_up(terms, stopping=threading.Event(), application=small())
+    runs.start_waiting(terms, stopping=threading.Event(), application=small())
     assert Run.objects.get(pk=done.pk).state == RunState.PASSED
 
 
-def test_a_run_that_is_interrupted_is_left_to_who_asked_for_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_a_run_that_is_interrupted_is_left_to_who_asked_for_it(sealed: list[dt.date], terms: SparkSettings) -> None:
     stopping = threading.Event()
-    done = do(range_of(sealed), terms, "hangs", stopping=stopping, tell=lambda _: stopping.set(), stopped=INTERRUPTED)
+    done = do(range_of(sealed), terms, "hangs", stopping=stopping, report=lambda _: stopping.set(), stopped=INTERRUPTED)
     assert (done.state, done.error) == (RunState.FAILED, INTERRUPTED.error)
     assert done.pk not in run_records.waiting()
 
 
-def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(range_of(sealed), replace(terms, lake=""))
     assert (done.state, done.error) == (RunState.FAILED, runs.NO_LAKE)
 
 
-def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.date], terms: SparkSettings) -> None:
     assert set(do(range_of(sealed), terms, "prints=1000").log.strip()) == {"x"}
-    much = do(range_of(sealed, again=True), terms, f"prints={4 * MAX_KEPT_BYTES}").log
-    assert 2 * MAX_KEPT_BYTES < len(much) < 2 * MAX_KEPT_BYTES + 10
+    much = do(range_of(sealed, again=True), terms, f"prints={4 * MAX_STORED_BYTES}").log
+    assert 2 * MAX_STORED_BYTES < len(much) < 2 * MAX_STORED_BYTES + 10
 
 
-def test_no_connection_of_django_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_no_connection_of_django_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkSettings) -> None:
     held: list[object] = []
-    do(range_of(sealed[:1]), terms, tell=lambda _: held.append(connection.connection))
+    do(range_of(sealed[:1]), terms, report=lambda _: held.append(connection.connection))
     assert set(held) == {None}
 
 
-def test_a_run_survives_that_the_database_ends_every_connection(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_a_run_survives_that_the_database_ends_every_connection(sealed: list[dt.date], terms: SparkSettings) -> None:
     def cut(_told: str) -> None:
         terminate_backends()
         forget_connection()
 
-    done = do(range_of(sealed), terms, tell=cut)
+    done = do(range_of(sealed), terms, report=cut)
     assert (done.state, windows_of(done)) == (RunState.PASSED, [(day, PASSED) for day in sealed])
 
 
@@ -450,14 +451,14 @@ def test_a_transaction_that_has_written_keeps_its_day_from_being_sealed_and_one_
 ) -> None:
     with elsewhere.transaction():
         [(began,)] = elsewhere.execute("SELECT now()").fetchall()
-        assert due.calendar(later, call_seconds=0).growing_from > began.date()
-        assert due.held_up_by(later, call_seconds=0) is None
+        assert due.calendar(later, call_seconds=0).first_unsealed > began.date()
+        assert due.sealing_blocker(later, call_seconds=0) is None
         write(elsewhere)
-        assert due.calendar(later, call_seconds=0).growing_from == began.date()
-        oldest = due.held_up_by(later, call_seconds=0)
+        assert due.calendar(later, call_seconds=0).first_unsealed == began.date()
+        oldest = due.sealing_blocker(later, call_seconds=0)
         assert oldest == OpenTransaction(elsewhere.info.backend_pid, "a report", began)
-        assert due.held_up_by(began, call_seconds=0) is None  # its day is not over
-    assert due.held_up_by(later, call_seconds=0) is None
+        assert due.sealing_blocker(began, call_seconds=0) is None  # its day is not over
+    assert due.sealing_blocker(later, call_seconds=0) is None
 
 
 def test_what_keeps_days_from_being_sealed_is_said_daily_and_where_runs_are_listed(
@@ -467,7 +468,7 @@ def test_what_keeps_days_from_being_sealed_is_said_daily_and_where_runs_are_list
         with structlog.testing.capture_logs() as logged:
             run_requests.request_days(call_seconds=0)
         page = admin.get("/admin/analytics/run/").content.decode()
-        return sum(event["event"] == "summaries.held_up" for event in logged), ending in page
+        return sum(event["event"] == "summaries.unsealed" for event in logged), ending in page
 
     ending = f"SELECT pg_terminate_backend({elsewhere.info.backend_pid})."
     with elsewhere.transaction():

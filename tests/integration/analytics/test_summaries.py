@@ -12,7 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pyarrow import parquet
 
-from analytics.models import Reliability, Run, RunKind, RunWindow
+from analytics.models import Run, RunKind, RunWindow, rows_of
+from analytics.pipeline.tables import RELIABILITY
 from analytics.summaries import SUMMARIES
 from analytics.windows import midnight
 from delivery.maintenance.partitions import today
@@ -47,7 +48,7 @@ def test_the_list_says_what_each_summary_is(management: Client) -> None:
 def test_every_summary_can_be_read_and_written_to_files(management: Client, name: str) -> None:
     stored_summaries.store_one_row_of_each()
     [item] = read(management, f"summaries/{name}?{TODAY}")["items"]
-    columns = SUMMARIES[name].columns
+    columns = SUMMARIES[name].types
     assert [*item] == [*columns]
     [header, row] = csv.reader(io.StringIO(whole(management, f"summaries/{name}.csv?{TODAY}").decode()))
     assert (header, len(row)) == ([*columns], len(columns))
@@ -102,7 +103,7 @@ def test_without_a_range_it_is_the_last_day(management: Client) -> None:
     row = stored_summaries.reliability(NOON, BILLING, DELIVERED=1)
     assert read(management, "summaries/reliability")["items"] == []
     assert read(management, "summaries/reliability?from=2000-01-01T00:00:00Z")["items"] != []
-    assert Reliability.objects.get() == row
+    assert rows_of(RELIABILITY).get() == row
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
 from analytics import run_requests
-from analytics.management.commands.summarize import NOTHING_DUE, end_of, interruptible, start_of
-from analytics.management.run_tables import lines_of
+from analytics.management.commands.summarize import NOTHING_DUE, end_of, interruptible, start_of, table_of
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
-from analytics.pipeline.extraction import leaf_rows
-from analytics.pipeline.run_lock import WORKER_LOCK, only_run
-from analytics.spark_settings import spark_terms
+from analytics.pipeline.connections import WORKER_LOCK, only_run
+from analytics.pipeline.extraction.row_counts import leaf_rows
+from analytics.spark_process import spark_settings
 from analytics.windows import hours_of, midnight, whole
 from delivery.maintenance.partitions import open_days, today
 
@@ -70,7 +69,7 @@ def test_what_has_just_happened_is_for_later(lake: None) -> None:
 def test_nothing_is_begun_while_another_run_is_under_way(lake: None) -> None:
     other = Run.objects.create(kind=RunKind.HOURS, state=RunState.RUNNING, started_at=Now())
     with (
-        only_run(spark_terms().database_url, WORKER_LOCK),
+        only_run(spark_settings().database_url, WORKER_LOCK),
         pytest.raises(CommandError, match=rf"Another run is under way \(run {other.pk}, since .* UTC\)\. Try again"),
     ):
         call_command("summarize", "--from", f"{today()}")
@@ -110,7 +109,7 @@ def test_the_table_tells_of_each_window_what_was_read_written_and_checked(db: No
             checks=[{"name": "one", "passed": True, "found": ""}, {"name": "other", "passed": passed, "found": ""}],
             seconds=12.34,
         )
-    assert [" ".join(line.split()) for line in lines_of(run.windows.order_by("start"))] == [
+    assert [" ".join(line.split()) for line in table_of(run.windows.order_by("start"))] == [
         "window state rows read rows written checks seconds",
         "2026-03-04 PASSED 1,234 7 2 of 2 12.3",
         "2026-03-05 14:00 FAILED 1,234 7 1 of 2 12.3",
@@ -147,5 +146,5 @@ def summarize(day: dt.date) -> None:
 
 
 def leaf_rows_of(day: dt.date) -> dict[str, int]:
-    with psycopg.connect(spark_terms().database_url) as opened:
+    with psycopg.connect(spark_settings().database_url) as opened:
         return leaf_rows(opened, day)

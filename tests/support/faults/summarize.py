@@ -14,7 +14,7 @@ django.setup()  # before any model is imported
 
 from analytics import run_requests, runs
 from analytics.models import Run, RunState
-from analytics.spark_settings import spark_terms
+from analytics.spark_process import spark_settings
 
 ENDED = {RunState.PASSED, RunState.FAILED}
 AGAIN_SECONDS = 0.5
@@ -22,9 +22,9 @@ AGAIN_SECONDS = 0.5
 
 def summarize(since: dt.datetime) -> Run:
     """Return the run, done; one that the broker has begun meanwhile is waited for."""
-    run = run_requests.new_range(since, run_requests.now(), again=True)
+    run = run_requests.create_range(since, run_requests.now(), again=True)
     while run.state not in ENDED:
-        if runs.run(run.pk, spark_terms(), stopping=threading.Event()) is None:
+        if runs.run(run.pk, spark_settings(), stopping=threading.Event()) is None:
             time.sleep(AGAIN_SECONDS)
         run.refresh_from_db()
     return run

@@ -5,18 +5,18 @@ import dataclasses
 import pytest
 
 from analytics.pipeline import checks, tables
-from analytics.pipeline.checks import Look
-from analytics.pipeline.failures import reason
-from analytics.pipeline.reports import Check
+from analytics.pipeline.checks import TableStatistics
+from analytics.pipeline.job import Check
 from analytics.pipeline.tables import Table
+from analytics.pipeline.window import reason
 
-FACTS = {table: Look(rows=5, total=5) for table in tables.BRONZE}
+FACTS = {table: TableStatistics(rows=5, total=5) for table in tables.BRONZE}
 COUNTED = dict.fromkeys(checks.COUNTED, 5)
 MADE = {
-    **{table: Look(rows=2, total=2) for table in tables.GOLD},
-    **{table: Look(rows=5, total=5) for table in tables.SILVER},
-    tables.SILVER_DELIVERIES: Look(rows=10, total=10),
-    **{table: Look(rows=2, total=5) for table in checks.FACTS_OF},
+    **{table: TableStatistics(rows=2, total=2) for table in tables.GOLD},
+    **{table: TableStatistics(rows=5, total=5) for table in tables.SILVER},
+    tables.SILVER_DELIVERIES: TableStatistics(rows=10, total=10),
+    **{table: TableStatistics(rows=2, total=5) for table in checks.TOTALS},
 }
 
 A_FULL_DISK = """[TASK_WRITE_FAILED] Task failed
@@ -29,7 +29,7 @@ Caused by: java.io.IOException: No space left on device
 \tat java.base/sun.nio"""
 A_DAY_GONE = """[PYTHON_DATA_SOURCE_ERROR] Failed
 Traceback (most recent call last):
-analytics.pipeline.extraction.connection.DayGone: 2026-03-02 cannot be summarized
+analytics.pipeline.connections.DayGone: 2026-03-02 cannot be summarized
 
 \tat org.apache.spark.x"""
 
@@ -39,8 +39,8 @@ def failed(found: tuple[Check, ...]) -> list[tuple[str, str]]:
 
 
 def test_what_is_as_it_must_be_passes() -> None:
-    assert failed(checks.of_facts(FACTS, COUNTED)) == []
-    assert failed(checks.of_summaries(MADE, FACTS)) == []
+    assert failed(checks.check_facts(FACTS, COUNTED, {})) == []
+    assert failed(checks.check_summaries(MADE, FACTS)) == []
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_what_is_as_it_must_be_passes() -> None:
     ],
 )
 def test_facts_that_are_wrong_are_named(table: Table, wrong: dict[str, int], name: str, found: str) -> None:
-    looks = FACTS | {table: dataclasses.replace(FACTS[table], **wrong)}
-    assert failed(checks.of_facts(looks, COUNTED)) == [(name, found)]
+    found_now = FACTS | {table: dataclasses.replace(FACTS[table], **wrong)}
+    assert failed(checks.check_facts(found_now, COUNTED, {})) == [(name, found)]
 
 
 @pytest.mark.parametrize(
@@ -71,22 +71,21 @@ def test_facts_that_are_wrong_are_named(table: Table, wrong: dict[str, int], nam
     ],
 )
 def test_summaries_that_are_wrong_are_named(table: Table, wrong: dict[str, int], name: str, found: str) -> None:
-    looks = MADE | {table: dataclasses.replace(MADE[table], **wrong)}
-    assert failed(checks.of_summaries(looks, FACTS)) == [(name, found)]
+    found_now = MADE | {table: dataclasses.replace(MADE[table], **wrong)}
+    assert failed(checks.check_summaries(found_now, FACTS)) == [(name, found)]
 
 
 def test_facts_that_are_gone_since_the_last_time_are_named() -> None:
     before = {"bronze/attempts": 7, "bronze/deliveries": 5, "bronze/messages": 4, "bronze/unfinished": 9}
-    assert failed(checks.of_the_past(FACTS, before)) == [
+    assert failed(checks.check_facts(FACTS, COUNTED, before)) == [
         ("bronze/attempts: none is gone", "2 of 7 are; see docs/explanation/summaries-pipeline.md")
     ]
-    assert checks.of_the_past(FACTS, {}) == ()
 
 
 def test_all_that_failed_is_told() -> None:
     found = [Check("one", False, "1 of 2"), Check("two", True, ""), Check("three", False, "none")]
     with pytest.raises(checks.FailedChecks, match=r"^failed checks: one \(1 of 2\); three \(none\)$"):
-        checks.insist(found)
+        checks.require(found)
 
 
 @pytest.mark.parametrize(

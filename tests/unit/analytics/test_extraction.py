@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import statements
-from analytics.pipeline.extraction.source import BLOCK_BYTES, SAMPLE_PAGES, arrow, blocks, percent_of, pieces
+from analytics.pipeline.extraction.source import BLOCK_BYTES, SAMPLE_PAGES, arrow, blocks, pieces, sample_percent
 from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, SOURCES, leaf_of
 from analytics.pipeline.tables import BRONZE, Table
 from delivery.maintenance import partitions
@@ -48,7 +48,7 @@ def test_without_an_end_nothing_is_left_out(marks: list[str]) -> None:
     [(0, 100), (1, 100), (SAMPLE_PAGES, 100), (4 * SAMPLE_PAGES, 25), (100 * SAMPLE_PAGES, 1), (10**9, 1)],
 )
 def test_a_small_table_is_looked_at_wholly_and_a_big_one_in_part(pages: int, percent: float) -> None:
-    assert percent_of(pages) == percent
+    assert sample_percent(pages) == percent
 
 
 def test_what_is_null_stays_apart_from_what_is_empty() -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics.pipeline.job import Window
-from analytics.pipeline.lake.lake import TOUCHED, Lake
-from analytics.pipeline.lake.manifests import (
+from analytics.pipeline.job import Check, Window
+from analytics.pipeline.lake import TOUCHED, Lake
+from analytics.pipeline.manifests import (
     FOLDER,
     DamagedManifest,
     Manifest,
@@ -23,10 +23,9 @@ from analytics.pipeline.lake.manifests import (
     day_of,
     path_of,
 )
-from analytics.pipeline.lake.places import Place
-from analytics.pipeline.reports import Check
+from analytics.pipeline.storage import Storage
 from analytics.pipeline.tables import RELIABILITY
-from analytics.runs import problem_of
+from analytics.runs import lake_problem
 
 MIDNIGHT: Final = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
 DAY: Final = MIDNIGHT.date()
@@ -41,7 +40,7 @@ EMPTY = Manifest(MIDNIGHT_MANIFESTS.date())
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake(Place.at(str(tmp_path / "lake")), cast("SparkSession", None))
+    return Lake(Storage.at(str(tmp_path / "lake")), cast("SparkSession", None))
 
 
 def manifest(run: int) -> Manifest:
@@ -56,18 +55,18 @@ def folder_of(run: int) -> str:
 
 def written(lake: Lake, run: int) -> None:
     """Write what a run makes."""
-    lake.place.replace(f"{folder_of(run)}/part-0.parquet", "rows")
+    lake.storage.replace(f"{folder_of(run)}/part-0.parquet", "rows")
 
 
 def do(lake: Lake, run: int) -> None:
     """Do the day again."""
-    lake.touch(DAY)
+    lake.mark(TOUCHED, DAY)
     written(lake, run)
-    lake.keep(manifest(run))
+    lake.commit(manifest(run))
 
 
 def runs(lake: Lake) -> list[str]:
-    return sorted(path.name for path in Path(lake.place.root).rglob("run=*"))
+    return sorted(path.name for path in Path(lake.storage.root).rglob("run=*"))
 
 
 def test_one_that_is_killed_at_any_operation_leaves_the_old_or_the_new(lake: Lake) -> None:
@@ -78,8 +77,8 @@ def test_one_that_is_killed_at_any_operation_leaves_the_old_or_the_new(lake: Lak
         assert counts in (manifest(nth), manifest(nth + 1))
         lake.sweep(pytest.fail)
         assert runs(lake) == [f"run={piece.run}" for piece in counts.pieces]
-        assert lake.place.entries(TOUCHED) == lake.place.entries("tmp") == []
-        assert {*lake.place.entries(FOLDER)} - {"touched"} == {f"dt={DAY}.json"}
+        assert lake.storage.entries(TOUCHED) == lake.storage.entries("tmp") == []
+        assert {*lake.storage.entries(FOLDER)} - {"touched"} == {f"dt={DAY}.json"}
         if not killed:
             break
         do(lake, nth + 1)
@@ -104,25 +103,25 @@ def killed_at(nth: int, lake: Lake, run: int) -> bool:
 
 def test_a_day_whose_manifest_is_damaged_keeps_what_it_has_and_stops_no_other(lake: Lake) -> None:
     written(lake, 1)
-    lake.touch(DAY)
-    lake.touch(DAY + dt.timedelta(days=1))
-    lake.place.replace(path_of(DAY), "")
+    lake.mark(TOUCHED, DAY)
+    lake.mark(TOUCHED, DAY + dt.timedelta(days=1))
+    lake.storage.replace(path_of(DAY), "")
     told: list[str] = []
     lake.sweep(told.append)
     assert runs(lake) == ["run=1"]
-    assert lake.place.entries(TOUCHED) == [f"dt={DAY}"]
+    assert lake.storage.entries(TOUCHED) == [f"dt={DAY}"]
     assert len(told) == 1
     assert told[0].startswith(f"manifests/dt={DAY}.json: damaged manifest")
-    assert lake.known(DAY, told.append) == Manifest(DAY)
-    lake.keep(manifest(2))
+    assert lake.readable_manifest(DAY, told.append) == Manifest(DAY)
+    lake.commit(manifest(2))
     lake.sweep(pytest.fail)
     assert runs(lake) == []
 
 
 def test_marks_that_are_none_are_removed(lake: Lake) -> None:
-    lake.place.replace(f"{TOUCHED}/dt={DAY}.new", "")
+    lake.storage.replace(f"{TOUCHED}/dt={DAY}.new", "")
     lake.sweep(pytest.fail)
-    assert lake.place.entries(TOUCHED) == []
+    assert lake.storage.entries(TOUCHED) == []
 
 
 def hour(number: int) -> Window:
@@ -228,41 +227,41 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_says_what_was_written_last(folder: Path) -> None:
-    place = Place.at(str(folder))
-    assert place.text("manifests/dt=2026-03-02.json") is None
+    storage = Storage.at(str(folder))
+    assert storage.text("manifests/dt=2026-03-02.json") is None
     for text in ("old", "new"):
-        place.replace("manifests/dt=2026-03-02.json", text)
-    assert place.text("manifests/dt=2026-03-02.json") == "new"
-    assert place.entries("manifests") == ["dt=2026-03-02.json"]
-    place.forget("manifests/dt=2026-03-02.json")
-    assert place.entries("manifests") == []
-    assert place.entries("nowhere") == []
+        storage.replace("manifests/dt=2026-03-02.json", text)
+    assert storage.text("manifests/dt=2026-03-02.json") == "new"
+    assert storage.entries("manifests") == ["dt=2026-03-02.json"]
+    storage.delete_file("manifests/dt=2026-03-02.json")
+    assert storage.entries("manifests") == []
+    assert storage.entries("nowhere") == []
 
 
 def test_what_an_interrupted_replacement_leaves_is_removed(folder: Path) -> None:
-    place = Place.at(str(folder))
-    place.replace("manifests/dt=2026-03-02.json", "old")
+    storage = Storage.at(str(folder))
+    storage.replace("manifests/dt=2026-03-02.json", "old")
     (folder / "tmp/dt=2026-03-02.json").write_text("ne")
-    assert place.entries("manifests") == ["dt=2026-03-02.json"]
-    place.clear()
+    assert storage.entries("manifests") == ["dt=2026-03-02.json"]
+    storage.delete_temporary_files()
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["dt=2026-03-02.json"]
 
 
 def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
-    place = Place.at(str(folder))
+    storage = Storage.at(str(folder))
     for run in ("hours=00-24/run=1", "hours=00-24/run=2", "hours=07-08/run=3"):
-        place.replace(f"gold/volume/dt=2026-03-02/{run}/part-0.parquet", "12345")
-    place.replace("gold/volume/dt=2026-03-02/hours=00-24/run=1/_SUCCESS", "")
+        storage.replace(f"gold/volume/dt=2026-03-02/{run}/part-0.parquet", "12345")
+    storage.replace("gold/volume/dt=2026-03-02/hours=00-24/run=1/_SUCCESS", "")
     day = "gold/volume/dt=2026-03-02"
-    assert place.folders(day, 2) == {
+    assert storage.folders(day, 2) == {
         f"{day}/hours=00-24/run=1",
         f"{day}/hours=00-24/run=2",
         f"{day}/hours=07-08/run=3",
     }
-    assert place.size(f"{day}/hours=00-24/run=1") == 5
-    place.remove(f"{day}/hours=00-24/run=2")
-    assert place.folders(day, 2) == {f"{day}/hours=00-24/run=1", f"{day}/hours=07-08/run=3"}
-    assert place.folders("gold/latency/dt=2026-03-02", 2) == set()
+    assert storage.size(f"{day}/hours=00-24/run=1") == 5
+    storage.delete_folder(f"{day}/hours=00-24/run=2")
+    assert storage.folders(day, 2) == {f"{day}/hours=00-24/run=1", f"{day}/hours=07-08/run=3"}
+    assert storage.folders("gold/latency/dt=2026-03-02", 2) == set()
 
 
 @pytest.mark.parametrize(
@@ -274,40 +273,40 @@ def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
     ],
 )
 def test_spark_and_arrow_mean_the_same_place(address: str, root: str, spark: str) -> None:
-    place = Place.at(address)
-    assert (place.root, place.address) == (root, spark)
+    storage = Storage.at(address)
+    assert (storage.root, storage.address) == (root, spark)
 
 
 def test_what_spark_takes_for_a_pattern_is_quoted_where_it_reads() -> None:
-    place = Place.at("/a [b] {c} *?")
-    assert place.written("x") == "file:///a [b] {c} *?/x"
-    assert place.read("x") == r"file:///a \[b\] \{c\} \*\?/x"
+    storage = Storage.at("/a [b] {c} *?")
+    assert storage.url("x") == "file:///a [b] {c} *?/x"
+    assert storage.url_to_read("x") == r"file:///a \[b\] \{c\} \*\?/x"
 
 
 def test_a_place_that_is_no_folder_says_so(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(OSError, match="Not a directory"):
-        Place.at(str(tmp_path / "lake")).replace("manifests/x", "")
+        Storage.at(str(tmp_path / "lake")).replace("manifests/x", "")
 
 
 def test_a_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     lake = tmp_path / "made" / "on the way"
-    assert problem_of(str(lake)) == ""
+    assert lake_problem(str(lake)) == ""
     assert (lake.is_dir(), lake.stat().st_mode & 0o777) == (True, 0o700)
-    assert problem_of(str(lake)) == ""
+    assert lake_problem(str(lake)) == ""
 
 
 def test_what_is_no_folder_is_told_with_the_variable_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    problem = problem_of(str(tmp_path / "file"))
+    problem = lake_problem(str(tmp_path / "file"))
     assert problem.startswith(f"The lake {tmp_path / 'file'} cannot be written to: ")
     assert problem.endswith("BROKER_LAKE says where it is.")
 
 
 @pytest.mark.parametrize("lake", ["/proc/lake", "/dev/null/lake"])
 def test_a_place_where_nobody_can_make_one_is_told(lake: str) -> None:
-    assert f"The lake {lake} cannot be written to" in problem_of(lake)
+    assert f"The lake {lake} cannot be written to" in lake_problem(lake)
 
 
 def test_an_object_store_is_left_to_spark() -> None:
-    assert problem_of("s3a://bucket/lake") == ""
+    assert lake_problem("s3a://bucket/lake") == ""

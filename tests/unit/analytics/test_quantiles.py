@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.pipeline.quantiles import LONGEST, NO_TIME, Histogram, bucket_of, merged, middle_of, quantile
+from analytics.pipeline.quantiles import MAX_MS, ZERO_BUCKET, Histogram, bucket_of, merged, middle_of, quantile
 
 TIMES = st.integers(0, 40).map(lambda power: 2**power // 2).flatmap(lambda low: st.integers(low, 2 * low))
 """As many short ones as long ones."""
@@ -28,7 +28,7 @@ def disc(times: list[int], share: float) -> int:
 
 @pytest.mark.parametrize(
     ("ms", "bucket"),
-    [(-5, NO_TIME), (0, NO_TIME), (1, 0), (2, 36), (100, 233), (1000, 349), (LONGEST, 1331), (2**62, 1331)],
+    [(-5, ZERO_BUCKET), (0, ZERO_BUCKET), (1, 0), (2, 36), (100, 233), (1000, 349), (MAX_MS, 1331), (2**62, 1331)],
 )
 def test_a_time_has_a_bucket(ms: int, bucket: int) -> None:
     assert bucket_of(ms) == bucket
@@ -36,20 +36,20 @@ def test_a_time_has_a_bucket(ms: int, bucket: int) -> None:
 
 def test_buckets_are_exact_at_each_border() -> None:
     bucket, border = 0, Fraction(1)
-    while (longest := math.floor(border)) < LONGEST:
+    while (longest := math.floor(border)) < MAX_MS:
         assert bucket_of(longest) <= bucket < bucket_of(longest + 1)
         bucket, border = bucket + 1, border * Fraction(51, 50)
-    assert bucket == bucket_of(LONGEST)
+    assert bucket == bucket_of(MAX_MS)
 
 
-@given(ms=TIMES.filter(lambda ms: 0 < ms <= LONGEST))
+@given(ms=TIMES.filter(lambda ms: 0 < ms <= MAX_MS))
 def test_the_middle_of_a_bucket_is_within_one_percent(ms: int) -> None:
     assert abs(middle_of(bucket_of(ms)) - ms) < ms * PRECISION
 
 
 @given(times=st.lists(TIMES, min_size=1, max_size=300), share=SHARES)
 def test_a_quantile_is_that_of_the_times_within_one_percent(times: list[int], share: float) -> None:
-    exact = min(disc(times, share), LONGEST)
+    exact = min(disc(times, share), MAX_MS)
     assert abs(quantile(histogram_of(times), share) - exact) <= exact * PRECISION
 
 
@@ -70,7 +70,7 @@ def test_a_share_is_not_taken_for_the_next_place_by_its_last_digit(share: float,
 
 
 def test_what_took_no_time_has_none() -> None:
-    assert quantile({NO_TIME: 3, 0: 1}, 0.75) == 0.0
+    assert quantile({ZERO_BUCKET: 3, 0: 1}, 0.75) == 0.0
 
 
 def test_of_nothing_there_is_no_quantile() -> None:

@@ -17,14 +17,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics import spark_process, spark_settings
+from analytics import spark_process
 from analytics.guard import NICENESS, members
 from analytics.models import RunState
+from analytics.pipeline.connections import NoAddress, only_run
 from analytics.pipeline.job import Window
-from analytics.pipeline.run_lock import NoAddress, only_run
-from analytics.run_results import AGAIN, FASTER, KILLED, Ending, Heard, cut_short, ending, not_begun
-from analytics.spark_process import End, Ended, GuardedProcess, NotAReport, RunLog, ended
-from analytics.spark_settings import ROOT, NoJava, java_home, spark_environment, version_of
+from analytics.run_records import AGAIN, FASTER, KILLED, Ending, Results, start_failure
+from analytics.spark_process import (
+    ROOT,
+    End,
+    Ended,
+    GuardedProcess,
+    NoJava,
+    NotAReport,
+    RunLog,
+    java_home,
+    spark_environment,
+    version_of,
+)
 from analytics.windows import hours_of
 from broker_project.stack.load.wait import wait_until
 
@@ -93,16 +103,16 @@ def test_our_own_java_takes_the_place_of_one_that_will_not_do(tmp_path: Path, te
 
 
 def test_a_java_that_hangs_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_settings, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(spark_process, "JAVA_SECONDS", 0.1)
     theirs = a_java(tmp_path, "#!/bin/sh\nexec sleep 600\n")
     with pytest.raises(NoJava, match="does not answer"):
-        spark_settings._home_of(theirs / "bin" / "java")
+        spark_process.checked_home(theirs / "bin" / "java")
 
 
 def test_our_own_java_starts_though_it_is_asked_for_what_it_has_not(tmp_path: Path) -> None:
     folder = tmp_path / "a folder, with 'quotes'"
     home = java_home(folder, {})
-    asked = (home / "bin" / "java", spark_settings.WANTED_MODULE, "-Dtold=a b", "-XshowSettings:properties", "-version")
+    asked = (home / "bin" / "java", spark_process.VECTOR_MODULE, "-Dtold=a b", "-XshowSettings:properties", "-version")
     answer = subprocess.run(asked, env={}, capture_output=True, text=True, check=True)
     assert "    told = a b\n" in answer.stderr
     assert 'version "21.' in answer.stderr
@@ -170,7 +180,7 @@ class Run:
         )
 
     def end(self, seconds: float = 60.0) -> Ended:
-        return ended(self.process, seconds=seconds, stopping=self.stopping)
+        return self.process.wait(seconds=seconds, stopping=self.stopping)
 
     @property
     def session(self) -> int:
@@ -178,7 +188,7 @@ class Run:
         return self.process._guard.pid
 
     def has_logged(self) -> bool:
-        self.process.listen()
+        self.process.read()
         return b"started" in self.log.read_bytes()
 
 
@@ -356,7 +366,7 @@ def test_of_what_is_long_the_middle_is_left_out(tmp_path: Path) -> None:
 def test_what_java_was_told_is_not_kept(tmp_path: Path) -> None:
     told = "NOTE: Picked up JDK_JAVA_OPTIONS: -Djavax.net.ssl.trustStorePassword=hunter2"
     (tmp_path / "log").write_text(f"one\n{told}\ntwo\n{told}")
-    assert spark_process.kept(tmp_path / "log") == "one\ntwo\n"
+    assert spark_process.stored_log(tmp_path / "log") == "one\ntwo\n"
 
 
 @given(st.lists(st.binary(max_size=30), max_size=20))
@@ -369,12 +379,12 @@ def test_head_and_tail_are_as_written_and_nothing_grows(written: list[bytes]) ->
     assert len(text) <= 10 + 2 * 4 + len("\n... 999 bytes are left out here ...\n")
 
 
-def heard(passed: int = 0, failed: int = 0, error: str = "") -> Heard:
+def heard(passed: int = 0, failed: int = 0, error: str = "") -> Results:
     """Return what a run has told that has passed the first windows, and failed the ones after them."""
-    told = Heard(error=error)
+    told = Results(error=error)
     for number, window in enumerate(WINDOWS[: passed + failed]):
         report = {"state": "PASSED", "error": ""} if number < passed else {"state": "FAILED", "error": "rows are lost"}
-        told.window(window, report)
+        told.add(window, report)
     return told
 
 
@@ -402,8 +412,8 @@ def failures(*windows: Window) -> list[str]:
         (Ended(BY_ITSELF, 137), heard(), FAILED, [KILLED]),
     ],
 )
-def test_ending(ended: Ended, told: Heard, state: RunState, said: list[str]) -> None:
-    assert ending(ended, WINDOWS, told, minutes=60) == Ending(state, "\n".join(said))
+def test_ending(ended: Ended, told: Results, state: RunState, said: list[str]) -> None:
+    assert told.ending(ended, WINDOWS, minutes=60) == Ending(state, "\n".join(said))
 
 
 @pytest.mark.parametrize(
@@ -418,18 +428,18 @@ def test_ending(ended: Ended, told: Heard, state: RunState, said: list[str]) -> 
     ],
 )
 def test_the_window_that_takes_too_long_or_too_much_has_failed(
-    ended: Ended, told: Heard, cut: tuple[Window, str] | None
+    ended: Ended, told: Results, cut: tuple[Window, str] | None
 ) -> None:
-    assert cut_short(ended, WINDOWS, told, minutes=60) == cut
+    assert told.interrupted(ended, WINDOWS, minutes=60) == cut
 
 
 def test_what_an_operator_can_mend_is_said_and_what_is_our_own_fault_is_not_hidden() -> None:
-    assert not_begun(NoJava("Spark finds no Java: set JAVA_HOME")) == Ending(
+    assert start_failure(NoJava("Spark finds no Java: set JAVA_HOME")) == Ending(
         FAILED, "Spark finds no Java: set JAVA_HOME."
     )
     no_space = OSError(28, "No space left on device")
-    assert not_begun(no_space) == Ending(FAILED, "Spark cannot be started: [Errno 28] No space left on device.")
-    assert not_begun(KeyError("kind")) is None
+    assert start_failure(no_space) == Ending(FAILED, "Spark cannot be started: [Errno 28] No space left on device.")
+    assert start_failure(KeyError("kind")) is None
 
 
 def test_an_address_that_is_none_is_not_shown() -> None:

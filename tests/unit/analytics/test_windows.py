@@ -13,13 +13,13 @@ from analytics.pipeline.window import stale
 from analytics.windows import (
     HOUR_LAG,
     Calendar,
+    back_off,
     due_days,
     due_hours,
-    first_growing,
     hours_of,
     is_closed,
     midnight,
-    rest,
+    watermark,
     whole,
     windows_between,
 )
@@ -42,7 +42,7 @@ def opened(first: dt.date, last: dt.date) -> frozenset[dt.date]:
 
 
 def on(now: dt.datetime, first: dt.date = YESTERDAY) -> Calendar:
-    return Calendar(now, opened(first, now.date()), first_growing(now, None, call_seconds=0))
+    return Calendar(now, opened(first, now.date()), watermark(now, None, call_seconds=0))
 
 
 def named(windows: list[Window]) -> list[str]:
@@ -62,16 +62,16 @@ def named(windows: list[Window]) -> list[str]:
         (at(0, 5), at(0, 4), 0, YESTERDAY),
     ],
 )
-def test_a_day_grows_until_well_after_its_end_and_while_somebody_may_write_who_began_in_it(
+def test_a_day_may_change_until_well_after_its_end_and_while_a_transaction_from_it_is_open(
     now: dt.datetime, oldest: dt.datetime | None, call_seconds: float, first: dt.date
 ) -> None:
-    assert first_growing(now, oldest, call_seconds=call_seconds) == first
+    assert watermark(now, oldest, call_seconds=call_seconds) == first
 
 
 def test_the_last_day_that_was_opened_before_a_long_outage_is_sealed_too() -> None:
     last = TODAY - 30 * DAY
-    known = Calendar(at(12), frozenset({last}) | opened(TODAY, TODAY), growing_from=TODAY)
-    assert ([*known.sealed()], [*known.growing()]) == ([last], [TODAY])
+    known = Calendar(at(12), frozenset({last}) | opened(TODAY, TODAY), first_unsealed=TODAY)
+    assert known.sealed() == [last]
     assert due_days(known, (), ()) == [whole(last)]
 
 
@@ -84,7 +84,7 @@ def test_the_last_day_that_was_opened_before_a_long_outage_is_sealed_too() -> No
         (at(0, 5), [f"2026-03-04 {hour:02}:00" for hour in range(24)]),
     ],
 )
-def test_closed_hours_of_days_that_grow_are_due(now: dt.datetime, due: list[str]) -> None:
+def test_closed_hours_of_unsealed_days_are_due(now: dt.datetime, due: list[str]) -> None:
     assert named(due_hours(on(now), (), since=LONG_AGO)) == due
 
 
@@ -107,7 +107,7 @@ def test_a_sealed_day_is_due_until_it_has_passed_and_once_something_was_filed_un
     ("failures", "hours"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 24), (7, 24), (10_000, 24)]
 )
 def test_what_fails_again_and_again_is_left_alone_for_longer_but_tried_once_a_day(failures: int, hours: int) -> None:
-    assert rest(failures) == hours * HOUR
+    assert back_off(failures) == hours * HOUR
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ class History:
 
     @property
     def calendar(self) -> Calendar:
-        return Calendar(self.now, frozenset(self.days), first_growing(self.now, self.oldest, call_seconds=30))
+        return Calendar(self.now, frozenset(self.days), watermark(self.now, self.oldest, call_seconds=30))
 
     def live(self, minutes: int) -> None:
         self.now += dt.timedelta(minutes=minutes)

@@ -1,38 +1,51 @@
-"""The tables of each layer: bronze (facts as extracted), silver (typed and joined), gold (summaries)."""
+"""The tables of the lake: bronze (facts as extracted), silver (typed and joined), gold (summaries).
 
-from typing import Final
-
-from analytics.pipeline.tables.table import Table
-
-WAITING: Final = Table("bronze", "waiting", "subscription_id long, line_id long, since timestamp, deliveries long")
-"""How many unfinished at the window's end were made in each five minutes, or before its start; the source counts."""
-CALLBACKS: Final = Table("bronze", "callbacks", "id long, event_type_id long, created_at timestamp", ("id",))
-"""Those made in the window."""
-SUBSCRIBERS: Final = Table("bronze", "subscribers", "id long, name string", ("id",))
-
-
-EVENT_TYPES: Final = Table("bronze", "event_types", "id long, name string, kind string", ("id",))
-PUBLISHERS: Final = Table("bronze", "publishers", "id long, name string", ("id",))
-LINES: Final = Table("bronze", "lines", "id long, lane string, subscriber_id long, sender int", ("id",))
-"""Those of subscribers and senders; of callbacks there are as many as replies, and they say nothing."""
-
-
-RELEASES: Final = Table("bronze", "releases", "delivery_id long, at timestamp, kind string")
-"""When deliveries that were HELD were RELEASED, or what became of one RESUMED its subscription: by lines' histories.
-
-Both up to the window's end, since before the first of its deliveries was made.
+The Django model, the API resource and the downloads of a summary are made of its table here.
 """
 
-WHOSE: Final = (
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of one layer."""
+
+    layer: str
+    name: str
+    columns: str
+    """A Spark DDL schema."""
+    key: tuple[str, ...] = ()
+    """The columns that are unique within a window, or within a day for daily tables; empty: not checked."""
+    description: str = ""
+    """What one row is; of summaries, the API shows it."""
+
+    @property
+    def path(self) -> str:
+        """The folder below the lake's root."""
+        return f"{self.layer}/{self.name}"
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The Spark type of each column, in order."""
+        return dict(column.split(" ", 1) for column in self.columns.split(", "))
+
+    @property
+    def time(self) -> str:
+        """The first column, which in summaries says which window or day a row belongs to."""
+        return self.columns.partition(" ")[0]
+
+    @property
+    def db_table(self) -> str:
+        """The table of PostgreSQL that a summary is loaded into."""
+        return f"analytics_{self.name}"
+
+
+OWNER_COLUMNS: Final = (
     "subscriber_id long, subscriber string, subscription_id long, endpoint string, event_type_id long,"
     " event_type string, kind string"
 )
-"""Names are empty where what they name has been deleted; of a reply to a callback there is no subscriber."""
-
-BACKLOG: Final = Table(
-    "gold", "backlog", "at timestamp, subscriber_id long, subscriber string, deliveries long", ("at", "subscriber_id")
-)
-"""Unfinished deliveries at every fifth minute, where there were any."""
+"""Names are empty where what they name has been deleted; the reply to a callback has no subscriber."""
 
 DELIVERY_COLUMNS: Final = (
     "id long, message_id long, line_id long, subscription_id long, event_type_id long, group_id long, status string,"
@@ -40,7 +53,7 @@ DELIVERY_COLUMNS: Final = (
     " uncertain boolean, not_before timestamp, resubmit_of long, replay_id long, created_at timestamp,"
     " finished_at timestamp"
 )
-"""`event_type_id` is the subscription's, or its message's for one by pattern and for the reply to a callback.
+"""`event_type_id` is the subscription's; of pattern subscriptions and replies to callbacks, the message's.
 
 `fetches`: how often a mailbox handed it out; `unread`: whether it expired there. `resubmit_of`: the delivery that it
 repeats; `replay_id`: the replay that made it, or the backfill if it repeats none.
@@ -49,7 +62,7 @@ repeats; `replay_id`: the replay that made it, or the backfill if it repeats non
 DELIVERIES: Final = Table("bronze", "deliveries", DELIVERY_COLUMNS, ("id",))
 """Those that ended in the window (by `finished_at`)."""
 UNFINISHED: Final = Table("bronze", "unfinished", DELIVERY_COLUMNS, ("id",))
-"""Those made before the window's end that had not ended by then, of which something was sent; `finished_at` null."""
+"""Those created before the window's end, unfinished then, and attempted at least once; `finished_at` null."""
 ATTEMPTS: Final = Table(
     "bronze",
     "attempts",
@@ -57,7 +70,7 @@ ATTEMPTS: Final = Table(
     " meaning string",
     ("id",),
 )
-"""Those started in the window; `meaning`: what followed under a retry policy of its own, or in a retry line."""
+"""Those started in the window; `meaning`: what followed under a retry policy of its own, or in a retry lane."""
 MESSAGES: Final = Table(
     "bronze",
     "messages",
@@ -65,9 +78,12 @@ MESSAGES: Final = Table(
     " published_at timestamp",
     ("id",),
 )
-"""Those published in the window, replies to callbacks among them (`answers`)."""
-
-
+"""Those published in the window, with the replies to callbacks (`answers`)."""
+WAITING: Final = Table("bronze", "waiting", "subscription_id long, line_id long, since timestamp, deliveries long")
+"""How many deliveries unfinished at the window's end were created in each five minutes, or before its start."""
+CALLBACKS: Final = Table("bronze", "callbacks", "id long, event_type_id long, created_at timestamp", ("id",))
+"""Those created in the window."""
+SUBSCRIBERS: Final = Table("bronze", "subscribers", "id long, name string", ("id",))
 SUBSCRIPTIONS: Final = Table(
     "bronze",
     "subscriptions",
@@ -76,16 +92,22 @@ SUBSCRIPTIONS: Final = Table(
     ("id",),
 )
 """`endpoint` without user, password, query and fragment."""
-
-
+EVENT_TYPES: Final = Table("bronze", "event_types", "id long, name string, kind string", ("id",))
+PUBLISHERS: Final = Table("bronze", "publishers", "id long, name string", ("id",))
+LINES: Final = Table("bronze", "lines", "id long, lane string, subscriber_id long, sender int", ("id",))
+"""Those of subscribers and senders. Callbacks have one each, which says nothing."""
 STATUS_CHANGES: Final = Table(
     "bronze", "status_changes", "subscriber_id long, subscription_id long, at timestamp, status string"
 )
-"""When subscriptions (or, without `subscription_id`, whole subscribers) were activated and inactivated.
+"""When subscriptions (or, without `subscription_id`, whole subscribers) were activated, inactivated, paused or resumed.
 
-Also when subscriptions were paused and went on, and when subscribers began or ceased to be sent to in order.
+Also when subscribers changed between ordered and concurrent delivery.
 """
+RELEASES: Final = Table("bronze", "releases", "delivery_id long, at timestamp, kind string")
+"""When HELD deliveries were RELEASED, and when the end of a delivery RESUMED its subscription (from line histories).
 
+Both up to the window's end, from before the first of its deliveries was created.
+"""
 
 BRONZE: Final = (
     DELIVERIES,
@@ -106,17 +128,17 @@ BRONZE: Final = (
 SILVER_DELIVERIES: Final = Table(
     "silver",
     "deliveries",
-    f"id long, message_id long, group_id long, sender int, {WHOSE}, status string, size int, attempts int,"
+    f"id long, message_id long, group_id long, sender int, {OWNER_COLUMNS}, status string, size int, attempts int,"
     " fetches int, times_deferred int, due_at timestamp, sequence long, uncertain boolean, not_before timestamp,"
     " resubmit_of long, replay_id long, created_at timestamp, finished_at timestamp, latency_ms long",
     ("id",),
 )
-"""The finished and the unfinished; `finished_at` and `latency_ms` (since made, or due) are null for the latter."""
+"""Finished and unfinished; `finished_at` and `latency_ms` (since created, or due) are null for unfinished ones."""
 SILVER_ATTEMPTS: Final = Table(
     "silver",
     "attempts",
-    f"id long, delivery_id long, message_id long, number int, {WHOSE}, started_at timestamp, ended_at timestamp,"
-    " duration_ms int, next_at timestamp, status_code int, meaning string, error_class string,"
+    f"id long, delivery_id long, message_id long, number int, {OWNER_COLUMNS}, started_at timestamp,"
+    " ended_at timestamp, duration_ms int, next_at timestamp, status_code int, meaning string, error_class string,"
     " failed boolean, holds boolean",
     ("id",),
 )
@@ -140,8 +162,9 @@ RELIABILITY: Final = Table(
     "hour timestamp, subscriber_id long, subscriber string, event_type_id long, event_type string, kind string,"
     " deliveries long, delivered long, eligible long, first_attempt long, attempts long, by_status map<string,long>",
     ("hour", "subscriber_id", "event_type_id", "kind"),
+    "How one subscriber's deliveries of one event type ended in one hour.",
 )
-"""Deliveries by the hour they ended: `eligible` are all but the neutral, `first_attempt` those delivered at once."""
+"""`eligible`: all but the neutral ones; `first_attempt`: delivered by the first attempt."""
 LATENCY: Final = Table(
     "gold",
     "latency",
@@ -149,6 +172,7 @@ LATENCY: Final = Table(
     " measure string, count long, p50_ms double, p90_ms double, p95_ms double, p99_ms double, max_ms long,"
     " histogram map<int,long>",
     ("hour", "subscriber_id", "event_type_id", "kind", "measure"),
+    "How long deliveries or attempts of one subscriber and event type took in one hour.",
 )
 """`measure`: `delivery` (published to delivered), `mailbox` (to acknowledged) or `attempt` (how long an endpoint took).
 
@@ -160,38 +184,49 @@ ENDPOINTS: Final = Table(
     "hour timestamp, subscription_id long, subscriber_id long, subscriber string, event_type string, endpoint string,"
     " kind string, attempts long, retries long, failures long, held_seconds double, by_class map<string,long>",
     ("hour", "subscription_id", "subscriber_id", "event_type", "kind"),
+    "What one subscription's endpoint answered in one hour.",
 )
-"""Attempts by the hour they started; `held_seconds`: how long in the hour nothing could overtake before the next."""
-
-
+"""Attempts by the hour they started; `held_seconds`: how long in the hour they held the line before the next one."""
+BACKLOG: Final = Table(
+    "gold",
+    "backlog",
+    "at timestamp, subscriber_id long, subscriber string, deliveries long",
+    ("at", "subscriber_id"),
+    "How many of one subscriber's deliveries were unfinished at one moment.",
+)
+"""At every fifth minute, where there were any."""
 VOLUME: Final = Table(
     "gold",
     "volume",
     "hour timestamp, publisher_id long, publisher string, event_type_id long, event_type string, kind string,"
     " messages long, bytes long, deliveries long, by_outcome map<string,long>",
     ("hour", "publisher_id", "event_type_id"),
+    "What one publisher published of one event type in one hour.",
 )
-"""What was published (replies to callbacks are not)."""
+"""Replies to callbacks do not count."""
 SENDERS: Final = Table(
     "gold",
     "senders",
     "hour timestamp, sender int, messages long, deliveries long, by_status map<string,long>",
     ("hour", "sender"),
+    "What one QUEUE sender ended in one hour.",
 )
-"""What each QUEUE sender ended: `messages` that were taken by somebody."""
+"""`messages`: those that an endpoint accepted."""
 SHARES: Final = Table(
     "gold",
     "shares",
     "hour timestamp, group_of long, subscription_id long, subscriber_id long, subscriber string, event_type string,"
     " endpoint string, deliveries long, delivered long, redundant long",
     ("hour", "group_of", "subscription_id"),
+    "What one endpoint took of its QUEUE group in one hour.",
 )
-"""What each endpoint took of its QUEUE group; a group goes by its first subscription, `group_of`."""
+"""`group_of`: the group's first subscription, which identifies it."""
 CALLBACKS_SUMMARY: Final = Table(
     "gold",
     "callbacks",
     "hour timestamp, event_type_id long, event_type string, asked long, answered long, forwarded long",
     ("hour", "event_type_id"),
+    "Callbacks of one event type in one hour: asked for, answered, their replies forwarded.",
 )
 AUDIT: Final = Table(
     "gold",
@@ -199,10 +234,11 @@ AUDIT: Final = Table(
     "hour timestamp, subscriber_id long, subscriber string, checked long, inversions long, explained_inversions long,"
     " duplicates long, explained_duplicates long, high_id long, high_sequence long, high_created_at timestamp",
     ("hour", "subscriber_id"),
+    "What the ordering audit found among one subscriber's deliveries that ended in one hour.",
 )
-"""The ordering audit of what ended in an hour, in the order in which it was first sent (contract 4.10, 4.11).
+"""In the order in which deliveries were first sent (contract 4.10, 4.11).
 
-`high_…`: of those the one with the greatest id, which what ends in later windows is compared with.
+`high_…`: the delivery with the greatest id, which deliveries that end in later windows are compared with.
 """
 FINDINGS: Final = Table(
     "gold",
@@ -210,24 +246,26 @@ FINDINGS: Final = Table(
     "hour timestamp, at timestamp, subscriber_id long, subscriber string, finding string, delivery_id long,"
     " other_id long, explanation string",
     ("finding", "delivery_id", "other_id"),
+    "One delivery sent before an earlier one, or twice; `explanation` is empty where the contract has none.",
 )
-"""Each inversion and duplicate of it; `explanation` is empty where there is none, which must not be."""
 BUDGETS: Final = Table(
     "gold",
     "budgets",
     "day date, subscriber_id long, subscriber string, eligible long, bad long, objective double,"
     " eligible_28 long, bad_28 long, spent double",
     ("day", "subscriber_id"),
+    "One subscriber's error budget on one day, and of the 28 days up to it.",
 )
-"""Error budgets: of the day, and of the 28 days up to it; `spent`: share of what may fail, 1.0 when all is spent."""
+"""`spent`: the share of what may fail that has failed, 1.0 when all is spent."""
 ANOMALIES: Final = Table(
     "gold",
     "anomalies",
     "hour timestamp, subscriber_id long, subscriber string, metric string, value double, median double,"
     " spread double, score double, past int",
     ("hour", "subscriber_id", "metric"),
+    "One measure of one subscriber that is far from the same hour of the last four weeks.",
 )
-"""Hours far from the same hour of the last four weeks: `score` is the robust z."""
+"""`score`: the robust z."""
 
 HOURLY: Final = (
     RELIABILITY,
@@ -241,8 +279,8 @@ HOURLY: Final = (
     AUDIT,
     FINDINGS,
 )
-"""Made of one window each."""
+"""Computed from one window each."""
 DAILY: Final = (BUDGETS, ANOMALIES)
-"""Made of all that is known of a day, and of the days before."""
+"""Computed from all that is known of a day and of the 28 days before."""
 
 GOLD: Final = HOURLY + DAILY
