@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
+from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.load.receiver import Receiver, answer, hang, running_receiver
 from broker_project.stack.load.wait import wait_until
-from tests.support.faults.exchanges import Exchange
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import Load
 from tests.support.faults.misbehaving_endpoints import (

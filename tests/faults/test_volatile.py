@@ -12,7 +12,7 @@ from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.breakage import away, flush_redis, restarted, send
 from tests.support.faults.figures import Report
-from tests.support.faults.load import COUNTS, STORED, Load, VolatileLoad
+from tests.support.faults.load import COUNTS, STORED, Load, volatile_caller
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import Broker
 
@@ -53,7 +53,7 @@ def test_workers_and_redis_are_restarted_while_volatile_messages_are_sent(
     load: Load, figures: Report, verdict: Verdict, receiver: Receiver, event_type: str
 ) -> None:
     broker = load.broker
-    publishing = VolatileLoad(broker, event_type)
+    publishing = volatile_caller(broker, event_type)
 
     def go_on() -> None:
         wanted = len(receiver.of(PATHS[0])) + AROUND
@@ -71,7 +71,7 @@ def test_workers_and_redis_are_restarted_while_volatile_messages_are_sent(
         flush_redis(broker)
     go_on()
     with load.fault(), away(broker.stack.supervisor["redis"]):
-        wait_until(lambda: publishing.answers[-1] == requests.codes.service_unavailable, THROUGH_SECONDS)
+        wait_until(lambda: publishing.calls[-1].status == requests.codes.service_unavailable, THROUGH_SECONDS)
     go_on()
     with restarted(last), load.fault():
         send(signal.SIGTERM, last)
@@ -79,17 +79,18 @@ def test_workers_and_redis_are_restarted_while_volatile_messages_are_sent(
     publishing.stop()
     assert figures().broken == {}
 
-    accepted = publishing.answers.count(requests.codes.accepted)
+    answers = [call.status for call in publishing.calls]
+    accepted = answers.count(requests.codes.accepted)
     wait_until(lambda: {row[1] for row in broker.ask(COUNTS, event_type=event_type)} == {accepted}, THROUGH_SECONDS)
     # What is not counted is no more than the process that was killed may have taken along.
     wait_until(lambda: came_in_all(receiver) <= came_by_then + sum(ended(broker, event_type)), THROUGH_SECONDS)
     arrived = [numbers(receiver, path) for path in PATHS]
     delivered, otherwise = ended(broker, event_type)
     came = sum(map(len, arrived))
-    recovered = sum(publishing.answers[number] != requests.codes.accepted for path in arrived for number in path)
+    recovered = sum(answers[number] != requests.codes.accepted for path in arrived for number in path)
     verdict.measured |= {"promised": len(PATHS) * accepted, "came": came, "came_though_refused": recovered}
 
-    assert {*publishing.answers} == {requests.codes.accepted, requests.codes.service_unavailable}
+    assert {*answers} == {requests.codes.accepted, requests.codes.service_unavailable}
     assert max(count for path in arrived for count in path.values()) == 1
     assert delivered + otherwise <= len(PATHS) * accepted + recovered
     assert delivered <= came

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 import pytest
 import requests
 
-from broker_project.stack.demo.records import Published
+from broker_project.stack.load.endpoint import Endpoint, body_of
+from broker_project.stack.load.exchanges import Exchange, Published
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults.audit import by_status, untold_gaps
@@ -30,8 +31,8 @@ from tests.support.faults.breakage import (
     victims,
     wait_until_there,
 )
-from tests.support.faults.endpoints import APART, RETRIES, Endpoint, RefusingEndpoint, body_of, is_doomed, times_refused
-from tests.support.faults.exchanges import TRAVEL_SECONDS, Exchange, extra_copies, first_sent, misnumbered, overlapping
+from tests.support.faults.endpoints import APART, RETRIES, RefusingEndpoint, is_doomed, times_refused
+from tests.support.faults.exchanges import TRAVEL_SECONDS, extra_copies, first_sent, misnumbered, overlapping
 from tests.support.faults.figures import (
     Report,
     figures_of_concurrent,
@@ -273,7 +274,7 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     wait_until(lambda: is_suspended(load.broker, subscribed), THROUGH_SECONDS)
     suspended_at = time.monotonic()
     endpoint.is_stuck = True
-    wait_until(endpoint.has_one_under_way, THROUGH_SECONDS)  # a trial
+    wait_until(endpoint.has_one_in_flight, THROUGH_SECONDS)  # a trial
     kill_all(load)
     endpoint.is_stuck = False
     kill_again_and_again(load, RETRY_KILLS)
@@ -341,7 +342,7 @@ class Announcer:
             self._address, body_of(number), headers=headers, timeout=TIMEOUT_SECONDS
         )
         answer.raise_for_status()
-        return Published(number, self._type, "", "", started, time.monotonic(), 0, 1)
+        return Published(number, self._type, started, time.monotonic())
 
 
 @pytest.mark.behaviour("11.3")

@@ -17,11 +17,11 @@ import redis
 import requests
 
 from broker_project.stack import stacks
-from broker_project.stack.demo.set_up_demo import Management
 from broker_project.stack.folders import ROOT
+from broker_project.stack.load.management import Management, session_of
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
-from broker_project.stack.services import Application, python
+from broker_project.stack.services import Application
 from broker_project.stack.supervisor import Child
 
 TIMEOUT_SECONDS = 20.0
@@ -75,11 +75,8 @@ class Broker:
         return Subscribed(name, secrets)
 
     def change(self, path: str, **fields: object) -> None:
-        """Change what the management API has under this path, whatever it is now."""
-        headers = self._headers | {"If-Match": "*"}
-        requests.patch(
-            f"{self.web}/api/v1/{path}", json=fields, headers=headers, timeout=TIMEOUT_SECONDS
-        ).raise_for_status()
+        """Change what the management API has under this path."""
+        self.management.change(path, **fields)
 
     def retry_policy(self, **terms: object) -> str:
         """Create a retry policy; return its name."""
@@ -89,26 +86,18 @@ class Broker:
         """Create a publisher; return a session with its key."""
         name = f"publisher-{next(_numbers)}"
         self.management.create("publishers", name=name)
-        session = requests.Session()
-        key = self.management.create("api-keys", kind="PUBLISHER", publisher=name, label="test")
-        session.headers["Authorization"] = f"Bearer {key['token']}"
-        return session
+        return session_of(self.management.key("PUBLISHER", name))
 
     def inactivate_all(self) -> None:
         """Leave the endpoints of this test alone from now on."""
         while self._subscribers:
-            address = f"{self.web}/api/v1/subscribers/{self._subscribers.pop()}/inactivate"
-            requests.post(
-                address, headers=self._headers | {"If-Match": "*"}, timeout=TIMEOUT_SECONDS
-            ).raise_for_status()
+            self.management.send("POST", f"subscribers/{self._subscribers.pop()}/inactivate")
 
     # --- looking, to know when to act; no verdict comes from here ----------------
 
     def get(self, path: str, **query: str) -> Any:
         """Return what the API answers to management."""
-        answer = requests.get(f"{self.web}/api/v1/{path}", query, headers=self._headers, timeout=TIMEOUT_SECONDS)
-        answer.raise_for_status()
-        return answer.json()
+        return self.management.get(path, **query)
 
     def has_finished(self, subscribers: Collection[Subscribed]) -> bool:
         """Say whether nothing of these subscribers is on its way any more."""
@@ -153,10 +142,6 @@ class Broker:
         with redis.Redis.from_url(self.stack.environment["REDIS_URL"]) as client:
             yield client
 
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.management.token}"}
-
 
 @contextlib.contextmanager
 def running_broker(folder: Path) -> Iterator[Broker]:
@@ -166,18 +151,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
             for name in ("DATABASE_URL", "REDIS_URL"):
                 patch.delenv(name, raising=False)
             stack = until_the_end.enter_context(stacks.running(folder))
-        yield Broker(stack, Management(stack.web, _management_key(stack), ""))
-
-
-def _management_key(stack: stacks.Stack) -> str:
-    return subprocess.run(
-        python("django", "create_api_key", "--scope", "all", "--label", "demo"),
-        cwd=ROOT,
-        env={**os.environ, **stack.environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout.strip()
+        yield Broker(stack, Management.of(stack))
 
 
 @dataclass(frozen=True, slots=True)

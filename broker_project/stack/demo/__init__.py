@@ -1,6 +1,5 @@
-"""`./broker demo`: sample publishers and receivers around a real stack, and a verdict from their own logs.
+"""`./broker demo`: sample publishers and receivers around a real stack, and a verdict from their own records.
 
-In reading order: cast · events · records · arranging · sources · publishers · asking · receiver · signing · replies ·
-mailbox_reader · watching · arrivals · verdict · jobs, mailboxes (the same of the QUEUE and the mailbox) · judging ·
-runs · display · summarizing, summary (what the broker says itself) · command.
+In reading order: `events` (subscribers and sample events), `cast` (publishers, endpoints, mailbox readers),
+`mailbox_reader`, `verdict`, `summary` (what the broker's summaries say), `display`, `demo` (the command).
 """

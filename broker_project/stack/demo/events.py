@@ -1,57 +1,16 @@
-"""Sample events as an issue tracker and a shop would publish them: nested JSON of 0.5 to 4 KB."""
+"""The demo's subscribers, and sample events of an issue tracker and a shop: JSON of 0.5 to 4 KB."""
 
 import json
 import random
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
-PEOPLE = ("amira", "björn", "chen", "dörte", "emeka", "françoise", "goran", "hanna")
+from broker_project.stack.load.publisher import Event
 
-
-GOODS = ("kettle", "lamp", "notebook", "bicycle bell", "garden hose", "chess set", "headphones", "café cups")
-EARLIEST, LATEST = 1_790_000_000, 1_795_000_000
-"""Times in the samples, in seconds since 1970."""
-
-Json = dict[str, Any]
-
-TRACKER = ("Tracker.Issue.Created", "Tracker.Issue.Updated", "Tracker.Issue.Commented")
-SHOP = ("Shop.Order.Placed", "Shop.Order.Paid", "Shop.Order.Shipped")
-PUBLISHERS = {"tracker": TRACKER, "shop": SHOP}
-REPORT = "Tracker.Report.Requested"
-"""Of kind QUEUE: each is for one of the workers."""
-PRICE = "Shop.Price.Asked"
-"""Of kind SYNC: whoever publishes it gets the answer of its only subscriber."""
-OFFICE = "office"
-"""Publishes reports and prices."""
-KINDS = {**dict.fromkeys(TRACKER + SHOP, "TOPIC"), REPORT: "QUEUE", PRICE: "SYNC"}
-REGIONS = ("eu", "us", "apac")
-"""Publishers name the region in the header `FILTER_STRING`."""
-
-
-READERS = ("archive-1", "archive-2", "archive-3")
-"""Processes that share the archive's mailbox."""
-
-KILLED = "archive-3"
-"""Dies once, in the middle of its work."""
-
-KILLED_AFTER = 100
-"""How many events it has archived by then."""
-
-ARCHIVING_SECONDS = 0.02
-"""How long each event takes: meanwhile others come, to be fetched together."""
-
-ACK_SECONDS = 5
-"""After which what it held is for the others."""
-
-REFUSAL_SECONDS = 4.0
-"""How long the receivers that are down or overloaded are so."""
-
-REFUSAL_AFTER = 100
-"""How many events they take before that."""
-
-PHRASES = (
+PEOPLE: Final = ("amira", "björn", "chen", "dörte", "emeka", "françoise", "goran", "hanna")
+GOODS: Final = ("kettle", "lamp", "notebook", "bicycle bell", "garden hose", "chess set", "headphones", "café cups")
+PHRASES: Final = (
     "the list of orders stays empty",
     "after filtering by date",
     "customer reports wrong totals",
@@ -61,35 +20,104 @@ PHRASES = (
     "überprüft und bestätigt",
     "works again since the last deployment",
 )
+EARLIEST, LATEST = 1_790_000_000, 1_795_000_000
+"""Times in the samples, in seconds since 1970."""
+
+TRACKER: Final = ("Tracker.Issue.Created", "Tracker.Issue.Updated", "Tracker.Issue.Commented")
+SHOP: Final = ("Shop.Order.Placed", "Shop.Order.Paid", "Shop.Order.Shipped")
+REPORT: Final = "Tracker.Report.Requested"
+"""Of kind QUEUE: each is a job for one of the printers."""
+PRICE: Final = "Shop.Price.Asked"
+"""Of kind SYNC: the publisher gets the answer of its only subscriber."""
+KINDS: Final = {**dict.fromkeys(TRACKER + SHOP, "TOPIC"), REPORT: "QUEUE", PRICE: "SYNC"}
+PUBLISHERS: Final = {"tracker": TRACKER, "shop": SHOP, "office": (REPORT, PRICE)}
+REGIONS: Final = ("eu", "us", "apac")
+"""Publishers name the region in the filter string."""
+
+ACK_SECONDS: Final = 5
+"""Time-out of the archive's mailbox: after it another reader gets what a dead one held."""
+REFUSAL_SECONDS: Final = 4.0
+"""How long receivers are down or overloaded."""
+REFUSAL_AFTER: Final = 100
+"""Events that they take before that."""
+
+Json = dict[str, Any]
+
+
+class Behaviour(StrEnum):
+    """What a receiver does instead of answering 200 at once."""
+
+    STEADY = "steady"
+    FAILING = "sometimes 500"
+    """Answers 500 to the first one or two requests for some events."""
+    DOWN = "down for 4 s"
+    """Refuses connections for a while."""
+    OVERLOADED = "503 for 4 s"
+    """Answers 503 to everything for a while."""
+    PICKY = "rejects some"
+    """Answers 404 or 422 to some events."""
+    ANSWERING = "knows the answer"
+    """Answers a SYNC call with the price."""
+    FETCHING = "fetches"
+    """Cannot be called; has a mailbox."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One event to be published; its number also stands in its body."""
+class Sample:
+    """One sample subscriber."""
 
-    number: int
-    type: str
-    region: str
-    body: Json
+    name: str
+    behaviour: Behaviour
+    event_types: tuple[str, ...]
+    region: str = ""
+    """Only events of this region; empty: all."""
+
+    def wants(self, event_type: str, region: str) -> bool:
+        """Return whether an event is for this subscriber."""
+        return event_type in self.event_types and self.region in {"", region}
+
+
+SUBSCRIBERS = (
+    Sample("warehouse", Behaviour.STEADY, SHOP),
+    Sample("eu-support", Behaviour.STEADY, TRACKER, region="eu"),
+    Sample("search-index", Behaviour.FAILING, TRACKER),
+    Sample("mail-gateway", Behaviour.DOWN, ("Tracker.Issue.Commented", "Shop.Order.Shipped")),
+    Sample("billing", Behaviour.OVERLOADED, ("Shop.Order.Placed", "Shop.Order.Paid")),
+    Sample("audit", Behaviour.PICKY, TRACKER + SHOP),
+)
+
+WORKERS = (
+    Sample("printer-1", Behaviour.STEADY, (REPORT,)),
+    Sample("printer-2", Behaviour.DOWN, (REPORT,)),
+    Sample("printer-3", Behaviour.STEADY, (REPORT,)),
+)
+PRICE_LIST = Sample("price-list", Behaviour.ANSWERING, (PRICE,))
+RECEIVERS = (*SUBSCRIBERS, *WORKERS, PRICE_LIST)
+
+READERS = ("archive-1", "archive-2", "archive-3")
+"""Processes that share the archive's mailbox."""
+KILLED = "archive-3"
+"""Is killed once in the middle of its work."""
+ARCHIVE = Sample("archive", Behaviour.FETCHING, TRACKER + SHOP)
+
+
+def wants_reply(number: int) -> bool:
+    """Return whether the office wants a reply to this report."""
+    return number % 20 == 0
+
+
+def price_of(number: int) -> bytes:
+    """Return the answer of the price list to a SYNC call."""
+    return b'{"cents": %d}' % (100 + number * 37 % 9_900)
 
 
 def event(number: int, event_type: str) -> Event:
-    """Return the sample event with this number: always the same one."""
+    """Return the sample event with this number, always the same one."""
     chance = random.Random(number)  # noqa: S311 - samples, no secrets
     content = order(chance) if event_type.startswith("Shop.") else issue(chance)
     region = chance.choice(REGIONS)
     body = {"event": event_type, "number": number, "region": region, "sent_by": person(chance), **content}
-    return Event(number, event_type, region, body)
-
-
-def text_of(content: Json) -> bytes:
-    """Return JSON as it is sent: an event's body looks the same alone and in a batch."""
-    return json.dumps(content, ensure_ascii=False).encode()
-
-
-def fingerprint(body: bytes) -> str:
-    """Return a hash of a body as it is sent."""
-    return sha256(body).hexdigest()
+    return Event(number, event_type, json.dumps(body, ensure_ascii=False).encode(), region)
 
 
 def issue(chance: random.Random) -> Json:
@@ -134,13 +162,13 @@ def order(chance: random.Random) -> Json:
 
 
 def person(chance: random.Random) -> Json:
-    """Return somebody."""
+    """Return a person."""
     name = chance.choice(PEOPLE)
     return {"name": name.title(), "email": f"{name}@example.com", "id": chance.randint(1, 500)}
 
 
 def address(chance: random.Random) -> Json:
-    """Return a place."""
+    """Return an address."""
     return {
         "street": f"{chance.choice(GOODS).title()} Street {chance.randint(1, 99)}",
         "zip": chance.randint(10000, 99999),
@@ -153,94 +181,5 @@ def instant(chance: random.Random) -> int:
 
 
 def sentence(chance: random.Random, phrases: int) -> str:
-    """Return a text of so many phrases."""
+    """Return a text of `phrases` phrases."""
     return ", ".join(chance.choices(PHRASES, k=phrases))
-
-
-class Behaviour(StrEnum):
-    """What a receiver does beside answering 200."""
-
-    STEADY = "steady"
-    """Nothing."""
-
-    FAILING = "sometimes 500"
-    """Answers 500 to the first request, sometimes also to the second, of some events."""
-
-    DOWN = "down for 4 s"
-    """Refuses connections for a while."""
-
-    OVERLOADED = "503 for 4 s"
-    """Answers 503 to everything for a while."""
-
-    PICKY = "rejects some"
-    """Answers 404 or 422 to some events."""
-
-    ANSWERING = "knows the answer"
-    """Answers 200 with what was asked for."""
-
-    FETCHING = "fetches"
-    """Cannot be called, and has a mailbox."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One sample subscriber."""
-
-    name: str
-    behaviour: Behaviour
-    event_types: tuple[str, ...]
-    region: str = ""
-    """Only events of this region; empty: all."""
-
-    def wants(self, event_type: str, region: str) -> bool:
-        """Say whether an event is for this subscriber."""
-        return event_type in self.event_types and self.region in {"", region}
-
-
-SUBSCRIBERS = (
-    Sample("warehouse", Behaviour.STEADY, SHOP),
-    Sample("eu-support", Behaviour.STEADY, TRACKER, region="eu"),
-    Sample("search-index", Behaviour.FAILING, TRACKER),
-    Sample("mail-gateway", Behaviour.DOWN, ("Tracker.Issue.Commented", "Shop.Order.Shipped")),
-    Sample("billing", Behaviour.OVERLOADED, ("Shop.Order.Placed", "Shop.Order.Paid")),
-    Sample("audit", Behaviour.PICKY, TRACKER + SHOP),
-)
-
-WORKERS = (
-    Sample("printer-1", Behaviour.STEADY, (REPORT,)),
-    Sample("printer-2", Behaviour.DOWN, (REPORT,)),
-    Sample("printer-3", Behaviour.STEADY, (REPORT,)),
-)
-PRICE_LIST = Sample("price-list", Behaviour.ANSWERING, (PRICE,))
-RECEIVERS = (*SUBSCRIBERS, *WORKERS, PRICE_LIST)
-
-ARCHIVE = Sample("archive", Behaviour.FETCHING, TRACKER + SHOP)
-
-
-def wants_reply(number: int) -> bool:
-    """Say whether the office wants to know when this report has been printed."""
-    return number % 20 == 0
-
-
-def price_of(number: int) -> int:
-    """Return what the price list says."""
-    return 100 + number * 37 % 9_900
-
-
-def failures_of(number: int) -> int:
-    """Return how many requests with this event the failing receiver answers with 500."""
-    if number % 20:
-        return 0
-    return 1 if number % 60 else 2
-
-
-def rejection_of(number: int) -> int:
-    """Return the picky receiver's answer to this event."""
-    if number % 25 == 0:
-        return 404
-    return 422 if number % 40 == 0 else 200
-
-
-def is_archived(number: int, redeliveries: int) -> bool:
-    """Say whether a reader of the archive gets done with this event: with some not the first time."""
-    return number % 50 != 0 or redeliveries > 0

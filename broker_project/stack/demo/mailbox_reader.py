@@ -1,22 +1,27 @@
-"""A sample reader of the archive's mailbox, in a process of its own: writes down everything that it is handed.
+"""A sample reader of the archive's mailbox, in its own process: it logs everything that it fetches.
 
-Run as a module with the broker's address, the subscriber's name, the reader's own name, the path of its log and of the
-key's token.
+Run as a module with the broker's address, the subscriber's name, the path of its key, the reader's name and the path of
+its log.
 """
 
-import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 from broker_client import Mailbox, MailboxReader, Message
-from broker_project.stack.demo.events import ARCHIVING_SECONDS, KILLED, KILLED_AFTER, fingerprint, is_archived
-from broker_project.stack.demo.records import Request, line
+from broker_project.stack.demo.cast import is_sample
+from broker_project.stack.demo.events import KILLED
+from broker_project.stack.load.exchanges import Exchange, number_in, write_log
 
-DONE, NOT_DONE = 200, 500
-"""What a receiver would have answered."""
+ARCHIVED, NOT_ARCHIVED = 200, 500
+"""What an endpoint would have answered."""
+ARCHIVING_SECONDS: Final = 0.02
+"""How long each event takes, so that others arrive meanwhile and are fetched together."""
+KILLED_AFTER: Final = 100
+"""Events that the reader archives before it is killed."""
 
 
 class NotArchived(Exception):
@@ -24,7 +29,7 @@ class NotArchived(Exception):
 
 
 class Reader:
-    """One process of the application: archives what it is handed, and now and then does not."""
+    """One process of the application: archives what it fetches, except some events the first time."""
 
     def __init__(self, name: str, log: Path) -> None:
         self._name = name
@@ -34,44 +39,33 @@ class Reader:
 
     def __call__(self, message: Message) -> None:
         """Archive an event."""
-        at, number = time.monotonic(), message.json()["number"]
-        if self._left_to_live == 0:
-            self._die()
+        at, number = time.monotonic(), number_in(message.body)
+        if self._left_to_live == 0:  # as in a power failure; the next process of this name goes on
+            self._has_died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         self._left_to_live -= 1
         time.sleep(ARCHIVING_SECONDS)
-        is_done = is_archived(number, message.redeliveries)
-        self._write_down(
-            Request(
-                subscriber=self._name,
-                path=f"/{message.event_type}",
-                webhook_id=message.id,
-                sequence="",
-                attempt=str(message.redeliveries + 1),
-                possible_duplicate="true" if message.possible_duplicate else "",
-                signed=True,
-                number=number,
-                fingerprint=fingerprint(message.body),
-                at=at,
-                answer=DONE if is_done else NOT_DONE,
-            )
+        is_archived = number % 50 != 0 or message.redeliveries > 0
+        exchange = Exchange(
+            number=number,
+            webhook_id=message.id,
+            sequence=0,
+            flagged=message.possible_duplicate,
+            altered=not is_sample(message.body),
+            at=at,
+            status=ARCHIVED if is_archived else NOT_ARCHIVED,
+            message_id=message.message_id,
+            attempt=message.redeliveries + 1,
+            endpoint=self._name,
         )
-        if not is_done:
-            raise NotArchived(f"{message.id} at the first time")
-
-    def _write_down(self, request: Request) -> None:
-        with self._log.open("a") as log:
-            log.write(line(request))
-
-    def _die(self) -> None:
-        """End at once, as by a fault of power; the next process of this name lives on."""
-        self._has_died.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+        write_log(self._log, [exchange])
+        if not is_archived:
+            raise NotArchived(f"{message.id} the first time")
 
 
-def main(web: str, subscriber: str, name: str, log: str, token: str) -> None:
-    """Read until told to stop."""
-    key = json.loads(Path(token).read_text())
-    reader = MailboxReader(Mailbox(web, subscriber, key), Reader(name, Path(log)))
+def main(web: str, subscriber: str, token: str, name: str, log: str) -> None:
+    """Read until SIGTERM."""
+    reader = MailboxReader(Mailbox(web, subscriber, Path(token).read_text()), Reader(name, Path(log)))
     signal.signal(signal.SIGTERM, lambda *_: reader.stop())
     reader.run()
 

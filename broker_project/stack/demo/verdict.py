@@ -1,135 +1,97 @@
-"""Whether everything arrived, once and in order: computed from the logs of publishers and receivers only."""
+"""Whether everything arrived, once and in order: computed from what publishers and receivers recorded."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import quantiles
+from typing import Final
 
-from broker_project.stack.demo.events import Sample, wants_reply
-from broker_project.stack.demo.records import (
-    Answered,
+from broker_project.stack.load.exchanges import (
+    Call,
+    Exchange,
     Published,
-    Request,
+    copies,
     inverted,
     is_accepted,
     is_final,
-    repeated,
     sets_aside,
-    unflagged,
 )
+
+FAULTS: Final = ("lost", "duplicated", "inverted", "wrong", "misrecorded")
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of one subscriber's deliveries."""
+    """What became of the events for one group of receivers."""
 
     expected: int
     delivered: int
-    rejected: int
-    set_aside: int
-    """Delivered or rejected after an answer of 5xx that let others go first."""
-
-    requests: int
-    lost: int
-    duplicated: int
-    """Requests for an event that had been answered for good before."""
-
-    inverted: int
-    """Events that came after one whose publish call began only when theirs had ended, those set aside left out."""
-
-    wrong: int
-    """Requests for an event that was not for this subscriber, was altered, or was not signed with its secret."""
-
-    p50: float
-    p95: float
-    """Seconds from the beginning of the publish call to the arrival of the request that was accepted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The accounts of all subscribers of topics together."""
-
-    planned: int
-    """How many events were to be published."""
-
-    published: int
-    announced: int
-    """How many deliveries to them the broker spoke of when it took the events."""
-
-    accounts: dict[str, Account]
-
-    @property
-    def holds(self) -> bool:
-        """Whether the broker has kept its promises."""
-        kept = self.published == self.planned and self.deliveries == self.announced == self.total(
-            "delivered"
-        ) + self.total("rejected")
-        return kept and not any(map(self.total, ("lost", "duplicated", "inverted", "wrong")))
-
-    @property
-    def deliveries(self) -> int:
-        """How many there had to be."""
-        return self.total("expected")
-
-    @property
-    def wrong(self) -> int:
-        """How many requests should not have been made like that."""
-        return self.total("wrong")
-
-    def total(self, name: str) -> int:
-        """Return a figure over all subscribers."""
-        return sum(getattr(account, name) for account in self.accounts.values())
+    rejected: int = 0
+    set_aside: int = 0
+    """Delivered or rejected after a 5xx that let other events go first."""
+    lost: int = 0
+    duplicated: int = 0
+    """Requests for events that had a final answer; in a shared group only those not flagged as possible duplicates."""
+    inverted: int = 0
+    """Events that arrived after one published entirely later, without those set aside."""
+    wrong: int = 0
+    """Requests that were altered, unsigned, or not for this group."""
+    misrecorded: int = 0
+    """Events that the broker has not recorded as DELIVERED exactly once."""
+    p50: float = 0.0
+    p95: float = 0.0
+    """Seconds from the start of the publish call to the arrival of the accepted request."""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """Requests by receiver."""
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    """Events that each receiver accepted first."""
 
 
 def judge(
-    published: Sequence[Published],
-    received: Sequence[Request],
-    subscribers: Iterable[Sample],
+    expected: Sequence[Published],
+    exchanges: Sequence[Exchange],
     *,
-    planned: int,
-    fetched: int = 0,
-) -> Verdict:
-    """Return the verdict on a whole run, in which so many of the deliveries were for a mailbox."""
-    accounts = {
-        sample.name: account(
-            {event.number: event for event in published if sample.wants(event.type, event.region)},
-            sorted((request for request in received if request.subscriber == sample.name), key=lambda each: each.at),
-        )
-        for sample in subscribers
-    }
-    return Verdict(planned, len(published), sum(event.deliveries for event in published) - fetched, accounts)
+    is_ordered: bool = True,
+    recorded: Mapping[int, int] | None = None,
+) -> Account:
+    """Judge the exchanges of one group.
 
-
-def account(expected: dict[int, Published], requests: Sequence[Request]) -> Account:
-    """Return what became of one subscriber's events, given its requests in the order of their arrival."""
-    known = [request for request in requests if request.number in expected]
-    finals = [request for request in known if is_final(request.answer)]
-    ended = {request.number: request for request in reversed(finals)}
-    aside = {request.number for request in known if sets_aside(request.answer)}
-    accepted = [request for request in ended.values() if is_accepted(request.answer)]
-    p50, p95 = percentiles([request.at - expected[request.number].started for request in accepted])
+    `recorded` is given for a group that shares jobs or messages: the number of DELIVERED deliveries by message id.
+    """
+    events = {event.number: event for event in expected}
+    arrived = sorted(exchanges, key=lambda each: each.at)
+    known = [each for each in arrived if each.number in events]
+    ended = {each.number: each for each in reversed(known) if is_final(each.status)}
+    aside = {each.number for each in known if sets_aside(each.status)}
+    accepted = [each for each in ended.values() if is_accepted(each.status)]
+    repeated = [each for each in copies(known, is_final) if recorded is None or not each.flagged]
+    p50, p95 = percentiles([each.at - events[each.number].started for each in accepted])
     return Account(
-        expected=len(expected),
+        expected=len(events),
         delivered=len(accepted),
         rejected=len(ended) - len(accepted),
         set_aside=len(aside & ended.keys()),
-        requests=len(requests),
-        lost=len(expected.keys() - ended.keys()),
-        duplicated=repeated(known),
-        inverted=inverted([expected[request.number] for request in known if request.number not in aside]),
-        wrong=sum(not is_right(request, expected.get(request.number)) for request in requests),
+        lost=len(events.keys() - ended.keys()),
+        duplicated=len(repeated),
+        inverted=inverted([events[each.number] for each in known if each.number not in aside]) if is_ordered else 0,
+        wrong=sum(each.altered or each.number not in events for each in arrived),
+        misrecorded=sum(recorded.get(each.message_id) != 1 for each in expected) if recorded is not None else 0,
         p50=p50,
         p95=p95,
+        requests=Counter(each.endpoint for each in arrived),
+        accepted=Counter(each.endpoint for each in accepted),
     )
 
 
-def is_right(request: Request, event: Published | None) -> bool:
-    """Say whether a request carries the event as it was published, signed."""
-    return event is not None and request.fingerprint == event.fingerprint and request.signed
+def judge_calls(planned: int, calls: Sequence[Call], answers: Mapping[int, bytes]) -> Account:
+    """Judge SYNC calls by the endpoint's own answer to each."""
+    right = [call.seconds for call in calls if is_accepted(call.status) and call.body == answers[call.number]]
+    p50, p95 = percentiles(right)
+    return Account(planned, len(right), lost=planned - len(right), p50=p50, p95=p95)
 
 
 def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
-    """Return the 50th and the 95th; 0 of nothing."""
+    """Return the 50th and the 95th percentile, 0 of nothing."""
     if len(seconds) < 2:  # noqa: PLR2004 - quantiles need two
         return (seconds[0], seconds[0]) if seconds else (0.0, 0.0)
     cuts = quantiles(seconds, n=20)
@@ -137,183 +99,44 @@ def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
-    """What became of the jobs of a QUEUE and of the replies to them."""
+class Verdict:
+    """The accounts of a whole run."""
 
+    planned: int
+    """Events that were to be published."""
     published: int
-    done_by: Mapping[str, int]
-    """How many each worker has taken."""
-
-    requests: Mapping[str, int]
-    """How many each worker got."""
-
-    lost: int
-    """Jobs that no worker has taken, and replies that did not arrive."""
-
-    duplicated: int
-    """Requests for a job that a worker had taken, without saying that they may be; replies that came again."""
-
-    wrong: int
-    """Requests and replies that were altered, unsigned or for somebody else."""
-
-    misrecorded: int
-    """Jobs that do not stand in the broker's books as DELIVERED, once."""
-
-    wanted: int
-    """How many replies there had to be."""
-
-    replied: int
-
-
-def judge_jobs(
-    published: Sequence[Published],
-    received: Iterable[Request],
-    replies: Sequence[Request],
-    books: Mapping[int, int],
-) -> Jobs:
-    """Judge jobs; the requests of each worker are in the order of their arrival.
-
-    `books` says of each message how many of its deliveries are DELIVERED.
-    """
-    jobs = {job.number: job for job in published}
-    requests = sorted(received, key=lambda each: each.at)
-    accepted = {each.number: each for each in reversed(requests) if is_accepted(each.answer)}
-    wanted = {number for number in jobs if wants_reply(number)}
-    replied = {each.number for each in replies}
-    return Jobs(
-        published=len(jobs),
-        done_by=Counter(each.subscriber for each in accepted.values()),
-        requests=Counter(each.subscriber for each in requests),
-        lost=len(jobs.keys() - accepted.keys()) + len(wanted - replied),
-        duplicated=unflagged(requests) + len(replies) - len(replied),
-        wrong=sum(not is_right(each, jobs.get(each.number)) for each in requests) + _misdirected(replies, wanted),
-        misrecorded=sum(books.get(job.message, 0) != 1 for job in jobs.values()),
-        wanted=len(wanted),
-        replied=len(replied),
-    )
-
-
-def _misdirected(replies: Iterable[Request], wanted: Collection[int]) -> int:
-    return sum(each.number not in wanted or not each.signed for each in replies)
-
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """What became of the events in a mailbox."""
-
-    expected: int
-    done_by: Mapping[str, int]
-    """How many each reader has archived."""
-
-    handed_to: Mapping[str, int]
-    """How many each reader was handed."""
-
-    returned: int
-    """Handed out, and not archived that time."""
-
-    lost: int
-    duplicated: int
-    """Handed out after they had been archived, without saying that they may have been."""
-
-    wrong: int
-    """Altered, or not for the archive."""
-
-    misrecorded: int
-    """Events that do not stand in the broker's books as DELIVERED, once."""
-
-    p50: float
-    p95: float
-    """Seconds from the beginning of the publish call to the hand-out after which it was archived."""
-
-    @property
-    def done(self) -> int:
-        """How many are archived."""
-        return sum(self.done_by.values())
-
-
-def judge_mailbox(expected: Sequence[Published], handed: Iterable[Request], books: Mapping[int, int]) -> Archived:
-    """Judge what a mailbox has handed out; `books` says of each message how many of its deliveries are DELIVERED."""
-    events = {event.number: event for event in expected}
-    hand_outs = sorted(handed, key=lambda each: each.at)
-    done = {each.number: each for each in reversed(hand_outs) if is_accepted(each.answer) and each.number in events}
-    p50, p95 = percentiles([each.at - events[each.number].started for each in done.values()])
-    return Archived(
-        expected=len(events),
-        done_by=Counter(each.subscriber for each in done.values()),
-        handed_to=Counter(each.subscriber for each in hand_outs),
-        returned=sum(not is_accepted(each.answer) for each in hand_outs),
-        lost=len(events.keys() - done.keys()),
-        duplicated=unflagged(hand_outs),
-        wrong=sum(not is_right(each, events.get(each.number)) for each in hand_outs),
-        misrecorded=sum(books.get(event.message, 0) != 1 for event in events.values()),
-        p50=p50,
-        p95=p95,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Questions:
-    """What became of the SYNC calls."""
-
-    planned: int
-    answered: int
-    """Calls that got the endpoint's own answer."""
-
-    p50: float
-    p95: float
-    """Seconds from a call to its answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """TOPIC, sent and fetched, QUEUE and SYNC."""
-
-    planned: int
-    """How much was to be published."""
-
-    topics: Verdict
-    archived: Archived
-    jobs: Jobs
-    questions: Questions
-
-    @property
-    def published(self) -> int:
-        """How much was published."""
-        return self.topics.published + self.jobs.published + self.questions.answered
-
-    @property
-    def wrong(self) -> int:
-        """How many requests should not have been made like that."""
-        return self.topics.wrong + self.archived.wrong + self.jobs.wrong
+    announced: int
+    """Deliveries to subscribers of topics that the broker announced when it accepted the events."""
+    topics: Mapping[str, Account]
+    """By subscriber, the one with the mailbox included."""
+    others: Mapping[str, Account]
+    """Of jobs, replies and calls."""
 
     @property
     def holds(self) -> bool:
         """Whether the broker has kept its promises."""
-        kept = self.topics.holds and self.published == self.planned
-        others = (self.jobs, self.archived)
-        return kept and not any(one.lost or one.duplicated or one.wrong or one.misrecorded for one in others)
+        is_complete = self.published == self.planned and self.announced == self.deliveries
+        return is_complete and not any(map(self.total, FAULTS))
+
+    @property
+    def deliveries(self) -> int:
+        """Deliveries to subscribers of topics that there had to be."""
+        return sum(account.expected for account in self.topics.values())
+
+    def total(self, name: str) -> int:
+        """Return a figure over all accounts."""
+        return sum(getattr(account, name) for account in (*self.topics.values(), *self.others.values()))
 
     @property
     def counts(self) -> dict[str, int]:
-        """The figures of the last line: a job, a reply and a call are a delivery each."""
-        jobs, archived, questions = self.jobs, self.archived, self.questions
-        once = sum(jobs.done_by.values()) + jobs.replied + questions.answered
+        """The figures of the last line: a job, a reply and a call are one delivery each."""
+        names = ("delivered", "rejected", "lost", "duplicated", "inverted")
         return {
             "published": self.published,
-            "deliveries": self.topics.deliveries + archived.expected + jobs.published + jobs.wanted + questions.planned,
-            "delivered": self.topics.total("delivered") + archived.done + once,
-            "rejected": self.topics.total("rejected"),
-            "lost": self.topics.total("lost") + archived.lost + jobs.lost + questions.planned - questions.answered,
-            "duplicated": self.topics.total("duplicated") + archived.duplicated + jobs.duplicated,
-            "inverted": self.topics.total("inverted"),
+            "deliveries": self.total("expected"),
+            **{name: self.total(name) for name in names},
         }
 
     def __str__(self) -> str:
-        """Give the last line of the demo."""
+        """Return the last line of the demo."""
         return "demo: " + ", ".join(f"{name} {count}" for name, count in self.counts.items())
-
-
-def judge_questions(planned: int, answers: Sequence[Answered]) -> Questions:
-    """Judge the calls by what they were answered."""
-    right = [answer.seconds for answer in answers if answer.is_right]
-    return Questions(planned, len(right), *percentiles(right))

@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import json
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +11,11 @@ from dataclasses import dataclass, field
 
 import requests
 
+from broker_project.stack.load.endpoint import Endpoint, body_of
+from broker_project.stack.load.exchanges import Call, number_in
+from broker_project.stack.load.publisher import Caller
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
-from tests.support.faults.endpoints import Endpoint, body_of, number_in
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
 from tests.support.faults.load import THROUGH_SECONDS
@@ -38,25 +38,6 @@ OPEN = """
 """
 
 
-@dataclass(slots=True)
-class Call:
-    """One call, and what it was answered."""
-
-    number: int
-    status: int | None = None
-    """None: no answer at all."""
-    body: bytes = b""
-    begun: float = field(default_factory=time.monotonic)
-    ended: float = float("inf")
-    message_id: str = ""
-    """Under which it was recorded, as the answer says; empty: it was not."""
-
-    @property
-    def is_refused_as_documented(self) -> bool:
-        """Whether it was answered with a problem document of a status that says to try again."""
-        return self.status in DOCUMENTED and bool(json.loads(self.body)["code"])
-
-
 BOOKS = """
     SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int, delivery.status, attempt.status_code
     FROM delivery_message message JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
@@ -68,38 +49,39 @@ BOOKS = """
 
 @dataclass(slots=True)
 class SyncLoad:
-    """Callers at work, and what they were answered."""
+    """Callers at work, and the answers that they got."""
 
     broker: Broker
     event_type: str
-    calls: list[Call] = field(default_factory=list)
-    every: float = CALL_EVERY
+    callers: list[Caller]
     taken: list[int] = field(default_factory=list)
     """The numbers of the requests that the endpoint got."""
     cut: list[Fault] = field(default_factory=list)
     """When whoever called may have had no answer, since the web process was killed."""
-    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    _enough: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call so far."""
+        return [call for caller in self.callers for call in caller.calls]
 
     def start(self) -> None:
         """Call from now on, side by side."""
-        self._threads += [threading.Thread(target=self._call_on, daemon=True) for _ in range(CALLERS)]
-        for thread in self._threads:
-            thread.start()
+        for caller in self.callers:
+            caller.start()
 
     def stop(self) -> None:
         """Let every caller finish its call."""
-        self._enough.set()
-        for thread in self._threads:
-            thread.join(TIMEOUT_SECONDS)
+        for caller in self.callers:
+            caller.enough.set()
+        for caller in filter(Caller.is_alive, self.callers):
+            caller.stop()
 
     def answered(self) -> list[Call]:
         return [call for call in self.calls if call.status == 200]
 
     def refused(self) -> int:
         """Return how many calls were answered with a problem document, as documented."""
-        return sum(call.is_refused_as_documented for call in self.calls)
+        return sum(map(is_refused_as_documented, self.calls))
 
     def unaccounted(self) -> Counter[int | None]:
         """Return with which status calls were answered that should not have been answered so; None: not at all."""
@@ -127,26 +109,12 @@ class SyncLoad:
         """Say whether it was answered, or else cut off."""
         if call.status is None:
             return any(fault.begun <= call.ended and call.begun <= fault.ended for fault in self.cut)
-        return call.status == 200 or call.is_refused_as_documented
+        return call.status == 200 or is_refused_as_documented(call)
 
-    def _call_on(self) -> None:
-        session = self.broker.publisher()
-        while not self._enough.wait(self.every):
-            call = Call(next(self._numbers))
-            self.calls.append(call)
-            self._make(call, session)
 
-    def _make(self, call: Call, session: requests.Session) -> None:
-        address = f"{self.broker.web}/api/v1/events/{self.event_type}"
-        headers = {"Content-Type": "application/json"}
-        try:
-            answered = session.post(address, body_of(call.number), headers=headers, timeout=TIMEOUT_SECONDS)
-        except requests.RequestException:
-            return
-        finally:
-            call.ended = time.monotonic()
-        call.status, call.body = answered.status_code, answered.content
-        call.message_id = answered.headers.get("Broker-Message-Id", "")
+def is_refused_as_documented(call: Call) -> bool:
+    """Return whether a call got a problem document with a status that says to try again."""
+    return call.status in DOCUMENTED and bool(json.loads(call.body)["code"])
 
 
 @contextmanager
@@ -155,7 +123,9 @@ def called(broker: Broker, receiver: Receiver, *, every: float = CALL_EVERY) -> 
 
     event_type = broker.event_type("Test.Question", "SYNC")
     broker.subscribe(receiver.url(PATH), event_type)
-    calling = SyncLoad(broker, event_type, every=every)
+    address, numbers = f"{broker.web}/api/v1/events/{event_type}", itertools.count(1)
+    callers = [Caller(address, broker.publisher(), numbers, body_of, interval_seconds=every) for _ in range(CALLERS)]
+    calling = SyncLoad(broker, event_type, callers)
 
     async def send_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         body = receiver.log[-1].body

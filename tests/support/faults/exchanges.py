@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from broker_project.stack.demo.records import Published, inverted, sets_aside
+from broker_project.stack.load.exchanges import Exchange, Published, inverted, sets_aside
 
 SETTLE_SECONDS = 1.0
 """So long after it was answered a request may not be stored yet, on a machine with nothing else to do."""
@@ -51,36 +51,9 @@ class Fault:
     """What had been answered no longer than so many seconds before may not have been stored."""
 
 
-@dataclass(slots=True)
-class Exchange:
-    """One request as an endpoint got it, and what the endpoint made of it."""
-
-    number: int
-    """Of the event in its body."""
-    webhook_id: str
-    sequence: int
-    flagged: bool
-    """Whether it said that it may be a duplicate."""
-    altered: bool
-    """Whether its body is not what was published."""
-    at: float
-    status: int | None = None
-    """None: not answered."""
-    answered_at: float | None = None
-    hung_up: bool = False
-    """Whether who asked was gone before the answer."""
-    message_id: int = 0
-    attempt: int = 1
-    """Which try of its delivery, as far as was recorded."""
-
-    @property
-    def may_have_been_taken(self) -> bool:
-        """Whether another request for the same event is one copy more: it was not refused."""
-        return self.status is None or self.status // 100 == 2
-
-    def may_be_unsettled_at(self, fault: Fault) -> bool:
-        """Say whether its answer may not have been stored when the fault began."""
-        return self.answered_at is None or fault.begun <= self.answered_at + fault.settling
+def may_be_unsettled(exchange: Exchange, fault: Fault) -> bool:
+    """Return whether its answer may not have been stored when the fault began."""
+    return exchange.answered_at is None or fault.begun <= exchange.answered_at + fault.settling
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +88,7 @@ def under_way(line: Sequence[Exchange], fault: Fault) -> Sequence[Exchange]:
     read, the first one after.
     """
     before, after = (bisect_right(line, moment, key=lambda one: one.at) for moment in (fault.begun, fault.ended))
-    was_last = before > 0 and line[before - 1].may_be_unsettled_at(fault)
+    was_last = before > 0 and may_be_unsettled(line[before - 1], fault)
     was_on_its_way = after < len(line) and line[after].at <= fault.ended + TRAVEL_SECONDS
     return line[before - was_last : after + was_on_its_way]
 
@@ -160,7 +133,7 @@ def first_sent(line: Sequence[Exchange]) -> list[Exchange]:
 
 def out_of_order(line: Sequence[Exchange], events: Mapping[int, Published]) -> int:
     """Count the inversions among the first requests, and among the accepted ones of events never set aside."""
-    aside = {one.number for one in line if one.status is not None and sets_aside(one.status)}
+    aside = {one.number for one in line if sets_aside(one.status)}
     straight = first_sent([one for one in line if one.status == 200 and one.number not in aside])
     orders = (first_sent(line), straight)
     return sum(inverted(events[one.number] for one in order if one.number in events) for order in orders)

@@ -5,15 +5,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from broker_project.stack.demo.records import Published
+from broker_project.stack.load.exchanges import Exchange, Published
 from tests.support.faults.exchanges import (
     TRAVEL_SECONDS,
-    Exchange,
     Fault,
     extra_copies,
     first_sent,
     max_copies_of_a_fault,
     max_delay_seconds,
+    may_be_unsettled,
     min_blame,
     misnumbered,
     out_of_order,
@@ -231,7 +231,7 @@ def extra_job_copies(requests: Sequence[Exchange]) -> Iterator[tuple[Exchange, E
 
 def was_under_way(request: Exchange, fault: Fault) -> bool:
     """Say whether a request may have been sent and not yet settled during the fault."""
-    return request.at <= fault.ended + TRAVEL_SECONDS and request.may_be_unsettled_at(fault)
+    return request.at <= fault.ended + TRAVEL_SECONDS and may_be_unsettled(request, fault)
 
 
 def unexplained_job_copies(requests: Sequence[Exchange], faults: Collection[Fault]) -> list[Exchange]:

@@ -1,29 +1,22 @@
 """Publishers and endpoints around a broker, for TOPIC and volatile messages."""
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import requests
-
-from broker_project.stack.demo.records import Published
+from broker_project.stack.load.endpoint import Endpoint, body_of
+from broker_project.stack.load.exchanges import Call, Published
+from broker_project.stack.load.publisher import Caller, Event, Publisher, stop_all
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
-from tests.support.faults.endpoints import Endpoint, body_of
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures
-from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
+from tests.support.real_broker import Broker, Subscribed
 
 PUBLISH_EVERY_SECONDS = 0.05
-MAX_CALL = 60.0
-"""Until a call is taken, repeated for as long as that may be."""
-REPEAT_AFTER = 0.1
-"""What was not answered 2xx is published again, under the same idempotency key."""
-
 BATCH = 5
 LARGE_BATCH = 100
 WARM = 50
@@ -33,117 +26,25 @@ AFTERWARDS = 50
 """Events acknowledged after a fault."""
 THROUGH_SECONDS = 60.0
 
-VOLATILE_PUBLISH_EVERY_SECONDS = 0.005
-CUT_OFF = 0
-"""What stands for no answer at all."""
-
-
 STORED = """
     SELECT count(*)::int FROM delivery_message message JOIN subscriptions_eventtype event_type
         ON event_type.id = message.event_type_id WHERE event_type.name = %(event_type)s
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One publish call, on the monotonic clock."""
-
-    begun: float
-    ended: float
-    status: int | None
-    """None: no answer."""
-
-    @property
-    def seconds(self) -> float:
-        return self.ended - self.begun
-
-
-class Publisher(threading.Thread):
-    """Publishes until told that it is enough, one call after the other, each repeated until it is answered 2xx."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        event_types: Sequence[str],
-        numbers: Iterator[int],
-        size: int,
-        *,
-        every: float = PUBLISH_EVERY_SECONDS,
-        terms: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(name=f"publisher of {size}", daemon=True)
-        self.published: list[Published] = []
-        self.begun: list[int] = []
-        self.calls: list[Call] = []
-        self.enough = threading.Event()
-        self._is_over = threading.Event()
-        self._address = f"{broker.web}/api/v1/events"
-        self._session = broker.publisher()
-        self._event_types = itertools.cycle(event_types)
-        self._numbers = numbers
-        self._size = size
-        self._every = every
-        self._terms = terms or {}
-        """Headers of each call that publishes one event."""
-
-    @property
-    def repeated(self) -> int:
-        return sum(call.status is None or call.status // 100 != 2 for call in self.calls)
-
-    def run(self) -> None:
-        while not self.enough.wait(self._every):
-            self.publish()
-
-    def publish(self) -> None:
-        """Make one call."""
-        items = [(number, next(self._event_types)) for number in itertools.islice(self._numbers, self._size)]
-        self.begun += [number for number, _ in items]
-        started = time.monotonic()
-        call = self._one if self._size == 1 else self._batch
-        while not call(items):
-            if self._is_over.wait(REPEAT_AFTER):
-                return
-        ended = time.monotonic()
-        self.published += [
-            Published(number, event_type, "", "", started, ended, position, 0)
-            for position, (number, event_type) in enumerate(items)
-        ]
-
-    def give_up(self) -> None:
-        """Publish nothing more, nor repeat what was not taken: the broker may be gone for good."""
-        self.enough.set()
-        self._is_over.set()
-
-    def _one(self, items: list[tuple[int, str]]) -> bool:
-        ((number, event_type),) = items
-        headers = {"Content-Type": "application/json", "Idempotency-Key": f"event-{number}", **self._terms}
-        return self._is_taken(f"{self._address}/{event_type}", body_of(number), headers)
-
-    def _batch(self, items: list[tuple[int, str]]) -> bool:
-        texts = [
-            f'{{"event": "{event_type}", "idempotency_key": "event-{number}", "body": {body_of(number).decode()}}}'
-            for number, event_type in items
-        ]
-        return self._is_taken(self._address, f'{{"events": [{", ".join(texts)}]}}'.encode(), {})
-
-    def _is_taken(self, address: str, body: bytes, headers: dict[str, str]) -> bool:
-        begun = time.monotonic()
-        try:
-            answered = self._session.post(address, body, headers=headers, timeout=TIMEOUT_SECONDS)
-        except requests.RequestException:
-            self.calls.append(Call(begun, time.monotonic(), None))
-            return False
-        self.calls.append(Call(begun, time.monotonic(), answered.status_code))
-        assert answered.ok or answered.status_code in {409, 503}, answered.text
-        return answered.ok
-
-
-def stop_all(publishers: Sequence[Publisher]) -> None:
-    """Let each end the call that it has begun."""
-    for publisher in publishers:
-        publisher.enough.set()
-    for publisher in filter(Publisher.is_alive, publishers):
-        publisher.join(MAX_CALL)
+def publisher_of(
+    broker: Broker,
+    event_types: Sequence[str],
+    numbers: Iterator[int],
+    size: int,
+    *,
+    every: float = PUBLISH_EVERY_SECONDS,
+    headers: Mapping[str, str] | None = None,
+) -> Publisher:
+    """Return a publisher of numbered events, of each type in turn; it does nothing yet."""
+    types = itertools.cycle(event_types)
+    events = (Event(number, next(types), body_of(number), headers=headers or {}) for number in numbers)
+    return Publisher(broker.web, broker.publisher(), events, batch_size=size, interval_seconds=every)
 
 
 def give_up_all(publishers: Iterable[Publisher]) -> None:
@@ -160,6 +61,16 @@ def published_by(publishers: Iterable[Publisher]) -> list[Published]:
 def begun_by(publishers: Iterable[Publisher]) -> set[int]:
     """Return the number of every event that somebody began to publish."""
     return {number for publisher in publishers for number in publisher.begun}
+
+
+def volatile_caller(broker: Broker, event_type: str, *, every: float = 0.005) -> Caller:
+    """Return a caller that publishes one numbered volatile message after the other, from 0."""
+    session = broker.publisher()
+    session.headers["Broker-Durability"] = "volatile"
+    address = f"{broker.web}/api/v1/events/{event_type}"
+    return Caller(
+        address, session, itertools.count(), lambda number: b'{"number": %d}' % number, interval_seconds=every
+    )
 
 
 @dataclass(slots=True)
@@ -185,7 +96,7 @@ class Load:
 
     def publisher(self, size: int, every: float = PUBLISH_EVERY_SECONDS) -> Publisher:
         """Add a publisher that does nothing yet."""
-        self.publishers.append(Publisher(self.broker, self.event_types, self._numbers, size, every=every))
+        self.publishers.append(publisher_of(self.broker, self.event_types, self._numbers, size, every=every))
         return self.publishers[-1]
 
     def start(self) -> None:
@@ -213,7 +124,7 @@ class Load:
         endpoints = self.endpoints.values()
         for endpoint in endpoints:
             endpoint.is_stuck = True
-        wait_until(lambda: all(endpoint.has_one_under_way() for endpoint in endpoints), THROUGH_SECONDS)
+        wait_until(lambda: all(endpoint.has_one_in_flight() for endpoint in endpoints), THROUGH_SECONDS)
 
     def note_fault(self) -> None:
         """Measure pauses from now on."""
@@ -291,33 +202,3 @@ COUNTS = """
     FROM delivery_volatilecount count JOIN subscriptions_eventtype event_type ON event_type.id = count.event_type_id
     WHERE event_type.name = %(event_type)s GROUP BY subscription_id
 """
-
-
-class VolatileLoad(threading.Thread):
-    """Publishes one numbered volatile message after the other."""
-
-    def __init__(self, broker: Broker, event_type: str, *, every: float = VOLATILE_PUBLISH_EVERY_SECONDS) -> None:
-        super().__init__(daemon=True)
-        self._address = f"{broker.web}/api/v1/events/{event_type}"
-        self._session = broker.publisher()
-        self._session.headers["Broker-Durability"] = "volatile"
-        self._every = every
-        self.answers: list[int] = []
-        """The status that each number was answered with."""
-        self.enough = threading.Event()
-
-    def run(self) -> None:
-        for number in itertools.count():
-            if self.enough.wait(self._every):
-                return
-            self.answers.append(self._status_of(number))
-
-    def _status_of(self, number: int) -> int:
-        try:
-            return self._session.post(self._address, json={"number": number}, timeout=TIMEOUT_SECONDS).status_code
-        except requests.RequestException:
-            return CUT_OFF
-
-    def stop(self) -> None:
-        self.enough.set()
-        self.join(TIMEOUT_SECONDS)

@@ -1,12 +1,10 @@
 """Clients of a mailbox, well-behaved or not, in this process or in one of their own."""
 
-import json
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,10 @@ import requests
 
 from broker_client import BrokerError, Mailbox, Message, ReceiptResult
 from broker_project.stack.folders import ROOT
+from broker_project.stack.load.endpoint import body_of
+from broker_project.stack.load.exchanges import number_in, read_log, write_log
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from broker_project.stack.services import python
-from tests.support.faults.endpoints import body_of, number_in
 from tests.support.faults.mailbox_figures import Asked, Handed, Record, Said
 
 AGAIN_SECONDS = 0.1
@@ -173,9 +172,8 @@ def started(web: str, subscriber: str, token: str, name: str, path: Path, ack_se
 
 
 def read(path: Path) -> list[Record]:
-    """Return what a client in a process of its own wrote down, but for a last unfinished line."""
-    complete, _, _ = path.read_text().rpartition("\n")
-    return [_record(json.loads(line)) for line in complete.splitlines()]
+    """Return what a client in a process of its own has logged."""
+    return [_record(fields) for fields in read_log(path)]
 
 
 def _record(fields: dict[str, Any]) -> Record:
@@ -184,12 +182,10 @@ def _record(fields: dict[str, Any]) -> Record:
 
 
 def main(web: str, subscriber: str, token: str, name: str, path: str, ack_seconds: str) -> None:
-    with Path(path).open("a", buffering=1) as log:
+    def write(record: Record) -> None:
+        write_log(Path(path), [record])
 
-        def write(record: Record) -> None:
-            log.write(json.dumps(asdict(record)) + "\n")
-
-        Client(name, Mailbox(web, subscriber, token), work_slowly, write, int(ack_seconds)).run()
+    Client(name, Mailbox(web, subscriber, token), work_slowly, write, int(ack_seconds)).run()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tests.support.faults.exchanges import Exchange
+from broker_project.stack.load.exchanges import Exchange
 from tests.support.faults.figures import Figures
 
 TOLERANCE = 0.002

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker_client import Mailbox
+from broker_project.stack.load.endpoint import Endpoint
+from broker_project.stack.load.publisher import Publisher
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.audit import DROPPED
-from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Figures
-from tests.support.faults.load import PUBLISH_EVERY_SECONDS, THROUGH_SECONDS, WARM, Publisher, begun_by, give_up_all
+from tests.support.faults.load import PUBLISH_EVERY_SECONDS, THROUGH_SECONDS, WARM, begun_by, give_up_all, publisher_of
 from tests.support.faults.mailbox_clients import Client, ClientBehaviour, read, started
 from tests.support.faults.mailbox_figures import Handed, Record, Said, by_the_clock, figures_of_mailbox
 from tests.support.faults.queue_load import OPEN, WINNERS
@@ -162,8 +163,8 @@ def mailbox_loaded(
     """Give a mailbox of one event type; leave no work for the next test."""
     event_type, numbers = broker.event_type("Test.Fetched"), itertools.count(1)
     name = broker.subscribe(receiver.url("/fetching"), event_type, delivery_mode="PULL").name
-    token = broker.management.create("api-keys", kind="SUBSCRIBER", subscriber=name, label="test")["token"]
-    publishers = [Publisher(broker, [event_type], numbers, size, every=every) for size in (1, BATCH)]
+    token = broker.management.key("SUBSCRIBER", name)
+    publishers = [publisher_of(broker, [event_type], numbers, size, every=every) for size in (1, BATCH)]
     box = MailboxLoad(broker, event_type, name, token, folder, Endpoint("fetching", receiver), publishers)
     box.hold_for(ACK_SECONDS)
     try:

@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 
 import requests
 
+from broker_project.stack.load.endpoint import Endpoint, body_of, exchange_of
+from broker_project.stack.load.exchanges import Exchange
+from broker_project.stack.load.publisher import REPEAT_SECONDS, Publisher, stop_all
 from broker_project.stack.load.receiver import Received, Receiver
 from tests.support.faults.calls import OPEN, REPLIES, SyncLoad, post
-from tests.support.faults.endpoints import Endpoint, body_of, exchange_of
-from tests.support.faults.exchanges import Exchange, Fault
+from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import UNDER_WAY, Figures, figures_of_jobs
-from tests.support.faults.load import REPEAT_AFTER, Load, Publisher, begun_by, published_by, stop_all
+from tests.support.faults.load import Load, begun_by, published_by, publisher_of
 from tests.support.faults.mailbox_clients import Client, acknowledge, give_back_some, never_acknowledge
 from tests.support.faults.mailbox_load import MailboxLoad
 from tests.support.faults.queue_load import QueueLoad
@@ -132,7 +134,7 @@ class Replier(Endpoint):
         super().__init__(name, receiver)
         self.wanted: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
 
-    def _noted(self, request: Received) -> Exchange:
+    def record(self, request: Received) -> Exchange:
         exchange = exchange_of(request)
         self.wanted.put((request.headers["callbackurl"], exchange.number))
         return exchange
@@ -200,7 +202,7 @@ class Replies(Work):
             address, number = wanted
             self.asked.add(number)
             while not self._is_over(address, number):
-                time.sleep(REPEAT_AFTER)
+                time.sleep(REPEAT_SECONDS)
 
     def _is_over(self, address: str, number: int) -> bool:
         try:
@@ -225,7 +227,7 @@ def replies_to(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Itera
     worker, original = Replier("replier", receiver), Endpoint("original", receiver)
     broker.subscribe(receiver.url("/replier"), event_type)
     terms = {"CallbackURL": receiver.url("/original")}
-    publisher = Publisher(broker, [event_type], itertools.count(1), 1, every=EVERY, terms=terms)
+    publisher = publisher_of(broker, [event_type], itertools.count(1), 1, every=EVERY, headers=terms)
     replies = Replies(broker, event_type, worker, original, publisher, faults)
     try:
         yield replies

@@ -6,21 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from broker_project.stack.load.endpoint import Endpoint
+from broker_project.stack.load.exchanges import Exchange
+from broker_project.stack.load.publisher import Publisher, stop_all
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
-from tests.support.faults.endpoints import Endpoint
-from tests.support.faults.exchanges import Exchange, Fault
+from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
-from tests.support.faults.load import (
-    PUBLISH_EVERY_SECONDS,
-    THROUGH_SECONDS,
-    WARM,
-    Publisher,
-    begun_by,
-    give_up_all,
-    stop_all,
-)
+from tests.support.faults.load import PUBLISH_EVERY_SECONDS, THROUGH_SECONDS, WARM, begun_by, give_up_all, publisher_of
 from tests.support.real_broker import Broker
 
 WORKERS = 2
@@ -136,7 +130,7 @@ def queue_loaded(broker: Broker, receiver: Receiver, *, every: float = PUBLISH_E
     for endpoint in endpoints:
         broker.subscribe(receiver.url(f"/{endpoint.name}"), event_type)
     broker.subscribe(f"http://{LOOPBACK}:{any_free()}/down", event_type)
-    publishers = [Publisher(broker, [event_type], numbers, size, every=every) for size in (1, BATCH)]
+    publishers = [publisher_of(broker, [event_type], numbers, size, every=every) for size in (1, BATCH)]
     jobs = QueueLoad(broker, event_type, endpoints, publishers)
     try:
         yield jobs

@@ -14,13 +14,16 @@ from typing import Any, ClassVar
 import psycopg
 import requests
 
+from broker_project.stack.load.endpoint import Endpoint, exchange_of
+from broker_project.stack.load.exchanges import Exchange
+from broker_project.stack.load.publisher import Caller, Publisher, stop_all
 from broker_project.stack.load.receiver import Received, Receiver, answer
 from tests.support.faults.audit import by_status, set_aside
-from tests.support.faults.endpoints import APART, Endpoint, RefusingEndpoint, exchange_of, is_doomed, times_refused
-from tests.support.faults.exchanges import Exchange, Fault, out_of_order
+from tests.support.faults.endpoints import APART, RefusingEndpoint, is_doomed, times_refused
+from tests.support.faults.exchanges import Fault, out_of_order
 from tests.support.faults.figures import Figures, figures_of_concurrent, figures_of_lanes
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import Load, Publisher, VolatileLoad, begun_by, published_by, stop_all
+from tests.support.faults.load import Load, begun_by, published_by, publisher_of, volatile_caller
 from tests.support.faults.other_work import Beside
 from tests.support.faults.work import BATCH, EVERY, Round, Work
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
@@ -157,7 +160,7 @@ class ScriptedEndpoint(Endpoint):
         super().__init__(name, receiver)
         self._dice: dict[int, object] = {}
 
-    def _noted(self, request: Received) -> Exchange:
+    def record(self, request: Received) -> Exchange:
         exchange = exchange_of(request)
         exchange.altered = not self._is_made_by_the_script(exchange.number, request.body)
         return exchange
@@ -180,7 +183,7 @@ class Letters(Work):
     kind: ClassVar[str] = "volatile"
     max_copies: ClassVar[int | None] = 0
     is_audited: ClassVar[bool] = False
-    publishing: VolatileLoad
+    publishing: Caller
     came: Counter[int] = field(default_factory=Counter)
 
     def start(self) -> None:
@@ -201,7 +204,7 @@ class Letters(Work):
             acknowledged=len(promised),
             delivered=len(came),
             recovered=len(came.keys() - promised),
-            unexpected=sum(number >= len(self.publishing.answers) for number in came),
+            unexpected=sum(number >= len(self.publishing.calls) for number in came),
             duplicated=came.total() - len(came),
         )
 
@@ -209,7 +212,7 @@ class Letters(Work):
         return {"volatile_lost": len(self._promised() - self.came.keys())}
 
     def _promised(self) -> set[int]:
-        return {number for number, status in enumerate(self.publishing.answers) if status == requests.codes.accepted}
+        return {call.number for call in self.publishing.calls if call.status == requests.codes.accepted}
 
 
 @contextmanager
@@ -217,7 +220,7 @@ def letters_to(broker: Broker, receiver: Receiver) -> Iterator[Letters]:
     """Give a subscriber to volatile messages; let nobody publish any more afterwards."""
     event_type = broker.event_type("Test.Letter")
     broker.subscribe(receiver.url(PATH), event_type)
-    made = Letters(VolatileLoad(broker, event_type, every=EVERY))
+    made = Letters(volatile_caller(broker, event_type, every=EVERY))
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         made.came[json.loads(receiver.log[-1].body)["number"]] += 1
@@ -335,7 +338,7 @@ def replays_at(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Itera
     event_type, endpoint = broker.event_type("Test.Replayed"), Endpoint("replayed", receiver)
     subscribed = broker.subscribe(receiver.url("/replayed"), event_type)
     (subscription,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
-    publisher = Publisher(broker, [event_type], itertools.count(1), 1, every=EVERY)
+    publisher = publisher_of(broker, [event_type], itertools.count(1), 1, every=EVERY)
     made = Replays(broker, subscribed, int(subscription["id"]), endpoint, publisher, faults)
     try:
         yield made

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_project.stack.demo.records import Published
-from tests.support.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Exchange, Fault, min_blame
+from broker_project.stack.load.exchanges import Exchange, Published
+from tests.support.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Fault, min_blame
 from tests.support.faults.figures import Figures, figures, figures_of_jobs, figures_of_lanes
 from tests.support.faults.mailbox_figures import Asked, Handed, Record, Said, figures_of_mailbox, in_hand
 
-EVENTS = [Published(number, "A", "", "", number, number + 0.5, 0, 1) for number in (1, 2, 3)]
+EVENTS = [Published(number, "A", number, number + 0.5) for number in (1, 2, 3)]
 KILLED = Fault(10.5, 10.5)
 
 TIME_OUT = 3.0
@@ -23,7 +23,7 @@ TIME_OUT = 3.0
 
 def event(number: int) -> Published:
     """One call after the other."""
-    return Published(number, "Test.Event", "", "", number, number + 0.5, 0, 0)
+    return Published(number, "Test.Event", number, number + 0.5)
 
 
 def got(number: int, sequence: int | None = None, status: int | None = 200, *, flagged: bool = False) -> Exchange:

@@ -7,11 +7,12 @@ import time
 import pytest
 import requests
 
+from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.load.receiver import Receiver
 from tests.support.faults.all_work import judged
 from tests.support.faults.audit import MAX_SETTLE_SECONDS, Audit, stored_within
 from tests.support.faults.edits import SettingHistory
-from tests.support.faults.exchanges import SETTLE_SECONDS, Exchange, Fault
+from tests.support.faults.exchanges import SETTLE_SECONDS, Fault, may_be_unsettled
 from tests.support.faults.fault_plans import BREAKAGES, Step, steps
 from tests.support.faults.figures import Figures
 from tests.support.faults.topic_work import ScriptedEndpoint
@@ -141,7 +142,7 @@ def test_what_was_answered_so_long_before_a_fault_may_not_have_been_stored(
     answered_at: float | None, settling: float, may_be: bool
 ) -> None:
     request = Exchange(1, "dlv_1", 1, flagged=False, altered=False, at=8.0, status=200, answered_at=answered_at)
-    assert request.may_be_unsettled_at(Fault(10.0, 10.1, settling)) is may_be
+    assert may_be_unsettled(request, Fault(10.0, 10.1, settling)) is may_be
 
 
 def planned(seed: int) -> list[Step]:
