@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,22 +11,20 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.children import Receiving, RunningSink
-from benchmarks.connection import Connection
+from benchmarks.processes import Receiving
+from benchmarks.sink import RunningSink
 from broker_project.stack import stacks
-from broker_project.stack.folders import ROOT
-from broker_project.stack.services import python
+from broker_project.stack.load.management import Management
 from broker_project.stack.supervisor import Child
 
-THROUGH_SECONDS: Final = 90.0
-"""How long what is under way may take to arrive once nobody publishes any more."""
+UNFINISHED_SECONDS: Final = 90.0
+"""How long deliveries may take to arrive after the last publish."""
 LOOK_SECONDS: Final = 0.02
-
 
 SERVICES: Final = ("web", "analytics", "beat", "flower", "redis", "postgres")
 
 _numbers: Final[Iterator[int]] = itertools.count(1)
-"""Keep apart the names of several scenarios on one stack."""
+"""In the names of what scenarios create, to keep several on one stack apart."""
 
 OPEN: Final = """
     SELECT count(*) FROM delivery_open
@@ -36,15 +33,15 @@ OPEN: Final = """
     JOIN delivery_line line ON line.id = line_id
     WHERE subscriber.name LIKE 'bench-%' AND line.lane <> 'retry'
 """
-"""What may still be sent, or sent again; not what is tried again apart, for which nobody waits."""
+"""Deliveries that may still be sent, except those in retry lanes, which no scenario waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What can be chosen on the command line."""
+    """The options of the command line."""
 
     seconds: float = 10.0
-    """How long to measure, once everything is at work."""
+    """How long to measure, after the warm-up."""
     warm_seconds: float = 4.0
     bare_seconds: float = 2.0
     """How long to measure a bare client."""
@@ -53,7 +50,7 @@ class Options:
     rate: float = 0.0
     """Deliveries a second of the soak; 0: half of what the broker can do."""
     attempts: int = 1_000_000
-    """How many the summaries are made of; a tenth of them is summarized too."""
+    """Attempts in the history that is summarized; a tenth of them is summarized too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +58,7 @@ class Bench:
     """One run of one scenario."""
 
     stack: stacks.Stack
-    api: Connection
-    """With a management key."""
-    token: str
-    """That key."""
+    api: Management
     options: Options
     say: Callable[[str], None]
 
@@ -73,17 +67,17 @@ class Bench:
         return {name: child.pid for name, child in self._services() if child.pid is not None}
 
     def ended(self) -> list[str]:
-        """Say which services ended meanwhile, though nobody had asked them to; some may not be back yet."""
+        """Return which services ended unexpectedly; some may not be back yet."""
         children = [child for _, child in self._services()]
         return [f"{child.service.name} ended, see {child.log}" for child in children if child.restarts or not child.pid]
 
     def ask(self, query: str, *arguments: object) -> list[tuple[object, ...]]:
-        """Ask the database something."""
+        """Return the rows of a query to the broker's database."""
         with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
             return connection.execute(query.encode(), arguments or None).fetchall()
 
-    def unfinished(self, receiving: Receiving, deliveries: int, *, seconds: float = THROUGH_SECONDS) -> list[str]:
-        """Wait until so many deliveries have arrived and nothing is open any more; say what still is after a time."""
+    def unfinished(self, receiving: Receiving, deliveries: int, *, seconds: float = UNFINISHED_SECONDS) -> list[str]:
+        """Wait until `deliveries` have arrived and none is open; return what is still open after `seconds`."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and (receiving.delivered < deliveries or self._open()):
             time.sleep(LOOK_SECONDS)
@@ -109,26 +103,10 @@ def running(folder: Path, options: Options, say: Callable[[str], None]) -> Itera
 @contextlib.contextmanager
 def on(stack: stacks.Stack, options: Options, say: Callable[[str], None]) -> Iterator[Bench]:
     """Measure on a stack that is running."""
-    token = _management_key(stack)
-    api = Connection(stack.web, token)
-    try:
-        yield Bench(stack, api, token, options, say)
-    finally:
-        api.close()
+    yield Bench(stack, Management.of(stack), options, say)
 
 
-def _management_key(stack: stacks.Stack) -> str:
-    return subprocess.run(  # noqa: S603 - our own command
-        python("django", "create_api_key", "--scope", "all", "--label", "bench"),
-        cwd=ROOT,
-        env={**os.environ, **stack.environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout.strip()
-
-
-def event_types(api: Connection, count: int, *, kind: str = "TOPIC") -> list[str]:
+def create_event_types(api: Management, count: int, *, kind: str = "TOPIC") -> list[str]:
     """Create event types; return their names."""
     run = next(_numbers)
     names = [f"Bench-{run}.{number}" for number in range(count)]
@@ -136,36 +114,36 @@ def event_types(api: Connection, count: int, *, kind: str = "TOPIC") -> list[str
 
 
 def subscribe(
-    api: Connection, sink: RunningSink, wanted: Sequence[str], *, called: str = "bench", script: str = ""
+    api: Management, sink: RunningSink, event_types: Sequence[str], *, prefix: str = "bench", script: str = ""
 ) -> list[str]:
-    """Create a subscriber for each entry, with a subscription to that event type; return their names.
+    """Create a subscriber with one subscription for each entry; return their names.
 
-    What waits for those that are `called` otherwise is not waited for in the end.
+    Scenarios wait in the end only for deliveries to subscribers with the prefix `bench`.
     """
     run = next(_numbers)
-    names = [f"{called}-{run}.{number}" for number in range(len(wanted))]
-    for number, (name, event_type) in enumerate(zip(names, wanted, strict=True)):
+    names = [f"{prefix}-{run}.{number}" for number in range(len(event_types))]
+    for number, (name, event_type) in enumerate(zip(names, event_types, strict=True)):
         api.create("subscribers", name=name)
         endpoint = sink.endpoint(number)
         api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
     return names
 
 
-def mailbox(api: Connection, event_type: str) -> tuple[str, str]:
-    """Create a subscriber that fetches this event type; return its name and its key."""
+def create_mailbox(api: Management, event_type: str) -> tuple[str, str]:
+    """Create a subscriber with a mailbox for an event type; return its name and its API key."""
     name = f"bench-{next(_numbers)}"
     api.create("subscribers", name=name)
     api.create("subscriptions", subscriber=name, event_type=event_type, delivery_mode="PULL")
-    return name, str(api.create("api-keys", kind="SUBSCRIBER", subscriber=name, label="bench")["token"])
+    return name, api.key("SUBSCRIBER", name)
 
 
-def retry_policy(api: Connection, **terms: object) -> str:
+def create_retry_policy(api: Management, **terms: object) -> str:
     """Create a retry policy; return its name."""
     return str(api.create("retry-policies", name=f"bench-{next(_numbers)}", **terms)["name"])
 
 
-def publisher_key(api: Connection) -> str:
-    """Create a publisher; return its key."""
+def create_publisher(api: Management) -> str:
+    """Create a publisher; return its API key."""
     name = f"bench-{next(_numbers)}"
     api.create("publishers", name=name)
-    return str(api.create("api-keys", kind="PUBLISHER", publisher=name, label="bench")["token"])
+    return api.key("PUBLISHER", name)

@@ -15,7 +15,6 @@ from benchmarks import bench
 from benchmarks.bench import Bench, Options
 from benchmarks.figures import Outcome, table, write
 from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
-from benchmarks.scenarios import mailbox as fetched
 from broker_project.stack.folders import STATE
 
 FOLDER: Final = STATE / "bench"
@@ -24,7 +23,7 @@ DEFAULTS: Final = Options()
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario, and what people are told about it."""
+    """One scenario, and its line in `--list`."""
 
     run: Callable[[Bench], Outcome]
     about: str
@@ -43,19 +42,17 @@ SCENARIOS: Final = {
         topic.run_hanging, "100 single publishes a second over 300 subscribers of which 50 never answer"
     ),
     retries.NAME: Scenario(
-        retries.run, "as topic.dense, beside 100,000 deliveries in retry lines: none, waiting, due", is_long=True
+        retries.run, "as topic.dense, beside 100,000 deliveries in retry lanes: none, waiting, due", is_long=True
     ),
     topic.REJECTED: Scenario(
-        topic.run_rejected,
-        "as topic.dense, to endpoints that answer 204 and such that answer 404, by turns",
-        is_long=True,
+        topic.run_rejected, "as topic.dense, alternately to endpoints that answer 204 and 404", is_long=True
     ),
     queue.FAST: Scenario(queue.run_fast, "a QUEUE with three endpoints, batches of 100 as fast as they go"),
     queue.SLOW: Scenario(
-        queue.run_slow, "a QUEUE with three endpoints that take 100 ms each, more jobs than may be under way"
+        queue.run_slow, "a QUEUE with three endpoints that take 100 ms each, more jobs than may be in flight"
     ),
     latency.SYNC: Scenario(
-        latency.run_sync, "100 SYNC calls a second, by turns with the same questions to the endpoint itself"
+        latency.run_sync, "100 SYNC calls a second, alternating with the same calls to the endpoint itself"
     ),
     scale.MATCHING: Scenario(
         scale.run_matching, "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message"
@@ -63,13 +60,12 @@ SCENARIOS: Final = {
     latency.SCRIPTS: Scenario(
         latency.run_scripts, "100 single publishes a second over 100 subscribers beside 50 endless scripts"
     ),
-    fetched.MAILBOX_THROUGHPUT: Scenario(
-        fetched.run_mailbox_throughput,
-        "a mailbox with four consumers that fetch ten messages a call, as fast as they go",
+    mailbox.THROUGHPUT: Scenario(
+        mailbox.run_throughput, "a mailbox with four consumers that fetch ten messages a call, as fast as they go"
     ),
     mailbox.POLLING: Scenario(
         mailbox.run_polling,
-        "50 single publishes a second to a mailbox for which nobody, 48 and 200 clients wait",
+        "50 single publishes a second to a mailbox for which no, 48 and 200 clients wait",
         is_long=True,
     ),
     mailbox.MILLION: Scenario(
@@ -78,54 +74,56 @@ SCENARIOS: Final = {
     soak.NAME: Scenario(
         soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
     ),
-    scale.GROWTH: Scenario(scale.run_growth, "10 million finished deliveries beside those under way", is_long=True),
+    scale.GROWTH: Scenario(scale.run_growth, "10 million finished deliveries beside those in flight", is_long=True),
     summaries.NAME: Scenario(
-        summaries.run, "--attempts summed up by Spark and by PostgreSQL alone, and beside deliveries", is_long=True
+        summaries.run, "--attempts summarized by Spark and by PostgreSQL alone, and beside deliveries", is_long=True
     ),
 }
 
 
 def main(*arguments: str) -> int:
-    """Run a command line; return 0 unless a run was of no value, however fast it was."""
+    """Run a command line; return 0 unless a run is void or the broker did something wrong."""
     options = parser().parse_args(arguments)
     if options.list:
         print("\n".join(f"{name:<16} {scenario.about}" for name, scenario in SCENARIOS.items()))
         return 0
-    _measure_alone()
+    # The stack is measured as it comes, with its own stores and without summaries in between.
+    for name in [name for name in os.environ if name.startswith(("BROKER_", "DATABASE_URL", "REDIS_URL"))]:
+        del os.environ[name]
+    os.environ["BROKER_SUMMARIES"] = "0"
     named = [name for names in options.scenarios for name in names]
     chosen = named or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
-    wanted = Options(
+    settings = Options(
         seconds=options.seconds, minutes=options.minutes, rate=options.rate, attempts=int(options.attempts)
     )
-    outcomes = {name: _run(name, wanted) for name in chosen}
+    outcomes = {name: _run(name, settings) for name in chosen}
     if options.json:
         write([figure for outcome in outcomes.values() for figure in outcome.figures], options.json)
-    return _judged(outcomes)
+    wrong = [(name, text) for name, outcome in outcomes.items() for text in (*outcome.problems, outcome.void) if text]
+    for name, text in wrong:
+        _say(f"{name}: {text}")
+    return 1 if wrong else 0
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="./broker bench", description="Measures the broker on this machine.")
-    made.add_argument("scenarios", nargs="*", metavar="scenario", type=_scenarios, help="all short ones if none")
-    made.add_argument("--list", action="store_true", help="say which scenarios there are")
-    made.add_argument("--json", type=_file, metavar="FILE", help="write the figures there too")
-    made.add_argument(
-        "--seconds", type=_positive, default=DEFAULTS.seconds, metavar="N", help="how long to measure each"
-    )
-    made.add_argument(
-        "--minutes", type=_positive, default=DEFAULTS.minutes, metavar="N", help="how long the soak takes"
-    )
-    made.add_argument(
-        "--rate", type=_positive, default=DEFAULTS.rate, metavar="N", help="deliveries a second of the soak"
-    )
-    made.add_argument(
-        "--attempts", type=_positive, default=DEFAULTS.attempts, metavar="N", help="that the summaries are made of"
-    )
+    made.add_argument("scenarios", nargs="*", metavar="scenario", type=_scenarios, help="default: all short ones")
+    made.add_argument("--list", action="store_true", help="list the scenarios")
+    made.add_argument("--json", type=_file, metavar="FILE", help="also write the figures there")
+    numbers = {
+        "seconds": "how long to measure each",
+        "minutes": "how long the soak takes",
+        "rate": "deliveries a second of the soak",
+        "attempts": "attempts that the summaries are made of",
+    }
+    for name, about in numbers.items():
+        made.add_argument(f"--{name}", type=_positive, default=getattr(DEFAULTS, name), metavar="N", help=about)
     return made
 
 
 def _scenarios(name: str) -> list[str]:
-    """Return the scenario of that name, or all whose names begin with it and a dot."""
+    """Return the scenario with this name, or all whose names start with it and a dot."""
     found = [known for known in SCENARIOS if known == name or known.startswith(f"{name}.")]
     if not found:
         raise argparse.ArgumentTypeError(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
@@ -133,7 +131,7 @@ def _scenarios(name: str) -> list[str]:
 
 
 def _file(name: str) -> Path:
-    """Return a path that can be written to: found out before and not after half an hour."""
+    """Return a path after checking that it can be written, before a run of half an hour."""
     try:
         Path(name).open("a").close()
     except OSError as problem:
@@ -161,20 +159,6 @@ def _run(name: str, options: Options) -> Outcome:
         shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
     print(table(outcome.figures), flush=True)
     return outcome
-
-
-def _measure_alone() -> None:
-    """Measure the stack as it comes, on stores of its own; beat starts no summaries in the midst of it."""
-    for name in [name for name in os.environ if name.startswith(("BROKER_", "DATABASE_URL", "REDIS_URL"))]:
-        del os.environ[name]
-    os.environ["BROKER_SUMMARIES"] = "0"
-
-
-def _judged(outcomes: dict[str, Outcome]) -> int:
-    wrong = [(name, text) for name, outcome in outcomes.items() for text in (*outcome.problems, outcome.void) if text]
-    for name, text in wrong:
-        _say(f"{name}: {text}")
-    return 1 if wrong else 0
 
 
 def _say(text: str) -> None:

@@ -1,47 +1,49 @@
-"""Those who fetch, in one process: each acknowledges what it has got, and fetches again."""
+"""Mailbox consumers in one process: each acknowledges what it has fetched, then fetches again."""
 
+import contextlib
 import json
 import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import c_int64
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Control
-from typing import Any, Final
+from typing import Any, ClassVar, Final, cast
 
 from benchmarks.connection import STREAM, Answer, Connection, Refused
+from benchmarks.processes import Receiving, shared, spawned
 from benchmarks.receipts import JobLog, Receipts
 
 OK: Final = 200
-NOTHING: Final = 204
-TURNED_AWAY: Final = b"\r\nretry-after: "
-"""Who is answered so had no place to wait in."""
+EMPTY: Final = 204
+RETRY_AFTER: Final = b"\r\nretry-after: "
+"""Only an empty answer to a client without a place to wait has it."""
+REPORT: Final = "report"
 END: Final = "end"
-"""Ends the fetching; everything else asks for a report."""
 AGAIN_SECONDS: Final = 1.0
-"""When it comes again, as the answer says."""
+"""Pause after such an answer, as it asks for."""
 EMPTY_SECONDS: Final = 0.005
-"""When it comes again where it does not want to wait, and nothing was there."""
+"""Pause after an empty answer to a client that does not wait."""
 LEEWAY_SECONDS: Final = 1.0
-"""So much earlier than was wanted an empty answer may come."""
+"""How much too early an empty answer to a waiting client may come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """Whose mailbox is fetched from, and how."""
+class FetchPlan:
+    """Which mailbox is fetched from, and how."""
 
     web: str
     token: str
     mailbox: str
     consumers: int
-    most: int
-    """Messages in one call."""
-    wait: float
-    """Seconds that the broker is asked to wait for a message."""
-    again: int | None = None
-    """The stream of messages that others had until their time was over: these alone say that they come again, once."""
+    max_messages: int
+    """In one call."""
+    wait_seconds: float
+    """How long the broker is asked to wait for a message."""
+    redelivered_stream: int | None = None
+    """The stream whose messages were fetched once before and timed out; only these are redeliveries."""
 
 
 def _seconds() -> "array[float]":
@@ -49,111 +51,108 @@ def _seconds() -> "array[float]":
 
 
 @dataclass(slots=True)
-class Taken:
-    """What came since the last report."""
+class Fetched:
+    """What the consumers did since the last report."""
 
     receipts: Receipts = field(default_factory=Receipts)
     fetched: "array[float]" = field(default_factory=_seconds)
-    """How long each call took that brought something; where it may wait, most of it is waiting."""
-    in_vain: "array[float]" = field(default_factory=_seconds)
-    """How long each call took that brought nothing, though it had a place to wait in."""
+    """Durations of the calls that returned messages, waiting included."""
+    empty: "array[float]" = field(default_factory=_seconds)
+    """Durations of the calls that returned none, though there was a place to wait."""
     others: "array[int]" = field(default_factory=lambda: array("q"))
-    """At each call that brought something: how many others were under way."""
+    """Other calls in flight, at each call that returned messages."""
     acknowledged: "array[float]" = field(default_factory=_seconds)
     turned_away: "array[float]" = field(default_factory=_seconds)
-    """How long it took to hear that there is no place to wait in."""
+    """Durations of the calls that found no place to wait."""
     messages: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    """What should not have been answered so, since the beginning."""
+    """Answers that should not have been given, since the start."""
 
 
 @dataclass(slots=True)
 class Shared:
-    """What all consumers write down."""
+    """What all consumers record."""
 
     count: c_int64
-    """How many messages are acknowledged."""
+    """Acknowledged messages."""
     log: JobLog = field(default_factory=JobLog)
-    taken: Taken = field(default_factory=Taken)
+    fetched: Fetched = field(default_factory=Fetched)
     faults: Counter[str] = field(default_factory=Counter)
-    under_way: int = 0
-    """Calls that want messages and have no answer yet."""
+    in_flight: int = 0
+    """Fetches without an answer."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)
 
-    def report(self) -> Taken:
-        """Return what came since the last report."""
+    def report(self) -> Fetched:
+        """Return what was done since the last report."""
         with self.lock:
-            reported, self.taken = self.taken, Taken()
+            reported, self.fetched = self.fetched, Fetched()
             reported.receipts, reported.faults = self.log.report(), self.faults.copy()
             return reported
 
 
 class Consumer(threading.Thread):
-    """One connection that fetches and acknowledges by turns."""
+    """One connection that fetches and acknowledges alternately."""
 
-    def __init__(self, number: int, errand: Errand, shared: Shared) -> None:
+    def __init__(self, number: int, plan: FetchPlan, shared: Shared) -> None:
         super().__init__(daemon=True)
         self._number = number
         self._shared = shared
-        self._connection = Connection(errand.web, errand.token)
-        self._errand = errand
-        self._path = f"/api/v1/mailboxes/{errand.mailbox}/".encode()
-        self._wish = json.dumps({"max": errand.most, "wait": errand.wait}).encode()
+        self._connection = Connection(plan.web, plan.token)
+        self._plan = plan
+        self._path = f"/api/v1/mailboxes/{plan.mailbox}/".encode()
+        self._body = json.dumps({"max": plan.max_messages, "wait": plan.wait_seconds}).encode()
 
     def run(self) -> None:
-        """Fetch until it is over."""
+        """Fetch until told to stop."""
         try:
             while not self._shared.over.is_set():
-                self._fetch()
+                self._shared.over.wait(self._fetch())
         except (Refused, OSError) as problem:
             with self._shared.lock:
                 self._shared.faults[f"fetching failed: {problem}"] += 1
 
-    def _fetch(self) -> None:
+    def _fetch(self) -> float:
+        """Fetch once and acknowledge; return the seconds to pause."""
         began = time.monotonic()
-        status, head, content = self._asked()
+        status, head, content = self._answer()
         seconds = time.monotonic() - began
         if status == OK:
             messages = json.loads(content)["messages"]
-            self._note(messages, seconds)
+            self._record(messages, seconds)
             self._acknowledge(messages)
-        elif status != NOTHING:
+            return 0.0
+        if status != EMPTY:
             raise Refused(f"next answered {status}: {content.decode(errors='replace')}")
-        elif TURNED_AWAY in head:
-            with self._shared.lock:
-                self._shared.taken.turned_away.append(seconds)
-            self._shared.over.wait(AGAIN_SECONDS)
-        else:
-            self._note_in_vain(seconds)
-            self._shared.over.wait(0 if self._errand.wait else EMPTY_SECONDS)
-
-    def _asked(self) -> Answer:
         with self._shared.lock:
-            self._shared.under_way += 1
+            if RETRY_AFTER in head:
+                self._shared.fetched.turned_away.append(seconds)
+                return AGAIN_SECONDS
+            self._shared.fetched.empty.append(seconds)
+            if seconds < self._plan.wait_seconds - LEEWAY_SECONDS:
+                self._shared.faults["an empty answer to somebody who wanted to wait"] += 1
+        return 0.0 if self._plan.wait_seconds else EMPTY_SECONDS
+
+    def _answer(self) -> Answer:
+        with self._shared.lock:
+            self._shared.in_flight += 1
         try:
-            return self._connection.call(self._path + b"next", self._wish)
+            return self._connection.call(self._path + b"next", self._body)
         finally:
             with self._shared.lock:
-                self._shared.under_way -= 1
+                self._shared.in_flight -= 1
 
-    def _note(self, messages: Sequence[dict[str, Any]], seconds: float) -> None:
+    def _record(self, messages: Sequence[dict[str, Any]], seconds: float) -> None:
         with self._shared.lock:
-            taken = self._shared.taken
-            taken.fetched.append(seconds)
-            taken.others.append(self._shared.under_way)
-            taken.messages += len(messages)
+            fetched = self._shared.fetched
+            fetched.fetched.append(seconds)
+            fetched.others.append(self._shared.in_flight)
+            fetched.messages += len(messages)
             for message in messages:
                 body = message["body"].encode()
-                self._shared.log.note(self._number, b"", body)
-                if message["redeliveries"] != (int(body[STREAM]) == self._errand.again):
+                self._shared.log.record(self._number, b"", body)
+                if message["redeliveries"] != (int(body[STREAM]) == self._plan.redelivered_stream):
                     self._shared.faults["a wrong number of redeliveries"] += 1
-
-    def _note_in_vain(self, seconds: float) -> None:
-        with self._shared.lock:
-            self._shared.taken.in_vain.append(seconds)
-            if seconds < self._errand.wait - LEEWAY_SECONDS:
-                self._shared.faults["an empty answer to somebody who wanted to wait"] += 1
 
     def _acknowledge(self, messages: Sequence[dict[str, Any]]) -> None:
         body = json.dumps({"receipts": [message["receipt"] for message in messages]}).encode()
@@ -162,25 +161,46 @@ class Consumer(threading.Thread):
         seconds = time.monotonic() - began
         codes = Counter(result["code"] for result in json.loads(content)["results"])
         with self._shared.lock:
-            self._shared.taken.acknowledged.append(seconds)
+            self._shared.fetched.acknowledged.append(seconds)
             self._shared.count.value += codes.pop("acknowledged", 0)
             self._shared.faults.update(codes)
 
 
-def fetch(control: Control, errand: Errand, count: c_int64) -> None:
-    """Be those who fetch, and report whenever asked: the whole life of a process."""
+def fetch(control: Control, plan: FetchPlan, count: c_int64) -> None:
+    """Run the consumers' process, with a report for each command."""
     shared = Shared(count)
-    consumers = [Consumer(number, errand, shared) for number in range(errand.consumers)]
+    consumers = [Consumer(number, plan, shared) for number in range(plan.consumers)]
     for consumer in consumers:
         consumer.start()
-    control.send(errand.consumers)
-    while True:
-        try:
-            wish = control.recv()
-        except EOFError:
-            return
-        if wish == END:
-            shared.over.set()
-            for consumer in consumers:
-                consumer.join()
-        control.send(shared.report())
+    control.send(plan.consumers)
+    with contextlib.suppress(EOFError):
+        while True:
+            if control.recv() == END:
+                shared.over.set()
+                for consumer in consumers:
+                    consumer.join()
+            control.send(shared.report())
+
+
+@dataclass(frozen=True, slots=True)
+class RunningConsumers(Receiving):
+    """The consumers' process, seen from outside."""
+
+    name: ClassVar = "consumers"
+
+    def report(self) -> Fetched:
+        """Return what was done since the last report."""
+        return cast("Fetched", self.ask(REPORT))
+
+    def end(self) -> Fetched:
+        """Let each consumer acknowledge what it has and stop; return what was done since the last report."""
+        return cast("Fetched", self.ask(END))
+
+
+@contextlib.contextmanager
+def fetching(plan: FetchPlan) -> Iterator[RunningConsumers]:
+    """Fetch from now on."""
+    count = shared(c_int64, 0)
+    with spawned(fetch, plan, count) as (process, control):
+        control.recv()
+        yield RunningConsumers(process, control, count)

@@ -1,4 +1,4 @@
-"""CPU time and memory of whole process trees, read from /proc."""
+"""Processes around the broker, and the CPU time and memory of process trees as /proc has it."""
 
 import contextlib
 import multiprocessing
@@ -6,11 +6,12 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from ctypes import c_int64
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from broker_project.core.subprocesses import die_with
 
@@ -25,20 +26,19 @@ class Usage:
     """What a process and all its descendants have used."""
 
     cpu_seconds: float
-    """Of those that ended meanwhile too."""
+    """Including those that have ended."""
     pss_bytes: int
-    """Memory, that which is shared by several counted in parts."""
+    """Proportional set size: shared memory counts in parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
+class _Process(NamedTuple):
     pid: int
     parent: int
     cpu_seconds: float
 
 
 def busy_seconds() -> float:
-    """Return the CPU time that the whole machine has used, for whatever it was."""
+    """Return the CPU time that the whole machine has used."""
     user, nice, system, _idle, _waiting, interrupts, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
     return (user + nice + system + interrupts + soft) * TICK
 
@@ -64,16 +64,12 @@ def _by_parent() -> dict[int, list[_Process]]:
     found: dict[int, list[_Process]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            process = _read(int(folder.name), (folder / "stat").read_text())
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            cpu = sum(map(int, fields[11:15])) * TICK  # with that of the children that it has waited for
+            process = _Process(int(folder.name), int(fields[1]), cpu)
             found[process.parent].append(process)
             found[-process.pid].append(process)
     return found
-
-
-def _read(pid: int, status: str) -> _Process:
-    """Read /proc/PID/stat: the times of a process include those of the children it has collected."""
-    fields = status.rpartition(")")[2].split()
-    return _Process(pid, int(fields[1]), sum(map(int, fields[11:15])) * TICK)
 
 
 def _tree(root: int, children: Mapping[int, list[_Process]]) -> Iterator[_Process]:
@@ -92,15 +88,37 @@ def _pss(pid: int) -> int:
 
 
 def shared(kind: Any, value: object) -> Any:
-    """Return a C value that the processes it is given to share with us."""
+    """Return a C value that this process shares with those that it is passed to."""
     return CONTEXT.RawValue(kind, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """A process that receives what is published, seen from outside."""
+
+    name: ClassVar[str]
+
+    process: BaseProcess
+    control: Connection
+    count: c_int64
+    """How much it has received; other processes read it."""
+
+    @property
+    def delivered(self) -> int:
+        """How much it has received."""
+        return self.count.value
+
+    def ask(self, command: str) -> Any:
+        """Send a command and return the answer."""
+        self.control.send(command)
+        return self.control.recv()
 
 
 @contextlib.contextmanager
 def spawned(target: Callable[..., None], *arguments: object) -> Iterator[tuple[BaseProcess, Connection]]:
-    """Run a function in a process of its own until we are done with it; it ends when its connection is closed."""
+    """Run a function in its own process, which ends when its connection is closed."""
     ours, theirs = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=_be, args=(os.getpid(), target, theirs, *arguments), daemon=True)
+    process = CONTEXT.Process(target=_run, args=(os.getpid(), target, theirs, *arguments), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -111,9 +129,9 @@ def spawned(target: Callable[..., None], *arguments: object) -> Iterator[tuple[B
         process.kill()
 
 
-def _be(parent: int, target: Callable[..., None], *arguments: object) -> None:
-    """Live this process's life, but not longer than the one that started it; that one alone heeds Ctrl-C."""
+def _run(parent: int, target: Callable[..., None], *arguments: object) -> None:
+    """Run in the new process, which ends with its parent and leaves Ctrl-C to it."""
     die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+    with contextlib.suppress(BrokenPipeError):  # no one reads the result
         target(*arguments)

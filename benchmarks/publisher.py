@@ -1,15 +1,18 @@
-"""Publishers in one process: streams of calls, as fast as the broker keeps pace, or by the clock."""
+"""Publishers in one process: streams of calls, either as fast as the broker keeps up or by a timetable."""
 
+import contextlib
 import threading
 import time
 from array import array
 from collections.abc import Iterator, Sequence
 from ctypes import c_bool, c_int64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection as Control
-from typing import Final
+from multiprocessing.process import BaseProcess
+from typing import Final, cast
 
 from benchmarks.connection import Connection, Refused, body_of
+from benchmarks.processes import Receiving, shared, spawned
 
 ACCEPTED: Final = 202
 LOOK_SECONDS: Final = 0.005
@@ -18,17 +21,18 @@ LOOK_SECONDS: Final = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is published: calls of so many messages over all event types in turn, from so many connections."""
+    """What is published: calls over all event types in turn, from several connections."""
 
     web: str
     token: str
     event_types: Sequence[str]
     connections: int
     per_call: int
+    """Messages in a call."""
     window: int = 0
-    """Messages under way at most, each for one subscriber: nobody publishes while there are more."""
+    """Most messages in flight, each for one subscriber; no stream publishes while there are more."""
     per_second: float = 0.0
-    """Messages a second, evenly spaced; 0: as fast as the window lets."""
+    """Messages a second, evenly spaced; 0: as fast as the window allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +41,17 @@ class Published:
 
     stream: int
     counts: Sequence[int]
-    """Of each event type."""
+    """Messages of each event type."""
     due: "array[float]"
-    """The moment of each call, on the monotonic clock."""
+    """When each call was due, on the monotonic clock."""
     accept_seconds: "array[float]"
-    """How long after it the answer was there."""
+    """Time from then to the answer."""
     problem: str = ""
 
 
 @dataclass(slots=True)
 class Flow:
-    """What the streams share: how much is under way, and whether it is enough."""
+    """What the streams share: how much is in flight, and whether they are to stop."""
 
     plan: Plan
     delivered: c_int64
@@ -56,10 +60,10 @@ class Flow:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def turns(self, stream: int) -> Iterator[float]:
-        """Yield the moment of each call of a stream, when it has come."""
-        return self._by_the_clock(stream) if self.plan.per_second else self._by_the_window()
+        """Yield when each call of a stream is due, as soon as it is."""
+        return self._by_timetable(stream) if self.plan.per_second else self._by_window()
 
-    def _by_the_window(self) -> Iterator[float]:
+    def _by_window(self) -> Iterator[float]:
         while not self.enough.value:
             with self._lock:
                 goes = self._published + self.plan.per_call - self.delivered.value <= self.plan.window
@@ -69,8 +73,8 @@ class Flow:
             else:
                 time.sleep(LOOK_SECONDS)
 
-    def _by_the_clock(self, stream: int) -> Iterator[float]:
-        """Keep to the timetable: a call that is late counts from the moment at which it was due."""
+    def _by_timetable(self, stream: int) -> Iterator[float]:
+        """Keep to the timetable: a late call counts from when it was due."""
         step = self.plan.per_call / self.plan.per_second
         due = time.monotonic() + stream * step
         while not self.enough.value:
@@ -89,13 +93,13 @@ class Stream:
         self._connection = Connection(self._plan.web, self._plan.token)
         self._counts = [0] * len(self._plan.event_types)
         self._next = number * self._plan.per_call
-        """Of all messages, those of the other connections counted: whose turn it is."""
+        """The next message, counted over all connections; it decides the event type."""
         self._due = array("d")
         self._accept_seconds = array("d")
         self._problem = ""
 
     def run(self) -> None:
-        """Publish until it is enough."""
+        """Publish until stopped."""
         try:
             for due in self._flow.turns(self._number):
                 self._publish(due)
@@ -127,7 +131,7 @@ class Stream:
 
 
 def publish(control: Control, plan: Plan, delivered: c_int64, enough: c_bool) -> None:
-    """Be the publishers: the whole life of a process."""
+    """Run the publishers' process."""
     flow = Flow(plan, delivered, enough)
     streams = [Stream(number, flow) for number in range(plan.connections)]
     threads = [threading.Thread(target=stream.run) for stream in streams]
@@ -136,3 +140,29 @@ def publish(control: Control, plan: Plan, delivered: c_int64, enough: c_bool) ->
     for thread in threads:
         thread.join()
     control.send([stream.published() for stream in streams])
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPublisher:
+    """The publishers' process, seen from outside."""
+
+    process: BaseProcess
+    control: Control
+    enough: c_bool
+
+    def stop(self) -> list[Published]:
+        """Let every stream finish its call; return what they have published."""
+        self.enough.value = True
+        return cast("list[Published]", self.control.recv())
+
+
+@contextlib.contextmanager
+def publishing(plan: Plan, to: Receiving) -> Iterator[RunningPublisher]:
+    """Publish from now on; the window counts from what has been received before."""
+    enough = shared(c_bool, False)
+    counted = replace(plan, window=plan.window + to.delivered)
+    with spawned(publish, counted, to.count, enough) as (process, control):
+        try:
+            yield RunningPublisher(process, control, enough)
+        finally:
+            enough.value = True

@@ -1,9 +1,10 @@
-"""The endpoint of every subscriber: one process, one epoll loop over raw sockets, the same answer, late if so told.
+"""The endpoint of every subscriber: one process with an epoll loop over raw sockets that gives the same answer to all.
 
-It notes each request and checks it against those before of the same stream: some 10 µs, so that what is measured is
-the broker.
+It checks each request against the one before it in its stream. That costs about 10 µs, so that the broker stays the
+limit; the scripted receiver of the load kit costs thirty times as much.
 """
 
+import contextlib
 import gc
 import os
 import resource
@@ -11,13 +12,17 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
 from ctypes import c_int64
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, ClassVar, Final, cast
 
-from benchmarks.connection import PATH
-from benchmarks.receipts import Log
+import pycurl
+
+from benchmarks.connection import SUBSCRIBER, path_of
+from benchmarks.processes import Receiving, shared, spawned
+from benchmarks.receipts import Log, Receipts
 from broker_project.stack.ports import LOOPBACK
 
 TAKEN: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -25,7 +30,7 @@ NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 FAILED: Final = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 
 FAILING: Final = 99_999
-"""The subscriber that is answered 500 at once; of what it gets no more is noted than when it came."""
+"""The subscriber that is answered 500 at once; only the times of its requests are recorded."""
 
 HEAD_END: Final = b"\r\n\r\n"
 LENGTH: Final = b"ontent-Length: "
@@ -37,27 +42,32 @@ REPORT: Final = "report"
 ANSWER_ALL: Final = "answer all"
 """Ends the hanging."""
 
+CONNECTIONS: Final = 100
+"""Of the bare client."""
+OWN_HEADERS: Final = (b"host:", b"content-length:", b"accept:")
+"""Headers that libcurl writes itself."""
+
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How all others are answered."""
+class SinkBehaviour:
+    """How the other subscribers are answered."""
 
     answer: bytes = TAKEN
     hanging: int = 0
-    """Subscribers below this number are left without an answer."""
-    delay: float = 0.0
-    """Seconds until each answer."""
+    """Subscribers below this number get no answer."""
+    delay_seconds: float = 0.0
+    """Time until each answer."""
 
 
 class Sink:
     """Connections by descriptor, and the requests that come over them."""
 
-    def __init__(self, control: Connection, delivered: c_int64, log: Log, manner: Manner) -> None:
+    def __init__(self, control: Connection, delivered: c_int64, log: Log, behaviour: SinkBehaviour) -> None:
         self._control = control
         self._delivered = delivered
-        self._hanging = manner.hanging
-        self._delay = manner.delay
-        self._usual = manner.answer
+        self._hanging = behaviour.hanging
+        self._delay = behaviour.delay_seconds
+        self._usual = behaviour.answer
         self._unanswered: list[int] = []
         self._waiting: deque[tuple[float, int]] = deque()
         """When each is to be answered."""
@@ -67,41 +77,44 @@ class Sink:
         self._listener = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
 
     def serve(self) -> None:
-        """Say on which port it listens; serve until the control connection is closed."""
+        """Send the port, then serve until the control connection is closed."""
         self._control.send(self._listener.getsockname()[1])
         listener, control = self._listener.fileno(), self._control.fileno()
         self._poll.register(listener, select.EPOLLIN)
         self._poll.register(control, select.EPOLLIN)
         while True:
-            for descriptor, _ in self._poll.poll(self._seconds_to_wait()):
+            due_in = max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
+            for descriptor, _ in self._poll.poll(due_in):
                 if descriptor == listener:
-                    self._accept()
+                    accepted, _ = self._listener.accept()
+                    accepted.setblocking(False)
+                    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._poll.register(accepted.detach(), select.EPOLLIN)
                 elif descriptor != control:
                     self._read(descriptor)
-                elif not self._obey():
+                elif not self._command():
                     return
-            self._answer_the_due()
+            while self._waiting and self._waiting[0][0] <= time.monotonic():
+                self._answer(self._waiting.popleft()[1], self._usual)
             self._delivered.value = self._log.count
 
-    def _accept(self) -> None:
-        accepted, _ = self._listener.accept()
-        accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._poll.register(accepted.detach(), select.EPOLLIN)
-
-    def _obey(self) -> bool:
+    def _command(self) -> bool:
+        """Carry out a command; return False when the connection is closed."""
         try:
-            wish = self._control.recv()
+            command = self._control.recv()
         except EOFError:
             return False
-        if wish == ANSWER_ALL:
-            self._answer_all()
+        if command == ANSWER_ALL:
+            self._hanging = 0
+            for descriptor in self._unanswered:
+                self._answer(descriptor, self._usual)
+            self._unanswered.clear()
         else:
             self._control.send(self._log.report())
         return True
 
     def _read(self, descriptor: int) -> None:
-        """Take what has come: usually one whole request."""
+        """Read what has arrived, usually one whole request."""
         try:
             data = os.read(descriptor, CHUNK)
         except ConnectionError:
@@ -121,12 +134,12 @@ class Sink:
 
     def _take(self, descriptor: int, request: bytes) -> None:
         head, _, body = request.partition(HEAD_END)
-        subscriber = int(head[PATH])
+        subscriber = int(head[SUBSCRIBER])
         if subscriber == FAILING:
-            self._log.note_failed()
+            self._log.record_failed()
             self._answer(descriptor, FAILED)
             return
-        self._log.note(subscriber, head, body)
+        self._log.record(subscriber, head, body)
         self._log.example = request
         if subscriber < self._hanging:
             self._unanswered.append(descriptor)
@@ -135,25 +148,11 @@ class Sink:
         else:
             self._answer(descriptor, self._usual)
 
-    def _answer_all(self) -> None:
-        self._hanging = 0
-        for descriptor in self._unanswered:
-            self._answer(descriptor, self._usual)
-        self._unanswered.clear()
-
-    def _seconds_to_wait(self) -> float | None:
-        """Return until when nothing is to be answered, if anything is at all."""
-        return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
-
-    def _answer_the_due(self) -> None:
-        while self._waiting and self._waiting[0][0] <= time.monotonic():
-            self._answer(self._waiting.popleft()[1], self._usual)
-
     def _answer(self, descriptor: int, answer: bytes) -> None:
         try:
             os.write(descriptor, answer)
         except ConnectionError:
-            return  # reading from it will say so
+            return  # the next read closes it
 
     def _close(self, descriptor: int) -> None:
         os.close(descriptor)
@@ -172,9 +171,79 @@ def _end_of_request(data: bytes) -> int:
     return head + len(HEAD_END) + int(data[start : data.index(b"\r", start)])
 
 
-def serve(control: Connection, delivered: c_int64, log: Log, manner: Manner) -> None:
-    """Be the sink: the whole life of a process."""
+def serve(control: Connection, delivered: c_int64, log: Log, behaviour: SinkBehaviour) -> None:
+    """Run the sink's process."""
     gc.disable()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    Sink(control, delivered, log, manner).serve()
+    Sink(control, delivered, log, behaviour).serve()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSink(Receiving):
+    """The sink's process, seen from outside."""
+
+    name: ClassVar = "sink"
+
+    port: int
+
+    def endpoint(self, subscriber: int) -> str:
+        """Return a subscriber's address."""
+        return f"http://{LOOPBACK}:{self.port}{path_of(subscriber)}"
+
+    def report(self) -> Receipts:
+        """Return the receipts since the last report."""
+        return cast("Receipts", self.ask(REPORT))
+
+    def answer_all(self) -> None:
+        """Answer the subscribers that were left hanging."""
+        self.control.send(ANSWER_ALL)
+
+    def bare_rate(self, request: bytes, seconds: float) -> float:
+        """Return how many such requests a bare client can post here in a second."""
+        with spawned(post_bare, self.port, request, seconds) as (_, control):
+            return float(control.recv())
+
+
+@contextlib.contextmanager
+def running_sink(*, log: Log | None = None, **behaviour: Any) -> Iterator[RunningSink]:
+    """Run a sink with this `SinkBehaviour`."""
+    count, how = shared(c_int64, 0), SinkBehaviour(**behaviour)
+    with spawned(serve, count, log or Log(how.hanging), how) as (process, control):
+        yield RunningSink(process, control, count, control.recv())
+
+
+def post_bare(control: Connection, port: int, request: bytes, seconds: float) -> None:
+    """Run the bare client's process: post a request over many connections and send back the answers a second."""
+    head, _, body = request.partition(HEAD_END)
+    first, *headers = head.split(b"\r\n")
+    multi = pycurl.CurlMulti()
+    multi.setopt(pycurl.M_MAXCONNECTS, 2 * CONNECTIONS)
+    handles = [pycurl.Curl() for _ in range(CONNECTIONS)]
+    for handle in handles:
+        handle.setopt(pycurl.URL, f"http://{LOOPBACK}:{port}{first.split()[1].decode()}")
+        kept = [header.decode() for header in headers if not header.lower().startswith(OWN_HEADERS)]
+        handle.setopt(pycurl.HTTPHEADER, kept)
+        handle.setopt(pycurl.POSTFIELDS, body)
+        handle.setopt(pycurl.PROXY, "")
+        multi.add_handle(handle)
+    began, done = time.monotonic(), 0
+    while time.monotonic() < began + seconds:
+        multi.perform()
+        done += _repost(multi)
+        multi.select(1.0)
+    control.send(done / (time.monotonic() - began))
+
+
+def _repost(multi: Any) -> int:
+    """Start every request again that has its answer; return how many there were."""
+    count, left = 0, 1
+    while left:
+        left, answered, failed = multi.info_read()
+        if failed:
+            raise ConnectionError(failed[0][2])
+        for handle in answered:
+            multi.remove_handle(handle)
+            multi.add_handle(handle)
+        count += len(answered)
+    return count

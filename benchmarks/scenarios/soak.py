@@ -10,40 +10,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import bench as benchmarks_bench
-from benchmarks import throughput
-from benchmarks.bench import Bench
-from benchmarks.children import RunningSink, publishing, running_sink
+from benchmarks.bench import Bench, create_publisher
 from benchmarks.figures import Figure, Outcome, at_most
+from benchmarks.measure import publishing_problems
 from benchmarks.processes import Usage, usage
-from benchmarks.publisher import Plan
+from benchmarks.publisher import Plan, publishing
 from benchmarks.receipts import problems
 from benchmarks.scenarios import topic
+from benchmarks.sink import RunningSink, running_sink
 
-FEWEST: Final = 4
-"""Samples: one a quarter."""
-
+MIN_SAMPLES: Final = 4
+"""One in each quarter of the time."""
 NAME: Final = "soak"
-CONNECTIONS: Final = 4
 SAMPLE_SECONDS: Final = 10.0
 QUARTERS: Final = {"second quarter": 2, "last quarter": 4}
 MAX_MEASURING: Final = 15.0
-"""Seconds to find out what the broker can do."""
+"""Seconds to measure what the broker can do."""
 GROWTH: Final = 1.05
 FEW_BYTES: Final = 256 * 1024
-"""By so much something small may grow: 32 pages of a table come and go with each vacuum."""
+"""Growth that does not count: 32 pages of a table come and go with each vacuum."""
 
 TABLES: Final = """
     SELECT name, pg_total_relation_size(name::regclass) - pg_indexes_size(name::regclass),
            pg_indexes_size(name::regclass)
     FROM unnest(ARRAY['delivery_open', 'delivery_line', 'delivery_pageread']) AS name
 """
-"""Where rows are updated or die young, with all that is stored apart; what is filed by day grows as it should."""
+"""Tables whose rows are updated or deleted soon, with their out-of-line storage; tables by day grow until retention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What there was at one moment."""
+    """Memory, CPU time and tables at one moment."""
 
     at: float
     delivered: int
@@ -55,18 +52,17 @@ class Sample:
 def sampled(bench: Bench, sink: RunningSink, seconds: float) -> Iterator[Sample]:
     """Yield a sample after each of the intervals that the time has."""
     began, roots = time.monotonic(), bench.roots()
-    for number in range(max(FEWEST, int(bench.options.minutes * 60 / seconds))):
+    for number in range(max(MIN_SAMPLES, int(bench.options.minutes * 60 / seconds))):
         time.sleep(max(0.0, began + (number + 1) * seconds - time.monotonic()))
-        sink.report()  # so that it does not remember them all
-        sample = Sample(time.monotonic(), sink.delivered, usage(roots), dict(_table_sizes(bench)))
+        sink.report()  # so that it does not keep them all
+        sizes = {
+            f"{name} {part}": int(str(size))
+            for name, heap, indexes in bench.ask(TABLES)
+            for part, size in (("rows", heap), ("indexes", indexes))
+        }
+        sample = Sample(time.monotonic(), sink.delivered, usage(roots), sizes)
         bench.say(_line(number + 1, sample))
         yield sample
-
-
-def _table_sizes(bench: Bench) -> Iterator[tuple[str, int]]:
-    for name, heap, indexes in bench.ask(TABLES):
-        yield f"{name} rows", int(str(heap))
-        yield f"{name} indexes", int(str(indexes))
 
 
 def _line(number: int, sample: Sample) -> str:
@@ -76,20 +72,20 @@ def _line(number: int, sample: Sample) -> str:
 
 
 def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_SECONDS) -> Outcome:
-    """Publish evenly, look at everything every ten seconds, and judge."""
+    """Publish evenly, sample everything every ten seconds, and compare the quarters."""
     rate = bench.options.rate or _capacity(bench, subscribers) / 2
     bench.say(f"{NAME}: {rate:.0f} deliveries a second for {bench.options.minutes:g} minutes")
+    load = topic.dense_load(NAME, subscribers)
     with running_sink() as sink:
-        event_types = benchmarks_bench.event_types(bench.api, subscribers)
-        benchmarks_bench.subscribe(bench.api, sink, event_types)
-        key = benchmarks_bench.publisher_key(bench.api)
-        plan = Plan(bench.stack.web, key, event_types, CONNECTIONS, per_call=subscribers, per_second=rate)
+        event_types, _ = load.subscribe(bench, sink)
+        key = create_publisher(bench.api)
+        plan = Plan(bench.stack.web, key, event_types, load.connections, per_call=subscribers, per_second=rate)
         with publishing(plan, sink) as publisher:
             samples = list(sampled(bench, sink, sample_seconds))
             published = publisher.stop()
-            wrong = bench.unfinished(sink, sum(sum(stream.counts) for stream in published))
-        last = sink.report()
-    wrong += [*throughput.publishing_problems(published), *problems(last, throughput.wanted_from(published))]
+            expected = load.expected(published)
+            unfinished = bench.unfinished(sink, sum(expected.values()))
+        wrong = [*unfinished, *publishing_problems(published), *problems(sink.report(), expected)]
     return Outcome([*_speeds(samples, rate), *_sizes(samples)], wrong)
 
 
@@ -113,18 +109,15 @@ def _speeds(samples: Sequence[Sample], rate: float) -> Iterator[Figure]:
 
 
 def _sizes(samples: Sequence[Sample]) -> Iterator[Figure]:
-    """Yield what each service and table takes in the end, and by how much it has grown."""
-    for name in samples[0].services:
-        yield from _size(f"memory of {name}", [sample.services[name].pss_bytes for sample in samples])
-    for name in samples[0].tables:
-        yield from _size(name, [sample.tables[name] for sample in samples])
-
-
-def _size(name: str, sizes: Sequence[int]) -> Iterator[Figure]:
-    early, late = (
-        statistics.mean(sizes[len(sizes) * (quarter - 1) // 4 : len(sizes) * quarter // 4])
-        for quarter in QUARTERS.values()
-    )
-    yield Figure(NAME, name, late / 1e6, "MB")
-    early = max(1.0, early)
-    yield Figure(NAME, f"growth of {name}", late / early, "times", target=at_most(max(GROWTH, 1 + FEW_BYTES / early)))
+    """Yield the size of each service and table in the end, and how much it has grown."""
+    series = {
+        f"memory of {name}": [sample.services[name].pss_bytes for sample in samples] for name in samples[0].services
+    } | {name: [sample.tables[name] for sample in samples] for name in samples[0].tables}
+    for name, sizes in series.items():
+        early, late = (
+            max(1.0, statistics.mean(sizes[len(sizes) * (quarter - 1) // 4 : len(sizes) * quarter // 4]))
+            for quarter in QUARTERS.values()
+        )
+        target = at_most(max(GROWTH, 1 + FEW_BYTES / early))
+        yield Figure(NAME, name, late / 1e6, "MB")
+        yield Figure(NAME, f"growth of {name}", late / early, "times", target=target)

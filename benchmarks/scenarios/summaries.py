@@ -12,13 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from benchmarks import throughput, timing
 from benchmarks.bench import Bench
 from benchmarks.databases import Command, commanded, measured_database
-from benchmarks.figures import Figure, Outcome, at_least, at_most
+from benchmarks.figures import Figure, Outcome, at_most
+from benchmarks.measure import Load, measure_latency, measure_throughput
 from benchmarks.processes import cpu_seconds, usage
-from benchmarks.throughput import Load
-from benchmarks.timing import Timetable
 
 NAME: Final = "summaries"
 PROCESS: Final = "benchmarks.remembering"
@@ -30,8 +28,8 @@ LOOK_SECONDS: Final = 0.5
 PACED_SECONDS: Final = 60.0
 """A whole summary of the small history at least: Java's start, which takes the most of the cores, and all after it."""
 MILLION: Final = 1_000_000
-TIMETABLE: Final = Timetable(NAME, subscribers=20, per_second=100, targets={})
-LOAD: Final = Load(NAME, subscribers=100, per_call=100, window=4000, target=at_least(0))
+PACED: Final = Load(NAME, subscribers=20, per_second=100, connections=8)
+LOAD: Final = Load(NAME, subscribers=100, per_call=100, window=4000)
 
 Figures = Mapping[str, float]
 """Values by the name of a figure."""
@@ -97,11 +95,9 @@ def _database_seconds(bench: Bench) -> float:
 def _deliver(bench: Bench, who: str, sum_up: Callable[[], object]) -> tuple[Figures, list[str]]:
     """Measure deliveries by the clock, and as many as go, while something is summed up over and over."""
     bench.say(f"delivering beside {who}")
-    bench.api.renew()
     with _over_and_over(sum_up):
-        paced = timing.measure_latency(_for_a_whole_summary(bench), TIMETABLE)
-        bench.api.renew()
-        fast = throughput.measure(bench, LOAD)
+        paced = measure_latency(_for_a_whole_summary(bench), PACED)
+        fast = measure_throughput(bench, LOAD)
     figures = {"delivered p95": paced.value("delivered p95"), "delivered": fast.value("delivered")}
     return figures, [*paced.problems, *fast.problems]
 

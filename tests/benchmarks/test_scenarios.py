@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench as benchmarks_bench
-from benchmarks.bench import Bench, Options, on
-from benchmarks.children import fetching, running_sink
+from benchmarks.bench import Bench, Options, create_event_types, create_mailbox, create_publisher, on, subscribe
 from benchmarks.connection import Connection, body_of
 from benchmarks.databases import measured_database
 from benchmarks.figures import FIELDS, Outcome, write
-from benchmarks.mailbox_client import Errand
+from benchmarks.mailbox_client import FetchPlan, fetching
 from benchmarks.publisher import ACCEPTED
-from benchmarks.receipts import ANYBODY, problems
+from benchmarks.receipts import ANY, problems
 from benchmarks.scenarios import latency, mailbox, queue, retries, soak, summaries, topic
-from benchmarks.scenarios.mailbox import faults
+from benchmarks.scenarios.mailbox import faults_of
+from benchmarks.sink import running_sink
 from tests.support.faults.breakage import away
 from tests.support.real_broker import Broker
 
@@ -127,7 +126,7 @@ def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> 
 @pytest.mark.lengthy
 @pytest.mark.behaviour("5.3")
 def test_what_is_tried_again_apart_is_measured_beside_what_is_not(patient: Bench) -> None:
-    found = values(retries.run(patient, subscribers=3, apart=300, pause=0.2, parts=1, rounds=1))
+    found = values(retries.run(patient, subscribers=3, count=300, pause_seconds=0.2, parts=1, rounds=1))
     assert all(found[f"delivered, {what} apart"] > 0 for what in ("nothing", "waiting", "due"))
     assert min(found["tried again apart, waiting apart"], found["tried again apart, due apart"]) > 0
     assert found["waiting apart / nothing apart"] > 0
@@ -144,9 +143,9 @@ def test_what_is_rejected_is_measured_beside_what_is_taken(bench: Bench) -> None
 @pytest.mark.lengthy
 def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Bench) -> None:
     with running_sink(hanging=1) as sink:
-        (event_type,) = benchmarks_bench.event_types(bench.api, 1)
-        benchmarks_bench.subscribe(bench.api, sink, [event_type])
-        with contextlib.closing(Connection(bench.stack.web, benchmarks_bench.publisher_key(bench.api))) as publisher:
+        (event_type,) = create_event_types(bench.api, 1)
+        subscribe(bench.api, sink, [event_type])
+        with contextlib.closing(Connection(bench.stack.web, create_publisher(bench.api))) as publisher:
             publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(0, 1, 0), expected=ACCEPTED)
         assert bench.unfinished(sink, 1, seconds=1.0) == ["1 deliveries were still open after 1 s"]
         sink.answer_all()
@@ -184,7 +183,7 @@ def mailbox_bench(broker: Broker) -> Iterator[Bench]:
 
 
 def test_what_is_fetched_is_acknowledged_and_verified(mailbox_bench: Bench) -> None:
-    found = values(mailbox.run_mailbox_throughput(mailbox_bench, per_call=10, window=200))
+    found = values(mailbox.run_throughput(mailbox_bench, per_call=10, window=200))
     assert found["acknowledged"] > 0
     assert 1 <= found["messages a fetch"] <= 10
     assert 0 < found["fetch p50"] <= found["fetch p95"]
@@ -214,14 +213,14 @@ def test_those_who_wait_are_reached_and_those_who_may_not_are_told(mailbox_bench
 
 
 def test_a_message_that_comes_again_is_a_fault(mailbox_bench: Bench) -> None:
-    (event_type,) = benchmarks_bench.event_types(mailbox_bench.api, 1)
-    mailbox, key = benchmarks_bench.mailbox(mailbox_bench.api, event_type)
-    publisher = Connection(mailbox_bench.stack.web, benchmarks_bench.publisher_key(mailbox_bench.api))
+    (event_type,) = create_event_types(mailbox_bench.api, 1)
+    mailbox, key = create_mailbox(mailbox_bench.api, event_type)
+    publisher = Connection(mailbox_bench.stack.web, create_publisher(mailbox_bench.api))
     for _ in range(2):
         publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(0, 1, 0), expected=ACCEPTED)
     publisher.close()
-    with fetching(Errand(mailbox_bench.stack.web, key, mailbox, consumers=1, most=1, wait=0)) as consumers:
+    with fetching(FetchPlan(mailbox_bench.stack.web, key, mailbox, 1, max_messages=1, wait_seconds=0)) as consumers:
         assert mailbox_bench.unfinished(consumers, 2) == []
         taken = consumers.end()
-    assert (taken.messages, faults(taken)) == (2, [])
-    assert [*problems(taken.receipts, {(ANYBODY, 0): 2})] == ["1 requests came again", "1 deliveries never arrived"]
+    assert (taken.messages, faults_of(taken)) == (2, [])
+    assert [*problems(taken.receipts, {(ANY, 0): 2})] == ["1 requests came again", "1 deliveries never arrived"]

@@ -109,24 +109,6 @@ def test_a_case_that_is_unknown_is_said_with_those_there_are(folder: Path) -> No
     )
 
 
-def test_a_file_that_cannot_be_written_is_said_at_once(folder: Path) -> None:
-    answer = ask("-m", "tests.faults", "--json", str(folder / "nowhere" / "verdicts.json"))
-    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
-    assert "nowhere" in answer.stderr
-
-
-@pytest.mark.lengthy
-def test_cases_are_named_or_meant_by_a_pattern_also_those_that_run_on_request_only(folder: Path) -> None:
-    status, printed, verdicts = run(folder, "*/on-request", "fine", "f*")
-    assert (status, [(one["case"], one["passed"], "reason" in one) for one in verdicts]) == (
-        0,
-        [("first/on-request", True, False), ("second/on-request", True, False), ("fine", True, False)],
-    )
-    assert (verdicts[2]["acknowledged"], verdicts[2]["lost"], verdicts[2]["pause"]) == (3, 0, 0.5)
-    assert "fine: acknowledged 3, delivered 0, lost 0, recovered 0, unexpected 0, duplicated 0, inverted 0" in printed
-    assert "pause 0.5, seconds 0, passed yes" in printed
-
-
 def test_a_case_that_fails_is_written_down_with_its_reason_and_in_tables_too(folder: Path) -> None:
     status, printed, verdicts = run(folder, "--markdown", str(folder / "verdicts.md"))
     by_case = {one["case"]: one for one in verdicts}
