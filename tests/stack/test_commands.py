@@ -274,8 +274,6 @@ PROGRAMS = (
     "broker_project.flowerconfig",
     "broker_project.server.rsgi",
     "broker_project.stack.demo.mailbox_reader",
-    "broker_project.stack.demo.receiver",
-    "broker_project.stack.demo.summarize_demo",
     "broker_project.stack.set_up",
     "subscriptions.scripting.interpreter",
     "tests.support.faults.summarize",
