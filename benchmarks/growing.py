@@ -19,7 +19,7 @@ from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.mailbox.acknowledge import acknowledge
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.mailbox import Box
+from delivery.mailbox.mailbox import MailboxRef
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Lane
 from delivery.publish.publish import publish
@@ -65,7 +65,7 @@ class Database:
         self._fetched = EventType.objects.create(name="Growth.Fetched", kind="TOPIC")
         client = Subscriber.objects.create(name="growth-client")
         _subscribe(client, self._fetched, Status.ACTIVE, delivery_mode=DeliveryMode.PULL)
-        self._box = Box(client.pk, is_ordered=False)
+        self._box = MailboxRef(client.pk, is_ordered=False)
 
     def fill(self, url: str, finished: int, waiting: int) -> dict[str, Any]:
         """Give the database a history."""
@@ -96,7 +96,7 @@ class Database:
         _send(lines, hands, partial(timed, "settle", settle))
         timed("look again", still_due, self._lines)
         _publish(self._fetched, FETCHED)
-        handed_out = timed("fetch", fetch, self._box, most=FETCHED)
+        handed_out = timed("fetch", fetch, self._box, max_messages=FETCHED)
         timed("acknowledge", acknowledge, self._box.subscriber_id, [one.receipt for one in handed_out])
         return dict(seconds)
 

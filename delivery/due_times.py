@@ -1,7 +1,7 @@
 """SQL that open deliveries share: due times that never come, and how a finished delivery leaves the open partition."""
 
 import datetime as dt
-from typing import Final
+from typing import Final, LiteralString
 
 UNTIL_RELEASED: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
 """Of what is HELD (contract 3.6): behind all that is ever due."""
@@ -21,10 +21,22 @@ RETURNED: Final = f"'{UNTIL_RETURNED}'::timestamptz"
 FIRST_SENTINEL: Final = RETURNED
 """What is due before it is due at a moment."""
 
-TOLD: Final = "d.expires_at, d.not_before, d.resubmit_of, d.replay_id, d.fetches"
-"""What a delivery was told when it was made, and how often it was handed out: no request changes it."""
-CARRIED: Final = f"{TOLD}, d.unreceived"
-"""What every `gone` takes over as it is, from a row `d` of `delivery_open`."""
+FILED_COLUMNS: Final[tuple[LiteralString, ...]] = (
+    *("id", "message_id", "line_id", "subscription_id", "group_id", "status", "size", "attempts", "times_deferred"),
+    *("due_at", "sequence", "uncertain", "cancel_requested", "reason", "created_at", "expires_at", "not_before"),
+    *("resubmit_of", "replay_id", "fetches", "unreceived"),
+)
+"""The columns that a delivery keeps when it ends: those of every CTE `gone`."""
+
+
+def gone_columns(**computed: LiteralString) -> LiteralString:
+    """Return the RETURNING list of a CTE `gone`: `FILED_COLUMNS` of a row `d`, or the SQL given for a column."""
+    return ", ".join(f"{computed.get(name, f'd.{name}')} AS {name}" for name in FILED_COLUMNS)
+
+
+CANCELLED_UNKNOWN_OUTCOME: Final = gone_columns(
+    status="'CANCELLED'", uncertain="true", reason="'cancelled while its outcome was unknown'"
+)
 
 IN_DOUBT: Final = "sequence IS NOT NULL AND (unreceived OR uncertain AND (attempts = 0 OR fetches = 0))"
 """Whether a row's number may never have been received: no request has been answered, or the last one may not have been.
@@ -36,14 +48,10 @@ HISTORY_LINE: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN deliver
                     WHERE l.id = line_id AND m.lane = 'main'), line_id)"""
 """The line whose history tells of a row's `line_id`: of what is retried apart the main line, which gave its number."""
 
-FILE_GONE: Final = """
-  INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                                 times_deferred, due_at, sequence, uncertain, cancel_requested, reason, created_at,
-                                 expires_at, not_before, resubmit_of, replay_id, fetches, unreceived, finished_at,
-                                 closed_on)
-  SELECT id, message_id, line_id, subscription_id, group_id, status, size, attempts, times_deferred, due_at,
-         sequence, uncertain, cancel_requested, reason, created_at, expires_at, not_before, resubmit_of, replay_id,
-         fetches, unreceived, clock_timestamp(),
+_COLUMNS: Final = ", ".join(FILED_COLUMNS)
+FILE_GONE: Final = f"""
+  INSERT INTO delivery_delivery ({_COLUMNS}, finished_at, closed_on)
+  SELECT {_COLUMNS}, clock_timestamp(),
          (SELECT day
             FROM delivery_storageday CROSS JOIN (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date) AS n (now)
            WHERE dropped_at IS NULL ORDER BY day > now, abs(day - now) LIMIT 1)
@@ -54,3 +62,9 @@ DELETE and INSERT, not an UPDATE that moves the row: whoever waits for the row t
 The day is the newest that has a partition, so a late maintenance job stops nothing; or the first one that has, so
 neither does a clock set back.
 """
+
+TELL_UNCERTAIN_NUMBERS: Final = f"""told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, {{reason}}
+    FROM gone WHERE {IN_DOUBT})"""
+"""Notes in the line's history which of the rows `gone` had a number that may never have been received."""

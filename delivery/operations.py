@@ -10,7 +10,16 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.due_times import CARRIED, DUE_LATER, FILE_GONE, FIRST_SENTINEL, HISTORY_LINE, IN_DOUBT, RELEASED, RETURNED
+from delivery.due_times import (
+    DUE_LATER,
+    FILE_GONE,
+    FIRST_SENTINEL,
+    HISTORY_LINE,
+    RELEASED,
+    RETURNED,
+    TELL_UNCERTAIN_NUMBERS,
+    gone_columns,
+)
 from delivery.worker.pending_settles import LOCKED_SECONDS
 
 SLICE: Final = 5_000
@@ -80,9 +89,7 @@ asked AS (
 gone AS (
   DELETE FROM delivery_open d
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM locked WHERE ends))
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
-            d.times_deferred, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
-            d.created_at, {CARRIED}),
+  RETURNING {gone_columns(status="'CANCELLED'", cancel_requested="true", reason="%(reason)s::text")}),
 filed AS ({FILE_GONE}),
 ended AS (
   DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
@@ -90,10 +97,7 @@ ended AS (
      WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
               SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
              WHERE d.id <> gone.id LIMIT 1) IS NULL))),
-told AS (
-  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
-    FROM gone WHERE {IN_DOUBT})
+{TELL_UNCERTAIN_NUMBERS.format(reason="'cancelled; it may never have been sent'")}
 SELECT (SELECT count(*) FROM these), (SELECT count(*) FROM gone), (SELECT count(*) FROM asked),
        (SELECT max(fetched_until)::text FROM handed_out HAVING count(*) = {SLICE})
 """

@@ -20,7 +20,7 @@ from broker_project.server.uploads import Upload, UploadQuotas
 from broker_project.server.wsgi_environ import environ_of
 from broker_project.wsgi import application as wsgi_application
 from delivery.mailbox import long_poll
-from delivery.mailbox.long_poll import seats_beside
+from delivery.mailbox.long_poll import max_polls
 
 DISCONNECTED: Final = "broker.disconnected"
 """The WSGI variable with a function that starts watching the client. It returns a future that is done when the client
@@ -31,7 +31,7 @@ _quotas = UploadQuotas(settings.UPLOADS_BYTES)
 
 tune_runtime()
 raise_open_files_limit()
-long_poll.HERE.limit(seats_beside(settings.WEB_THREADS))
+long_poll.WAITING.set_limit(max_polls(settings.WEB_THREADS))
 
 
 class RsgiApplication:
@@ -42,7 +42,7 @@ class RsgiApplication:
 
         def end_long_polls(*_: object) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: no poll is waiting
-                loop.call_soon_threadsafe(long_poll.HERE.close)
+                loop.call_soon_threadsafe(long_poll.WAITING.close)
 
         for number in (signal.SIGTERM, signal.SIGINT):
             # The server is notified of signals through the loop's own descriptor, which this does not replace.

@@ -30,11 +30,10 @@ from delivery.admin.read_only import (
     plural,
     yes_or_no,
 )
-from delivery.mailbox.acknowledge import MAX_RECEIPTS, give_back
-from delivery.mailbox.available import end_in_vain
+from delivery.mailbox.acknowledge import MAX_RECEIPTS, ReceiptCode, nack
+from delivery.mailbox.available import status_if_returned
 from delivery.mailbox.mailbox import Receipt
 from delivery.mailbox.mailbox_status import MAX_COUNTED, MailboxStatus, mailboxes_of
-from delivery.mailbox.results import ReceiptCode
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from delivery.models import Delivery, Mailbox
 from delivery.status.in_flight import in_flight_of
@@ -100,8 +99,8 @@ class HandOut(NamedTuple):
     def of(cls, box: Mailbox, delivery: Delivery) -> "HandOut":
         """Return the newest hand-out of a delivery."""
         times = "once" if delivery.fetches == 1 else f"{delivery.fetches} times"
-        end = end_in_vain(
-            cancel_requested=delivery.cancel_requested, fetches=delivery.fetches, limit=box.max_redeliveries
+        end = status_if_returned(
+            cancel_requested=delivery.cancel_requested, fetches=delivery.fetches, max_redeliveries=box.max_redeliveries
         )
         text = f"delivery {delivery.pk}, handed out {times}"
         return cls(
@@ -264,7 +263,7 @@ def _given_back(box: Mailbox, chosen: list[str]) -> tuple[str, int]:
     """Return what was shown and is still in flight to the mailbox; return the outcome in words, and its level."""
     named = filter(None, map(CHOSEN.fullmatch, chosen[:MAX_RECEIPTS]))
     receipts = [Receipt(*map(int, one.groups())) for one in named]
-    done = Counter(one.code for one in give_back(box.pk, receipts).values() if one.status == HTTPStatus.OK)
+    done = Counter(one.code for one in nack(box.pk, receipts).values() if one.status == HTTPStatus.OK)
     note = f"Returned {done[ReceiptCode.RETURNED]} of {len(receipts)}"
     if failed := done[ReceiptCode.FAILED]:
         note += f"; {failed} FAILED, redeliveries used up"

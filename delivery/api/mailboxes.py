@@ -17,15 +17,23 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from broker_project.core.api.fields import NumberField, StrictSerializer, WholeNumberField
-from delivery.mailbox.fetch_messages import document
-from delivery.mailbox.long_poll import next_messages
-from delivery.mailbox.mailbox import Fetched, OpenedMailbox, Receipt, mailbox_named, read, receipt_key, written
+from delivery.mailbox.fetch_messages import message_document
+from delivery.mailbox.long_poll import poll_messages
+from delivery.mailbox.mailbox import (
+    FetchedMessage,
+    MailboxRef,
+    Receipt,
+    decode_receipt,
+    encode_receipt,
+    mailbox_owner,
+    receipt_key,
+)
 from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import Noted, refuse_body
 from subscriptions.credentials.keys import is_usable
-from subscriptions.models import Scope
+from subscriptions.models import Scope, Subscriber
 
 MAX_MESSAGES: Final = 100
 MESSAGES: Final = 10
@@ -44,14 +52,14 @@ class MailboxView(APIView):
     permission_classes = [MayReceive]
     needs = {"post": Scope.RECEIVE}
 
-    def mailbox(self, request: Request, name: str) -> OpenedMailbox:
+    def mailbox(self, request: Request, name: str) -> Subscriber:
         """Return the one of that name.
 
         Raises:
             Http404: there is none, or not for this key.
 
         """
-        found = mailbox_named(name, key=key_of(request))
+        found = mailbox_owner(name, key=key_of(request))
         if found is None:
             raise Http404
         return found
@@ -77,16 +85,16 @@ def _checking(serializer_class: type[StrictSerializer]) -> StrictSerializer:
     return serializer_class()
 
 
-def receipts_for(fetched: Sequence[Fetched], subscriber_id: int) -> list[str]:
+def receipts_for(fetched: Sequence[FetchedMessage], subscriber_id: int) -> list[str]:
     """Return a receipt for each, as its client gets it."""
     key = receipt_key(settings.SECRET_KEY)
-    return [written(one.receipt, subscriber_id=subscriber_id, key=key) for one in fetched]
+    return [encode_receipt(one.receipt, subscriber_id=subscriber_id, key=key) for one in fetched]
 
 
 def receipts_in(texts: Sequence[str], subscriber_id: int) -> list[Receipt | None]:
     """Return what each stands for; None: this mailbox has never given it out."""
     keys = [receipt_key(secret) for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
-    return [read(text, subscriber_id=subscriber_id, keys=keys) for text in texts]
+    return [decode_receipt(text, subscriber_id=subscriber_id, keys=keys) for text in texts]
 
 
 class FetchedSerializer(serializers.Serializer[Any]):
@@ -196,16 +204,20 @@ class NextMessages(MailboxView):
         Where there is none, the call waits for the first to come, if it is told to.
         """
         mailbox, asked = self.mailbox(request, name), self.given(request, NextSerializer)
-        most, wait = asked["max"], asked["wait"]
-        departure = request.META.get(DISCONNECTED, Future)
-        messages, was_seated, waited = next_messages(
-            mailbox.box, most=most, wait=wait, departure=departure, may_fetch=self.is_still_allowed(request)
+        messages, had_slot, waited_seconds = poll_messages(
+            MailboxRef(mailbox.pk, mailbox.mailbox_ordered),
+            max_messages=asked["max"],
+            wait_seconds=asked["wait"],
+            watch_disconnect=request.META.get(DISCONNECTED, Future),
+            may_fetch=self.is_still_allowed(request),
         )
         if not messages:
-            retry = {} if was_seated else {"Retry-After": "1"}
+            retry = {} if had_slot else {"Retry-After": "1"}
             return Response(status=status.HTTP_204_NO_CONTENT, headers=retry)
-        told = zip(messages, receipts_for(messages, mailbox.subscriber_id), strict=True)
-        return Response({"messages": [document(one, receipt=own) for one, own in told], "waited_seconds": waited})
+        told = zip(messages, receipts_for(messages, mailbox.pk), strict=True)
+        return Response(
+            {"messages": [message_document(one, receipt=own) for one, own in told], "waited_seconds": waited_seconds}
+        )
 
 
 class StandingOfMailbox(MailboxView):
@@ -217,10 +229,10 @@ class StandingOfMailbox(MailboxView):
     def get(self, request: Request, name: str) -> Response:
         """Return how the mailbox stands."""
         mailbox = self.mailbox(request, name)
-        standing = mailboxes_of([mailbox.subscriber_id])[mailbox.subscriber_id]
+        standing = mailboxes_of([mailbox.pk])[mailbox.pk]
         own = {
             "counted_to": MAX_COUNTED,
-            "mailbox_ordered": mailbox.is_ordered,
+            "mailbox_ordered": mailbox.mailbox_ordered,
             "ack_seconds": mailbox.ack_seconds,
             "max_redeliveries": mailbox.max_redeliveries,
         }
@@ -235,7 +247,7 @@ class PurgeMailbox(Noted, MailboxView):
         """End it all as CANCELLED, as much as a few seconds allow."""
         mailbox = self.mailbox(request, name)
         refuse_body(request)
-        cancelled, in_flight, is_complete = purge(mailbox.subscriber_id, seconds=PURGE_SECONDS)
+        cancelled, in_flight, is_complete = purge(mailbox.pk, seconds=PURGE_SECONDS)
         return Response({"cancelled": cancelled, "in_flight": in_flight, "complete": is_complete})
 
 

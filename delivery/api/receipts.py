@@ -14,15 +14,14 @@ from rest_framework.response import Response
 from broker_project.core.api.fields import StrictSerializer, TextField, TruthField, WholeNumberField
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem
 from delivery.api.mailboxes import MailboxView, receipts_in
-from delivery.mailbox.acknowledge import MAX_RECEIPTS, acknowledge, extend, give_back
+from delivery.mailbox.acknowledge import MAX_RECEIPTS, UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
 from delivery.mailbox.mailbox import Receipt
-from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
 from delivery.statuses import DeliveryStatus
 from subscriptions.models.subscribers import ACK_SECONDS
 
 ENDED: Final = "Its delivery has ended otherwise."
 
-Say = Callable[[int, Sequence[Receipt]], Mapping[Receipt, Result]]
+Say = Callable[[int, Sequence[Receipt]], Mapping[Receipt, ReceiptResult]]
 """Says something of a subscriber's receipts."""
 
 REFUSALS: Final[Mapping[ReceiptCode, str]] = {
@@ -131,7 +130,7 @@ def answer(given: Mapping[str, Any], subscriber_id: int, say: Say) -> Response:
     return Response({"results": [_told(*one) for one in zip(texts, results, strict=True)]})
 
 
-def _answer_to_one(text: str, result: Result) -> Response:
+def _answer_to_one(text: str, result: ReceiptResult) -> Response:
     if result.status == HTTPStatus.OK:
         return Response(_told(text, result))
     kind = ProblemType(int(result.status), result.code, result.code.replace("_", " ").capitalize())
@@ -139,7 +138,7 @@ def _answer_to_one(text: str, result: Result) -> Response:
     return problem(kind, REFUSALS.get(result.code, ENDED), headers=None, receipt=text, **known)
 
 
-def _told(text: str, result: Result) -> dict[str, object]:
+def _told(text: str, result: ReceiptResult) -> dict[str, object]:
     known = {
         "delivery_status": result.delivery_status,
         "in_flight_until": result.until,
@@ -156,7 +155,7 @@ class Acknowledge(MailboxView):
     def post(self, request: Request, name: str) -> Response:
         """End them as DELIVERED; doing so twice changes nothing, and is answered alike."""
         mailbox, given = self.mailbox(request, name), self.given(request, ReceiptsSerializer)
-        return answer(given, mailbox.subscriber_id, acknowledge)
+        return answer(given, mailbox.pk, acknowledge)
 
 
 class GiveBack(MailboxView):
@@ -166,7 +165,7 @@ class GiveBack(MailboxView):
     def post(self, request: Request, name: str) -> Response:
         """Make them available again at once; end those whose redeliveries are used up, unless nobody has tried."""
         mailbox, given = self.mailbox(request, name), self.given(request, ReturnedSerializer)
-        return answer(given, mailbox.subscriber_id, partial(give_back, not_attempted=given["not_attempted"]))
+        return answer(given, mailbox.pk, partial(nack, not_attempted=given["not_attempted"]))
 
 
 class Prolong(MailboxView):
@@ -177,7 +176,7 @@ class Prolong(MailboxView):
         """Keep them in flight for so many seconds from now on; never for less than they are anyway."""
         mailbox, given = self.mailbox(request, name), self.given(request, ProlongedSerializer)
         seconds = given.get("seconds", mailbox.ack_seconds)
-        return answer(given, mailbox.subscriber_id, partial(extend, seconds=seconds))
+        return answer(given, mailbox.pk, partial(extend, seconds=seconds))
 
 
 urlpatterns: Final[list[URLPattern]] = [

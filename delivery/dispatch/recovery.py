@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import CARRIED, FILE_GONE, HISTORY_LINE
+from delivery.due_times import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE
 
 SIBLING_LINE: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id)"
 
@@ -32,9 +32,7 @@ gone AS (
   DELETE FROM delivery_open d USING sent
    WHERE sent.was_in_flight AND sent.cancel_requested AND d.id = sent.id
      AND d.closed_on = '9999-12-31'
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
-            d.times_deferred, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
-            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
+  RETURNING {CANCELLED_UNKNOWN_OUTCOME}),
 filed AS ({FILE_GONE}),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
@@ -84,9 +82,7 @@ unknown AS (
 gone AS (
   DELETE FROM delivery_open d USING sent
    WHERE sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
-            d.times_deferred, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
-            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
+  RETURNING {CANCELLED_UNKNOWN_OUTCOME}),
 filed AS ({FILE_GONE})
 UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
   FROM (SELECT id, group_id FROM unknown UNION ALL SELECT NULL, group_id FROM gone) i

@@ -1,27 +1,109 @@
-"""Acknowledge, return and extend messages by receipt (contract 9.2, 9.4)."""
+"""Acknowledge, return and extend messages by receipt, and the result of each receipt (contract 9.2, 9.4)."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, LiteralString
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, Final, LiteralString, NamedTuple
 
 from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.due_times import RETURNED
-from delivery.mailbox import long_poll, results
-from delivery.mailbox.available import BACK, ends, gone
+from delivery.mailbox import long_poll
+from delivery.mailbox.available import END_OR_RETURN, close, is_exhausted
 from delivery.mailbox.fetch_messages import LOCK
 from delivery.mailbox.mailbox import Receipt
-from delivery.mailbox.results import Filed, Open, Result
 from delivery.statuses import DeliveryStatus
-
-LIMIT: Final = "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveries END"
-"""Of what nobody has begun, none: a hand-out that was no try never ends a message."""
 
 MAX_RECEIPTS: Final = 1_000
 """In one call."""
 
-Found = dict[Receipt, Open | Filed]
+
+class ReceiptCode(StrEnum):
+    """The result of a receipt, or why it is refused."""
+
+    ACKNOWLEDGED = "acknowledged"
+    """Its delivery is DELIVERED by it."""
+
+    RETURNED = "returned"
+    """Its delivery is available again by it."""
+
+    EXTENDED = "extended"
+    """Its delivery is in flight for longer."""
+
+    FAILED = "failed"
+    """It was returned, and its redeliveries were used up (contract 9.7)."""
+
+    CANCELLED = "cancelled"
+    """It was returned, and cancelling had been requested."""
+
+    STALE = "stale_receipt"
+    """Its delivery has been handed out again, or is being pushed."""
+
+    TIMED_OUT = "timed_out"
+    """Its delivery has timed out in an ordered mailbox, where a newer one may be in flight."""
+
+    ENDED = "ended"
+    """Its delivery has ended otherwise."""
+
+    UNKNOWN = "unknown_receipt"
+    """No stored delivery belongs to it."""
+
+
+class ReceiptResult(NamedTuple):
+    """The result of one receipt; the same again if the call is repeated."""
+
+    status: HTTPStatus
+    """200, 404 or 409."""
+    code: ReceiptCode
+    delivery_status: DeliveryStatus | None = None
+    """None for an unknown receipt."""
+    until: datetime | None = None
+    """The time-out, if it was extended."""
+    seconds: float | None = None
+    """From the extension to `until`."""
+
+
+UNKNOWN: Final = ReceiptResult(HTTPStatus.NOT_FOUND, ReceiptCode.UNKNOWN)
+RETURN_CODES: Final = {
+    DeliveryStatus.PENDING: ReceiptCode.RETURNED,
+    DeliveryStatus.FAILED: ReceiptCode.FAILED,
+    DeliveryStatus.CANCELLED: ReceiptCode.CANCELLED,
+}
+"""Codes of receipts that were returned, by the status of their delivery since."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptState:
+    """A receipt and its delivery, after a call."""
+
+    is_newest: bool
+    """Whether it is the delivery's newest hand-out."""
+    status: DeliveryStatus
+    is_done: bool = False
+    """Whether this call has just had its effect."""
+    is_finished: bool = False
+    """Whether the delivery had ended before the call."""
+    ended_in_mailbox: bool = False
+    """Whether it ended while handed out."""
+    until: datetime | None = None
+    """Its time-out, if it was to be extended."""
+    seconds: float | None = None
+    """From an extension to `until`."""
+    woken_line_id: int | None = None
+    """The line that may send it now."""
+
+    @property
+    def final_status(self) -> DeliveryStatus | None:
+        """The status in which this very hand-out ended the delivery; None if it did not."""
+        return self.status if self.is_finished and self.ended_in_mailbox and self.is_newest else None
+
+
+MAX_REDELIVERIES: Final = "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveries END"
+"""No limit for messages that were not attempted: they never end by being returned."""
 
 FOUND: Final = """
 WITH asked AS MATERIALIZED (SELECT * FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)),
@@ -39,24 +121,24 @@ found AS MATERIALIZED (
         AND o.fetched_until IS NOT NULL
       LIMIT 1 FOR UPDATE) d
     JOIN own ON own.id = d.subscription_id)"""
-"""Locked in order of id, so that calls with the same receipts, and whoever cancels, wait for each other and never in a
-ring; and only what is handed out: whoever sends what is sent by now waits for no client.
+"""Locks in order of id, so calls with the same receipts and cancels cannot deadlock. Locks only what is handed out:
+a settle never waits for a client.
 """
 
 ACKNOWLEDGE: Final = f"""{FOUND},
-{gone("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
+{close("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
 SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END,
        NULL::timestamptz, NULL::float8, NULL::bigint
   FROM found
 """
-"""Their due time is carried along: it says that they have ended out of the mailbox, by that hand-out."""
+"""The due time is kept: it says that this hand-out ended the delivery."""
 
 
-GIVE_BACK: Final = f"""{FOUND},
+NACK: Final = f"""{FOUND},
 back AS MATERIALIZED (
-  SELECT f.id, f.delivery_mode, {ends("f", LIMIT)} AS ends
+  SELECT f.id, f.delivery_mode, {is_exhausted("f", MAX_REDELIVERIES)} AS ends
     FROM (SELECT *, newest AS fetches FROM found WHERE counts) f),
-{BACK}
+{END_OR_RETURN}
 SELECT f.id, f.number, f.newest, f.counts, CASE WHEN f.counts THEN COALESCE(g.status, 'PENDING') ELSE f.status END,
        NULL::timestamptz, NULL::float8, CASE WHEN f.counts AND f.delivery_mode = 'PUSH' THEN r.line_id END
   FROM found f LEFT JOIN gone g USING (id) LEFT JOIN returned r USING (id)
@@ -73,10 +155,10 @@ SELECT f.id, f.number, f.newest, e.id IS NOT NULL, f.status,
        COALESCE(e.fetched_until, CASE WHEN f.counts THEN f.fetched_until END), e.seconds, NULL::bigint
   FROM found f LEFT JOIN extended e ON e.id = f.id AND f.counts
 """
-"""What has timed out is in flight again; but for an ordered mailbox, where something newer may be by now (9.7)."""
+"""A timed-out message is in flight again, except in an ordered mailbox, where a newer one may be by now (9.7)."""
 
-ELSEWHERE: Final = f"""
-SELECT a.id, a.number, d.fetches, d.status, d.closed_on = '9999-12-31', COALESCE(d.due_at = {RETURNED}, false)
+NOT_HANDED_OUT: Final = f"""
+SELECT a.id, a.number, d.fetches, d.status, d.closed_on < '9999-12-31', COALESCE(d.due_at = {RETURNED}, false)
   FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_delivery o
@@ -84,39 +166,40 @@ SELECT a.id, a.number, d.fetches, d.status, d.closed_on = '9999-12-31', COALESCE
       SELECT id FROM subscriptions_subscription WHERE subscriber_id = %(subscriber)s))
     LIMIT 1) d
 """
-"""What has become of those that are handed out no more: where they stand, whether they are unfinished, and by which
-hand-out; of what is finished, whether it ended out of the mailbox by that.
+"""Looks up receipts whose deliveries are not handed out any more: status, whether finished, whether in the mailbox.
 
-Asked after the others, for it must see what whoever they have waited for has done. None of them counts: whatever is
-handed out again has another number.
+Runs after the other statements, to see what those waited for have done. A message handed out again has another number,
+so none of these receipts counts.
 """
 
 
-def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt, Result]:
-    """End as DELIVERED what the receipts name, `MAX_RECEIPTS` at most."""
-    asked = _arguments(subscriber_id, receipts)
-    return _answered(receipts, _found(asked, _open(ACKNOWLEDGE, asked)), results.acknowledged)
+def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt, ReceiptResult]:
+    """End the deliveries of at most `MAX_RECEIPTS` receipts as DELIVERED."""
+    arguments = _arguments(subscriber_id, receipts)
+    return _results(receipts, _with_others(arguments, _run(ACKNOWLEDGE, arguments)), _acknowledged)
 
 
-def give_back(subscriber_id: int, receipts: Sequence[Receipt], *, not_attempted: bool = False) -> dict[Receipt, Result]:
-    """Make available at once what the receipts name; or end it, if its redeliveries are used up or it is cancelled.
+def nack(
+    subscriber_id: int, receipts: Sequence[Receipt], *, not_attempted: bool = False
+) -> dict[Receipt, ReceiptResult]:
+    """Return messages to the mailbox; end those that are cancelled or have used up their redeliveries.
 
-    What is `not_attempted`, since its client has not begun it, is available again however often it was handed out.
+    Messages that were `not_attempted` are available again however often they were handed out.
     """
-    asked = _arguments(subscriber_id, receipts)
-    open_ones = _open(GIVE_BACK, asked | {"uncertain": False, "not_attempted": not_attempted})
-    notify.wake(notify.TOPIC, sorted({one.woken_line for one in open_ones if one.woken_line}))
+    arguments = _arguments(subscriber_id, receipts)
+    states = _run(NACK, arguments | {"uncertain": False, "not_attempted": not_attempted})
+    notify.wake(notify.TOPIC, sorted({one.woken_line_id for one in states.values() if one.woken_line_id}))
     long_poll.hint([subscriber_id])
-    return _answered(receipts, _found(asked, open_ones), results.given_back)
+    return _results(receipts, _with_others(arguments, states), _returned)
 
 
-def extend(subscriber_id: int, receipts: Sequence[Receipt], *, seconds: int) -> dict[Receipt, Result]:
-    """Keep in flight what the receipts name for so many seconds from now on, if that is longer."""
-    asked = _arguments(subscriber_id, receipts)
+def extend(subscriber_id: int, receipts: Sequence[Receipt], *, seconds: int) -> dict[Receipt, ReceiptResult]:
+    """Keep messages in flight for at least `seconds` from now."""
+    arguments = _arguments(subscriber_id, receipts)
     with transaction.atomic():
         rows(LOCK, [subscriber_id])
-        open_ones = _open(EXTEND, asked | {"seconds": seconds})
-    return _answered(receipts, _found(asked, open_ones), results.extended)
+        states = _run(EXTEND, arguments | {"seconds": seconds})
+    return _results(receipts, _with_others(arguments, states), _extended)
 
 
 def _arguments(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[str, Any]:
@@ -124,33 +207,83 @@ def _arguments(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[str, Any
     return {
         "subscriber": subscriber_id,
         "ids": [receipt.delivery_id for receipt in asked],
-        "fetches": [receipt.fetch for receipt in asked],
+        "fetches": [receipt.fetch_number for receipt in asked],
     }
 
 
-def _open(statement: LiteralString, arguments: dict[str, Any]) -> list[Open]:
-    return [Open(*row)._replace(status=DeliveryStatus(row[4])) for row in rows(statement, arguments)]
+def _run(statement: LiteralString, arguments: dict[str, Any]) -> dict[Receipt, ReceiptState]:
+    return {
+        Receipt(delivery_id, number): ReceiptState(
+            newest == number,
+            DeliveryStatus(status),
+            is_done=is_done,
+            until=until,
+            seconds=seconds,
+            woken_line_id=line_id,
+        )
+        for delivery_id, number, newest, is_done, status, until, seconds, line_id in rows(statement, arguments)
+    }
 
 
-def _found(asked: dict[str, Any], handed_out: Sequence[Open]) -> Found:
-    """Look up whatever is handed out no more: it is finished, or waits, or is being sent."""
-    found = _by_receipt(handed_out)
-    if len(found) < len(asked["ids"]):
-        found = _by_receipt(_elsewhere(*row) for row in rows(ELSEWHERE, asked)) | found
-    return found
+def _with_others(asked: dict[str, Any], states: dict[Receipt, ReceiptState]) -> dict[Receipt, ReceiptState]:
+    """Add the receipts whose deliveries are finished, waiting or being sent."""
+    if len(states) == len(asked["ids"]):
+        return states
+    others = {
+        Receipt(delivery_id, number): ReceiptState(
+            newest == number,
+            DeliveryStatus(status),
+            is_finished=is_finished,
+            ended_in_mailbox=in_mailbox,
+        )
+        for delivery_id, number, newest, status, is_finished, in_mailbox in rows(NOT_HANDED_OUT, asked)
+    }
+    return others | states
 
 
-def _by_receipt(known: Iterable[Open | Filed]) -> Found:
-    return {Receipt(one.delivery_id, one.fetch): one for one in known}
+def _results(
+    receipts: Sequence[Receipt],
+    states: dict[Receipt, ReceiptState],
+    result_of: Callable[[ReceiptState], ReceiptResult | None],
+) -> dict[Receipt, ReceiptResult]:
+    """Return the result of each receipt; `result_of` returns None for a refused one."""
+    results: dict[Receipt, ReceiptResult] = {}
+    for receipt in receipts:
+        state = states.get(receipt)
+        results[receipt] = (result_of(state) or _refused(state)) if state else UNKNOWN
+    return results
 
 
-def _elsewhere(delivery_id: int, fetch: int, newest: int, status: str, is_open: bool, was_out: bool) -> Open | Filed:
-    if is_open:
-        return Open(delivery_id, fetch, newest, counts=False, status=DeliveryStatus(status))
-    return Filed(delivery_id, fetch, newest, DeliveryStatus(status), was_out)
+def _acknowledged(state: ReceiptState) -> ReceiptResult | None:
+    if state.is_done or state.final_status == DeliveryStatus.DELIVERED:
+        return ReceiptResult(HTTPStatus.OK, ReceiptCode.ACKNOWLEDGED, DeliveryStatus.DELIVERED)
+    return None
 
 
-def _answered(
-    receipts: Sequence[Receipt], found: Found, answer: Callable[[Open | Filed | None], Result]
-) -> dict[Receipt, Result]:
-    return {receipt: answer(found.get(receipt)) for receipt in receipts}
+def _returned(state: ReceiptState) -> ReceiptResult | None:
+    if state.is_done or state.final_status in {DeliveryStatus.FAILED, DeliveryStatus.CANCELLED}:
+        return ReceiptResult(HTTPStatus.OK, RETURN_CODES[state.status], state.status)
+    if not state.is_finished and state.is_newest and state.status != DeliveryStatus.IN_FLIGHT:
+        return ReceiptResult(HTTPStatus.OK, ReceiptCode.RETURNED, state.status)
+    return None
+
+
+def _extended(state: ReceiptState) -> ReceiptResult | None:
+    if state.is_done:
+        return ReceiptResult(HTTPStatus.OK, ReceiptCode.EXTENDED, state.status, state.until, state.seconds)
+    return None
+
+
+def _refused(state: ReceiptState) -> ReceiptResult:
+    if state.is_finished:
+        is_acknowledged = state.final_status == DeliveryStatus.DELIVERED
+        code = ReceiptCode.ACKNOWLEDGED if is_acknowledged else ReceiptCode.ENDED
+    elif not state.is_newest:
+        code = ReceiptCode.STALE
+    elif state.status != DeliveryStatus.IN_FLIGHT:
+        code = ReceiptCode.RETURNED
+    elif state.until:
+        return ReceiptResult(HTTPStatus.CONFLICT, ReceiptCode.TIMED_OUT, DeliveryStatus.PENDING)
+    else:
+        code = ReceiptCode.STALE
+    return ReceiptResult(HTTPStatus.CONFLICT, code, state.status)

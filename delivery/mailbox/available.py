@@ -1,8 +1,8 @@
-"""What a mailbox can hand out now, and the SQL in which its messages end or return to it."""
+"""SQL that the mailbox's statements share: what is available, and how hand-outs end or return."""
 
 from typing import Final
 
-from delivery.due_times import CARRIED, FILE_GONE, FIRST_SENTINEL, HISTORY_LINE, IN_DOUBT
+from delivery.due_times import FILE_GONE, FIRST_SENTINEL, TELL_UNCERTAIN_NUMBERS, gone_columns
 from delivery.statuses import DeliveryStatus
 from delivery.worker.pages import LIVES
 from delivery.worker.settle_sql import ENDS_ANNOUNCED, OF_MAILBOXES
@@ -13,14 +13,13 @@ TIMED_OUT: Final = f"""d.fetched_until <= (SELECT clock_timestamp()) AND NOT d.c
 OVERDUE: Final = "fetched_until <= (SELECT clock_timestamp())"
 
 
-def available(limit: str, *, late: str | None = None) -> str:
-    """Return SQL of the ids available of one fetchable subscription, at most `limit` of each sort.
+def available(limit: str, *, timed_out_limit: str | None = None) -> str:
+    """Return SQL of the ids available in a fetchable subscription `b`, at most `limit` of each kind.
 
-    The sorts: never handed out or returned; handed out and timed out, without any job having seen to it, `late` of
-    them if that is given; set aside by an earlier push, in either line, due or not: to wait before the next request is
-    a rule of sending. Of each sort the oldest, but of what timed out whatever did so first. None is past its
-    publisher's time to live. The subscription is `b`, with its `id` and its subscriber's `max_redeliveries`. Each sort
-    follows an index of its own, however much there is.
+    The kinds: never handed out, or returned; timed out (the first to time out, `timed_out_limit` of them if given);
+    deferred by an earlier push, in either line, due or not, since due times are a rule of sending. Of the first and the
+    last kind the oldest. None has expired. `b` has `id` and its subscriber's `max_redeliveries`. Each kind follows an
+    index of its own, so the cost does not depend on how much waits.
     """
     return f"""
     (SELECT d.id FROM delivery_open d
@@ -29,7 +28,7 @@ def available(limit: str, *, late: str | None = None) -> str:
     UNION ALL
     (SELECT d.id FROM delivery_open d
       WHERE d.subscription_id = b.id AND {TIMED_OUT}
-      ORDER BY d.fetched_until, d.id LIMIT {late or limit})
+      ORDER BY d.fetched_until, d.id LIMIT {timed_out_limit or limit})
     UNION ALL
     (SELECT d.id FROM delivery_open d
       WHERE d.subscription_id = b.id AND d.due_at < {FIRST_SENTINEL} AND d.status = 'PENDING' AND {LIVES}
@@ -37,11 +36,11 @@ def available(limit: str, *, late: str | None = None) -> str:
 
 
 def in_flight(subscriber: str) -> str:
-    """Return SQL that is true while anybody holds a message which an ordered mailbox has to wait for.
+    """Return SQL that is true while an ordered mailbox has a message in flight.
 
-    A client, whatever the message's subscription is by now; or an endpoint that was sent it before its subscription
-    was switched to PULL: it is in a page of a line that somebody drives, or that nobody has mended yet. Said so that
-    it is asked for one subscriber at a time: of `EXISTS` the planner may make a look at all there are.
+    A client has it, even if its subscription is PUSH by now; or an endpoint, to which it was sent before its
+    subscription was switched to PULL: then it is in a page of a line that is running or waits for recovery. Written as
+    scalar subqueries so that one subscriber is read at a time: the planner may turn `EXISTS` into a scan of everything.
     """
     return f"""((
       SELECT f.id FROM subscriptions_subscription o
@@ -61,10 +60,10 @@ def in_flight(subscriber: str) -> str:
        LIMIT 1) IS NOT NULL)"""
 
 
-def walk(name: str, condition: str) -> str:
-    """Return a recursive part: the ids of the subscriptions that have anything so, the last of them null.
+def subscriptions_with(name: str, condition: str) -> str:
+    """Return a recursive CTE of the ids of subscriptions with an open delivery that meets `condition`, null at the end.
 
-    From one to the next, along that condition's index: its cost follows subscriptions, not deliveries.
+    It skips from one subscription to the next along that condition's index, so its cost follows subscriptions only.
     """
     return f"""
 {name} AS (
@@ -75,36 +74,36 @@ def walk(name: str, condition: str) -> str:
     FROM {name} w WHERE w.id IS NOT NULL)"""
 
 
-def gone(which: str, *, status: str, reason: str) -> str:
-    """Return the parts in which these deliveries end: filed, and the line's history tells of a number in doubt."""
+def close(which: str, *, status: str, reason: str) -> str:
+    """Return the CTEs that end the deliveries `which`, and note in the line's history that a number is uncertain."""
+    noted = TELL_UNCERTAIN_NUMBERS.format(
+        reason="lower(status) || ' from the mailbox; its number may never have been received'"
+    )
     return f"""
 gone AS (
   DELETE FROM delivery_open d WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY({which}))
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, {status} AS status, d.size, d.attempts,
-            d.times_deferred, d.due_at, d.sequence, d.uncertain, d.cancel_requested, {reason} AS reason,
-            d.created_at, {CARRIED}),
+  RETURNING {gone_columns(status=status, reason=reason)}),
 filed AS ({FILE_GONE}),
-told AS (
-  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
-         lower(status) || ' from the mailbox; its number may never have been received'
-    FROM gone WHERE {IN_DOUBT})"""
+{noted}"""
 
 
-def ends(hand_out: str, limit: str) -> str:
-    """Return SQL that tells whether a delivery which was handed out in vain ends (contract 9.7)."""
-    return f"({hand_out}.cancel_requested OR COALESCE({hand_out}.fetches > {limit}, false))"
+def is_exhausted(row: str, limit: str) -> str:
+    """Return SQL that is true if a hand-out that was not acknowledged ends its delivery (contract 9.7)."""
+    return f"({row}.cancel_requested OR COALESCE({row}.fetches > {limit}, false))"
 
 
-def end_in_vain(*, cancel_requested: bool, fetches: int, limit: int | None) -> DeliveryStatus | None:
-    """Return as what one would end so, to be told before; None: it will be available again. `ends` says which do."""
+def status_if_returned(*, cancel_requested: bool, fetches: int, max_redeliveries: int | None) -> DeliveryStatus | None:
+    """Return the status in which a return would end a delivery, None if it would be available again.
+
+    The same rule as `is_exhausted`, for the confirmation page of the admin.
+    """
     if cancel_requested:
         return DeliveryStatus.CANCELLED
-    return DeliveryStatus.FAILED if limit is not None and fetches > limit else None
+    return DeliveryStatus.FAILED if max_redeliveries is not None and fetches > max_redeliveries else None
 
 
-BACK: Final = f"""{
-    gone(
+END_OR_RETURN: Final = f"""{
+    close(
         "SELECT id FROM back WHERE ends",
         status="CASE WHEN d.cancel_requested THEN 'CANCELLED' ELSE 'FAILED' END",
         reason='''CASE WHEN d.cancel_requested THEN 'cancelled while in flight'
@@ -118,4 +117,4 @@ returned AS (
      SET status = 'PENDING', due_at = NULL, fetched_until = NULL, uncertain = d.uncertain OR %(uncertain)s
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM back WHERE NOT ends))
   RETURNING d.id, d.line_id)"""
-"""What becomes of `back`, locked hand-outs that nobody acknowledges: each ends if it has to, or is as it was before."""
+"""Ends those of `back` that `ends`, and makes the others available again; `back` are locked hand-outs."""

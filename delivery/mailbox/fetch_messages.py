@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 from django.db import transaction
@@ -11,41 +11,36 @@ from django.db import transaction
 from broker_project.core.db import rows
 from delivery.due_times import FIRST_SENTINEL, RETURNED
 from delivery.mailbox.available import available, in_flight
-from delivery.mailbox.mailbox import Box, Fetched
+from delivery.mailbox.mailbox import FetchedMessage, MailboxRef
 from delivery.webhook.cloud_event_output import enveloped
 from delivery.webhook.content import COLUMNS, MESSAGE, content_in
-from delivery.webhook.parts import WEBHOOK_ID_PREFIX, Content
+from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 
-PAGE_BYTES: Final = 1_048_576
-"""What one fetch hands out of bodies at most, but always one message."""
-LATE_REACH: Final = 1_000
-"""Of what timed out, how many an ordered mailbox looks at for the oldest: it is few, unless it was not ordered then."""
+MAX_FETCH_BYTES: Final = 1_048_576
+"""Of bodies in one fetch, which hands out one message at least."""
+MAX_TIMED_OUT: Final = 1_000
+"""Timed-out messages among which an ordered mailbox looks for the oldest: more were not ordered when handed out."""
+
+DEPTH_PER_MESSAGE: Final = 5
+"""Messages looked at first for each one wanted: other clients may be fetching at the same time."""
+MIN_DEPTH: Final = 50
+RETRY_DEPTH: Final = 1_000
+"""Messages looked at once other clients had all of those: ten times the most that a client fetches."""
+TRIES: Final = 3
+CONTENT_TYPE: Final = "Content-Type"
 
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('mailbox', %s))"
-"""Lets those who change what is in flight of an ordered mailbox do so one after the other (contract 9.7).
+"""Serialises what changes the messages in flight of an ordered mailbox (contract 9.7).
 
-A statement of its own: whoever has waited must see what the other has done.
+A statement of its own: the next one must see what the previous holder of the lock did.
 """
 
-REACH: Final = 5
-"""How many times as many as are wanted are looked at first: others may be at the front at the same time."""
-MIN_REACH: Final = 50
-FAR: Final = 1_000
-"""How many are looked at once others have had all of those: ten of whoever fetches the most that there may be."""
-TRIES: Final = 3
-"""How often it is asked where others have had all that was near the front."""
-
-DELIVERY, MESSAGE_COLUMNS = 2, 10
-"""Where in a row the delivery begins, and where its message."""
-
 log = structlog.get_logger(__name__)
-
-CONTENT_TYPE: Final = "Content-Type"
 
 HANDED_OUT: Final = f"""
 taken AS MATERIALIZED (
   SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS upto FROM locked) l
-   WHERE upto = size OR upto <= {PAGE_BYTES}),
+   WHERE upto = size OR upto <= {MAX_FETCH_BYTES}),
 handed_out AS (
   UPDATE delivery_open d
      SET status = 'IN_FLIGHT', fetches = d.fetches + 1, due_at = {RETURNED}, line_id = (SELECT min(line_id) FROM box),
@@ -62,20 +57,20 @@ SELECT n.is_ordered, n.is_any, h.*, {COLUMNS}
   LEFT JOIN LATERAL {MESSAGE.format(id="h.message_id")}
  ORDER BY h.id
 """
-"""Of what is `locked`, as much as one fetch may have, with what is delivered of it."""
+"""Of what is `locked`, as much as one fetch may have, with its content."""
 
 
-def _hands_out(most: str, *, of: str, there: str, reach: str, lock: str) -> str:
-    """Return the statement that hands out so many of what is `there`, of subscribers `u` of which `of` is true."""
+def _fetch_statement(*, condition: str, candidates: str, depth: str, lock: str, limit: str) -> str:
+    """Return the statement that hands out `limit` of the `candidates` of a subscriber `u` that meets `condition`."""
     return f"""
 WITH box AS MATERIALIZED (
   SELECT s.id, s.output, u.ack_seconds, u.max_redeliveries, l.id AS line_id
     FROM subscriptions_subscriber u
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_fetchable
     JOIN delivery_line l ON l.subscriber_id = u.id AND l.lane = 'main'
-   WHERE u.id = %(subscriber)s AND u.status = 'ACTIVE' AND {of}),
+   WHERE u.id = %(subscriber)s AND u.status = 'ACTIVE' AND {condition}),
 near AS MATERIALIZED (
-  SELECT d.id FROM box b CROSS JOIN LATERAL ({there}) d ORDER BY d.id LIMIT {reach}),
+  SELECT d.id FROM box b CROSS JOIN LATERAL ({candidates}) d ORDER BY d.id LIMIT {depth}),
 locked AS MATERIALIZED (
   SELECT d.* FROM (SELECT id FROM near ORDER BY id) n CROSS JOIN LATERAL (
     SELECT o.id, o.size FROM delivery_open o
@@ -83,123 +78,87 @@ locked AS MATERIALIZED (
        AND (o.status = 'PENDING' AND (o.due_at IS NULL OR o.due_at < {FIRST_SENTINEL})
             OR o.fetched_until <= clock_timestamp() AND NOT o.cancel_requested)
      LIMIT 1 {lock}) d
-   LIMIT {most}),{HANDED_OUT}"""
+   LIMIT {limit}),{HANDED_OUT}"""
 
 
-FETCH: Final = _hands_out(
-    "%(most)s",
-    of="NOT u.mailbox_ordered",
-    there=available("%(reach)s"),
-    reach="%(reach)s",
+FETCH: Final = _fetch_statement(
+    condition="NOT u.mailbox_ordered",
+    candidates=available("%(depth)s"),
+    depth="%(depth)s",
     lock="FOR UPDATE SKIP LOCKED",
+    limit="%(max_messages)s",
 )
-"""Returns one row at least: whether the mailbox is ordered, whether it had anything, and what is handed out.
+"""Returns at least one row: whether the mailbox is ordered, whether anything was available, and what is handed out.
 
-Of what is near the front, the oldest are locked, one by one and no more than are wanted; what somebody else has is
-passed over, and what he had is looked at anew once it is locked. They come back to the main line: what was set aside in
-the retry line waits for no time any more. What has timed out may have been done: it is uncertain from then on.
+The oldest candidates are locked one by one, and no more than are wanted. Locked ones are skipped, and each is checked
+again once it is locked. They move to the main line: a message deferred to the retry line waits for no time any more.
+A message that timed out may have been processed, so it is uncertain.
 """
 
-FETCH_IN_ORDER: Final = _hands_out(
-    "1",
-    of=f"u.mailbox_ordered AND NOT {in_flight('u.id')}",
-    there=available("1", late=str(LATE_REACH)),
-    reach="1",
+FETCH_IN_ORDER: Final = _fetch_statement(
+    condition=f"u.mailbox_ordered AND NOT {in_flight('u.id')}",
+    candidates=available("1", timed_out_limit=str(MAX_TIMED_OUT)),
+    depth="1",
     lock="FOR UPDATE",
+    limit="1",
 )
-"""The same of an ordered mailbox: the oldest or nothing, once nobody holds any.
+"""The same for an ordered mailbox: the oldest message, or none while one is in flight.
 
-Whoever is at the oldest is waited for, and not passed over: he may be giving it back. It is the only delivery locked
-here, and whoever locks several asks for `LOCK` before, if at all: so nobody who is waited for waits for this.
+The oldest is never skipped: who has locked it may be returning it. It is the only delivery locked here, and statements
+that lock several take `LOCK` before, if at all, so nobody waited for waits for this.
 """
 
 
-class _Row(NamedTuple):
-    """A delivery as it is handed out."""
+def fetch(mailbox: MailboxRef, *, max_messages: int) -> list[FetchedMessage]:
+    """Hand out the oldest available messages in order of id, at most `max_messages`; durable on return.
 
-    id: int
-    fetch: int
-    subscription_id: int
-    until: datetime
-    seconds: float
-    is_uncertain: bool
-    message_id: int
-    output: str
-    content: Content | None
-    """None: its message is lost."""
-
-
-class _Answer(NamedTuple):
-    """What the database says to one fetch."""
-
-    is_ordered: bool | None
-    """None: the subscriber is gone."""
-    is_any: bool
-    """Whether anything was available."""
-    handed_out: Sequence[_Row]
-
-
-def fetch(box: Box, *, most: int) -> list[Fetched]:
-    """Hand out the oldest available messages, `most` of them at most, in order of id; durably before it returns.
-
-    Empty: there is nothing, or somebody holds one of an ordered mailbox.
+    Returns nothing if nothing is available, or if one of an ordered mailbox is in flight.
     """
-    reach = MIN_REACH + REACH * most
+    subscriber_id, is_ordered = mailbox
+    depth = MIN_DEPTH + DEPTH_PER_MESSAGE * max_messages
     for _ in range(TRIES):
-        answer = _hand_out(box, most=most, reach=reach)
-        if answer.handed_out:
-            return _told(answer.handed_out)
-        if not answer.is_any and answer.is_ordered in {box.is_ordered, None}:
+        arguments = {"subscriber": subscriber_id, "max_messages": max_messages, "depth": depth}
+        if is_ordered:
+            with transaction.atomic():
+                rows(LOCK, [subscriber_id])
+                found = rows(FETCH_IN_ORDER, {"subscriber": subscriber_id})
+        else:
+            found = rows(FETCH, arguments)
+        is_ordered_now, is_any, delivery_id, *_ = found[0]
+        if delivery_id is not None:
+            return _fetched(found)
+        if not is_any and is_ordered_now in {is_ordered, None}:  # None: the subscriber is deleted
             break
-        box, reach = box._replace(is_ordered=bool(answer.is_ordered)), FAR
+        is_ordered, depth = bool(is_ordered_now), RETRY_DEPTH
     return []
 
 
-def _hand_out(box: Box, *, most: int, reach: int) -> _Answer:
-    asked = {"subscriber": box.subscriber_id, "most": most, "reach": reach}
-    found = _in_order(box) if box.is_ordered else rows(FETCH, asked)
-    is_ordered, is_any, *_ = found[0]
-    return _Answer(is_ordered, is_any, [_row(row) for row in found if row[DELIVERY] is not None])
-
-
-def _row(row: Sequence[Any]) -> _Row:
-    content = None if row[MESSAGE_COLUMNS] is None else content_in(row[MESSAGE_COLUMNS:])
-    return _Row._make([*row[DELIVERY:MESSAGE_COLUMNS], content])
-
-
-def _in_order(box: Box) -> list[Any]:
-    with transaction.atomic():
-        rows(LOCK, [box.subscriber_id])
-        return rows(FETCH_IN_ORDER, {"subscriber": box.subscriber_id})
-
-
-def _told(handed_out: Sequence[_Row]) -> list[Fetched]:
-    """Return them as they are told; what has lost its message, which nothing should bring about, times out."""
-    if lost := [row.id for row in handed_out if row.content is None]:
-        log.error("mailboxes.message_missing", delivery_ids=lost)
-    return [
-        Fetched(
-            row.id,
-            row.fetch,
-            row.subscription_id,
-            row.until,
-            row.seconds,
-            enveloped(row.content, row.output, {}),
-            row.is_uncertain,
+def _fetched(found: Sequence[Sequence[Any]]) -> list[FetchedMessage]:
+    """Return the messages; one without content, which should not exist, is left to time out."""
+    fetched: list[FetchedMessage] = []
+    for _, _, delivery_id, number, subscription_id, until, seconds, is_uncertain, _, output, *message in found:
+        if message[0] is None:
+            log.error("mailboxes.message_missing", delivery_id=delivery_id)
+            continue
+        content = enveloped(content_in(message), output, {})
+        fetched.append(
+            FetchedMessage(delivery_id, number, subscription_id, until, seconds, content, is_uncertain=is_uncertain)
         )
-        for row in handed_out
-        if row.content
-    ]
+    return fetched
 
 
-def document(fetched: Fetched, *, receipt: str) -> dict[str, object]:
-    """Return what is told of a message that is handed out; times are datetimes.
+def message_document(fetched: FetchedMessage, *, receipt: str) -> dict[str, object]:
+    """Return the API's object of a message; times are datetimes.
 
-    Its body stands there as text or in base64, never as a value: it is bytes (contract 2.5), and a message that some
-    reader of JSON chokes on would take the others with it.
+    The body is text or base64, never a JSON value: it is bytes (contract 2.5), and a message that some JSON parser
+    rejects would take the others with it.
     """
     content = fetched.content
     headers = dict(content.headers)
+    try:
+        body = {"body": content.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(content.body).decode()}
     return {
         "receipt": receipt,
         "id": f"{WEBHOOK_ID_PREFIX}{fetched.delivery_id}",
@@ -214,13 +173,5 @@ def document(fetched: Fetched, *, receipt: str) -> dict[str, object]:
         "possible_duplicate": fetched.possible_duplicate,
         "content_type": headers.pop(CONTENT_TYPE, ""),
         "headers": headers,
-        **_body(content.body),
+        **body,
     }
-
-
-def _body(body: bytes) -> dict[str, str]:
-    """Return the exact bytes: a text that is they in UTF-8, or base64 where there is none."""
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}

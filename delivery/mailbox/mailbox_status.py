@@ -1,4 +1,4 @@
-"""How mailboxes stand (contract 9.5)."""
+"""The status of mailboxes (contract 9.5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,30 +10,29 @@ from delivery.due_times import DUE_LATER, RELEASED, RETURNED
 from delivery.mailbox.available import TIMED_OUT, available
 
 MAX_COUNTED: Final = 10_000
-"""Messages are counted no further: a million in a mailbox must cost no more to look at."""
+"""Largest count: a million messages must cost no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class MailboxStatus:
-    """What is in a mailbox, each number counted to `MAX_COUNTED`."""
+    """The status of a mailbox, each number counted to `MAX_COUNTED`."""
 
     available: int
-    """There for the next who asks: never handed out, returned, timed out, or set aside by an earlier push."""
+    """Never handed out, returned, timed out, or deferred by an earlier push."""
     in_flight: int
     waiting: int
-    """HELD, delayed, or what would be available of subscriptions that are paused or INACTIVE."""
+    """HELD, delayed, or of subscriptions that are paused or INACTIVE."""
     redelivered: int
     """Unfinished, and handed out more than once, or returned."""
     expired: int
-    """EXPIRED, of what is kept."""
+    """EXPIRED deliveries that are still stored."""
     oldest_published_at: datetime | None
-    """When the oldest of the available was published; None: there is none."""
+    """When the oldest available message was published."""
     oldest_age_seconds: float | None
-    """How long ago that was."""
     subscriptions: int
-    """Its PULL subscriptions: without any it never has anything."""
+    """Its PULL subscriptions."""
     fetchable_subscriptions: int
-    """Those of them that hand out what they have: ACTIVE, as their subscriber is, and not paused."""
+    """Those that hand out messages: ACTIVE, as their subscriber is, and not paused."""
 
 
 def _counted(which: str) -> str:
@@ -41,14 +40,14 @@ def _counted(which: str) -> str:
 
 
 def _open(condition: str, order: str) -> str:
-    """Return SQL of those of one subscription that stand so in the queue, along an index in that order."""
+    """Return SQL of a subscription's open deliveries that meet `condition`, along an index in that order."""
     return f"""
       SELECT d.fetches FROM delivery_open d
        WHERE d.subscription_id = s.id AND {condition} ORDER BY {order} LIMIT {MAX_COUNTED}"""
 
 
-def _there(fetchable: str) -> str:
-    """Return SQL of what there is of the subscriptions that are fetchable, or of the others."""
+def _available(fetchable: str) -> str:
+    """Return SQL of the available ids of subscriptions that are fetchable, or of the others."""
     return f"""
     SELECT d.id FROM (SELECT * FROM own WHERE delivery_mode = 'PULL' AND {fetchable}) b
      CROSS JOIN LATERAL ({available(str(MAX_COUNTED))}) d LIMIT {MAX_COUNTED}"""
@@ -73,7 +72,7 @@ REDELIVERED: Final = f"""
 
 OLDEST: Final = f"""
     SELECT min(d.id) FROM (SELECT * FROM own WHERE delivery_mode = 'PULL' AND is_fetchable) b CROSS JOIN LATERAL (
-      {available("1", late=str(MAX_COUNTED))}
+      {available("1", timed_out_limit=str(MAX_COUNTED))}
       UNION ALL
       (SELECT d.id FROM (
          SELECT d.* FROM delivery_open d
@@ -81,12 +80,12 @@ OLDEST: Final = f"""
             AND d.line_id = (SELECT id FROM delivery_line WHERE subscriber_id = b.subscriber_id AND lane = 'main')
           ORDER BY d.due_at, d.id LIMIT {MAX_COUNTED}) d
         WHERE {TIMED_OUT} ORDER BY d.id LIMIT 1)) d"""
-"""The first of each sort; of what has timed out the oldest among those that did so first, or that were handed out.
+"""The first of each kind; of timed-out ones the oldest among the first to time out and the first handed out.
 
-So only where more have timed out than are counted, behind more that have not, a younger one may be taken for it.
+A younger one may be taken for it only if more have timed out than are counted, behind more that have not.
 """
 
-STANDINGS: Final = f"""
+MAILBOX_STATUS: Final = f"""
 SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {MAX_COUNTED}), m.redelivered, m.expired,
        o.published_at, extract(epoch FROM clock_timestamp() - o.published_at)::float8,
        m.subscriptions, m.fetchable_subscriptions
@@ -97,10 +96,10 @@ SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {MAX_COUNTED
            u.max_redeliveries
       FROM subscriptions_subscriber u JOIN subscriptions_subscription s ON s.subscriber_id = u.id
      WHERE u.id = w.id),
-  there AS MATERIALIZED ({_there("is_fetchable")})
+  there AS MATERIALIZED ({_available("is_fetchable")})
   SELECT (SELECT count(*) FROM there) AS available, ({OLDEST}) AS oldest_id,
          {_counted(IN_FLIGHT)} AS in_flight, {_counted(LATER)} AS later,
-         (SELECT count(*) FROM ({_there("NOT is_fetchable")}) d) AS elsewhere,
+         (SELECT count(*) FROM ({_available("NOT is_fetchable")}) d) AS elsewhere,
          {_counted(REDELIVERED)} AS redelivered, {_counted(EXPIRED)} AS expired,
          (SELECT count(*) FROM own WHERE delivery_mode = 'PULL') AS subscriptions,
          (SELECT count(*) FROM own WHERE is_fetchable) AS fetchable_subscriptions) m
@@ -109,9 +108,11 @@ SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {MAX_COUNTED
              AS published_at
       FROM delivery_open d WHERE d.id = m.oldest_id AND d.closed_on = '9999-12-31' LIMIT 1) o ON true
 """
-"""What is in flight counts whatever its subscription is by now: it is acknowledged here."""
+"""Messages in flight count even if their subscription is PUSH by now: they are acknowledged here."""
 
 
 def mailboxes_of(subscriber_ids: Sequence[int]) -> dict[int, MailboxStatus]:
-    """Return how each subscriber's mailbox stands; one without PULL subscriptions has an empty one."""
-    return {subscriber_id: MailboxStatus(*standing) for subscriber_id, *standing in rows(STANDINGS, [subscriber_ids])}
+    """Return the status of each subscriber's mailbox; it is empty without PULL subscriptions."""
+    return {
+        subscriber_id: MailboxStatus(*columns) for subscriber_id, *columns in rows(MAILBOX_STATUS, [subscriber_ids])
+    }

@@ -3,7 +3,7 @@
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import CARRIED, FILE_GONE, HISTORY_LINE, IN_DOUBT
+from delivery.due_times import FILE_GONE, TELL_UNCERTAIN_NUMBERS, gone_columns
 
 OVERDUE_SLICE: Final = 1_000
 """Deliveries ended in one statement: none of their lines is locked for long."""
@@ -40,9 +40,7 @@ locked AS MATERIALIZED (
 gone AS (
   DELETE FROM delivery_open d
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'EXPIRED' AS status, d.size, d.attempts,
-            d.times_deferred, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
-            concat_ws(': ', 'expired', NULLIF(d.reason, '')) AS reason, d.created_at, {CARRIED}),
+  RETURNING {gone_columns(status="'EXPIRED'", reason="concat_ws(': ', 'expired', NULLIF(d.reason, ''))")}),
 filed AS ({FILE_GONE}),
 ended AS (
   DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
@@ -50,10 +48,7 @@ ended AS (
      WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
               SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
              WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL))),
-told AS (
-  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'expired; it may never have been sent'
-    FROM gone WHERE {IN_DOUBT})
+{TELL_UNCERTAIN_NUMBERS.format(reason="'expired; it may never have been sent'")}
 SELECT count(*) FROM gone
 """
 """First the lines, then groups, then deliveries, as whoever cancels; what is under way is left to its answer,
@@ -79,9 +74,7 @@ WITH late AS MATERIALIZED (
 gone AS (
   DELETE FROM delivery_open d USING late
    WHERE d.id = late.head_id AND d.closed_on = '9999-12-31' AND d.line_id = late.id AND d.status = 'PENDING'
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'EXPIRED' AS status, d.size, d.attempts,
-            d.times_deferred, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
-            concat_ws(': ', 'not taken in time', NULLIF(d.reason, '')) AS reason, d.created_at, {CARRIED}),
+  RETURNING {gone_columns(status="'EXPIRED'", reason="concat_ws(': ', 'not taken in time', NULLIF(d.reason, ''))")}),
 filed AS ({FILE_GONE})
 UPDATE delivery_line l
    SET head_id = NULL, due_at = NULL, held_since = NULL, held_reason = '', failures = 0

@@ -5,7 +5,7 @@ from typing import Final
 
 from broker_project.core.db import rows
 from delivery.due_times import RETURNED
-from delivery.mailbox.available import walk
+from delivery.mailbox.available import subscriptions_with
 
 FEW: Final = 1_000
 """So many of a subscription are sorted for a page; more are met often enough by whoever walks along all hand-outs."""
@@ -76,7 +76,7 @@ TIMED_OUT: Final = _that_are("<= (SELECT clock_timestamp())", never="infinity")
 IN_FLIGHT: Final = _that_are("> (SELECT clock_timestamp())", never="-infinity")
 
 UNDER_WAY: Final = f"""
-WITH RECURSIVE {walk("boxes", "fetched_until IS NOT NULL")},
+WITH RECURSIVE {subscriptions_with("boxes", "fetched_until IS NOT NULL")},
 asked AS MATERIALIZED (
   SELECT unnest AS id FROM unnest(%(subscriptions)s::bigint[])
    UNION ALL

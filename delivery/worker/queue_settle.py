@@ -5,7 +5,7 @@ from functools import cache
 from typing import Final, LiteralString
 
 from broker_project.core.db import rows
-from delivery.due_times import CARRIED, FILE_GONE
+from delivery.due_times import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import OWNED, RESULT, WRITTEN, arguments_of, settled_by
 from delivery.worker.settle_sql import ANSWER, ENDED, ENDS_ANNOUNCED, OF_GROUPS, OPEN, RECORDED
@@ -26,37 +26,36 @@ next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
     AS m (line_id bigint, delivery_id bigint, group_id bigint, config_version bigint)),"""
 
+COLUMNS_BUT_STATUS: Final = ", ".join(name for name in FILED_COLUMNS if name != "status")
+
 FILED: Final = f"""
 answered AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
      AND (s.status <> 'PENDING' OR d.cancel_requested)
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
-            d.times_deferred, d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED},
-            d.uncertain OR s.uncertain AS uncertain, s.reason,
-            CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
+  RETURNING {
+    gone_columns(
+        attempts="d.attempts + 1",
+        uncertain="d.uncertain OR s.uncertain",
+        reason="s.reason",
+        status="CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END",
+    )
+}, {ANSWER}),
 won AS (
   DELETE FROM delivery_queuegroup g USING answered a WHERE a.status = 'DELIVERED' AND g.id = a.group_id
   RETURNING g.id, g.delivery_ids, a.id AS winner_id),
 redundant AS (
   DELETE FROM delivery_open d USING (SELECT winner_id, unnest(delivery_ids) AS id FROM won) w
    WHERE d.id = w.id AND {OPEN} AND d.id <> w.winner_id
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts, d.times_deferred,
-            d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED}, d.uncertain,
-            'delivery ' || w.winner_id || ' was taken' AS reason),
+  RETURNING {gone_columns(status="'REDUNDANT'", reason="'delivery ' || w.winner_id || ' was taken'")}),
 gone AS (
-  SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_deferred, due_at, sequence,
-         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, fetches, unreceived,
-         uncertain, reason,
+  SELECT {COLUMNS_BUT_STATUS},
          -- taken after its group had ended, which should not be: there is one winner at most
          CASE WHEN status = 'DELIVERED' AND group_id NOT IN (SELECT id FROM won) THEN 'REDUNDANT' ELSE status END
            AS status
     FROM answered
   UNION ALL
-  SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_deferred, due_at, sequence,
-         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, fetches, unreceived,
-         uncertain, reason,
-         'REDUNDANT' FROM redundant),
+  SELECT {COLUMNS_BUT_STATUS}, status FROM redundant),
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf, and with a winner all the others of its group."""
 
@@ -104,9 +103,7 @@ WITH mine AS MATERIALIZED (
 gone AS (
   DELETE FROM delivery_open d USING mine m
    WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND d.cancel_requested
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
-            d.times_deferred, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
-            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
+  RETURNING {CANCELLED_UNKNOWN_OUTCOME}),
 filed AS ({FILE_GONE}),
 back AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true FROM mine m

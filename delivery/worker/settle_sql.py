@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.due_times import FILE_GONE, HISTORY_LINE, RELEASED, TOLD
+from delivery.due_times import FILE_GONE, HISTORY_LINE, RELEASED, gone_columns
 from subscriptions.names import OWN_EVENTS, patterns_of
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
@@ -68,11 +68,16 @@ gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND d.fetched_until IS NULL AND (s.status <> 'PENDING' OR d.cancel_requested)
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
-            d.times_deferred, d.due_at, CASE WHEN NOT s.sequence_unused THEN d.sequence END AS sequence,
-            d.cancel_requested, d.created_at, {TOLD}, {UNRECEIVED} AS unreceived,
-            d.uncertain OR s.uncertain AS uncertain, s.reason, s.side_effects,
-            CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
+  RETURNING {
+    gone_columns(
+        attempts="d.attempts + 1",
+        sequence="CASE WHEN NOT s.sequence_unused THEN d.sequence END",
+        unreceived=UNRECEIVED,
+        uncertain="d.uncertain OR s.uncertain",
+        reason="s.reason",
+        status="CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END",
+    )
+}, s.side_effects, {ANSWER}),
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it.
 

@@ -15,7 +15,7 @@ import requests
 
 from broker_client import Mailbox, MailboxReader, Message
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
-from delivery.mailbox.long_poll import MAX_SEATS
+from delivery.mailbox.long_poll import MAX_POLLS
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, another_web_process, database_now, wait_until_polling
 
 pytestmark = pytest.mark.faults
@@ -226,18 +226,18 @@ def test_of_200_clients_48_wait_and_the_others_are_answered_meanwhile(
     mailbox: PolledMailbox, threads: ThreadPoolExecutor
 ) -> None:
     clients = [threads.submit(mailbox.next, MAX_WAIT) for _ in range(CLIENTS)]
-    wait_until(lambda: sum(one.done() for one in clients) == CLIENTS - MAX_SEATS)
+    wait_until(lambda: sum(one.done() for one in clients) == CLIENTS - MAX_POLLS)
     assert all(is_turned_away(one.result()) for one in clients if one.done())
     waiting = [one for one in clients if not one.done()]
-    for number in range(MAX_SEATS):
+    for number in range(MAX_POLLS):
         mailbox.publish(number)
-    assert sorted(numbers([one.result(POLL_PATIENCE_SECONDS) for one in waiting])) == [*range(MAX_SEATS)]
+    assert sorted(numbers([one.result(POLL_PATIENCE_SECONDS) for one in waiting])) == [*range(MAX_POLLS)]
 
 
 @pytest.mark.behaviour("9.1")
 def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: PolledMailbox) -> None:
     with ExitStack() as hanging:
-        clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MAX_SEATS + 1)]
+        clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MAX_POLLS + 1)]
         wait_until(lambda: select.select(clients, [], [], 0)[0])  # one has been turned away
         assert is_turned_away(mailbox.next(wait=MAX_WAIT))
     wait_until(lambda: not is_turned_away(mailbox.next(wait=0.01)), MAX_WAIT / 2)

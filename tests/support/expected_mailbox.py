@@ -11,10 +11,9 @@ from django.db import connection, transaction
 from hypothesis import note
 from psycopg.rows import namedtuple_row
 
-from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.acknowledge import UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import FETCH, fetch
 from delivery.mailbox.mailbox import Receipt
-from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
 from delivery.models import Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode
@@ -205,7 +204,7 @@ class ExpectedMailbox:
         one = self.known.get(receipt.delivery_id)
         if one is None:
             return ReceiptCode.UNKNOWN, False
-        if one.fetches != receipt.fetch:
+        if one.fetches != receipt.fetch_number:
             return (ReceiptCode.STALE if one.is_unfinished else ReceiptCode.ENDED), False
         if one.is_out:
             return self._answer_newest(what, one)
@@ -226,7 +225,7 @@ class ExpectedMailbox:
     def note(self, what: Saying, receipt: Receipt, hours: int) -> None:
         """Let happen what is said of a receipt; only the newest says anything."""
         one = self.known.get(receipt.delivery_id)
-        if one is None or one.hours is None or one.fetches != receipt.fetch:
+        if one is None or one.hours is None or one.fetches != receipt.fetch_number:
             return
         if what == "ack":
             one.end(DELIVERED)
@@ -247,10 +246,10 @@ def _answer_ended(what: Saying, one: Known) -> tuple[ReceiptCode, bool]:
     return ReceiptCode.ENDED, False
 
 
-SAY: Final[dict[Saying, Callable[[int, Sequence[Receipt], int], dict[Receipt, Result]]]] = {
+SAY: Final[dict[Saying, Callable[[int, Sequence[Receipt], int], dict[Receipt, ReceiptResult]]]] = {
     "ack": lambda whose, receipts, _: acknowledge(whose, receipts),
-    "nack": lambda whose, receipts, _: give_back(whose, receipts),
-    "not_attempted": lambda whose, receipts, _: give_back(whose, receipts, not_attempted=True),
+    "nack": lambda whose, receipts, _: nack(whose, receipts),
+    "not_attempted": lambda whose, receipts, _: nack(whose, receipts, not_attempted=True),
     "extend": lambda whose, receipts, hours: extend(whose, receipts, seconds=hours * AN_HOUR),
 }
 
@@ -280,8 +279,8 @@ class Clients:
     @may.happens(3, most=counts)
     def fetch(self, most: int) -> None:
         expected = self.expected.available(most)
-        got = fetch(mailbox_of(self.subscriber), most=most) if most else []
-        self.handed_out(expected, [(one.delivery_id, one.fetch, one.until, one.is_uncertain) for one in got])
+        got = fetch(mailbox_of(self.subscriber), max_messages=most) if most else []
+        self.handed_out(expected, [(one.delivery_id, one.fetch_number, one.until, one.is_uncertain) for one in got])
 
     @may.happens(2, theirs=counts, mine=counts)
     def fetch_beside_another(self, theirs: int, mine: int) -> None:
@@ -289,7 +288,7 @@ class Clients:
         if self.expected.is_ordered:
             return
         expected = self.expected.available(theirs)
-        asked = {"subscriber": self.subscriber.pk, "most": theirs, "egress": 50}
+        asked = {"subscriber": self.subscriber.pk, "max_messages": theirs, "depth": 50}
         with self.elsewhere.transaction():
             got: list[Any] = self.elsewhere.cursor(row_factory=namedtuple_row).execute(FETCH, asked).fetchall()
             self.handed_out(
@@ -313,7 +312,7 @@ class Clients:
     def say_of_any_and_of_none(self, ats: list[int], what: Saying, hours: int) -> None:
         if self.receipts:
             receipts = [self.receipts[at % len(self.receipts)] for at in ats]
-            later = receipts[0]._replace(fetch=receipts[0].fetch + 1)
+            later = receipts[0]._replace(fetch_number=receipts[0].fetch_number + 1)
             self.say([*receipts, later, Receipt(1, 1)], what, hours)
 
     # --- what must hold --------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from broker_project.core.db import forget_connection
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.mailbox import Box, Fetched, Receipt
+from delivery.mailbox.mailbox import FetchedMessage, MailboxRef, Receipt
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
@@ -68,14 +68,14 @@ def time_out_hand_outs() -> None:
     Delivery.objects.filter(fetched_until__isnull=False).update(fetched_until=Now() - timedelta(milliseconds=1))
 
 
-def mailbox_of(subscriber: Subscriber) -> Box:
+def mailbox_of(subscriber: Subscriber) -> MailboxRef:
     """Return its mailbox as whoever fetches finds it."""
-    return Box(subscriber.pk, Subscriber.objects.get(pk=subscriber.pk).mailbox_ordered)
+    return MailboxRef(subscriber.pk, Subscriber.objects.get(pk=subscriber.pk).mailbox_ordered)
 
 
-def fetch_all(wanted: Subscription, most: int = 100) -> list[Fetched]:
+def fetch_all(wanted: Subscription, most: int = 100) -> list[FetchedMessage]:
     """Fetch from its subscriber's mailbox."""
-    return fetch(mailbox_of(wanted.subscriber), most=most)
+    return fetch(mailbox_of(wanted.subscriber), max_messages=most)
 
 
 def let_days_pass(*, days: int) -> None:

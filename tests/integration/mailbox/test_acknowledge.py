@@ -11,9 +11,8 @@ import pytest
 from django.db.models.functions import Now
 
 from delivery.dispatch import notify
-from delivery.mailbox.acknowledge import acknowledge, extend, give_back
-from delivery.mailbox.mailbox import Fetched, Receipt
-from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
+from delivery.mailbox.acknowledge import UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
+from delivery.mailbox.mailbox import FetchedMessage, Receipt
 from delivery.mailbox.unread import expire_unread, return_overdue
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery, LineEvent
@@ -36,9 +35,9 @@ from tests.support.worker import NO_ANSWER, crash_while_sending, line_of, publis
 CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
 FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 OK, CONFLICT = HTTPStatus.OK, HTTPStatus.CONFLICT
-SAY: Final[dict[str, Callable[[int, list[Receipt]], dict[Receipt, Result]]]] = {
+SAY: Final[dict[str, Callable[[int, list[Receipt]], dict[Receipt, ReceiptResult]]]] = {
     "ack": acknowledge,
-    "nack": give_back,
+    "nack": nack,
     "extend": lambda subscriber_id, receipts: extend(subscriber_id, receipts, seconds=60),
 }
 
@@ -68,7 +67,7 @@ def one(pulled: Subscription) -> Receipt:
     return message.receipt
 
 
-def said(what: str, wanted: Subscription, receipt: Receipt) -> Result:
+def said(what: str, wanted: Subscription, receipt: Receipt) -> ReceiptResult:
     """Say it, and once more: the answer is the same, but for a time that has moved on."""
     results = [SAY[what](wanted.subscriber_id, [receipt])[receipt]._replace(until=None, seconds=None) for _ in range(2)]
     assert results[0] == results[1]
@@ -87,13 +86,13 @@ def hand_out_again(wanted: Subscription) -> None:
 
 
 def begin_to_push(wanted: Subscription) -> None:
-    give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
     switch_delivery_mode(wanted, DeliveryMode.PUSH)
     crash_while_sending(line_of(wanted.subscriber))
 
 
 def push_to_the_end(wanted: Subscription) -> None:
-    give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
     switch_delivery_mode(wanted, DeliveryMode.PUSH)
     line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery)])
@@ -105,7 +104,7 @@ def cancel(wanted: Subscription) -> None:
 
 
 def cancel_returned(wanted: Subscription) -> None:
-    give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
     cancel_deliveries_of(wanted.pk, reason="cancelled")
 
 
@@ -131,7 +130,7 @@ def acknowledge_the_next(wanted: Subscription) -> None:
 
 
 def give_it_back(wanted: Subscription) -> None:
-    give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
 
 
 @pytest.mark.behaviour("9.2", "9.4")
@@ -139,13 +138,13 @@ def give_it_back(wanted: Subscription) -> None:
 @pytest.mark.parametrize(
     ("what", "result", "after"),
     [
-        ("ack", Result(OK, ACKNOWLEDGED, DELIVERED), (DELIVERED, 1, False)),
-        ("nack", Result(OK, RETURNED, PENDING), (PENDING, 1, False)),
-        ("extend", Result(OK, ReceiptCode.EXTENDED, IN_FLIGHT), (IN_FLIGHT, 1, True)),
+        ("ack", ReceiptResult(OK, ACKNOWLEDGED, DELIVERED), (DELIVERED, 1, False)),
+        ("nack", ReceiptResult(OK, RETURNED, PENDING), (PENDING, 1, False)),
+        ("extend", ReceiptResult(OK, ReceiptCode.EXTENDED, IN_FLIGHT), (IN_FLIGHT, 1, True)),
     ],
 )
 def test_the_newest_receipt_counts_also_when_it_is_late(
-    pulled: Subscription, one: Receipt, what: str, result: Result, after: tuple[str, int, bool], *, is_late: bool
+    pulled: Subscription, one: Receipt, what: str, result: ReceiptResult, after: tuple[str, int, bool], *, is_late: bool
 ) -> None:
     if is_late:
         time_out_hand_outs()
@@ -181,7 +180,7 @@ def test_what_has_happened_since_decides_what_a_receipt_is_answered(
     before = Delivery.objects.values().get()
     expected = {"ack": ack, "nack": nack, "extend": extend}
     assert {what: said(what, pulled, one) for what in expected} == {
-        what: Result(*answer, status) for what, answer in expected.items()
+        what: ReceiptResult(*answer, status) for what, answer in expected.items()
     }
     assert Delivery.objects.values().get() == before
 
@@ -242,7 +241,7 @@ def test_twenty_who_say_the_same_at_once_are_answered_alike(pulled: Subscription
 def test_of_an_acknowledgement_and_a_return_at_once_one_counts(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 20)
     receipts = [message.receipt for message in fetch_all(pulled)]
-    says = itertools.cycle([acknowledge, give_back])
+    says = itertools.cycle([acknowledge, nack])
     start = threading.Barrier(2)
 
     def say() -> set[Receipt]:
@@ -261,7 +260,7 @@ def test_an_acknowledged_receipt_is_known_as_long_as_its_day_is_kept(pulled: Sub
     day = today() - dt.timedelta(days=3)
     open_days(day, ahead=0)
     Delivery.objects.update(closed_on=day, finished_at=Now() - dt.timedelta(days=3))
-    assert said("ack", pulled, one) == Result(OK, ACKNOWLEDGED, DELIVERED)
+    assert said("ack", pulled, one) == ReceiptResult(OK, ACKNOWLEDGED, DELIVERED)
     Delivery.objects.all().delete()
     assert said("ack", pulled, one) == UNKNOWN
 
@@ -284,10 +283,10 @@ def test_what_is_returned_wakes_its_line_where_it_is_pushed_by_now(
 ) -> None:
     woken: list[list[int]] = []
     monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
-    give_back(pulled.subscriber_id, [one])
+    nack(pulled.subscriber_id, [one])
     (again,) = fetch_all(pulled)
     switch_delivery_mode(pulled, DeliveryMode.PUSH)
-    give_back(pulled.subscriber_id, [again.receipt])
+    nack(pulled.subscriber_id, [again.receipt])
     assert woken == [[], [line_of(pulled.subscriber).pk]]
 
 
@@ -315,8 +314,8 @@ def pulled_once(storage: None, event_type: EventType) -> Subscription:
     return pulled
 
 
-def returned(pulled: Subscription, one: Fetched, *, not_attempted: bool) -> ReceiptCode:
-    return give_back(pulled.subscriber_id, [one.receipt], not_attempted=not_attempted)[one.receipt].code
+def returned(pulled: Subscription, one: FetchedMessage, *, not_attempted: bool) -> ReceiptCode:
+    return nack(pulled.subscriber_id, [one.receipt], not_attempted=not_attempted)[one.receipt].code
 
 
 @pytest.mark.behaviour("9.7")
@@ -353,7 +352,7 @@ def test_what_timed_out_is_returned_untried_as_long_as_nobody_has_seen_to_it(pul
     (one,) = fetch_all(pulled_once)
     time_out_hand_outs()
     assert returned(pulled_once, one, not_attempted=True) == RETURNED_RETURNING_UNTRIED
-    assert [again.fetch for again in fetch_all(pulled_once)] == [2]
+    assert [again.fetch_number for again in fetch_all(pulled_once)] == [2]
 
 
 def test_what_is_asked_to_be_cancelled_ends_though_nobody_has_begun_it(pulled_once: Subscription) -> None:
@@ -390,7 +389,7 @@ def often_returned(storage: None, event_type: EventType) -> Subscription:
     publish_numbered(event_type, 1)
     for _ in range(3):
         (one,) = fetch_all(pulled)
-        give_back(pulled.subscriber_id, [one.receipt])
+        nack(pulled.subscriber_id, [one.receipt])
     return pulled
 
 
@@ -399,8 +398,8 @@ def test_what_was_returned_before_is_handed_out_once_more(often_returned: Subscr
     Subscriber.objects.update(max_redeliveries=1)
     return_overdue()
     (one,) = fetch_all(often_returned)
-    assert one.fetch == 4
-    give_back(often_returned.subscriber_id, [one.receipt])
+    assert one.fetch_number == 4
+    nack(often_returned.subscriber_id, [one.receipt])
     assert statuses(often_returned) == [DeliveryStatus.FAILED]
 
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from delivery.announcements import announce
 from delivery.dispatch.claim import claim
-from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.acknowledge import acknowledge, nack
 from delivery.mailbox.unread import expire_unread
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Announcement, Delivery, LineEvent, Message
@@ -95,7 +95,7 @@ def test_a_failure_in_a_mailbox_says_how_often_it_was_fetched(storage: None) -> 
     publish_numbered(pulled.event_type, 1)
     for _ in range(2):
         (one,) = fetch_all(pulled)
-        give_back(pulled.subscriber_id, [one.receipt])
+        nack(pulled.subscriber_id, [one.receipt])
     assert statuses(pulled) == ["FAILED"]
     announce()
     said = orjson.loads(Message.objects.get(delivery__subscription=ops).body)
@@ -143,7 +143,7 @@ def returned_to_a_cancelling(pushed: Subscription) -> None:
     time_out_hand_outs()
     (again,) = fetch_all(pushed)
     Delivery.objects.update(cancel_requested=True)
-    give_back(pushed.subscriber_id, [again.receipt])
+    nack(pushed.subscriber_id, [again.receipt])
 
 
 ENDS = [acknowledged_late, cancelled_when_timed_out, expired_when_timed_out, returned_to_a_cancelling]

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from delivery.mailbox import long_poll
-from delivery.mailbox.long_poll import MAX_SEATS
+from delivery.mailbox.long_poll import MAX_POLLS
 from delivery.models import Delivery
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
@@ -109,8 +109,8 @@ def test_a_subscriber_without_pull_subscriptions_has_an_empty_mailbox(shop: Subs
 @pytest.mark.behaviour("9.1")
 def test_who_finds_no_seat_to_wait_on_is_told_to_ask_again(reader: Client) -> None:
     with ExitStack() as seats:
-        for another in range(MAX_SEATS):
-            seats.enter_context(long_poll.HERE.seat(-another))
+        for another in range(MAX_POLLS):
+            seats.enter_context(long_poll.WAITING.slot(-another))
         answer = call(reader, "next", wait=20)
     assert (answer.status_code, answer["Retry-After"]) == (204, "1")
 

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from broker_project.core.db import rows
 from delivery.mailbox import fetch_messages
 from delivery.mailbox.acknowledge import acknowledge
-from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, MIN_REACH, REACH, fetch
-from delivery.mailbox.long_poll import LOOK
-from delivery.mailbox.mailbox import Box, Fetched
+from delivery.mailbox.fetch_messages import DEPTH_PER_MESSAGE, FETCH, FETCH_IN_ORDER, MIN_DEPTH, fetch
+from delivery.mailbox.long_poll import COUNT_AVAILABLE
+from delivery.mailbox.mailbox import FetchedMessage, MailboxRef
 from delivery.models import Delivery
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
@@ -37,7 +37,7 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
     return pulled_subscription(event_type=event_type)
 
 
-def bodies(messages: list[Fetched]) -> list[bytes]:
+def bodies(messages: list[FetchedMessage]) -> list[bytes]:
     return [one.content.body for one in messages]
 
 
@@ -47,7 +47,9 @@ def test_the_oldest_are_handed_out_first_each_with_a_receipt_of_its_own(pulled: 
     first, second = fetch_all(pulled, 3), fetch_all(pulled, 3)
     assert [bodies(first), bodies(second), fetch_all(pulled)] == [[b"0", b"1", b"2"], [b"3", b"4"], []]
     assert len({one.receipt for one in first + second}) == 5
-    assert {(one.fetch, one.is_uncertain, one.possible_duplicate) for one in first + second} == {(1, False, False)}
+    assert {(one.fetch_number, one.is_uncertain, one.possible_duplicate) for one in first + second} == {
+        (1, False, False)
+    }
     rows = Delivery.objects.oldest_first().values_list("status", "fetches", "fetched_until", "attempts", "sequence")
     assert [*rows] == [(IN_FLIGHT, 1, one.until, 0, None) for one in first + second]
 
@@ -68,8 +70,8 @@ def test_subscriptions_of_one_mailbox_are_fetched_in_the_order_of_publishing(pul
 def test_one_fetch_takes_a_mebibyte_of_bodies_at_most_but_always_one_message(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert fetch_messages.PAGE_BYTES == 1024 * 1024
-    half = b"x" * (fetch_messages.PAGE_BYTES // 2)
+    assert fetch_messages.MAX_FETCH_BYTES == 1024 * 1024
+    half = b"x" * (fetch_messages.MAX_FETCH_BYTES // 2)
     publish_bodies(pulled.event_type, half, half, b"y", half * 2 + b"x", b"z", content_type="text/plain")
     lengths = [[len(one) for one in bodies(fetch_all(pulled))] for _ in range(5)]
     assert lengths == [[len(half)] * 2, [1], [len(half) * 2 + 1], [1], []]
@@ -82,7 +84,7 @@ def test_what_timed_out_comes_again_before_what_is_newer_and_says_so(pulled: Sub
     time_out_hand_outs()
     again = fetch_all(pulled, 3)
     assert bodies(again) == [b"0", b"1", b"2"]
-    assert [(one.fetch, one.redeliveries, one.possible_duplicate) for one in again] == [
+    assert [(one.fetch_number, one.redeliveries, one.possible_duplicate) for one in again] == [
         (2, 1, True),
         (2, 1, True),
         (1, 0, False),
@@ -106,17 +108,17 @@ def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> N
     publish_numbered(pulled.event_type, 160)
     start = threading.Barrier(8)
 
-    def drain() -> list[Fetched]:
+    def drain() -> list[FetchedMessage]:
         start.wait()
-        mine: list[Fetched] = []
+        mine: list[FetchedMessage] = []
         while len(mine) < 160 and Delivery.objects.filter(status=PENDING).exists():
-            mine += fetch(Box(pulled.subscriber_id, is_ordered=False), most=3)
+            mine += fetch(MailboxRef(pulled.subscriber_id, is_ordered=False), max_messages=3)
         return mine
 
     shares = in_parallel(8, drain)
     receipts = [one.receipt for share in shares for one in share]
     assert (len(receipts), len({*receipts}), len({one.delivery_id for one in receipts})) == (160, 160, 160)
-    assert {one.fetch for one in receipts} == {1}
+    assert {one.fetch_number for one in receipts} == {1}
     assert all([one.delivery_id for one in share] == sorted(one.delivery_id for one in share) for share in shares)
 
 
@@ -126,11 +128,11 @@ def test_what_timed_out_goes_to_one_of_eight_who_all_ask(pulled: Subscription) -
     for number in range(1, 5):
         start = threading.Barrier(8)
 
-        def ask(start: threading.Barrier = start) -> list[Fetched]:
+        def ask(start: threading.Barrier = start) -> list[FetchedMessage]:
             start.wait()
-            return fetch(Box(pulled.subscriber_id, is_ordered=False), most=10)
+            return fetch(MailboxRef(pulled.subscriber_id, is_ordered=False), max_messages=10)
 
-        assert [one.fetch for got in in_parallel(8, ask) for one in got] == [number]
+        assert [one.fetch_number for got in in_parallel(8, ask) for one in got] == [number]
         time_out_hand_outs()
 
 
@@ -203,12 +205,12 @@ def test_whoever_does_not_know_that_the_mailbox_was_set_anew_fetches_as_it_is_no
     publish_numbered(pulled.event_type, 4)
     stale = mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=True)
-    assert bodies(fetch(stale, most=10)) == [b"0"]
+    assert bodies(fetch(stale, max_messages=10)) == [b"0"]
     time_out_hand_outs()
     stale = mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=False)
-    assert bodies(fetch(stale, most=10)) == [b"0", b"1", b"2", b"3"]
-    assert fetch(Box(0, is_ordered=False), most=10) == []
+    assert bodies(fetch(stale, max_messages=10)) == [b"0", b"1", b"2", b"3"]
+    assert fetch(MailboxRef(0, is_ordered=False), max_messages=10) == []
 
 
 @pytest.mark.behaviour("9.1", "9.3")
@@ -216,8 +218,8 @@ def test_whoever_wants_one_gets_one_although_another_is_at_the_next_hundred(pull
     publish_numbered(pulled.event_type, 101)
     box = mailbox_of(pulled.subscriber)
     with transaction.atomic():
-        assert len(fetch(box, most=100)) == 100
-        ((one,),) = in_parallel(1, lambda: fetch(box, most=1))
+        assert len(fetch(box, max_messages=100)) == 100
+        ((one,),) = in_parallel(1, lambda: fetch(box, max_messages=1))
     assert one.content.body == b"100"
 
 
@@ -228,7 +230,7 @@ def test_what_has_lost_its_message_is_told_of_and_does_not_keep_back_the_rest(pu
     Delivery.objects.filter(pk=lost.pk).update(message=0)
     with capture_logs() as logged:
         assert [one.content.body for one in fetch_all(pulled)] == [b"1"]
-    assert [(one["event"], one["delivery_ids"]) for one in logged] == [("mailboxes.message_missing", [lost.pk])]
+    assert [(one["event"], one["delivery_id"]) for one in logged] == [("mailboxes.message_missing", lost.pk)]
 
 
 @pytest.fixture
@@ -248,10 +250,12 @@ def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
     with connection.cursor() as cursor:
         cursor.execute("UPDATE delivery_open SET fetched_until = now() - interval '1 s' WHERE fetched_until > now()")
     with explained_statements(monkeypatch) as found:
-        fetch(mailbox_of(crowd.subscriber), most=1)
-        rows(LOOK, [[crowd.subscriber_id], [1]])
-    assert costly_statements(those(found, FETCH), SUBSCRIPTIONS * SORTS * (MIN_REACH + REACH) + BESIDE) == []
-    assert costly_statements(those(found, LOOK), SUBSCRIPTIONS * SORTS + BESIDE) == []
+        fetch(mailbox_of(crowd.subscriber), max_messages=1)
+        rows(COUNT_AVAILABLE, [[crowd.subscriber_id], [1]])
+    assert (
+        costly_statements(those(found, FETCH), SUBSCRIPTIONS * SORTS * (MIN_DEPTH + DEPTH_PER_MESSAGE) + BESIDE) == []
+    )
+    assert costly_statements(those(found, COUNT_AVAILABLE), SUBSCRIPTIONS * SORTS + BESIDE) == []
 
 
 @pytest.mark.behaviour("9.7")
@@ -262,7 +266,7 @@ def test_so_does_an_ordered_one_of_which_nobody_has_anything(
         cursor.execute(f"{FILL} WHERE n %% 4 < 2", [300])
     Subscriber.objects.update(mailbox_ordered=True)
     with explained_statements(monkeypatch) as found:
-        fetch(mailbox_of(crowd.subscriber), most=1)
+        fetch(mailbox_of(crowd.subscriber), max_messages=1)
     assert costly_statements(those(found, FETCH_IN_ORDER), SUBSCRIPTIONS * SORTS + BESIDE) == []
 
 

@@ -13,7 +13,7 @@ from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_due
 from delivery.mailbox import long_poll
-from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.acknowledge import acknowledge, nack
 from delivery.mailbox.unread import return_overdue
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Line
@@ -412,7 +412,7 @@ def test_what_is_fetched_ends_by_its_receipt_or_its_time_out_and_is_not_pushed_b
         if how == "acknowledged":
             acknowledge(switched.subscriber_id, [first.receipt])
         elif how == "returned":
-            give_back(switched.subscriber_id, [first.receipt])
+            nack(switched.subscriber_id, [first.receipt])
         else:
             time_out_hand_outs()
             return_overdue()
@@ -431,7 +431,7 @@ def test_what_timed_out_and_was_returned_later_is_still_a_possible_duplicate(
     fetch_all(switched)
     time_out_hand_outs()
     (again,) = fetch_all(switched)
-    give_back(switched.subscriber_id, [again.receipt])
+    nack(switched.subscriber_id, [again.receipt])
     switch_delivery_mode(switched, PUSH)
     with running_worker():
         wait_until_done()

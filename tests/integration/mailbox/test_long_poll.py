@@ -19,8 +19,17 @@ from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox import long_poll
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.long_poll import HERE, LOOK, MAX_SEATS, MailboxPoller, Poll, Polled, Room, next_messages
-from delivery.mailbox.mailbox import Box, Fetched
+from delivery.mailbox.long_poll import (
+    COUNT_AVAILABLE,
+    MAX_POLLS,
+    WAITING,
+    MailboxPoller,
+    Poll,
+    PollResult,
+    WaitingPolls,
+    poll_messages,
+)
+from delivery.mailbox.mailbox import FetchedMessage, MailboxRef
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import ApiKey, EventType, Subscriber, Subscription
@@ -43,17 +52,29 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
 
 
 @pytest.fixture
-def room() -> Iterator[Room]:
-    room = Room()
-    yield room
-    room.close()
+def polls() -> Iterator[WaitingPolls]:
+    polls = WaitingPolls()
+    yield polls
+    polls.close()
 
 
-def box_of(pulled: Subscription) -> Box:
-    return Box(pulled.subscriber_id, is_ordered=pulled.subscriber.mailbox_ordered)
+def box_of(pulled: Subscription) -> MailboxRef:
+    return MailboxRef(pulled.subscriber_id, is_ordered=pulled.subscriber.mailbox_ordered)
 
 
-def bodies(messages: list[Fetched]) -> list[bytes]:
+def poll(
+    pulled: Subscription,
+    polls: WaitingPolls,
+    *,
+    max_messages: int = 1,
+    wait_seconds: float = PATIENCE_SECONDS,
+    **options: Any,
+) -> PollResult:
+    mailbox = box_of(pulled)
+    return poll_messages(mailbox, max_messages=max_messages, wait_seconds=wait_seconds, polls=polls, **options)
+
+
+def bodies(messages: list[FetchedMessage]) -> list[bytes]:
     return [one.content.body for one in messages]
 
 
@@ -65,45 +86,45 @@ def in_use() -> int:
 
 
 @contextmanager
-def polls(room: Room, *pulled: Subscription, most: int = 1) -> Iterator[list[Any]]:
+def polling(polls: WaitingPolls, *pulled: Subscription, most: int = 1) -> Iterator[list[Any]]:
     """Let a poll for each of these wait, in their order; hand out their futures, and let them go in the end."""
 
-    def poll(wanted: Subscription) -> list[bytes]:
+    def poll_once(wanted: Subscription) -> list[bytes]:
         try:
-            return bodies(next_messages(box_of(wanted), most=most, wait=PATIENCE_SECONDS, room=room).messages)
+            return bodies(poll(wanted, polls, max_messages=most).messages)
         finally:
             connection.close()
 
     with ThreadPoolExecutor(len(pulled)) as threads:
         waiting = []
         for wanted in pulled:
-            waiting.append(threads.submit(poll, wanted))
-            wait_until(lambda: sum(room.waiting().values()) == len(waiting))
+            waiting.append(threads.submit(poll_once, wanted))
+            wait_until(lambda: sum(polls.counts().values()) == len(waiting))
         try:
             yield waiting
         finally:
-            room.close()
+            polls.close()
 
 
-def test_who_does_not_want_to_wait_is_answered_at_once(pulled: Subscription, room: Room) -> None:
-    assert next_messages(box_of(pulled), most=10, wait=0, room=room) == Polled([], was_seated=True)
+def test_who_does_not_want_to_wait_is_answered_at_once(pulled: Subscription, polls: WaitingPolls) -> None:
+    assert poll(pulled, polls, max_messages=10, wait_seconds=0) == PollResult([], had_slot=True)
 
 
-def test_what_is_there_is_fetched_without_waiting(pulled: Subscription, room: Room) -> None:
+def test_what_is_there_is_fetched_without_waiting(pulled: Subscription, polls: WaitingPolls) -> None:
     published = publish_numbered(pulled.event_type, 3)
-    polled = next_messages(box_of(pulled), most=2, wait=PATIENCE_SECONDS, room=room)
-    assert (bodies(polled.messages), polled.was_seated, polled.waited) == (published[:2], True, 0.0)
+    polled = poll(pulled, polls, max_messages=2)
+    assert (bodies(polled.messages), polled.had_slot, polled.waited_seconds) == (published[:2], True, 0.0)
 
 
-def test_who_waits_in_vain_gets_nothing_when_the_time_is_over(pulled: Subscription, room: Room) -> None:
-    assert next_messages(box_of(pulled), most=1, wait=0.01, room=room) == Polled([], was_seated=True)
-    assert room.waiting() == {}
+def test_who_waits_in_vain_gets_nothing_when_the_time_is_over(pulled: Subscription, polls: WaitingPolls) -> None:
+    assert poll(pulled, polls, wait_seconds=0.01) == PollResult([], had_slot=True)
+    assert polls.counts() == {}
 
 
-def test_whoever_waited_is_told_how_long_that_was(pulled: Subscription, room: Room) -> None:
+def test_whoever_waited_is_told_how_long_that_was(pulled: Subscription, polls: WaitingPolls) -> None:
     def publish() -> None:
         try:
-            wait_until(room.waiting)
+            wait_until(polls.counts)
             publish_numbered(pulled.event_type, 1)
         finally:
             connection.close()
@@ -111,17 +132,17 @@ def test_whoever_waited_is_told_how_long_that_was(pulled: Subscription, room: Ro
     began = time.monotonic()
     with ThreadPoolExecutor(1) as threads:
         threads.submit(publish)
-        polled = next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room)
+        polled = poll(pulled, polls)
     assert bodies(polled.messages) == [b"0"]
-    assert 0 < polled.waited < time.monotonic() - began
+    assert 0 < polled.waited_seconds < time.monotonic() - began
 
 
 @pytest.mark.parametrize("comes", ["published", "timed out", "activated"])
-def test_whoever_waits_gets_what_becomes_available(pulled: Subscription, room: Room, comes: str) -> None:
+def test_whoever_waits_gets_what_becomes_available(pulled: Subscription, polls: WaitingPolls, comes: str) -> None:
     if comes != "published":
         publish_numbered(pulled.event_type, 1)
         hand_out(Delivery.objects.get()) if comes == "timed out" else inactivate(pulled)
-    with polls(room, pulled) as (waiting,):
+    with polling(polls, pulled) as (waiting,):
         if comes == "published":
             publish_numbered(pulled.event_type, 1)
         elif comes == "timed out":
@@ -132,17 +153,17 @@ def test_whoever_waits_gets_what_becomes_available(pulled: Subscription, room: R
 
 
 @pytest.mark.behaviour("9.3")
-def test_a_message_goes_to_whoever_has_waited_longest_and_to_nobody_else(pulled: Subscription, room: Room) -> None:
-    with polls(room, pulled, pulled, pulled) as waiting:
+def test_a_message_goes_only_to_the_poll_that_waited_longest(pulled: Subscription, polls: WaitingPolls) -> None:
+    with polling(polls, pulled, pulled, pulled) as waiting:
         for number, one in enumerate(waiting):
             publish_numbered(pulled.event_type, 1, first=number)
             assert one.result(PATIENCE_SECONDS) == [b"%d" % number]
             assert [poll.done() for poll in waiting].count(True) == number + 1
 
 
-def test_each_mailbox_has_polls_of_its_own(pulled: Subscription, room: Room) -> None:
+def test_each_mailbox_has_polls_of_its_own(pulled: Subscription, polls: WaitingPolls) -> None:
     other = pulled_subscription()
-    with polls(room, pulled, other) as (ours, theirs):
+    with polling(polls, pulled, other) as (ours, theirs):
         publish_numbered(other.event_type, 1)
         assert theirs.result(PATIENCE_SECONDS) == [b"0"]
         assert not ours.done()
@@ -150,41 +171,41 @@ def test_each_mailbox_has_polls_of_its_own(pulled: Subscription, room: Room) -> 
 
 @pytest.mark.behaviour("9.3")
 def test_forty_eight_polls_hold_no_connection_and_get_a_message_each(
-    pulled: Subscription, room: Room, elsewhere: "psycopg.Connection[Any]"
+    pulled: Subscription, polls: WaitingPolls, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    with polls(room, *[pulled] * MAX_SEATS) as waiting:
-        assert next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room) == Polled([], was_seated=False)
+    with polling(polls, *[pulled] * MAX_POLLS) as waiting:
+        assert poll(pulled, polls) == PollResult([], had_slot=False)
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         (connections,) = elsewhere.execute(query).fetchone() or (0,)
         assert connections <= 25, "not one for each"
-        published = publish_numbered(pulled.event_type, MAX_SEATS)
+        published = publish_numbered(pulled.event_type, MAX_POLLS)
         got = [one.result(PATIENCE_SECONDS) for one in waiting]
     assert sorted(body for (body,) in got) == sorted(published)
     assert {*Delivery.objects.values_list("status", "fetches")} == {(DeliveryStatus.IN_FLIGHT, 1)}
 
 
-def test_whoever_is_woken_in_vain_holds_no_connection_while_it_waits_on(pulled: Subscription, room: Room) -> None:
-    with polls(room, *[pulled] * MAX_SEATS):
-        room.wake({pulled.subscriber_id: MAX_SEATS})
-        wait_until(lambda: not any(poll.is_woken for poll in room._polls))
+def test_a_poll_woken_in_vain_holds_no_connection_while_it_waits(pulled: Subscription, polls: WaitingPolls) -> None:
+    with polling(polls, *[pulled] * MAX_POLLS):
+        polls.wake({pulled.subscriber_id: MAX_POLLS})
+        wait_until(lambda: not any(poll.is_woken for poll in polls._polls))
         wait_until(lambda: in_use() <= 2)  # this thread's, and that of who looks out for them
-        assert room.waiting() == {pulled.subscriber_id: MAX_SEATS}, "each has got one, and waits on"
+        assert polls.counts() == {pulled.subscriber_id: MAX_POLLS}, "each has got one, and waits on"
 
 
-def test_who_gives_up_its_seat_to_another_mailbox_is_told_so(pulled: Subscription, room: Room) -> None:
-    room.limit(2)
-    with ThreadPoolExecutor(1) as threads, room.seat(pulled.subscriber_id):
-        second = threads.submit(next_messages, box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room)
-        wait_until(lambda: room.waiting() == {pulled.subscriber_id: 2})
-        with room.seat(pulled.subscriber_id + 1):
-            assert second.result(PATIENCE_SECONDS) == Polled([], was_seated=False)
+def test_who_gives_up_its_seat_to_another_mailbox_is_told_so(pulled: Subscription, polls: WaitingPolls) -> None:
+    polls.set_limit(2)
+    with ThreadPoolExecutor(1) as threads, polls.slot(pulled.subscriber_id):
+        second = threads.submit(poll, pulled, polls)
+        wait_until(lambda: polls.counts() == {pulled.subscriber_id: 2})
+        with polls.slot(pulled.subscriber_id + 1):
+            assert second.result(PATIENCE_SECONDS) == PollResult([], had_slot=False)
 
 
 @pytest.mark.behaviour("9.7")
-def test_an_ordered_mailbox_gives_to_one_poll_at_a_time(pulled: Subscription, room: Room) -> None:
+def test_an_ordered_mailbox_gives_to_one_poll_at_a_time(pulled: Subscription, polls: WaitingPolls) -> None:
     pulled.subscriber.mailbox_ordered = True
     pulled.subscriber.save()
-    with polls(room, pulled, pulled) as (first, second):
+    with polling(polls, pulled, pulled) as (first, second):
         publish_numbered(pulled.event_type, 2)
         assert first.result(PATIENCE_SECONDS) == [b"0"]
         assert not second.done()
@@ -192,43 +213,43 @@ def test_an_ordered_mailbox_gives_to_one_poll_at_a_time(pulled: Subscription, ro
         assert second.result(PATIENCE_SECONDS) == [b"0"], "the oldest again"
 
 
-def test_a_client_that_hangs_up_gets_nothing_and_leaves_its_seat(pulled: Subscription, room: Room) -> None:
+def test_a_client_that_hangs_up_gets_nothing_and_leaves_its_seat(pulled: Subscription, polls: WaitingPolls) -> None:
     gone: Future[None] = Future()
-    found: list[Polled] = []
+    found: list[PollResult] = []
     act = lambda: found.append(  # noqa: E731 - what the thread does
-        next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, departure=lambda: gone, room=room)
+        poll(pulled, polls, watch_disconnect=lambda: gone)
     )
     waiting = threading.Thread(target=act)
     waiting.start()
-    wait_until(room.waiting)
+    wait_until(polls.counts)
     gone.set_result(None)
     publish_numbered(pulled.event_type, 1)
     waiting.join(PATIENCE_SECONDS)
-    assert (found, room.waiting()) == ([Polled([], was_seated=False)], {})
-    assert bodies(fetch(box_of(pulled), most=1)) == [b"0"], "it is there for somebody else"
+    assert (found, polls.counts()) == ([PollResult([], had_slot=False)], {})
+    assert bodies(fetch(box_of(pulled), max_messages=1)) == [b"0"], "it is there for somebody else"
 
 
-def test_nobody_watches_a_client_that_has_been_answered(pulled: Subscription, room: Room) -> None:
+def test_nobody_watches_a_client_that_has_been_answered(pulled: Subscription, polls: WaitingPolls) -> None:
     gone: Future[None] = Future()
-    next_messages(box_of(pulled), most=1, wait=0.01, departure=lambda: gone, room=room)
+    poll_messages(box_of(pulled), max_messages=1, wait_seconds=0.01, watch_disconnect=lambda: gone, polls=polls)
     assert gone.cancelled()
 
 
-def test_a_process_that_stops_lets_all_polls_go_and_takes_no_more(pulled: Subscription, room: Room) -> None:
-    with polls(room, pulled, pulled) as waiting:
-        room.close()
+def test_a_process_that_stops_lets_all_polls_go_and_takes_no_more(pulled: Subscription, polls: WaitingPolls) -> None:
+    with polling(polls, pulled, pulled) as waiting:
+        polls.close()
         assert [one.result(PATIENCE_SECONDS) for one in waiting] == [[], []]
-        assert next_messages(box_of(pulled), most=1, wait=PATIENCE_SECONDS, room=room) == Polled([], was_seated=False)
+        assert poll(pulled, polls) == PollResult([], had_slot=False)
 
 
 def test_polls_outlive_the_connection_of_who_looks_out_for_them(
-    pulled: Subscription, room: Room, elsewhere: "psycopg.Connection[Any]"
+    pulled: Subscription, polls: WaitingPolls, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     elsewhere.autocommit = True
     looks = (
         "SELECT FROM pg_stat_activity WHERE query LIKE '%AS w (subscriber_id, waiting)%' AND pid <> pg_backend_pid()"
     )
-    with polls(room, pulled) as (waiting,):
+    with polling(polls, pulled) as (waiting,):
         wait_until(lambda: elsewhere.execute(looks).fetchall())
         terminate_backends()
         publish_numbered(pulled.event_type, 1)
@@ -240,14 +261,14 @@ def uncommitted_mailbox(event_type: EventType) -> Subscription:
     return pulled_subscription(event_type=event_type)
 
 
-def found(*subscribers: Subscriber, polls: int = 3) -> list[int]:
+def found(*subscribers: Subscriber, poll_count: int = 3) -> list[int]:
     """Return how many polls of each subscriber one look wakes, where so many wait."""
-    room = Room()
+    polls = WaitingPolls()
     with ExitStack() as seats:
         seated: list[list[Poll | None]] = [
-            [seats.enter_context(room.seat(one.pk)) for _ in range(polls)] for one in subscribers
+            [seats.enter_context(polls.slot(one.pk)) for _ in range(poll_count)] for one in subscribers
         ]
-        look_out = MailboxPoller(room)
+        look_out = MailboxPoller(polls)
         look_out.look()
         return [sum(poll is not None and poll.is_woken for poll in its) for its in seated]
 
@@ -349,9 +370,13 @@ def test_a_look_reads_what_there_are_polls_for_and_no_more(
     publish_numbered(event_type, 400)
     hand_out(*Delivery.objects.oldest_first()[:50])
     with explained_statements(monkeypatch) as explained:
-        assert rows(LOOK, [[uncommitted_mailbox.subscriber_id], [3]]) == [(uncommitted_mailbox.subscriber_id, 3)]
+        assert rows(COUNT_AVAILABLE, [[uncommitted_mailbox.subscriber_id], [3]]) == [
+            (uncommitted_mailbox.subscriber_id, 3)
+        ]
         time_out_hand_outs()
-        assert rows(LOOK, [[uncommitted_mailbox.subscriber_id], [5]]) == [(uncommitted_mailbox.subscriber_id, 5)]
+        assert rows(COUNT_AVAILABLE, [[uncommitted_mailbox.subscriber_id], [5]]) == [
+            (uncommitted_mailbox.subscriber_id, 5)
+        ]
     looks = [one for one in explained if "unnest" in one.statement]
     assert (len(looks), costly_statements(looks, max_rows=20, max_in_vain=0)) == (2, [])
 
@@ -372,17 +397,17 @@ def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
 
         return acted
 
-    monkeypatch.setattr(long_poll, "AFTER_FAILURE_SECONDS", 0.001)
+    monkeypatch.setattr(long_poll, "FAILURE_SECONDS", 0.001)
     monkeypatch.setattr(long_poll, "forget_connection", failing_first(forget_connection))
     monkeypatch.setattr(long_poll, "rows", failing_first(rows))
     publish_numbered(event_type, 1)
-    room = Room()
-    with room.seat(uncommitted_mailbox.subscriber_id) as poll:
-        look_out = MailboxPoller(room)
+    polls = WaitingPolls()
+    with polls.slot(uncommitted_mailbox.subscriber_id) as poll:
+        look_out = MailboxPoller(polls)
         look_out.start()
         assert poll
         assert poll.wait(PATIENCE_SECONDS), "it looked again in the end"
-        room.close()
+        polls.close()
     look_out.join(PATIENCE_SECONDS)
     assert not look_out.is_alive()
 
@@ -412,7 +437,7 @@ def test_whoever_waits_gets_nothing_by_a_key_that_is_good_no_more(
     client = client_of(pulled.subscriber)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(waited, client, pulled.subscriber.name)
-        wait_until(HERE.waiting)
+        wait_until(WAITING.counts)
         act()
         publish_numbered(event_type, 1)
         answer = waiting.result(PATIENCE_SECONDS)

@@ -15,11 +15,10 @@ from django.db.models.functions import Now
 from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.acknowledge import ReceiptCode, acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, fetch
-from delivery.mailbox.long_poll import LOOK
-from delivery.mailbox.mailbox import Box, Receipt
-from delivery.mailbox.results import ReceiptCode
+from delivery.mailbox.long_poll import COUNT_AVAILABLE
+from delivery.mailbox.mailbox import MailboxRef, Receipt
 from delivery.mailbox.unread import Purged, purge
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line
@@ -99,7 +98,7 @@ def test_what_comes_back_is_the_next_again(pulled: Subscription, how: str) -> No
     publish_numbered(pulled.event_type, 2)
     (one,) = fetch_all(pulled)
     if how == "returned":
-        give_back(pulled.subscriber_id, [one.receipt])
+        nack(pulled.subscriber_id, [one.receipt])
     else:
         time_out_hand_outs()
     assert (next_body(pulled), next_body(pulled)) == (b"0", None)
@@ -167,7 +166,7 @@ def test_eight_clients_who_all_ask_get_the_messages_one_after_the_other(
 
     def turns() -> Iterator[bytes]:
         while Delivery.objects.open().exists():
-            for one in fetch(Box(pulled.subscriber_id, is_ordered=True), most=10):
+            for one in fetch(MailboxRef(pulled.subscriber_id, is_ordered=True), max_messages=10):
                 assert at_work.acquire(blocking=False), "somebody else has one in flight"
                 yield one.content.body
                 at_work.release()
@@ -219,7 +218,7 @@ def bodies(wanted: Subscription) -> list[bytes]:
 
 
 @pytest.mark.behaviour("9.7")
-@pytest.mark.parametrize(("say", "next_one"), [(give_back, b"0"), (acknowledge, b"1")])
+@pytest.mark.parametrize(("say", "next_one"), [(nack, b"0"), (acknowledge, b"1")])
 def test_whoever_says_something_late_of_the_oldest_is_waited_for(
     pulled: Subscription,
     another_client: Callable[[Subscription], "Future[list[bytes]]"],
@@ -260,7 +259,7 @@ def test_whoever_fetches_as_the_mailbox_becomes_ordered_is_waited_for_once_he_ha
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 2)
     with transaction.atomic():
-        assert len(rows(FETCH, {"subscriber": pulled.subscriber_id, "most": 1, "reach": 50})) == 1
+        assert len(rows(FETCH, {"subscriber": pulled.subscriber_id, "max_messages": 1, "depth": 50})) == 1
         elsewhere.execute("UPDATE subscriptions_subscriber SET mailbox_ordered = true")
         elsewhere.commit()
         got = another_client(pulled)
@@ -281,7 +280,7 @@ def test_of_what_timed_out_before_the_mailbox_was_ordered_the_oldest_comes_first
 
 def looked(wanted: Subscription) -> list[Any]:
     """Return what a poll for its mailbox would be woken for."""
-    return rows(LOOK, [[wanted.subscriber_id], [3]])
+    return rows(COUNT_AVAILABLE, [[wanted.subscriber_id], [3]])
 
 
 @pytest.mark.behaviour("9.7", "9.8")
@@ -333,7 +332,7 @@ def test_what_other_lines_have_read_is_not_looked_at(pushed: Subscription, monke
     Line.objects.filter(lease_until=None).update(lease_until="2999-01-01T00:00:00Z")
     with explained_statements(monkeypatch) as found:
         assert (bodies(pushed), looked(pushed)) == ([], [])
-    looks = [one for one in found if one.statement in {FETCH_IN_ORDER, LOOK}]
+    looks = [one for one in found if one.statement in {FETCH_IN_ORDER, COUNT_AVAILABLE}]
     assert (len(looks), costly_statements(looks, max_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
 
 
@@ -348,7 +347,7 @@ def purge_all(subscriber_id: int, _: list[Receipt]) -> Purged:
 
 @pytest.mark.behaviour("9.2", "9.7", "11.3")
 @pytest.mark.parametrize("hours", [1, -1], ids=["in flight", "timed out"])
-@pytest.mark.parametrize("waits", [purge_all, acknowledge, give_back, partial(extend, seconds=60)])
+@pytest.mark.parametrize("waits", [purge_all, acknowledge, nack, partial(extend, seconds=60)])
 def test_whoever_waits_for_a_delivery_has_locked_none_that_is_newer(
     unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", waits: Say, hours: int
 ) -> None:
@@ -382,13 +381,13 @@ def test_what_has_expired_in_flight_ends_once_it_has_timed_out(unordered_mailbox
 
 
 @pytest.mark.behaviour("9.4", "9.8")
-@pytest.mark.parametrize("say", [acknowledge, give_back, partial(extend, seconds=60)])
+@pytest.mark.parametrize("say", [acknowledge, nack, partial(extend, seconds=60)])
 def test_a_receipt_of_what_is_being_sent_by_now_waits_for_nobody(
     unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say
 ) -> None:
     publish_numbered(unordered_mailbox.event_type, 1)
     (one,) = fetch_all(unordered_mailbox)
-    give_back(unordered_mailbox.subscriber_id, [one.receipt])
+    nack(unordered_mailbox.subscriber_id, [one.receipt])
     switch_delivery_mode(unordered_mailbox, DeliveryMode.PUSH)
     crash_while_sending(line_of(unordered_mailbox.subscriber))
     elsewhere.execute("SELECT FROM delivery_open FOR UPDATE")

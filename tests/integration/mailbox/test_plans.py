@@ -10,12 +10,20 @@ from django.db import connection
 
 from benchmarks import filling
 from broker_project.core.db import forget_connection, rows
-from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.acknowledge import acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.long_poll import LOOK
-from delivery.mailbox.mailbox import Box
+from delivery.mailbox.long_poll import COUNT_AVAILABLE
+from delivery.mailbox.mailbox import MailboxRef
 from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
-from delivery.mailbox.unread import EXPIRE, OF_EACH, RETURN, RETURN_REACH, STRETCH, expire_unread, return_overdue
+from delivery.mailbox.unread import (
+    EXPIRE,
+    EXPIRE_PER_KIND,
+    RETURN,
+    RETURN_PER_END,
+    WALK_STEP,
+    expire_unread,
+    return_overdue,
+)
 from delivery.maintenance.partitions import open_days, today
 from delivery.status.in_flight import FEW
 from delivery.statuses import DeliveryStatus
@@ -86,11 +94,11 @@ def filled(request: pytest.FixtureRequest, storage: None, event_type: EventType)
 
 def go_through(wanted: Subscription, *, is_ordered: bool = False) -> None:
     """Look, fetch, acknowledge, return, prolong, say it all again, and do what the clock does."""
-    box = Box(wanted.subscriber_id, is_ordered)
+    box = MailboxRef(wanted.subscriber_id, is_ordered)
     Subscriber.objects.filter(pk=box.subscriber_id).update(mailbox_ordered=is_ordered)
-    rows(LOOK, [[box.subscriber_id], [10]])
-    for say in (acknowledge, give_back, partial(extend, seconds=60)):
-        receipts = [one.receipt for one in fetch(box, most=10)]
+    rows(COUNT_AVAILABLE, [[box.subscriber_id], [10]])
+    for say in (acknowledge, nack, partial(extend, seconds=60)):
+        receipts = [one.receipt for one in fetch(box, max_messages=10)]
         for _ in range(2):
             say(box.subscriber_id, receipts)
     return_overdue()
@@ -104,7 +112,7 @@ def test_no_statement_of_a_mailbox_reads_more_than_it_needs(
     with explained_statements(monkeypatch) as found:
         go_through(filled)
         go_through(filled, is_ordered=True)
-    clock = {RETURN: 3 * 2 * RETURN_REACH + STRETCH, EXPIRE: 3 * 3 * OF_EACH}  # of three subscriptions
+    clock = {RETURN: 3 * 2 * RETURN_PER_END + WALK_STEP, EXPIRE: 3 * 3 * EXPIRE_PER_KIND}  # of three subscriptions
     assert len(found) > 15
     for one in found:
         assert costly_statements([one], 3 * clock.get(one.statement, MAX_PER_CALL)) == []

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
 from delivery import operations
-from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.acknowledge import acknowledge, nack
 from delivery.mailbox.mailbox import Receipt
 from delivery.mailbox.unread import Purged, purge, return_overdue
 from delivery.maintenance.expiry import expire_overdue
@@ -81,7 +81,7 @@ def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Su
 
     assert (cancelled, in_flight, is_complete) == (5, 2, True)
     acknowledge(pulled.subscriber_id, [first.receipt])
-    give_back(pulled.subscriber_id, [second.receipt])
+    nack(pulled.subscriber_id, [second.receipt])
     assert statuses(pulled) == [CANCELLED, CANCELLED, DELIVERED, CANCELLED, CANCELLED, CANCELLED]
     assert statuses(beside) == [CANCELLED]
     assert {*statuses(pushed), *statuses(stranger)} == {PENDING}
@@ -129,7 +129,7 @@ def test_what_a_client_gives_back_while_a_purge_waits_for_it_is_purged(pulled: S
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
     with ExitStack() as purges, transaction.atomic():
-        give_back(pulled.subscriber_id, [one.receipt])
+        nack(pulled.subscriber_id, [one.receipt])
         purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
     assert purged.result() == Purged(cancelled=1, in_flight=0, is_complete=True)
     assert (fetch_all(pulled), statuses(pulled)) == ([], [CANCELLED])
@@ -142,7 +142,7 @@ def test_what_a_client_fetches_while_a_purge_waits_for_it_is_asked_to_end(pulled
         (one,) = fetch_all(pulled)
         purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
     assert purged.result() == Purged(cancelled=0, in_flight=1, is_complete=True)
-    give_back(pulled.subscriber_id, [one.receipt])
+    nack(pulled.subscriber_id, [one.receipt])
     assert statuses(pulled) == [CANCELLED]
 
 
@@ -163,7 +163,7 @@ def test_a_storm_of_clients_and_purges_leaves_nothing_available_and_fails_nobody
         receipts = hand_out_newest_first(pulled, HANDED_OUT, hours=1 if number % 2 else -1)
         starts = threading.Barrier(CLIENTS + 1)
         with ThreadPoolExecutor(CLIENTS + 1) as threads:
-            says = [(acknowledge, give_back)[one % 2] for one in range(CLIENTS)]
+            says = [(acknowledge, nack)[one % 2] for one in range(CLIENTS)]
             clients = [
                 threads.submit(do_and_disconnect, partial(_say_all, starts, say, pulled, receipts[one::CLIENTS]))
                 for one, say in enumerate(says)
@@ -262,7 +262,7 @@ def test_no_plan_made_while_nothing_is_there_searches_when_there_is_much(storage
     publish_numbered(event_type, 10)
     forget_connection()
     receipts = [one.receipt for one in fetch_all(wanted)]
-    for say in (give_back, acknowledge):
+    for say in (nack, acknowledge):
         say(wanted.subscriber_id, receipts)
     purge(wanted.subscriber_id, seconds=60)
     expire_overdue()

@@ -16,7 +16,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.mailbox import fetch_messages, unread
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
-from delivery.mailbox.mailbox import Fetched
+from delivery.mailbox.mailbox import FetchedMessage
 from delivery.mailbox.unread import Purged, expire_unread, purge, return_overdue
 from delivery.models import UNTIL_RELEASED, Delivery
 from delivery.operations import release
@@ -36,7 +36,7 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
     return pulled_subscription(event_type=event_type)
 
 
-def bodies(messages: "list[Fetched]") -> list[bytes]:
+def bodies(messages: "list[FetchedMessage]") -> list[bytes]:
     return [one.content.body for one in messages]
 
 
@@ -89,7 +89,7 @@ def hand_out_elsewhere(pulled: Subscription, elsewhere: Elsewhere) -> None:
     """Let another client's fetch be under way: it has the oldest message, and nobody can see it yet."""
     box = mailbox_of(pulled.subscriber)
     elsewhere.execute(LOCK, [box.subscriber_id])
-    asked = {"subscriber": box.subscriber_id, "most": 1, "reach": 50}
+    asked = {"subscriber": box.subscriber_id, "max_messages": 1, "depth": 50}
     assert elsewhere.execute(FETCH_IN_ORDER if box.is_ordered else FETCH, asked).fetchall()[0][2]
 
 

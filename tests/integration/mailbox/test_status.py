@@ -10,9 +10,8 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from delivery.mailbox import mailbox_status
-from delivery.mailbox.acknowledge import extend, give_back
+from delivery.mailbox.acknowledge import ReceiptCode, extend, nack
 from delivery.mailbox.mailbox_status import MailboxStatus, mailboxes_of
-from delivery.mailbox.results import ReceiptCode
 from delivery.mailbox.unread import expire_unread
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Message
@@ -49,8 +48,8 @@ def counts(wanted: Subscription) -> tuple[int, ...]:
 
 
 def count_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = mailbox_status.STANDINGS.replace(str(mailbox_status.MAX_COUNTED), str(number))
-    monkeypatch.setattr(mailbox_status, "STANDINGS", few)
+    few = mailbox_status.MAILBOX_STATUS.replace(str(mailbox_status.MAX_COUNTED), str(number))
+    monkeypatch.setattr(mailbox_status, "MAILBOX_STATUS", few)
 
 
 @pytest.mark.behaviour("9.5")
@@ -62,7 +61,7 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
     publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
     assert counts(pulled) == (7, 0, 1, 0, 0)
     returned, *_ = fetch_all(pulled, 3)
-    give_back(pulled.subscriber_id, [returned.receipt])
+    nack(pulled.subscriber_id, [returned.receipt])
     assert counts(pulled) == (5, 2, 1, 1, 0)
     time_out_hand_outs()
     assert counts(pulled) == (7, 0, 1, 3, 0)
@@ -149,7 +148,7 @@ def test_the_oldest_is_found_however_few_are_counted(
         (one,) = fetch_all(pulled, 1)
         time_out_hand_outs()
         if oldest == "returned":
-            give_back(pulled.subscriber_id, [one.receipt])
+            nack(pulled.subscriber_id, [one.receipt])
     if oldest == "set aside":
         Delivery.objects.update(due_at="2026-01-01T00:00:00Z", attempts=1)
     publish_numbered(pulled.event_type, 6)

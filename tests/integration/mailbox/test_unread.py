@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from broker_project.environment import MAX_DAYS
 from delivery.dispatch import notify
 from delivery.mailbox import unread
-from delivery.mailbox.acknowledge import acknowledge, give_back
-from delivery.mailbox.unread import EXPIRE, OF_EACH, REACH, expire_unread, return_overdue
+from delivery.mailbox.acknowledge import acknowledge, nack
+from delivery.mailbox.unread import EXPIRE, EXPIRE_PER_KIND, MAX_SKIPPED, expire_unread, return_overdue
 from delivery.maintenance.periodic import CHORES
 from delivery.models import Announcement, Delivery
 from delivery.operations import cancel_deliveries_of, release
@@ -93,9 +93,9 @@ def test_a_message_fails_once_its_redeliveries_are_used_up(
     for number in range(1, most + 2):
         assert statuses(pulled)[0] in {PENDING, IN_FLIGHT}
         (one,) = fetch_all(pulled, 1)
-        assert (one.fetch, one.content.body) == (number, b"0")
+        assert (one.fetch_number, one.content.body) == (number, b"0")
         if is_returned:
-            give_back(pulled.subscriber_id, [one.receipt])
+            nack(pulled.subscriber_id, [one.receipt])
         else:
             time_out_hand_outs()
             assert return_overdue() == (number > most)
@@ -129,7 +129,7 @@ def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
     publish_numbered(its, 1)
     (one,) = fetch_all(wanted)
     if is_returned:
-        give_back(wanted.subscriber_id, [one.receipt])
+        nack(wanted.subscriber_id, [one.receipt])
     else:
         time_out_hand_outs()
         return_overdue()
@@ -147,7 +147,7 @@ def test_what_somebody_has_asked_to_cancel_ends_unless_it_is_acknowledged(pulled
     if how == "acknowledged":
         acknowledge(pulled.subscriber_id, [one.receipt])
     elif how == "returned":
-        assert give_back(pulled.subscriber_id, [one.receipt])[one.receipt].delivery_status == CANCELLED
+        assert nack(pulled.subscriber_id, [one.receipt])[one.receipt].delivery_status == CANCELLED
     else:
         time_out_hand_outs()
         assert (fetch_all(pulled), return_overdue()) == ([], 1)
@@ -176,10 +176,10 @@ def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
 def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = unread.RETURN.replace(f"LIMIT {unread.RETURN_REACH}", "LIMIT 1")
-    small = small.replace(f"LIMIT {unread.STRETCH}", "LIMIT 2").replace(f"OFFSET {unread.STRETCH}", "OFFSET 2")
+    small = unread.RETURN.replace(f"LIMIT {unread.RETURN_PER_END}", "LIMIT 1")
+    small = small.replace(f"LIMIT {unread.WALK_STEP}", "LIMIT 2").replace(f"OFFSET {unread.WALK_STEP}", "OFFSET 2")
     monkeypatch.setattr(unread, "RETURN", small)
-    monkeypatch.setattr(unread, "walk_of_this_process", unread.Walk())
+    monkeypatch.setitem(unread.walk_positions, "next", unread.WALK_START)
     beside = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
     publish_numbered(pulled.event_type, 9)
     ids = [[one.delivery_id for one in fetch_all(box)] for box in (pulled, beside)]
@@ -197,8 +197,8 @@ def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
 def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = unread.RETURN.replace(f"LIMIT {unread.RETURN_REACH}", "LIMIT 2")
-    monkeypatch.setattr(unread, "RETURN", small.replace(f"LIMIT {unread.STRETCH}", "LIMIT 0"))
+    small = unread.RETURN.replace(f"LIMIT {unread.RETURN_PER_END}", "LIMIT 2")
+    monkeypatch.setattr(unread, "RETURN", small.replace(f"LIMIT {unread.WALK_STEP}", "LIMIT 0"))
     publish_numbered(pulled.event_type, 9)
     fetch_all(pulled)
     with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not
@@ -334,10 +334,10 @@ SELECT m.id, l.id, s.id, 'PENDING', 2, now() - make_interval(days => %s), CASE W
 """
 
 
-def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = unread.SLICE) -> None:
+def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = unread.EXPIRE_BATCH) -> None:
     """Look at few of each subscription, and end few at once."""
-    statement = unread.EXPIRE.replace(f"LIMIT {unread.OF_EACH})", f"LIMIT {of_each})")
-    monkeypatch.setattr(unread, "EXPIRE", statement.replace(f"LIMIT {unread.SLICE})", f"LIMIT {all_in_all})"))
+    statement = unread.EXPIRE.replace(f"LIMIT {unread.EXPIRE_PER_KIND})", f"LIMIT {of_each})")
+    monkeypatch.setattr(unread, "EXPIRE", statement.replace(f"LIMIT {unread.EXPIRE_BATCH})", f"LIMIT {all_in_all})"))
 
 
 @pytest.mark.behaviour("9.6")
@@ -384,7 +384,7 @@ def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, m
 @pytest.mark.behaviour("9.6", "11.4")
 @pytest.mark.parametrize(
     ("days", "is_delayed", "read"),
-    [(0, False, 1), (9, False, OF_EACH), (9, True, REACH)],
+    [(0, False, 1), (9, False, EXPIRE_PER_KIND), (9, True, MAX_SKIPPED)],
     ids=["young", "old", "old, and due just now"],
 )
 def test_no_look_for_it_reads_all_there_is(
@@ -407,7 +407,7 @@ def test_no_look_for_it_reads_all_there_is(
     with explained_statements(monkeypatch) as found:
         expire_unread()
     (one,) = [one for one in found if one.statement == EXPIRE]
-    assert one.rows_read < 100 + len(boxes) * (read + 4 * OF_EACH)
+    assert one.rows_read < 100 + len(boxes) * (read + 4 * EXPIRE_PER_KIND)
     changes = [node["Node Type"] for node in one.nodes() if node.get("Relation Name") == "subscriptions_statuschange"]
     assert (bool(changes), "Seq Scan" in changes) == (True, False)
-    assert one.blocks_read < 20 * (100 + len(boxes) * (read + 4 * OF_EACH))
+    assert one.blocks_read < 20 * (100 + len(boxes) * (read + 4 * EXPIRE_PER_KIND))

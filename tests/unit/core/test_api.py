@@ -23,7 +23,7 @@ from broker_project.core.api.problems import ProblemType, problem_response, regi
 from broker_project.core.api.rendering import BAD_REQUEST, FAILED
 from broker_project.stack.folders import ROOT
 from delivery.api.receipts import REFUSALS
-from delivery.mailbox.results import ReceiptCode
+from delivery.mailbox.acknowledge import ReceiptCode
 from subscriptions import edit
 from subscriptions.api.preconditions import expected_versions
 

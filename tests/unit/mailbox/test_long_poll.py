@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from delivery.mailbox.long_poll import MAX_SEATS, Poll, Room, seats_beside, who_gives_up_a_seat
+from delivery.mailbox.long_poll import MAX_POLLS, Poll, WaitingPolls, max_polls, slot_to_release
 
 SHOP, BANK = 1, 2
 
@@ -28,58 +28,58 @@ WHICH = st.integers(0, SEATS - 1)
 
 
 @pytest.fixture
-def room() -> Room:
-    return Room()
+def polls() -> WaitingPolls:
+    return WaitingPolls()
 
 
-def test_forty_eight_polls_wait_and_the_next_one_does_when_one_of_them_leaves(room: Room) -> None:
+def test_forty_eight_polls_wait_and_the_next_one_does_when_one_of_them_leaves(polls: WaitingPolls) -> None:
     with ExitStack() as seats:
-        for _ in range(MAX_SEATS - 1):
-            assert seats.enter_context(room.seat(SHOP))
-        with room.seat(BANK) as last:
+        for _ in range(MAX_POLLS - 1):
+            assert seats.enter_context(polls.slot(SHOP))
+        with polls.slot(BANK) as last:
             assert last
-            with room.seat(SHOP) as one_too_many:
+            with polls.slot(SHOP) as one_too_many:
                 assert one_too_many is None
-        assert seats.enter_context(room.seat(BANK))
-    assert (MAX_SEATS, room.waiting()) == (48, {})
+        assert seats.enter_context(polls.slot(BANK))
+    assert (MAX_POLLS, polls.counts()) == (48, {})
 
 
-def test_who_reads_one_mailbox_with_many_clients_keeps_no_other_out(room: Room) -> None:
+def test_who_reads_one_mailbox_with_many_clients_keeps_no_other_out(polls: WaitingPolls) -> None:
     with ExitStack() as seats:
-        crowd = [seats.enter_context(room.seat(SHOP)) for _ in range(MAX_SEATS)]
-        assert seats.enter_context(room.seat(BANK))
-        assert [poll.is_let_go for poll in crowd if poll] == [False] * (MAX_SEATS - 1) + [True]
-        assert room.waiting() == {SHOP: MAX_SEATS - 1, BANK: 1}
-        assert seats.enter_context(room.seat(SHOP)) is None, "nobody has more"
-    assert room.waiting() == {}
+        crowd = [seats.enter_context(polls.slot(SHOP)) for _ in range(MAX_POLLS)]
+        assert seats.enter_context(polls.slot(BANK))
+        assert [poll.is_cancelled for poll in crowd if poll] == [False] * (MAX_POLLS - 1) + [True]
+        assert polls.counts() == {SHOP: MAX_POLLS - 1, BANK: 1}
+        assert seats.enter_context(polls.slot(SHOP)) is None, "nobody has more"
+    assert polls.counts() == {}
 
 
-def test_a_room_may_have_fewer_seats(room: Room) -> None:
-    room.limit(1)
-    with room.seat(SHOP) as first, room.seat(BANK) as second:
+def test_a_room_may_have_fewer_seats(polls: WaitingPolls) -> None:
+    polls.set_limit(1)
+    with polls.slot(SHOP) as first, polls.slot(BANK) as second:
         assert (first is None, second is None) == (False, True)
 
 
-def test_a_message_wakes_one_poll_and_the_first_that_came(room: Room) -> None:
-    with room.seat(SHOP) as first, room.seat(SHOP) as second, room.seat(BANK) as other:
+def test_a_message_wakes_one_poll_and_the_first_that_came(polls: WaitingPolls) -> None:
+    with polls.slot(SHOP) as first, polls.slot(SHOP) as second, polls.slot(BANK) as other:
         assert first
         assert second
         assert other
-        room.wake({SHOP: 1})
+        polls.wake({SHOP: 1})
         assert (first.is_woken, second.is_woken, other.is_woken) == (True, False, False)
-        room.wake({SHOP: 1})
+        polls.wake({SHOP: 1})
         assert not second.is_woken, "the first one takes it"
-        room.wake({SHOP: 2})
+        polls.wake({SHOP: 2})
         assert second.is_woken
 
 
-def test_who_comes_back_in_vain_keeps_its_place(room: Room) -> None:
-    with room.seat(SHOP) as first, room.seat(SHOP) as second:
+def test_who_comes_back_in_vain_keeps_its_place(polls: WaitingPolls) -> None:
+    with polls.slot(SHOP) as first, polls.slot(SHOP) as second:
         assert first
         assert second
-        room.wake({SHOP: 1})
+        polls.wake({SHOP: 1})
         assert (first.wait(0), first.wait(0)) == (True, False)
-        room.wake({SHOP: 1})
+        polls.wake({SHOP: 1})
         assert (first.is_woken, second.is_woken) == (True, False)
 
 
@@ -90,47 +90,47 @@ def in_thread(act: Any) -> threading.Thread:
 
 
 @pytest.mark.parametrize("ends", ["woken", "let go", "closed"])
-def test_a_poll_that_waits_goes_on_at_once(room: Room, ends: str) -> None:
+def test_a_poll_that_waits_goes_on_at_once(polls: WaitingPolls, ends: str) -> None:
     found: list[bool] = []
-    with room.seat(SHOP) as poll:
+    with polls.slot(SHOP) as poll:
         assert poll
         waiting = in_thread(lambda: found.append(poll.wait(3600)))
-        {"woken": lambda: room.wake({SHOP: 1}), "let go": poll.let_go, "closed": room.close}[ends]()
+        {"woken": lambda: polls.wake({SHOP: 1}), "let go": poll.cancel, "closed": polls.close}[ends]()
         waiting.join(30)
     assert found == [ends == "woken"]
 
 
-def test_who_looks_for_messages_rests_while_nobody_waits_and_until_there_is_a_hint(room: Room) -> None:
+def test_who_looks_for_messages_rests_while_nobody_waits_and_until_there_is_a_hint(polls: WaitingPolls) -> None:
     looks: list[dict[int, int]] = []
 
     def look() -> None:
         for _ in range(3):
-            room.rest(3600)
-            looks.append(dict(room.waiting()))
+            polls.rest(3600)
+            looks.append(dict(polls.counts()))
 
-    room.hint([SHOP])  # for whom nobody waits
+    polls.hint([SHOP])  # for whom nobody waits
     looking = in_thread(look)
-    with room.seat(SHOP):
+    with polls.slot(SHOP):
         while not looks:  # the first to come is looked after at once
             looking.join(0.001)
-        room.hint([BANK])
-        room.hint([SHOP])
+        polls.hint([BANK])
+        polls.hint([SHOP])
         while len(looks) < 2:
             looking.join(0.001)
     looking.join(30)  # the last to leave lets the connection go
     assert looks == [{SHOP: 1}, {SHOP: 1}, {}]
 
 
-def test_who_looks_for_messages_goes_when_the_room_is_closed_and_the_last_has_left(room: Room) -> None:
+def test_who_looks_for_messages_goes_when_the_room_is_closed_and_the_last_has_left(polls: WaitingPolls) -> None:
     rests: list[bool] = []
 
     def look() -> None:
         while not rests or rests[-1]:
-            rests.append(room.rest(3600))
+            rests.append(polls.rest(3600))
 
     looking = in_thread(look)
-    with room.seat(SHOP):
-        room.close()
+    with polls.slot(SHOP):
+        polls.close()
         assert looking.is_alive()
     looking.join(30)
     assert (looking.is_alive(), rests[-1]) == (False, False)
@@ -156,13 +156,13 @@ def test_who_looks_for_messages_goes_when_the_room_is_closed_and_the_last_has_le
 def test_a_seat_is_given_up_for_whoever_has_fewer_even_with_it(
     taken: list[int], newcomer: int, given_up: int | None
 ) -> None:
-    assert who_gives_up_a_seat(taken, newcomer) == given_up
+    assert slot_to_release(taken, newcomer) == given_up
 
 
 @given(TAKEN, st.lists(MANY, max_size=50))
 def test_whoever_has_no_seat_is_refused_only_where_nobody_has_two(taken: list[int], newcomers: list[int]) -> None:
     for newcomer in newcomers:
-        given_up = who_gives_up_a_seat(taken, newcomer)
+        given_up = slot_to_release(taken, newcomer)
         if given_up is None:
             assert newcomer in taken or len({*taken}) == SEATS
         else:
@@ -172,14 +172,14 @@ def test_whoever_has_no_seat_is_refused_only_where_nobody_has_two(taken: list[in
 @given(TAKEN, st.permutations([*range(1, SEATS + 3)] * 10))
 def test_seats_come_to_rest_however_often_everybody_comes_again(taken: list[int], newcomers: list[int]) -> None:
     for newcomer in newcomers:
-        if (given_up := who_gives_up_a_seat(taken, newcomer)) is not None:
+        if (given_up := slot_to_release(taken, newcomer)) is not None:
             taken = [*taken[:given_up], *taken[given_up + 1 :], newcomer]
-    assert {who_gives_up_a_seat(taken, newcomer) for newcomer in range(1, SEATS + 3)} == {None}
+    assert {slot_to_release(taken, newcomer) for newcomer in range(1, SEATS + 3)} == {None}
 
 
 @pytest.mark.parametrize(("threads", "seats"), [(128, 48), (1_000, 48), (64, 24), (32, 12), (2, 0)])
 def test_polls_leave_most_threads_of_a_web_process_to_others(threads: int, seats: int) -> None:
-    assert seats_beside(threads) == seats
+    assert max_polls(threads) == seats
 
 
 @dataclass(slots=True, eq=False)
@@ -199,7 +199,7 @@ class PollsComeAndGo(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = Room(SEATS)
+        self.polls = WaitingPolls(SEATS)
         self.seated: list[Seated] = []
         self.is_closed = False
 
@@ -211,12 +211,12 @@ class PollsComeAndGo(RuleBasedStateMachine):
     def come(self, subscriber_id: int) -> None:
         leaving = ExitStack()
         of = [one.subscriber_id for one in self.seated]
-        given_up = who_gives_up_a_seat(of, subscriber_id) if len(of) == SEATS and not self.is_closed else None
-        poll = leaving.enter_context(self.room.seat(subscriber_id))
+        given_up = slot_to_release(of, subscriber_id) if len(of) == SEATS and not self.is_closed else None
+        poll = leaving.enter_context(self.polls.slot(subscriber_id))
         assert (poll is not None) == (not self.is_closed and (len(of) < SEATS or given_up is not None))
         if given_up is not None:
             loser = self.seated.pop(given_up)
-            assert loser.poll.is_let_go
+            assert loser.poll.is_cancelled
             loser.leaving.close()
         if poll:
             self.seated.append(Seated(subscriber_id, poll, leaving))
@@ -231,7 +231,7 @@ class PollsComeAndGo(RuleBasedStateMachine):
 
     @rule(available=st.dictionaries(SUBSCRIBERS, st.integers(1, SEATS)))
     def wake(self, available: dict[int, int]) -> None:
-        self.room.wake(available)
+        self.polls.wake(available)
         for subscriber_id, number in available.items():
             here = [one for one in self.seated if one.subscriber_id == subscriber_id]
             for one in [one for one in here if not one.is_woken][: max(0, number - sum(one.is_woken for one in here))]:
@@ -241,7 +241,7 @@ class PollsComeAndGo(RuleBasedStateMachine):
     @rule(which=WHICH)
     def let_go(self, which: int) -> None:
         one = self.seated[which % len(self.seated)]
-        one.poll.let_go()
+        one.poll.cancel()
         one.is_let_go = one.is_woken = True
 
     @precondition(lambda self: self.seated)
@@ -251,14 +251,14 @@ class PollsComeAndGo(RuleBasedStateMachine):
 
     @rule(subscriber_ids=st.sets(SUBSCRIBERS))
     def hint(self, subscriber_ids: set[int]) -> None:
-        self.room._bell.clear()
-        self.room.hint(subscriber_ids)
-        assert self.room._bell.is_set() == any(one.subscriber_id in subscriber_ids for one in self.seated)
+        self.polls._bell.clear()
+        self.polls.hint(subscriber_ids)
+        assert self.polls._bell.is_set() == any(one.subscriber_id in subscriber_ids for one in self.seated)
 
     @precondition(lambda self: len(self.seated) == SEATS)
     @rule()
     def close(self) -> None:
-        self.room.close()
+        self.polls.close()
         self.is_closed = True
         for one in self.seated:
             one.is_let_go = one.is_woken = True
@@ -266,7 +266,7 @@ class PollsComeAndGo(RuleBasedStateMachine):
     @invariant()
     def everybody_is_counted(self) -> None:
         of = [one.subscriber_id for one in self.seated]
-        assert self.room.waiting() == {subscriber_id: of.count(subscriber_id) for subscriber_id in of}
+        assert self.polls.counts() == {subscriber_id: of.count(subscriber_id) for subscriber_id in of}
 
     @invariant()
     def whoever_is_to_fetch_is_woken_and_nobody_else(self) -> None:

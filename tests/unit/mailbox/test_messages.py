@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_project.core.api.rendering import to_json
-from delivery.mailbox.fetch_messages import document
-from delivery.mailbox.mailbox import Fetched
+from delivery.mailbox.fetch_messages import message_document
+from delivery.mailbox.mailbox import FetchedMessage
 from delivery.webhook.cloud_event_output import enveloped
 from delivery.webhook.parts import Content
 from subscriptions.payload_format import PayloadFormat
@@ -25,9 +25,9 @@ CONTENT = Content(
     content_type="application/json",
     published_ms=1_795_000_000_123,
 )
-FETCHED = Fetched(
+FETCHED = FetchedMessage(
     delivery_id=123,
-    fetch=1,
+    fetch_number=1,
     subscription_id=7,
     until=datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC),
     seconds=29.75,
@@ -36,8 +36,8 @@ FETCHED = Fetched(
 )
 
 
-def read(fetched: Fetched) -> Any:
-    return json.loads(to_json(document(fetched, receipt="r")))
+def read(fetched: FetchedMessage) -> Any:
+    return json.loads(to_json(message_document(fetched, receipt="r")))
 
 
 def body_of(told: Any) -> bytes:
@@ -74,7 +74,7 @@ def test_a_message_says_what_it_is_and_until_when_it_is_in_flight() -> None:
 def test_what_may_have_arrived_before_is_flagged(
     fetch: int, is_uncertain: bool, redeliveries: int, possible_duplicate: bool
 ) -> None:
-    told = read(replace(FETCHED, fetch=fetch, is_uncertain=is_uncertain))
+    told = read(replace(FETCHED, fetch_number=fetch, is_uncertain=is_uncertain))
     assert (told["redeliveries"], told["possible_duplicate"]) == (redeliveries, possible_duplicate)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.mailbox.mailbox import Receipt, read, receipt_key, written
+from delivery.mailbox.mailbox import Receipt, decode_receipt, encode_receipt, receipt_key
 
 pytestmark = pytest.mark.behaviour("9.4")
 
@@ -12,35 +12,35 @@ KEY, OLD_KEY, FOREIGN_KEY = (receipt_key(secret) for secret in ("now", "before",
 RECEIPTS = st.builds(Receipt, st.integers(1, 2**63 - 1), st.integers(1, 2**31 - 1))
 SUBSCRIBERS = st.integers(1, 2**63 - 1)
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-ONE = written(Receipt(5, 1), subscriber_id=7, key=KEY)
+ONE = encode_receipt(Receipt(5, 1), subscriber_id=7, key=KEY)
 
 
 @given(RECEIPTS, SUBSCRIBERS)
 def test_what_was_written_is_read_again(receipt: Receipt, subscriber_id: int) -> None:
-    text = written(receipt, subscriber_id=subscriber_id, key=KEY)
-    assert (len(text), read(text, subscriber_id=subscriber_id, keys=[KEY])) == (27, receipt)
+    text = encode_receipt(receipt, subscriber_id=subscriber_id, key=KEY)
+    assert (len(text), decode_receipt(text, subscriber_id=subscriber_id, keys=[KEY])) == (27, receipt)
 
 
 @given(RECEIPTS, SUBSCRIBERS, SUBSCRIBERS)
 def test_another_subscribers_receipt_says_nothing(receipt: Receipt, mine: int, other: int) -> None:
-    text = written(receipt, subscriber_id=other, key=KEY)
-    assert (read(text, subscriber_id=mine, keys=[KEY]) is None) == (mine != other)
+    text = encode_receipt(receipt, subscriber_id=other, key=KEY)
+    assert (decode_receipt(text, subscriber_id=mine, keys=[KEY]) is None) == (mine != other)
 
 
 @given(st.integers(0, 26), st.sampled_from(ALPHABET))
 def test_a_receipt_with_another_character_is_none(place: int, character: str) -> None:
     changed = ONE[:place] + character + ONE[place + 1 :]
-    assert (read(changed, subscriber_id=7, keys=[KEY]) is None) == (changed != ONE)
+    assert (decode_receipt(changed, subscriber_id=7, keys=[KEY]) is None) == (changed != ONE)
 
 
 @pytest.mark.parametrize("text", ["", ONE[:-1], f"{ONE}A", f"{ONE}=", f" {ONE}", f"{ONE}\n", "é" * 27, "!" * 27])
 def test_what_looks_otherwise_is_no_receipt(text: str) -> None:
-    assert read(text, subscriber_id=7, keys=[KEY]) is None
+    assert decode_receipt(text, subscriber_id=7, keys=[KEY]) is None
 
 
 @given(st.text(max_size=30))
 def test_no_text_is_an_error(text: str) -> None:
-    assert read(text, subscriber_id=7, keys=[KEY]) in {None, Receipt(5, 1)}
+    assert decode_receipt(text, subscriber_id=7, keys=[KEY]) in {None, Receipt(5, 1)}
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_no_text_is_an_error(text: str) -> None:
     ],
 )
 def test_a_receipt_counts_under_the_keys_of_this_installation(keys: list[bytes], *, is_known: bool) -> None:
-    assert (read(ONE, subscriber_id=7, keys=keys) == Receipt(5, 1)) == is_known
+    assert (decode_receipt(ONE, subscriber_id=7, keys=keys) == Receipt(5, 1)) == is_known
 
 
 def test_every_hand_out_has_a_receipt_of_its_own() -> None:
-    texts = {written(Receipt(5, fetch), subscriber_id=7, key=KEY) for fetch in range(1, 101)}
+    texts = {encode_receipt(Receipt(5, fetch), subscriber_id=7, key=KEY) for fetch in range(1, 101)}
     assert len(texts) == 100
