@@ -29,7 +29,7 @@ from delivery.webhook.headers_policy import kept
 from subscriptions.models import EventKind
 from subscriptions.names import is_name, is_own
 from subscriptions.schemas import BrokenSchema, Schema, Violation, compiled
-from subscriptions.schemas.schema import KEPT
+from subscriptions.schemas.violations import KEPT
 
 STORED: Final = frozenset({EventKind.TOPIC, EventKind.QUEUE})
 """The kinds that are stored first and sent afterwards."""

@@ -137,7 +137,7 @@ def test_no_value_is_repeated_and_long_names_are_cut() -> None:
         ("object", "", "A schema is a JSON object"),
         ({"type": "strnig"}, "/type", "'strnig' is no type; give one of array, boolean, integer"),
         ({"properties": {"a/b": {"type": 3}}}, "/properties/a~1b/type", "'3' is no type; give one of "),
-        ({**DRAFT_7, "dependencies": {"a": 5}}, "/dependencies/a", "'5' is nothing that may stand here."),
+        ({**DRAFT_7, "dependencies": {"a": 5}}, "/dependencies/a", "'5' cannot stand here."),
         ({"properties": 5}, "/properties", 'not of type "object"'),
         ({"properties": {"a": 5}}, "/properties/a", 'not of types "boolean", "object"'),
         ({"required": "id"}, "/required", 'not of type "array"'),
