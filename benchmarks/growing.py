@@ -102,7 +102,9 @@ class Database:
 
 
 def _publish(event_type: EventType, count: int) -> None:
-    messages = [NewMessage(event_type.pk, event_type.name, b"{}", "application/json")] * count
+    messages = [
+        NewMessage(event_type_id=event_type.pk, event_type=event_type.name, body=b"{}", content_type="application/json")
+    ] * count
     publish(messages, publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
 
 

@@ -58,7 +58,13 @@ class Database:
         return {name: self._publish(self._event_types[name]) for name in names}
 
     def _publish(self, event_type: EventType) -> float:
-        message = NewMessage(event_type.pk, event_type.name, BODY, "application/json", filter_string=WANTED)
+        message = NewMessage(
+            event_type_id=event_type.pk,
+            event_type=event_type.name,
+            body=BODY,
+            content_type="application/json",
+            filter_string=WANTED,
+        )
         began = time.perf_counter()
         publish([message], publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
         return time.perf_counter() - began

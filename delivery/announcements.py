@@ -1,9 +1,7 @@
 """Publish the broker's own events, once and in order (contract 5.7)."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import orjson
 from django.db import transaction
@@ -13,46 +11,47 @@ from delivery.publish.store import NewMessage, store
 from subscriptions.models import EventType, Status, Subscription
 from subscriptions.names import OWN_EVENTS
 
-TOLD: Final = ("status", "pause", "reason", "attempts", "fetches", "since")
-"""Of the details recorded with an occasion those that are published, whatever else is there."""
+PUBLISHED_DETAILS: Final = ("status", "pause", "reason", "attempts", "fetches", "since")
+"""The recorded details that are published; others are for us."""
 
 SLICE: Final = 500
 HELD_SECONDS: Final = 60
-"""A line that is held for less has merely been interrupted."""
+"""A line that is held for less time is not announced."""
 JSON: Final = "application/json"
 
 ALONE: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('announcements', 0))"
-"""Two at a time would not keep the order."""
+"""Two processes at a time would not keep the order."""
 ALONE_WITH_LINES: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('held lines', 0))"
-"""One at a time is enough."""
+"""One process at a time is enough."""
 
 HOLDS: Final = """
        (h.status IN ('PENDING', 'IN_FLIGHT')
         AND (h.subscription_id IS NULL OR s.status = 'ACTIVE' AND s.paused_since IS NULL AND u.status = 'ACTIVE'))"""
-"""Whether a line's head, `h`, holds anything up: one cancelled, paused, even if on trial, or inactivated does not."""
+"""Whether a line's head, `h`, holds others up; not if it is cancelled, or its subscription paused or inactive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Occasion:
-    """One thing that has gone wrong, or goes right again."""
+class AnnouncedEvent(NamedTuple):
+    """Something that has gone wrong, or works again: a row of `TAKE`."""
 
     id: int
     kind: str
     """The event type's name."""
     at: datetime
-    details: dict[str, Any]
+    details: str
+    """A JSON object."""
     subscriber: str | None
     subscription_id: int | None
     events: str | None
-    """What the subscription is for: an event type's name, or a pattern."""
+    """The subscription's event type or pattern."""
     delivery_id: int | None
     callback_id: int | None
-    """Of a line that is a callback's."""
+    """Of a callback's line."""
 
     @property
     def document(self) -> bytes:
-        """The JSON object that is published: what does not apply is left out."""
-        said = {
+        """The JSON object that is published, without what does not apply."""
+        details = orjson.loads(self.details)
+        members = {
             "announcement": self.id,
             "at": self.at,
             "subscriber": self.subscriber,
@@ -60,9 +59,9 @@ class Occasion:
             "events": self.events,
             "delivery": self.delivery_id,
             "callback": self.callback_id,
-            **{name: self.details.get(name) for name in TOLD},
+            **{name: details.get(name) for name in PUBLISHED_DETAILS},
         }
-        return orjson.dumps({name: value for name, value in said.items() if value not in {None, ""}})
+        return orjson.dumps({name: value for name, value in members.items() if value not in {None, ""}})
 
 
 TAKE: Final = f"""
@@ -80,7 +79,7 @@ SELECT t.id, t.kind, t.at, t.details::text, u.name, s.id, COALESCE(e.name, s.eve
  ORDER BY t.id
 """
 
-TELL_OF_HELD: Final = f"""
+ANNOUNCE_HELD: Final = f"""
 WITH held AS MATERIALIZED (
   SELECT l.id, l.head_id, h.subscription_id, l.held_reason, l.held_since
     FROM delivery_line l
@@ -101,7 +100,7 @@ SELECT '{OWN_EVENTS}Line.Paused', id, subscription_id, head_id,
   FROM held ORDER BY id RETURNING id
 """
 
-TELL_OF_FREE: Final = f"""
+ANNOUNCE_FREE: Final = f"""
 WITH free AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
    WHERE l.pause_announced_at IS NOT NULL AND (
@@ -117,41 +116,35 @@ SELECT '{OWN_EVENTS}Line.Resumed', id, '{{"pause": "HELD"}}' FROM free ORDER BY 
 
 
 def announce() -> int:
-    """Publish the oldest announcements, unless somebody else is at it; return how many.
+    """Publish the oldest announcements, unless another process is doing so; return how many.
 
-    One of a kind that nobody subscribes to is dropped: it would be stored for nobody.
+    Those of kinds without an active subscription are dropped.
     """
     with transaction.atomic():
         ((is_alone,),) = rows(ALONE)
         if not is_alone:
             return 0
-        occasions = [
-            Occasion(number, kind, at, orjson.loads(details), *columns)
-            for number, kind, at, details, *columns in rows(TAKE)
-        ]
-        wanted = _wanted({one.kind for one in occasions})
+        events = [AnnouncedEvent._make(row) for row in rows(TAKE)]
+        active = Subscription.objects.filter(status=Status.ACTIVE, subscriber__status=Status.ACTIVE)
+        wanted = {
+            one.name: one.pk
+            for one in EventType.objects.filter(name__in={event.kind for event in events})
+            if active.filter(pk__in=Subscription.objects.reached_by(one)).exists()
+        }
         messages = [
-            NewMessage(wanted[one.kind], one.kind, one.document, JSON) for one in occasions if one.kind in wanted
+            NewMessage(event_type_id=wanted[event.kind], event_type=event.kind, body=event.document, content_type=JSON)
+            for event in events
+            if event.kind in wanted
         ]
         store(messages, publisher_id=None, senders=0)
-    return len(occasions)
+    return len(events)
 
 
-def tell_of_held_lines() -> int:
-    """Record of lines held for over a minute that they are, and of others told of that they go on; return how many.
+def announce_held_lines() -> int:
+    """Record announcements of lines that are held for over a minute, and of announced ones that go on; return how many.
 
-    Nothing where somebody else is at it.
+    Nothing is done where another process is doing so.
     """
     with transaction.atomic():
         ((is_alone,),) = rows(ALONE_WITH_LINES)
-        return len(rows(TELL_OF_HELD)) + len(rows(TELL_OF_FREE)) if is_alone else 0
-
-
-def _wanted(kinds: Collection[str]) -> dict[str, int]:
-    """Return the ids of those event types, by name, that some subscription which is active is reached by."""
-    active = Subscription.objects.filter(status=Status.ACTIVE, subscriber__status=Status.ACTIVE)
-    return {
-        one.name: one.pk
-        for one in EventType.objects.filter(name__in=kinds)
-        if active.filter(pk__in=Subscription.objects.reached_by(one)).exists()
-    }
+        return len(rows(ANNOUNCE_HELD)) + len(rows(ANNOUNCE_FREE)) if is_alone else 0

@@ -16,19 +16,17 @@ from broker_project.core.egress import EgressPolicy
 from delivery.dispatch import notify
 from delivery.http.futures import CallLoop
 from delivery.http.headers import EncodedRequest
-from delivery.http.transfer import RequestNotCompleted
 from delivery.pause import end_suspensions
 from delivery.webhook.request import USER_AGENT
 from subscriptions.retry_policies import TEAMFORGE
 
 DEADLINE_SECONDS: Final = 5.0
 MAX_ANSWER_BYTES: Final = 1
-"""Its status is what it says."""
-SUCCESS: Final = range(200, 300)
+"""Only its status counts."""
+SUCCESSES: Final = range(200, 300)
 
-LOOK_SECONDS: Final = 30.0
-"""After so long at most it is looked whether a trial still has something to try: longer than a lease."""
-
+AGAIN_SECONDS: Final = 30.0
+"""The longest time until a half-open subscription is looked at again; longer than a lease."""
 
 STILL_SUSPENDED: Final = """
 SELECT s.id FROM unnest(%s::bigint[], %s::timestamptz[]) AS w (id, since)
@@ -36,61 +34,62 @@ SELECT s.id FROM unnest(%s::bigint[], %s::timestamptz[]) AS w (id, since)
 """
 
 
-class ProbeRequest(NamedTuple):
-    """A monitor that was asked, and of which pause."""
+class MonitorRequest(NamedTuple):
+    """A request to the monitor URL of a suspended subscription."""
 
-    answer: Future[Any]
+    future: Future[Any]
     since: datetime
-    """When its subscription was suspended: a later suspension is not ended by what it says."""
+    """When it was suspended: the answer does not end a later suspension."""
 
 
 class Monitors:
-    """The monitors that a process has asked, and what has come of it; for one thread."""
+    """A process's requests to monitor URLs, and their answers; for one thread."""
 
     def __init__(self, egress: EgressPolicy) -> None:
         self._egress = egress
         self._loop: CallLoop | None = None
         self._process = 0
-        self._asked: dict[int, ProbeRequest] = {}
+        self._requests: dict[int, MonitorRequest] = {}
         """By subscription."""
 
     def ask(self, subscription_id: int, url: str, since: datetime) -> None:
-        """Send a GET, unless one to the same subscription's is under way."""
+        """Send a GET, unless one for the same subscription is in flight."""
         loop = self._running()
-        before = self._asked.get(subscription_id)
-        if before is None or before.answer.done():
+        before = self._requests.get(subscription_id)
+        if before is None or before.future.done():
             request = EncodedRequest("GET", url, [f"User-Agent: {USER_AGENT}".encode()], b"")
-            self._asked[subscription_id] = ProbeRequest(loop.take(request), since)
+            self._requests[subscription_id] = MonitorRequest(loop.take(request), since)
 
     def working(self) -> dict[int, datetime]:
-        """Return the subscriptions whose monitors have answered 2xx, with since when they were suspended.
+        """Return the subscriptions whose monitors answered 2xx, and since when they are suspended.
 
-        Forget the others that have been answered; these are to be forgotten by whoever has let them go on.
+        The caller lets them go on and then calls `forget`; other answers are forgotten here.
         """
-        done = {one: asked for one, asked in self._asked.items() if asked.answer.done()}
-        working = {one: asked.since for one, asked in done.items() if _is_fine(asked.answer.result().result)}
-        self.forget(done.keys() - working)
+        working: dict[int, datetime] = {}
+        for subscription_id, request in [*self._requests.items()]:
+            if request.future.done():
+                result = request.future.result().result
+                if isinstance(result, Response) and result.status_code in SUCCESSES:
+                    working[subscription_id] = request.since
+                else:
+                    del self._requests[subscription_id]
         return working
 
     def forget(self, subscription_ids: Iterable[int]) -> None:
-        """Forget what came of asking these."""
-        for one in subscription_ids:
-            self._asked.pop(one, None)
+        """Forget the requests for these subscriptions."""
+        for subscription_id in subscription_ids:
+            self._requests.pop(subscription_id, None)
 
     def _running(self) -> CallLoop:
-        """Return the loop of this process: no thread survives a fork."""
+        """Return the loop of this process: threads do not survive a fork."""
         if self._loop is None or self._process != os.getpid() or not self._loop.is_alive():
-            self._asked, self._process = {}, os.getpid()
+            self._requests, self._process = {}, os.getpid()
             self._loop = CallLoop(
                 egress=self._egress, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
             )
             self._loop.start()
             atexit.register(self._loop.stop)
         return self._loop
-
-
-def _is_fine(answer: Response | RequestNotCompleted) -> bool:
-    return isinstance(answer, Response) and answer.status_code in SUCCESS
 
 
 BEGIN: Final = f"""
@@ -105,7 +104,7 @@ begun AS (
   UPDATE subscriptions_subscription s
      SET half_open = d.monitor_url = '',
          probe_due_at = clock_timestamp() + make_interval(
-           secs => CASE d.monitor_url WHEN '' THEN LEAST(d.seconds, {LOOK_SECONDS}) ELSE d.seconds END)
+           secs => CASE d.monitor_url WHEN '' THEN LEAST(d.seconds, {AGAIN_SECONDS}) ELSE d.seconds END)
     FROM due d WHERE s.id = d.id)
 SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
        (SELECT o.id FROM delivery_open o
@@ -115,16 +114,15 @@ SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
             ORDER BY o.due_at, o.id LIMIT 1) IS NOT NULL
   FROM due d
 """
-"""What is not active is not tried before it is again.
+"""Subscriptions and subscribers that are not active are not probed.
 
-Said so that nothing but the index of probes will do: neither that of the active ones nor, joined, all subscribers.
-
-A trial that nothing has come of yet is looked at again: what it was to send may be gone.
+The conditions are written so that only the index of probes fits, not that of active subscriptions or a join with all
+subscribers. A half-open subscription is looked at again, since what it was to send may be gone.
 """
 
 
-class Due(NamedTuple):
-    """A subscription whose probe was due."""
+class DueProbe(NamedTuple):
+    """A subscription whose probe is due: a row of `BEGIN`."""
 
     subscription_id: int
     since: datetime
@@ -132,33 +130,27 @@ class Due(NamedTuple):
     monitor_url: str
     line_id: int
     has_work: bool
-    """Whether its subscriber's main line has something of it that can be tried now."""
+    """Whether its subscriber's main line has one of its deliveries that can be sent now."""
 
 
 def probe(monitors: Monitors) -> int:
-    """Begin a trial of each subscription whose probe is due, or ask its monitor URL; return how many those were.
+    """Make each subscription whose probe is due half-open, or ask its monitor URL; return how many those were.
 
-    One of which nothing waits that could be tried goes on at once, or what waits apart would wait for ever.
+    Without a delivery that can be sent, a subscription resumes at once: what it has in the retry line would wait
+    forever. So do those whose monitor has answered; where another transaction has locked one, its answer is kept.
     """
-    _end_what_works(monitors)
+    if working := monitors.working():
+        end_suspensions(working, reason="its monitor answers")
+        locked = {subscription_id for (subscription_id,) in rows(STILL_SUSPENDED, [[*working], [*working.values()]])}
+        monitors.forget(working.keys() - locked)
     with transaction.atomic():
-        due = [Due(*columns) for columns in rows(BEGIN)]
-        tried = [one for one in due if not one.monitor_url]
-        idle = {one.subscription_id: one.since for one in tried if not one.has_work}
-        if idle:
+        due = [DueProbe._make(row) for row in rows(BEGIN)]
+        half_open = [one for one in due if not one.monitor_url]
+        if idle := {one.subscription_id: one.since for one in half_open if not one.has_work}:
             end_suspensions(idle, reason="nothing is left to be tried")
-        lines = sorted({one.line_id for one in tried if one.has_work})
+        lines = sorted({one.line_id for one in half_open if one.has_work})
         transaction.on_commit(partial(notify.wake, notify.TOPIC, lines), robust=True)
     for one in due:
         if one.monitor_url:
             monitors.ask(one.subscription_id, one.monitor_url, one.since)
     return len(due)
-
-
-def _end_what_works(monitors: Monitors) -> None:
-    """Let those go on whose monitors have answered; of one that somebody has locked the answer is kept."""
-    working = monitors.working()
-    if working:
-        end_suspensions(working, reason="its monitor answers")
-        locked = {one for (one,) in rows(STILL_SUSPENDED, [[*working], [*working.values()]])}
-        monitors.forget(working.keys() - locked)

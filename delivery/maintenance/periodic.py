@@ -35,14 +35,14 @@ CHORES: Final[dict[str, Chore]] = {
     "expire_overdue": expiry.expire_overdue,
     "expire_unread": unread.expire_unread,
     "return_overdue": unread.return_overdue,
-    "tell_of_held_lines": announcements.tell_of_held_lines,
+    "announce_held_lines": announcements.announce_held_lines,
     "announce": announcements.announce,
     "replay": replay_job.go_on,
     "backfill": backfill_job.go_on,
 }
 
 PROBE: Final = "probe"
-SELDOM: Final = frozenset({"expire_unread", "tell_of_held_lines"})
+SELDOM: Final = frozenset({"expire_unread", "announce_held_lines"})
 """What takes a look at all there is, and is in no hurry; unless it has found something."""
 log = structlog.get_logger(__name__)
 

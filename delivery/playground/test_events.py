@@ -12,9 +12,9 @@ from delivery.sync.answer import SUCCESSES
 from delivery.sync.caller import Caller, running_caller
 from delivery.webhook.content import content_of
 from delivery.webhook.destination import CONFIGURED, destination_now
-from delivery.webhook.parts import Content, Destination, Numbers
-from delivery.webhook.redact import LONGEST
-from delivery.webhook.request import webhook_request
+from delivery.webhook.parts import Content, Destination
+from delivery.webhook.redact import MAX_CREDENTIAL_BYTES, without_credentials
+from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
 from delivery.worker.topic import KEPT_HEADER_BYTES
 from subscriptions.endpoints import is_scripted
@@ -70,7 +70,7 @@ def rehearsing_caller(egress: EgressPolicy) -> Caller:
     return running_caller(
         egress=egress,
         deadline_seconds=DEADLINE_SECONDS,
-        max_answer_bytes=MAX_ANSWER_BYTES + LONGEST,
+        max_answer_bytes=MAX_ANSWER_BYTES + MAX_CREDENTIAL_BYTES,
         max_waiting=MAX_WAITING,
     )
 
@@ -94,7 +94,7 @@ def rehearse(subscription: Subscription, *, caller: Caller, random_bytes: bytes,
             content = _as_sent(content, destination, caller)
         except TransformRefused as refused:
             return Rehearsed(reason=f"the script brought nothing to send: {refused}")
-        numbers = Numbers(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
+        numbers = RequestIdentity(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
         request = webhook_request(content, destination, numbers, timestamp=int(now.timestamp()))
         return _rehearsed(caller.ask(request), destination)
 
@@ -139,8 +139,9 @@ def _as_sent(content: Content, destination: Destination, caller: Caller) -> Cont
 
 
 def _rehearsed(answer: Answer, destination: Destination) -> Rehearsed:
-    result, head = answer.result, destination.without_secrets(answer.head, most=KEPT_HEADER_BYTES)
+    result = answer.result
+    head = without_credentials(answer.head, destination.headers, max_bytes=KEPT_HEADER_BYTES)
     if isinstance(result, RequestNotCompleted):
         return Rehearsed(None, result.reason, answer.duration_ms, head)
-    excerpt = destination.without_secrets(result.content, most=MAX_ANSWER_BYTES)
+    excerpt = without_credentials(result.content, destination.headers, max_bytes=MAX_ANSWER_BYTES)
     return Rehearsed(result.status_code, "", answer.duration_ms, head, excerpt)

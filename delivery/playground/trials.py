@@ -11,8 +11,8 @@ from delivery.status.explain_message import shown_of
 from delivery.sync.answer import Ended, ended_by_script
 from delivery.webhook.content import content_of
 from delivery.webhook.headers_policy import Header, merged
-from delivery.webhook.parts import Content, Destination, Numbers, Outgoing
-from delivery.webhook.request import webhook_request
+from delivery.webhook.parts import Content, Destination, Outgoing
+from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed
 from subscriptions.endpoints import DEFAULT_METHOD, is_scripted, parse_endpoint
 from subscriptions.filters import Filter, FilterFailed, Work
@@ -175,5 +175,5 @@ def _request_of(content: Content, destination: Destination, made: Made) -> Encod
         ready = transformed(delivery, made)
     except TransformRefused as refused:
         raise ScriptTrialFailed(str(refused)) from None
-    numbers = Numbers(NO_DELIVERY, sequence=None, attempt=1, possible_duplicate=False)
+    numbers = RequestIdentity(NO_DELIVERY, sequence=None, attempt=1, possible_duplicate=False)
     return webhook_request(ready.content, destination, numbers, timestamp=0)

@@ -1,4 +1,4 @@
-"""Reading JSON without losing the text of its parts: a batch's bodies are stored as they were sent (contract 2.5)."""
+"""Read JSON and keep the text of its parts: a batch's bodies are stored as they were sent (contract 2.5)."""
 
 import json
 import re
@@ -9,7 +9,7 @@ _BLANK: Final = re.compile(r"[ \t\n\r]*")
 
 
 class NotAsExpected(ValueError):
-    """The text is not JSON, or not of the shape that is read."""
+    """The text is not JSON, or does not have the expected shape."""
 
 
 def _refuse_constant(name: str) -> Any:
@@ -17,11 +17,11 @@ def _refuse_constant(name: str) -> Any:
 
 
 _DECODER: Final = json.JSONDecoder(parse_int=float, parse_constant=_refuse_constant)
-"""Makes a float of any number: none is ever needed here, and one of 5,000 digits costs nothing."""
+"""Reads every number as a float: their values are not used, and one of 5,000 digits costs nothing."""
 
 
 class JsonCursor:
-    """Walks through a JSON text once; whoever walks takes each value, or walks into it, before going on."""
+    """Walks through a JSON text once; the caller takes each value, or walks into it, before the next."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -29,7 +29,7 @@ class JsonCursor:
         self._skip_blanks()
 
     def members(self) -> Iterator[str]:
-        """Walk into the object that comes next: yield each member's name, standing before its value."""
+        """Walk into the next object; yield each member's name, with its value next."""
         names: set[str] = set()
         for _ in self._parts("{", "}"):
             name, _ = self.value()
@@ -42,11 +42,11 @@ class JsonCursor:
             yield name
 
     def elements(self) -> Iterator[None]:
-        """Walk into the array that comes next: yield standing before each element."""
+        """Walk into the next array; yield with each element next."""
         return self._parts("[", "]")
 
     def value(self) -> tuple[Any, str]:
-        """Take the value that comes next: what it is, every number a float, and its text as it stands there."""
+        """Take the next value: return it, with numbers as floats, and its text."""
         begin = self._at
         try:
             value, self._at = _DECODER.raw_decode(self._text, begin)
@@ -59,30 +59,29 @@ class JsonCursor:
         return value, text
 
     def end(self) -> None:
-        """Make sure that nothing comes next."""
+        """Raise `NotAsExpected` unless the text ends here."""
         if self._at < len(self._text):
             raise self._wrong("the end")
 
     def _parts(self, opening: str, closing: str) -> Iterator[None]:
         self._take(opening)
-        if self._comes(closing):
-            self._take(closing)
-            return
-        while True:
+        is_first = True
+        while not self._has_taken(closing):
+            if not is_first:
+                self._take(",")
+            is_first = False
             yield
-            if self._comes(closing):
-                self._take(closing)
-                return
-            self._take(",")
 
-    def _comes(self, sign: str) -> bool:
-        return self._text.startswith(sign, self._at)
-
-    def _take(self, sign: str) -> None:
-        if not self._comes(sign):
-            raise self._wrong(repr(sign))
+    def _has_taken(self, sign: str) -> bool:
+        if not self._text.startswith(sign, self._at):
+            return False
         self._at += 1
         self._skip_blanks()
+        return True
+
+    def _take(self, sign: str) -> None:
+        if not self._has_taken(sign):
+            raise self._wrong(repr(sign))
 
     def _skip_blanks(self) -> None:
         if self._text[self._at : self._at + 1].isspace() and (blank := _BLANK.match(self._text, self._at)):

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.due_times import DUE_LATER, RELEASED
 from delivery.mailbox import long_poll
-from delivery.publish.draft import document_of
+from delivery.publish.draft import Draft, document_of
 from delivery.publish.idempotency import fingerprint_of
 from delivery.publish.routing import (
     UNRECEIVED,
@@ -127,28 +126,14 @@ STORE_GROUPS: Final = MESSAGES + SOME_GROUPED + RESULT
 """The same where some messages are QUEUE messages."""
 
 
-@dataclass(frozen=True)
-class NewMessage:
-    """A message to publish, checked."""
+@dataclass(frozen=True, kw_only=True)
+class NewMessage(Draft):
+    """A checked message; its headers are without those that are never kept (contract 2.11)."""
 
-    event_type_id: int
-    event_type: str
-    body: bytes
     content_type: str
-    headers: Sequence[tuple[str, str]] = ()
-    """Without those that are never kept (contract 2.11)."""
-    filter_string: str | None = None
-    idempotency_key: str | None = None
+    event_type_id: int
     kind: str = EventKind.TOPIC
     """The event type's."""
-    callback_url: str | None = None
-    """Where the result of a QUEUE message is to be posted (contract 6.7)."""
-    destination: str | None = None
-    """A subscriber's name, `default` (each subscriber once), or None: all that qualify (contract 2.8)."""
-    ttl: float | None = None
-    """Seconds after which it is not sent any more (contract 2.10)."""
-    not_before: datetime | None = None
-    """It is not sent earlier (contract 2.13)."""
     copy_of: int | None = None
     """The message that is resubmitted as this one (contract 5.8)."""
 

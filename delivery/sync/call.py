@@ -21,8 +21,9 @@ from delivery.sync.answer import CallUndecided, Ended, ended_by, ended_by_script
 from delivery.sync.caller import Caller
 from delivery.webhook.content import content_of
 from delivery.webhook.destination import CONFIGURED, destination_now
-from delivery.webhook.parts import Destination, Numbers
-from delivery.webhook.request import webhook_request
+from delivery.webhook.parts import Destination
+from delivery.webhook.redact import without_credentials
+from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import job_for
 from delivery.worker.topic import KEPT_BODY_BYTES, KEPT_HEADER_BYTES
 from subscriptions.matching import Match, subscriptions_to_ask
@@ -164,7 +165,7 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
         result: Result = caller.ask(job_for(begun.delivery_id, content, destination))
         duration_ms = round((time.monotonic() - started) * 1000)
         return ended_by_script(result, destination.subscription_id, content.content_type, duration_ms)
-    numbers = Numbers(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
+    numbers = RequestIdentity(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
     answer: Answer = caller.ask(webhook_request(content, destination, numbers, timestamp=int(time.time())))
     return ended_by(answer, max_bytes=caller.max_answer_bytes)
 
@@ -205,8 +206,8 @@ def _columns(call: Call, ended: Ended) -> dict[str, object]:
     message, destination = call.message, call.destination
     head, body = ended.head, ended.body
     if destination:
-        head = destination.without_secrets(head, most=KEPT_HEADER_BYTES)
-        body = destination.without_secrets(body, most=KEPT_BODY_BYTES)
+        head = without_credentials(head, destination.headers, max_bytes=KEPT_HEADER_BYTES)
+        body = without_credentials(body, destination.headers, max_bytes=KEPT_BODY_BYTES)
     return {
         "message_id": call.message_id,
         "event_type_id": message.event_type_id,

@@ -25,8 +25,8 @@ from delivery.volatile import counters
 from delivery.volatile.publish_volatile import ID_PREFIX, Envelope, is_first
 from delivery.webhook.content import content_of
 from delivery.webhook.destination import destinations_of
-from delivery.webhook.parts import Destination, Numbers
-from delivery.webhook.request import webhook_request
+from delivery.webhook.parts import Destination
+from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
 from delivery.worker.settle_sql import AT, LATE
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun, Result
@@ -112,7 +112,7 @@ def send_to(envelope: Envelope, destination: Destination | None, clock: Callable
     if envelope.is_expired(now):
         return VolatileOutcome.EXPIRED
     known_as = f"{envelope.id}_{destination.subscription_id}"
-    numbers = Numbers(0, sequence=None, attempt=1, possible_duplicate=False, known_as=known_as)
+    numbers = RequestIdentity(0, sequence=None, attempt=1, possible_duplicate=False, known_as=known_as)
     answer: Answer = yield webhook_request(content, destination, numbers, timestamp=int(now))
     return _outcome(answer)
 

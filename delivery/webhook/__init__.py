@@ -1,5 +1,5 @@
-"""What endpoints are sent, as bytes.
+"""The requests that endpoints get.
 
-Read `parts` (content and destination), `destination` and `content` (loading them), `transform` (scripts),
-then `request`.
+Read `parts` (content and destination), `content` and `destination` (loading them), `headers_policy`, `transform`
+(scripts), then `request`. `redact` removes secrets from answers.
 """

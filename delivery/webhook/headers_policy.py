@@ -1,4 +1,4 @@
-"""Which of a publisher's headers are kept, which go on to endpoints, and whose value wins (contract 2.11)."""
+"""Which of a publisher's headers are kept, which are forwarded to endpoints, and which value wins (2.11)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from subscriptions.headers import OF_THE_CONNECTION
 
 NEVER_KEPT: Final = OF_THE_CONNECTION | {"authorization", "callbackurl"}
-"""The publisher's own credentials, a callback's address being one, and what belongs to its connection."""
+"""The publisher's credentials, which include a callback's address, and headers of its connection."""
 
 FORWARDED: Final = frozenset({"content-type", "traceparent"})
 FORWARDED_PREFIXES: Final = ("ce-", "x-")
@@ -49,8 +49,8 @@ NOT_FORWARDED_PREFIXES: Final = (
     "x-ssl-",
     "x-script-name",
 )
-"""What the subscriber's own proxies say, and are told, about a request: where it came from, who asks, what is meant by
-it. A publisher would speak to them in the broker's name. Of those in use; nobody knows them all."""
+"""Headers with which proxies tell each other and applications where a request came from, who is logged in, and what is
+requested: a publisher could forge them in the broker's name. These are the known ones; there may be others."""
 
 Header = tuple[str, str]
 
@@ -62,17 +62,17 @@ def kept(headers: Iterable[Header]) -> list[Header]:
 
 def forwarded(headers: Iterable[Header]) -> list[Header]:
     """Return the stored headers that endpoints get too."""
-    return [(name, value) for name, value in headers if _goes_on(name.lower())]
-
-
-def _goes_on(name: str) -> bool:
-    # Behind CGI, WSGI and PHP an underscore is a hyphen.
-    plain = name.replace("_", "-")
-    is_of_a_proxy = plain in NOT_FORWARDED or plain.startswith(NOT_FORWARDED_PREFIXES)
-    return name in FORWARDED or (name.startswith(FORWARDED_PREFIXES) and not is_of_a_proxy)
+    found: list[Header] = []
+    for name, value in headers:
+        lower = name.lower()
+        plain = lower.replace("_", "-")  # behind CGI, WSGI and PHP an underscore is a hyphen
+        is_of_a_proxy = plain in NOT_FORWARDED or plain.startswith(NOT_FORWARDED_PREFIXES)
+        if lower in FORWARDED or (lower.startswith(FORWARDED_PREFIXES) and not is_of_a_proxy):
+            found.append((name, value))
+    return found
 
 
 def merged(*layers: Mapping[str, str]) -> dict[str, str]:
-    """Return all headers of the layers; of equal names, in whatever case, the later layer's wins."""
+    """Return the headers of all layers; of equal names, in any case, the later layer's wins."""
     by_name = {name.lower(): (name, value) for layer in layers for name, value in layer.items()}
     return dict(by_name.values())

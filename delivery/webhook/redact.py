@@ -1,6 +1,6 @@
-"""Credentials in what endpoints answer: some repeat the headers that they were sent, and answers are shown and kept.
+"""Remove credentials from endpoints' answers: some repeat the headers that they got, and answers are stored and shown.
 
-It is the best that can be done, and no border: an endpoint may write a value in ways that nobody foresees.
+This is best effort and no security boundary: an endpoint may write a value in ways that nobody foresees.
 """
 
 import json
@@ -11,14 +11,14 @@ from typing import Final
 from urllib.parse import quote
 
 MASK: Final = b"***"
-SHORTEST: Final = 8
-"""Characters of a credential: what is shorter would be missing from what has nothing to do with it."""
-SHORTEST_UNNAMED: Final = 16
-"""The same where the name does not say that it is one."""
-SHORTEST_HEAD: Final = 4
-"""Characters of a credential's beginning that are masked where an answer ends within it."""
-LONGEST: Final = 16 * 1024
-"""Bytes of a credential that an endpoint repeats, roughly: as much more of an answer is looked at than is shown."""
+MIN_CHARACTERS: Final = 8
+"""Shorter credentials are not masked: they would match text that has nothing to do with them."""
+MIN_UNNAMED_CHARACTERS: Final = 16
+"""The same for a header whose name does not say that it has a credential."""
+MIN_HEAD_CHARACTERS: Final = 4
+"""The shortest beginning of a credential that is masked where an answer ends within it."""
+MAX_CREDENTIAL_BYTES: Final = 16 * 1024
+"""How much more of an answer is read than is shown, so that a credential at its end is found."""
 
 _NAMED: Final = re.compile(r"auth|key|token|secret|passw|credential|signature|session|cookie", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]* +(\S.*)")
@@ -30,49 +30,37 @@ _PLAIN: Final = frozenset({"accept", "accept-language", "content-type", "user-ag
 _ESCAPED_BY_SOME: Final = re.compile(r"""[<>&'+"]""")
 
 
-def without_credentials(answer: bytes, headers: Mapping[str, str], *, most: int) -> bytes:
-    """Return the first `most` bytes of an answer, without what the configured headers authenticate with."""
+def without_credentials(answer: bytes, headers: Mapping[str, str], *, max_bytes: int) -> bytes:
+    """Return the first `max_bytes` of an answer, with the credentials in the configured headers masked."""
     if not answer:
         return answer
-    forms = sorted({form for one in headers.items() for form in _forms(*one)}, key=len, reverse=True)
+    forms = sorted({form for header in headers.items() for form in _forms(*header)}, key=len, reverse=True)
     for form in forms:
         answer = answer.replace(form, MASK)
     for form in forms:
-        if len(answer) < most + len(form):
-            answer = _without_head(answer, form)
-    return answer[:most]
-
-
-def _without_head(answer: bytes, form: bytes) -> bytes:
-    """Return an answer without the beginning of a credential that it ends with: it was read no further."""
-    for length in range(min(len(form), len(answer)), SHORTEST_HEAD - 1, -1):
-        if answer.endswith(form[:length]):
-            return answer[:-length] + MASK
-    return answer
+        if len(answer) < max_bytes + len(form):  # it may have been cut off within a credential
+            lengths = range(min(len(form), len(answer)), MIN_HEAD_CHARACTERS - 1, -1)
+            cut = next((length for length in lengths if answer.endswith(form[:length])), 0)
+            answer = answer[:-cut] + MASK if cut else answer
+    return answer[:max_bytes]
 
 
 @lru_cache(maxsize=1024)
 def _forms(name: str, value: str) -> frozenset[bytes]:
-    """Return how endpoints write the credential of a header; nothing if its value is plainly none."""
-    if not _is_credential(name, value):
+    """Return how endpoints may write the credential in a header; nothing if its value is clearly not one."""
+    if name.lower() in _PLAIN or _MEDIA_TYPES.fullmatch(value):
+        return frozenset()
+    if not _NAMED.search(name) and (len(value) < MIN_UNNAMED_CHARACTERS or _WORDS.fullmatch(value)):
         return frozenset()
     scheme = _SCHEME.fullmatch(value)
     bare = scheme.group(1) if scheme else value
-    return frozenset(form.encode() for one in (value, bare) if len(one) >= SHORTEST for form in _escaped(one))
-
-
-def _is_credential(name: str, value: str) -> bool:
-    if name.lower() in _PLAIN or _MEDIA_TYPES.fullmatch(value):
-        return False
-    if _NAMED.search(name):
-        return len(value) >= SHORTEST
-    return len(value) >= SHORTEST_UNNAMED and not _WORDS.fullmatch(value)
+    return frozenset(form.encode() for text in (value, bare) if len(text) >= MIN_CHARACTERS for form in _escaped(text))
 
 
 def _escaped(text: str) -> set[str]:
-    """Return a text as it is, in JSON as different writers escape it, and in an address."""
+    """Return a text as it is, in JSON as different writers escape it, and in a URL."""
     as_json = json.dumps(text)[1:-1]
-    as_codes = json.dumps(_ESCAPED_BY_SOME.sub(lambda one: f"\0{ord(one.group()):04X}", text))[1:-1]
+    as_codes = json.dumps(_ESCAPED_BY_SOME.sub(lambda found: f"\0{ord(found.group()):04X}", text))[1:-1]
     upper = as_codes.replace("\\u0000", "\\u")
-    lower = _ESCAPED_BY_SOME.sub(lambda one: f"\\u{ord(one.group()):04x}", text.replace("\\", "\\\\"))
+    lower = _ESCAPED_BY_SOME.sub(lambda found: f"\\u{ord(found.group()):04x}", text.replace("\\", "\\\\"))
     return {text, as_json, as_json.replace("/", "\\/"), upper, lower, quote(text, safe="")}

@@ -1,32 +1,22 @@
-"""What is sent: the HTTP request of one delivery."""
+"""Build the HTTP request of one delivery, and sign it (Standard Webhooks; contract 4.11)."""
 
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from delivery.http.headers import EncodedRequest, header_line
-from delivery.webhook.cloud_event_output import enveloped
+from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.headers_policy import merged
-from delivery.webhook.parts import Content, Destination, Headers, Numbers
+from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX, Content, Destination, Headers
 from subscriptions.payload_format import PayloadFormat
 
 USER_AGENT: Final = "broker/0.1"
 CALLBACK_URL: Final = "CallbackURL"
-
-
-def signatures(keys: Iterable[bytes], *, webhook_id: str, timestamp: int, body: bytes) -> str:
-    """Return the `webhook-signature` value: a signature for each key, separated by blanks."""
-    return " ".join(signature(key, webhook_id=webhook_id, timestamp=timestamp, body=body) for key in keys)
-
-
-def signature(key: bytes, *, webhook_id: str, timestamp: int, body: bytes) -> str:
-    """Return one signature, `v1,` and base64, for a body sent at `timestamp` (Unix seconds)."""
-    signed = b"%s.%d.%s" % (webhook_id.encode(), timestamp, body)
-    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
-
+POSSIBLE_DUPLICATE: Final = b"Webhook-Possible-Duplicate: true"
+TEST: Final = b"Webhook-Test: true"
 
 OWN: Final = frozenset(
     {
@@ -42,41 +32,80 @@ OWN: Final = frozenset(
         "callbackurl",
     }
 )
-"""Headers that only the broker sets, a value for each request."""
+"""Headers that only the broker sets."""
 
 
-def webhook_request(content: Content, destination: Destination, numbers: Numbers, *, timestamp: int) -> EncodedRequest:
-    """Return the request, in the form that the subscription wants, signed where there is a key.
+@dataclass(frozen=True, slots=True)
+class RequestIdentity:
+    """What distinguishes one request of a delivery from the others."""
 
-    Broker's headers win over the subscription's, the subscriber's, the publisher's.
+    delivery_id: int
+    sequence: int | None
+    """None: it is in no line."""
+    attempt: int
+    possible_duplicate: bool
+    group_id: int | None = None
+    """The QUEUE group, whose requests all have the same id, whichever endpoint they go to."""
+    callback_url: str = ""
+    """Where the endpoint may post its result."""
+    known_as: str = ""
+    """The id to use where there is no delivery."""
+    is_test: bool = False
+    """Whether it is a test event, which nobody has published."""
+
+    @property
+    def webhook_id(self) -> str:
+        """The id, the same in every attempt (contract 4.11)."""
+        if self.known_as:
+            return self.known_as
+        if self.group_id is None:
+            return f"{WEBHOOK_ID_PREFIX}{self.delivery_id}"
+        return f"{GROUP_ID_PREFIX}{self.group_id}"
+
+
+def webhook_request(
+    content: Content, destination: Destination, identity: RequestIdentity, *, timestamp: int
+) -> EncodedRequest:
+    """Return the request in the subscription's payload format, signed if there is a key.
+
+    Of equal headers, the broker's win over the subscription's, the subscriber's and the publisher's, in this order.
     """
-    content = enveloped(content, destination.output, destination.headers)
-    webhook_id = numbers.webhook_id
+    content = in_payload_format(content, destination.output, destination.headers)
+    webhook_id = identity.webhook_id
     lines = [
-        *_lines_for_all(content.headers, destination),
+        *_common_lines(content.headers, destination),
         f"webhook-id: {webhook_id}".encode(),
         f"webhook-timestamp: {timestamp}".encode(),
-        f"Webhook-Attempt: {numbers.attempt}".encode(),
+        f"Webhook-Attempt: {identity.attempt}".encode(),
         header_line("Broker-Event-Type", content.event_type),
     ]
     if content.message_id:
         lines.append(f"Broker-Message-Id: {content.message_id}".encode())
-    if keys := destination.keys_at(timestamp):
-        signed = signatures(keys, webhook_id=webhook_id, timestamp=timestamp, body=content.body)
-        lines.append(f"webhook-signature: {signed}".encode())
-    if numbers.sequence is not None:
-        lines.append(f"Webhook-Sequence: {numbers.sequence}".encode())
-    if numbers.callback_url:
-        lines.append(header_line(CALLBACK_URL, numbers.callback_url))
-    lines += numbers.flags
+    if destination.signing_key:
+        keys = [destination.signing_key, *(key for key, until in destination.former_keys if timestamp < until)]
+        signed = [signature(key, webhook_id=webhook_id, timestamp=timestamp, body=content.body) for key in keys]
+        lines.append(f"webhook-signature: {' '.join(signed)}".encode())
+    if identity.sequence is not None:
+        lines.append(f"Webhook-Sequence: {identity.sequence}".encode())
+    if identity.callback_url:
+        lines.append(header_line(CALLBACK_URL, identity.callback_url))
+    if identity.possible_duplicate:
+        lines.append(POSSIBLE_DUPLICATE)
+    if identity.is_test:
+        lines.append(TEST)
     return EncodedRequest(destination.method, content.url or destination.url, lines, content.body)
 
 
+def signature(key: bytes, *, webhook_id: str, timestamp: int, body: bytes) -> str:
+    """Return one signature, `v1,` and base64, for a body sent at `timestamp` (Unix seconds)."""
+    signed = b"%s.%d.%s" % (webhook_id.encode(), timestamp, body)
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
 @lru_cache(maxsize=1024)
-def _lines_for_all(headers: Headers, destination: Destination) -> tuple[bytes, ...]:
-    """Return the headers that do not vary between like messages of one subscription."""
-    configured = (
-        destination.headers if destination.output == PayloadFormat.AS_PUBLISHED else {}
-    )  # enveloping has merged them
+def _common_lines(headers: Headers, destination: Destination) -> tuple[bytes, ...]:
+    """Return the header lines that are the same for all messages with these headers to one subscription."""
+    # Other formats than AS_PUBLISHED contain the configured headers already.
+    configured = destination.headers if destination.output == PayloadFormat.AS_PUBLISHED else {}
     layers = merged(dict(headers), configured, {"User-Agent": USER_AGENT})
     return tuple(header_line(name, value) for name, value in layers.items() if name.lower() not in OWN)

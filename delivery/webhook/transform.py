@@ -1,4 +1,4 @@
-"""What a script is given of a delivery, and what is sent after it (contract 8.1)."""
+"""The input of a delivery's script, and what is sent after it (contract 8.1)."""
 
 import json
 import re
@@ -30,16 +30,11 @@ QUERY_SAFE: Final = PATH_SAFE + "?"
 
 
 class TransformRefused(Exception):
-    """What the script made cannot be sent; the text says why."""
-
-
-def job_of(delivery: Outgoing) -> Job:
-    """Return the job of running a delivery's script."""
-    return job_for(delivery.id, delivery.content, delivery.destination)
+    """The script's result cannot be sent; the text says why."""
 
 
 def job_for(delivery_id: int, content: Content, destination: Destination) -> Job:
-    """Return the job of running a script; time and randomness are the delivery's own, so that a repeat is the same."""
+    """Return the job of running a script. Its clock and random seed are the delivery's, so a repeat gives the same."""
     headers: dict[str, list[str]] = defaultdict(list)
     for name, value in json.loads(content.stored_headers):
         headers[name.lower()].append(value)
@@ -55,7 +50,7 @@ def job_for(delivery_id: int, content: Content, destination: Destination) -> Job
 
 
 def transformed(delivery: Outgoing, made: Made) -> Outgoing:
-    """Return the delivery as it is sent after its script.
+    """Return the delivery as it is sent after its script made `made`.
 
     Raises:
         TransformRefused: a header or the path cannot be sent.
@@ -66,7 +61,7 @@ def transformed(delivery: Outgoing, made: Made) -> Outgoing:
 
 
 def transformed_content(content: Content, destination: Destination, made: Made) -> Content:
-    """Return what is sent of a message after a script; raises as `transformed` does."""
+    """Return what is sent of a message after a script; raises as `transformed`."""
     try:
         validate_headers(made.headers)
         url = with_param(destination.url, made.param) if made.param else ""
@@ -78,9 +73,9 @@ def transformed_content(content: Content, destination: Destination, made: Made) 
 
 
 def with_param(url: str, param: str) -> str:
-    """Return `url` with a script's `param` appended to its path, percent-encoded; what is encoded already stays.
+    """Return `url` with a script's `param` appended to its path, percent-encoded unless it is already.
 
-    Only path and query change: no host, no port, no way up the path.
+    Only path and query change, never the host or port, and the path never goes up.
 
     Raises:
         ValidationError: it has control characters or steps such as `..`, or the URL gets too long.
@@ -99,9 +94,9 @@ def with_param(url: str, param: str) -> str:
 
 
 def withheld(line_id: int, delivery: Outgoing, result: Failed | Lost) -> Withheld:
-    """Return what becomes of a delivery whose script brought nothing to send (contract 8.3).
+    """Return what happens to a delivery whose script made nothing to send (contract 8.3).
 
-    It is held where the script would fail again, else set aside.
+    It is HELD if the script would fail again, otherwise deferred.
     """
     is_held = isinstance(result, Failed)
     return Withheld(

@@ -12,8 +12,8 @@ from requests import PreparedRequest
 from delivery.dispatch.claim import Claim
 from delivery.limits import LEASE_MARGIN_SECONDS, LEASE_SECONDS, REQUEST_DEADLINE_SECONDS
 from delivery.models import Lane
-from delivery.webhook.parts import Destination, Numbers, Outgoing
-from delivery.webhook.request import webhook_request
+from delivery.webhook.parts import Destination, Outgoing
+from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.worker.buffer import BodyBudget, Buffer, FairShare, RateLimiter, any_may
 from delivery.worker.pages import PageRequest
 from delivery.worker.settlements import LineUpdate, Mark, RateSlot
@@ -278,7 +278,7 @@ class UnderWay:
         delivery = self.in_flight
         assert delivery  # noqa: S101 - it was started
         assert self.started_at  # noqa: S101
-        numbers = Numbers(
+        numbers = RequestIdentity(
             delivery.id,
             self.sequence or None,  # what is in no order has no number
             delivery.attempts + 1,

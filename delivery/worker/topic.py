@@ -15,6 +15,7 @@ from delivery.reasons import SUSPENDED, USED_UP
 from delivery.retry import HOLDING, History, Verdict, judge
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
+from delivery.webhook.redact import without_credentials
 from delivery.webhook.transform import TransformRefused, transformed, withheld
 from delivery.worker.line import ActiveLine, Ledger, Slot, Story
 from delivery.worker.settlements import Settlement, SideEffects
@@ -263,7 +264,8 @@ def to_settlement(
 
 
 def _shown(answer: bytes, delivery: Outgoing, *, most: int) -> bytes:
-    return delivery.destination.without_secrets(without_token(answer, delivery.callback_url), most=most)
+    answer = without_token(answer, delivery.callback_url)
+    return without_credentials(answer, delivery.destination.headers, max_bytes=most)
 
 
 def _reason(outcome: Outcome, verdict: Verdict) -> str:

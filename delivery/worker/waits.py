@@ -9,7 +9,7 @@ from django.db import Error
 
 from delivery.callbacks.address import CallbackTerms
 from delivery.webhook.parts import Outgoing
-from delivery.webhook.transform import job_of
+from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.line import HANGS_SECONDS, ActiveLine, Slot
 from delivery.worker.pages import PageRequest, read_pages
@@ -136,7 +136,7 @@ class ScriptWait:
     def run(self, slot: Slot, delivery: Outgoing) -> None:
         """Let the script of `delivery` run for a slot."""
         slot.prepare(delivery)
-        self._runner.run(slot, job_of(delivery))
+        self._runner.run(slot, job_for(delivery.id, delivery.content, delivery.destination))
 
     def with_room(self, slot: Slot, result: Result) -> Result:
         """Return a script's result, `NotRun` where the process holds too many bodies for what it made."""

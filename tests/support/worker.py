@@ -115,8 +115,14 @@ def probe() -> int:
 def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) -> list[Accepted]:
     """Publish the bodies in one transaction, in order."""
     assert event_type, "a subscription to a pattern has no event type: name one"
-    fields = {"content_type": event_type.content_type, "kind": event_type.kind, **fields}
-    messages = [NewMessage(event_type.pk, event_type.name, body, **fields) for body in bodies]
+    fields = {
+        "event_type_id": event_type.pk,
+        "event_type": event_type.name,
+        "content_type": event_type.content_type,
+        "kind": event_type.kind,
+        **fields,
+    }
+    messages = [NewMessage(body=body, **fields) for body in bodies]
     return publish(messages, publisher_id=None, key_hours=24, senders=QUEUE_SENDERS, callbacks=callback_terms())
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, reset
 from broker_project.stack.load.wait import wait_until
-from delivery.announcements import HELD_SECONDS, tell_of_held_lines
+from delivery.announcements import HELD_SECONDS, announce_held_lines
 from delivery.api.deliveries import AttemptSerializer
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import due_by_queue, still_due
@@ -387,7 +387,7 @@ def test_a_callbacks_line_held_for_over_a_minute_is_told_with_its_callback(
     with running_worker():
         wait_until(lambda: lines.filter(lease_until=None, held_since__isnull=False).exists())
     lines.update(held_since=Now() - timedelta(seconds=HELD_SECONDS))
-    assert (tell_of_held_lines(), tell_of_held_lines()) == (1, 0)
+    assert (announce_held_lines(), announce_held_lines()) == (1, 0)
     receiver.on(THERE, answer(200))
     with running_worker():
         make_due()

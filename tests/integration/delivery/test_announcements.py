@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery import announcements
-from delivery.announcements import announce, tell_of_held_lines
+from delivery.announcements import announce, announce_held_lines
 from delivery.models import Announcement, Delivery, Line, Message
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
@@ -247,7 +247,7 @@ def announced() -> list[str]:
 def test_a_line_held_for_over_a_minute_is_told_once_and_that_it_goes_on(
     held: Line, ops: Subscription, wanted: Subscription, receiver: Receiver
 ) -> None:
-    assert (tell_of_held_lines(), tell_of_held_lines(), announced()) == (1, 0, [PAUSED])
+    assert (announce_held_lines(), announce_held_lines(), announced()) == (1, 0, [PAUSED])
     paused = Announcement.objects.get()
     assert (paused.line, paused.subscription, paused.delivery_id) == (held, wanted, held.head_id)
     assert paused.details["reason"] == held.held_reason
@@ -257,13 +257,13 @@ def test_a_line_held_for_over_a_minute_is_told_once_and_that_it_goes_on(
         wait_until(lambda: len(receiver.of("/ops")) == 2)
     assert [kind for kind, _ in told(receiver)] == [PAUSED, RESUMED]
     assert [says["subscriber"] for _, says in told(receiver)] == ["shop", "shop"]
-    assert (tell_of_held_lines(), Line.objects.exclude(pause_announced_at=None).count()) == (0, 0)
+    assert (announce_held_lines(), Line.objects.exclude(pause_announced_at=None).count()) == (0, 0)
 
 
 @pytest.mark.behaviour("5.7")
 def test_a_line_held_for_less_is_only_interrupted(held: Line) -> None:
     Line.objects.filter(pk=held.pk).update(held_since=Now() - MINUTE + timedelta(seconds=30))
-    assert (tell_of_held_lines(), announced()) == (0, [])
+    assert (announce_held_lines(), announced()) == (0, [])
 
 
 def stop(wanted: Subscription, how: str) -> None:
@@ -286,7 +286,7 @@ OTHERWISE = ["inactive", "inactive with its subscriber", "suspended", "on trial"
 @pytest.mark.behaviour("5.7")
 def test_a_line_held_for_nobody_is_not_told(held: Line, wanted: Subscription, how: str) -> None:
     stop(wanted, how)
-    assert (tell_of_held_lines(), announced()) == (0, [])
+    assert (announce_held_lines(), announced()) == (0, [])
 
 
 @pytest.mark.parametrize("how", OTHERWISE)
@@ -294,17 +294,17 @@ def test_a_line_held_for_nobody_is_not_told(held: Line, wanted: Subscription, ho
 def test_a_line_that_was_told_of_and_is_held_for_nobody_any_more_goes_on(
     held: Line, wanted: Subscription, how: str
 ) -> None:
-    tell_of_held_lines()
+    announce_held_lines()
     stop(wanted, how)
-    assert (tell_of_held_lines(), announced()) == (1, [PAUSED, RESUMED])
+    assert (announce_held_lines(), announced()) == (1, [PAUSED, RESUMED])
     assert {one.details["pause"] for one in Announcement.objects.all()} == {"HELD"}
 
 
 def test_two_at_a_time_do_not_look_for_held_lines(held: Line, elsewhere: "psycopg.Connection[Any]") -> None:
     elsewhere.execute(announcements.ALONE_WITH_LINES)
-    assert tell_of_held_lines() == 0
+    assert announce_held_lines() == 0
     elsewhere.rollback()
-    assert tell_of_held_lines() == 1
+    assert announce_held_lines() == 1
 
 
 @pytest.mark.behaviour("5.7")
@@ -314,14 +314,14 @@ def test_a_line_held_by_such_an_event_is_not_told(ops: Subscription, receiver: R
     with running_worker():
         line = wait_until_held(ops.subscriber)
     Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
-    assert (tell_of_held_lines(), announced()) == (0, [])
+    assert (announce_held_lines(), announced()) == (0, [])
 
 
 def test_who_has_a_line_locked_is_not_waited_for(held: Line, elsewhere: "psycopg.Connection[Any]") -> None:
     elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [held.pk])
-    assert tell_of_held_lines() == 0
+    assert announce_held_lines() == 0
     elsewhere.rollback()
-    assert tell_of_held_lines() == 1
+    assert announce_held_lines() == 1
 
 
 @pytest.mark.behaviour("5.7")

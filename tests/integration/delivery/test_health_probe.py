@@ -12,7 +12,7 @@ from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery import health_probe
 from delivery.dispatch.sweep import lines_with_due_work
-from delivery.health_probe import LOOK_SECONDS
+from delivery.health_probe import AGAIN_SECONDS
 from delivery.models import Announcement, Delivery, LineEvent
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
@@ -58,7 +58,7 @@ def monitored(suspended: Subscription, receiver: Receiver) -> Iterator[Subscript
     yield suspended
     if MONITORS._loop:
         MONITORS._loop.stop()
-    MONITORS._asked.clear()
+    MONITORS._requests.clear()
 
 
 def make_probe_due(subscription: Subscription) -> None:
@@ -122,7 +122,7 @@ def test_with_a_monitor_that_is_asked_instead_until_it_answers_2xx(monitored: Su
     for asked in (1, 2):
         make_probe_due(monitored)
         probe_until(lambda asked=asked: len(receiver.of("/health")) == asked)
-        probe_until(lambda: not MONITORS._asked)
+        probe_until(lambda: not MONITORS._requests)
         assert (pause_of(monitored), len(receiver.of("/hook"))) == (("POLICY", False, True), 1)
     make_probe_due(monitored)
     probe_until(lambda: pause_of(monitored) == ("", False, False))
@@ -157,7 +157,7 @@ def test_a_monitor_that_cannot_be_reached_ends_nothing(monitored: Subscription, 
     receiver.close_port()
     make_probe_due(monitored)
     assert probe() == 1
-    probe_until(lambda: not MONITORS._asked)
+    probe_until(lambda: not MONITORS._requests)
     assert pause_of(monitored) == ("POLICY", False, True)
 
 
@@ -169,7 +169,7 @@ def test_a_monitor_ends_no_pause_by_hand(monitored: Subscription, receiver: Rece
     wait_until(lambda: receiver.of("/health"))
     pause([monitored.pk], reason="")
     gate.open()
-    probe_until(lambda: not MONITORS._asked)
+    probe_until(lambda: not MONITORS._requests)
     assert pause_of(monitored) == ("HAND", False, False)
 
 
@@ -218,7 +218,7 @@ def test_a_trial_is_looked_after_soon_however_seldom_it_is_tried_and_is_one_chan
     make_probe_due(suspended)
     before = version_of(suspended)
     assert (probe(), version_of(suspended)) == (1, before + 1)
-    soon = Now() + timedelta(seconds=LOOK_SECONDS)
+    soon = Now() + timedelta(seconds=AGAIN_SECONDS)
     assert Subscription.objects.filter(pk=suspended.pk, probe_due_at__lte=soon).exists()
     make_probe_due(suspended)
     assert (probe(), pause_of(suspended), version_of(suspended)) == (1, ("POLICY", True, True), before + 1)
@@ -230,7 +230,7 @@ def test_asking_a_monitor_is_no_change_of_its_subscription(monitored: Subscripti
     before = version_of(monitored)
     make_probe_due(monitored)
     probe()
-    probe_until(lambda: not MONITORS._asked)
+    probe_until(lambda: not MONITORS._requests)
     assert version_of(monitored) == before
 
 
@@ -243,7 +243,7 @@ def test_what_says_that_it_works_ends_no_later_suspension(monitored: Subscriptio
     resume([monitored.pk])
     Subscription.objects.filter(pk=monitored.pk).update(paused_since=Now(), paused_by=PausedBy.POLICY)
     gate.open()
-    probe_until(lambda: not MONITORS._asked)
+    probe_until(lambda: not MONITORS._requests)
     assert pause_of(monitored) == ("POLICY", False, False)
 
 
@@ -254,12 +254,12 @@ def test_what_says_that_it_works_is_kept_while_somebody_has_its_subscription_loc
     make_probe_due(monitored)
     probe()
     elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [monitored.pk])
-    wait_until(lambda: all(one.answer.done() for one in MONITORS._asked.values()))
+    wait_until(lambda: all(one.future.done() for one in MONITORS._requests.values()))
     for _ in range(2):
         assert (probe(), pause_of(monitored)) == (0, ("POLICY", False, True))
     elsewhere.rollback()
     assert (probe(), pause_of(monitored)) == (0, ("", False, False))
-    assert (len(receiver.of("/health")), MONITORS._asked) == (1, {})
+    assert (len(receiver.of("/health")), MONITORS._requests) == (1, {})
 
 
 @pytest.mark.behaviour("5.3", "5.6")

@@ -100,7 +100,7 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_somethin
         calls.append("seldom")
         return next(more, 0)
 
-    only(monkeypatch, often=often, tell_of_held_lines=seldom)
+    only(monkeypatch, often=often, announce_held_lines=seldom)
     monkeypatch.setattr(periodic, "SELDOM_SECONDS", ONE_DAY)
     stopping = threading.Event()
     attendant = PeriodicJobs(stopping, settings.EGRESS_POLICY)

@@ -44,10 +44,10 @@ def published(event_type: EventType, number: int, filter_string: str, destinatio
     """Publish a message; return how many deliveries it became."""
     body = b'{"id": %d}' % number
     message = NewMessage(
-        event_type.pk,
-        event_type.name,
-        body,
-        "application/json",
+        event_type_id=event_type.pk,
+        event_type=event_type.name,
+        body=body,
+        content_type="application/json",
         filter_string=filter_string,
         destination=destination,
     )

@@ -59,7 +59,7 @@ def test_a_long_line_costs_in_proportion() -> None:
 
 def shown(answer: str, **headers: str) -> str:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return without_credentials(answer.encode(), named, most=MAX_ECHO_BYTES).decode()
+    return without_credentials(answer.encode(), named, max_bytes=MAX_ECHO_BYTES).decode()
 
 
 @pytest.mark.parametrize(

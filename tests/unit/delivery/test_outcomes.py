@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.announcements import Occasion
+from delivery.announcements import AnnouncedEvent
 from delivery.outcomes import TEAMFORGE, Answered, Decision, Outcome, Unreachable, decide
 from delivery.reasons import UNKNOWN, redact_reason
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
@@ -152,10 +152,12 @@ def test_the_statuses_are_those_of_the_contract() -> None:
 
 
 @pytest.mark.behaviour("5.7")
-def test_it_says_whose_what_why_and_when_and_leaves_out_the_rest() -> None:
+def test_an_announcement_has_the_details_that_are_published_and_no_others() -> None:
     details = {"status": "REJECTED", "reason": "answered 404", "attempts": 3, "body": "secret", "headers": {"A": "b"}}
-    occasion = Occasion(7, "Broker.Delivery.Rejected", AT, details, "shop", 5, "Order.*", 9, None)
-    assert orjson.loads(occasion.document) == {
+    event = AnnouncedEvent(
+        7, "Broker.Delivery.Rejected", AT, orjson.dumps(details).decode(), "shop", 5, "Order.*", 9, None
+    )
+    assert orjson.loads(event.document) == {
         "announcement": 7,
         "at": "2026-03-01T12:00:00+00:00",
         "subscriber": "shop",
@@ -168,7 +170,7 @@ def test_it_says_whose_what_why_and_when_and_leaves_out_the_rest() -> None:
     }
 
 
-def test_what_does_not_apply_is_left_out() -> None:
-    occasion = Occasion(7, "Broker.Line.Resumed", AT, {"reason": "", "attempts": 0}, None, None, None, None, 4)
+def test_an_announcement_omits_what_does_not_apply() -> None:
+    event = AnnouncedEvent(7, "Broker.Line.Resumed", AT, '{"reason": "", "attempts": 0}', None, None, None, None, 4)
     said = {"announcement": 7, "at": "2026-03-01T12:00:00+00:00", "callback": 4, "attempts": 0}
-    assert orjson.loads(occasion.document) == said
+    assert orjson.loads(event.document) == said

@@ -28,7 +28,14 @@ KEYS = Keyring(["s"], PURPOSE)
 
 def envelope(ttl: float | None = None) -> Envelope:
     headers = [("X-Team", "blue")]
-    message = NewMessage(3, "Shop.Order.Placed", b"[1]", "application/json", headers=headers, ttl=ttl)
+    message = NewMessage(
+        event_type_id=3,
+        event_type="Shop.Order.Placed",
+        body=b"[1]",
+        content_type="application/json",
+        headers=headers,
+        ttl=ttl,
+    )
     return envelope_of(message, [SUBSCRIPTION_ID], key=UUID(int=7), now=NOW)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker_project.core.api.rendering import to_json
 from delivery.mailbox.fetch_messages import message_document
 from delivery.mailbox.mailbox import FetchedMessage
-from delivery.webhook.cloud_event_output import enveloped
+from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.parts import Content
 from subscriptions.payload_format import PayloadFormat
 
@@ -105,7 +105,7 @@ def test_any_bytes_come_back(body: bytes) -> None:
 
 @pytest.mark.behaviour("2.12")
 def test_a_message_that_is_wanted_as_a_cloud_event_has_its_content_type() -> None:
-    told = read(replace(FETCHED, content=enveloped(CONTENT, PayloadFormat.CLOUDEVENTS_STRUCTURED, {})))
+    told = read(replace(FETCHED, content=in_payload_format(CONTENT, PayloadFormat.CLOUDEVENTS_STRUCTURED, {})))
     assert told["content_type"].startswith("application/cloudevents+json")
     assert told["headers"] == {"X-Trace": "1"}
     assert (json.loads(told["body"])["id"], json.loads(told["body"])["data"]) == ("45", {"a": 1})

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from broker_project.stack.load.wait import wait_until
-from delivery.webhook.request import signatures
+from delivery.webhook.request import signature
 from subscriptions.credentials.tokens import secret_of
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -55,7 +55,7 @@ def is_listening(url: str) -> bool:
 
 def status(address: str, keys: Sequence[bytes], *, sent_at: int | None = None, body: bytes = BODY) -> int:
     at = int(time.time()) if sent_at is None else sent_at
-    signed = signatures(keys, webhook_id="dlv_7", timestamp=at, body=BODY)
+    signed = " ".join(signature(key, webhook_id="dlv_7", timestamp=at, body=BODY) for key in keys)
     headers = {"webhook-id": "dlv_7", "webhook-timestamp": str(at), "webhook-signature": signed}
     return requests.post(address, body, headers=headers, timeout=5).status_code
 

@@ -16,8 +16,8 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from delivery.http.headers import EncodedRequest
 from delivery.webhook.headers_policy import forwarded, kept, merged
-from delivery.webhook.parts import Content, Destination, Numbers
-from delivery.webhook.request import signature, webhook_request
+from delivery.webhook.parts import Content, Destination
+from delivery.webhook.request import RequestIdentity, signature, webhook_request
 from subscriptions.credentials.tokens import secret_of
 from subscriptions.payload_format import PayloadFormat
 
@@ -38,7 +38,7 @@ def request(content: dict[str, str] | None = None, destination: dict[str, str] |
     return webhook_request(
         Content(5, "Test.Event", fields.get("body", b'{"a":1}'), tuple((content or JSON).items())),
         Destination(2, 1, fields.get("method", "POST"), "http://host/path", destination or {}, KEY),
-        Numbers(7, 3, 2, possible_duplicate=fields.get("possible_duplicate", False)),
+        RequestIdentity(7, 3, 2, possible_duplicate=fields.get("possible_duplicate", False)),
         timestamp=fields.get("timestamp", SENT_AT),
     )
 
@@ -69,7 +69,7 @@ def test_a_request_is_flagged_where_an_earlier_outcome_is_unknown(uncertain: boo
 def test_a_request_of_a_group_bears_the_groups_id_no_number_and_the_brokers_own_callback_url() -> None:
     theirs = Destination(2, 1, "POST", "http://host/path", {"callbackurl": "http://somewhere/else"}, KEY)
     content = Content(5, "Test.Event", b"{}", tuple(JSON.items()))
-    numbers = Numbers(7, None, 1, possible_duplicate=False, group_id=9, callback_url="http://broker/token")
+    numbers = RequestIdentity(7, None, 1, possible_duplicate=False, group_id=9, callback_url="http://broker/token")
     sent = webhook_request(content, theirs, numbers, timestamp=SENT_AT)
     assert sent.headers["webhook-id"] == "grp_9"
     assert sent.headers["webhook-signature"] == signature(KEY, webhook_id="grp_9", timestamp=SENT_AT, body=b"{}")
@@ -241,7 +241,7 @@ def test_former_keys_sign_requests_of_before_their_end_however_long_they_are_in_
     destination = Destination(
         *(2, 1, "POST", "http://host/path", {}, KEY), former_keys=((all_keys[1], SENT_AT + 10), (all_keys[2], SENT_AT))
     )
-    content, numbers = Content(5, "Test.Event", b"{}", ()), Numbers(7, 3, 2, possible_duplicate=False)
+    content, numbers = Content(5, "Test.Event", b"{}", ()), RequestIdentity(7, 3, 2, possible_duplicate=False)
     sent = webhook_request(content, destination, numbers, timestamp=timestamp)
     signed = [signature(key, webhook_id="dlv_7", timestamp=timestamp, body=b"{}") for key in all_keys[:keys]]
     assert sent.headers["webhook-signature"] == " ".join(signed)
@@ -254,7 +254,7 @@ def sent(
     return webhook_request(
         Content(5, "Order", body, tuple(headers.items()), published_ms=PUBLISHED_MS),
         Destination(2, 1, "POST", "http://host/path", configured or {}, KEY, output=output),
-        Numbers(7, 3, 1, possible_duplicate=False),
+        RequestIdentity(7, 3, 1, possible_duplicate=False),
         timestamp=SENT_AT,
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Content, Outgoing
-from delivery.webhook.transform import TransformRefused, job_of, transformed, with_param, withheld
+from delivery.webhook.transform import TransformRefused, job_for, transformed, with_param, withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made
 from tests.support.factories import DESTINATION, outgoing
@@ -27,6 +27,10 @@ def scripted(url: str = "https://host/a?b=c") -> Outgoing:
         published_ms=1_700_000_000_123,
     )
     return replace(outgoing(7), content=content, destination=replace(DESTINATION, url=url, script="$param = 1"))
+
+
+def job_of(delivery: Outgoing) -> Job:
+    return job_for(delivery.id, delivery.content, delivery.destination)
 
 
 def test_a_script_gets_what_filters_see_and_a_seed_of_its_delivery() -> None:
