@@ -101,7 +101,7 @@ class Consumer(threading.Thread):
         self._connection = Connection(plan.web, plan.token)
         self._plan = plan
         self._path = f"/api/v1/mailboxes/{plan.mailbox}/".encode()
-        self._body = json.dumps({"max": plan.max_messages, "wait": plan.wait_seconds}).encode()
+        self._body = json.dumps({"max_messages": plan.max_messages, "wait_seconds": plan.wait_seconds}).encode()
 
     def run(self) -> None:
         """Fetch until told to stop."""

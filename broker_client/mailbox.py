@@ -52,7 +52,9 @@ class Mailbox:
     def fetch(self, *, max_messages: int = 10, wait_seconds: float = 0) -> FetchResult:
         """Fetch the oldest available messages, 100 at most; if there are none, wait for some, 20 seconds at most."""
         asked_at = now()
-        response = self._call("POST", "next", {"max": max_messages, "wait": wait_seconds}, wait_seconds=wait_seconds)
+        response = self._call(
+            "POST", "next", {"max_messages": max_messages, "wait_seconds": wait_seconds}, wait_seconds=wait_seconds
+        )
         if response.status_code == NO_CONTENT:
             return FetchResult([], retry_after(response))
         document = response.json()

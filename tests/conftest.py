@@ -18,7 +18,7 @@ from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.dispatch import notify
 from delivery.publish import open_messages
-from subscriptions.api import rate_limits
+from subscriptions.api import authentication
 from subscriptions.scripting import process, runner, script_queue
 from tests.support.brokers import Brokers
 from tests.support.database import empty_database, prepare_database
@@ -64,7 +64,7 @@ def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _unknown_callers() -> None:
     """Hold nothing against anybody that other tests have done."""
-    rate_limits.forget()
+    authentication.forget_counts()
     open_messages.forget()
 
 

@@ -1,1 +1,1 @@
-"""Summaries and runs over HTTP."""
+"""Summaries and their runs over HTTP."""

@@ -1,55 +1,55 @@
-"""Summaries, to be read a page at a time or as files; for management."""
+"""Summaries, a page at a time or as files, and the runs that make them; for management."""
 
 import datetime as dt
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.http import FileResponse, Http404, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import serializers
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from analytics.models import Run, RunState, RunWindow
 from analytics.pipeline.job import DAY
 from analytics.pipeline.tables import Table
+from analytics.run_requests import NotARange, request_range
 from analytics.summaries import FILTERS, SUMMARIES, csv_lines, parquet_file, rows_between
 from analytics.windows import Range, latest
-from broker_project.core.api.errors import InvalidQuery
-from broker_project.core.api.fields import MomentField, TextField
+from broker_project.core.api.fields import MomentField, OneOfField, StrictSerializer, TextField, TruthField
 from broker_project.core.api.pagination import Order, PageQuery, page_of, page_response, query_of
+from broker_project.core.api.problems import InvalidQuery, ProblemType, register
+from broker_project.core.api.views import Records, operation, valid
 from subscriptions.api.permissions import MayManage
 from subscriptions.models import Scope
 
 CSV: Final = "text/csv"
 PARQUET: Final = "application/vnd.apache.parquet"
 NAME: Final = OpenApiParameter("name", str, OpenApiParameter.PATH, enum=[*SUMMARIES])
+WINDOWS_SHOWN: Final = 500
+
+register({NotARange: ProblemType(422, "invalid_range", "Nothing to summarize")})
 
 
 class RangeQuery(PageQuery):
     """Which rows of a summary."""
 
+    from_ = MomentField(required=False, help_text="Without it, a day before `to`.")
+    to = MomentField(required=False, help_text="Not included; without it, now.")
     subscriber = TextField(required=False, help_text="A subscriber's name.")
     event_type = TextField(required=False, help_text="An event type's name.")
     publisher = TextField(required=False, help_text="A publisher's name.")
-    kind = TextField(required=False, help_text="TOPIC, QUEUE, SYNC, MAILBOX: what is fetched, or CALLBACK: replies.")
-
-    def get_fields(self) -> dict[str, Any]:
-        """Return the fields, with two whose names are words of Python."""
-        bounds = {
-            "from": MomentField(required=False, help_text="A day before `to`, if not given."),
-            "to": MomentField(required=False, help_text="Not included; now, if not given."),
-        }
-        return {**bounds, **super().get_fields()}
+    kind = TextField(required=False, help_text="TOPIC, QUEUE, SYNC, MAILBOX (fetched messages), or CALLBACK (replies).")
 
 
 class ColumnSerializer(serializers.Serializer[Any]):
     """One column of a summary."""
 
     name = serializers.CharField()
-    type = serializers.CharField(help_text="As Spark writes it.")
+    type = serializers.CharField(help_text="In Spark's notation.")
 
 
 class SummarySerializer(serializers.Serializer[Any]):
@@ -70,62 +70,45 @@ class SummariesSerializer(serializers.Serializer[Any]):
     items = SummarySerializer(many=True)
 
 
-class Summaries(APIView):
-    """Which summaries there are."""
-
-    permission_classes = [MayManage]
-    needs = {"get": Scope.READ}
-
-    @extend_schema(operation_id="list_summaries", responses=SummariesSerializer)
-    def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
-        """List the summaries and their columns."""
-        return Response({"items": SummarySerializer(SUMMARIES.values(), many=True).data})
+@operation("get", Scope.READ, MayManage, responses=SummariesSerializer)
+def list_summaries(request: Request) -> Response:  # noqa: ARG001 - every operation gets it
+    """List the summaries and their columns."""
+    return Response({"items": TableSerializer(SUMMARIES.values(), many=True).data})
 
 
-class RowsOfSummary(APIView):
-    """The rows of one summary."""
-
-    permission_classes = [MayManage]
-    needs = {"get": Scope.READ}
-    query_class: ClassVar[type[PageQuery]] = RangeQuery
-
-    @extend_schema(operation_id="read_summary", parameters=[NAME, RangeQuery], responses=OpenApiTypes.OBJECT)
-    def get(self, request: Request, name: str) -> Response:
-        """Read a summary's rows within a range, a page at a time, oldest first."""
-        summary = summary_named(name)
-        query = query_of(request, self.query_class)
-        rows = rows_between(summary, range_of(query), narrowing(summary, query))
-        page = page_of(rows, Order(f"summary {name}", first=summary.time), query)
-        return page_response(request, page, [_item(summary, row) for row in page.rows])
+@operation("get", Scope.READ, MayManage, parameters=[NAME, RangeQuery], responses=OpenApiTypes.OBJECT)
+def read_summary(request: Request, name: str) -> Response:
+    """Read a summary's rows within a range, a page at a time, oldest first."""
+    summary = summary_named(name)
+    query = query_of(request, RangeQuery)
+    rows = rows_between(summary, _range_of(query), _narrowing(summary, query))
+    page = page_of(rows, Order(f"summary {name}", first=summary.time), query)
+    items = [{column: getattr(row, column) for column in summary.types} for row in page.rows]
+    return page_response(request, page, items)
 
 
-class FileOfSummary(APIView):
-    """The rows of one summary as a file."""
-
-    permission_classes = [MayManage]
-    needs = {"get": Scope.READ}
-
-    @extend_schema(
-        operation_id="download_summary",
-        parameters=[NAME, RangeQuery],
-        responses={(200, CSV): OpenApiTypes.STR, (200, PARQUET): OpenApiTypes.BINARY},
-    )
-    def get(self, request: Request, name: str, suffix: str) -> HttpResponseBase:
-        """Read all rows of a summary within a range, as CSV or Parquet."""
-        summary = summary_named(name)
-        query = query_of(request, RangeQuery)
-        return file_of(summary, range_of(query), narrowing(summary, query), suffix)
+@operation(
+    "get",
+    Scope.READ,
+    MayManage,
+    parameters=[NAME, RangeQuery],
+    responses={(200, CSV): OpenApiTypes.STR, (200, PARQUET): OpenApiTypes.BINARY},
+)
+def download_summary(request: Request, name: str, suffix: str) -> HttpResponseBase:
+    """Read all rows of a summary within a range, as CSV or Parquet."""
+    summary = summary_named(name)
+    query = query_of(request, RangeQuery)
+    return file_of(summary, _range_of(query), _narrowing(summary, query), suffix)
 
 
 def summary_named(name: str) -> Table:
-    """Return a summary; raise `Http404` if there is none of that name."""
+    """Return the summary with this name; raise `Http404` if there is none."""
     if name not in SUMMARIES:
         raise Http404
     return SUMMARIES[name]
 
 
-def range_of(query: dict[str, Any]) -> Range:
-    """Return the range that a query asks for, a day up to now without bounds; raise `InvalidQuery` for none."""
+def _range_of(query: dict[str, Any]) -> Range:
     end: dt.datetime = query.get("to") or latest(DAY, timezone.now()).end
     start: dt.datetime = query.get("from") or end - DAY
     if start >= end:
@@ -133,11 +116,11 @@ def range_of(query: dict[str, Any]) -> Range:
     return Range(start.astimezone(dt.UTC), end.astimezone(dt.UTC))
 
 
-def narrowing(summary: Table, query: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that a query narrows a summary to; raise `InvalidQuery` for columns that it has not."""
+def _narrowing(summary: Table, query: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that a query narrows a summary to; raise `InvalidQuery` for columns that it lacks."""
     values: dict[str, Any] = {name: query[name] for name in FILTERS if name in query}
     if missing := values.keys() - summary.types.keys():
-        raise InvalidQuery(dict.fromkeys(missing, f"The summary {summary.name} does not tell them apart."))
+        raise InvalidQuery(dict.fromkeys(missing, f"The summary {summary.name} has no such column."))
     return values
 
 
@@ -151,5 +134,71 @@ def file_of(summary: Table, within: Range, values: dict[str, Any], suffix: str) 
     return StreamingHttpResponse(csv_lines(summary, rows), content_type=CSV, headers=attached)
 
 
-def _item(summary: Table, row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in summary.types}
+class RunQuery(PageQuery):
+    """The filters of the list of runs."""
+
+    state = OneOfField(RunState.choices, required=False)
+
+
+class NewRun(StrictSerializer):
+    """What is to be summarized."""
+
+    from_ = MomentField(help_text="The start of the range.")
+    to = MomentField(help_text="Not included; an hour that is not over yet is left out.")
+    again = TruthField(default=False, help_text="Also windows that are already summarized.")
+
+
+class RunWindowSerializer(serializers.ModelSerializer[RunWindow]):
+    """One hour or day of a run."""
+
+    class Meta:
+        model = RunWindow
+        fields = ("start", "end", "state", "rows_read", "rows_written", "checks", "lake_bytes", "seconds", "error")
+
+
+class RunSerializer(serializers.ModelSerializer[Run]):
+    """A run."""
+
+    class Meta:
+        model = Run
+        fields: tuple[str, ...] = (
+            *("id", "kind", "state", "start", "end", "again"),
+            *("requested_at", "started_at", "ended_at", "error"),
+        )
+
+
+class WholeRunSerializer(RunSerializer):
+    """A run with its windows and its log."""
+
+    windows = serializers.SerializerMethodField(help_text=f"The newest {WINDOWS_SHOWN}.")
+
+    class Meta(RunSerializer.Meta):
+        fields = (*RunSerializer.Meta.fields, "log", "windows")
+
+    def get_windows(self, run: Run) -> Any:
+        """Return its hours or days."""
+        newest = run.windows.order_by("-start", "-pk")[:WINDOWS_SHOWN]
+        return RunWindowSerializer(newest, many=True).data
+
+
+class Runs(Records[Run]):
+    """Runs of the summaries."""
+
+    queryset = Run.objects.all()
+    permission_classes = [MayManage]
+    needs = {"get": Scope.READ, "post": Scope.OPERATE}
+    http_method_names = ["get", "head", "post"]
+    serializer_class = RunSerializer
+    serializer_classes = {"retrieve": WholeRunSerializer}
+    lookup_field = "id"
+    filters = RunQuery
+    order = Order("summary runs", descending=True)
+
+    @extend_schema(request=NewRun, responses={202: RunSerializer})
+    def create(self, request: Request) -> Response:
+        """Request a run over a range; it starts as soon as the present run has ended."""
+        asked = valid(NewRun, request)
+        start, end = (asked[name].astimezone(dt.UTC) for name in ("from", "to"))
+        run = request_range(start, end, again=asked["again"])
+        location = reverse("summary-run", args=[run.pk])
+        return Response(RunSerializer(run).data, status.HTTP_202_ACCEPTED, headers={"Location": location})

@@ -25,7 +25,7 @@ from broker_project.accounts.login_throttle import tries_of
 from broker_project.accounts.mfa import RECOVERY_BYTES, SEED_BYTES, Locked, Proved, prove
 from broker_project.accounts.models import SecondFactor, second_factor_of
 from broker_project.core.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
-from broker_project.core.api import rendering
+from broker_project.core.api import problems
 
 MAX_CODE_LENGTH: Final = 40
 MAX_PASSWORD_LENGTH: Final = 4096
@@ -198,8 +198,8 @@ def _locked_page(request: HttpRequest, until: dt.datetime) -> HttpResponse:
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """Answer a refusal; users who have logged in get a page with a way back."""
-    if request.path.startswith(rendering.API) or not request.user.is_authenticated:
-        return rendering.permission_denied(request, exception)
+    if request.path.startswith(problems.API) or not request.user.is_authenticated:
+        return problems.permission_denied(request, exception)
     return account_page(request, "not_permitted.html", "Not permitted", status=HTTPStatus.FORBIDDEN)
 
 

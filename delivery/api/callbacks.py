@@ -1,85 +1,117 @@
-"""Callbacks, to be read: those of a publisher's messages, or all; never their tokens."""
+"""Callbacks: endpoints post results of QUEUE messages, publishers read their state (contract 6.8 to 6.10)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema, extend_schema_field, extend_schema_view
-from rest_framework import serializers
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
-from broker_project.core.api.fields import OneOfField, QueryNumberField
+from broker_project.core.api.bodies import RawParser, body_of
+from broker_project.core.api.fields import IDS, NullableTime, OneOfField, QueryNumberField
 from broker_project.core.api.pagination import Order, PageQuery, page_response, query_of
-from delivery.api.deliveries import AttemptSerializer
-from delivery.api.records import Records
-from delivery.api.replies import Reply
+from broker_project.core.api.views import Records
+from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
+from delivery.api.deliveries import HistoryMixin
+from delivery.callbacks.reply import UnknownCallback, reply
 from delivery.models import Callback, Delivery
 from delivery.status.callback_status import CallbackState, callbacks_now, in_state
 from delivery.statuses import DeliveryStatus
+from subscriptions.api.authentication import check_failures, count_failure
 from subscriptions.api.permissions import MayPublish
-from subscriptions.models import ApiKey, KeyKind
+from subscriptions.models import ApiKey, KeyKind, Scope
 
-LARGEST_ID: Final = 2**63 - 1
-ATTEMPTS_SHOWN: Final = 200
+TOKENS: Final = "tokens"
+"""What a client without a valid token may be guessing."""
+
+
+class ReplyTaken(serializers.Serializer[Any]):
+    """The answer to a reply."""
+
+    id = serializers.IntegerField(help_text="The reply's id: it is a message.")
+
+
+class Reply(APIView):
+    """The address in the `CallbackURL` header of a QUEUE request: its token is the key, no other is needed."""
+
+    authentication_classes = ()
+    permission_classes = ()
+    parser_classes = [RawParser]
+
+    @extend_schema(
+        operation_id="reply_to_callback",
+        auth=[],
+        request={"application/json": OpenApiTypes.ANY, "*/*": OpenApiTypes.BINARY},
+        responses={201: ReplyTaken, 200: ReplyTaken},
+    )
+    def post(self, request: Request, token: str) -> Response:
+        """Accept the result, once: 201, the same again 200 with the same id, another 409, too late 410.
+
+        The answer follows once the result is durable. It is then posted to the publisher's CallbackURL until that
+        accepts it.
+        """
+        check_failures(request, at=TOKENS)
+        try:
+            taken = reply(
+                token,
+                body_of(request, max_bytes=settings.MAX_BODY_BYTES),
+                request.META.get("CONTENT_TYPE") or "application/octet-stream",
+                list(request.headers.items()),
+                days=settings.CALLBACK_DAYS,
+            )
+        except UnknownCallback:
+            count_failure(request, at=TOKENS)
+            raise
+        return Response({"id": taken.id}, status.HTTP_201_CREATED if taken.is_new else status.HTTP_200_OK)
 
 
 class CallbackQuery(PageQuery):
-    """What callbacks can be listed by."""
+    """The filters of the list of callbacks."""
 
-    message = QueryNumberField(
-        required=False, min_value=1, max_value=LARGEST_ID, help_text="The QUEUE message that was published."
-    )
+    message = QueryNumberField(required=False, **IDS, help_text="The published QUEUE message.")
     state = OneOfField(CallbackState.choices, required=False)
 
 
 class ReplyDeliverySerializer(serializers.ModelSerializer[Delivery]):
-    """The reply on its way to the original URL."""
+    """The delivery of a reply to the original URL."""
 
     status = serializers.ChoiceField(DeliveryStatus.choices, read_only=True)
-    due_at = serializers.DateTimeField(
-        source="next_try_at", read_only=True, allow_null=True, help_text="When it is tried again."
-    )
+    due_at = NullableTime(source="next_try_at", help_text="When it is sent next.")
 
     class Meta:
         model = Delivery
         fields: tuple[str, ...] = ("id", "status", "attempts", "reason", "due_at", "finished_at")
 
 
-class WholeReplyDeliverySerializer(ReplyDeliverySerializer):
-    """The same with its attempts."""
-
-    history = serializers.SerializerMethodField()
+class WholeReplyDeliverySerializer(HistoryMixin, ReplyDeliverySerializer):
+    """The delivery of a reply with its attempts."""
 
     class Meta(ReplyDeliverySerializer.Meta):
         fields = (*ReplyDeliverySerializer.Meta.fields, "history")
 
-    @extend_schema_field(AttemptSerializer(many=True))
-    def get_history(self, delivery: Delivery) -> list[dict[str, Any]]:
-        """Return its attempts, the newest 200 in their order."""
-        newest = delivery.attempt_set.order_by("-id")[:ATTEMPTS_SHOWN]  # and each knows its delivery
-        return [dict(AttemptSerializer(one).data) for one in [*newest][::-1]]
-
 
 class CallbackSerializer(serializers.Serializer[Any]):
-    """Where the result of a message is posted to, and what became of it."""
+    """Where the result of a message is posted to, and its state."""
 
     id = serializers.IntegerField(source="callback.id")
     message_id = serializers.IntegerField(source="callback.message_id")
     state = serializers.ChoiceField(CallbackState.choices)
-    url = serializers.CharField(
-        source="callback.url", help_text="The CallbackURL; empty: another callback, `parent_id`."
-    )
+    url = serializers.CharField(source="callback.url", help_text="The CallbackURL; empty if there is a `parent_id`.")
     parent_id = serializers.IntegerField(
         source="callback.parent_id", allow_null=True, help_text="The callback that the reply is passed on to."
     )
     depth = serializers.IntegerField(source="callback.depth", help_text="Its place in a chain of callbacks.")
     created_at = serializers.DateTimeField(source="callback.created_at")
     expires_at = serializers.DateTimeField(
-        source="callback.expires_at", help_text="Until when it may be replied to, and then the reply be delivered."
+        source="callback.expires_at", help_text="Until when replies are accepted and delivered."
     )
     replied_at = serializers.DateTimeField(source="callback.replied_at", allow_null=True)
     reply_id = serializers.IntegerField(
@@ -94,40 +126,45 @@ class WholeCallbackSerializer(CallbackSerializer):
     delivery = WholeReplyDeliverySerializer(allow_null=True)
 
 
-def shown(callbacks: Sequence[Callback]) -> list[dict[str, Any]]:
+def shown(callbacks: Sequence[Callback]) -> Any:
     """Return the callbacks as lists show them."""
-    return [dict(CallbackSerializer(one).data) for one in callbacks_now(callbacks, now=timezone.now())]
+    return CallbackSerializer(callbacks_now(callbacks, now=timezone.now()), many=True).data
+
+
+def callbacks_for(key: ApiKey) -> QuerySet[Callback]:
+    """Return all callbacks for management, those of its messages for a publisher's key; never with their tokens."""
+    callbacks = Callback.objects.defer("token_sealed")
+    return callbacks if key.kind == KeyKind.MANAGEMENT else callbacks.filter(publisher=key.publisher_id)
 
 
 @extend_schema_view(retrieve=extend_schema(responses=WholeCallbackSerializer))
 class Callbacks(Records[Callback]):
-    """What endpoints may reply to, and what became of their replies."""
+    """Callbacks: management sees all, a publisher those of its messages."""
 
     permission_classes = [MayPublish]
+    needs = {"get": Scope.READ}
     serializer_class = CallbackSerializer
-    query_class = CallbackQuery
+    lookup_field = "id"
+    filters = CallbackQuery
     order = Order("callbacks", descending=True)
+    visible_to = staticmethod(callbacks_for)
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Hand on what is posted to an id: that is a reply to a token, though no token is a number."""
+        """Pass a POST on to `Reply`: it is a reply to a token, though no token is a number."""
         if request.method == "POST" and "id" in kwargs:
             return Reply.as_view()(request, token=str(kwargs["id"]))
         return super().dispatch(request, *args, **kwargs)
 
-    def visible_to(self, key: ApiKey) -> QuerySet[Callback]:
-        """Return management all, a publisher those of its messages."""
-        callbacks = Callback.objects.defer("token_sealed")
-        return callbacks if key.kind == KeyKind.MANAGEMENT else callbacks.filter(publisher=key.publisher_id)
-
     def filtered(self, rows: QuerySet[Callback], query: Mapping[str, Any]) -> QuerySet[Callback]:
-        """Return those of a message, or in a state."""
-        if "message" in query:
-            rows = rows.filter(message=query["message"])
-        return in_state(rows, CallbackState(query["state"]), now=timezone.now()) if "state" in query else rows
+        """Return the rows of the message, in the state."""
+        columns = {**query}
+        state = columns.pop("state", None)
+        rows = super().filtered(rows, columns)
+        return in_state(rows, CallbackState(state), now=timezone.now()) if state else rows
 
     def list(self, request: Request) -> Response:
-        """List them, a page at a time, newest first."""
-        page = self.page(query_of(request, self.query_class))
+        """List them, a page at a time."""
+        page = self.page(query_of(request, self.filters))
         return page_response(request, page, shown(page.rows))
 
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature

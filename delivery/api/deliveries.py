@@ -1,4 +1,4 @@
-"""Deliveries and their attempts, to be read: a subscriber's own, or all."""
+"""Deliveries, their attempts, and dead letters: a subscriber's own, or all (contract 5.3)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -7,205 +7,242 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import OpenApiResponse, extend_schema_field
 from rest_framework import serializers
-from rest_framework.serializers import BaseSerializer
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from broker_project.core.api.fields import OneOfField, QueryNumberField, TextField
-from broker_project.core.api.pagination import Order, Page, PageQuery, page_of
-from delivery.api.records import Records, deliveries_for
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery, standing
-from delivery.status.dead_letters import deliveries_of, in_group
+from broker_project.core.api.fields import (
+    IDS,
+    DecodedField,
+    NullableText,
+    NullableTime,
+    OneOfField,
+    QueryNumberField,
+    TextField,
+)
+from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
+from broker_project.core.api.views import Records, operation
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery, MessageOutcome, standing
+from delivery.status.dead_letters import REASONS, counts_of, dead_letters, deliveries_of, in_group
 from delivery.status.in_flight import in_flight
+from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.models import ApiKey, Subscription
+from subscriptions.models import ApiKey, EventType, KeyKind, Scope, Subscription
 
-LARGEST_ID: Final = 2**63 - 1
-
-
-SUBSCRIPTIONS: Final = {"subscriber": "subscriber__name", "subscription": "pk"}
-"""What of that narrows it to some subscriptions, and where it stands there."""
+ATTEMPTS_SHOWN: Final = 200
 
 
 class AttemptSerializer(serializers.ModelSerializer[Attempt]):
-    """One request and what came back."""
+    """One request and its answer."""
 
     meaning = serializers.CharField(
         read_only=True,
         allow_null=True,
-        help_text="What followed under the subscription's retry policy: hold, aside, apart, suspend or end. Null: under"
+        help_text="What the subscription's retry policy did: hold, deferred, retry_lane, suspend or end. Null: under"
         " TeamForge, where the status says it.",
     )
-    by_hand = serializers.BooleanField(
-        source="is_by_hand", read_only=True, help_text="Whether somebody had it sent: the first after a resubmit."
+    manual = serializers.BooleanField(
+        source="is_by_hand", read_only=True, help_text="Whether it is the first attempt after a resubmit."
     )
-    answer_headers = serializers.SerializerMethodField()
-    answer_excerpt = serializers.SerializerMethodField()
+    answer_headers = DecodedField("latin-1", help_text="The status line and headers.")
+    answer_excerpt = DecodedField(errors="replace", help_text="The beginning of the body.")
 
     class Meta:
         model = Attempt
         fields = (
-            *("number", "started_at", "duration_ms", "status_code", "error", "meaning", "by_hand"),
+            *("number", "started_at", "duration_ms", "status_code", "error", "meaning", "manual"),
             *("answer_headers", "answer_excerpt"),
         )
 
-    def get_answer_headers(self, attempt: Attempt) -> str:
-        """Return the status line and headers as text; what is no text is replaced."""
-        return bytes(attempt.answer_headers).decode("latin-1")
-
-    def get_answer_excerpt(self, attempt: Attempt) -> str:
-        """Return the body's beginning as text; what is no UTF-8 is replaced."""
-        return bytes(attempt.answer_excerpt).decode("utf-8", "replace")
-
 
 class StatusField(serializers.ChoiceField):
-    """How a delivery stands now."""
+    """The status of a delivery at this moment."""
 
     def __init__(self) -> None:
         super().__init__(choices=DeliveryStatus.choices, read_only=True)
 
     def get_attribute(self, instance: Delivery) -> str:
-        """Return its status; PENDING where its hand-out has timed out."""
+        """Return its status; PENDING if it was fetched from a mailbox and has timed out."""
         return instance.status_at(timezone.now())
 
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
-    """Where a delivery stands."""
+    """One message for one subscription, and its status."""
 
     status = StatusField()
-    subscriber = serializers.CharField(
+    subscriber = NullableText(
         source="subscription.subscriber.name",
-        default=None,
-        read_only=True,
-        allow_null=True,
         help_text="Null: its subscription has been deleted, or it is the reply to a callback.",
     )
-    due_at = serializers.DateTimeField(
-        source="next_try_at",
-        read_only=True,
-        allow_null=True,
-        help_text="When it is tried again, or first tried where it is delayed. Null: at its turn, or finished.",
+    due_at = NullableTime(
+        source="next_try_at", help_text="When it is sent next. Null: as soon as its line gets there, or finished."
     )
-    fetches = serializers.IntegerField(read_only=True, help_text="How often a mailbox has handed it out.")
-    fetched_until = serializers.DateTimeField(
-        read_only=True,
-        allow_null=True,
-        help_text="When its hand-out by a mailbox times out, and it is available again. Null: it is not handed out.",
+    fetches = serializers.IntegerField(read_only=True, help_text="How often it was fetched from a mailbox.")
+    fetched_until = NullableTime(
+        help_text="When its fetch from a mailbox times out and it is available again. Null: it is not fetched."
     )
-    lane = serializers.CharField(
-        source="line.lane",
-        default=None,
-        read_only=True,
-        allow_null=True,
-        help_text="Which line of its owner it is in: main, or retry where it is tried again apart; queue, callback.",
+    lane = NullableText(
+        source="line.lane", help_text="The kind of its line: main, retry (retried apart from others), queue, callback."
     )
 
     class Meta:
         model = Delivery
         fields: tuple[str, ...] = (
-            "id",
-            "message_id",
-            "subscription_id",
-            "subscriber",
-            "group_id",
-            "status",
-            "reason",
-            "attempts",
-            "fetches",
-            "fetched_until",
-            "sequence",
-            "lane",
-            "due_at",
-            "not_before",
-            "expires_at",
-            "resubmit_of",
-            "replay_id",
-            "created_at",
-            "finished_at",
+            *("id", "message_id", "subscription_id", "subscriber", "group_id", "status", "reason", "attempts"),
+            *("fetches", "fetched_until", "sequence", "lane", "due_at", "not_before", "expires_at"),
+            *("resubmit_of", "replay_id", "created_at", "finished_at"),
         )
 
 
-class WholeDeliverySerializer(DeliverySerializer):
-    """A delivery with its attempts."""
+class HistoryMixin(serializers.Serializer[Any]):
+    """The attempts of a delivery."""
 
-    history = serializers.SerializerMethodField()
+    history = serializers.SerializerMethodField(help_text=f"The newest {ATTEMPTS_SHOWN} attempts, in their order.")
+
+    @extend_schema_field(AttemptSerializer(many=True))
+    def get_history(self, delivery: Delivery) -> Any:
+        """Return its attempts."""
+        newest = delivery.attempt_set.order_by("-id")[:ATTEMPTS_SHOWN]  # and each knows its delivery
+        return AttemptSerializer([*newest][::-1], many=True).data
+
+
+class WholeDeliverySerializer(HistoryMixin, DeliverySerializer):
+    """A delivery with its attempts."""
 
     class Meta(DeliverySerializer.Meta):
         fields = (*DeliverySerializer.Meta.fields, "history")
 
-    @extend_schema_field(AttemptSerializer(many=True))
-    def get_history(self, delivery: Delivery) -> Any:
-        """Return its attempts, the newest 200 in their order."""
-        newest = delivery.attempt_set.order_by("-id")[:200]  # and each knows its delivery
-        return AttemptSerializer(list(newest)[::-1], many=True).data
-
-
-COLUMNS: Final = {
-    "subscriber": "subscription__subscriber__name",
-    "subscription": "subscription_id",
-    "message": "message_id",
-}
-"""What a list can be filtered by, and where it stands."""
-
 
 class DeliveryQuery(PageQuery):
-    """What deliveries can be listed by."""
+    """The filters of the list of deliveries."""
 
     status = OneOfField(DeliveryStatus.choices, required=False)
-    subscriber = TextField(required=False, help_text="A subscriber's name.")
-    subscription = QueryNumberField(required=False, min_value=1, max_value=LARGEST_ID)
-    message = QueryNumberField(required=False, min_value=1, max_value=LARGEST_ID)
-    group = QueryNumberField(
-        required=False, min_value=1, max_value=LARGEST_ID, help_text="A QUEUE group's id, without grp_."
+    subscriber = TextField(source="subscription__subscriber__name", required=False, help_text="A subscriber's name.")
+    subscription = QueryNumberField(source="subscription_id", required=False, **IDS)
+    message = QueryNumberField(source="message_id", required=False, **IDS)
+    group = QueryNumberField(required=False, **IDS, help_text="A QUEUE group's id, without grp_.")
+
+
+def deliveries_for(key: ApiKey) -> QuerySet[Delivery]:
+    """Return all deliveries for management, its own for a subscriber's key."""
+    deliveries = Delivery.objects.select_related("subscription__subscriber", "line")
+    return (
+        deliveries if key.kind == KeyKind.MANAGEMENT else deliveries.filter(subscription__subscriber=key.subscriber_id)
     )
 
 
+def _subscription_ids(key: ApiKey, event_type: EventType | None = None, **columns: Any) -> list[int] | None:
+    """Return the subscriptions whose deliveries a key asks for, by those columns that are not None; None: all."""
+    wanted = {column: value for column, value in columns.items() if value is not None}
+    if key.subscriber_id:
+        wanted["subscriber"] = key.subscriber_id
+    if not wanted and event_type is None:
+        return None
+    reached = Subscription.objects.reached_by(event_type) if event_type else Subscription.objects.all()
+    return [*reached.filter(**wanted).values_list("pk", flat=True)]
+
+
 class Deliveries(Records[Delivery]):
-    """What is on its way, and what became of it."""
+    """Deliveries: management sees all, a subscriber its own."""
 
     permission_classes = [MayReceive]
+    needs = {"get": Scope.READ}
     serializer_class = DeliverySerializer
-    query_class = DeliveryQuery
+    serializer_classes = {"retrieve": WholeDeliverySerializer}
+    lookup_field = "id"
+    filters = DeliveryQuery
     order = Order("deliveries", descending=True)
-
-    def visible_to(self, key: ApiKey) -> QuerySet[Delivery]:
-        """Return management all, a subscriber its own."""
-        return deliveries_for(key)
+    visible_to = staticmethod(deliveries_for)
 
     def filtered(self, rows: QuerySet[Delivery], query: Mapping[str, Any]) -> QuerySet[Delivery]:
-        """Return those the query asks for."""
-        status = query.get("status")
+        """Return the rows with the filters' values."""
+        columns = {**query}
+        status, group = columns.pop("status", None), columns.pop("group", None)
         if status == DeliveryStatus.HELD:
             rows = rows.filter(due_at=UNTIL_RELEASED)
         if status is not None:
             rows = rows.filter(standing(status))
-            # Spares looking on the shelves where there are none.
+            # Skips the partitions that cannot have any.
             rows = rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows.filter(closed_on__lt=OPEN_SHELF)
-        rows = rows.filter(**{column: query[name] for name, column in COLUMNS.items() if name in query})
-        return in_group(rows, query["group"]) if "group" in query else rows
+        rows = super().filtered(rows, columns)
+        return rows if group is None else in_group(rows, group)
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
-        """Return the page that the query asks for; what somebody gets is found subscription by subscription."""
+        """Return the page that the query asks for; pages of some subscriptions are found one subscription at a time."""
         rows, status = self.filtered(self.get_queryset(), query), query.get("status")
-        if query.keys() & {"message", "group"}:
+        if query.keys() & {"message_id", "group"}:
             return page_of(rows, self.order, query)
-        wanted = self._subscriptions(query)
-        if wanted is not None:
-            find = partial(deliveries_of, [*wanted.values_list("pk", flat=True)], status)
+        ids = _subscription_ids(
+            key_of(self.request),
+            subscriber__name=query.get("subscription__subscriber__name"),
+            pk=query.get("subscription_id"),
+        )
+        if ids is not None:
+            find = partial(deliveries_of, ids, status)
         elif status == DeliveryStatus.IN_FLIGHT:
             find = partial(in_flight, None)
         else:
             return page_of(rows, self.order, query)
         return page_of(rows, self.order, query, lambda rows, stretch: rows.filter(pk__in=find(**asdict(stretch))))
 
-    def _subscriptions(self, query: Mapping[str, Any]) -> QuerySet[Subscription] | None:
-        """Return the subscriptions whose deliveries are asked for, None where it is all of them."""
-        asked = {SUBSCRIPTIONS[name]: query[name] for name in SUBSCRIPTIONS if name in query}
-        if subscriber_id := key_of(self.request).subscriber_id:
-            asked["subscriber"] = subscriber_id
-        return Subscription.objects.filter(**asked) if asked else None
 
-    def get_serializer_class(self) -> type[BaseSerializer[Delivery]]:
-        """Return what a list shows, or a single one."""
-        return WholeDeliverySerializer if self.action == "retrieve" else DeliverySerializer
+class ReasonField(OneOfField):
+    """The status with which a delivery ended; the error for undeliverable messages says where they are."""
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the status."""
+        if data == MessageOutcome.DEAD_LETTERED:
+            raise serializers.ValidationError(
+                "Messages to an unknown destination have no delivery: see messages?outcome=DEAD_LETTERED."
+            )
+        return str(super().to_internal_value(data))
+
+
+class DeadLetterQuery(PageQuery):
+    """The filters of the list of dead letters."""
+
+    reason = ReasonField([(reason, reason) for reason in REASONS], required=False, help_text="How they ended.")
+    subscriber = TextField(required=False, help_text="A subscriber's name.")
+    event_type = TextField(required=False, help_text="An event type's name; also finds deliveries by patterns.")
+
+
+class DeadLetters(Records[Delivery]):
+    """Deliveries that ended without success, and are not sent again unless someone resubmits them."""
+
+    permission_classes = [MayReceive]
+    needs = {"get": Scope.READ}
+    serializer_class = DeliverySerializer
+    filters = DeadLetterQuery
+    order = Order("dead-letters", descending=True)
+    visible_to = staticmethod(deliveries_for)
+
+    def page(self, query: dict[str, Any]) -> Page[Delivery]:
+        """Return the page that the query asks for, found reason by reason."""
+        reasons = [query["reason"]] if "reason" in query else REASONS
+        rows = self.get_queryset().filter(closed_on__lt=OPEN_SHELF)
+        event_type = EventType.objects.filter(name=query.get("event_type", "")).first()
+        if "event_type" in query and event_type is None:
+            return page_of(rows.none(), self.order, query)
+        ids = _subscription_ids(key_of(self.request), event_type, subscriber__name=query.get("subscriber"))
+        event_type_id = event_type.pk if event_type else None
+
+        def find(rows: QuerySet[Delivery], stretch: Stretch) -> QuerySet[Delivery]:
+            return rows.filter(pk__in=dead_letters(reasons, ids, event_type_id=event_type_id, **asdict(stretch)))
+
+        return page_of(rows, self.order, query, find)
+
+
+@operation(
+    "get",
+    Scope.READ,
+    MayReceive,
+    responses=OpenApiResponse(
+        {"type": "object", "additionalProperties": {"type": "integer"}},
+        f"By how they ended, each counted to {MAX_COUNTED}. DEAD_LETTERED: messages to an unknown destination.",
+    ),
+)
+def count_dead_letters(request: Request) -> Response:
+    """Count dead letters by how they ended: all for management, its own for a subscriber."""
+    return Response(counts_of(_subscription_ids(key_of(request))))

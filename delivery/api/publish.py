@@ -1,23 +1,26 @@
-"""Publish over HTTP: one event or a batch (contract 2)."""
+"""Publish over HTTP: one event, durable or volatile, or a batch (contract 2)."""
 
+import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final
+from uuid import uuid4
 
 from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from broker_project.core.api.parsing import RawParser
-from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
+from broker_project.core.api.bodies import RawParser
+from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, register
+from broker_project.core.encryption import keyring
+from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
+from delivery.api import sync
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in
-from delivery.api.sync import answer_to, refuse_unsuitable
-from delivery.api.volatile import DURABILITY, RESPONSES, answer_to_volatile, is_volatile, refuse_volatile_batch
 from delivery.callbacks.address import callback_terms
 from delivery.models import MessageOutcome
 from delivery.publish.cloud_events import (
@@ -30,20 +33,48 @@ from delivery.publish.cloud_events import (
     is_batch,
     is_cloud_event,
 )
-from delivery.publish.draft import VOLATILE, Draft
-from delivery.publish.errors import Refusal, RefusedItems
+from delivery.publish.draft import VOLATILE, Draft, durability_of
+from delivery.publish.errors import InvalidMetadata, Refusal, RefusedItems
 from delivery.publish.publish import STORED, check_drafts, publish
 from delivery.publish.store import Accepted, NewMessage
+from delivery.volatile.publish_volatile import MAX_WAITING, PURPOSE, NeedsMailbox, VolatileUnavailable, publish_volatile
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind, Scope
 
 ANYTHING: Final = "*/*"
+DURABILITY: Final = "Broker-Durability"
+MAX_VOLATILE_BYTES: Final = 64 * 1024
 
-ASTRAY: Final[dict[str, str]] = {
-    MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies: the message is kept, nobody gets it.",
-    MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name: the message is kept, nobody gets it.",
+NOT_DELIVERED: Final[dict[str, str]] = {
+    MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies",
+    MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name",
 }
-"""What is said where a message's destination does not get it (contract 2.8)."""
+"""Why a message's destination does not get it (contract 2.8)."""
+NOT_VOLATILE: Final = {
+    "Idempotency-Key": "answers are not kept for a second publish",
+    "Broker-Not-Before": "it is sent at once",
+}
+"""Headers without meaning for a volatile event, and why."""
+
+register(
+    {
+        VolatileUnavailable: ProblemType(
+            503,
+            "volatile_unavailable",
+            "Volatile messages unavailable",
+            "The message could not be handed to a worker, or too many messages wait for one, so it may be lost. Publish"
+            " it again, or without Broker-Durability to have it stored.",
+            retry_after=2,
+        ),
+        NeedsMailbox: ProblemType(
+            400,
+            "volatile_pulled",
+            "Event fetched from a mailbox",
+            "A subscription that qualifies is a mailbox, which takes stored messages only: publish"
+            f" without {DURABILITY}.",
+        ),
+    }
+)
 
 CLOUD_EVENT: Final[dict[str, Any]] = {
     "type": "object",
@@ -52,32 +83,27 @@ CLOUD_EVENT: Final[dict[str, Any]] = {
     "properties": {
         **{name: {"type": "string"} for name in (*REQUIRED, *OPTIONAL)},
         "specversion": {"type": "string", "enum": [SPECVERSION]},
-        "data": {"description": "The payload, kept to the letter."},
+        "data": {"description": "The payload, kept exactly."},
         "data_base64": {"type": "string", "description": "The payload's bytes, instead of `data`."},
     },
     "additionalProperties": {"type": ["string", "integer", "boolean"]},
 }
-
-ONE_EVENT: Final = {
-    JSON: OpenApiTypes.ANY,
-    STRUCTURED: CLOUD_EVENT,
-    ANYTHING: OpenApiTypes.BINARY,
-}
-"""What one event's type takes; a CloudEvent in binary mode is told by its headers."""
+ONE_EVENT: Final = {JSON: OpenApiTypes.ANY, STRUCTURED: CLOUD_EVENT, ANYTHING: OpenApiTypes.BINARY}
+"""The bodies of one event; a CloudEvent in binary mode is recognized by its headers."""
 
 
 class BatchItem(serializers.Serializer[Any]):
     """One event of a batch."""
 
     event = serializers.CharField(help_text="The event type's name.")
-    body = serializers.JSONField(required=False, help_text="The payload; its text is kept as it stands here.")
+    body = serializers.JSONField(required=False, help_text="The payload; its text is kept exactly.")
     body_base64 = serializers.CharField(required=False, help_text="The payload's bytes, instead of `body`.")
     content_type = serializers.CharField(required=False)
     headers = serializers.DictField(child=serializers.CharField(), required=False)
     filter_string = serializers.CharField(required=False)
     idempotency_key = serializers.CharField(required=False)
     callback_url = serializers.CharField(required=False, help_text="Where to post the result of a QUEUE event.")
-    destination = serializers.CharField(required=False, help_text="As `Broker-Destination` where it is sent alone.")
+    destination = serializers.CharField(required=False, help_text="As `Broker-Destination` of a single event.")
     ttl = serializers.CharField(required=False, help_text="As `Broker-TTL`.")
     not_before = serializers.CharField(required=False, help_text="As `Broker-Not-Before`.")
 
@@ -94,58 +120,60 @@ SEVERAL_EVENTS: Final = {
     STRUCTURED: CLOUD_EVENT,
     ANYTHING: OpenApiTypes.BINARY,
 }
-"""A batch of either form, or one CloudEvent of any mode."""
+"""The bodies of a batch of either form, or of one CloudEvent in any mode."""
 
-
-def _header(name: str, text: str) -> OpenApiParameter:
-    return OpenApiParameter(name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
-
-
+_HEADERS: Final = {
+    "FILTER_STRING": "Compared literally with the subscriptions' header filter; also as `Filter-String`.",
+    "Idempotency-Key": "The same publish with the same key gets the first answer for 24 h.",
+    "CallbackURL": "Where to post the result of a QUEUE event.",
+    "Broker-Destination": "TOPIC: the only subscriber to get it, by the first of its subscriptions that qualifies; "
+    "`default`: each subscriber once.",
+    "Broker-TTL": "How long it may be sent: seconds, or for example `15m`, `12h`, `4d`; up to 30 days.",
+    DURABILITY: "TOPIC: `guaranteed`, the default, or `volatile`: never stored, sent at most once.",
+    "Broker-Not-Before": "The earliest time to send it: RFC 3339, or an HTTP date; up to 30 days ahead.",
+}
 HEADERS: Final = [
-    _header("FILTER_STRING", "Compared literally with the subscriptions' header filter; also as `Filter-String`."),
-    _header("Idempotency-Key", "The same publish under the same key gets the first answer for 24 h."),
-    _header("CallbackURL", "Where the result of a QUEUE event is to be posted."),
-    _header(
-        "Broker-Destination",
-        "TOPIC: the subscriber that alone gets it, by the first of its subscriptions that qualifies; `default`: each "
-        "subscriber once.",
-    ),
-    _header("Broker-TTL", "For how long it may be sent: seconds, or such as `15m`, `12h`, `4d`; up to 30 days."),
-    _header(DURABILITY, "TOPIC: `guaranteed`, which is meant without it, or `volatile`: stored nowhere, sent once."),
-    _header("Broker-Not-Before", "Before when it is not sent: RFC 3339, or an HTTP date; up to 30 days ahead."),
+    OpenApiParameter(name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
+    for name, text in _HEADERS.items()
 ]
+RESPONSES: Final = sync.RESPONSES | {
+    (503, PROBLEM_JSON): OpenApiResponse(
+        {"$ref": "#/components/schemas/Problem"},
+        f"{sync.BUSY} Volatile: the message could not be handed to a worker, or {MAX_WAITING} messages are waiting "
+        "for one (`volatile_unavailable`); `Retry-After`.",
+    )
+}
+"""The answers to a publish except 202."""
 
 
 class AcceptedEvent(serializers.Serializer[Any]):
-    """What is answered to one event."""
+    """The answer to one event."""
 
-    id = serializers.IntegerField(allow_null=True, help_text="The message's id; null: volatile, it is stored nowhere.")
+    id = serializers.IntegerField(allow_null=True, help_text="The message's id; null: volatile, it is not stored.")
     outcome = serializers.ChoiceField(MessageOutcome.choices)
     deliveries = serializers.IntegerField(
-        help_text="TOPIC: how many subscriptions get it. QUEUE: how many may be asked, one of each group takes it."
+        help_text="TOPIC: how many subscriptions get it. QUEUE: how many qualify; one of each group gets it."
     )
-    detail = serializers.CharField(required=False, help_text="There: why its destination does not get it.")
-    durability = serializers.ChoiceField(
-        [VOLATILE], required=False, help_text="There: each of them is sent it once, and never again."
-    )
-    replayed = serializers.BooleanField(required=False, help_text="There: an earlier publish with this key is meant.")
+    detail = serializers.CharField(required=False, help_text="If present: why its destination does not get it.")
+    durability = serializers.ChoiceField([VOLATILE], required=False, help_text="If present: it is sent at most once.")
+    replayed = serializers.BooleanField(required=False, help_text="If present: the answer to an earlier publish.")
 
 
 class AcceptedBatch(serializers.Serializer[Any]):
-    """What is answered to a batch: a result for each event, in order."""
+    """The answer to a batch: a result for each event, in order."""
 
     results = AcceptedEvent(many=True)
 
 
 def answer_of(accepted: Accepted) -> dict[str, object]:
-    """Return what is answered for an accepted event."""
+    """Return the answer to an accepted event."""
     answer: dict[str, object] = {
         "id": accepted.id,
         "outcome": str(accepted.outcome),
         "deliveries": accepted.deliveries,
     }
-    if detail := ASTRAY.get(accepted.outcome):
-        answer["detail"] = detail
+    if reason := NOT_DELIVERED.get(accepted.outcome):
+        answer["detail"] = f"{reason}: the message is kept and not delivered."
     return {**answer, "replayed": True} if accepted.replayed else answer
 
 
@@ -163,9 +191,9 @@ class Publish(APIView):
         responses={202: AcceptedEvent, **RESPONSES},
     )
     def post(self, request: Request, event_type: str) -> HttpResponseBase:
-        """Store the event with a delivery for every subscription that qualifies; answered once that is durable.
+        """Store the event with a delivery for every subscription that qualifies; the answer follows the commit.
 
-        A volatile event is stored nowhere. A SYNC event is answered with what its endpoint answers.
+        A volatile event is not stored. The answer to a SYNC event is its endpoint's.
         """
         return answer_to_one(request, event_in(request, event_type))
 
@@ -184,29 +212,29 @@ class PublishBatch(APIView):
         responses={202: PolymorphicProxySerializer("Accepted", [AcceptedBatch, AcceptedEvent], None), **RESPONSES},
     )
     def post(self, request: Request) -> HttpResponseBase:
-        """Store the events in their order in one transaction; answer for each.
+        """Store the events in their order in one transaction; the answer has a result for each.
 
-        One CloudEvent is answered as where its event type is named in the address. Headers speak of CloudEvents only:
-        an item of the broker's own form has fields for what it says.
+        One CloudEvent gets the same answer as at the address of its event type. Headers are for CloudEvents only:
+        items of the broker's own form have fields instead.
         """
         content_type = content_type_of(request)
         if is_cloud_event(content_type, request.headers) and not is_batch(content_type):
             return answer_to_one(request, event_in(request))
-        refuse_volatile_batch(request)
+        if is_volatile(request):
+            raise InvalidMetadata("A batch is always stored: publish volatile events one by one.")
         drafts = cloud_events_in(request) if is_batch(content_type) else events_in(request)
         accepted = _published(request, _checked(request, drafts, STORED))
         return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
 
 
 def answer_to_one(request: Request, draft: Draft) -> HttpResponseBase:
-    """Publish one event and return what its publisher is answered."""
+    """Publish one event and return the answer for its publisher."""
     try:
         (message,) = _checked(request, [draft], frozenset(EventKind))
         if message.kind == EventKind.SYNC:
-            refuse_unsuitable(request)
-            return answer_to(message, publisher_id=key_of(request).publisher_id)
+            return sync.answer_to(request, message, publisher_id=key_of(request).publisher_id)
         if is_volatile(request):
-            return answer_to_volatile(request, message)
+            return _answer_to_volatile(request, message)
         (accepted,) = _published(request, [message])
     except RefusedItems as refused:
         raise refused.refusals[0] from None
@@ -221,7 +249,6 @@ def _checked(request: Request, drafts: Sequence[Draft | Refusal], kinds: Collect
 
 
 def _published(request: Request, messages: Sequence[NewMessage]) -> list[Accepted]:
-    """Publish the messages for the publisher whose key calls."""
     key = key_of(request)
     return publish(
         messages,
@@ -231,3 +258,38 @@ def _published(request: Request, messages: Sequence[NewMessage]) -> list[Accepte
         callbacks=callback_terms(),
         max_open=key.publisher.max_open_messages if key.publisher else None,
     )
+
+
+def is_volatile(request: Request) -> bool:
+    """Tell whether an event is volatile; raise `InvalidMetadata` for an unknown durability."""
+    return durability_of(request.headers.get(DURABILITY)) == VOLATILE
+
+
+def _answer_to_volatile(request: Request, message: NewMessage) -> Response:
+    """Hand a volatile event to the workers and return the answer for its publisher (contract 2.9).
+
+    Raises:
+        InvalidMetadata: it cannot be volatile.
+        NeedsMailbox, VolatileUnavailable: see `publish_volatile`.
+
+    """
+    if message.kind != EventKind.TOPIC:
+        raise InvalidMetadata(f"An event of kind {message.kind} is never volatile: publish without {DURABILITY}.")
+    if len(message.body) > MAX_VOLATILE_BYTES:
+        raise InvalidMetadata(
+            f"A volatile event has at most {MAX_VOLATILE_BYTES} bytes; this one has {len(message.body)}: publish"
+            f" without {DURABILITY}."
+        )
+    for name, why in NOT_VOLATILE.items():
+        if name in request.headers:
+            raise InvalidMetadata(f"A volatile event takes no {name}: {why}. Publish without one of the two headers.")
+    accepted = publish_volatile(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))
+    answer: dict[str, object] = {
+        "id": None,
+        "outcome": str(accepted.outcome),
+        "deliveries": accepted.deliveries,
+        "durability": VOLATILE,
+    }
+    if reason := NOT_DELIVERED.get(accepted.outcome):
+        answer["detail"] = f"{reason}: it is not delivered."
+    return Response(answer, status.HTTP_202_ACCEPTED)

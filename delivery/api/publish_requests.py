@@ -1,7 +1,6 @@
-"""What a request asks to publish: one event, or a batch of either form."""
+"""Parse what a request publishes: one event, or a batch of either form."""
 
 import base64
-import binascii
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,51 +9,111 @@ from django.utils import timezone
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
-from broker_project.core.api.parsing import body_of
+from broker_project.core.api.bodies import body_of
 from broker_project.core.json import is_json
-from delivery.publish.cloud_events import BATCHED, JSON, read_batch, read_event
+from delivery.publish.cloud_events import BATCHED, JSON, read_event, read_batch
 from delivery.publish.draft import Draft, time_of
 from delivery.publish.errors import InvalidMetadata, Refusal, UnsuitableContentType
 from delivery.publish.json_cursor import JsonCursor, NotAsExpected
 
 AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
-"""Where the web server says which variables stand for two headers with different values."""
+"""Where the web server names variables that stand for two headers with different values."""
 
 FIELDS: Final = (
-    "event",
-    "body",
-    "body_base64",
-    "content_type",
-    "headers",
-    "filter_string",
-    "idempotency_key",
-    "callback_url",
-    "destination",
-    "ttl",
-    "not_before",
+    *("event", "body", "body_base64", "content_type", "headers", "filter_string", "idempotency_key"),
+    *("callback_url", "destination", "ttl", "not_before"),
 )
+OF_ONE_ITEM: Final = {
+    "Idempotency-Key": "idempotency_key",
+    "CallbackURL": "callback_url",
+    "Broker-Destination": "destination",
+    "Broker-TTL": "ttl",
+    "Broker-Not-Before": "not_before",
+}
+"""Headers about one event, and the fields that batches have for them."""
+
+Item = dict[str, tuple[Any, str]]
+"""One item of a batch: the value and the text of each field."""
 
 
-def drafts_of(body: bytes, *, max_items: int, now: datetime) -> list[Draft | Refusal]:
-    """Return the batch's items in order; one whose fields are wrong is the refusal that says so.
+def event_in(request: Request, event_type: str = "") -> Draft:
+    """Return one event, of the type in its address or, empty, that it names itself as a CloudEvent.
 
     Raises:
-        ParseError: the body is no batch at all.
+        InvalidMetadata: a header cannot be read.
+        InvalidCloudEvent, UnsuitableContentType: see `cloud_events.read_event`.
 
     """
+    return read_event(_draft_of(request, event_type, body_of(request, max_bytes=settings.MAX_BODY_BYTES)))
+
+
+def cloud_events_in(request: Request) -> list[Draft | Refusal]:
+    """Return the events of a batch of CloudEvents; the request's headers apply to each of them.
+
+    Raises:
+        InvalidMetadata: a header cannot be read, or is a key, of which each event has its own.
+        InvalidCloudEvent: see `cloud_events.read_batch`.
+
+    """
+    if "Idempotency-Key" in request.headers:
+        raise InvalidMetadata("In a batch of CloudEvents the source and id of each are its key; send no other.")
+    batch = _draft_of(request, "", body_of(request, max_bytes=settings.MAX_BATCH_BYTES))
+    return read_batch(batch, max_items=settings.MAX_BATCH_ITEMS)
+
+
+def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:
+    """Return the event of a request; `FILTER_STRING` is also `Filter-String`, for proxies (contract 2.3)."""
+    times = (request.headers.get(name) for name in ("Broker-TTL", "Broker-Not-Before"))
+    ttl, not_before = time_of(*times, now=timezone.now())
+    if "HTTP_FILTER_STRING" in request.META.get(AMBIGUOUS_HEADERS, ()):
+        raise InvalidMetadata("FILTER_STRING and Filter-String differ; send one of them.")
+    return Draft(
+        event_type=event_type,
+        body=body,
+        content_type=content_type_of(request),
+        headers=list(request.headers.items()),
+        filter_string=request.META.get("HTTP_FILTER_STRING"),
+        idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
+        callback_url=request.META.get("HTTP_CALLBACKURL"),
+        destination=request.headers.get("Broker-Destination"),
+        ttl=ttl,
+        not_before=not_before,
+    )
+
+
+def content_type_of(request: Request) -> str | None:
+    """Return the content type, None if the publisher leaves it to the event type."""
+    return request.META.get("CONTENT_TYPE") or None
+
+
+def events_in(request: Request) -> list[Draft | Refusal]:
+    """Return the events of a batch in order; an item with wrong fields is the refusal that says so.
+
+    Raises:
+        UnsuitableContentType: its content type is not JSON.
+        InvalidMetadata: a header is about one event.
+        ParseError: the body is not a batch at all.
+
+    """
+    if not is_json(content_type_of(request) or JSON):
+        raise UnsuitableContentType(f"Send a batch as {JSON}, or one of CloudEvents as {BATCHED}.")
+    for name, field in OF_ONE_ITEM.items():
+        if name in request.headers:
+            raise InvalidMetadata(f"In a batch each event has its own {name}: give it in the field '{field}'.")
     try:
-        items = _items(JsonCursor(body.decode()))
+        items = _items(JsonCursor(body_of(request, max_bytes=settings.MAX_BATCH_BYTES).decode()))
     except UnicodeDecodeError:
         raise ParseError("The body is not UTF-8.") from None
     except NotAsExpected as broken:
         raise ParseError(f"The body is not a batch: {broken}.") from None
-    if not 1 <= len(items) <= max_items:
-        raise ParseError(f"A batch has 1 to {max_items} events; this one has {len(items)}.")
+    if not 1 <= len(items) <= settings.MAX_BATCH_ITEMS:
+        raise ParseError(f"A batch has 1 to {settings.MAX_BATCH_ITEMS} events; this one has {len(items)}.")
+    now = timezone.now()
     return [_draft(item, now) for item in items]
 
 
-def _items(cursor: JsonCursor) -> list[dict[str, tuple[Any, str]]]:
-    items: list[dict[str, tuple[Any, str]]] = []
+def _items(cursor: JsonCursor) -> list[Item]:
+    items: list[Item] = []
     for name in cursor.members():
         if name != "events":
             raise NotAsExpected(f"there is no field {name[:100]!r} beside 'events'")
@@ -64,7 +123,7 @@ def _items(cursor: JsonCursor) -> list[dict[str, tuple[Any, str]]]:
     return items
 
 
-def _draft(item: dict[str, tuple[Any, str]], now: datetime) -> Draft | Refusal:
+def _draft(item: Item, now: datetime) -> Draft | Refusal:
     try:
         for field in item:
             if field not in FIELDS:
@@ -86,7 +145,7 @@ def _draft(item: dict[str, tuple[Any, str]], now: datetime) -> Draft | Refusal:
         return refusal
 
 
-def _text(item: dict[str, tuple[Any, str]], field: str) -> str | None:
+def _text(item: Item, field: str) -> str | None:
     if field not in item:
         if field == "event":
             raise InvalidMetadata("The field 'event' is missing: name the event type.")
@@ -97,18 +156,18 @@ def _text(item: dict[str, tuple[Any, str]], field: str) -> str | None:
     return value
 
 
-def _body(item: dict[str, tuple[Any, str]]) -> bytes:
+def _body(item: Item) -> bytes:
     if ("body" in item) == ("body_base64" in item):
         raise InvalidMetadata("Give either 'body', a JSON value, or 'body_base64', any bytes.")
     if "body" in item:
         return item["body"][1].encode()
     try:
         return base64.b64decode(_text(item, "body_base64") or "", validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise InvalidMetadata("The field 'body_base64' is not base64.") from None
 
 
-def _headers(item: dict[str, tuple[Any, str]]) -> list[tuple[str, str]]:
+def _headers(item: Item) -> list[tuple[str, str]]:
     headers, _ = item.get("headers", ({}, "{}"))
     if not isinstance(headers, dict):
         raise InvalidMetadata("The field 'headers' must be an object of names and texts.")
@@ -116,89 +175,3 @@ def _headers(item: dict[str, tuple[Any, str]]) -> list[tuple[str, str]]:
         if not isinstance(value, str):
             raise InvalidMetadata(f"The header {name[:100]!r} must be a text.")
     return list(headers.items())
-
-
-OF_ONE_ITEM: Final = {
-    "Idempotency-Key": "idempotency_key",
-    "CallbackURL": "callback_url",
-    "Broker-Destination": "destination",
-    "Broker-TTL": "ttl",
-    "Broker-Not-Before": "not_before",
-}
-"""Headers that say something of one event; in a batch each has a field of its own for it."""
-
-
-def event_in(request: Request, event_type: str = "") -> Draft:
-    """Return one event, for the type that its address names or, empty, that it names itself as a CloudEvent.
-
-    Raises:
-        InvalidMetadata: a header cannot be read.
-        InvalidCloudEvent, UnsuitableContentType: see `cloud_events.read_event`.
-
-    """
-    return read_event(_draft_of(request, event_type, body_of(request, limit=settings.MAX_BODY_BYTES)))
-
-
-def events_in(request: Request) -> list[Draft | Refusal]:
-    """Return the events of a batch, of which each says for itself what of one event stands in headers.
-
-    Raises:
-        UnsuitableContentType: it says that it is something else than JSON.
-        InvalidMetadata: a header speaks for all of them.
-
-    """
-    if not is_json(content_type_of(request) or JSON):
-        raise UnsuitableContentType(f"Send a batch as {JSON}, or one of CloudEvents as {BATCHED}.")
-    for name, field in OF_ONE_ITEM.items():
-        if name in request.headers:
-            raise InvalidMetadata(f"In a batch each event has its own {name}: give it in the field '{field}'.")
-    body = body_of(request, limit=settings.MAX_BATCH_BYTES)
-    return drafts_of(body, max_items=settings.MAX_BATCH_ITEMS, now=timezone.now())
-
-
-def cloud_events_in(request: Request) -> list[Draft | Refusal]:
-    """Return the events of a batch of CloudEvents; what stands in headers is said of each of them.
-
-    Raises:
-        InvalidMetadata: a header cannot be read, or is a key, of which each event has its own.
-        InvalidCloudEvent: see `cloud_events.read_batch`.
-
-    """
-    if "Idempotency-Key" in request.headers:
-        raise InvalidMetadata("In a batch of CloudEvents the source and id of each are its key; send no other.")
-    batch = _draft_of(request, "", body_of(request, limit=settings.MAX_BATCH_BYTES))
-    return read_batch(batch, max_items=settings.MAX_BATCH_ITEMS)
-
-
-def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:
-    said = (request.headers.get(name) for name in ("Broker-TTL", "Broker-Not-Before"))
-    ttl, not_before = time_of(*said, now=timezone.now())
-    return Draft(
-        event_type=event_type,
-        body=body,
-        content_type=content_type_of(request),
-        headers=list(request.headers.items()),
-        filter_string=filter_string_of(request),
-        idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
-        callback_url=request.META.get("HTTP_CALLBACKURL"),
-        destination=request.headers.get("Broker-Destination"),
-        ttl=ttl,
-        not_before=not_before,
-    )
-
-
-def content_type_of(request: Request) -> str | None:
-    """Return the content type, None where the publisher leaves it to the event type."""
-    return request.META.get("CONTENT_TYPE") or None
-
-
-def filter_string_of(request: Request) -> str | None:
-    """Return the `FILTER_STRING` header, or `Filter-String` for proxies that drop underscores (contract 2.3).
-
-    Raises:
-        InvalidMetadata: both are there and differ.
-
-    """
-    if "HTTP_FILTER_STRING" in request.META.get(AMBIGUOUS_HEADERS, ()):
-        raise InvalidMetadata("FILTER_STRING and Filter-String differ; send one of them.")
-    return request.META.get("HTTP_FILTER_STRING")

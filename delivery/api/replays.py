@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
-from django.urls import path, reverse
+from django.urls import reverse
 from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -21,70 +21,71 @@ from broker_project.core.api.fields import (
 )
 from broker_project.core.api.pagination import Order, Page, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from delivery.api.records import Records
+from broker_project.core.api.views import Records, note_dry_run, operation, refuse_body, valid
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import backfill_job, replay_job
 from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, NotBackfilled, NotInactive, NotNew, StillPaused
 from delivery.replay.replay_job import ReplayFinished
 from delivery.replay.selection import MAX_PACE, NothingToReplay, Selection
-from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.resources import Noted, refuse_body
-from subscriptions.api.visibility import OwnSubscriberField, OwnSubscriptionField, subscriptions_for
+from subscriptions.api.permissions import (
+    MayReceive,
+    OwnSubscriberField,
+    OwnSubscriptionField,
+    key_of,
+    subscriptions_for,
+)
 from subscriptions.models import ApiKey, EventType, KeyKind, Scope, Subscriber, Subscription
 
 NAMED: Final[dict[str, type[Subscriber] | type[EventType]]] = {"subscriber": Subscriber, "event_type": EventType}
-"""What is stored as an id, and told as a name."""
-TOLD: Final = "_told"
-"""Where a replay keeps what is told of its selection, once that is known."""
+"""Parts of a selection that are stored as an id, and shown as a name."""
+SHOWN: Final = "_shown_selection"
+"""Where a replay keeps its selection with names."""
+
+register(
+    {
+        ReplayFinished: ProblemType(409, "finished"),
+        NotBackfilled: ProblemType(400, "not_backfilled"),
+        NotInactive: ProblemType(409, "not_inactive"),
+        NotNew: ProblemType(409, "not_new"),
+        StillPaused: ProblemType(409, "still_paused"),
+    }
+)
 
 
-class SelectionSerializer(serializers.Serializer[Any]):
-    """Which deliveries, or of a backfill from when on."""
+class SelectionSerializer(StrictSerializer):
+    """Which deliveries, or from when on for a backfill."""
 
-    subscriber = serializers.CharField(allow_null=True, help_text="Its name; null once it is deleted.")
+    subscriber = serializers.CharField(allow_null=True, help_text="Its name; null if it is deleted.")
     subscriptions = serializers.ListField(child=serializers.IntegerField(), help_text="Their ids.")
     statuses = serializers.ListField(child=serializers.CharField(), required=False)
-    event_type = serializers.CharField(
-        required=False, allow_null=True, help_text="Its name; null: of whatever type, or it is deleted."
-    )
+    event_type = serializers.CharField(required=False, allow_null=True, help_text="Its name; null: any, or deleted.")
+    from_ = serializers.DateTimeField(required=False, allow_null=True)
     to = serializers.DateTimeField(required=False, allow_null=True)
     since = serializers.DateTimeField(required=False, allow_null=True, help_text="Of a backfill.")
 
-    def get_fields(self) -> dict[str, Any]:
-        """Return the fields, with the one that Python would take for a word of its own."""
-        return {**super().get_fields(), "from": serializers.DateTimeField(required=False, allow_null=True)}
 
-
-def keep_told(replays: Iterable[Replay]) -> None:
-    """Let replays know what is told of their selections: two queries for all of them."""
+def keep_names(replays: Iterable[Replay]) -> None:
+    """Keep with each replay its selection with names: two queries for all of them."""
     chosen = [*replays]
     for replay in chosen:
-        vars(replay)[TOLD] = {**replay.selection}
+        vars(replay)[SHOWN] = {**replay.selection}
     for field, model in NAMED.items():
-        asked = [vars(replay)[TOLD] for replay in chosen if field in replay.selection]
-        ids = {told[field] for told in asked} - {None}
+        selections = [vars(replay)[SHOWN] for replay in chosen if field in replay.selection]
+        ids = {selection[field] for selection in selections} - {None}
         names = dict(model._default_manager.filter(pk__in=ids).values_list("pk", "name"))  # noqa: SLF001 - documented
-        for told in asked:
-            told[field] = names.get(told[field])
-
-
-def told_of(replay: Replay) -> dict[str, Any]:
-    """Return its selection as it is told: as its list has read it, or read for it alone."""
-    if TOLD not in vars(replay):
-        keep_told([replay])
-    told: dict[str, Any] = vars(replay)[TOLD]
-    return told
+        for selection in selections:
+            selection[field] = names.get(selection[field])
 
 
 class NewReplay(StrictSerializer):
-    """Which deliveries are to be made again, and how fast."""
+    """Which deliveries are replayed, and how fast."""
 
     subscription = OwnSubscriptionField(required=False)
-    subscriber: serializers.SlugRelatedField[Subscriber] = OwnSubscriberField(
+    subscriber = OwnSubscriberField(
         required=False, queryset=Subscriber.objects.all(), help_text="Its name: all its subscriptions."
     )
-    event_type: serializers.SlugRelatedField[EventType] = NameField(
-        required=False, queryset=EventType.objects.all(), help_text="Only what was published as that."
+    event_type = NameField[EventType](
+        required=False, queryset=EventType.objects.all(), help_text="Only messages of this event type."
     )
     statuses = serializers.ListField(
         child=OneOfField(sorted(REPLAYABLE)),
@@ -92,30 +93,122 @@ class NewReplay(StrictSerializer):
         allow_empty=False,
         help_text=f"Without it: {', '.join(sorted(RESUBMITTABLE))}.",
     )
-    to = MomentField(required=False, help_text="Only deliveries that were made before.")
-    pace = WholeNumberField(
-        required=False, min_value=1, max_value=MAX_PACE, help_text="New deliveries a second at most."
+    from_ = MomentField(required=False, help_text="Only deliveries created then or later.")
+    to = MomentField(required=False, help_text="Only deliveries created before.")
+    max_per_second = WholeNumberField(
+        required=False, min_value=1, max_value=MAX_PACE, help_text="How many deliveries are created in a second."
     )
     dry_run = TruthField(default=False, help_text="Only count.")
 
-    def get_fields(self) -> dict[str, Any]:
-        """Return the fields, with the one that Python would take for a word of its own."""
-        begin = MomentField(required=False, help_text="Only deliveries that were made then or later.")
-        return {**super().get_fields(), "from": begin}
-
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse both or none of a subscription and a subscriber, and a range that ends before it begins."""
-        if "subscription" in attrs and "subscriber" in attrs:
-            raise serializers.ValidationError("Give a subscription or a subscriber: one of them.")
-        if "subscription" not in attrs and "subscriber" not in attrs:
-            raise serializers.ValidationError("Give a subscription or a subscriber.")
+        """Refuse anything but one of subscription and subscriber, and a range that ends before it begins."""
+        if ("subscription" in attrs) == ("subscriber" in attrs):
+            raise serializers.ValidationError("Give either a subscription or a subscriber.")
         if "from" in attrs and "to" in attrs and attrs["from"] >= attrs["to"]:
             raise serializers.ValidationError({"to": ["This is not after `from`."]})
         return attrs
 
 
+class CountSerializer(serializers.Serializer[Any]):
+    """How many deliveries a replay would create."""
+
+    count = serializers.IntegerField(
+        help_text="Includes those that cannot be sent, except those that were already sent again."
+    )
+    by_status = serializers.DictField(child=serializers.IntegerField())
+    complete = serializers.BooleanField(help_text="False: there are too many, and only the oldest are counted.")
+
+
+class ReplaySerializer(serializers.ModelSerializer[Replay]):
+    """A replay or backfill, and its progress."""
+
+    selection = serializers.SerializerMethodField()
+    max_per_second = serializers.IntegerField(source="pace", read_only=True, allow_null=True)
+    created = serializers.IntegerField(source="filed", read_only=True, help_text="How many deliveries it has created.")
+    created_by = serializers.SerializerMethodField(
+        allow_null=True, help_text="The key or login that started it; null for all but management."
+    )
+
+    class Meta:
+        model = Replay
+        fields = (
+            *("id", "kind", "state", "subscription_id", "selection", "max_per_second", "total", "created", "skipped"),
+            *("reason", "created_by", "created_at", "updated_at", "finished_at"),
+        )
+
+    @extend_schema_field(SelectionSerializer)
+    def get_selection(self, replay: Replay) -> dict[str, Any]:
+        """Return its selection with names."""
+        if SHOWN not in vars(replay):
+            keep_names([replay])
+        selection: dict[str, Any] = vars(replay)[SHOWN]
+        return selection
+
+    def get_created_by(self, replay: Replay) -> str | None:
+        """Return the key or login that started it, for management."""
+        return replay.created_by if key_of(self.context["request"]).kind == KeyKind.MANAGEMENT else None
+
+
+class ReplayQuery(PageQuery):
+    """The filters of the list of replays."""
+
+    kind = OneOfField(ReplayKind.choices, required=False)
+    state = OneOfField(ReplayState.choices, required=False)
+
+
+def replays_for(key: ApiKey) -> QuerySet[Replay]:
+    """Return all replays for management, those of its own deliveries for a subscriber's key."""
+    replays = Replay.objects.all()
+    return replays if key.kind == KeyKind.MANAGEMENT else replays.filter(selection__subscriber=key.subscriber_id)
+
+
+def _accepted(request: Request, replay: Replay) -> Response:
+    answer = ReplaySerializer(replay, context={"request": request}).data
+    location = reverse("replay", args=[replay.pk])
+    return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": location})
+
+
+class Replays(Records[Replay]):
+    """Replays and backfills: management sees all, a subscriber its own."""
+
+    permission_classes = [MayReceive]
+    needs = {"get": Scope.READ, "post": Scope.OPERATE}
+    serializer_class = ReplaySerializer
+    lookup_field = "id"
+    http_method_names = ["get", "head", "post"]
+    filters = ReplayQuery
+    order = Order("replays", descending=True)
+    visible_to = staticmethod(replays_for)
+
+    def page(self, query: dict[str, Any]) -> Page[Replay]:
+        """Return a page of replays, with the names of their selections."""
+        page = super().page(query)
+        keep_names(page.rows)
+        return page
+
+    @extend_schema(
+        request=NewReplay,
+        responses={200: OpenApiResponse(CountSerializer, "With `dry_run`."), 202: ReplaySerializer},
+    )
+    def create(self, request: Request) -> Response:
+        """Replay many deliveries in the background; or count them first."""
+        asked = valid(NewReplay, request)
+        selection, subscription = selection_of(asked), asked.get("subscription")
+        if note_dry_run(request, asked):
+            found = replay_job.count(selection)
+            return Response({"count": found.total, "by_status": found.by_status, "complete": found.complete})
+        replay = replay_job.begin(
+            selection,
+            pace=asked.get("max_per_second"),
+            subscription_id=subscription and subscription.pk,
+            created_by=str(key_of(request)),
+        )
+        replay.refresh_from_db()
+        return _accepted(request, replay)
+
+
 def selection_of(asked: Mapping[str, Any]) -> Selection:
-    """Return which deliveries are asked for; `ValidationError` where none of them could be sent again."""
+    """Return the selected deliveries; raise `ValidationError` if none of them can be sent again."""
     one: Subscription | None = asked.get("subscription")
     event_type: EventType | None = asked.get("event_type")
     try:
@@ -130,171 +223,45 @@ def selection_of(asked: Mapping[str, Any]) -> Selection:
         raise serializers.ValidationError({"subscription" if one else "subscriber": [str(nothing)]}) from nothing
 
 
-register({ReplayFinished: ProblemType(409, "finished", "Finished")})
-
-
-class CountSerializer(serializers.Serializer[Any]):
-    """What a replay would be of."""
-
-    count = serializers.IntegerField(
-        help_text="Those that cannot be sent are among them, if not those that have been sent again already."
-    )
-    by_status = serializers.DictField(child=serializers.IntegerField())
-    complete = serializers.BooleanField(help_text="Where there is very much, only the oldest is counted: false.")
-
-
-class ReplaySerializer(serializers.ModelSerializer[Replay]):
-    """A replay or backfill, and how far it is."""
-
-    selection = serializers.SerializerMethodField()
-    created_by = serializers.SerializerMethodField(
-        allow_null=True, help_text="Whose key or login asked for it; null for all but management."
-    )
-
-    class Meta:
-        model = Replay
-        fields = (
-            *("id", "kind", "state", "subscription_id", "selection", "pace", "total", "filed", "skipped", "reason"),
-            *("created_by", "created_at", "updated_at", "finished_at"),
-        )
-
-    @extend_schema_field(SelectionSerializer)
-    def get_selection(self, replay: Replay) -> dict[str, Any]:
-        """Return what it is of."""
-        return told_of(replay)
-
-    def get_created_by(self, replay: Replay) -> str | None:
-        """Return who asked for it, to those who know them all."""
-        return replay.created_by if key_of(self.context["request"]).kind == KeyKind.MANAGEMENT else None
-
-
-class ReplayQuery(PageQuery):
-    """What the list can be narrowed to."""
-
-    kind = OneOfField(ReplayKind.choices, required=False)
-    state = OneOfField(ReplayState.choices, required=False)
-
-
-def replays_for(key: ApiKey) -> QuerySet[Replay]:
-    """Return management all, a subscriber those of its own deliveries."""
-    replays = Replay.objects.all()
-    return replays if key.kind == KeyKind.MANAGEMENT else replays.filter(selection__subscriber=key.subscriber_id)
-
-
-class Replays(Noted, Records[Replay]):
-    """Jobs that make many deliveries again."""
-
-    permission_classes = [MayReceive]
-    needs = {"get": Scope.READ, "post": Scope.OPERATE}
-    serializer_class = ReplaySerializer
-    query_class = ReplayQuery
-    http_method_names = ["get", "head", "post"]
-    order = Order("replays", descending=True)
-
-    def visible_to(self, key: ApiKey) -> QuerySet[Replay]:
-        """Return what the key can see."""
-        return replays_for(key)
-
-    def filtered(self, rows: QuerySet[Replay], query: Mapping[str, Any]) -> QuerySet[Replay]:
-        """Return those the query asks for."""
-        return rows.filter(**{name: query[name] for name in ("kind", "state") if name in query})
-
-    def page(self, query: dict[str, Any]) -> Page[Replay]:
-        """Return a page of replays, with the names of what they all are of read at once."""
-        page = super().page(query)
-        keep_told(page.rows)
-        return page
-
-    @extend_schema(
-        request=NewReplay,
-        responses={200: OpenApiResponse(CountSerializer, "With `dry_run`."), 202: ReplaySerializer},
-    )
-    def create(self, request: Request) -> Response:
-        """Make many deliveries again, in the background; or count them first."""
-        serializer = NewReplay(data=request.data, context=self.get_serializer_context())
-        serializer.is_valid(raise_exception=True)
-        asked = serializer.validated_data
-        selection = selection_of(asked)
-        if self.note_dry_run(asked):
-            found = replay_job.count(selection)
-            return Response({"count": found.total, "by_status": found.by_status, "complete": found.complete})
-        one = asked.get("subscription")
-        replay = replay_job.begin(
-            selection, pace=asked.get("pace"), subscription_id=one and one.pk, created_by=str(key_of(request))
-        )
-        location = reverse("replay", args=[replay.pk])
-        replay.refresh_from_db()
-        return Response(self.get_serializer(replay).data, status.HTTP_202_ACCEPTED, headers={"Location": location})
-
-
-class CancelReplay(Noted):
-    """A replay under way."""
-
-    permission_classes = [MayReceive]
-    needs = {"post": Scope.OPERATE}
-
-    @extend_schema(operation_id="cancel_replay", request=None, responses=ReplaySerializer)
-    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
-        """End it; what it has made by then stays."""
-        visible = replays_for(key_of(request))
-        replay = get_object_or_404(visible, pk=id)
-        refuse_body(request)
-        replay_job.cancel(replay.pk, reason="cancelled over the API")
-        return Response(ReplaySerializer(visible.get(pk=id), context={"request": request}).data)
-
-
-urlpatterns = [
-    path("replays", Replays.as_view({"get": "list", "post": "create"})),
-    path("replays/<int:id>", Replays.as_view({"get": "retrieve"}), name="replay"),
-    path("replays/<int:id>/cancel", CancelReplay.as_view()),
-]
-
-register(
-    {
-        NotBackfilled: ProblemType(400, "not_backfilled", "Not backfilled"),
-        NotInactive: ProblemType(409, "not_inactive", "Not inactive"),
-        NotNew: ProblemType(409, "not_new", "Not new"),
-        StillPaused: ProblemType(409, "still_paused", "Still paused"),
-    }
-)
+@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=ReplaySerializer)
+def cancel_replay(request: Request, id: int) -> Response:
+    """End a replay; the deliveries that it has created stay."""
+    visible = replays_for(key_of(request))
+    replay = get_object_or_404(visible, pk=id)
+    refuse_body(request)
+    replay_job.cancel(replay.pk, reason="cancelled over the API")
+    return Response(ReplaySerializer(visible.get(pk=id), context={"request": request}).data)
 
 
 class NewBackfill(StrictSerializer):
-    """From when on."""
+    """From when on messages are backfilled."""
 
-    since = MomentField(required=False, help_text="Only what was published then or later.")
+    since = MomentField(required=False, help_text="Only messages published then or later.")
     dry_run = TruthField(default=False, help_text="Only count.")
 
 
 class MessagesCounted(serializers.Serializer[Any]):
-    """What a backfill would look at."""
+    """How many messages a backfill would look at."""
 
     count = serializers.IntegerField(help_text="Before any filter.")
-    complete = serializers.BooleanField(help_text="Where there is very much, only the oldest is counted: false.")
+    complete = serializers.BooleanField(help_text="False: there are too many, and only the oldest are counted.")
 
 
-class BackfillSubscription(Noted):
-    """A subscription that is INACTIVE and never had a delivery."""
-
-    permission_classes = [MayReceive]
-    needs = {"post": Scope.OPERATE}
-
-    @extend_schema(
-        operation_id="backfill_subscription",
-        request=NewBackfill,
-        responses={200: OpenApiResponse(MessagesCounted, "With `dry_run`."), 202: ReplaySerializer},
-    )
-    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
-        """Activate it; send it what is kept of before, and then what is published."""
-        related = subscriptions_for(key_of(request)).select_related("event_type", "subscriber")
-        subscription = get_object_or_404(related, pk=id)
-        serializer = NewBackfill(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        since = serializer.validated_data.get("since")
-        if self.note_dry_run(serializer.validated_data):
-            found = backfill_job.count(subscription, since)
-            return Response({"count": found.messages, "complete": found.complete})
-        backfill = backfill_job.begin(subscription.pk, since=since, created_by=str(key_of(request)))
-        location = reverse("replay", args=[backfill.pk])
-        answer = ReplaySerializer(backfill, context={"request": request}).data
-        return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": location})
+@operation(
+    "post",
+    Scope.OPERATE,
+    MayReceive,
+    is_audited=True,
+    request=NewBackfill,
+    responses={200: OpenApiResponse(MessagesCounted, "With `dry_run`."), 202: ReplaySerializer},
+)
+def backfill_subscription(request: Request, id: int) -> Response:
+    """Activate an INACTIVE subscription that never had a delivery; send it older messages, then new ones."""
+    related = subscriptions_for(key_of(request)).select_related("event_type", "subscriber")
+    subscription = get_object_or_404(related, pk=id)
+    asked = valid(NewBackfill, request)
+    since = asked.get("since")
+    if note_dry_run(request, asked):
+        found = backfill_job.count(subscription, since)
+        return Response({"count": found.messages, "complete": found.complete})
+    return _accepted(request, backfill_job.begin(subscription.pk, since=since, created_by=str(key_of(request))))

@@ -1,46 +1,50 @@
-"""The addresses of publishing and of what became of it, below `/api/v1/`: first what is asked for most."""
+"""The addresses of publishing, messages and deliveries, below `/api/v1/`; the most frequent ones first."""
 
 from django.urls import path
 
-from delivery.api import dead_letters, mailboxes, pauses, receipts, replays, resubmit
-from delivery.api.callbacks import Callbacks
-from delivery.api.deliveries import Deliveries
-from delivery.api.explanations import ExplanationOfMessage
-from delivery.api.lines import CancelDeliveries, LineOfSubscriber
+from delivery.api import mailboxes, operations, receipts, replays, resubmit, trials
+from delivery.api.callbacks import Callbacks, Reply
+from delivery.api.deliveries import DeadLetters, Deliveries, count_dead_letters
+from delivery.api.lines import list_senders, read_line
 from delivery.api.messages import Messages
-from delivery.api.pauses import SendTestEvent
 from delivery.api.publish import Publish, PublishBatch
-from delivery.api.queues import Senders
-from delivery.api.replays import BackfillSubscription
-from delivery.api.replies import Reply
-from delivery.api.resubmit import ReleaseDelivery
-from delivery.api.trials import AnyFilters, AnyScript, FiltersOfSubscription, ScriptOfSubscription
 
 urlpatterns = [
     path("events", PublishBatch.as_view()),
     path("events/<str:event_type>", Publish.as_view()),
-    *mailboxes.urlpatterns,
-    *receipts.urlpatterns,
+    path("mailboxes/<name:name>/next", mailboxes.fetch_messages),
+    path("mailboxes/<name:name>/status", mailboxes.read_mailbox),
+    path("mailboxes/<name:name>/purge", mailboxes.purge_mailbox),
+    path("mailboxes/<name:name>/ack", receipts.acknowledge_messages),
+    path("mailboxes/<name:name>/nack", receipts.return_messages),
+    path("mailboxes/<name:name>/extend", receipts.extend_messages),
     path("messages", Messages.as_view({"get": "list"})),
     path("messages/<int:id>", Messages.as_view({"get": "retrieve"}), name="message"),
-    path("messages/<int:id>/explanation", ExplanationOfMessage.as_view()),
+    path("messages/<int:id>/explanation", trials.explain_message),
+    path("messages/<int:id>/resubmit", resubmit.resubmit_message),
     path("deliveries", Deliveries.as_view({"get": "list"})),
     path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"}), name="delivery"),
-    path("deliveries/<int:id>/release", ReleaseDelivery.as_view()),
+    path("deliveries/<int:id>/release", operations.release_delivery),
+    path("deliveries/<int:id>/resubmit", resubmit.resubmit_delivery),
+    path("dead-letters", DeadLetters.as_view({"get": "list"})),
+    path("dead-letters/counts", count_dead_letters),
     path("callbacks", Callbacks.as_view({"get": "list"})),
     path("callbacks/<int:id>", Callbacks.as_view({"get": "retrieve"})),
     path("callbacks/<str:token>", Reply.as_view()),
-    path("senders", Senders.as_view()),
-    path("subscribers/<name:name>/line", LineOfSubscriber.as_view()),
-    path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
-    path("subscriptions/<int:id>/backfill", BackfillSubscription.as_view()),
-    path("subscriptions/<int:id>/send-test-event", SendTestEvent.as_view()),
-    path("subscriptions/<int:id>/test-filter", FiltersOfSubscription.as_view()),
-    path("filters/test", AnyFilters.as_view()),
-    path("subscriptions/<int:id>/test-script", ScriptOfSubscription.as_view()),
-    path("scripts/test", AnyScript.as_view()),
-    *resubmit.urlpatterns,
-    *replays.urlpatterns,
-    *dead_letters.urlpatterns,
-    *pauses.urlpatterns,
+    path("senders", list_senders),
+    path("subscribers/<name:name>/line", read_line),
+    path("subscribers/<name:name>/pause", operations.pause_subscriber),
+    path("subscribers/<name:name>/resume", operations.resume_subscriber),
+    path("subscriptions/<int:id>/pause", operations.pause_subscription),
+    path("subscriptions/<int:id>/resume", operations.resume_subscription),
+    path("subscriptions/<int:id>/cancel-deliveries", operations.cancel_deliveries),
+    path("subscriptions/<int:id>/send-test-event", operations.send_test_event),
+    path("subscriptions/<int:id>/backfill", replays.backfill_subscription),
+    path("subscriptions/<int:id>/test-filter", trials.test_filter_of_subscription),
+    path("subscriptions/<int:id>/test-script", trials.test_script_of_subscription),
+    path("filters/test", trials.test_filter),
+    path("scripts/test", trials.test_script),
+    path("replays", replays.Replays.as_view({"get": "list", "post": "create"})),
+    path("replays/<int:id>", replays.Replays.as_view({"get": "retrieve"}), name="replay"),
+    path("replays/<int:id>/cancel", replays.cancel_replay),
 ]

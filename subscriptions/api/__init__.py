@@ -1,5 +1,5 @@
-"""The management API: keys and problems every API view uses, and the views of what is configured.
+"""The management API: who calls and what a key may do, and the views of what is configured.
 
-`authentication` (who calls), `permissions` and `scopes` (what a key opens), `parsing` and `rendering` (JSON in and
-out), `problems` (RFC 9457), `preconditions` and `pagination`, then one module a resource, put together in `urls`.
+Read `authentication` and `permissions`, then `resources` (what all records share) and one module per record. `urls` has
+the addresses. Problems, JSON, pagination and views are in `broker_project.core.api`.
 """

@@ -2,11 +2,9 @@
 
 import datetime as dt
 import secrets
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from django.conf import settings
-from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
@@ -26,10 +24,9 @@ from broker_project.core.api.fields import (
 )
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
+from broker_project.core.api.views import expected_versions, refuse_body, valid
 from subscriptions.api.permissions import MayManage, key_of
-from subscriptions.api.preconditions import expected_versions
-from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource, refuse_body
-from subscriptions.api.visibility import api_keys_for
+from subscriptions.api.resources import BROKER_FIELDS, Resource
 from subscriptions.credentials import keys
 from subscriptions.credentials.scopes import OPENED, BeyondIssuer, Issuer, effective_limit
 from subscriptions.credentials.tokens import SHOWN_CHARACTERS, TOKEN_BYTES
@@ -38,21 +35,31 @@ from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber
 OVERLAP_SECONDS: Final = int(keys.OVERLAP.total_seconds())
 MAX_OVERLAP_SECONDS: Final = int(keys.MAX_OVERLAP.total_seconds())
 
+register(
+    {
+        BeyondIssuer: ProblemType(403, "beyond_issuer", "Beyond the issuer"),
+        keys.KeyEnded: ProblemType(409, "key_ended"),
+    }
+)
+
 
 class ApiKeySerializer(StrictModelSerializer[ApiKey]):
-    """An API key as the API shows it, never with its token, and takes a new one."""
+    """An API key without its token."""
 
     publisher = NameField[Publisher](
-        required=False, allow_null=True, queryset=Publisher.objects.all(), help_text="Whose, if kind is PUBLISHER."
+        required=False, allow_null=True, queryset=Publisher.objects.all(), help_text="The owner, if kind is PUBLISHER."
     )
     subscriber = NameField[Subscriber](
-        required=False, allow_null=True, queryset=Subscriber.objects.all(), help_text="Whose, if kind is SUBSCRIBER."
+        required=False,
+        allow_null=True,
+        queryset=Subscriber.objects.all(),
+        help_text="The owner, if kind is SUBSCRIBER.",
     )
     scopes = serializers.ListField(
         child=OneOfField(Scope.choices),
         required=False,
         allow_empty=False,
-        help_text="What it opens of what its kind may; without it all of that but `keys`.",
+        help_text="Some of the scopes of its kind; without it, all of them but `keys`.",
     )
     expires_at = MomentField(required=False, allow_null=True, help_text="Within a hundred years. Null: never.")
 
@@ -60,16 +67,10 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
         model = ApiKey
         read_only_fields = (
             *("id", "prefix", "retires_at", "revoked_at", "last_used_at", "successor_of", "issued_by"),
-            *KEPT_BY_THE_BROKER,
+            *BROKER_FIELDS,
         )
         fields: ClassVar[tuple[str, ...]] = (
-            "kind",
-            "publisher",
-            "subscriber",
-            "scopes",
-            "label",
-            "expires_at",
-            "requests_per_minute",
+            *("kind", "publisher", "subscriber", "scopes", "label", "expires_at", "requests_per_minute"),
             *read_only_fields,
         )
 
@@ -79,54 +80,47 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
             if (attrs["kind"] == kind) != bool(attrs.get(name)):
                 raise serializers.ValidationError({name: f"Give a {name} if and only if kind is {kind}."})
         if not set(attrs.get("scopes", ())) <= {*OPENED[attrs["kind"]]}:
-            there = ", ".join(OPENED[attrs["kind"]])
-            raise serializers.ValidationError({"scopes": f"The scopes of a {attrs['kind']} key are {there}."})
+            scopes = ", ".join(OPENED[attrs["kind"]])
+            raise serializers.ValidationError({"scopes": f"The scopes of a {attrs['kind']} key are {scopes}."})
         return attrs
 
 
 class NewApiKeySerializer(ApiKeySerializer):
-    """An API key just issued, with its token."""
+    """An API key that was just issued, with its token."""
 
-    token = serializers.CharField(read_only=True, help_text="Shown this once; only its hash is stored.")
+    token = serializers.CharField(read_only=True, help_text="Shown only once; only its hash is stored.")
 
     class Meta(ApiKeySerializer.Meta):
         fields = (*ApiKeySerializer.Meta.fields, "token")
 
 
 class RotationSerializer(StrictSerializer):
-    """How a key is rotated."""
+    """How an API key is rotated."""
 
     overlap_seconds = WholeNumberField(
         required=False,
         default=OVERLAP_SECONDS,
         min_value=0,
         max_value=MAX_OVERLAP_SECONDS,
-        help_text="For how long the former goes on beside its successor; 0: it ends at once.",
+        help_text="How long the old key stays usable; 0: it ends at once.",
     )
 
 
-register(
-    {
-        BeyondIssuer: ProblemType(403, "beyond_issuer", "Beyond the issuer"),
-        keys.KeyEnded: ProblemType(409, "key_ended", "Key ended"),
-    }
-)
-
-
 class ApiKeyQuery(PageQuery):
-    """What the list of API keys can be narrowed to."""
+    """The filters of the list of API keys."""
 
     prefix = TextField(
         required=False,
         min_length=SHOWN_CHARACTERS,
         max_length=SHOWN_CHARACTERS,
-        help_text="The one whose token begins with just these twelve characters.",
+        help_text="The first twelve characters of the token.",
     )
 
 
 class ApiKeys(Resource[ApiKey]):
-    """Who may call the API."""
+    """API keys, for management only."""
 
+    queryset = ApiKey.objects.all()
     permission_classes = [MayManage]
     needs = {"get": Scope.KEYS, "post": Scope.KEYS}
     http_method_names = ["get", "head", "post"]
@@ -134,20 +128,12 @@ class ApiKeys(Resource[ApiKey]):
     lookup_url_kwarg = "id"
     lookup_value_converter = "int"
     order = Order("api keys")
-    query_class = ApiKeyQuery
+    filters = ApiKeyQuery
     related = ("publisher", "subscriber")
-
-    def visible_to(self, key: ApiKey) -> QuerySet[ApiKey]:
-        """Return all: nobody but management gets here."""
-        return api_keys_for(key)
-
-    def filtered(self, rows: QuerySet[ApiKey], query: Mapping[str, Any]) -> QuerySet[ApiKey]:
-        """Return those whose token begins so."""
-        return rows.filter(prefix=query["prefix"]) if "prefix" in query else rows
 
     @extend_schema(responses={201: NewApiKeySerializer})
     def create(self, request: Request) -> Response:
-        """Issue one; the answer is the only one with its token."""
+        """Issue one; only this answer has its token."""
         values = self.valid(request)
         owner = values.get("publisher") or values.get("subscriber")
         key, token = keys.issue(
@@ -165,13 +151,13 @@ class ApiKeys(Resource[ApiKey]):
     @extend_schema(request=RotationSerializer, responses={201: NewApiKeySerializer})
     @action(detail=True, methods=["post"])
     def rotate(self, request: Request, **_: str) -> Response:
-        """Issue a successor, with the same owner, scopes and label; the former ends after an overlap.
+        """Issue a successor with the same owner, scopes and label; the old key ends after an overlap.
 
-        The answer is the only one with the successor's token. It lives as long as the former was issued for.
+        Only this answer has the successor's token. The successor is issued for as long as the old key was.
         """
-        asked = self.valid(request, by=RotationSerializer)
+        asked = valid(RotationSerializer, request)
         successor, token = keys.rotate(
-            self.which(),
+            self.selected(),
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
             issuer=issuer_of(request),
@@ -184,15 +170,15 @@ class ApiKeys(Resource[ApiKey]):
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, **_: str) -> Response:
-        """Make it useless from now on."""
+        """End it now."""
         refuse_body(request)
-        return self.answer(keys.revoke(self.which(), now=timezone.now(), expected=expected_versions(request)))
+        return self.answer(keys.revoke(self.selected(), now=timezone.now(), expected=expected_versions(request)))
 
 
 def issuer_of(request: Request) -> Issuer:
-    """Return whose key issues others: it passes on no scope that it has not, nothing that outlives it or sends more.
+    """Return the limits of the key that issues others: their scopes, their end and their rate limit are within its own.
 
-    The overlap of a rotated one does not count: its successor lives on, and issues it once more if the answer was lost.
+    The overlap of a rotated key does not count: its successor lives on, and issues once more if the answer was lost.
     """
     key = key_of(request)
     return Issuer(

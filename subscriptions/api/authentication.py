@@ -1,25 +1,54 @@
-"""Bearer API keys: `Authorization: Bearer brk_…` (contract 1.2)."""
+"""Bearer API keys, `Authorization: Bearer brk_…` (contract 1.2), and rate limits of keys and of failures.
 
+The `RateLimit` fields are those of draft-ietf-httpapi-ratelimit-headers, with one policy, `default`.
+"""
+
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import APIException, AuthenticationFailed
 from rest_framework.request import Request
 
-from subscriptions.api.rate_limits import count_failure, count_request, refuse_guessing
+from broker_project.core.api.problems import ProblemType, register
+from broker_project.core.rate_limit import Rate, RateLimiter, client_prefix
 from subscriptions.credentials.keys import key_for
+from subscriptions.credentials.scopes import effective_limit
 from subscriptions.credentials.tokens import SCHEME, bearer_in, recent_tokens
 from subscriptions.models import ApiKey
 
 KEYS: Final = "keys"
-"""What is guessed at."""
+"""What a client without a usable key may be guessing."""
+RATE: Final = "broker.rate"
+"""Where a request notes the state of its key's rate limit."""
+POLICY: Final = '"default"'
+WINDOW_SECONDS: Final = 60
+
+_requests: Final = RateLimiter()
+_failures: Final = RateLimiter()
+
+
+class TooManyRequests(APIException):
+    """A key has reached its rate limit, or an address its limit of failures."""
+
+    def __init__(self, detail: str, wait: int) -> None:
+        super().__init__(detail)
+        self.wait = wait
+
+
+register({TooManyRequests: ProblemType(429, "too_many_requests")})
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
-    """Whoever calls with a key: DRF's `request.user`; what counts is `request.auth`, the key."""
+    """A client with a key: DRF's `request.user`. Views use `request.auth`, the key."""
 
     key: ApiKey
     is_authenticated: ClassVar[bool] = True
@@ -29,14 +58,18 @@ class ApiKeyAuthentication(BaseAuthentication):
     """Sets `request.auth` to the `ApiKey` of the bearer token; 401 if there is no usable one."""
 
     def authenticate(self, request: Request) -> tuple[KeyHolder, ApiKey] | None:
-        """Return who calls, None without an `Authorization` header; one query."""
+        """Return the client and its key, None without an `Authorization` header; one query."""
         header = request.META.get("HTTP_AUTHORIZATION")
         if header is None:
-            refuse_guessing(request, at=KEYS)
+            check_failures(request, at=KEYS)
             count_failure(request, at=KEYS)
             return None
         key = _key_in(header, request)
-        count_request(request, key)
+        limit = effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
+        if limit is not None:
+            rate = request.META[RATE] = _requests.spend(key.pk, limit, time.monotonic_ns())
+            if rate.wait:
+                raise TooManyRequests(f"This key may send {limit} requests a minute.", rate.wait)
         return KeyHolder(key), key
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
@@ -48,13 +81,63 @@ def _key_in(header: str, request: Request) -> ApiKey:
     token = bearer_in(header)
     if token is None:
         raise AuthenticationFailed("Authenticate with 'Authorization: Bearer' and an API key.")
-    guess = hash(token)
-    if guess not in recent_tokens:
-        refuse_guessing(request, at=KEYS)
+    token_hash = hash(token)
+    if token_hash not in recent_tokens:
+        check_failures(request, at=KEYS)
     key = key_for(token, now=timezone.now())
     if key is None:
-        recent_tokens.discard(guess)
+        recent_tokens.discard(token_hash)
         count_failure(request, at=KEYS)
         raise AuthenticationFailed("This API key is unknown, revoked or expired.")
-    recent_tokens.add(guess)
+    recent_tokens.add(token_hash)
     return key
+
+
+def check_failures(request: Request, *, at: str) -> None:
+    """Raise `TooManyRequests` for an address with too many recent failures; nothing is looked up for it."""
+    limit: int = settings.FAILURES_PER_MINUTE
+    if limit and (rate := _failures.look(_address(request, at), limit, time.monotonic_ns())).wait:
+        raise TooManyRequests("Too many requests from this address have failed.", rate.wait)
+
+
+def count_failure(request: Request, *, at: str) -> None:
+    """Count a request that failed because it had no usable key or token."""
+    if settings.FAILURES_PER_MINUTE:
+        _failures.spend(_address(request, at), settings.FAILURES_PER_MINUTE, time.monotonic_ns())
+
+
+def _address(request: Request, at: str) -> tuple[str, str]:
+    return at, client_prefix(request.META.get("REMOTE_ADDR", ""))
+
+
+def forget_counts() -> None:
+    """Forget all counted requests and failures."""
+    for counted in (recent_tokens, _requests, _failures):
+        counted.forget()
+
+
+def rate_limit_headers(
+    get_response: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Add the state of the key's rate limit to every answer, if the key is limited."""
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        rate: Rate | None = request.META.get(RATE)
+        if rate is not None:
+            response.headers["RateLimit-Policy"] = f"{POLICY};q={rate.limit};w={WINDOW_SECONDS}"
+            response.headers["RateLimit"] = f"{POLICY};r={rate.left};t={rate.full_in}"
+        return response
+
+    return answer
+
+
+class BearerKeys(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """The security scheme of `ApiKeyAuthentication` in OpenAPI."""
+
+    target_class = ApiKeyAuthentication
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:  # noqa: ARG002 - its signature
+        """Return the scheme."""
+        return {"type": "http", "scheme": SCHEME.lower(), "description": "An API key: `Authorization: Bearer brk_…`."}

@@ -1,23 +1,26 @@
-"""Which kinds of key open which views, and with which scope (contract 1.2); which objects, `visibility` says.
+"""What a key may do (contract 1.2): which kinds of key and which scopes a view takes, and which records a key sees.
 
-A view declares in `needs` the scope that each of its methods takes; without that it serves nobody.
+A view declares in `needs` the scope that each of its methods takes. A view without it serves nobody.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import QuerySet
+from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
+from broker_project.core.api.fields import IDS, NameField, WholeNumberField
 from broker_project.core.api.problems import ProblemType, register
-from subscriptions.models import ApiKey, KeyKind, Scope
+from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber, Subscription
 
 Needs = Mapping[str, Scope]
 """The scope that a call takes, by its method in lower case; HEAD takes what GET does."""
 
-CALLED: Final[Mapping[KeyKind, str]] = {
+KIND_NAMES: Final[Mapping[KeyKind, str]] = {
     KeyKind.PUBLISHER: "a publisher's key",
     KeyKind.SUBSCRIBER: "a subscriber's key",
     KeyKind.MANAGEMENT: "a management key",
@@ -25,7 +28,7 @@ CALLED: Final[Mapping[KeyKind, str]] = {
 
 
 class MissingScope(PermissionDenied):
-    """The key has not the scope that the call takes."""
+    """The key lacks the scope that the call takes."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(f"This takes a key with the scope {scope}.")
@@ -33,14 +36,7 @@ class MissingScope(PermissionDenied):
         self.auth_header = f'Bearer error="insufficient_scope", scope="{scope}"'  # RFC 6750
 
 
-register(
-    {MissingScope: ProblemType(403, "missing_scope", "Missing scope", members=lambda error: {"scope": error.scope})}
-)
-
-
-def kinds_taken(kinds: Collection[KeyKind]) -> str:
-    """Return what a key of any other kind is told."""
-    return f"This takes {' or '.join(name for kind, name in CALLED.items() if kind in kinds)}."
+register({MissingScope: ProblemType(403, "missing_scope", members=lambda error: {"scope": error.scope})})
 
 
 def key_of(request: Request) -> ApiKey:
@@ -51,18 +47,11 @@ def key_of(request: Request) -> ApiKey:
     return key
 
 
-def check_scope(key: ApiKey, request: Request, view: Any) -> None:
-    """Raise `MissingScope` where the key has not the scope that the call takes."""
-    needed = needed_by(view, request.method or "")
-    if needed is not None and needed not in key.scopes:
-        raise MissingScope(needed)
-
-
-def needed_by(view: Any, method: str) -> Scope | None:
-    """Return the scope that a call takes; None of a method that the view has not, so that nothing is done.
+def needed_scope(view: Any, method: str) -> Scope | None:
+    """Return the scope that a call takes; None for a method that the view does not have.
 
     Raises:
-        ImproperlyConfigured: the view does not say.
+        ImproperlyConfigured: the view does not declare it.
 
     """
     name = "get" if method == "HEAD" else method.lower()
@@ -74,22 +63,33 @@ def needed_by(view: Any, method: str) -> Scope | None:
     return needs[name]
 
 
+def _check_scope(key: ApiKey, request: Request, view: Any) -> None:
+    needed = needed_scope(view, request.method or "")
+    if needed is not None and needed not in key.scopes:
+        raise MissingScope(needed)
+
+
+def _message(kinds: Collection[KeyKind]) -> str:
+    """Return the error for keys of other kinds."""
+    return f"This takes {' or '.join(name for kind, name in KIND_NAMES.items() if kind in kinds)}."
+
+
 class KeyPermission(BasePermission):
-    """Opens a view to some kinds of key: 401 without a key, 403 with another kind, or without the scope."""
+    """Opens a view to some kinds of key: 401 without a key, 403 for another kind, or without the scope."""
 
     kinds: ClassVar[frozenset[KeyKind]] = frozenset(KeyKind)
 
     @property
     def message(self) -> str:
-        """What a key of another kind is told."""
-        return kinds_taken(self.kinds)
+        """The error for keys of other kinds."""
+        return _message(self.kinds)
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Tell whether the request's key is of one of the kinds; raise `MissingScope` where it is narrower."""
+        """Tell whether the request's key is of one of the kinds; raise `MissingScope` if it lacks the scope."""
         key = request.auth
         if not isinstance(key, ApiKey) or key.kind not in self.kinds:
             return False
-        check_scope(key, request, view)
+        _check_scope(key, request, view)
         return True
 
 
@@ -113,3 +113,64 @@ class MayReceive(KeyPermission):
     """Subscriber and management keys."""
 
     kinds = frozenset({KeyKind.SUBSCRIBER, KeyKind.MANAGEMENT})
+
+
+class ReadOrWrite(BasePermission):
+    """Every key reads the records that it sees, the view's `writers` change them. Invisible is 404, not 403."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        """Tell whether there is a key; raise `PermissionDenied` if it may not use the view at all."""
+        key = request.auth
+        if not isinstance(key, ApiKey):
+            return False
+        if view.action == "create":
+            self._check_kind(key, view)
+        _check_scope(key, request, view)
+        return True
+
+    def has_object_permission(self, request: Request, view: Any, obj: Any) -> bool:  # noqa: ARG002 - DRF's signature
+        """Allow reading; raise `PermissionDenied` if keys of this kind may not change the record."""
+        if view.action != "retrieve":
+            self._check_kind(key_of(request), view)
+        return True
+
+    def _check_kind(self, key: ApiKey, view: Any) -> None:
+        if key.kind not in view.writers:
+            raise PermissionDenied(_message(view.writers))
+
+
+def publishers_for(key: ApiKey) -> QuerySet[Publisher]:
+    """Return all publishers for management, its own for a publisher's key."""
+    everything = Publisher.objects.all()
+    return everything if key.kind == KeyKind.MANAGEMENT else everything.filter(api_keys=key)
+
+
+def subscribers_for(key: ApiKey) -> QuerySet[Subscriber]:
+    """Return all subscribers for management, its own for a subscriber's key."""
+    everything = Subscriber.objects.all()
+    return everything if key.kind == KeyKind.MANAGEMENT else everything.filter(api_keys=key)
+
+
+def subscriptions_for(key: ApiKey) -> QuerySet[Subscription]:
+    """Return all subscriptions for management, those of its subscriber for a subscriber's key."""
+    everything = Subscription.objects.all()
+    return everything if key.kind == KeyKind.MANAGEMENT else everything.filter(subscriber__api_keys=key)
+
+
+class OwnSubscriberField(NameField[Subscriber]):
+    """A subscriber that the request's key sees, by its name."""
+
+    def get_queryset(self) -> QuerySet[Subscriber]:
+        """Return the subscribers that the key sees."""
+        return subscribers_for(key_of(self.context["request"]))
+
+
+class OwnSubscriptionField(serializers.PrimaryKeyRelatedField[Subscription]):
+    """A subscription that the request's key sees, by its id."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(pk_field=WholeNumberField(**IDS), queryset=Subscription.objects.all(), **options)
+
+    def get_queryset(self) -> QuerySet[Subscription]:
+        """Return the subscriptions that the key sees."""
+        return subscriptions_for(key_of(self.context["request"]))

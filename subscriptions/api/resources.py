@@ -1,176 +1,93 @@
-"""What all resources share: list, create, read, change by version, delete, and an audit log entry."""
+"""What all configured records share over the API: create, change and delete by version, activate, headers."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-import structlog
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import QuerySet
-from rest_framework import status
-from rest_framework.exceptions import PermissionDenied
-from rest_framework.permissions import SAFE_METHODS, BasePermission
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers, status
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import Serializer
-from rest_framework.views import APIView
-from rest_framework.viewsets import GenericViewSet
 
-from broker_project.core.api.fields import StrictSerializer
-from broker_project.core.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
-from broker_project.core.api.parsing import refuse_unmeasured
+from broker_project.core.api.bodies import check_length_given
 from broker_project.core.api.problems import UNKNOWN, ProblemType, register
+from broker_project.core.api.views import Records, etag_of, expected_versions, refuse_body, valid
 from subscriptions import edit
-from subscriptions.api.permissions import Needs, check_scope, key_of, kinds_taken
-from subscriptions.api.preconditions import etag_of, expected_versions
-from subscriptions.models import ApiKey, KeyKind, Scope
-from subscriptions.models.base import Versioned
+from subscriptions.api.permissions import Needs, ReadOrWrite
+from subscriptions.headers import validate_headers
+from subscriptions.models import KeyKind, Scope, Status
+from subscriptions.models.base import Versioned, WithHeaders
 
 Record = TypeVar("Record", bound=Versioned)
 
-KEPT_BY_THE_BROKER = ("version", "created_at", "updated_at")
+BROKER_FIELDS = ("version", "created_at", "updated_at")
 """Fields of every resource that nobody can set."""
-
-log = structlog.get_logger(__name__)
 
 register(
     {
-        edit.NameTaken: ProblemType(409, "name_taken", "Name taken"),
+        edit.NameTaken: ProblemType(409, "name_taken"),
         edit.IsPreset: ProblemType(409, "preset", "Came installed"),
         edit.VersionMismatch: ProblemType(412, "version_mismatch", "Changed meanwhile"),
-        edit.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
+        edit.StillInUse: ProblemType(409, "still_in_use"),
         ObjectDoesNotExist: UNKNOWN,
     }
 )
 
 
-class Nothing(StrictSerializer):
-    """The body of an action that takes none."""
-
-
-def refuse_body(request: Request) -> None:
-    """Raise `ValidationError` or `ParseError` for a body that says anything: its sender means something by it."""
-    Nothing(data=request.data).is_valid(raise_exception=True)
-
-
-class ReadOrWrite(BasePermission):
-    """Every key reads what it can see, the view's `writers` change it; what is unseen is 404 before it is 403."""
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        """Tell whether there is a key; raise `PermissionDenied` where it may not use the view at all."""
-        key = request.auth
-        if not isinstance(key, ApiKey):
-            return False
-        if view.action == "create":
-            check_kind(key, view)
-        check_scope(key, request, view)
-        return True
-
-    def has_object_permission(self, request: Request, view: Any, obj: Versioned) -> bool:  # noqa: ARG002 - DRF's signature
-        """Let the key do this with what it can see; raise `PermissionDenied` where others change it."""
-        if view.action != "retrieve":
-            check_kind(key_of(request), view)
-        return True
-
-
-def check_kind(key: ApiKey, view: Any) -> None:
-    """Raise `PermissionDenied`, which says whose keys do, where those of this kind change nothing."""
-    if key.kind not in view.writers:
-        raise PermissionDenied(kinds_taken(view.writers))
-
-
-class Noted(APIView):
-    """A view whose changes are told: of every call that changes what is configured, or steps in."""
-
-    is_dry_run = False
-    """Whether the call was only asked what it would do."""
-
-    def note_dry_run(self, asked: Mapping[str, Any]) -> bool:
-        """Return whether that is all that was asked; it is not told."""
-        self.is_dry_run = bool(asked["dry_run"])
-        return self.is_dry_run
-
-    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
-        """Tell of what was done, once it is done."""
-        answer = super().finalize_response(request, response, *args, **kwargs)
-        is_done = answer.status_code < 400  # noqa: PLR2004 - where errors begin
-        if is_done and request.method not in SAFE_METHODS and not self.is_dry_run:
-            _tell(request, answer)
-        return answer
-
-
-class Resource(Noted, GenericViewSet[Record], Generic[Record]):
-    """One kind of configured record under `/api/v1/`; answers carry its version as `ETag`."""
+class Resource(Records[Record], Generic[Record]):
+    """One kind of configured record under `/api/v1/`; answers have its version as `ETag`."""
 
     permission_classes = [ReadOrWrite]
-    pagination_class = Pages
     http_method_names = ["get", "head", "post", "patch", "delete"]
     needs: ClassVar[Needs] = {"get": Scope.READ, **dict.fromkeys(("post", "patch", "delete"), Scope.CONFIGURE)}
     writers: ClassVar[frozenset[KeyKind]] = frozenset({KeyKind.MANAGEMENT})
-    order: ClassVar[Order]
-    query_class: ClassVar[type[PageQuery]] = PageQuery
-    related: ClassVar[tuple[str, ...]] = ()
+    links: ClassVar[tuple[str, ...]] = ()
+    """Many-to-many fields."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse who may not call, and a body nobody can read."""
+        """Refuse keys that may not call, and bodies that cannot be read."""
         super().initial(request, *args, **kwargs)
-        refuse_unmeasured(request)
-
-    def visible_to(self, key: ApiKey) -> QuerySet[Record]:
-        """Return what `key` can see; each resource says."""
-        raise NotImplementedError
-
-    def get_queryset(self) -> QuerySet[Record]:
-        """Return what the request's key can see."""
-        return self.visible_to(key_of(self.request))
-
-    def list(self, request: Request) -> Response:
-        """List them, a page at a time."""
-        query = query_of(request, self.query_class)
-        page = page_of(self.filtered(self.get_queryset().prefetch_related(*self.related), query), self.order, query)
-        return page_response(request, page, self.get_serializer(page.rows, many=True).data)
+        check_length_given(request)
 
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Read one."""
         return self.answer(self.get_object())
 
+    def create(self, request: Request) -> Response:
+        """Create one."""
+        values = self.valid(request)
+        links = {name: values.pop(name, []) for name in self.links}
+        return self.created(edit.create(self.get_queryset().model(**values), links=links))
+
     def partial_update(self, request: Request, **_: Any) -> Response:
-        """Change what is given of one, if `If-Match` still holds."""
+        """Change the given fields, if `If-Match` still holds."""
         changes = self.valid(request, partial=True)
-        return self.answer(edit.change(self.which(), changes=changes, expected=expected_versions(request)))
+        return self.answer(edit.change(self.selected(), changes=changes, expected=expected_versions(request)))
 
     def destroy(self, request: Request, **_: Any) -> Response:
-        """Delete one, if `If-Match` still holds and nothing needs it."""
+        """Delete one, if `If-Match` still holds and nothing depends on it."""
         refuse_body(request)
-        edit.remove(self.which(), expected=expected_versions(request))
+        edit.remove(self.selected(), expected=expected_versions(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
-    def filtered(self, rows: QuerySet[Record], query: Mapping[str, Any]) -> QuerySet[Record]:  # noqa: ARG002 - for subclasses
-        """Return the rows that the list's own query parameters keep."""
-        return rows
-
-    def which(self) -> QuerySet[Record]:
-        """Return the one record of the address, which the key can see and change, for a use case to lock."""
+    def selected(self) -> QuerySet[Record]:
+        """Return the record of the address, if the key can see and change it, for a use case to lock."""
         return self.get_queryset().filter(pk=self.get_object().pk)
 
-    def valid(
-        self, request: Request, *, partial: bool = False, by: type[Serializer[Any]] | None = None
-    ) -> dict[str, Any]:
+    def valid(self, request: Request, **options: Any) -> dict[str, Any]:
         """Return the body's values, validated."""
-        serializer = (by or self.get_serializer_class())(
-            data=request.data, partial=partial, context=self.get_serializer_context()
-        )
-        serializer.is_valid(raise_exception=True)
-        return dict(serializer.validated_data)
+        return valid(self.get_serializer_class(), request, **options)
 
     def change_by_action(self, request: Request, changes: Mapping[str, object]) -> Response:
-        """Make a fixed change, as `activate` does; the body must be empty."""
+        """Make a fixed change; the body must be empty."""
         refuse_body(request)
-        return self.answer(edit.change(self.which(), changes=changes, expected=expected_versions(request)))
+        return self.answer(edit.change(self.selected(), changes=changes, expected=expected_versions(request)))
 
     def created(self, record: Record, **shown_once: str) -> Response:
         """Return the answer to a creation, with its address."""
-        value = getattr(record, self.lookup_field)
-        location = f"{self.request.path}/{value}"
+        location = f"{self.request.path}/{getattr(record, self.lookup_field)}"
         return self.answer(record, status.HTTP_201_CREATED, {"Location": location}, **shown_once)
 
     def answer(
@@ -180,21 +97,46 @@ class Resource(Noted, GenericViewSet[Record], Generic[Record]):
         headers: Mapping[str, str] | None = None,
         **shown_once: str,
     ) -> Response:
-        """Return the record as it is now, with its `ETag` and what is shown only this once."""
+        """Return the record with its `ETag`, and with secrets that only this answer shows."""
         data = {**self.get_serializer(record).data, **shown_once}
-        kept_nowhere = {"Cache-Control": "no-store"} if shown_once else {}
-        return Response(data, code, headers={"ETag": etag_of(record), **kept_nowhere, **(headers or {})})
+        uncached = {"Cache-Control": "no-store"} if shown_once else {}
+        return Response(data, code, headers={"ETag": etag_of(record), **uncached, **(headers or {})})
 
 
-def _tell(request: Request, answer: Response) -> None:
-    key = request.auth
-    given = request.data if isinstance(request.data, Mapping) else {}
-    made = {"made": answer["Location"].rpartition("/")[2]} if "Location" in answer else {}
-    log.info(
-        "api.changed",
-        key=key.prefix if isinstance(key, ApiKey) else "",
-        method=request.method,
-        path=request.get_full_path(),
-        fields=sorted(map(str, given)),
-        **made,
-    )
+class ActivatedResource(Resource[Record], Generic[Record]):
+    """A resource with a status."""
+
+    @extend_schema(request=None)
+    @action(detail=True, methods=["post"])
+    def activate(self, request: Request, **_: str) -> Response:
+        """Let it qualify for new messages and send pending ones."""
+        return self.change_by_action(request, {"status": Status.ACTIVE})
+
+    @extend_schema(request=None)
+    @action(detail=True, methods=["post"])
+    def inactivate(self, request: Request, **_: str) -> Response:
+        """Stop sending; pending messages are kept, and messages published from now on do not qualify."""
+        return self.change_by_action(request, {"status": Status.INACTIVE})
+
+
+@extend_schema_field({"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}})
+class HeadersField(serializers.Field[Any, Any, Any, Any]):
+    """Custom headers: names and values can be set, and only the names are shown, with null as value."""
+
+    def __init__(self, *, help_text: str) -> None:
+        text = "Values are often secrets and are shown as null. A null that is sent keeps the current value."
+        super().__init__(required=False, help_text=f"{help_text} {text}")
+
+    def to_internal_value(self, data: Any) -> dict[str, str | None]:
+        """Return the headers, checked; a null keeps its value if the record is changed, and is refused if it is new."""
+        keeps = self.root.partial and isinstance(data, Mapping)
+        validate_headers({name: value for name, value in data.items() if value is not None} if keeps else data)
+        return dict(data)
+
+    def get_attribute(self, instance: WithHeaders) -> list[str] | None:
+        """Return the names; None if they cannot be decrypted."""
+        return instance.header_names
+
+    def to_representation(self, value: list[str]) -> dict[str, None]:
+        """Return the names, without values."""
+        return dict.fromkeys(value)

@@ -168,12 +168,15 @@ class PolledMailbox:
         """Fetch one message."""
         address = f"{web or self.broker.web}/api/v1/mailboxes/{self.name}/next"
         return requests.post(
-            address, json={"max": 1, "wait": wait}, headers=self._headers, timeout=POLL_PATIENCE_SECONDS
+            address,
+            json={"max_messages": 1, "wait_seconds": wait},
+            headers=self._headers,
+            timeout=POLL_PATIENCE_SECONDS,
         )
 
     def hanging(self) -> socket.socket:
         """Ask for one message on a connection of its own, to wait for as long as one may."""
-        address, body = urlsplit(self.broker.web), b'{"wait": %d}' % MAX_WAIT
+        address, body = urlsplit(self.broker.web), b'{"wait_seconds": %d}' % MAX_WAIT
         head = {
             "Host": address.netloc,
             **self._headers,

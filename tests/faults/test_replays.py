@@ -82,13 +82,13 @@ def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict
     for endpoint in endpoints:
         endpoint.exchanges.clear()
 
-    wanted = {"statuses": ["DELIVERED"], "pace": EVENTS // PACED_SECONDS}
+    wanted = {"statuses": ["DELIVERED"], "max_per_second": EVENTS // PACED_SECONDS}
     jobs = [ask(load.broker, "replays", subscriber=one.name, **wanted) for one in load.endpoints]
     kills = kill_until("DONE", load, jobs)
     wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
 
     done = [load.broker.get(job) for job in jobs]
-    assert [(one["filed"], one["skipped"], one["total"]) for one in done] == [(EVENTS, 0, EVENTS)] * len(done)
+    assert [(one["created"], one["skipped"], one["total"]) for one in done] == [(EVENTS, 0, EVENTS)] * len(done)
     lines = [compared(first, endpoint.exchanges) for first, endpoint in zip(firsts, endpoints, strict=True)]
     for first, endpoint in zip(firsts, endpoints, strict=True):
         endpoint.exchanges[:] = first  # what the load itself is judged by

@@ -136,8 +136,8 @@ class PlayedMailbox:
                 self._changed.notify_all()
 
     def _next(self, document: Any) -> PlayedFailure:
-        self._changed.wait_for(lambda: self._available or self.is_over, document["wait"])
-        messages = [self._handed_out() for _ in range(min(document["max"], len(self._available)))]
+        self._changed.wait_for(lambda: self._available or self.is_over, document["wait_seconds"])
+        messages = [self._handed_out() for _ in range(min(document["max_messages"], len(self._available)))]
         return (
             PlayedFailure(200, {"messages": messages, "waited_seconds": self.waited})
             if messages

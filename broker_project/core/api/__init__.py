@@ -1,1 +1,5 @@
-"""Plumbing of the API that knows no domain: problems, parsing, pagination, preconditions, fields."""
+"""Plumbing of the API that knows no domain.
+
+Read `problems` (exceptions become answers), `bodies` (bytes and JSON), `fields` (serializers that never coerce),
+`pagination` (lists and their filters), `views` (what resources and operations declare), `openapi`.
+"""

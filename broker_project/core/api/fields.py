@@ -1,27 +1,31 @@
-"""Strict serializer fields: they accept what was meant and nothing else."""
+"""Serializer fields that never coerce: no "5" for 5, no 1 for true."""
 
+import base64
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from django.db import models
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.validators import UniqueValidator
 
 Record = TypeVar("Record", bound=models.Model)
 
-_WHOLE: Final = re.compile("-?[0-9]{1,19}")
-"""So many digits has the largest number that the database takes."""
+MAX_ID: Final = 2**63 - 1
+IDS: Final[Mapping[str, Any]] = {"min_value": 1, "max_value": MAX_ID}
+"""Options of number fields that take an id."""
 
-SHOWN_BY_NAME: Final = (
-    "Values are often secrets and never shown: null. A null that is sent keeps the value that there is."
-)
+NullableText: Final = partial(serializers.CharField, default=None, read_only=True, allow_null=True)
+NullableTime: Final = partial(serializers.DateTimeField, read_only=True, allow_null=True)
 
 
 class TextField(serializers.CharField):
-    """A JSON string, kept to the last blank."""
+    """A JSON string, kept with its blanks."""
 
     default_error_messages = {"not_text": "Give a text."}
 
@@ -29,7 +33,7 @@ class TextField(serializers.CharField):
         super().__init__(**{"trim_whitespace": False, **options})
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the text; refuse numbers and booleans, which DRF would write out."""
+        """Return the text; refuse numbers and booleans, which DRF would convert."""
         if not isinstance(data, str):
             self.fail("not_text")
         return super().to_internal_value(data)
@@ -41,7 +45,7 @@ class WholeNumberField(serializers.IntegerField):
     default_error_messages = {"invalid": "Give a whole number."}
 
     def to_internal_value(self, data: Any) -> int:
-        """Return the number; refuse "5", 5.0 and true, which DRF would take for one."""
+        """Return the number; refuse "5", 5.0 and true, which DRF would convert."""
         if type(data) is not int:
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -53,7 +57,7 @@ class NumberField(serializers.FloatField):
     default_error_messages = {"invalid": "Give a number."}
 
     def to_internal_value(self, data: Any) -> float:
-        """Return the number; refuse "5" and true, which DRF would take for one."""
+        """Return the number; refuse "5" and true, which DRF would convert."""
         if type(data) not in {int, float}:
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -65,16 +69,16 @@ class TruthField(serializers.BooleanField):
     default_error_messages = {"invalid": "Give true or false."}
 
     def to_internal_value(self, data: Any) -> bool:
-        """Return it; refuse 1 and "yes", which DRF would take for true."""
+        """Return it; refuse 1 and "yes", which DRF would convert."""
         if type(data) is not bool:
             self.fail("invalid", input=data)
         return data
 
 
 class OneOfField(serializers.ChoiceField):
-    """One of a few texts; a refusal lists them."""
+    """One of a few texts; the error lists them."""
 
-    default_error_messages = {"invalid_choice": '"{input}" is none of {choices}.'}
+    default_error_messages = {"invalid_choice": '"{input}" is not one of {choices}.'}
 
     def fail(self, key: str, **values: Any) -> NoReturn:
         """Raise `ValidationError`."""
@@ -96,7 +100,7 @@ class NameField(serializers.SlugRelatedField[Record]):
         return super().run_validation(data)
 
     def to_internal_value(self, data: Any) -> Record:
-        """Return the object of that name; refuse what is not a text."""
+        """Return the object with this name; refuse anything but a text."""
         if not isinstance(data, str) or "\0" in data:
             self.fail("not_text")
         return super().to_internal_value(data)
@@ -112,21 +116,89 @@ class NamesField(serializers.ManyRelatedField):
         return super().to_internal_value(data)
 
 
+class MomentField(serializers.DateTimeField):
+    """A time with its zone."""
+
+    default_error_messages = {"invalid": "A time is given with its zone, as in 2026-12-24T18:00:00Z."}
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        """Return the time in our zone; refuse one without a zone, which DRF would take for ours."""
+        if value.tzinfo is None:
+            self.fail("invalid")
+        return super().enforce_timezone(value)
+
+
+class QueryNumberField(serializers.IntegerField):
+    """A whole number in a query: at most as many digits as the database's largest number has."""
+
+    default_error_messages = {"invalid": "Give a whole number."}
+
+    def to_internal_value(self, data: Any) -> int:
+        """Return the number; refuse " 5", "+5", "5.0" and digits that are not ASCII, which DRF would convert."""
+        if not isinstance(data, str) or not re.fullmatch("-?[0-9]{1,19}", data):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field(OpenApiTypes.STR)
+class DecodedField(serializers.Field[Any, Any, Any, Any]):
+    """Bytes, shown as text; null if they cannot be decoded."""
+
+    def __init__(self, encoding: str = "utf-8", errors: str = "strict", **options: Any) -> None:
+        self.encoding, self.errors = encoding, errors
+        super().__init__(read_only=True, **options)
+
+    def to_representation(self, value: Any) -> str | None:
+        """Return the text."""
+        try:
+            return bytes(value).decode(self.encoding, self.errors)
+        except UnicodeDecodeError:
+            return None
+
+
+@extend_schema_field(OpenApiTypes.STR)
+class Base64Field(serializers.Field[Any, Any, Any, Any]):
+    """Bytes, as base64."""
+
+    default_error_messages = {"not_text": "Give a text.", "invalid": "This is not base64."}
+
+    def to_internal_value(self, data: Any) -> bytes:
+        """Return the bytes."""
+        if not isinstance(data, str):
+            self.fail("not_text")
+        try:
+            return base64.b64decode(data, validate=True)
+        except ValueError:
+            self.fail("invalid")
+
+    def to_representation(self, value: Any) -> str:
+        """Return the base64 text."""
+        return base64.b64encode(value).decode()
+
+
 class StrictSerializer(serializers.Serializer[Any]):
-    """Refuses fields that it does not know or that cannot be set."""
+    """Refuses unknown fields and fields that cannot be set.
+
+    The underscore at the end of a name that is a Python keyword, such as `from_`, is not part of the field's name.
+    """
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields by their names in JSON."""
+        return {name.rstrip("_"): field for name, field in super().get_fields().items()}
 
     def to_internal_value(self, data: Any) -> Any:
         """Return the validated values."""
-        if isinstance(data, Mapping):
-            refuse_unknown(self, data)
+        refuse_unknown(self, data)
         return super().to_internal_value(data)
 
 
 class StrictModelSerializer(serializers.ModelSerializer[Record]):
-    """The same for a model; that a name is taken, the database says (409), since only it can know."""
+    """The same for a model. Only the database can know that a name is taken (409), so nothing is checked here."""
 
+    fixed: ClassVar[tuple[str, ...]] = ()
+    """Fields that can be set when a record is created, and not changed later."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Of fields that cannot be set here, where they are."""
+    """For fields that cannot be set here: where they can."""
     serializer_choice_field = OneOfField
     serializer_field_mapping = {
         **serializers.ModelSerializer.serializer_field_mapping,
@@ -138,10 +210,16 @@ class StrictModelSerializer(serializers.ModelSerializer[Record]):
         models.BooleanField: TruthField,
     }
 
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields; for a change, the fixed ones are read-only."""
+        fields = super().get_fields()
+        for name in self.fixed if self.partial else ():
+            fields[name].read_only = True
+        return fields
+
     def to_internal_value(self, data: Any) -> Any:
         """Return the validated values."""
-        if isinstance(data, Mapping):
-            refuse_unknown(self, data)
+        refuse_unknown(self, data)
         return super().to_internal_value(data)
 
     def build_standard_field(self, field_name: str, model_field: Any) -> Any:
@@ -151,38 +229,14 @@ class StrictModelSerializer(serializers.ModelSerializer[Record]):
         return field_class, {**options, "validators": kept} if "validators" in options else options
 
 
-def refuse_unknown(serializer: serializers.Serializer[Any], data: Mapping[str, Any]) -> None:
+def refuse_unknown(serializer: serializers.Serializer[Any], data: Any) -> None:
     """Raise `ValidationError` for members that are no fields, or fields that callers cannot set."""
     fields = serializer.fields
     elsewhere: Mapping[str, str] = getattr(serializer, "elsewhere", {})
     refused = {
         name: [f"This cannot be set here{elsewhere.get(name, '')}." if name in fields else "There is no such field."]
-        for name in data
+        for name in (data if isinstance(data, Mapping) else ())
         if name not in fields or fields[name].read_only
     }
     if refused:
         raise serializers.ValidationError(refused, code="unknown_field")
-
-
-class QueryNumberField(serializers.IntegerField):
-    """A whole number in a query."""
-
-    default_error_messages = {"invalid": "Give a whole number."}
-
-    def to_internal_value(self, data: Any) -> int:
-        """Return the number; refuse " 5", "+5", "5.0" and digits that are not ASCII, which DRF would take for one."""
-        if not isinstance(data, str) or not _WHOLE.fullmatch(data):
-            self.fail("invalid")
-        return super().to_internal_value(data)
-
-
-class MomentField(serializers.DateTimeField):
-    """A moment with its zone: without one it would mean another in each place."""
-
-    default_error_messages = {"invalid": "A time is given with its zone, as in 2026-12-24T18:00:00Z."}
-
-    def enforce_timezone(self, value: datetime) -> datetime:
-        """Return the moment in our zone; refuse one that says none, which DRF would take for ours."""
-        if value.tzinfo is None:
-            self.fail("invalid")
-        return super().enforce_timezone(value)

@@ -1,4 +1,4 @@
-"""Lists a page at a time, by a cursor that nobody but us can make; nothing is counted."""
+"""Lists a page at a time: a signed cursor instead of page numbers, and nothing is counted."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
-from broker_project.core.api.errors import InvalidQuery
 from broker_project.core.api.fields import QueryNumberField, StrictSerializer, TextField
+from broker_project.core.api.problems import InvalidQuery
 
 Row = TypeVar("Row", bound=Model)
 
@@ -22,10 +22,13 @@ MAX_CURSOR_LENGTH: Final = 1024
 
 
 class PageQuery(StrictSerializer):
-    """The query parameters of every list; lists with filters add theirs in a subclass."""
+    """The query parameters of every list.
+
+    A subclass declares the filters of one list. A filter's `source` is the column that it is compared with.
+    """
 
     cursor = TextField(
-        required=False, max_length=MAX_CURSOR_LENGTH, help_text="Where to go on; take it from `next` or `previous`."
+        required=False, max_length=MAX_CURSOR_LENGTH, help_text="Where to continue; take it from `next` or `previous`."
     )
     limit = QueryNumberField(
         default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="How many items at most."
@@ -33,7 +36,7 @@ class PageQuery(StrictSerializer):
 
 
 def query_of(request: Request, query_class: type[StrictSerializer]) -> dict[str, Any]:
-    """Return the query parameters, validated.
+    """Return the validated query parameters, each under its `source`.
 
     Raises:
         InvalidQuery: one is unknown, malformed, out of range or given twice.
@@ -48,17 +51,17 @@ def query_of(request: Request, query_class: type[StrictSerializer]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a list is sorted by: a unique column, and which way; the name keeps cursors of other lists out."""
+    """How a list is sorted: by a unique column; `list_name` keeps out cursors of other lists."""
 
     list_name: str
     column: str = "id"
     descending: bool = False
     first: str = ""
-    """The column of times that goes before it and need not be unique; empty: none."""
+    """A column of times that is sorted by before `column`, and need not be unique; empty: none."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All that is sorted by."""
+        """All columns, in their order."""
         return (self.first, self.column) if self.first else (self.column,)
 
 
@@ -88,7 +91,7 @@ def page_of(
 ) -> Page[Row]:
     """Return the page of `rows` that the validated `PageQuery` asks for.
 
-    Where the database would not find them along an index by itself, `find` narrows the rows to those of the page.
+    Where the database would not find the page by an index, `find` narrows the rows to those of the page.
 
     Raises:
         InvalidQuery: the cursor was not made by this list.
@@ -102,9 +105,9 @@ def page_of(
     if find:
         rows = find(rows, Stretch(key, downwards, limit + 1))
     found = list(rows.order_by(*(f"{'-' if downwards else ''}{column}" for column in order.columns))[: limit + 1])
-    more, kept = len(found) > limit, found[:limit]
+    has_more, kept = len(found) > limit, found[:limit]
     kept = kept[::-1] if back else kept
-    has_previous, has_next = (more, True) if back else (cursor is not None, more)
+    has_previous, has_next = (has_more, True) if back else (cursor is not None, has_more)
     return Page(
         kept,
         _write(order, back=True, row=kept[0]) if kept and has_previous else None,
@@ -122,7 +125,7 @@ def page_response(request: Request, page: Page[Row], items: Sequence[Any]) -> Re
 
 
 class Pages(BasePagination):
-    """What OpenAPI says of a page."""
+    """How OpenAPI describes a page."""
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the schema of a page whose items are an array by `schema`."""
@@ -139,7 +142,7 @@ def _signer(order: Order) -> Signer:
 
 
 def _beyond(order: Order, key: Any, comparison: str) -> Q:
-    """Return what is true of the rows on the other side of `key`."""
+    """Return the condition for the rows on the other side of `key`."""
     if not order.first:
         return Q(**{f"{order.column}__{comparison}": key})
     first, last = key
@@ -147,18 +150,14 @@ def _beyond(order: Order, key: Any, comparison: str) -> Q:
     return Q(**{f"{order.first}__{comparison}": first}) | among_equals
 
 
-def _key_of(order: Order, row: Model) -> Any:
-    key = getattr(row, order.column)
-    return [getattr(row, order.first).isoformat(), key] if order.first else key
-
-
 def _write(order: Order, *, back: bool, row: Model) -> str:
-    return _signer(order).sign_object([back, _key_of(order, row)])
+    key = getattr(row, order.column)
+    return _signer(order).sign_object([back, [getattr(row, order.first).isoformat(), key] if order.first else key])
 
 
 def _read(cursor: str, order: Order) -> tuple[bool, Any]:
     try:
         back, key = _signer(order).unsign_object(cursor)
     except BadSignature:
-        raise InvalidQuery({"cursor": "This cursor does not come from this list; begin without one."}) from None
+        raise InvalidQuery({"cursor": "This cursor does not belong to this list. Start without a cursor."}) from None
     return back, key

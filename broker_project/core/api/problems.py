@@ -1,13 +1,14 @@
 """Problem documents (RFC 9457): the one place where an exception becomes an answer.
 
-A use case raises an exception named for the fact; the API module that calls it registers what the fact means over
-HTTP. Nothing here decides anything else.
+A use case raises an exception named for the fact. The API module that calls it registers what the fact means in HTTP.
+Errors of bodies and queries, which DRF and Django nest, become one flat list.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
 from django.core.exceptions import (
     DisallowedHost,
     PermissionDenied,
@@ -16,76 +17,120 @@ from django.core.exceptions import (
     ValidationError,
 )
 from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError
-from django.http import Http404, UnreadablePostError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
+from django.views import defaults
 from psycopg.errors import IdleInTransactionSessionTimeout
 from rest_framework import exceptions
 from rest_framework.response import Response
-
-from broker_project.core.api.errors import InvalidQuery, body_errors, django_errors, query_errors
+from rest_framework.settings import api_settings
 
 PROBLEM_JSON: Final = "application/problem+json"
+API: Final = "/api/"
+
+Path = tuple[str, ...]
 
 
-def _no_members(_: Any) -> Mapping[str, object]:
-    return {}
+class InvalidQuery(exceptions.ValidationError):
+    """Query parameters that are unknown, malformed or out of range."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """What one kind of problem looks like; `code` is stable, `members` adds what the exception knows."""
+    """One kind of problem; clients can rely on `status` and `code`."""
 
     status: int
     code: str
-    title: str
+    title: str = ""
+    """Empty: the code in words."""
     detail: str | None = None
-    """None: the exception's own text, which must then be fit for strangers."""
-    members: Callable[[Any], Mapping[str, object]] = field(default=_no_members)
+    """None: the exception's own text, which must then be fit for clients."""
+    members: Callable[[Any], Mapping[str, object]] = field(default=lambda _: {})
+    """Returns the problem's other members from the exception."""
     retry_after: int | None = None
 
     def document(self, detail: str = "", **members: object) -> dict[str, object]:
         """Return the problem's JSON object."""
-        head = {"type": f"urn:broker:{self.code}", "code": self.code, "title": self.title, "status": self.status}
-        return {**head, "detail": detail or self.detail or self.title, **members}
+        title = self.title or self.code.replace("_", " ").capitalize()
+        head = {"type": f"urn:broker:{self.code}", "code": self.code, "title": title, "status": self.status}
+        return {**head, "detail": detail or self.detail or title, **members}
 
 
 UNAVAILABLE: Final = ProblemType(
-    503, "database_unavailable", "Database unavailable", "The database does not answer; try again.", retry_after=1
+    503, "database_unavailable", detail="The database does not answer. Try again.", retry_after=1
 )
-UNKNOWN: Final = ProblemType(404, "not_found", "Not found", "There is nothing here, or not for this key.")
+UNKNOWN: Final = ProblemType(404, "not_found", detail="There is nothing here, or not for this key.")
 UNSTORABLE: Final = ProblemType(
-    400, "unstorable_value", "Unstorable value", "A value cannot be stored: NUL characters or numbers out of range."
+    400, "unstorable_value", detail="A value cannot be stored: NUL characters or numbers out of range."
 )
+BAD_REQUEST: Final = ProblemType(400, "bad_request", detail="The request is malformed.")
+FORBIDDEN: Final = ProblemType(403, "forbidden")
+FAILED: Final = ProblemType(500, "internal_error", detail="The broker failed. Its log says why.")
+
+
+def body_errors(detail: Any) -> list[dict[str, str]]:
+    """Return `{pointer, code, detail}` for each of DRF's errors; the pointer is a JSON pointer (RFC 6901) fragment."""
+    return [
+        {"pointer": "#" + "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in path), **rest}
+        for path, rest in _flat(detail)
+    ]
+
+
+def _query_errors(detail: Any) -> list[dict[str, str]]:
+    return [{"parameter": "".join(path[:1]), **rest} for path, rest in _flat(detail)]
+
+
+def _django_errors(error: ValidationError) -> list[dict[str, str]]:
+    """Return the errors of rules and models as those of DRF."""
+    if hasattr(error, "error_dict"):
+        detail: Any = {name: list(texts) for name, texts in error.message_dict.items()}
+    else:
+        detail = [exceptions.ErrorDetail(text, code=error.code or "invalid") for text in error.messages]
+    return body_errors(exceptions.ValidationError(detail).detail)
+
+
+def _flat(detail: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Yield the leaves of DRF's nested errors, each with its path."""
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            own = (api_settings.NON_FIELD_ERRORS_KEY, "__all__")
+            yield from _flat(inner, path if name in own else (*path, str(name)))
+    elif isinstance(detail, Sequence) and not isinstance(detail, str):
+        for index, inner in enumerate(detail):
+            yield from _flat(inner, path if isinstance(inner, str) else (*path, str(index)))
+    else:
+        yield path, {"code": getattr(detail, "code", "invalid"), "detail": str(detail)}
+
 
 _TYPES: dict[type[BaseException], ProblemType] = {
-    exceptions.ParseError: ProblemType(400, "malformed_body", "Malformed body"),
+    exceptions.ParseError: ProblemType(400, "malformed_body"),
     exceptions.ValidationError: ProblemType(
         400, "invalid", "Invalid input", "See errors.", lambda error: {"errors": body_errors(error.detail)}
     ),
     InvalidQuery: ProblemType(
-        400, "invalid_query", "Invalid query", "See errors.", lambda error: {"errors": query_errors(error.detail)}
+        400, "invalid_query", detail="See errors.", members=lambda error: {"errors": _query_errors(error.detail)}
     ),
     ValidationError: ProblemType(
-        400, "invalid", "Invalid input", "See errors.", lambda error: {"errors": django_errors(error)}
+        400, "invalid", "Invalid input", "See errors.", lambda error: {"errors": _django_errors(error)}
     ),
-    exceptions.NotAuthenticated: ProblemType(401, "unauthenticated", "Unauthenticated"),
-    exceptions.AuthenticationFailed: ProblemType(401, "unauthenticated", "Unauthenticated"),
-    exceptions.PermissionDenied: ProblemType(403, "forbidden", "Forbidden"),
-    PermissionDenied: ProblemType(403, "forbidden", "Forbidden", "This key may not do that."),
+    exceptions.NotAuthenticated: ProblemType(401, "unauthenticated"),
+    exceptions.AuthenticationFailed: ProblemType(401, "unauthenticated"),
+    exceptions.PermissionDenied: FORBIDDEN,
+    PermissionDenied: ProblemType(403, "forbidden", detail="This key may not do that."),
     exceptions.NotFound: UNKNOWN,
     Http404: UNKNOWN,
-    exceptions.MethodNotAllowed: ProblemType(405, "method_not_allowed", "Method not allowed"),
-    exceptions.UnsupportedMediaType: ProblemType(415, "unsupported_media_type", "Unsupported media type"),
+    exceptions.MethodNotAllowed: ProblemType(405, "method_not_allowed"),
+    exceptions.UnsupportedMediaType: ProblemType(415, "unsupported_media_type"),
     exceptions.Throttled: ProblemType(429, "throttled", "Too many requests"),
-    UnreadablePostError: ProblemType(400, "incomplete_body", "Incomplete body", "The body ended early."),
-    RequestDataTooBig: ProblemType(413, "body_too_large", "Body too large"),
+    UnreadablePostError: ProblemType(400, "incomplete_body", detail="The body ended early."),
+    RequestDataTooBig: ProblemType(413, "body_too_large"),
     DisallowedHost: ProblemType(
-        400, "unknown_host", "Unknown host", "This broker has another name than the Host you sent: send one of its own."
+        400, "unknown_host", detail="The Host of the request is not a name of this broker. Send one of its names."
     ),
-    SuspiciousOperation: ProblemType(400, "bad_request", "Bad request", "The request is malformed."),
+    SuspiciousOperation: BAD_REQUEST,
     DataError: UNSTORABLE,
     UnicodeEncodeError: UNSTORABLE,
     IntegrityError: ProblemType(
-        409, "conflict", "Conflict", "Somebody else changed what this depends on, or it breaks a rule of the database."
+        409, "conflict", detail="Something that this depends on has changed, or it breaks a rule of the database."
     ),
     OperationalError: UNAVAILABLE,
     IdleInTransactionSessionTimeout: UNAVAILABLE,
@@ -94,31 +139,36 @@ _TYPES: dict[type[BaseException], ProblemType] = {
 
 
 def register(types: Mapping[type[BaseException], ProblemType]) -> None:
-    """Say what exceptions mean over HTTP; called once, by the API module that calls the use cases raising them."""
+    """Register what exceptions mean in HTTP; called once, by the API module that calls the use cases raising them."""
     _TYPES.update(types)
 
 
 def registered() -> Collection[ProblemType]:
-    """Return what exceptions mean over HTTP, as far as it has been said."""
+    """Return all registered problems."""
     return _TYPES.values()
 
 
 def type_of(error: BaseException) -> ProblemType | None:
-    """Return the problem that `error` is, by its nearest registered class; None: we did not expect it.
+    """Return the problem of `error`, by its nearest registered class; None: it is unexpected.
 
-    Django's `InternalError` can be anything; what it was to PostgreSQL is its cause.
+    Django's `InternalError` can be anything; its cause is PostgreSQL's own error.
     """
     known = error.__cause__ if isinstance(error, InternalError) else error
     return next((_TYPES[cls] for cls in type(known).__mro__ if cls in _TYPES), None)
 
 
 def problem_response(error: Exception, context: Mapping[str, Any] | None = None) -> Response | None:  # noqa: ARG001
-    """Return the answer to an exception in a view; None (a 500, logged) for what nobody expected. DRF's hook."""
+    """Return the answer to an exception in a view; None (a 500, logged) if it is unexpected. DRF's hook."""
     kind = type_of(error)
     if kind is None:
         return None
+    headers = {}
+    if wait := getattr(error, "wait", None):
+        headers["Retry-After"] = str(int(wait))
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
     detail = kind.detail or str(getattr(error, "detail", error))
-    return problem(kind, detail, headers=_headers_of(error), **kind.members(error))
+    return problem(kind, detail, headers=headers, **kind.members(error))
 
 
 def problem(
@@ -130,11 +180,28 @@ def problem(
     return Response(document, kind.status, headers={**retry, **(headers or {})}, content_type=PROBLEM_JSON)
 
 
-def _headers_of(error: Exception) -> dict[str, str]:
-    """Return what DRF's exceptions ask to be said in headers."""
-    wait = getattr(error, "wait", None)
-    challenge = getattr(error, "auth_header", None)
-    return {
-        **({"Retry-After": str(int(wait))} if wait else {}),
-        **({"WWW-Authenticate": challenge} if challenge else {}),
-    }
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer what Django refuses before any view: an unknown host, too much of something."""
+    return _answer(request, type_of(exception) or BAD_REQUEST) or defaults.bad_request(request, exception)
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer a refusal outside API views."""
+    return _answer(request, FORBIDDEN) or defaults.permission_denied(request, exception)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer an unknown address."""
+    return _answer(request, UNKNOWN) or defaults.page_not_found(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """Answer an unexpected error, which Django has logged."""
+    return _answer(request, FAILED) or defaults.server_error(request)
+
+
+def _answer(request: HttpRequest, kind: ProblemType) -> HttpResponse | None:
+    """Return a problem document for addresses of the API; None elsewhere: people get pages."""
+    if not request.path.startswith(API):
+        return None
+    return HttpResponse(orjson.dumps(kind.document()), status=kind.status, content_type=PROBLEM_JSON)

@@ -286,7 +286,7 @@ def test_a_message_shows_its_callbacks_and_their_replies(client: Client, callbac
     assert (shown["id"], shown["state"], shown["reply_id"]) == (callback.pk, "REPLIED", reply_id)
     assert shown["delivery"]["status"] == "PENDING"
     reply = client.get(f"/api/v1/messages/{reply_id}").json()
-    assert (reply["answers"], reply["body"].encode(), reply["callbacks"]) == (callback.message_id, RESULT_BODY, [])
+    assert (reply["reply_to"], reply["body"].encode(), reply["callbacks"]) == (callback.message_id, RESULT_BODY, [])
 
 
 def test_a_publisher_reads_why_its_own_address_did_not_take_a_reply(client: Client, callback: Callback) -> None:

@@ -255,7 +255,7 @@ def test_a_reply_is_no_published_message(received_callback: Callback, client: Cl
     reply_id = post_reply(received_callback).json()["id"]
     listed = [one["id"] for one in client.get("/api/v1/messages").json()["items"]]
     assert listed == [received_callback.message_id]
-    assert client.get(f"/api/v1/messages/{reply_id}").json()["answers"] == received_callback.message_id
+    assert client.get(f"/api/v1/messages/{reply_id}").json()["reply_to"] == received_callback.message_id
     assert publish(client, b"{}", event=JOB_EVENT).status_code == 202
     assert Message.objects.count() == 3
 

@@ -103,7 +103,7 @@ def test_its_files_are_served_by_the_broker_itself(file: str) -> None:
     ("schema", "names"),
     [
         ("ReceiptsRequest", ["receipt", "receipts"]),
-        ("ProlongedRequest", ["receipt", "receipts"]),
+        ("ExtendedRequest", ["receipt", "receipts"]),
         ("Fetched", ["body", "body_base64"]),
     ],
 )

@@ -17,7 +17,7 @@ from broker_project.core.db import rows
 from broker_project.core.encryption import keyring
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, hang
 from broker_project.stack.load.wait import wait_until
-from delivery.api.volatile import MAX_BYTES
+from delivery.api.publish import MAX_VOLATILE_BYTES
 from delivery.dispatch import notify
 from delivery.models import Delivery, Message, Pace, VolatileCount, VolatileOutcome
 from delivery.tasks import send_volatile
@@ -424,7 +424,7 @@ def test_its_counts_can_be_looked_at(admin: Client, event_type: EventType, shop:
         ({"Broker_Durability": "Volatile"}, "'guaranteed'"),
         ({"Idempotency_Key": "order-1", **VOLATILE_HEADERS}, "Idempotency-Key"),
         ({"Broker_Not_Before": "2001-01-01T00:00:00Z", **VOLATILE_HEADERS}, "Broker-Not-Before"),
-        ({"body": b'"%s"' % (b"x" * (MAX_BYTES - 1)), **VOLATILE_HEADERS}, "65537"),
+        ({"body": b'"%s"' % (b"x" * (MAX_VOLATILE_BYTES - 1)), **VOLATILE_HEADERS}, "65537"),
         ({"event": "Shop.Job", **VOLATILE_HEADERS}, "QUEUE"),
         ({"event": "Shop.Call", **VOLATILE_HEADERS}, "Broker-Durability"),
     ],
@@ -440,7 +440,7 @@ def test_what_cannot_be_volatile_says_why(
 
 
 def test_the_largest_body_is_taken(client: Client, shop: Subscription, receiver: Receiver) -> None:
-    body = b'"%s"' % (b"x" * (MAX_BYTES - 2))
+    body = b'"%s"' % (b"x" * (MAX_VOLATILE_BYTES - 2))
     assert publish(client, body, **VOLATILE_HEADERS).status_code == 202
     run_tasks()
     wait_until_answered(receiver, "/shop")

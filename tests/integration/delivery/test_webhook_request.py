@@ -199,8 +199,8 @@ def test_what_somebody_has_sent_again_says_so_and_what_is_tried_again_does_not(
         cut_pauses_until_done()
     again = Delivery.objects.get(resubmit_of=rejected.pk)
     assert (answered.status_code, answered.json()["id"], again.status) == (201, again.pk, "DELIVERED")
-    assert [(one["status_code"], one["by_hand"]) for one in history_of(rejected)] == [(404, False)]
-    assert [(one["status_code"], one["by_hand"]) for one in history_of(again)] == [(500, True), (200, False)]
+    assert [(one["status_code"], one["manual"]) for one in history_of(rejected)] == [(404, False)]
+    assert [(one["status_code"], one["manual"]) for one in history_of(again)] == [(500, True), (200, False)]
 
 
 def policy_followed(by: Subscription) -> RetryPolicy:

@@ -63,7 +63,7 @@ def test_the_oldest_messages_are_fetched_each_with_a_receipt_of_its_own(
     reader: Client, pulled: Subscription, event_type: EventType
 ) -> None:
     published = publish_numbered(event_type, 15)
-    first, second, third = fetched(reader, max=2), fetched(reader), fetched(reader)
+    first, second, third = fetched(reader, max_messages=2), fetched(reader), fetched(reader)
     assert [one["body"].encode() for one in first + second + third] == published
     assert ([len(first), len(second), len(third)], len({one["receipt"] for one in first + second})) == ([2, 10, 3], 12)
     delivery = Delivery.objects.oldest_first()[0]
@@ -88,7 +88,7 @@ def test_the_oldest_messages_are_fetched_each_with_a_receipt_of_its_own(
 
 def test_a_fetch_that_did_not_wait_says_so(reader: Client, pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
-    answer = call(reader, "next", max=1, wait=20).json()
+    answer = call(reader, "next", max_messages=1, wait_seconds=20).json()
     assert (len(answer["messages"]), answer["waited_seconds"]) == (1, 0)
 
 
@@ -111,7 +111,7 @@ def test_who_finds_no_seat_to_wait_on_is_told_to_ask_again(reader: Client) -> No
     with ExitStack() as seats:
         for another in range(MAX_POLLS):
             seats.enter_context(long_poll.WAITING.slot(-another))
-        answer = call(reader, "next", wait=20)
+        answer = call(reader, "next", wait_seconds=20)
     assert (answer.status_code, answer["Retry-After"]) == (204, "1")
 
 
@@ -134,10 +134,10 @@ def test_management_fetches_for_anybody_and_a_publisher_for_nobody(
 @pytest.mark.parametrize(
     ("said", "pointer"),
     [
-        *[({"max": value}, "#/max") for value in BAD_NUMBERS],
-        *[({"wait": value}, "#/wait") for value in BAD_SECONDS],
+        *[({"max_messages": value}, "#/max_messages") for value in BAD_NUMBERS],
+        *[({"wait_seconds": value}, "#/wait_seconds") for value in BAD_SECONDS],
         ({"most": 1}, "#/most"),
-        ({"max": 1, "Max": 1}, "#/Max"),
+        ({"max_messages": 1, "Max_messages": 1}, "#/Max_messages"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_and_nothing_handed_out(

@@ -414,7 +414,7 @@ def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
 
 def waited(client: Client, mailbox: str) -> Answer:
     try:
-        return client.post(f"/api/v1/mailboxes/{mailbox}/next", {"wait": 20}, content_type=JSON)
+        return client.post(f"/api/v1/mailboxes/{mailbox}/next", {"wait_seconds": 20}, content_type=JSON)
     finally:
         forget_connection()
 

@@ -70,7 +70,7 @@ def test_a_batch_that_would_exceed_it_is_refused_whole(event_type: EventType) ->
 def test_a_batch_that_there_will_never_be_room_for_is_not_to_be_sent_again(event_type: EventType) -> None:
     _, client = limited_to(2)
     refused = publish_batch(client, json.dumps({"events": [{"event": EVENT, "body": {}}] * 3}))
-    assert (problem_of(refused), "Retry-After" in refused) == ((422, "more_than_may_be_open"), False)
+    assert (problem_of(refused), "Retry-After" in refused) == ((422, "batch_exceeds_open_limit"), False)
     assert not Message.objects.exists()
 
 

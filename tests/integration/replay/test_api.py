@@ -70,7 +70,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
     accepted = ask(client, subscription=rejected_shop.pk, pace=100_000, **asked)
     assert accepted.status_code == 202
     begun = accepted.json()
-    assert (begun["kind"], begun["state"], begun["total"], begun["filed"]) == ("REPLAY", "COUNTING", 0, 0)
+    assert (begun["kind"], begun["state"], begun["total"], begun["created"]) == ("REPLAY", "COUNTING", 0, 0)
     assert begun["selection"] == {
         "subscriber": "shop",
         "subscriptions": [rejected_shop.pk],
@@ -83,7 +83,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
     while go_on():
         pass
     done = client.get(accepted["Location"]).json()
-    assert (done["state"], done["filed"], done["skipped"]) == ("DONE", 3, 0)
+    assert (done["state"], done["created"], done["skipped"]) == ("DONE", 3, 0)
     assert client.get(REPLAYS, {"state": "DONE"}).json()["items"] == [done]
     assert client.get(REPLAYS, {"state": "RUNNING"}).json()["items"] == []
     assert Delivery.objects.filter(replay_id=done["id"]).count() == 3
@@ -105,7 +105,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
         {"subscription": "own", "from": "yesterday"},
         {"subscription": "own", "from": "2026-01-02T00:00:00"},
         {"subscription": "own", "to": "2026-01-02"},
-        {"subscription": "own", "pace": 0},
+        {"subscription": "own", "max_per_second": 0},
         {"subscription": "own", "event_type": "Unknown"},
         {"subscription": "own", "rate_limiter": 1},
     ],

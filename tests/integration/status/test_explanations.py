@@ -36,8 +36,8 @@ def test_a_subscriptions_filters_are_tested_term_by_term(management: Client, sub
         {
             "qualifies": True,
             "why": "The filter is true.",
-            "headers_left_out": [],
-            "header_filter": {"wanted": "blue", "given": "blue", "holds": True},
+            "dropped_headers": [],
+            "header_filter": {"expected": "blue", "actual": "blue", "matches": True},
             "filter": {
                 "result": "true",
                 "reason": "",
@@ -186,7 +186,7 @@ def test_what_a_publish_drops_no_filter_test_shows(management: Client) -> None:
     headers = {"Authorization": "Bearer x", "cookie": "a=b", "X-Team": ["blue", "red"], "FILTER_STRING": "eu"}
     for name in ("Authorization", "Cookie"):
         told = ask(management, "filters/test", filter=f"$$->'Header' ? '{name}'", headers=headers, body="1").json()
-        assert (told["qualifies"], told["headers_left_out"]) == (False, ["Authorization", "cookie"])
+        assert (told["qualifies"], told["dropped_headers"]) == (False, ["Authorization", "cookie"])
     second = ask(management, "filters/test", filter="$$->'Header'->'X-Team'->>1 = 'red'", headers=headers, body="1")
     assert second.json()["qualifies"] is True
 
@@ -226,7 +226,7 @@ def test_management_sees_who_gets_a_message_and_why(client: Client, management: 
         (made[6].pk, True, "There is no filter."),
         (late.pk, False, "The subscription was made after this message was published."),
     ]
-    assert told["is_cut"] is False
+    assert told["is_truncated"] is False
     assert message.deliveries_count == sum(one["qualifies"] for one in told["subscriptions"])
 
 
@@ -268,7 +268,7 @@ def test_no_more_subscriptions_are_explained_than_one_can_read(
     made = [factories.subscription(event_type=event_type) for _ in range(3)]
     publish(client)
     told = management.get(f"/api/v1/messages/{Message.objects.get().pk}/explanation").json()
-    assert ([one["subscription_id"] for one in told["subscriptions"]], told["is_cut"]) == (
+    assert ([one["subscription_id"] for one in told["subscriptions"]], told["is_truncated"]) == (
         [made[0].pk, made[1].pk],
         True,
     )

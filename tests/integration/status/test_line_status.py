@@ -400,7 +400,7 @@ def test_an_attempt_tells_whether_somebody_had_it_sent(
     for number in (1, 2):
         Attempt.objects.create(delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1)
     history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
-    assert [one["by_hand"] for one in history] == by_hand
+    assert [one["manual"] for one in history] == by_hand
     page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
     assert ("1, by hand" in page, "2, by hand" in page) == (by_hand[0], False)
 

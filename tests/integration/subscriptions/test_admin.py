@@ -11,8 +11,8 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import resolve
 
+from broker_project.core.api.views import Audited
 from delivery.models import Delivery
-from subscriptions.api.resources import Noted
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Subscriber, Subscription
 from tests.support import factories
@@ -238,7 +238,7 @@ def test_the_side_bar_marks_the_page_one_is_on(admin: Client, page: str, title: 
 
 def audit_entries(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     events = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
-    kept = ("key", "method", "path", "fields", "made")
+    kept = ("key", "method", "path", "fields", "created")
     return [
         {name: event[name] for name in kept if name in event} for event in events if event["event"] == "api.changed"
     ]
@@ -255,7 +255,7 @@ def test_who_changed_what_is_told_without_what_it_says(caplog: pytest.LogCapture
         assert client.delete("/api/v1/subscribers/shop", headers=ANY).status_code == 204
     by = {"key": key.prefix}
     assert audit_entries(caplog) == [
-        {**by, "method": "POST", "path": "/api/v1/subscribers", "fields": ["headers", "name"], "made": "shop"},
+        {**by, "method": "POST", "path": "/api/v1/subscribers", "fields": ["headers", "name"], "created": "shop"},
         {**by, "method": "PATCH", "path": "/api/v1/subscribers/shop", "fields": ["description"]},
         {**by, "method": "POST", "path": "/api/v1/subscribers/shop/inactivate", "fields": []},
         {**by, "method": "DELETE", "path": "/api/v1/subscribers/shop", "fields": []},
@@ -276,7 +276,7 @@ def is_told(path: str) -> bool:
     for name, value in SOME.items():
         path = path.replace(name, value)
     view: Any = resolve(path).func
-    return issubclass(view.cls, Noted)
+    return issubclass(view.cls, Audited)
 
 
 def test_every_operation_that_changes_something_is_told_and_no_other() -> None:
@@ -303,7 +303,7 @@ def test_stepping_in_is_told_with_what_it_made_and_a_dry_run_is_not(caplog: pyte
         assert client.post(f"/api/v1/subscriptions/{one.pk}/cancel-deliveries", content_type=JSON).status_code == 200
     by = {"key": key.prefix, "method": "POST"}
     assert audit_entries(caplog) == [
-        {**by, "path": "/api/v1/replays", "fields": ["dry_run", "subscription"], "made": str(answer.json()["id"])},
+        {**by, "path": "/api/v1/replays", "fields": ["dry_run", "subscription"], "created": str(answer.json()["id"])},
         {**by, "path": f"/api/v1/subscriptions/{one.pk}/pause", "fields": ["reason"]},
         {**by, "path": f"/api/v1/subscriptions/{one.pk}/cancel-deliveries", "fields": []},
     ]

@@ -14,7 +14,7 @@ from pytest_django import DjangoAssertNumQueries
 from structlog.testing import capture_logs
 
 from broker_project.logging import without_tokens
-from subscriptions.api import rate_limits
+from subscriptions.api import authentication
 from subscriptions.credentials import keys
 from subscriptions.credentials.tokens import digest_of, token_of
 from subscriptions.models import ApiKey
@@ -212,7 +212,7 @@ def test_a_key_is_issued_with_its_limit() -> None:
 def test_nothing_is_remembered_of_those_without_a_limit() -> None:
     client = client_limited_to(None)
     assert [client.get(ADDRESS).status_code for _ in range(3)] == [200] * 3
-    assert not rate_limits._keys._spent
+    assert not authentication._requests._spent
 
 
 def is_unauthenticated(answer: Answer) -> bool:

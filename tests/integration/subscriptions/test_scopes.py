@@ -10,8 +10,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from rest_framework.views import APIView
 
-from subscriptions.api.permissions import AnyKey, KeyPermission, needed_by
-from subscriptions.api.resources import ReadOrWrite
+from subscriptions.api.permissions import AnyKey, KeyPermission, ReadOrWrite, needed_scope
 from subscriptions.credentials.scopes import OPENED
 from subscriptions.models import ApiKey, KeyKind, Scope
 from tests.support import factories
@@ -175,7 +174,7 @@ def test_what_a_view_has_not_is_no_matter_of_scopes(method: str) -> None:
     _, token = factories.api_key(scopes=[Scope.PUBLISH])
     assert client_with(token).generic(method, f"{API_ROOT}deliveries").status_code == 405
     view = APIView()
-    assert needed_by(view, method) is None
+    assert needed_scope(view, method) is None
 
 
 def test_head_takes_what_get_takes() -> None:

@@ -253,11 +253,11 @@ def test_a_subscriber_cannot_subscribe_another() -> None:
 @pytest.mark.parametrize(
     ("fields", "pointer", "detail"),
     [
-        ({"status": "ON"}, "#/status", '"ON" is none of ACTIVE, INACTIVE.'),
+        ({"status": "ON"}, "#/status", '"ON" is not one of ACTIVE, INACTIVE.'),
         (
             {"event_type": "Shop.Order.*"},
             "#/event_type",
-            "This is no event type's name; give a pattern as event_pattern.",
+            "This is not the name of an event type; give patterns as event_pattern.",
         ),
     ],
 )
@@ -280,7 +280,7 @@ def test_whoever_sets_a_status_is_led_to_its_actions(address: str) -> None:
 )
 def test_a_list_that_is_narrowed_to_no_choice_lists_them(address: str, field: str) -> None:
     (error,) = client_of().get(f"/api/v1/{address}", {field: "ON"}).json()["errors"]
-    assert (error["parameter"], error["detail"].startswith('"ON" is none of ')) == (field, True)
+    assert (error["parameter"], error["detail"].startswith('"ON" is not one of ')) == (field, True)
 
 
 WAYS = {

@@ -156,8 +156,8 @@ def _asked(what: str, call: str, refusal: tuple[int, str] = INVALID, /, **said: 
 
 
 FETCHES: Final = [
-    *(_asked(f"max {most!r}", "next", max=most) for most in NO_MAXIMA),
-    *(_asked(f"wait {wait!r}", "next", wait=wait) for wait in NO_WAITS),
+    *(_asked(f"max {most!r}", "next", max_messages=most) for most in NO_MAXIMA),
+    *(_asked(f"wait {wait!r}", "next", wait_seconds=wait) for wait in NO_WAITS),
 ]
 
 RECEIPTS: Final = [
@@ -232,9 +232,9 @@ REPLAYS: Final = [
 ]
 
 RUNS: Final = [
-    _summarized("backwards", "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z", (422, "not_a_range")),
-    _summarized("of an instant", "2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z", (422, "not_a_range")),
-    _summarized("in the future", "2999-01-01T00:00:00Z", "2999-01-02T00:00:00Z", (422, "not_a_range")),
+    _summarized("backwards", "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z", (422, "invalid_range")),
+    _summarized("of an instant", "2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z", (422, "invalid_range")),
+    _summarized("in the future", "2999-01-01T00:00:00Z", "2999-01-02T00:00:00Z", (422, "invalid_range")),
     _summarized("without a zone", "2026-01-01T00:00:00", "2026-01-02T00:00:00", INVALID),
     _summarized("of numbers", 1767225600, 1767312000, INVALID),
     _summarized("beyond all times", "9999-12-31T23:59:59-14:00", "2026-01-02T00:00:00Z", INVALID),

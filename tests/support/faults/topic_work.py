@@ -304,7 +304,7 @@ class Replays(Work):
     def _replay(self, since: str) -> None:
         """Have what was delivered since then replayed, once, whatever answers are lost; wait until it is done."""
         known = len(self._replays())
-        asked = {"subscription": self.subscription, "statuses": ["DELIVERED"], "from": since, "pace": PACE}
+        asked = {"subscription": self.subscription, "statuses": ["DELIVERED"], "from": since, "max_per_second": PACE}
         headers = {"Authorization": f"Bearer {self.broker.management.token}"}
         while len(self._replays()) == known:
             with suppress(requests.RequestException):

@@ -17,7 +17,7 @@ def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, ma
 
     assert [message.body for message in fetched] == bodies
     assert fetched[0].json() == {"cents": 250}
-    assert played.said("next") == [{"max": 4, "wait": 0}]
+    assert played.said("next") == [{"max_messages": 4, "wait_seconds": 0}]
 
 
 def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> None:

@@ -17,15 +17,21 @@ from rest_framework.request import Request
 
 from broker_project import urls as urls
 from broker_project.core.api import problems
-from broker_project.core.api.errors import InvalidQuery
-from broker_project.core.api.parsing import BodyTooLarge, EncodedBody, LengthRequired, strict_json
-from broker_project.core.api.problems import ProblemType, problem_response, register, registered
-from broker_project.core.api.rendering import BAD_REQUEST, FAILED
+from broker_project.core.api.bodies import BodyTooLarge, EncodedBody, LengthRequired, strict_json
+from broker_project.core.api.problems import (
+    BAD_REQUEST,
+    FAILED,
+    InvalidQuery,
+    ProblemType,
+    problem_response,
+    register,
+    registered,
+)
+from broker_project.core.api.views import expected_versions
 from broker_project.stack.folders import ROOT
 from delivery.api.receipts import REFUSALS
 from delivery.mailbox.acknowledge import ReceiptCode
 from subscriptions import edit
-from subscriptions.api.preconditions import expected_versions
 
 ROW = re.compile(r"^\| `(\w+)` \| (\d{3}) \|", re.MULTILINE)
 REFUSAL = re.compile(r"refusal\(\s*(\d{3}),\s*\"(\w+)\"")

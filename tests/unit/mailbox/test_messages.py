@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_project.core.api.rendering import to_json
+from broker_project.core.api.bodies import to_json
 from delivery.mailbox.fetch_messages import message_document
 from delivery.mailbox.mailbox import FetchedMessage
 from delivery.webhook.cloud_event_output import in_payload_format

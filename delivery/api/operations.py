@@ -1,0 +1,146 @@
+"""What people do with subscriptions and deliveries: pause, resume, test, cancel, release (contract 1.6, 3.6)."""
+
+import secrets
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from broker_project.core.api.fields import DecodedField, StrictSerializer, TextField
+from broker_project.core.api.problems import ProblemType, register
+from broker_project.core.api.views import etag_of, operation, refuse_body, valid
+from delivery import pause
+from delivery.api.deliveries import DeliverySerializer, deliveries_for
+from delivery.operations import cancel_deliveries_of, release_one
+from delivery.playground.test_events import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
+from subscriptions.api.permissions import MayReceive, key_of, subscribers_for, subscriptions_for
+from subscriptions.api.subscriptions import SubscriptionSerializer
+from subscriptions.models import Scope, Subscription
+
+MAX_REASON_CHARACTERS: Final = 1000
+
+register(
+    {
+        pause.NotPausable: ProblemType(400, "not_pausable", "Cannot be paused"),
+        pause.Backfilling: ProblemType(409, "backfilling", "Getting older messages"),
+        NothingToSendTo: ProblemType(400, "nothing_to_send_to"),
+    }
+)
+
+
+class PauseSerializer(StrictSerializer):
+    """A pause."""
+
+    reason = TextField(required=False, default="", allow_blank=True, max_length=MAX_REASON_CHARACTERS)
+
+
+class Changed(serializers.Serializer[Any]):
+    """How many subscriptions were paused or resumed."""
+
+    changed = serializers.IntegerField(help_text="Subscriptions that were not so before.")
+
+
+def _shown(subscription: Subscription) -> Response:
+    subscription.refresh_from_db()
+    return Response(SubscriptionSerializer(subscription).data, headers={"ETag": etag_of(subscription)})
+
+
+def _subscriptions_of(request: Request, name: str) -> list[int]:
+    subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
+    return [*subscriber.subscriptions.values_list("pk", flat=True)]
+
+
+@operation(
+    "post", Scope.OPERATE, MayReceive, is_audited=True, request=PauseSerializer, responses=SubscriptionSerializer
+)
+def pause_subscription(request: Request, id: int) -> Response:
+    """Pause a subscription: messages for it are stored, and nothing is sent."""
+    subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
+    pause.pause_one(subscription.pk, reason=valid(PauseSerializer, request)["reason"])
+    return _shown(subscription)
+
+
+@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=SubscriptionSerializer)
+def resume_subscription(request: Request, id: int) -> Response:
+    """Resume a subscription: the messages that have come meanwhile are sent, in order.
+
+    It was paused by someone, or suspended because its retries were exhausted.
+    """
+    subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
+    refuse_body(request)
+    pause.resume_one(subscription.pk, reason="")
+    return _shown(subscription)
+
+
+@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=PauseSerializer, responses=Changed)
+def pause_subscriber(request: Request, name: str) -> Response:
+    """Pause all present TOPIC and QUEUE subscriptions of a subscriber, except those that are being backfilled."""
+    subscriptions, asked = _subscriptions_of(request, name), valid(PauseSerializer, request)
+    return Response({"changed": len(pause.pause(subscriptions, reason=asked["reason"]))})
+
+
+@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=Changed)
+def resume_subscriber(request: Request, name: str) -> Response:
+    """Resume all paused subscriptions of a subscriber."""
+    subscriptions = _subscriptions_of(request, name)
+    refuse_body(request)
+    return Response({"changed": len(pause.resume(subscriptions))})
+
+
+class TestAnswer(serializers.Serializer[Rehearsed]):
+    """The answer to a test event."""
+
+    status_code = serializers.IntegerField(allow_null=True, help_text="Null: there was no answer.")
+    reason = serializers.CharField(allow_blank=True, help_text="Why there was no answer; else empty.")
+    duration_ms = serializers.IntegerField()
+    answer_headers = DecodedField("latin-1", help_text="The status line and headers.")
+    answer_excerpt = DecodedField(errors="replace", help_text="The first KiB of the body.")
+
+
+@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=TestAnswer)
+def send_test_event(request: Request, id: int) -> Response:
+    """Send a test event to a subscription's endpoint now, and return its answer within some seconds.
+
+    The payload is the event type's sample, or `{"test": true}`, signed, with the configured headers and
+    `Webhook-Test: true`. The subscription's status does not matter, and the line is bypassed. Test events are not
+    stored, and nothing follows from the answer.
+    """
+    subscriptions = subscriptions_for(key_of(request)).select_related("event_type")
+    subscription = get_object_or_404(subscriptions, pk=id)
+    refuse_body(request)
+    caller, random_bytes = rehearsing_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
+    answer = rehearse(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
+    return Response(TestAnswer(answer).data)
+
+
+class CancelledSerializer(serializers.Serializer[Any]):
+    """How many deliveries were cancelled."""
+
+    cancelled = serializers.IntegerField(help_text="Ended as CANCELLED.")
+    in_flight = serializers.IntegerField(help_text="In flight: end so, unless their answer ends them otherwise.")
+
+
+@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=CancelledSerializer)
+def cancel_deliveries(request: Request, id: int) -> Response:
+    """End all unfinished deliveries of a subscription as CANCELLED, so that it can be deleted."""
+    subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
+    refuse_body(request)
+    cancelled, in_flight = cancel_deliveries_of(subscription.pk, reason="cancelled over the API")
+    return Response({"cancelled": cancelled, "in_flight": in_flight})
+
+
+@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=DeliverySerializer)
+def release_delivery(request: Request, id: int) -> Response:
+    """Send a HELD delivery regardless of its filter; the answer is the delivery, which is PENDING now."""
+    visible = deliveries_for(key_of(request))
+    delivery = get_object_or_404(visible, pk=id)
+    refuse_body(request)
+    with transaction.atomic():  # its line is locked: nobody sends it before it is read
+        release_one(delivery.pk)
+        released = visible.get(pk=id)
+    return Response(DeliverySerializer(released).data)
