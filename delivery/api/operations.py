@@ -79,7 +79,7 @@ def resume_subscription(request: Request, id: int) -> Response:
 
 @operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=PauseSerializer, responses=Changed)
 def pause_subscriber(request: Request, name: str) -> Response:
-    """Pause all present TOPIC and QUEUE subscriptions of a subscriber, except those that are being backfilled."""
+    """Pause a subscriber's present TOPIC and QUEUE subscriptions; those being backfilled are skipped."""
     subscriptions, asked = _subscriptions_of(request, name), valid(PauseSerializer, request)
     return Response({"changed": len(pause.pause(subscriptions, reason=asked["reason"]))})
 
@@ -104,7 +104,7 @@ class TestAnswer(serializers.Serializer[Rehearsed]):
 
 @operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=TestAnswer)
 def send_test_event(request: Request, id: int) -> Response:
-    """Send a test event to a subscription's endpoint now, and return its answer within some seconds.
+    """Send a test event to a subscription's endpoint now; its answer follows within some seconds.
 
     The payload is the event type's sample, or `{"test": true}`, signed, with the configured headers and
     `Webhook-Test: true`. The subscription's status does not matter, and the line is bypassed. Test events are not

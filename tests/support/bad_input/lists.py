@@ -221,7 +221,7 @@ REPLAYS: Final = [
     _replayed("of what is not finished", subscriber="<mailbox>", statuses=["PENDING"]),
     _replayed("of no status", subscriber="<mailbox>", statuses=[]),
     _replayed("of an unknown event type", subscriber="<mailbox>", event_type="There.Is.None"),
-    _replayed("at no pace", subscriber="<mailbox>", pace=0),
+    _replayed("at no rate", subscriber="<mailbox>", max_per_second=0),
     _replayed("backwards", subscriber="<mailbox>", **{"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}),
     _replayed(
         "of an instant", subscriber="<mailbox>", **{"from": "2026-01-02T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
