@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from broker_project.core.api.bodies import body_of
 from broker_project.core.json import is_json
-from delivery.publish.cloud_events import BATCHED, JSON, read_event, read_batch
+from delivery.publish.cloud_events import BATCHED, JSON, read_batch, read_event
 from delivery.publish.draft import Draft, time_of
 from delivery.publish.errors import InvalidMetadata, Refusal, UnsuitableContentType
 from delivery.publish.json_cursor import JsonCursor, NotAsExpected
