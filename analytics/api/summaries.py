@@ -37,12 +37,12 @@ register({NotARange: ProblemType(422, "invalid_range", "Nothing to summarize")})
 class RangeQuery(PageQuery):
     """Which rows of a summary."""
 
-    from_ = MomentField(required=False, help_text="Without it, a day before `to`.")
-    to = MomentField(required=False, help_text="Not included; without it, now.")
-    subscriber = TextField(required=False, help_text="A subscriber's name.")
-    event_type = TextField(required=False, help_text="An event type's name.")
-    publisher = TextField(required=False, help_text="A publisher's name.")
-    kind = TextField(required=False, help_text="TOPIC, QUEUE, SYNC, MAILBOX (fetched messages), or CALLBACK (replies).")
+    from_ = MomentField(help_text="Without it, a day before `to`.")
+    to = MomentField(help_text="Not included; without it, now.")
+    subscriber = TextField(help_text="A subscriber's name.")
+    event_type = TextField(help_text="An event type's name.")
+    publisher = TextField(help_text="A publisher's name.")
+    kind = TextField(help_text="TOPIC, QUEUE, SYNC, MAILBOX (fetched messages), or CALLBACK (replies).")
 
 
 class ColumnSerializer(serializers.Serializer[Any]):
@@ -137,7 +137,7 @@ def file_of(summary: Table, within: Range, values: dict[str, Any], suffix: str) 
 class RunQuery(PageQuery):
     """The filters of the list of runs."""
 
-    state = OneOfField(RunState.choices, required=False)
+    state = OneOfField(RunState.choices)
 
 
 class NewRun(StrictSerializer):

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 
 from broker_project.core.api.bodies import RawParser, body_of
 from broker_project.core.api.fields import IDS, NullableTime, OneOfField, QueryNumberField
-from broker_project.core.api.pagination import Order, PageQuery, page_response, query_of
+from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.views import Records
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
 from delivery.api.deliveries import HistoryMixin
@@ -76,14 +76,14 @@ class Reply(APIView):
 class CallbackQuery(PageQuery):
     """The filters of the list of callbacks."""
 
-    message = QueryNumberField(required=False, **IDS, help_text="The published QUEUE message.")
-    state = OneOfField(CallbackState.choices, required=False)
+    message = QueryNumberField(**IDS, help_text="The published QUEUE message.")
+    state = OneOfField(CallbackState.choices)
 
 
 class ReplyDeliverySerializer(serializers.ModelSerializer[Delivery]):
     """The delivery of a reply to the original URL."""
 
-    status = serializers.ChoiceField(DeliveryStatus.choices, read_only=True)
+    status = serializers.ChoiceField(DeliveryStatus.choices)
     due_at = NullableTime(source="next_try_at", help_text="When it is sent next.")
 
     class Meta:
@@ -126,24 +126,19 @@ class WholeCallbackSerializer(CallbackSerializer):
     delivery = WholeReplyDeliverySerializer(allow_null=True)
 
 
-def shown(callbacks: Sequence[Callback]) -> Any:
-    """Return the callbacks as lists show them."""
-    return CallbackSerializer(callbacks_now(callbacks, now=timezone.now()), many=True).data
-
-
 def callbacks_for(key: ApiKey) -> QuerySet[Callback]:
     """Return all callbacks for management, those of its messages for a publisher's key; never with their tokens."""
     callbacks = Callback.objects.defer("token_sealed")
     return callbacks if key.kind == KeyKind.MANAGEMENT else callbacks.filter(publisher=key.publisher_id)
 
 
-@extend_schema_view(retrieve=extend_schema(responses=WholeCallbackSerializer))
 class Callbacks(Records[Callback]):
     """Callbacks: management sees all, a publisher those of its messages."""
 
     permission_classes = [MayPublish]
     needs = {"get": Scope.READ}
     serializer_class = CallbackSerializer
+    serializer_classes = {"retrieve": WholeCallbackSerializer}
     lookup_field = "id"
     filters = CallbackQuery
     order = Order("callbacks", descending=True)
@@ -162,12 +157,6 @@ class Callbacks(Records[Callback]):
         rows = super().filtered(rows, columns)
         return in_state(rows, CallbackState(state), now=timezone.now()) if state else rows
 
-    def list(self, request: Request) -> Response:
-        """List them, a page at a time."""
-        page = self.page(query_of(request, self.filters))
-        return page_response(request, page, shown(page.rows))
-
-    def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
-        """Read one, with the attempts to deliver its reply."""
-        (now,) = callbacks_now([self.get_object()], now=timezone.now())
-        return Response(WholeCallbackSerializer(now).data)
+    def shown(self, rows: Sequence[Callback]) -> Any:
+        """Return the callbacks with their present state; a single one with the attempts to deliver its reply."""
+        return self.get_serializer(callbacks_now(rows, now=timezone.now()), many=True).data

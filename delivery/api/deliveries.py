@@ -38,13 +38,12 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
     """One request and its answer."""
 
     meaning = serializers.CharField(
-        read_only=True,
         allow_null=True,
         help_text="What the subscription's retry policy did: hold, deferred, retry_lane, suspend or end. Null: under"
         " TeamForge, where the status says it.",
     )
     manual = serializers.BooleanField(
-        source="is_by_hand", read_only=True, help_text="Whether it is the first attempt after a resubmit."
+        source="is_by_hand", help_text="Whether it is the first attempt after a resubmit."
     )
     answer_headers = DecodedField("latin-1", help_text="The status line and headers.")
     answer_excerpt = DecodedField(errors="replace", help_text="The beginning of the body.")
@@ -79,7 +78,7 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
     due_at = NullableTime(
         source="next_try_at", help_text="When it is sent next. Null: as soon as its line gets there, or finished."
     )
-    fetches = serializers.IntegerField(read_only=True, help_text="How often it was fetched from a mailbox.")
+    fetches = serializers.IntegerField(help_text="How often it was fetched from a mailbox.")
     fetched_until = NullableTime(
         help_text="When its fetch from a mailbox times out and it is available again. Null: it is not fetched."
     )
@@ -118,11 +117,11 @@ class WholeDeliverySerializer(HistoryMixin, DeliverySerializer):
 class DeliveryQuery(PageQuery):
     """The filters of the list of deliveries."""
 
-    status = OneOfField(DeliveryStatus.choices, required=False)
-    subscriber = TextField(source="subscription__subscriber__name", required=False, help_text="A subscriber's name.")
-    subscription = QueryNumberField(source="subscription_id", required=False, **IDS)
-    message = QueryNumberField(source="message_id", required=False, **IDS)
-    group = QueryNumberField(required=False, **IDS, help_text="A QUEUE group's id, without grp_.")
+    status = OneOfField(DeliveryStatus.choices)
+    subscriber = TextField(source="subscription__subscriber__name", help_text="A subscriber's name.")
+    subscription = QueryNumberField(source="subscription_id", **IDS)
+    message = QueryNumberField(source="message_id", **IDS)
+    group = QueryNumberField(**IDS, help_text="A QUEUE group's id, without grp_.")
 
 
 def deliveries_for(key: ApiKey) -> QuerySet[Delivery]:
@@ -203,9 +202,9 @@ class ReasonField(OneOfField):
 class DeadLetterQuery(PageQuery):
     """The filters of the list of dead letters."""
 
-    reason = ReasonField([(reason, reason) for reason in REASONS], required=False, help_text="How they ended.")
-    subscriber = TextField(required=False, help_text="A subscriber's name.")
-    event_type = TextField(required=False, help_text="An event type's name; also finds deliveries by patterns.")
+    reason = ReasonField([(reason, reason) for reason in REASONS], help_text="How they ended.")
+    subscriber = TextField(help_text="A subscriber's name.")
+    event_type = TextField(help_text="An event type's name; also finds deliveries by patterns.")
 
 
 class DeadLetters(Records[Delivery]):

@@ -32,15 +32,15 @@ class LineEventSerializer(serializers.ModelSerializer[LineEvent]):
 class RetryLineSerializer(serializers.Serializer[LineStatus]):
     """The retry line, in which failed deliveries do not hold up others."""
 
-    state = serializers.ChoiceField(LineState.choices, read_only=True)
-    waiting = serializers.IntegerField(read_only=True, help_text=f"Deliveries, counted to {MAX_COUNTED}.")
+    state = serializers.ChoiceField(LineState.choices)
+    waiting = serializers.IntegerField(help_text=f"Deliveries, counted to {MAX_COUNTED}.")
     next_due_at = NullableTime(source="deferred_due_at", help_text="When the next of them is due.")
 
 
 class LinePauseSerializer(serializers.ModelSerializer[Subscription]):
     """A paused subscription."""
 
-    subscription_id = serializers.IntegerField(source="id", read_only=True)
+    subscription_id = serializers.IntegerField(source="id")
 
     class Meta:
         model = Subscription
@@ -66,31 +66,29 @@ class LineNow:
 class LineSerializer(serializers.Serializer[LineNow]):
     """The state of a line: what waits in it, since when and why it is held, and when it is tried next."""
 
-    subscriber = serializers.CharField(source="line.subscriber.name", read_only=True)
-    state = serializers.ChoiceField(LineState.choices, source="status.state", read_only=True)
+    subscriber = serializers.CharField(source="line.subscriber.name")
+    state = serializers.ChoiceField(LineState.choices, source="status.state")
     waiting = serializers.IntegerField(
-        source="status.waiting", read_only=True, help_text=f"Unfinished deliveries, counted to {MAX_COUNTED}."
+        source="status.waiting", help_text=f"Unfinished deliveries, counted to {MAX_COUNTED}."
     )
     deferred = serializers.IntegerField(
-        source="status.deferred", read_only=True, help_text="Those of them that failed and are retried later."
+        source="status.deferred", help_text="Those of them that failed and are retried later."
     )
     awaiting_release = serializers.IntegerField(
-        source="status.awaiting_release", read_only=True, help_text="Those of them that are HELD until released."
+        source="status.awaiting_release", help_text="Those of them that are HELD until released."
     )
-    delayed = serializers.IntegerField(
-        source="status.delayed", read_only=True, help_text="Those of them that are not to be sent yet."
-    )
+    delayed = serializers.IntegerField(source="status.delayed", help_text="Those of them that are not to be sent yet.")
     deferred_due_at = NullableTime(source="status.deferred_due_at", help_text="When the next deferred delivery is due.")
     held_since = NullableTime(source="status.hold.since")
     held_reason = serializers.CharField(source="status.hold.reason", read_only=True, default="")
     next_try_at = NullableTime(source="status.hold.next_try_at")
-    head_delivery_id = serializers.IntegerField(source="line.head_id", read_only=True, allow_null=True)
-    failures = serializers.IntegerField(source="line.failures", read_only=True)
-    last_sequence = serializers.IntegerField(source="line.last_sequence", read_only=True)
-    worker = serializers.CharField(source="line.worker", read_only=True)
+    head_delivery_id = serializers.IntegerField(source="line.head_id", allow_null=True)
+    failures = serializers.IntegerField(source="line.failures")
+    last_sequence = serializers.IntegerField(source="line.last_sequence")
+    worker = serializers.CharField(source="line.worker")
     lease_until = NullableTime(source="line.lease_until")
-    retry = RetryLineSerializer(read_only=True)
-    paused = LinePauseSerializer(many=True, read_only=True, help_text=f"The first {PAUSES_SHOWN} that were paused.")
+    retry = RetryLineSerializer()
+    paused = LinePauseSerializer(many=True, help_text=f"The first {PAUSES_SHOWN} that were paused.")
     history = serializers.SerializerMethodField()
 
     def get_history(self, now: LineNow) -> list[dict[str, Any]]:

@@ -4,17 +4,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from broker_project.core.api.fields import Base64Field, DecodedField, NullableText, OneOfField, TextField
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.views import Records
-from delivery.api.callbacks import CallbackSerializer, shown
+from delivery.api.callbacks import CallbackSerializer
 from delivery.api.deliveries import StatusField
 from delivery.api.lines import GroupSerializer
 from delivery.models import Callback, Delivery, Message, MessageOutcome
 from delivery.reasons import redact_reason
+from delivery.status.callback_status import callbacks_now
 from delivery.status.queue_status import groups_of
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import ApiKey, EventType, KeyKind, Scope
@@ -26,8 +28,8 @@ DELIVERIES_SHOWN: Final = 1_000
 class MessageQuery(PageQuery):
     """The filters of the list of messages."""
 
-    event_type = TextField(required=False, help_text="An event type's name.")
-    outcome = OneOfField(MessageOutcome.choices, required=False)
+    event_type = TextField(help_text="An event type's name.")
+    outcome = OneOfField(MessageOutcome.choices)
 
 
 class MessageSerializer(serializers.ModelSerializer[Message]):
@@ -37,14 +39,11 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
     publisher = NullableText(source="publisher.name", help_text="Null: published with a management key.")
     deliveries = serializers.IntegerField(
         source="deliveries_count",
-        read_only=True,
         help_text="TOPIC: how many subscriptions get it. QUEUE: how many qualify; one of each group gets it.",
     )
-    copy_of = serializers.IntegerField(
-        read_only=True, allow_null=True, help_text="The message that was resubmitted as this one."
-    )
+    copy_of = serializers.IntegerField(allow_null=True, help_text="The message that was resubmitted as this one.")
     reply_to = serializers.IntegerField(
-        source="answers", read_only=True, allow_null=True, help_text="If it is a callback's reply: the message."
+        source="answers", allow_null=True, help_text="If it is a callback's reply: the message."
     )
 
     class Meta:
@@ -103,7 +102,8 @@ class WholeMessageSerializer(MessageSerializer):
     @extend_schema_field(CallbackSerializer(many=True))
     def get_callbacks(self, message: Message) -> Any:
         """Return its callbacks, the oldest first."""
-        return shown([*Callback.objects.filter(message=message).order_by("id")[:CALLBACKS_SHOWN]])
+        callbacks = Callback.objects.filter(message=message).order_by("id")[:CALLBACKS_SHOWN]
+        return CallbackSerializer(callbacks_now([*callbacks], now=timezone.now()), many=True).data
 
 
 def _deliveries_of(message: Message) -> "QuerySet[Delivery]":

@@ -1,6 +1,7 @@
 """What people do with subscriptions and deliveries: pause, resume, test, cancel, release (contract 1.6, 3.6)."""
 
 import secrets
+from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
@@ -23,6 +24,7 @@ from subscriptions.api.subscriptions import SubscriptionSerializer
 from subscriptions.models import Scope, Subscription
 
 MAX_REASON_CHARACTERS: Final = 1000
+_operation = partial(operation, "post", Scope.OPERATE, MayReceive, is_audited=True)
 
 register(
     {
@@ -55,9 +57,7 @@ def _subscriptions_of(request: Request, name: str) -> list[int]:
     return [*subscriber.subscriptions.values_list("pk", flat=True)]
 
 
-@operation(
-    "post", Scope.OPERATE, MayReceive, is_audited=True, request=PauseSerializer, responses=SubscriptionSerializer
-)
+@_operation(request=PauseSerializer, responses=SubscriptionSerializer)
 def pause_subscription(request: Request, id: int) -> Response:
     """Pause a subscription: messages for it are stored, and nothing is sent."""
     subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
@@ -65,7 +65,7 @@ def pause_subscription(request: Request, id: int) -> Response:
     return _shown(subscription)
 
 
-@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=SubscriptionSerializer)
+@_operation(request=None, responses=SubscriptionSerializer)
 def resume_subscription(request: Request, id: int) -> Response:
     """Resume a subscription: the messages that have come meanwhile are sent, in order.
 
@@ -77,14 +77,14 @@ def resume_subscription(request: Request, id: int) -> Response:
     return _shown(subscription)
 
 
-@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=PauseSerializer, responses=Changed)
+@_operation(request=PauseSerializer, responses=Changed)
 def pause_subscriber(request: Request, name: str) -> Response:
     """Pause a subscriber's present TOPIC and QUEUE subscriptions; those being backfilled are skipped."""
     subscriptions, asked = _subscriptions_of(request, name), valid(PauseSerializer, request)
     return Response({"changed": len(pause.pause(subscriptions, reason=asked["reason"]))})
 
 
-@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=Changed)
+@_operation(request=None, responses=Changed)
 def resume_subscriber(request: Request, name: str) -> Response:
     """Resume all paused subscriptions of a subscriber."""
     subscriptions = _subscriptions_of(request, name)
@@ -102,7 +102,7 @@ class TestAnswer(serializers.Serializer[Rehearsed]):
     answer_excerpt = DecodedField(errors="replace", help_text="The first KiB of the body.")
 
 
-@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=TestAnswer)
+@_operation(request=None, responses=TestAnswer)
 def send_test_event(request: Request, id: int) -> Response:
     """Send a test event to a subscription's endpoint now; its answer follows within some seconds.
 
@@ -125,7 +125,7 @@ class CancelledSerializer(serializers.Serializer[Any]):
     in_flight = serializers.IntegerField(help_text="In flight: end so, unless their answer ends them otherwise.")
 
 
-@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=CancelledSerializer)
+@_operation(request=None, responses=CancelledSerializer)
 def cancel_deliveries(request: Request, id: int) -> Response:
     """End all unfinished deliveries of a subscription as CANCELLED, so that it can be deleted."""
     subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
@@ -134,7 +134,7 @@ def cancel_deliveries(request: Request, id: int) -> Response:
     return Response({"cancelled": cancelled, "in_flight": in_flight})
 
 
-@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=DeliverySerializer)
+@_operation(request=None, responses=DeliverySerializer)
 def release_delivery(request: Request, id: int) -> Response:
     """Send a HELD delivery regardless of its filter; the answer is the delivery, which is PENDING now."""
     visible = deliveries_for(key_of(request))

@@ -1,6 +1,6 @@
 """Replays and backfills over the API (contract 5.8)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -19,7 +19,7 @@ from broker_project.core.api.fields import (
     TruthField,
     WholeNumberField,
 )
-from broker_project.core.api.pagination import Order, Page, PageQuery
+from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.api.views import Records, note_dry_run, operation, refuse_body, valid
 from delivery.models import Replay, ReplayKind, ReplayState
@@ -64,13 +64,12 @@ class SelectionSerializer(StrictSerializer):
     since = serializers.DateTimeField(required=False, allow_null=True, help_text="Of a backfill.")
 
 
-def keep_names(replays: Iterable[Replay]) -> None:
+def keep_names(replays: Sequence[Replay]) -> None:
     """Keep with each replay its selection with names: two queries for all of them."""
-    chosen = [*replays]
-    for replay in chosen:
+    for replay in replays:
         vars(replay)[SHOWN] = {**replay.selection}
     for field, model in NAMED.items():
-        selections = [vars(replay)[SHOWN] for replay in chosen if field in replay.selection]
+        selections = [vars(replay)[SHOWN] for replay in replays if field in replay.selection]
         ids = {selection[field] for selection in selections} - {None}
         names = dict(model._default_manager.filter(pk__in=ids).values_list("pk", "name"))  # noqa: SLF001 - documented
         for selection in selections:
@@ -123,8 +122,8 @@ class ReplaySerializer(serializers.ModelSerializer[Replay]):
     """A replay or backfill, and its progress."""
 
     selection = serializers.SerializerMethodField()
-    max_per_second = serializers.IntegerField(source="pace", read_only=True, allow_null=True)
-    created = serializers.IntegerField(source="filed", read_only=True, help_text="How many deliveries it has created.")
+    max_per_second = serializers.IntegerField(source="pace", allow_null=True)
+    created = serializers.IntegerField(source="filed", help_text="How many deliveries it has created.")
     created_by = serializers.SerializerMethodField(
         allow_null=True, help_text="The key or login that started it; null for all but management."
     )
@@ -152,8 +151,8 @@ class ReplaySerializer(serializers.ModelSerializer[Replay]):
 class ReplayQuery(PageQuery):
     """The filters of the list of replays."""
 
-    kind = OneOfField(ReplayKind.choices, required=False)
-    state = OneOfField(ReplayState.choices, required=False)
+    kind = OneOfField(ReplayKind.choices)
+    state = OneOfField(ReplayState.choices)
 
 
 def replays_for(key: ApiKey) -> QuerySet[Replay]:
@@ -180,11 +179,10 @@ class Replays(Records[Replay]):
     order = Order("replays", descending=True)
     visible_to = staticmethod(replays_for)
 
-    def page(self, query: dict[str, Any]) -> Page[Replay]:
-        """Return a page of replays, with the names of their selections."""
-        page = super().page(query)
-        keep_names(page.rows)
-        return page
+    def shown(self, rows: Sequence[Replay]) -> Any:
+        """Return the replays with the names of their selections."""
+        keep_names(rows)
+        return super().shown(rows)
 
     @extend_schema(
         request=NewReplay,

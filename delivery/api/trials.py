@@ -1,7 +1,7 @@
 """Explain who gets a message, and try filters and scripts on a message, given or stored."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from django.http import Http404
@@ -16,17 +16,16 @@ from broker_project.core.api.fields import (
     IDS,
     Base64Field,
     DecodedField,
-    NullableText,
     StrictSerializer,
     TextField,
     WholeNumberField,
 )
 from broker_project.core.api.views import operation, valid
 from broker_project.core.json import is_json
-from delivery.http.headers import EncodedRequest
 from delivery.models import Delivery, Message
 from delivery.playground.trials import (
     ANYWHERE,
+    Outcome,
     ScriptTrialFailed,
     stored_content,
     unstored_content,
@@ -36,7 +35,6 @@ from delivery.playground.trials import (
 from delivery.publish.draft import Draft, check_json, check_metadata, document_of
 from delivery.publish.errors import InvalidMetadata, MalformedPayload
 from delivery.status import explain_message as explanations
-from delivery.sync.answer import Ended
 from delivery.webhook.headers_policy import Header, kept
 from delivery.webhook.parts import Destination
 from delivery.webhook.request import OWN
@@ -279,53 +277,21 @@ def test_filter(request: Request) -> Response:
     return Response(TestedSerializer(verdict, context={"headers": _headers(values)}).data)
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """The request or answer that a script makes of a message, or why there is none."""
-
-    reason: str = ""
-    request: EncodedRequest | None = None
-    answer: Ended | None = None
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether there is a request or an answer."""
-        return not self.reason
-
-    @property
-    def headers(self) -> dict[str, str] | None:
-        """The headers of the request, without those that differ for each request, or of the answer."""
-        if self.request is None:
-            return dict(self.answer.headers) if self.answer else None
-        return {name: value for name, value in self.request.headers.items() if name.lower() not in OWN}
-
-    @property
-    def body(self) -> bytes | None:
-        """The body of the request or the answer."""
-        if self.request is None:
-            return self.answer.body if self.answer else None
-        body = self.request.body
-        return body.encode() if isinstance(body, str) else body
-
-
-class TriedSerializer(serializers.Serializer[Tried]):
+class TriedSerializer(serializers.Serializer[Any]):
     """The request that would be sent, or the answer to a SYNC event; without headers that differ for each request."""
 
     is_sent = serializers.BooleanField(help_text="Whether anything would be sent, or answered.")
     reason = serializers.CharField(help_text="Why nothing would be, with the line of the script.")
-    method = NullableText(source="request.method", help_text="Null: an answer has no method and no path.")
-    path = NullableText(source="request.path_url")
+    method = serializers.CharField(allow_null=True, help_text="Null: an answer has no method and no path.")
+    path = serializers.CharField(allow_null=True)
     status_code = serializers.IntegerField(
-        source="answer.status_code",
-        default=None,
-        read_only=True,
         allow_null=True,
         help_text="With SYNC, the status of the answer: `$statuscode`, 200 if it is not set. "
         "Null: it is not between 200 and 599, or the subscription is for a TOPIC event.",
     )
     headers = serializers.DictField(child=serializers.CharField(), allow_null=True)
     body = DecodedField(allow_null=True, help_text="As text; null if it is not UTF-8.")
-    body_base64 = Base64Field(allow_null=True)
+    body_base64 = Base64Field(source="body", allow_null=True)
 
 
 def _script_answer(values: dict[str, Any], request: Request, destination: Destination) -> Response:
@@ -338,11 +304,27 @@ def _script_answer(values: dict[str, Any], request: Request, destination: Destin
         now_ms = int(time.time() * 1000)
         content = unstored_content(headers, values.get("content_type", JSON), _body(values), now_ms=now_ms)
     try:
-        outcome = try_script(content, destination)
-        tried = Tried(request=outcome.request, answer=outcome.answer)
+        outcome, reason = try_script(content, destination), ""
     except ScriptTrialFailed as failed:
-        tried = Tried(reason=str(failed))
-    return Response(TriedSerializer(tried).data)
+        outcome, reason = Outcome(), str(failed)
+    return Response(TriedSerializer({"is_sent": not reason, "reason": reason, **_shown(outcome)}).data)
+
+
+def _shown(outcome: Outcome) -> dict[str, Any]:
+    sent, answer = outcome.request, outcome.answer
+    headers: dict[str, str] | None = None
+    body: str | bytes | None = None
+    if sent:
+        headers, body = {name: value for name, value in sent.headers.items() if name.lower() not in OWN}, sent.body
+    elif answer:
+        headers, body = dict(answer.headers), answer.body
+    return {
+        "method": sent.method if sent else None,
+        "path": sent.path_url if sent else None,
+        "status_code": answer.status_code if answer else None,
+        "headers": headers,
+        "body": body.encode() if isinstance(body, str) else body,
+    }
 
 
 @operation("post", Scope.READ, MayReceive, request=ScriptToTry, responses=TriedSerializer)

@@ -110,7 +110,6 @@ class ApiKeyQuery(PageQuery):
     """The filters of the list of API keys."""
 
     prefix = TextField(
-        required=False,
         min_length=SHOWN_CHARACTERS,
         max_length=SHOWN_CHARACTERS,
         help_text="The first twelve characters of the token.",

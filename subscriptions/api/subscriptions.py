@@ -134,11 +134,11 @@ class SecretRotation(StrictSerializer):
 class SubscriptionQuery(PageQuery):
     """The filters of the list of subscriptions."""
 
-    subscriber = TextField(source="subscriber__name", required=False, help_text="A subscriber's name.")
-    event_type = TextField(required=False, help_text="An event type's name; also finds patterns that match it.")
-    event_pattern = TextField(required=False, help_text="Exactly this pattern.")
-    status = OneOfField(choices=Status.choices, required=False)
-    delivery_mode = OneOfField(choices=DeliveryMode.choices, required=False)
+    subscriber = TextField(source="subscriber__name", help_text="A subscriber's name.")
+    event_type = TextField(help_text="An event type's name; also finds patterns that match it.")
+    event_pattern = TextField(help_text="Exactly this pattern.")
+    status = OneOfField(choices=Status.choices)
+    delivery_mode = OneOfField(choices=DeliveryMode.choices)
 
 
 class Subscriptions(ActivatedResource[Subscription]):

@@ -27,12 +27,17 @@ class PageQuery(StrictSerializer):
     A subclass declares the filters of one list. A filter's `source` is the column that it is compared with.
     """
 
-    cursor = TextField(
-        required=False, max_length=MAX_CURSOR_LENGTH, help_text="Where to continue; take it from `next` or `previous`."
-    )
+    cursor = TextField(max_length=MAX_CURSOR_LENGTH, help_text="Where to continue; take it from `next` or `previous`.")
     limit = QueryNumberField(
         default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="How many items at most."
     )
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields; none is required."""
+        fields = super().get_fields()
+        for field in fields.values():
+            field.required = False
+        return fields
 
 
 def query_of(request: Request, query_class: type[StrictSerializer]) -> dict[str, Any]:

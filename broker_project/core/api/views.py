@@ -4,7 +4,7 @@ Every change over the API is logged as `api.changed`. `ETag` and `If-Match` name
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import structlog
@@ -149,8 +149,13 @@ class Records(Audited, GenericViewSet[Record], Generic[Record]):
     def list(self, request: Request) -> Response:
         """List them, a page at a time."""
         page = self.page(query_of(request, self.filters))
-        return page_response(request, page, self.get_serializer(page.rows, many=True).data)
+        return page_response(request, page, self.shown(page.rows))
 
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Read one."""
-        return Response(self.get_serializer(self.get_object()).data)
+        (one,) = self.shown([self.get_object()])
+        return Response(one)
+
+    def shown(self, rows: Sequence[Record]) -> Any:
+        """Return the JSON objects of these rows."""
+        return self.get_serializer(rows, many=True).data
