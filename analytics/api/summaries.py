@@ -73,7 +73,7 @@ class SummariesSerializer(serializers.Serializer[Any]):
 @operation("get", Scope.READ, MayManage, responses=SummariesSerializer)
 def list_summaries(request: Request) -> Response:  # noqa: ARG001 - every operation gets it
     """List the summaries and their columns."""
-    return Response({"items": TableSerializer(SUMMARIES.values(), many=True).data})
+    return Response({"items": SummarySerializer(SUMMARIES.values(), many=True).data})
 
 
 @operation("get", Scope.READ, MayManage, parameters=[NAME, RangeQuery], responses=OpenApiTypes.OBJECT)

@@ -27,10 +27,10 @@ from delivery.playground.trials import (
     ANYWHERE,
     Outcome,
     ScriptTrialFailed,
-    stored_content,
-    unstored_content,
     destination_with,
+    stored_content,
     try_script,
+    unstored_content,
 )
 from delivery.publish.draft import Draft, check_json, check_metadata, document_of
 from delivery.publish.errors import InvalidMetadata, MalformedPayload
