@@ -63,7 +63,7 @@ def document(broker: Broker) -> dict[str, Any]:
     return found
 
 
-def test_every_operation_that_takes_a_body_stands_in_the_table(document: dict[str, Any]) -> None:
+def test_every_operation_with_a_body_is_in_the_table(document: dict[str, Any]) -> None:
     known = {
         (method.upper(), path.removeprefix("/api/v1/"))
         for path, operations in document["paths"].items()
@@ -80,7 +80,7 @@ def test_a_body_that_cannot_be_meant_is_refused(shop: Shop, operation: tuple[str
     shop.assert_unchanged()
 
 
-def test_no_field_takes_what_it_is_not_meant_for(shop: Shop, document: dict[str, Any]) -> None:
+def test_no_field_accepts_values_of_another_type(shop: Shop, document: dict[str, Any]) -> None:
     found = [*bodies.fields_in(document)]
     assert len(found) > MIN_FIELDS
     wrong = {str(one): answers for one in found if (answers := not_refused(shop, one))}
@@ -143,7 +143,7 @@ def test_a_receipt_counts_once_and_in_its_own_mailbox_only(shop: Shop) -> None:
 
 @pytest.mark.behaviour("2.5")
 @pytest.mark.behaviour("3.1")
-def test_a_key_that_stands_twice_is_kept_and_filters_see_the_last(shop: Shop) -> None:
+def test_a_duplicate_key_is_kept_and_filters_see_the_last(shop: Shop) -> None:
     event_type, path = shop.broker.event_type("Bad.Twice"), "$$->'Body'->>'a'"
     wanted = [shop.broker.subscribe("", event_type, delivery_mode="PULL", filter=f"{path} = '{n}'") for n in (1, 2)]
     body = b'{"a": 1,  "a": 2, "b": 1e400}'
@@ -174,7 +174,7 @@ def post(session: requests.Session, address: str, body: str, content_type: str =
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_what_is_published_as_json_is_so_deep_at_most(broker: Broker, nested: Any, depth: int) -> None:
+def test_published_json_has_a_maximum_depth(broker: Broker, nested: Any, depth: int) -> None:
     publisher, event_type = broker.publisher(), broker.event_type()
     events = f"{broker.web}/api/v1/events"
     attributes = f'"specversion": "1.0", "type": "{event_type}", "source": "/s", "id": "1"'
@@ -193,7 +193,7 @@ def test_what_is_published_as_json_is_so_deep_at_most(broker: Broker, nested: An
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("path", CONFIGURED)
-def test_what_configures_is_so_deep_at_most(broker: Broker, nested: Any, depth: int, path: str) -> None:
+def test_configuration_has_a_maximum_depth(broker: Broker, nested: Any, depth: int, path: str) -> None:
     management = requests.Session()
     management.headers["Authorization"] = f"Bearer {broker.management.token}"
     for body in (nested(depth), f'{{"name": {nested(depth)}, "schema": {nested(depth)}}}'):

@@ -125,13 +125,13 @@ def test_large_bodies_have_so_much_room_together(web: WebProcess, until_the_end:
     wait_until(lambda: post(web, BATCH).status_code == 401)
 
 
-def test_what_large_bodies_took_is_given_back_once_they_are_answered(web: WebProcess) -> None:
+def test_the_quota_of_large_bodies_is_returned_after_the_answer(web: WebProcess) -> None:
     assert {post(web, BATCH).status_code for _ in range(10)} == {401}
     assert {post(web, BATCH + 1).status_code for _ in range(10)} == {413}
     assert post(web, BATCH).status_code == 401
 
 
-def test_whoever_shows_no_key_leaves_room_for_those_who_have_one(
+def test_clients_without_a_key_leave_quota_for_those_with_one(
     web: WebProcess, broker: Broker, until_the_end: contextlib.ExitStack
 ) -> None:
     key = key_shown_to(web, broker)
@@ -140,16 +140,14 @@ def test_whoever_shows_no_key_leaves_room_for_those_who_have_one(
     assert post(web, BATCH, key).json()["code"] == "malformed_body"
 
 
-def test_one_key_leaves_room_for_others(web: WebProcess, broker: Broker, until_the_end: contextlib.ExitStack) -> None:
+def test_one_key_leaves_quota_for_others(web: WebProcess, broker: Broker, until_the_end: contextlib.ExitStack) -> None:
     greedy, other = key_shown_to(web, broker), key_shown_to(web, broker)
     assert refused_at_last(web, until_the_end, greedy).status_code == 503
     assert post(web, BATCH, other).json()["code"] == "malformed_body"
     assert post(web, MEBIBYTE).status_code == 401
 
 
-def test_what_is_refused_is_held_no_longer_and_read_for_a_short_time(
-    web: WebProcess, until_the_end: contextlib.ExitStack
-) -> None:
+def test_a_refused_body_is_read_for_a_short_time_only(web: WebProcess, until_the_end: contextlib.ExitStack) -> None:
     assert post(web, BATCH + 1).status_code == 413
     assert {post(web, BATCH).status_code for _ in range(40)} == {401}
     before = mebibytes_of(web)
@@ -166,7 +164,7 @@ def test_what_is_refused_is_held_no_longer_and_read_for_a_short_time(
 @pytest.mark.parametrize(
     "said", [b"", b"GET /li", announced(1000) + b"{", announced(BATCH) + b"{"], ids=["idle", "head", "small", "large"]
 )
-def test_hundreds_of_silent_connections_keep_nobody_out(
+def test_hundreds_of_silent_connections_do_not_block_others(
     broker: Broker, until_the_end: contextlib.ExitStack, said: bytes
 ) -> None:
     for _ in range(600):
@@ -174,7 +172,7 @@ def test_hundreds_of_silent_connections_keep_nobody_out(
     assert requests.get(f"{broker.web}/livez", timeout=5).status_code == 200
 
 
-def test_idle_connections_that_were_used_keep_nobody_out(broker: Broker, until_the_end: contextlib.ExitStack) -> None:
+def test_idle_used_connections_do_not_block_others(broker: Broker, until_the_end: contextlib.ExitStack) -> None:
     def used() -> socket.socket:
         connection = until_the_end.enter_context(open_connection(broker.web))
         connection.sendall(request_head("GET", "/livez"))

@@ -28,7 +28,7 @@ MAX_BODY_BYTES = 1024 * 1024
 PUBLISHERS = "/api/v1/publishers"
 
 
-def test_the_document_is_made_without_warnings_and_is_valid() -> None:
+def test_the_openapi_document_is_valid_and_has_no_warnings() -> None:
     call_command("spectacular", "--fail-on-warn", "--validate", "--format", "openapi-json", stdout=io.StringIO())
 
 
@@ -39,7 +39,7 @@ def test_the_document_is_served_to_everybody() -> None:
     assert document["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
 
 
-def test_every_operation_takes_a_key_and_says_what_a_problem_looks_like() -> None:
+def test_every_operation_documents_its_scope_and_its_problems() -> None:
     paths = Client().get("/api/v1/openapi.json").json()["paths"]
     by_token = paths.pop("/api/v1/callbacks/{token}")["post"]
     assert "security" not in by_token, "the address itself is the key"
@@ -55,7 +55,7 @@ def test_every_operation_takes_a_key_and_says_what_a_problem_looks_like() -> Non
     }
 
 
-def test_every_operation_says_in_short_what_it_does_and_nothing_of_how_it_was_built() -> None:
+def test_every_operation_has_a_short_summary() -> None:
     answer = Client().get("/api/v1/openapi.json")
     operations = [one for operations in answer.json()["paths"].values() for one in operations.values()]
     assert all(0 < len(one["summary"]) < 90 and one["summary"][-1].isalnum() for one in operations)
@@ -79,7 +79,7 @@ def test_publishing_says_in_which_forms_it_takes_events(path: str, content_types
 
 
 @pytest.mark.parametrize("method", ["patch", "delete"])
-def test_whatever_changes_a_version_takes_if_match(method: str) -> None:
+def test_changes_document_if_match(method: str) -> None:
     paths = Client().get("/api/v1/openapi.json").json()["paths"]
     operation = paths["/api/v1/subscriptions/{id}"][method]
     assert "If-Match" in {parameter["name"] for parameter in operation["parameters"]}
@@ -107,14 +107,14 @@ def test_its_files_are_served_by_the_broker_itself(file: str) -> None:
         ("Fetched", ["body", "body_base64"]),
     ],
 )
-def test_of_some_fields_exactly_one_is_there(schema: str, names: list[str]) -> None:
+def test_exclusive_fields_are_documented(schema: str, names: list[str]) -> None:
     schemas = Client().get("/api/v1/openapi.json").json()["components"]["schemas"]
     assert schemas[schema]["oneOf"] == [{"required": [name]} for name in names]
 
 
 @pytest.mark.behaviour("9.4")
 @pytest.mark.parametrize("call", ["ack", "nack", "extend"])
-def test_what_one_receipt_is_refused_with_names_it_and_says_where_its_delivery_stands(call: str) -> None:
+def test_the_refusal_of_one_receipt_documents_its_delivery_status(call: str) -> None:
     paths = Client().get("/api/v1/openapi.json").json()["paths"]
     answers = paths[f"/api/v1/mailboxes/{{name}}/{call}"]["post"]["responses"]
     for status in ("404", "409"):
@@ -125,12 +125,12 @@ def test_what_one_receipt_is_refused_with_names_it_and_says_where_its_delivery_s
 
 
 @pytest.mark.behaviour("9.1")
-def test_a_poll_that_may_not_wait_is_told_when_to_come_again() -> None:
+def test_a_poll_that_may_not_wait_documents_retry_after() -> None:
     operation = Client().get("/api/v1/openapi.json").json()["paths"]["/api/v1/mailboxes/{name}/next"]["post"]
     assert operation["responses"]["204"]["headers"]["Retry-After"]["schema"] == {"type": "integer"}
 
 
-def test_every_operation_says_what_limits_answer_and_how_a_key_stands() -> None:
+def test_every_operation_documents_limits_and_rate_headers() -> None:
     document = Client().get("/api/v1/openapi.json").json()
     for path, operations in document["paths"].items():
         for operation in operations.values():
@@ -155,7 +155,7 @@ def test_a_change_goes_through_if_the_version_still_holds(tag: str) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("tag", ['"2"', 'W/"1"', "1", '"x"', "", '"' + "9" * 5000 + '"'])
 @pytest.mark.parametrize("method", ["PATCH", "DELETE", "activate", "inactivate"])
-def test_whatever_would_change_it_is_refused_at_another_version(method: str, tag: str) -> None:
+def test_changes_are_refused_at_another_version(method: str, tag: str) -> None:
     before = factories.subscriber("shop")
     action = "" if method.isupper() else f"/{method}"
     answer = client_of().generic(
@@ -175,7 +175,7 @@ def test_actions_on_subscriptions_check_the_version_too(action: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_changes_of_one_version_exactly_one_goes_through() -> None:
+def test_exactly_one_of_many_changes_of_one_version_succeeds() -> None:
     factories.subscriber("shop")
     clients = [client_of() for _ in range(8)]
     together = Barrier(len(clients))
@@ -344,7 +344,7 @@ def test_another_method_is_refused(method: str) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml", "nonsense", "*/*", ""])
-def test_the_answer_is_json_whatever_the_client_accepts(accept: str) -> None:
+def test_the_answer_is_json_for_any_accept_header(accept: str) -> None:
     answer = client_of().get(EVENT_TYPES, headers={"Accept": accept})
     assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
 
@@ -354,7 +354,7 @@ def test_the_answer_is_json_whatever_the_client_accepts(accept: str) -> None:
     ("method", "path"),
     [("GET", EVENT_TYPES), ("GET", "/api/v1/openapi.json"), ("POST", "/api/v1/events"), ("POST", "/api/v1/events/Any")],
 )
-def test_what_is_meant_for_another_host_is_refused_whatever_it_is(method: str, path: str, host: str) -> None:
+def test_requests_for_another_host_are_refused(method: str, path: str, host: str) -> None:
     answer = client_of().generic(method, path, "{}", JSON, headers={"Host": host})
     assert problem(answer) == (400, "unknown_host")
 
@@ -388,7 +388,7 @@ def test_pages_follow_one_another_and_lead_back(names: list[str]) -> None:
     assert [item["name"] for item in client.get(first["next"]).json()["items"]] == names[3:6]
 
 
-def test_what_is_created_or_deleted_meanwhile_moves_nothing_else(names: list[str]) -> None:
+def test_records_created_or_deleted_meanwhile_do_not_move_others(names: list[str]) -> None:
     client = client_of()
     first = client.get(f"{PUBLISHERS}?limit=3").json()
     factories.publisher("publisher-aa")
@@ -397,7 +397,7 @@ def test_what_is_created_or_deleted_meanwhile_moves_nothing_else(names: list[str
     assert [item["name"] for item in second["items"]] == names[3:6]
 
 
-def test_neighbours_are_also_told_in_a_header(names: list[str]) -> None:
+def test_neighbours_are_also_in_the_link_header(names: list[str]) -> None:
     client = client_of()
     answer = client.get(client.get(f"{PUBLISHERS}?limit=3").json()["next"])
     body = answer.json()

@@ -107,7 +107,7 @@ def test_a_subscriber_without_pull_subscriptions_has_an_empty_mailbox(shop: Subs
 
 
 @pytest.mark.behaviour("9.1")
-def test_who_finds_no_seat_to_wait_on_is_told_to_ask_again(reader: Client) -> None:
+def test_a_call_that_may_not_wait_gets_retry_after(reader: Client) -> None:
     with ExitStack() as seats:
         for another in range(MAX_POLLS):
             seats.enter_context(long_poll.WAITING.slot(-another))
@@ -123,7 +123,7 @@ def test_a_body_that_is_no_text_comes_in_base64(reader: Client, event_type: Even
 
 
 @pytest.mark.behaviour("1.2")
-def test_management_fetches_for_anybody_and_a_publisher_for_nobody(
+def test_management_fetches_from_every_mailbox_and_a_publisher_from_none(
     management: Client, client: Client, pulled: Subscription
 ) -> None:
     publish_numbered(pulled.event_type, 1)
@@ -140,7 +140,7 @@ def test_management_fetches_for_anybody_and_a_publisher_for_nobody(
         ({"max_messages": 1, "Max_messages": 1}, "#/Max_messages"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_and_nothing_handed_out(
+def test_invalid_requests_are_refused_and_fetch_nothing(
     reader: Client, pulled: Subscription, said: dict[str, Any], pointer: str
 ) -> None:
     publish_numbered(pulled.event_type, 1)
@@ -173,7 +173,7 @@ def test_a_single_receipt_is_answered_with_its_own_status(reader: Client, pulled
     publish_numbered(pulled.event_type, 2)
     stale, other = receipts(reader)
     time_out_hand_outs()
-    newest = receipts(reader, max=1)[0]
+    newest = receipts(reader, max_messages=1)[0]
     said = [call(reader, "ack", receipt=receipt) for receipt in (stale, FORGED, newest, newest)]
     assert [problem_of(answer) for answer in said[:2]] == [(409, "stale_receipt"), (404, "unknown_receipt")]
     assert [(said[0].json()[name]) for name in ("type", "receipt", "delivery_status")] == [
@@ -198,7 +198,7 @@ def test_a_message_that_is_returned_is_there_at_once_and_flagged(reader: Client,
 
 
 @pytest.mark.behaviour("9.4")
-def test_a_message_is_prolonged_by_what_is_asked_or_by_the_mailboxs_own_time(reader: Client, shop: Subscriber) -> None:
+def test_a_message_is_extended_by_the_given_or_the_mailboxs_own_time(reader: Client, shop: Subscriber) -> None:
     pulled = pulled_subscription(shop)
     Subscriber.objects.update(ack_seconds=600)
     publish_numbered(pulled.event_type, 1)
@@ -253,7 +253,7 @@ def test_receipts_outlive_a_change_of_the_secret(reader: Client, pulled: Subscri
         ({"receipts": [FORGED], "reason": "x"}, "#/reason"),
     ],
 )
-def test_what_are_no_receipts_is_refused(reader: Client, what: str, said: dict[str, Any], pointer: str) -> None:
+def test_invalid_receipts_are_refused(reader: Client, what: str, said: dict[str, Any], pointer: str) -> None:
     answer = call(reader, what, **said)
     assert problem_of(answer) == (400, "invalid")
     assert {error["pointer"] for error in answer.json()["errors"]} == {pointer}
@@ -284,10 +284,10 @@ def test_a_thousand_receipts_go_in_one_call(reader: Client, pulled: Subscription
 
 
 @pytest.mark.behaviour("9.5")
-def test_a_mailbox_tells_how_it_stands_and_what_its_subscriber_says_of_it(reader: Client, pulled: Subscription) -> None:
+def test_a_mailbox_shows_its_state_and_its_subscribers_settings(reader: Client, pulled: Subscription) -> None:
     Subscriber.objects.update(ack_seconds=60, max_redeliveries=5)
     publish_numbered(pulled.event_type, 5)
-    back, done, *_ = receipts(reader, max=3)
+    back, done, *_ = receipts(reader, max_messages=3)
     call(reader, "nack", receipt=back)
     call(reader, "ack", receipt=done)
     told = reader.get(f"/api/v1/mailboxes/{SHOP}/status").json()
@@ -309,9 +309,9 @@ def test_a_mailbox_tells_how_it_stands_and_what_its_subscriber_says_of_it(reader
 
 
 @pytest.mark.behaviour("9.7")
-def test_a_mailbox_is_emptied_but_for_what_is_in_flight(reader: Client, pulled: Subscription) -> None:
+def test_a_purge_leaves_messages_in_flight(reader: Client, pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
-    out = receipts(reader, max=2)
+    out = receipts(reader, max_messages=2)
     answer = call(reader, "purge")
     assert (answer.status_code, answer.json()) == (200, {"cancelled": 2, "in_flight": 2, "complete": True})
     assert results(call(reader, "ack", receipts=out[:1])) == [(200, "acknowledged")]

@@ -67,7 +67,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
         "from": "2026-01-01T00:00:00Z",
         "to": "2100-01-01T00:00:00Z",
     }
-    accepted = ask(client, subscription=rejected_shop.pk, pace=100_000, **asked)
+    accepted = ask(client, subscription=rejected_shop.pk, max_per_second=100_000, **asked)
     assert accepted.status_code == 202
     begun = accepted.json()
     assert (begun["kind"], begun["state"], begun["total"], begun["created"]) == ("REPLAY", "COUNTING", 0, 0)
@@ -110,14 +110,14 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
         {"subscription": "own", "rate_limiter": 1},
     ],
 )
-def test_what_makes_no_selection_is_refused(rejected_shop: Subscription, asked: dict[str, Any]) -> None:
+def test_an_invalid_selection_is_refused(rejected_shop: Subscription, asked: dict[str, Any]) -> None:
     factories.subscriber("idle")
     own = {name: rejected_shop.pk if value == "own" else value for name, value in asked.items()}
     assert problem_of(ask(client_of(), **own)) == (400, "invalid")
     assert not Replay.objects.exists()
 
 
-def test_cancelling_twice_is_as_good_as_once_and_of_what_is_done_refused(rejected_shop: Subscription) -> None:
+def test_cancelling_is_idempotent_and_refused_for_finished_replays(rejected_shop: Subscription) -> None:
     client = client_of(rejected_shop.subscriber)
     address = ask(client, subscription=rejected_shop.pk)["Location"]
     for _ in range(2):
@@ -145,7 +145,7 @@ def test_a_subscriber_sees_and_makes_replays_of_its_own_only(rejected_shop: Subs
     assert Replay.objects.get().state == "COUNTING"
 
 
-def test_a_selection_is_told_by_names_which_a_list_reads_at_once(
+def test_a_selection_shows_names_that_a_list_reads_at_once(
     rejected_shop: Subscription, django_assert_max_num_queries: Any
 ) -> None:
     client = client_of()
@@ -158,7 +158,7 @@ def test_a_selection_is_told_by_names_which_a_list_reads_at_once(
 
 
 @pytest.mark.behaviour("1.2")
-def test_only_management_is_told_who_asked_for_it(rejected_shop: Subscription) -> None:
+def test_only_management_sees_who_started_a_replay(rejected_shop: Subscription) -> None:
     management, own = client_of(), client_with(factories.api_key(rejected_shop.subscriber, label="own")[1])
     made = [ask(client, subscription=rejected_shop.pk).json() for client in (management, own)]
     assert made[1]["created_by"] is None
@@ -196,7 +196,7 @@ def browser_of(*permissions: str) -> Client:
     return browser
 
 
-def test_one_is_resubmitted_from_its_page_as_it_was(rejected: Delivery) -> None:
+def test_a_delivery_is_resubmitted_unchanged_from_its_page(rejected: Delivery) -> None:
     admin, page = client_of_admin(), reverse("admin:delivery_delivery_change", args=[rejected.pk])
     assert f"/{rejected.pk}/resubmit" in admin.get(page).content.decode()
     shown = admin.get(form_of(rejected)).content.decode()
@@ -224,7 +224,7 @@ def test_an_edited_body_is_sent_and_a_wrong_one_refused(rejected: Delivery, rece
     assert receiver.bodies("/hook") == [BODY, b"[\n2]"]
 
 
-def test_what_is_no_text_is_sent_as_it_is(shop: Subscription, receiver: Receiver) -> None:
+def test_a_body_that_is_not_text_is_sent_unchanged(shop: Subscription, receiver: Receiver) -> None:
     receiver.on("/bytes", answer(404))
     binary = factories.event_type(content_type="image/png")
     factories.subscription(shop.subscriber, binary, receiver.url("/bytes"))
@@ -261,7 +261,7 @@ def begun(admin: Client, **asked: object) -> Replay:
     return Replay.objects.latest("id")
 
 
-def test_many_are_counted_first_and_made_again_once_that_is_confirmed(rejected: Delivery, shop: Subscription) -> None:
+def test_many_deliveries_are_counted_and_replayed_after_confirmation(rejected: Delivery, shop: Subscription) -> None:
     admin = client_of_admin()
     assert NEW in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
     asked = {"subscriber": shop.subscriber_id, "pace": "5", **ALL}
@@ -282,7 +282,7 @@ def test_many_are_counted_first_and_made_again_once_that_is_confirmed(rejected: 
         assert "width: 25%" in shown
 
 
-def test_what_is_confirmed_is_what_was_counted_and_nothing_else(rejected: Delivery, shop: Subscription) -> None:
+def test_the_confirmed_selection_is_the_counted_one(rejected: Delivery, shop: Subscription) -> None:
     admin = client_of_admin()
     seal = seal_in(admin.post(NEW, {"subscription": shop.pk, **ALL}).content.decode())
     admin.post(NEW, {"counted": seal, "subscription": shop.pk, "statuses": ["DELIVERED"]})
@@ -333,7 +333,7 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
         ({"statuses": []}, "required"),
     ],
 )
-def test_what_makes_no_selection_is_said(shop: Subscription, asked: dict[str, str], text: str) -> None:
+def test_an_invalid_selection_is_reported(shop: Subscription, asked: dict[str, str], text: str) -> None:
     sync = factories.subscription(factories.subscriber("idle"), factories.event_type("Rate", kind=EventKind.SYNC))
     ids = {"own": shop.subscriber_id, "idle": sync.subscriber_id, "sync": sync.pk}
     given = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in asked.items()}
@@ -367,7 +367,7 @@ def test_lists_and_pages_lead_to_a_replay_of_what_they_show(rejected: Delivery, 
     assert [f"/{pk}/replay/" in admin.get(page).content.decode() for pk, page in pages.items()] == [True, False]
 
 
-def test_one_under_way_is_cancelled_from_its_page(rejected: Delivery, shop: Subscription) -> None:
+def test_a_running_replay_is_cancelled_from_its_page(rejected: Delivery, shop: Subscription) -> None:
     admin = client_of_admin()
     replay = begun(admin, subscription=shop.pk)
     page = reverse("admin:delivery_replay_change", args=[replay.pk])
@@ -378,7 +378,7 @@ def test_one_under_way_is_cancelled_from_its_page(rejected: Delivery, shop: Subs
     assert f"/{replay.pk}/cancel" not in admin.get(page).content.decode()
 
 
-def test_whoever_may_only_look_begins_and_cancels_nothing(rejected: Delivery, shop: Subscription) -> None:
+def test_view_permission_starts_and_cancels_nothing(rejected: Delivery, shop: Subscription) -> None:
     seal = seal_in(client_of_admin().post(NEW, {"subscription": shop.pk, **ALL}).content.decode())
     looker = browser_of("view_replay", "view_delivery")
     for model in ("replay", "delivery"):

@@ -70,9 +70,7 @@ def listed(client: Client, **query: Any) -> list[int]:
 
 
 @pytest.mark.behaviour("5.3")
-def test_what_nobody_took_is_listed_newest_first_and_nothing_else(
-    management: Client, ended: dict[str, list[int]]
-) -> None:
+def test_only_dead_letters_are_listed_newest_first(management: Client, ended: dict[str, list[int]]) -> None:
     dead = sorted((one for reason in REASONS for one in ended[reason]), reverse=True)
     assert {*REASONS} == {"REJECTED", "3xxNOTSUPPORTED", "FAILED", "EXPIRED", "CANCELLED"}
     assert listed(management) == dead
@@ -87,7 +85,7 @@ def test_dead_letters_are_found_by_how_they_ended(management: Client, ended: dic
 
 
 @pytest.mark.behaviour("5.3", "1.9")
-def test_dead_letters_are_found_by_what_they_were_published_as(
+def test_dead_letters_are_found_by_event_type(
     management: Client, ended: dict[str, list[int]], subscription: Subscription
 ) -> None:
     placed, paid = (factories.event_type(f"Order.{name}") for name in ("Placed", "Paid"))
@@ -114,7 +112,7 @@ def test_a_subscriber_sees_its_own(ended: dict[str, list[int]], theirs: Subscrip
 
 
 @pytest.mark.behaviour("5.3", "2.14")
-def test_they_are_counted_by_how_they_ended_messages_to_nobody_among_them(
+def test_dead_letters_are_counted_by_status_with_undeliverable_messages(
     management: Client, ended: dict[str, list[int]]
 ) -> None:
     for outcome in ("DEAD_LETTERED", "UNROUTED"):
@@ -129,7 +127,7 @@ def test_they_are_counted_by_how_they_ended_messages_to_nobody_among_them(
 
 @pytest.mark.behaviour("5.3")
 @pytest.mark.parametrize("order", [{"before": "<", "direction": "DESC"}, {"before": ">", "direction": "ASC"}])
-def test_what_else_has_ended_is_not_looked_at(
+def test_other_finished_deliveries_are_not_read(
     ended: dict[str, list[int]], subscription: Subscription, order: dict[str, str]
 ) -> None:
     asked: dict[str, Any] = {"statuses": [*REASONS], "key": 0 if order["before"] == ">" else 2**62, "limit": 50}
@@ -147,7 +145,7 @@ def test_what_cannot_be_asked_for_is_refused(management: Client, query: dict[str
     assert problem_of(management.get(URL, query))[0] == 400
 
 
-def test_publishers_see_none(client: Client) -> None:
+def test_publishers_see_no_dead_letters(client: Client) -> None:
     assert [problem_of(client.get(url))[0] for url in (URL, f"{URL}/counts")] == [403, 403]
 
 

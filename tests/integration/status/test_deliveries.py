@@ -99,7 +99,7 @@ def ids(client: Client, query: str) -> list[int]:
 
 @pytest.mark.behaviour("10.1")
 @pytest.mark.parametrize("status", [None, *DeliveryStatus.values])
-def test_lists_hold_what_they_are_asked_for_and_nothing_else(receiving: Subscriber, status: str | None) -> None:
+def test_lists_have_exactly_the_filtered_deliveries(receiving: Subscriber, status: str | None) -> None:
     of_status = {"status": status} if status else {}
     asked = f"&status={status}" if status else ""
     everything = Delivery.objects.filter(**of_status).order_by("-id")
@@ -259,7 +259,7 @@ def test_deliveries_are_narrowed_by_status(
 
 
 @pytest.mark.parametrize("text", ["abc", "-1", "9" * 30, "%00", "\u0663", "1; DROP TABLE"])
-def test_a_search_for_what_is_no_id_finds_nothing(admin: Client, message: Message, text: str) -> None:
+def test_a_search_for_anything_but_an_id_finds_nothing(admin: Client, message: Message, text: str) -> None:
     answer = admin.get(reverse("admin:delivery_message_changelist"), {"q": text})
     assert (answer.status_code, len(answer.context["cl"].result_list)) == (200, 0)
 
@@ -270,7 +270,9 @@ def test_a_search_for_an_id_finds_it(admin: Client, message: Message) -> None:
 
 
 @pytest.mark.parametrize("kind", ["subscription", "line"])
-def test_a_search_finds_what_a_narrowed_list_is_too_long_to_show(admin: Client, message: Message, kind: str) -> None:
+def test_a_search_finds_deliveries_beyond_the_end_of_a_filtered_list(
+    admin: Client, message: Message, kind: str
+) -> None:
     oldest = Delivery.objects.oldest_first()[0]
     fields = {"subscription": oldest.subscription, "line": oldest.line, "size": 2}
     Delivery.objects.bulk_create(Delivery(message=message, **fields) for _ in range(MAX_COUNTED))

@@ -91,7 +91,7 @@ def test_a_subscriptions_filters_are_tested_term_by_term(management: Client, sub
         ),
     ],
 )
-def test_a_message_that_does_not_qualify_is_told_why(
+def test_the_explanation_says_why_a_message_does_not_qualify(
     management: Client, subscription: Subscription, message: dict[str, Any], why: str, results: list[str]
 ) -> None:
     told = ask(management, f"subscriptions/{subscription.pk}/test-filter", **message).json()
@@ -130,7 +130,7 @@ def test_a_free_filter_is_tested_before_anybody_subscribes(management: Client) -
         ({"what": 1}, "#/what", "no such field"),
     ],
 )
-def test_what_cannot_be_tested_is_refused_with_the_place(
+def test_an_invalid_trial_is_refused_with_its_field(
     management: Client, fields: dict[str, object], pointer: str, detail: str
 ) -> None:
     answer = ask(management, "filters/test", **fields)
@@ -138,7 +138,7 @@ def test_what_cannot_be_tested_is_refused_with_the_place(
     assert (answer.status_code, error["pointer"], detail in error["detail"]) == (400, pointer, True)
 
 
-def test_a_stored_message_is_tested_by_whoever_may_see_it(
+def test_a_stored_message_is_tested_by_keys_that_see_it(
     client: Client, management: Client, event_type: EventType
 ) -> None:
     theirs, other = factories.subscription(event_type=event_type), factories.subscription()
@@ -152,7 +152,7 @@ def test_a_stored_message_is_tested_by_whoever_may_see_it(
 
 
 @pytest.mark.parametrize("kept_away", ["another type", "inactive", "inactive subscriber", "pattern", "too late"])
-def test_what_would_not_be_delivered_never_qualifies(
+def test_a_message_that_would_not_be_delivered_never_qualifies(
     client: Client, management: Client, event_type: EventType, kept_away: str
 ) -> None:
     made = {
@@ -182,7 +182,7 @@ def test_what_would_not_be_delivered_never_qualifies(
     assert given["qualifies"] is not kept_away.startswith("inactive")
 
 
-def test_what_a_publish_drops_no_filter_test_shows(management: Client) -> None:
+def test_filter_tests_drop_the_headers_that_a_publish_drops(management: Client) -> None:
     headers = {"Authorization": "Bearer x", "cookie": "a=b", "X-Team": ["blue", "red"], "FILTER_STRING": "eu"}
     for name in ("Authorization", "Cookie"):
         told = ask(management, "filters/test", filter=f"$$->'Header' ? '{name}'", headers=headers, body="1").json()
@@ -255,13 +255,13 @@ def test_of_a_message_with_a_destination_the_first_that_wants_it_there_gets_it(
     assert message.deliveries_count == sum(one["qualifies"] for one in told["subscriptions"])
 
 
-def test_a_publisher_is_not_told_of_subscriptions(client: Client, event_type: EventType) -> None:
+def test_a_publisher_gets_no_explanations(client: Client, event_type: EventType) -> None:
     factories.subscription(event_type=event_type)
     publish(client)
     assert client.get(f"/api/v1/messages/{Message.objects.get().pk}/explanation").status_code == 403
 
 
-def test_no_more_subscriptions_are_explained_than_one_can_read(
+def test_explanations_are_truncated(
     client: Client, management: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explain_message, "MAX_EXPLAINED", 2)

@@ -61,15 +61,15 @@ def shown(admin: Client, line: Line) -> str:
     return str(admin.get(reverse("admin:delivery_line_change", args=[line.pk])).content.decode())
 
 
-def test_a_line_without_work_is_at_rest(wanted: Subscription) -> None:
+def test_a_line_without_work_is_idle(wanted: Subscription) -> None:
     assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.IDLE, None, 0, 0, None)
 
 
-def test_a_line_whose_work_nobody_has_taken_yet_is_waiting(line: Line) -> None:
+def test_a_line_with_unclaimed_work_is_waiting(line: Line) -> None:
     assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 0, None)
 
 
-def test_a_line_that_is_driven_is_sending_until_its_lease_runs_out(line: Line) -> None:
+def test_a_claimed_line_is_sending_until_its_lease_runs_out(line: Line) -> None:
     claim([line.pk], worker="w")
     assert standing_of(line).state == LineState.SENDING
     Line.objects.filter(pk=line.pk).update(lease_until=SINCE)
@@ -77,7 +77,7 @@ def test_a_line_that_is_driven_is_sending_until_its_lease_runs_out(line: Line) -
 
 
 @pytest.mark.behaviour("4.6")
-def test_a_line_whose_endpoint_fails_at_everything_says_what_was_set_aside_and_until_when(line: Line) -> None:
+def test_a_line_with_only_deferred_deliveries_shows_when_the_next_is_due(line: Line) -> None:
     first, second, third = Delivery.objects.oldest_first()
     for number, one in enumerate([second, first, third]):
         Delivery.objects.filter(pk=one.pk).update(due_at=LATER + timedelta(hours=number))
@@ -101,7 +101,7 @@ def test_a_line_whose_work_is_all_inactive_says_so(wanted: Subscription, line: L
     assert standing_of(line) == LineStatus(LineState.INACTIVE, None, 3, 1, None)
 
 
-def test_what_can_be_sent_is_seen_behind_a_large_inactive_backlog(wanted: Subscription) -> None:
+def test_sendable_deliveries_count_behind_a_large_inactive_backlog(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, MAX_COUNTED + 1)
     inactivate(wanted)
     other = subscription(wanted.subscriber)
@@ -142,7 +142,7 @@ def test_a_hold_counts_only_while_its_head_can_be_sent(
     assert "2999-01-02" not in shown(admin, held)
 
 
-def test_the_list_of_lines_tells_how_each_stands_in_one_query(admin: Client, held: Line) -> None:
+def test_the_list_of_lines_reads_all_states_in_one_query(admin: Client, held: Line) -> None:
     waiting = subscription(subscriber("warehouse"))
     publish_numbered(waiting.event_type, 2)
     for _ in range(10):
@@ -239,7 +239,7 @@ def test_a_list_that_is_cut_says_so_and_is_never_shown_whole(admin: Client, want
     assert ["Show all" in text for text in (whole, cut)] == [False, False]
 
 
-def test_pages_of_what_is_configured_lead_to_what_came_of_it(admin: Client, wanted: Subscription, line: Line) -> None:
+def test_configuration_pages_link_to_lines_and_deliveries(admin: Client, wanted: Subscription, line: Line) -> None:
     text = admin.get(reverse("admin:subscriptions_subscriber_change", args=[wanted.subscriber_id])).content.decode()
     assert reverse("admin:delivery_line_change", args=[line.pk]) in text
     subscriptions = reverse("admin:subscriptions_subscription_changelist")
@@ -267,7 +267,7 @@ def pause(wanted: Subscription, **fields: Any) -> None:
 
 
 @pytest.mark.behaviour("5.3")
-def test_each_line_counts_what_waits_in_it_and_the_main_line_tells_of_what_is_tried_again_apart(
+def test_each_line_counts_its_own_deliveries_and_the_main_line_shows_its_retry_line(
     line: Line, retry_line: Line
 ) -> None:
     assert standing_of(line) == LineStatus(LineState.WAITING, None, 2, 0, None)
@@ -309,14 +309,14 @@ def test_a_line_of_which_something_can_be_sent_is_not_paused(wanted: Subscriptio
 
 @pytest.mark.behaviour("1.6", "1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
-def test_what_is_paused_and_inactive_is_inactive(wanted: Subscription, line: Line, whose: str) -> None:
+def test_a_line_that_is_paused_and_inactive_is_inactive(wanted: Subscription, line: Line, whose: str) -> None:
     pause(wanted)
     inactivate(wanted if whose == "subscription" else wanted.subscriber)
     assert standing_of(line).state == LineState.INACTIVE
 
 
 @pytest.mark.behaviour("5.6")
-def test_what_waits_apart_is_paused_while_its_subscription_is_tried_by_the_main_line(
+def test_the_retry_line_is_paused_while_the_main_line_probes(
     wanted: Subscription, line: Line, retry_line: Line
 ) -> None:
     Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
@@ -327,9 +327,7 @@ def test_what_waits_apart_is_paused_while_its_subscription_is_tried_by_the_main_
 
 
 @pytest.mark.behaviour("2.13")
-def test_a_line_with_nothing_but_what_is_delayed_says_so_and_each_delivery_until_when(
-    wanted: Subscription, line: Line
-) -> None:
+def test_a_line_with_only_delayed_deliveries_is_delayed(wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 1)
     Delivery.objects.update(due_at=UNTIL_DUE, not_before=LATER)
     assert standing_of(line) == LineStatus(LineState.DELAYED, None, 4, 0, None, delayed=4)
@@ -354,7 +352,7 @@ def test_the_list_of_lines_leaves_out_retry_lines_in_which_nothing_waits(
 
 
 @pytest.mark.behaviour("5.3")
-def test_the_page_of_a_line_leads_to_the_other_and_that_of_a_retry_line_to_what_waits_there(
+def test_pages_of_main_and_retry_line_link_to_each_other_and_to_deliveries(
     admin: Client, wanted: Subscription, line: Line, retry_line: Line
 ) -> None:
     pages = [shown(admin, line), shown(admin, retry_line)]
@@ -370,9 +368,7 @@ def test_the_page_of_a_line_leads_to_the_other_and_that_of_a_retry_line_to_what_
 
 
 @pytest.mark.behaviour("2.10", "5.3", "5.8")
-def test_a_delivery_tells_in_which_line_it_is_until_when_it_lives_and_what_it_repeats(
-    admin: Client, wanted: Subscription, line: Line
-) -> None:
+def test_a_delivery_shows_its_lane_expiry_and_origin(admin: Client, wanted: Subscription, line: Line) -> None:
     first, second, _ = Delivery.objects.oldest_first()
     told = {"expires_at": LATER, "resubmit_of": first.pk, "replay_id": 77}
     Delivery.objects.filter(pk=second.pk).update(line=retry_line_of(wanted.subscriber), due_at=SINCE, **told)
@@ -392,7 +388,7 @@ def test_a_delivery_tells_in_which_line_it_is_until_when_it_lives_and_what_it_re
     [({"resubmit_of": 7}, [True, False]), ({"resubmit_of": 7, "replay_id": 8}, [False] * 2), ({}, [False] * 2)],
     ids=["resubmitted", "replayed", "published"],
 )
-def test_an_attempt_tells_whether_somebody_had_it_sent(
+def test_an_attempt_shows_whether_it_was_manual(
     admin: Client, line: Line, of: dict[str, int], by_hand: list[bool]
 ) -> None:
     head = Delivery.objects.earliest("id")
@@ -406,7 +402,7 @@ def test_an_attempt_tells_whether_somebody_had_it_sent(
 
 
 @pytest.mark.behaviour("5.1", "5.2")
-def test_an_attempt_tells_what_followed_where_its_policy_is_another_than_teamforge(admin: Client, line: Line) -> None:
+def test_an_attempt_shows_its_meaning_under_other_policies_than_teamforge(admin: Client, line: Line) -> None:
     head = Delivery.objects.earliest("id")
     for number, meaning in ((1, "retry_lane"), (2, None)):
         Attempt.objects.create(
@@ -420,7 +416,7 @@ def test_an_attempt_tells_what_followed_where_its_policy_is_another_than_teamfor
 
 @pytest.mark.behaviour("4.10", "5.3")
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
-def test_a_number_lost_in_the_retry_line_is_told_by_the_history_of_the_line_that_gave_it(
+def test_a_sequence_lost_in_the_retry_line_is_in_the_main_lines_history(
     wanted: Subscription, retry_line: Line, end: str
 ) -> None:
     Delivery.objects.filter(line=retry_line).update(sequence=7, unreceived=True, expires_at=SINCE)

@@ -101,9 +101,7 @@ def test_a_message_shows_which_endpoint_took_it_and_which_were_not_needed(
 
 
 @pytest.mark.behaviour("6.5")
-def test_a_message_shows_how_often_its_endpoints_were_tried_in_vain_and_when_they_are_again(
-    admin: Client, group: list[Subscription]
-) -> None:
+def test_a_message_shows_failed_cycles_and_the_next_try(admin: Client, group: list[Subscription]) -> None:
     QueueGroup.objects.update(due_at=LATER, cycles=7)
 
     (shown,) = message()["groups"]
@@ -125,7 +123,7 @@ def test_a_message_shows_how_often_its_endpoints_were_tried_in_vain_and_when_the
         (UNTIL_RELEASED, "PENDING", GroupState.HELD),
     ],
 )
-def test_a_group_says_what_it_is_doing(
+def test_a_group_shows_its_state(
     group: list[Subscription], due_at: datetime | None, status: str, state: GroupState
 ) -> None:
     QueueGroup.objects.update(due_at=due_at)
@@ -136,7 +134,7 @@ def test_a_group_says_what_it_is_doing(
     assert (standing.state, standing.next_try_at) == (state, LATER if state == GroupState.DEFERRED else None)
 
 
-def test_a_group_that_nobody_took_has_ended(group: list[Subscription]) -> None:
+def test_a_group_without_a_winner_has_ended(group: list[Subscription]) -> None:
     for one in group:
         cancel_deliveries_of(one.pk, reason="unwanted")
 
@@ -156,7 +154,7 @@ def test_a_group_is_found_by_the_id_that_its_endpoints_received(admin: Client, g
         assert list(answer.context["cl"].result_list) == []
 
 
-def test_the_deliveries_of_a_group_are_listed_to_whoever_may_see_them(group: list[Subscription]) -> None:
+def test_the_deliveries_of_a_group_are_listed_for_keys_that_see_them(group: list[Subscription]) -> None:
     waiting, deliveries = QueueGroup.objects.get(), [*Delivery.objects.order_by("-id")]
     publish_bodies(group[0].event_type, b"1")
     address = f"/api/v1/deliveries?group={waiting.pk}"
@@ -208,7 +206,7 @@ def sender() -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("6.2")
-def test_the_senders_say_what_waits_for_them(group: list[Subscription]) -> None:
+def test_senders_show_their_waiting_groups(group: list[Subscription]) -> None:
     publish_bodies(factories.event_type(kind=EventKind.QUEUE), b"{}")
     Message.objects.filter(outcome="UNROUTED").delete()
 
@@ -231,7 +229,7 @@ def test_the_senders_say_what_waits_for_them(group: list[Subscription]) -> None:
 
 
 @pytest.mark.behaviour("6.6")
-def test_a_sender_that_is_driven_says_by_whom_and_what_is_in_flight(admin: Client, group: list[Subscription]) -> None:
+def test_a_claimed_sender_shows_its_worker_and_requests_in_flight(admin: Client, group: list[Subscription]) -> None:
     line = line_of_the_group()
     claim([line.pk], worker="worker-7")
     PageRead.objects.all().delete()
@@ -260,7 +258,7 @@ def test_only_management_sees_the_senders(group: list[Subscription]) -> None:
         (UNTIL_RELEASED, LineStatus(LineState.AWAITING_RELEASE, None, 1, 0, None, 1)),
     ],
 )
-def test_a_sender_stands_as_its_groups_do(
+def test_the_state_of_a_sender_follows_from_its_groups(
     admin: Client, group: list[Subscription], due_at: datetime | None, standing: LineStatus
 ) -> None:
     QueueGroup.objects.update(due_at=due_at)

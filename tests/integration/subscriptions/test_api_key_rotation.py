@@ -114,7 +114,7 @@ def test_nothing_takes_the_place_of_a_key_that_has_ended(end: str) -> None:
         assert ApiKey.objects.filter(successor_of=key).count() == there
 
 
-def test_of_two_rotations_of_the_same_version_one_is_refused() -> None:
+def test_one_of_two_rotations_of_the_same_version_is_refused() -> None:
     former, client = factories.api_key(factories.publisher())[0], client_of()
     tag = client.get(f"{ROOT}/{former.pk}")["ETag"]
     answers = [
@@ -150,7 +150,7 @@ def test_an_end_comes_earlier() -> None:
 @pytest.mark.parametrize(
     "change", [{"kind": "MANAGEMENT", "publisher": None}, {"scopes": ["publish", "read"]}, {"digest": b"another"}]
 )
-def test_the_database_widens_no_key_and_gives_it_to_nobody_else(change: dict[str, Any]) -> None:
+def test_the_database_refuses_more_scopes_and_another_owner(change: dict[str, Any]) -> None:
     key, _ = factories.api_key(factories.publisher(), scopes=[Scope.PUBLISH])
     with transaction.atomic(), pytest.raises(IntegrityError, match="whose an API key is and what it opens"):
         named(key).update(**change)
@@ -220,7 +220,7 @@ def test_a_rotation_and_a_revocation_at_once_leave_the_key_revoked() -> None:
 
 
 @pytest.mark.usefixtures("storage")
-def test_whatever_begins_after_a_revocation_was_answered_is_refused() -> None:
+def test_requests_after_a_revocation_are_refused() -> None:
     key, token = factories.api_key(factories.publisher())
     ended: list[bool] = []
 

@@ -109,7 +109,7 @@ def test_a_beginning_has_twelve_characters(prefix: str) -> None:
     assert (answer.status_code, answer.json()["errors"][0]["parameter"]) == (400, "prefix")
 
 
-def test_keys_of_one_beginning_are_listed_a_page_at_a_time() -> None:
+def test_keys_with_one_prefix_are_listed_a_page_at_a_time() -> None:
     client = client_of()
     alike = [factories.api_key()[0].pk for _ in range(3)]
     ApiKey.objects.filter(pk__in=alike).update(prefix="brk_alike000")
@@ -172,14 +172,14 @@ def test_a_key_opens_what_is_asked_for(arguments: tuple[str, ...], scopes: list[
     assert key.scopes == scopes
 
 
-def test_a_scope_that_its_kind_has_not_is_said() -> None:
+def test_a_scope_that_its_kind_lacks_is_reported() -> None:
     publisher("shop")
     with pytest.raises(CommandError, match="A PUBLISHER key has one or more of the scopes publish, read, operate"):
         created("--publisher", "shop", "--scope", "keys")
 
 
 @pytest.mark.parametrize("owner", ["publisher", "subscriber"])
-def test_an_owner_that_does_not_exist_is_said(owner: str) -> None:
+def test_an_unknown_owner_is_reported(owner: str) -> None:
     with pytest.raises(CommandError, match=f"There is no {owner} nobody"):
         created(f"--{owner}", "nobody")
 
@@ -215,7 +215,7 @@ def test_a_key_is_given_so_many_days() -> None:
         (("--label", "x" * 256), "--label: Ensure this value has at most 255 characters"),
     ],
 )
-def test_what_makes_no_sense_is_said_with_its_option(arguments: tuple[str, ...], told: str) -> None:
+def test_invalid_options_are_reported_by_name(arguments: tuple[str, ...], told: str) -> None:
     with pytest.raises(CommandError, match=re.escape(told)):
         created(*arguments)
     assert not ApiKey.objects.exists()

@@ -67,7 +67,7 @@ def test_without_a_key_everything_is_refused_with_a_challenge() -> None:
         "Bearer " + "x" * 9000,
     ],
 )
-def test_what_is_no_key_opens_nothing(header: str) -> None:
+def test_anything_but_a_key_is_refused(header: str) -> None:
     answer = Client(headers={"Authorization": header}).get(SOME_LIST)
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
 
@@ -142,7 +142,7 @@ def test_a_key_may_send_as_many_as_it_says(limit: int) -> None:
     assert answer.json()["detail"] == f"This key may send {limit} requests a minute."
 
 
-def test_a_key_is_told_how_it_stands_whatever_it_is_answered() -> None:
+def test_every_answer_has_the_keys_rate_limit() -> None:
     client = client_limited_to(3)
     paths = (ADDRESS, f"{ADDRESS}/None", ADDRESS, ADDRESS)
     answers = [client.get(path) for path in paths]
@@ -165,7 +165,7 @@ def test_each_key_is_counted_for_itself() -> None:
     assert [client.get(ADDRESS).status_code for client in (first, second, first, second)] == [200, 200, 429, 429]
 
 
-def test_wrong_keys_are_looked_up_so_often_from_one_address(settings: Any) -> None:
+def test_lookups_of_wrong_keys_from_one_address_are_limited(settings: Any) -> None:
     settings.FAILURES_PER_MINUTE = 2
     wrong, none = client_with("brk_wrong"), Client()
     assert [client.get(ADDRESS).status_code for client in (wrong, none, wrong, none)] == [401, 401, 429, 429]
@@ -183,7 +183,7 @@ def test_failures_of_others_at_the_same_address_do_not_shut_out_who_was_let_in_b
     assert [client.get(ADDRESS).status_code for client in (known, new)] == [200, 429]
 
 
-def test_a_key_that_is_revoked_is_a_wrong_one_like_any_other(settings: Any) -> None:
+def test_a_revoked_key_counts_as_a_wrong_key(settings: Any) -> None:
     settings.FAILURES_PER_MINUTE = 1
     key, token = api_key()
     client = client_with(token)
@@ -192,7 +192,7 @@ def test_a_key_that_is_revoked_is_a_wrong_one_like_any_other(settings: Any) -> N
     assert [client.get(ADDRESS).status_code for _ in range(2)] == [401, 429]
 
 
-def test_tokens_of_callbacks_are_looked_up_so_often_from_one_address(settings: Any) -> None:
+def test_lookups_of_wrong_callback_tokens_from_one_address_are_limited(settings: Any) -> None:
     settings.FAILURES_PER_MINUTE = 2
     answers = [Client().post(f"/api/v1/callbacks/{n}x", b"", content_type="text/plain") for n in range(3)]
     assert [answer.status_code for answer in answers] == [404, 404, 429]
@@ -307,7 +307,7 @@ def test_a_token_is_not_taken_from_a_body() -> None:
 
 
 @pytest.mark.behaviour("1.2")
-def test_what_can_be_no_token_is_not_looked_up() -> None:
+def test_a_text_that_cannot_be_a_token_is_not_looked_up() -> None:
     with CaptureQueriesContext(connection) as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "rows", None)
         assert is_unauthenticated(client_with("brk_" + "x" * 42).get(SOME_LIST))

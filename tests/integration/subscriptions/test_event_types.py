@@ -171,7 +171,7 @@ def test_a_schema_or_sample_that_does_not_fit_is_refused(fields: dict[str, objec
     ],
 )
 @pytest.mark.behaviour("1.1")
-def test_whichever_changes_sample_and_schema_still_go_together(change: dict[str, object], refused: str) -> None:
+def test_a_change_that_separates_sample_and_schema_is_refused(change: dict[str, object], refused: str) -> None:
     factories.event_type("Order.Paid", sample="{}", schema={"type": "object"})
     answer = client_of().patch(f"{EVENT_TYPES}/Order.Paid", change, content_type="application/json")
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, f"#/{refused}")
@@ -199,16 +199,14 @@ def published(client: Client, body: str | bytes) -> Answer:
 
 
 @pytest.mark.behaviour("2.5")
-def test_a_payload_that_satisfies_the_schema_is_stored_to_the_letter(order_paid: EventType, shop: Client) -> None:
+def test_a_payload_that_satisfies_the_schema_is_stored_unchanged(order_paid: EventType, shop: Client) -> None:
     body = b' {"n": 1.0e1, "id": "twice", "id" : "o-1"} '
     assert published(shop, body).status_code == 202
     assert bytes(Message.objects.get().body) == body
 
 
 @pytest.mark.behaviour("2.5")
-def test_a_payload_that_breaks_the_schema_is_refused_with_all_that_is_wrong(
-    order_paid: EventType, shop: Client
-) -> None:
+def test_a_payload_that_violates_the_schema_is_refused_with_all_errors(order_paid: EventType, shop: Client) -> None:
     answer = published(shop, '{"n": 11}')
     assert (answer.status_code, answer.json()) == (
         422,
@@ -231,12 +229,12 @@ def test_a_payload_that_breaks_the_schema_is_refused_with_all_that_is_wrong(
     "body", ['{"id": "\\ud800"}', '{"id": "o", "n": 1e99999999999999999999}', "[" * 900 + "]" * 900]
 )
 @pytest.mark.behaviour("2.5")
-def test_what_cannot_be_judged_is_refused(order_paid: EventType, shop: Client, body: str) -> None:
+def test_a_payload_that_cannot_be_validated_is_refused(order_paid: EventType, shop: Client, body: str) -> None:
     assert (published(shop, body).status_code, Message.objects.count()) == (422, 0)
 
 
 @pytest.mark.behaviour("2.5", "2.7")
-def test_one_broken_item_refuses_its_batch_and_says_which(order_paid: EventType, shop: Client) -> None:
+def test_one_invalid_item_refuses_its_batch_and_is_named(order_paid: EventType, shop: Client) -> None:
     many = {f"m{n}": 1 for n in range(20)}
     edit.change(
         EventType.objects.filter(pk=order_paid.pk),
@@ -274,7 +272,7 @@ def test_a_schema_that_is_already_known_costs_no_statement(order_paid: EventType
     assert counts[1] == len(captured)
 
 
-def test_a_schema_that_other_hands_have_broken_is_said(order_paid: EventType, shop: Client) -> None:
+def test_an_unusable_stored_schema_is_reported(order_paid: EventType, shop: Client) -> None:
     EventType.objects.update(schema={"type": "strnig"})
     answer = published(shop, "{}")
     assert (answer.status_code, answer.json()["code"]) == (422, "schema_violated")
@@ -286,7 +284,7 @@ def wanted(**fields: object) -> dict[str, object]:
 
 
 @pytest.mark.behaviour("5.7")
-def test_they_are_there_and_stay_as_they_are() -> None:
+def test_the_brokers_own_event_types_exist_and_cannot_be_changed() -> None:
     management = client_of()
     for name in (f"Broker.{one}" for one in OWN_EVENT_TYPES):
         read = management.get(f"{TYPES}/{name}")
@@ -299,7 +297,7 @@ def test_they_are_there_and_stay_as_they_are() -> None:
 
 
 @pytest.mark.behaviour("5.7")
-def test_nobody_makes_another() -> None:
+def test_no_other_event_type_begins_with_broker() -> None:
     answer = client_of().post(TYPES, {"name": "Broker.Mine"}, content_type=JSON)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/name")
     with pytest.raises(RefusedEntries):
@@ -307,7 +305,7 @@ def test_nobody_makes_another() -> None:
     assert client_of().post(TYPES, {"name": "Brokers.Mine"}, content_type=JSON).status_code == 201
 
 
-def test_in_the_admin_they_can_be_looked_at_only(admin: Client) -> None:
+def test_in_the_admin_the_brokers_own_event_types_are_read_only(admin: Client) -> None:
     page = f"/admin/subscriptions/eventtype/{EventType.objects.get(name=REJECTED).pk}"
     assert b'name="description"' not in admin.get(f"{page}/change/").content
     assert admin.post(f"{page}/change/", {"description": "mine"}).status_code == 403
@@ -334,7 +332,7 @@ def test_for_everything_else_a_subscribers_key_is_enough() -> None:
 
 
 @pytest.mark.behaviour("5.7")
-def test_nobody_but_the_broker_publishes_them() -> None:
+def test_only_the_broker_publishes_its_own_events() -> None:
     limited = factories.publisher(event_types=[EventType.objects.get(name=REJECTED)])
     for owner in (None, factories.publisher(), limited):
         assert problem_of(publish(client_of(owner), event=REJECTED)) == (403, "event_type_not_allowed")
@@ -389,9 +387,7 @@ def test_saving_what_was_shown_changes_nothing(admin: Client) -> None:
     ],
 )
 @pytest.mark.behaviour("1.1")
-def test_a_schema_or_sample_that_does_not_fit_is_said_at_its_field(
-    admin: Client, fields: dict[str, Any], says: str
-) -> None:
+def test_an_invalid_schema_or_sample_is_reported_at_its_field(admin: Client, fields: dict[str, Any], says: str) -> None:
     answer = admin.post(f"{ADMIN_EVENT_TYPES}/add/", {**FORM, "sample": "", "schema": "", **fields})
     errors = answer.context["adminform"].form.errors
     assert answer.status_code == 200
@@ -445,7 +441,7 @@ def test_a_file_that_cannot_be_imported_is_explained(admin: Client, content: str
     assert "<script>}" not in page
 
 
-def test_no_file_and_a_broken_preview_are_said(admin: Client) -> None:
+def test_a_missing_file_and_a_broken_preview_are_reported(admin: Client) -> None:
     assert b"Show what would be done" in admin.get(f"{ADMIN_EVENT_TYPES}/import/").content
     assert b"Choose a file." in admin.post(f"{ADMIN_EVENT_TYPES}/import/", {"previewed": ""}).content
     assert (
@@ -462,7 +458,7 @@ def test_all_or_some_are_exported(admin: Client) -> None:
     assert [re.findall(r"name: (\w)", file.content.decode()) for file in (every, some)] == [["A", "B"], ["B"]]
 
 
-def test_whoever_may_only_view_imports_nothing(client: Client) -> None:
+def test_view_permission_imports_nothing(client: Client) -> None:
     viewer = User.objects.create(username="viewer", is_staff=True)
     viewer.user_permissions.set(Permission.objects.filter(codename__in=["view_eventtype", "add_eventtype"]))
     client.force_login(viewer)

@@ -119,9 +119,7 @@ def test_the_walk_meets_every_resource() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), OF_ONE)
-def test_what_belongs_to_somebody_else_is_as_if_it_were_not_there(
-    method: str, path: str, somebody: Subscription
-) -> None:
+def test_records_of_others_do_not_exist(method: str, path: str, somebody: Subscription) -> None:
     number = numbers_of(somebody).get(path.split("/")[3], 0)
     for client in strangers():
         for headers in ({}, {"If-Match": '"1"'}, {"If-Match": '"99"'}):
@@ -134,7 +132,7 @@ def test_what_belongs_to_somebody_else_is_as_if_it_were_not_there(
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_lists_do_not_show_what_belongs_to_somebody_else(path: str, somebody: Subscription) -> None:
+def test_lists_do_not_show_records_of_others(path: str, somebody: Subscription) -> None:
     assert b"somebody" in client_of().get(path).content or path in EMPTY
     for client in strangers():
         answer = client.get(path)
@@ -142,7 +140,7 @@ def test_lists_do_not_show_what_belongs_to_somebody_else(path: str, somebody: Su
         assert b"somebody" not in answer.content
 
 
-def test_what_came_to_nothing_is_told_to_whom_it_was_for(somebody: Subscription) -> None:
+def test_dead_letters_are_shown_to_their_subscriber(somebody: Subscription) -> None:
     ended = {"status": "REJECTED", "finished_at": Now(), "closed_on": today()}
     Delivery.objects.update(status="IN_FLIGHT")
     Delivery.objects.update(**ended)
@@ -168,7 +166,7 @@ def test_a_publisher_and_a_subscriber_read_themselves_and_change_nothing() -> No
         assert client.delete(path).status_code == 403
 
 
-def test_the_publisher_is_told_the_kind_of_failure_only(somebody: Subscription) -> None:
+def test_the_publisher_sees_only_the_kind_of_failure(somebody: Subscription) -> None:
     delivery, why = Delivery.objects.get(), "no answer: Could not resolve host: db-7.internal.example"
     Delivery.objects.update(reason=why)
 
@@ -294,7 +292,7 @@ def test_a_query_that_names_it(path: str, name: str, theirs: Names, own: Subscri
         assert listed(client_of(), path, name, theirs).json()["items"] != []
 
 
-def test_every_name_in_a_query_stands_here() -> None:
+def test_every_name_in_a_query_is_in_the_table() -> None:
     asked = {
         (path.removeprefix("/api/v1/"), parameter["name"])
         for path, operations in API_DOCUMENT["paths"].items()
@@ -327,7 +325,7 @@ def test_a_message_of_theirs_is_not_to_be_tried_on_but_by_them(theirs: Names, ow
     assert tried == [404, 200, 200]
 
 
-def test_a_destination_that_is_theirs_is_told_from_nobodys_by_no_key(theirs: Names, own: Subscription) -> None:
+def test_no_key_can_tell_a_destination_of_others_from_an_unknown_one(theirs: Names, own: Subscription) -> None:
     client = client_of(own.subscriber)
     statuses = [
         publish(client, b"{}", event=EVENT, Broker_Destination=name).status_code for name in ("somebody", NOBODY_ELSE)

@@ -108,7 +108,7 @@ def test_a_name_is_given_once_and_a_policy_that_is_followed_stays() -> None:
         ({"name": "a", "initial_delay_seconds": 0, "factor": 0}, {"#/initial_delay_seconds", "#/factor"}),
     ],
 )
-def test_what_is_no_policy_is_refused_at_its_field(body: dict[str, Any], at: set[str]) -> None:
+def test_an_invalid_policy_is_refused_at_its_field(body: dict[str, Any], at: set[str]) -> None:
     assert pointers(client_of().post(RETRY_POLICIES, body, content_type=JSON)) == at
 
 
@@ -216,7 +216,7 @@ def test_the_database_stores_no_policy_that_cannot_be_followed(terms: dict[str, 
     assert rule in refused(lambda: factories.retry_policy(**terms))
 
 
-def test_a_policy_of_ones_own_says_what_teamforge_says_where_nothing_else_is_said() -> None:
+def test_a_new_policy_has_the_terms_of_teamforge_by_default() -> None:
     assert RetryPolicy.objects.get(pk=factories.retry_policy().pk).terms == PRESETS["TeamForge"]
     mine = factories.retry_policy(on_server_error=Action.END, schedule=[1, 2.5])
     assert RetryPolicy.objects.get(pk=mine.pk).terms.schedule == (1.0, 2.5)
@@ -234,7 +234,7 @@ def test_a_policy_of_ones_own_says_what_teamforge_says_where_nothing_else_is_sai
         (Status.INACTIVE, PAUSED | {"half_open": True}, False),
     ],
 )
-def test_what_is_active_is_sending_unless_paused_and_not_on_trial(
+def test_an_active_subscription_is_sending_unless_paused_and_not_half_open(
     status: Status, pause: dict[str, Any], is_sending: bool
 ) -> None:
     made = factories.subscription()
@@ -282,7 +282,7 @@ def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None
         ({"output": "XML"}, "subscription_output"),
     ],
 )
-def test_the_database_refuses_half_a_pause_and_what_cannot_be_sent_so(change: dict[str, Any], rule: str) -> None:
+def test_the_database_refuses_half_a_pause_and_invalid_combinations(change: dict[str, Any], rule: str) -> None:
     made = factories.subscription()
     assert rule in refused(lambda: Subscription.objects.update(**change))
     assert versions(made) == [1]
@@ -333,7 +333,7 @@ TERMS = {
 
 
 @pytest.mark.behaviour("5.1")
-def test_one_is_made_and_changed(admin: Client) -> None:
+def test_a_policy_is_created_and_changed(admin: Client) -> None:
     admin.post(f"{ADMIN_RETRY_POLICIES}/add/", {"name": "mine", **TERMS})
     made = RetryPolicy.objects.get(is_preset=False)
     assert (made.name, made.schedule, made.max_retries, made.on_no_answer) == ("mine", [1, 2.5], 2, "RETRY_LANE")
@@ -343,7 +343,7 @@ def test_one_is_made_and_changed(admin: Client) -> None:
     assert (made.schedule, made.version) == ([], 2)
 
 
-def test_terms_that_do_not_go_together_are_said_at_their_field(admin: Client) -> None:
+def test_contradicting_terms_are_reported_at_their_field(admin: Client) -> None:
     answer = admin.post(f"{ADMIN_RETRY_POLICIES}/add/", {"name": "mine", **TERMS, "max_retries": ""})
     assert answer.context["adminform"].form.errors.keys() == {"max_retries"}
     assert RetryPolicy.objects.count() == len(PRESETS)

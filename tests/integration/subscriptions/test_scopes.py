@@ -88,7 +88,7 @@ def ask(token: str, operation: str) -> Answer:
     return client_with(token).generic(method.upper(), API_ROOT + path, body, "application/json")
 
 
-def test_the_table_has_every_operation_and_says_what_the_document_says() -> None:
+def test_the_table_has_every_operation_of_the_document() -> None:
     assert {operation: str(scope) for operation, scope in WANTED.items()} == DOCUMENTED
     everything = {
         f"{method} {path.removeprefix(API_ROOT)}" for path, operations in DOCUMENT.items() for method in operations
@@ -130,7 +130,7 @@ def test_keys_of_owners_are_narrowed_likewise(kind: KeyKind) -> None:
         (KeyKind.SUBSCRIBER, "get api-keys", "This takes a management key."),
     ],
 )
-def test_a_key_of_another_kind_is_told_whose_are_taken(kind: KeyKind, operation: str, told: str) -> None:
+def test_the_error_names_the_kinds_of_key_that_may_call(kind: KeyKind, operation: str, told: str) -> None:
     owner = factories.publisher("nobody") if kind == KeyKind.PUBLISHER else factories.subscriber("nobody")
     refused = ask(factories.api_key(owner)[1], operation)
     assert (refused.status_code, refused.json()["code"], refused.json()["detail"]) == (403, "forbidden", told)
@@ -157,7 +157,7 @@ def test_no_view_forgets_to_look_at_scopes() -> None:
     assert careless == {"Reply"}, "whose address is the key"
 
 
-def test_a_view_that_does_not_say_what_it_takes_serves_nobody() -> None:
+def test_a_view_without_scopes_is_an_error() -> None:
     class Careless(APIView):
         permission_classes = [AnyKey]  # noqa: RUF012
 
@@ -170,14 +170,14 @@ def test_a_view_that_does_not_say_what_it_takes_serves_nobody() -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE"])
-def test_what_a_view_has_not_is_no_matter_of_scopes(method: str) -> None:
+def test_methods_that_a_view_lacks_need_no_scope(method: str) -> None:
     _, token = factories.api_key(scopes=[Scope.PUBLISH])
     assert client_with(token).generic(method, f"{API_ROOT}deliveries").status_code == 405
     view = APIView()
     assert needed_scope(view, method) is None
 
 
-def test_head_takes_what_get_takes() -> None:
+def test_head_needs_the_scope_of_get() -> None:
     _, token = factories.api_key(scopes=[Scope.PUBLISH])
     assert client_with(token).head(f"{API_ROOT}deliveries").status_code == 403
     assert client_of().head(f"{API_ROOT}deliveries").status_code == 200
@@ -206,7 +206,7 @@ def test_a_key_issues_none_that_opens_more(own: list[str], asked: list[str] | No
     assert ApiKey.objects.count() == (2 if status == 201 else 1)
 
 
-def test_it_is_told_which_scopes_it_cannot_pass_on() -> None:
+def test_the_error_names_the_scopes_that_cannot_be_passed_on() -> None:
     factories.publisher("till")
     _, token = factories.api_key(scopes=["keys", "read"])
     answer = issued(token, kind="PUBLISHER", publisher="till")
@@ -219,7 +219,7 @@ def test_it_is_told_which_scopes_it_cannot_pass_on() -> None:
     }
 
 
-def test_nor_does_it_rotate_one_that_opens_more() -> None:
+def test_a_key_with_more_scopes_is_not_rotated() -> None:
     wide, _ = factories.api_key()
     narrow, token = factories.api_key(scopes=["keys"])
     client = client_with(token)
@@ -231,7 +231,7 @@ def test_nor_does_it_rotate_one_that_opens_more() -> None:
     assert client.post(f"{API_KEYS}/{wide.pk}/revoke", content_type=JSON).status_code == 200, "that opens nothing"
 
 
-def test_without_asking_a_key_has_all_of_its_kind_but_may_issue_none() -> None:
+def test_by_default_a_key_has_all_scopes_but_keys() -> None:
     factories.publisher("till")
     factories.subscriber("shop")
     client = client_of()
@@ -256,14 +256,14 @@ def test_scopes_that_a_kind_has_not_are_refused(scopes: object) -> None:
     assert ApiKey.objects.count() == before
 
 
-def test_scopes_are_told_once_each_and_in_one_order() -> None:
+def test_scopes_are_shown_once_each_in_a_fixed_order() -> None:
     answer = client_of().post(
         API_KEYS, {"kind": "MANAGEMENT", "scopes": ["read", "publish", "read"]}, content_type=JSON
     )
     assert answer.json()["scopes"] == ["publish", "read"]
 
 
-def test_who_issued_a_key_is_noted() -> None:
+def test_the_issuer_of_a_key_is_recorded() -> None:
     key, token = factories.api_key()
     assert issued(token).json()["issued_by"] == f"key {key.prefix}…"
 
@@ -277,7 +277,7 @@ def test_a_key_issues_none_that_outlives_it(hours: float | None, status: int) ->
     assert ApiKey.objects.count() == (2 if status == 201 else 1)
 
 
-def test_it_is_told_until_when_it_may_issue() -> None:
+def test_the_error_says_until_when_a_key_may_issue() -> None:
     ends_at = (timezone.now() + HOUR).replace(microsecond=0)
     _, token = factories.api_key(scopes=["keys"], expires_at=ends_at)
     refused = issued(token, scopes=["keys"]).json()
@@ -287,7 +287,7 @@ def test_it_is_told_until_when_it_may_issue() -> None:
     )
 
 
-def test_nor_is_it_followed_by_one_that_does_so() -> None:
+def test_a_successor_does_not_end_later_either() -> None:
     now = timezone.now()
     own, token = factories.api_key(scopes=["keys"], expires_at=now + HOUR)
     endless, _ = factories.api_key(scopes=["keys"])
@@ -332,7 +332,7 @@ def test_a_key_issues_none_that_may_send_more(
     assert ApiKey.objects.count() == (2 if status == 201 else 1)
 
 
-def test_it_is_told_how_many_requests_it_may_pass_on() -> None:
+def test_the_error_says_how_many_requests_may_be_passed_on() -> None:
     _, token = factories.api_key(scopes=["keys"], requests_per_minute=5)
     refused = issued(token, scopes=["keys"]).json()
     assert (refused["code"], refused["detail"]) == (
@@ -341,7 +341,7 @@ def test_it_is_told_how_many_requests_it_may_pass_on() -> None:
     )
 
 
-def test_nor_does_it_rotate_one_that_may_and_a_successor_has_the_same_limit() -> None:
+def test_a_key_with_a_higher_limit_is_not_rotated_and_a_successor_has_the_same_limit() -> None:
     own, token = factories.api_key(scopes=["keys"], requests_per_minute=5)
     faster, _ = factories.api_key(scopes=["keys"], requests_per_minute=6)
     unlimited, _ = factories.api_key(scopes=["keys"])

@@ -15,7 +15,7 @@ PUBLISHERS = "/api/v1/publishers"
 
 
 @pytest.mark.behaviour("1.3")
-def test_a_subscriber_is_active_and_has_500_in_hand_unless_told_otherwise() -> None:
+def test_by_default_a_subscriber_is_active_and_has_500_queued() -> None:
     made = client_of().post(SUBSCRIBERS, {"name": "shop"}, content_type=JSON)
     body = made.json()
     assert (made.status_code, made["Location"]) == (201, f"{SUBSCRIBERS}/shop")
@@ -38,7 +38,7 @@ def test_a_subscriber_is_active_and_has_500_in_hand_unless_told_otherwise() -> N
 
 
 @pytest.mark.behaviour("1.3")
-def test_a_subscriber_has_headers_of_its_own_whose_values_are_never_told() -> None:
+def test_the_values_of_a_subscribers_headers_are_never_shown() -> None:
     client = client_of()
     made = client.post(SUBSCRIBERS, {"name": "shop", "headers": {"X-Team": "blue"}}, content_type=JSON)
     read, listed = client.get(f"{SUBSCRIBERS}/shop"), client.get(SUBSCRIBERS)
@@ -103,7 +103,7 @@ def test_serial_is_one_at_a_time_and_concurrent_up_to_256(changes: dict[str, obj
 
 
 @pytest.mark.behaviour("1.3", "4.13")
-def test_back_in_order_is_one_at_a_time_unless_the_two_contradict_each_other() -> None:
+def test_serial_implies_a_concurrency_of_one() -> None:
     made = factories.subscriber("shop", processing="CONCURRENT", concurrency=10)
     both = {"processing": "SERIAL", "concurrency": 10}
     assert client_of().patch(f"{SUBSCRIBERS}/shop", both, content_type=JSON).status_code == 400
@@ -113,7 +113,7 @@ def test_back_in_order_is_one_at_a_time_unless_the_two_contradict_each_other() -
 
 
 @pytest.mark.behaviour("2.8")
-def test_nobody_is_called_as_a_destination_that_means_everybody() -> None:
+def test_no_subscriber_has_the_name_default() -> None:
     answer = client_of().post(SUBSCRIBERS, {"name": "default"}, content_type=JSON)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/name")
 
@@ -150,7 +150,7 @@ def test_a_publisher_without_a_list_may_publish_everything() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"Order.Paid": 1}, "Order.Paid", 5, None, [5], [None], [["Order.Paid"]]])
 @pytest.mark.behaviour("1.2")
-def test_what_is_no_list_of_names_never_lifts_a_limit(given: object) -> None:
+def test_anything_but_a_list_of_names_never_lifts_a_limit(given: object) -> None:
     limited = factories.publisher("till", event_types=[factories.event_type("Order.Paid")])
     answer = client_of().patch(f"{PUBLISHERS}/till", {"event_types": given}, content_type="application/json")
     assert (answer.status_code, {error["pointer"] for error in answer.json()["errors"]}) == (400, {"#/event_types"})

@@ -261,13 +261,13 @@ def test_a_subscriber_cannot_subscribe_another() -> None:
         ),
     ],
 )
-def test_a_refusal_says_what_to_give(fields: dict[str, object], pointer: str, detail: str) -> None:
+def test_an_error_says_which_values_are_accepted(fields: dict[str, object], pointer: str, detail: str) -> None:
     (error,) = client_of().post(ROOT, new(**fields), content_type=JSON).json()["errors"]
     assert (error["pointer"], error["detail"]) == (pointer, detail)
 
 
 @pytest.mark.parametrize("address", ["subscriptions", "subscribers"])
-def test_whoever_sets_a_status_is_led_to_its_actions(address: str) -> None:
+def test_the_error_for_a_status_names_its_actions(address: str) -> None:
     made = factories.subscription()
     name = str(made.pk) if address == "subscriptions" else made.subscriber.name
     answer = client_of().patch(f"/api/v1/{address}/{name}", {"status": "INACTIVE"}, content_type=JSON)
@@ -278,7 +278,7 @@ def test_whoever_sets_a_status_is_led_to_its_actions(address: str) -> None:
 @pytest.mark.parametrize(
     ("address", "field"), [("subscriptions", "status"), ("deliveries", "status"), ("messages", "outcome")]
 )
-def test_a_list_that_is_narrowed_to_no_choice_lists_them(address: str, field: str) -> None:
+def test_the_error_of_a_filter_lists_its_choices(address: str, field: str) -> None:
     (error,) = client_of().get(f"/api/v1/{address}", {field: "ON"}).json()["errors"]
     assert (error["parameter"], error["detail"].startswith('"ON" is not one of ')) == (field, True)
 
@@ -297,7 +297,7 @@ def pointers(answer: Answer) -> set[str]:
 
 
 @pytest.mark.behaviour("1.4", "5.1")
-def test_they_are_told_when_it_is_made_and_may_change() -> None:
+def test_policy_rate_output_and_monitor_are_set_and_changed() -> None:
     client = client_of()
     made = client.post(ROOT, new(**WAYS), content_type=JSON)
     assert (made.status_code, {**made.json(), **WAYS}) == (201, made.json())
@@ -307,13 +307,13 @@ def test_they_are_told_when_it_is_made_and_may_change() -> None:
 
 
 @pytest.mark.behaviour("5.1")
-def test_without_being_told_it_is_as_teamforge_says_without_limit_and_as_published() -> None:
+def test_by_default_a_subscription_has_teamforge_no_limit_and_output_as_published() -> None:
     body = client_of().post(ROOT, new(), content_type=JSON).json()
     assert [body[name] for name in WAYS] == [None, None, "AS_PUBLISHED", ""]
 
 
 @pytest.mark.behaviour("5.1")
-def test_a_subscriber_chooses_its_own_policy_and_does_not_change_what_it_says() -> None:
+def test_a_subscriber_chooses_a_policy_but_does_not_change_it() -> None:
     own = client_of(factories.subscriber("desk"))
     made = own.post(ROOT, new(subscriber="desk", retry_policy="webMethods"), content_type=JSON)
     assert (made.status_code, made.json()["retry_policy"]) == (201, "webMethods")
@@ -345,12 +345,12 @@ def test_only_topic_subscriptions_have_policy_rate_and_monitor(kind: EventKind, 
 
 
 @pytest.mark.behaviour("5.1")
-def test_one_for_a_pattern_has_them_too() -> None:
+def test_a_subscription_to_a_pattern_has_them_too() -> None:
     fields = {"event_type": None, "event_pattern": "Order.*", **WAYS}
     assert client_of().post(ROOT, new(**fields), content_type=JSON).status_code == 201
 
 
-def test_what_a_script_answers_has_no_output() -> None:
+def test_a_scripted_subscription_has_no_output() -> None:
     factories.event_type("Order.Asked", EventKind.SYNC)
     fields = {"event_type": "Order.Asked", "endpoint": "webr://here", "script": "$outmessage = 1"}
     refused = client_of().post(ROOT, new(**fields, output="CLOUDEVENTS_BINARY"), content_type=JSON)
@@ -405,7 +405,7 @@ def refused_fields(answer: Answer) -> list[str]:
     ("pause", "is_paused", "is_tried"),
     [({}, False, False), (PAUSED, True, False), (PAUSED | {"half_open": True}, True, True)],
 )
-def test_either_it_is_sent_or_it_is_fetched_and_paused_or_inactive_neither(
+def test_a_subscription_is_either_sending_or_fetchable(
     mode: DeliveryMode, status: Status, pause: dict[str, Any], is_paused: bool, is_tried: bool
 ) -> None:
     made = factories.subscription()
@@ -417,7 +417,7 @@ def test_either_it_is_sent_or_it_is_fetched_and_paused_or_inactive_neither(
 
 
 @pytest.mark.behaviour("9.1")
-def test_a_subscription_is_pushed_unless_told_otherwise_and_one_that_is_fetched_needs_no_endpoint() -> None:
+def test_push_is_the_default_and_pull_needs_no_endpoint() -> None:
     client = client_of()
     pushed = client.post(ROOT, new_mailbox(endpoint="https://shop.example/hook"), content_type=JSON)
     fetched = client.post(
@@ -450,7 +450,7 @@ def test_a_subscription_is_pushed_unless_told_otherwise_and_one_that_is_fetched_
         ({"delivery_mode": "PUSH", "endpoint": ""}, ["endpoint"]),
     ],
 )
-def test_what_belongs_to_push_is_refused_by_name_with_pull(fields: dict[str, Any], named: list[str]) -> None:
+def test_fields_of_push_are_refused_with_pull(fields: dict[str, Any], named: list[str]) -> None:
     refused = client_of().post(ROOT, new_mailbox(**{"delivery_mode": "PULL", **fields}), content_type=JSON)
     assert (refused_fields(refused), Subscription.objects.count()) == (named, 0)
 
@@ -464,7 +464,7 @@ def test_only_topic_events_are_fetched(kind: EventKind) -> None:
 
 
 @pytest.mark.behaviour("9.8")
-def test_a_switch_to_pull_clears_what_belongs_to_push_in_the_same_change_or_not_at_all() -> None:
+def test_a_switch_to_pull_clears_fields_of_push_in_the_same_change() -> None:
     client = client_of()
     made = client.post(
         ROOT, new_mailbox(endpoint="https://shop.example/hook", script=SCRIPT, rate_limit=2), content_type=JSON

@@ -71,7 +71,7 @@ ENDED = {ReceiptCode.FAILED, ReceiptCode.CANCELLED, ReceiptCode.ENDED}
         (InterfaceError("secret"), 503, "database_unavailable"),
     ],
 )
-def test_an_exception_has_one_meaning(error: Exception, status: int, code: str) -> None:
+def test_an_exception_is_answered_with_one_problem(error: Exception, status: int, code: str) -> None:
     answer = problem_response(error)
     assert answer is not None
     assert (answer.status_code, answer.data["status"], answer.data["code"]) == (status, status, code)
@@ -81,7 +81,7 @@ def test_an_exception_has_one_meaning(error: Exception, status: int, code: str) 
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), InternalError("cached plan must not change")])
-def test_what_nobody_expected_stays_an_error(error: Exception) -> None:
+def test_an_unexpected_exception_stays_an_error(error: Exception) -> None:
     assert problem_response(error) is None
 
 
@@ -93,7 +93,7 @@ def test_a_transaction_that_was_idle_for_too_long_may_be_tried_again() -> None:
     assert (answer.status_code, answer.data["code"]) == (503, "database_unavailable")
 
 
-def test_waiting_is_said_in_a_header() -> None:
+def test_waiting_times_are_in_retry_after() -> None:
     answers = [problem_response(exceptions.Throttled(7)), problem_response(OperationalError())]
     assert [answer and answer["Retry-After"] for answer in answers] == ["7", "1"]
 
@@ -138,7 +138,7 @@ def test_errors_of_a_body_point_into_it() -> None:
         (ValidationError({"name": "bad"}), [{"pointer": "#/name", "code": "invalid", "detail": "bad"}]),
     ],
 )
-def test_errors_of_rules_are_told_as_those_of_serializers(error: ValidationError, errors: object) -> None:
+def test_errors_of_rules_look_like_those_of_serializers(error: ValidationError, errors: object) -> None:
     answer = problem_response(error)
     assert answer is not None
     assert answer.data["errors"] == errors
@@ -201,7 +201,7 @@ def test_json_is_read(body: bytes, value: object) -> None:
         b'{"outer": [{"x": 1, "x": 1}]}',
     ],
 )
-def test_what_is_not_strictly_json_is_refused(body: bytes) -> None:
+def test_anything_but_strict_json_is_refused(body: bytes) -> None:
     with pytest.raises(ParseError):
         strict_json(body)
 
