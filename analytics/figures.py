@@ -27,6 +27,11 @@ STEP: Final = "date_trunc(%(step)s, hour)"
 MAX_PUBLISHERS: Final = 6
 
 
+def tuple_of(*columns: Any) -> tuple[Any, ...]:
+    """Return a row without a class of its own."""
+    return columns
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A range, and optionally one subscriber."""
@@ -54,11 +59,6 @@ class Figure(Generic[Row]):
         """Return the only row for a selection."""
         [row] = self.all(selection)
         return row
-
-
-def columns(*values: Any) -> tuple[Any, ...]:
-    """Return a row without a class of its own."""
-    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ SELECT COALESCE(sum(deliveries), 0)::bigint, COALESCE(sum(eligible), 0)::bigint,
 """,
 )
 OUTCOMES: Final = Figure(
-    columns,
+    tuple_of,
     f"""
 SELECT {STEP}, status, sum(number::bigint)::bigint
   FROM {CHOSEN}, jsonb_each_text(by_status) AS s (status, number)
@@ -105,7 +105,7 @@ SELECT {STEP}, status, sum(number::bigint)::bigint
 """,
 )
 HISTOGRAMS: Final = Figure(
-    columns,
+    tuple_of,
     f"""
 SELECT {STEP}, bucket::int, sum(number::bigint)::bigint
   FROM (SELECT hour, histogram FROM analytics_totals WHERE {IN_RANGE} AND {ALL}
@@ -116,7 +116,7 @@ SELECT {STEP}, bucket::int, sum(number::bigint)::bigint
 """,
 )
 HIGHEST_BACKLOG: Final = Figure(
-    columns,
+    tuple_of,
     f"""
 SELECT {STEP}, max(backlog)::bigint
   FROM (SELECT hour, backlog FROM analytics_totals WHERE {IN_RANGE} AND {ALL} AND backlog > 0
@@ -150,7 +150,6 @@ SELECT day, subscriber, eligible_28, bad_28, objective, spent
  ORDER BY spent DESC, subscriber LIMIT 20
 """,
 )
-"""Each subscriber's latest budget, the most spent first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,6 @@ by_class AS (
 SELECT most.*, by_class.by_class FROM most JOIN by_class ON id = {REPLIES_AS_0} ORDER BY failures DESC, subscription_id
 """,
 )
-"""The endpoints that failed most often, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,20 +217,16 @@ SELECT COALESCE(sum(asked), 0)::bigint, COALESCE(sum(answered), 0)::bigint, COAL
 )
 
 VOLUME: Final = Figure(
-    columns,
-    f"""
-SELECT COALESCE(sum(messages), 0)::bigint, COALESCE(sum(bytes), 0)::bigint FROM analytics_volume WHERE {IN_RANGE}
-""",
+    tuple_of,
+    "SELECT COALESCE(sum(messages), 0)::bigint, COALESCE(sum(bytes), 0)::bigint FROM analytics_volume"
+    f" WHERE {IN_RANGE}",
 )
 """Published messages, and the bytes of their bodies."""
 MESSAGES_BY_SENDER: Final = Figure(
-    columns,
-    f"""
-SELECT sender, sum(messages)::bigint FROM analytics_senders WHERE {IN_RANGE} GROUP BY sender ORDER BY sender
-""",
+    tuple_of, f"SELECT sender, sum(messages)::bigint FROM analytics_senders WHERE {IN_RANGE} GROUP BY 1 ORDER BY 1"
 )
 MESSAGES_BY_PUBLISHER: Final = Figure(
-    columns,
+    tuple_of,
     f"""
 WITH published AS (
   SELECT {STEP} AS step, publisher, sum(messages) AS messages FROM analytics_volume WHERE {IN_RANGE} GROUP BY 1, 2),
@@ -271,7 +265,6 @@ SELECT group_of, event_type, subscription_id, subscriber, endpoint, sum(delivere
  ORDER BY 8 DESC, group_of, 6 DESC LIMIT 50
 """,
 )
-"""The busiest groups first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +313,6 @@ SELECT at, subscriber, finding, delivery_id, other_id, explanation FROM analytic
  ORDER BY explanation <> '', at DESC, id LIMIT 50
 """,
 )
-"""The newest findings, those without an explanation first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,10 +335,9 @@ SELECT hour, subscriber, metric, value, median, score FROM analytics_anomalies W
  ORDER BY abs(score) DESC, hour DESC, id LIMIT 30
 """,
 )
-"""The measures farthest from their median."""
 
 COVERED: Final = Figure(
-    columns,
+    tuple_of,
     """
 SELECT lower(piece), upper(piece)
   FROM unnest((SELECT range_agg(tstzrange(start, "end")) FROM analytics_runwindow

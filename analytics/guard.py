@@ -1,8 +1,8 @@
-"""The program that runs Spark's application and outlives the worker only to end it: nothing is left, however it ends.
+"""The parent process of the Spark application, which ends all of its processes however it or the worker ends.
 
-It is started by its path in a session of its own. Its standard input is a pipe that only the worker holds the other
-end of: when that is closed, by `kill -9` of the worker too, everything in the session ends. A signal to the process
-group would miss Spark's Python workers, which have one of their own.
+It is started by its path, in its own session. Its standard input is a pipe whose other end only the worker holds: when
+that is closed, even by `kill -9` of the worker, everything in the session ends. A signal to the process group would
+miss Spark's Python workers, which have their own.
 """
 
 import contextlib
@@ -21,39 +21,39 @@ from typing import Final
 from broker_project.core.subprocesses import die_with, lower_priority, running_processes
 
 NICENESS: Final = 10
-"""Publishing and delivering come first, and summaries come to an end all the same.
+"""Publishing and delivering come first, and summaries still finish.
 
-Linux gives a niceness of 10 a tenth (110 of 1,134) of a core that somebody else keeps busy, 19 a seventieth (15 of
-1,039): half a minute's work takes five minutes, or 35. On two cores with ten times as much to do, tasks of 2 ms ended
-no later beside it than without: their p95 was 0.8 and 1.0 times that.
+On a core that another process keeps busy, niceness 10 gets a tenth (110 of 1,134) and niceness 19 a seventieth (15 of
+1,039): half a minute's work takes 5 or 35 minutes. On two overloaded cores, the p95 of 2 ms tasks beside it was 0.8 and
+1.0 times that without it.
 """
 OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
-FIRST_TO_GO: Final = "800"
-"""Where memory runs out Linux ends this before PostgreSQL or a worker: a run can be done again."""
-PRIVATE: Final = 0o077
-"""What the umask takes away: endpoints' addresses, which may bear secrets, are in the lake."""
+OOM_ADJUSTMENT: Final = "800"
+"""When memory runs out, Linux kills this before PostgreSQL or a worker: a run can be repeated."""
+UMASK: Final = 0o077
+"""The lake contains endpoint addresses, which may hold secrets."""
 LIFELINE: Final = 0
-"""The descriptor of the pipe."""
-LOOK_SECONDS: Final = 0.1
+"""The file descriptor of the pipe."""
+POLL_SECONDS: Final = 0.1
 GRACE_SECONDS: Final = 5.0
-"""What ends in order takes a second; then it is killed."""
+"""Processes that end in order take a second; after this they are killed."""
 SIGNALLED: Final = 128
-"""Added to the number of the signal that ended the application, as in a shell."""
+"""Added to the signal that ended the application, as in a shell."""
 
 
 def main(folder: str, command: Sequence[str], kept_open: Sequence[int]) -> int:
-    """Run a command with these descriptors; return its exit status when nothing is left of it, nor of the folder."""
-    os.umask(PRIVATE)
+    """Run a command with these descriptors; end all its processes, delete the folder and return its exit status."""
+    os.umask(UMASK)
     lower_priority(NICENESS)
     with contextlib.suppress(OSError):
-        OOM_SCORE.write_text(FIRST_TO_GO)
+        OOM_SCORE.write_text(OOM_ADJUSTMENT)
     application = subprocess.Popen(  # noqa: S603 - our own command
         command,
         stdin=subprocess.DEVNULL,
         pass_fds=kept_open,
         preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 - there are no threads
     )
-    while application.poll() is None and not select.select([LIFELINE], [], [], LOOK_SECONDS)[0]:
+    while application.poll() is None and not select.select([LIFELINE], [], [], POLL_SECONDS)[0]:
         pass
     end_session(os.getsid(0))
     shutil.rmtree(folder, ignore_errors=True)
@@ -62,20 +62,20 @@ def main(folder: str, command: Sequence[str], kept_open: Sequence[int]) -> int:
 
 
 def end_session(session: int) -> None:
-    """End every process of a session but this one: in order if they can, else by force."""
+    """End every process of a session except this one: in order if they can, else by force."""
     asked: set[int] = set()
-    until = time.monotonic() + GRACE_SECONDS
+    deadline = time.monotonic() + GRACE_SECONDS
     while left := members(session):
-        is_over = time.monotonic() > until
+        is_over = time.monotonic() > deadline
         for pid in left if is_over else left - asked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL if is_over else signal.SIGTERM)
         asked |= left
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def members(session: int) -> set[int]:
-    """Return the processes of a session, this one aside; zombies do not count."""
+    """Return the processes of a session, without this one and zombies."""
     return {running.pid for running in running_processes() if running.session == session} - {os.getpid()}
 
 

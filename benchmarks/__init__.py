@@ -3,7 +3,7 @@
 In reading order: figures · scenarios · command · bench · wire · connection · answers · sink · receipts · publisher ·
 bare · spawning · children · processes · arranging · moments · throughput · comparing · timing · topic (one module a
 scenario, and apart) · jobs · queue (likewise) · errands · fetcher · mailbox (likewise, and filling) · asker · sync ·
-sampling · soak · databases · obeying · growing · growth · subscribing · matching · history and in_sql (packages) ·
+sampling · soak · databases · obeying · growing · growth · subscribing · matching · history (package) · summaries_sql ·
 remembering · summaries.
 
 A scenario is a function that takes a `bench.Bench` (a running stack, how long to measure, how to tell what it does)

@@ -20,7 +20,7 @@ from analytics.pipeline.job import Job, Window
 from analytics.runs import SLICE_ROWS
 from analytics.spark_process import run_application
 from analytics.vocabulary import vocabulary
-from benchmarks import in_sql
+from benchmarks import summaries_sql
 from benchmarks.databases import obey
 from benchmarks.history import History
 from delivery.maintenance.partitions import today
@@ -53,7 +53,7 @@ class Past:
         """Sum it up in PostgreSQL alone; return the seconds it took."""
         began = time.perf_counter()
         with psycopg.connect(self._address, autocommit=True) as connection:
-            in_sql.sum_up(connection, self._window, vocabulary(), objective=OBJECTIVE)
+            summaries_sql.sum_up(connection, self._window, vocabulary(), objective=OBJECTIVE)
         return {"seconds": time.perf_counter() - began}
 
     def by_spark(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`summaries`: what summing a day up costs, by Spark and in SQL; and what either costs the deliveries beside it.
+"""`summaries`: the cost of summarizing a day, with Spark and in SQL, and its effect on deliveries at the same time.
 
 Everything is measured on one server: a tenth of the attempts in the broker's database, all in one of their own.
 """
@@ -21,12 +21,12 @@ from benchmarks.processes import cpu_seconds, usage
 NAME: Final = "summaries"
 PROCESS: Final = "benchmarks.remembering"
 PART: Final = 10
-"""The small history is such a part of the big one."""
+"""The large history has this many times the attempts of the small one."""
 MAX_GROWTH: Final = 11.0
-MAX_LATER: Final = 1.5
-LOOK_SECONDS: Final = 0.5
+MAX_SLOWDOWN: Final = 1.5
+POLL_SECONDS: Final = 0.5
 PACED_SECONDS: Final = 60.0
-"""A whole summary of the small history at least: Java's start, which takes the most of the cores, and all after it."""
+"""At least one whole summary of the small history, with Java's start, which uses the CPU most."""
 MILLION: Final = 1_000_000
 PACED: Final = Load(NAME, subscribers=20, per_second=100, connections=8)
 LOAD: Final = Load(NAME, subscribers=100, per_call=100, window=4000)
@@ -37,19 +37,19 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it took to sum up a history, once by each."""
+    """The cost of summarizing a history once with each."""
 
     attempts: int
     by_spark: Mapping[str, Any]
     in_sql: Mapping[str, Any]
     pss_bytes: int
-    """The most memory that Spark's processes had, all together."""
+    """The peak memory of all of Spark's processes."""
     database_seconds: Mapping[str, float]
-    """CPU time of PostgreSQL with all its processes, by who summed up."""
+    """CPU time of all PostgreSQL processes, for each."""
 
 
 def run(bench: Bench) -> Outcome:
-    """Sum up a tenth of the attempts, once more beside deliveries, and all of them."""
+    """Summarize a tenth of the attempts, again beside deliveries, and all of them."""
     environment, attempts = bench.stack.environment, bench.options.attempts
     with commanded(environment, PROCESS) as (there, pid):
         little = cost(bench, there, pid, attempts // PART)
@@ -67,7 +67,7 @@ def run(bench: Bench) -> Outcome:
 
 
 def cost(bench: Bench, there: Command, pid: int, attempts: int) -> Cost:
-    """Give a database a history, and have it summed up."""
+    """Store a history in a database and summarize it."""
     bench.say(f"storing a day of {attempts:,} attempts")
     stored = there("write", attempts=attempts)
     bench.say(f"summing up {stored:,} attempts with Spark, and in SQL")
@@ -75,7 +75,7 @@ def cost(bench: Bench, there: Command, pid: int, attempts: int) -> Cost:
     with ThreadPoolExecutor(1) as thread:
         by_spark = thread.submit(there, "by_spark")
         while not by_spark.done():
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             memory.append(_memory(pid))
     between = _database_seconds(bench)
     in_sql = there("in_sql")
@@ -93,26 +93,23 @@ def _database_seconds(bench: Bench) -> float:
 
 
 def _deliver(bench: Bench, who: str, sum_up: Callable[[], object]) -> tuple[Figures, list[str]]:
-    """Measure deliveries by the clock, and as many as go, while something is summed up over and over."""
+    """Measure paced and unpaced deliveries while something is summarized repeatedly."""
     bench.say(f"delivering beside {who}")
-    with _over_and_over(sum_up):
-        paced = measure_latency(_for_a_whole_summary(bench), PACED)
+    options = replace(bench.options, seconds=max(PACED_SECONDS, bench.options.seconds))
+    with _repeated(sum_up):
+        paced = measure_latency(replace(bench, options=options), PACED)
         fast = measure_throughput(bench, LOAD)
     figures = {"delivered p95": paced.value("delivered p95"), "delivered": fast.value("delivered")}
     return figures, [*paced.problems, *fast.problems]
 
 
-def _for_a_whole_summary(bench: Bench) -> Bench:
-    return replace(bench, options=replace(bench.options, seconds=max(PACED_SECONDS, bench.options.seconds)))
-
-
 @contextmanager
-def _over_and_over(act: Callable[[], object]) -> Iterator[None]:
-    """Do something again and again meanwhile; the last time it is finished."""
-    enough = threading.Event()
+def _repeated(act: Callable[[], object]) -> Iterator[None]:
+    """Repeat something meanwhile; the last repetition is finished."""
+    stopping = threading.Event()
 
     def repeat() -> None:
-        while not enough.wait(LOOK_SECONDS):
+        while not stopping.wait(POLL_SECONDS):
             act()
 
     with ThreadPoolExecutor(1) as thread:
@@ -120,12 +117,12 @@ def _over_and_over(act: Callable[[], object]) -> Iterator[None]:
         try:
             yield
         finally:
-            enough.set()
+            stopping.set()
         doing.result()
 
 
 def _costs(little: Cost, much: Cost) -> Iterator[Figure]:
-    """Yield how long each took, how that grew, and what Spark needed besides."""
+    """Yield the duration of each, its growth, and Spark's memory and lake size."""
     for cost in (little, much):
         yield Figure(NAME, f"Spark, {cost.attempts:,} attempts", cost.by_spark.get("seconds", 0.0), "s")
         yield Figure(NAME, f"SQL, {cost.attempts:,} attempts", cost.in_sql["seconds"], "s")
@@ -141,14 +138,14 @@ def _costs(little: Cost, much: Cost) -> Iterator[Figure]:
 
 
 def _loads(loads: Mapping[str, Figures]) -> Iterator[Figure]:
-    """Yield what was delivered beside each, and how that compares with deliveries alone."""
+    """Yield the deliveries beside each, compared with deliveries alone."""
     alone = loads["nothing"]
     for who, figures in loads.items():
         yield Figure(NAME, f"delivered beside {who}", figures["delivered"], "/s")
         yield Figure(NAME, f"delivered p95 beside {who}", figures["delivered p95"], "ms")
     for who in ("Spark", "SQL"):
         later = loads[who]["delivered p95"] / max(1e-9, alone["delivered p95"])
-        target = at_most(MAX_LATER) if who == "Spark" else None
+        target = at_most(MAX_SLOWDOWN) if who == "Spark" else None
         yield Figure(NAME, f"p95 beside {who} : alone", later, "times", target=target)
         share = loads[who]["delivered"] / max(1e-9, alone["delivered"])
         yield Figure(NAME, f"deliveries/s beside {who} : alone", share, "times")

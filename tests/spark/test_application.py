@@ -74,7 +74,7 @@ def test_a_day_is_read_checked_summarized_and_loaded(summarizer: Summarizer, tra
 
 
 @pytest.mark.lengthy
-def test_running_twice_gives_the_same(summarizer: Summarizer, traffic: Traffic) -> None:
+def test_summarizing_twice_gives_the_same_rows(summarizer: Summarizer, traffic: Traffic) -> None:
     summarizer.run()
     lake, database, before = summarizer.gold(), all_loaded(), summarizer.manifest()
     summarizer.runs = 0
@@ -86,9 +86,7 @@ def test_running_twice_gives_the_same(summarizer: Summarizer, traffic: Traffic) 
 
 
 @pytest.mark.lengthy
-def test_a_day_that_is_done_again_has_what_came_late_and_loses_nothing(
-    summarizer: Summarizer, traffic: Traffic
-) -> None:
+def test_resummarizing_a_day_adds_late_data_and_loses_nothing(summarizer: Summarizer, traffic: Traffic) -> None:
     summarizer.run()
     traffic.delivered(MORNING + dt.timedelta(hours=1))
     assert summarizer.run() is Status.DONE
@@ -108,7 +106,7 @@ def test_a_day_that_is_done_again_has_what_came_late_and_loses_nothing(
 
 
 @pytest.mark.lengthy
-def test_days_after_one_that_changed_are_made_again(summarizer: Summarizer, traffic: Traffic) -> None:
+def test_days_after_a_changed_day_are_recomputed(summarizer: Summarizer, traffic: Traffic) -> None:
     days = [WHOLE_DAY, day_after(1), day_after(2)]
     partitions.open_days(DAY, ahead=3)
     assert summarizer.run(*days) is Status.DONE
@@ -125,7 +123,7 @@ def test_days_after_one_that_changed_are_made_again(summarizer: Summarizer, traf
 
 
 @pytest.mark.lengthy
-def test_a_day_replaces_its_hours_and_comes_to_the_same(summarizer: Summarizer, traffic: Traffic) -> None:
+def test_a_day_replaces_its_hours_with_the_same_totals(summarizer: Summarizer, traffic: Traffic) -> None:
     traffic.delivered(MORNING + dt.timedelta(hours=1))
     assert summarizer.run(hour(7), hour(8)) is Status.DONE
     by_hours = {table.name: loaded(table) for table in HOURLY}
@@ -140,9 +138,7 @@ def test_a_day_replaces_its_hours_and_comes_to_the_same(summarizer: Summarizer, 
 
 
 @pytest.mark.lengthy
-def test_what_was_summarized_before_a_table_grew_by_a_column_has_null_there(
-    summarizer: Summarizer, traffic: Traffic
-) -> None:
+def test_files_written_before_a_column_was_added_have_null_in_it(summarizer: Summarizer, traffic: Traffic) -> None:
     traffic.delivered(MORNING + dt.timedelta(hours=1))
     assert summarizer.run(hour(7)) is Status.DONE
     for table, column in (
@@ -162,7 +158,7 @@ def test_what_was_summarized_before_a_table_grew_by_a_column_has_null_there(
 
 
 @pytest.mark.lengthy
-def test_what_overtook_an_hour_ago_is_found(summarizer: Summarizer, traffic: Traffic) -> None:
+def test_an_inversion_across_two_hours_is_found(summarizer: Summarizer, traffic: Traffic) -> None:
     overtaken, overtaker = traffic.delivered(MORNING + dt.timedelta(hours=1)), traffic.delivered()
     sent_last = {"sequence": overtaker.id + 1, "created_at": MORNING - dt.timedelta(hours=1)}
     Delivery.objects.filter(id=overtaken.id).update(**sent_last)
@@ -188,7 +184,7 @@ def test_a_failed_check_is_named_and_leaves_the_old_summaries_in_force(
 
 
 @pytest.mark.lengthy
-def test_a_window_that_fails_leaves_the_next_its_chance(summarizer: Summarizer, traffic: Traffic) -> None:
+def test_a_failed_window_does_not_stop_the_next(summarizer: Summarizer, traffic: Traffic) -> None:
     summarizer.words = without_routed(summarizer.words)
     assert summarizer.run(hour(7), hour(9)) is Status.FAILED
     assert [told["state"] for told in summarizer.told.windows()] == ["FAILED", "PASSED"]
@@ -196,7 +192,7 @@ def test_a_window_that_fails_leaves_the_next_its_chance(summarizer: Summarizer, 
 
 
 @pytest.mark.lengthy
-def test_a_run_that_is_interrupted_leaves_nothing_half(summarizer: Summarizer, traffic: Traffic) -> None:
+def test_an_interrupted_run_leaves_nothing_half_done(summarizer: Summarizer, traffic: Traffic) -> None:
     summarizer.run()
     before = all_loaded()
     traffic.delivered()
@@ -212,13 +208,13 @@ def test_a_run_that_is_interrupted_leaves_nothing_half(summarizer: Summarizer, t
     assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=5"}
 
 
-def test_only_one_run_is_under_way(summarizer: Summarizer, storage: None) -> None:
+def test_only_one_run_is_in_progress(summarizer: Summarizer, storage: None) -> None:
     with only_run(database_address()), pytest.raises(AnotherRun, match="another run is under way"):
         summarizer.run()
 
 
 @pytest.mark.lengthy
-def test_a_run_that_has_lost_its_lock_lets_nothing_count(summarizer: Summarizer, traffic: Traffic) -> None:
+def test_a_run_that_lost_its_lock_commits_nothing(summarizer: Summarizer, traffic: Traffic) -> None:
     def end_lock(report: str) -> None:
         if "rows made" in report:
             with connection.cursor() as cursor:

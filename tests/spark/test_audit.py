@@ -19,7 +19,7 @@ from analytics.pipeline.transforms.audit import (
     findings,
 )
 from analytics.vocabulary import vocabulary
-from tests.support.expected_summaries import Row, at, frame, rows_of, silver_of
+from tests.support.spark_frames import Row, at, frame, rows_of, silver_of
 
 WORDS: Final = vocabulary()
 Found = tuple[str, int, int | None, str]
@@ -463,7 +463,7 @@ def test_findings(case: Case, found: list[dict[str, Any]]) -> None:
 
 @pytest.mark.behaviour("4.10", "4.11")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_audit_counts_them(case: Case, audited: list[dict[str, Any]]) -> None:
+def test_the_audit_counts_findings(case: Case, audited: list[dict[str, Any]]) -> None:
     number = 1 + CASES.index(case)
     kinds = [(finding == "inversion", explanation != "") for finding, _, _, explanation in case.found]
     counts = {
@@ -500,7 +500,7 @@ def test_a_finding_is_in_the_hour_in_which_the_later_one_ended(spark: SparkSessi
     assertDataFrameEqual(audit(given, WORDS), frame(spark, AUDIT, rows))
 
 
-def test_what_ended_in_hours_before_is_compared_with_and_not_found_again(spark: SparkSession) -> None:
+def test_earlier_hours_are_compared_with_but_not_found_again(spark: SparkSession) -> None:
     """In order of sending 8, 3, 9, 2, of which 8 and 9 had ended by then: of these, the last hour's, 9 is named."""
     owner = {"subscriber_id": 1, "subscriber": "ABC"}
     before = [
@@ -519,7 +519,7 @@ def test_what_ended_in_hours_before_is_compared_with_and_not_found_again(spark: 
     assert counted == (2, 2)
 
 
-def test_of_many_findings_of_a_kind_a_hundred_are_kept_and_all_are_counted(spark: SparkSession) -> None:
+def test_a_hundred_findings_of_a_kind_are_kept_and_all_are_counted(spark: SparkSession) -> None:
     first = sent(1000, 1, "10:20", "10:30", subscriber_id=1, subscriber="ABC")
     overtaken = [{**EARLY, "id": n, "sequence": n + 1, "subscriber_id": 1, "subscriber": "ABC"} for n in range(1, 151)]
     given = silver_of(spark, deliveries=[first, *overtaken])

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from analytics.pipeline.transforms.audit import audit, findings
 from analytics.vocabulary import vocabulary
 from tests.support.correct_broker import CorrectBroker, History, WaitingDelivery, publish_random_day, publish_steadily
-from tests.support.expected_summaries import DAY, Row, rows_of, silver_of
+from tests.support.spark_frames import DAY, Row, rows_of, silver_of
 
 WORDS: Final = vocabulary()
 DAYS: Final = 300
@@ -81,7 +81,7 @@ def histories_of(seeds: Iterable[int], *, calm: bool = False) -> list[History]:
 @pytest.mark.behaviour("4.10", "4.11")
 @ONE
 @given(SEEDS)
-def test_whatever_a_correct_broker_does_is_explained(spark: SparkSession, seeds: list[int]) -> None:
+def test_everything_a_correct_broker_does_is_explained(spark: SparkSession, seeds: list[int]) -> None:
     found = found_in(spark, together(histories_of(seeds)))
     assert [one for one in found if not one["explanation"]] == []
     assert {one["explanation"] for one in found} == {
@@ -101,7 +101,7 @@ def test_whatever_a_correct_broker_does_is_explained(spark: SparkSession, seeds:
 @pytest.mark.behaviour("4.10")
 @ONE
 @given(SEEDS)
-def test_it_is_explained_over_midnight_too(spark: SparkSession, seeds: list[int]) -> None:
+def test_everything_a_correct_broker_does_is_explained_across_midnight(spark: SparkSession, seeds: list[int]) -> None:
     found = found_after(spark, MIDNIGHT, together(histories_of(seeds)))
     assert [one for one in found if not one["explanation"]] == []
     assert "inversion" in {one["finding"] for one in found}
@@ -163,7 +163,7 @@ def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession) -> N
 
 @pytest.mark.lengthy
 @pytest.mark.behaviour("4.10")
-def test_what_was_swapped_over_midnight_is_found(spark: SparkSession) -> None:
+def test_an_inversion_across_midnight_is_found(spark: SparkSession) -> None:
     publishes = publish_steadily(40, 1)
     histories = [
         CorrectBroker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311
@@ -190,7 +190,7 @@ def swapped_wholly(history: History) -> History:
 
 
 @pytest.mark.behaviour("4.10")
-def test_neighbours_that_are_swapped_are_found_where_others_were_sent_them_in_time(spark: SparkSession) -> None:
+def test_swapped_neighbours_are_found_if_another_subscriber_was_sent_the_first_in_time(spark: SparkSession) -> None:
     publishes = publish_steadily(40, 1)
     histories = [
         CorrectBroker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311

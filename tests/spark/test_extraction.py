@@ -69,7 +69,7 @@ def test_spark_reads_what_postgresql_holds(
     assert not table.key or max(found.values(), default=1) == 1
 
 
-def test_the_history_has_all_that_can_happen(history: psycopg.Connection[Any]) -> None:
+def test_the_history_contains_every_case(history: psycopg.Connection[Any]) -> None:
     """Else reading it right would say little."""
     all_of_it = Window(MIDNIGHT - ONE_DAY, UNTIL + HOUR)
     statuses = history.execute("SELECT DISTINCT status FROM delivery_delivery").fetchall()
@@ -81,7 +81,7 @@ def test_the_history_has_all_that_can_happen(history: psycopg.Connection[Any]) -
     assert history.execute(on_the_hour).rowcount > 1
 
 
-def test_a_window_is_cut_into_slices_of_about_the_size_asked_for(history: psycopg.Connection[Any]) -> None:
+def test_a_window_is_cut_into_slices_of_about_the_requested_size(history: psycopg.Connection[Any]) -> None:
     window = WINDOWS[0]
     queries = slices(history, tables.ATTEMPTS, window, SLICE_ROWS)
     sizes = [history.execute(query.encode()).rowcount for query in queries]
@@ -90,7 +90,9 @@ def test_a_window_is_cut_into_slices_of_about_the_size_asked_for(history: psycop
     assert len(queries) > 2
 
 
-def test_what_goes_over_midnight_is_found_by_its_time(frames: SparkSession, history: psycopg.Connection[Any]) -> None:
+def test_rows_filed_under_another_day_are_found_by_their_time(
+    frames: SparkSession, history: psycopg.Connection[Any]
+) -> None:
     before, after = WINDOWS[1], WINDOWS[2]
     assert 2605030000000001 in {row[0] for row in rows(read(frames, tables.ATTEMPTS, before, slice_rows=SLICE_ROWS))}
     assert 2605020000000001 in {row[0] for row in rows(read(frames, tables.DELIVERIES, after, slice_rows=SLICE_ROWS))}
@@ -117,9 +119,7 @@ def test_messages_that_retention_kept_are_read_without_an_index(
     assert found == truth(history, tables.MESSAGES, WINDOWS[2])
 
 
-def test_a_day_that_was_dropped_is_not_taken_for_an_empty_one(
-    frames: SparkSession, history: psycopg.Connection[Any]
-) -> None:
+def test_a_dropped_day_is_not_an_empty_day(frames: SparkSession, history: psycopg.Connection[Any]) -> None:
     gone = Window(MIDNIGHT - 9 * ONE_DAY, MIDNIGHT - 8 * ONE_DAY)
     with pytest.raises(PySparkException, match="2026-04-24 cannot be summarized"):
         read(frames, tables.ATTEMPTS, gone, slice_rows=SLICE_ROWS).count()
@@ -127,21 +127,21 @@ def test_a_day_that_was_dropped_is_not_taken_for_an_empty_one(
         relations_of(history, tables.ATTEMPTS, gone)
 
 
-def test_a_leaf_that_is_dropped_while_it_is_read_fails_the_window(history: psycopg.Connection[Any]) -> None:
+def test_a_partition_dropped_while_it_is_read_fails_the_window(history: psycopg.Connection[Any]) -> None:
     stretch = bounds_of(tables.ATTEMPTS, WINDOWS[0])
     query = selected(tables.ATTEMPTS, WINDOWS[0], "(SELECT * FROM delivery_attempt_19990101)", stretch)
     with pytest.raises(Unreadable, match='relation "delivery_attempt_19990101" does not exist'):
         list(copied(database_address(), tables.ATTEMPTS, query))
 
 
-def test_a_database_that_is_away_is_said_to_be(spark: SparkSession) -> None:
+def test_an_unreachable_database_is_reported(spark: SparkSession) -> None:
     register(spark, make_conninfo(database_address(), host="127.0.0.1", port=1, password="planted-word"))
     with pytest.raises(PySparkException, match=r"Unreadable: connection failed.*refused") as failure:
         read(spark, tables.LINES, WINDOWS[0], slice_rows=SLICE_ROWS).count()
     assert "planted-word" not in str(failure.value)
 
 
-def test_an_address_that_is_none_is_not_repeated() -> None:
+def test_an_invalid_address_is_not_shown_by_readers() -> None:
     with pytest.raises(Unreadable, match=r"^the database address is no address"):
         connections.reading("postgres//broker:planted-word@host").__enter__()
 
@@ -160,7 +160,7 @@ def test_an_address_that_is_none_is_not_repeated() -> None:
         ("webr://", "webr://"),
     ],
 )
-def test_endpoints_lose_what_may_be_secret(history: psycopg.Connection[Any], endpoint: str, kept: str) -> None:
+def test_secret_parts_of_endpoints_are_not_read(history: psycopg.Connection[Any], endpoint: str, kept: str) -> None:
     asked = f"SELECT {ENDPOINT} FROM (SELECT %s::text AS endpoint) r"
     assert history.execute(asked.encode(), [endpoint]).fetchone() == (kept,)
 
@@ -169,7 +169,7 @@ READER: Final = """
 import datetime, os, sys
 from pyspark.sql import SparkSession
 from analytics.pipeline import tables
-from analytics.pipeline.extraction import read, register
+from analytics.pipeline.extraction.source import read, register
 from analytics.pipeline.job import Window
 spark = SparkSession.builder.master("local[1]").config("spark.log.level", "INFO").config(
     "spark.eventLog.enabled", "true").config("spark.eventLog.compress", "false").config(
@@ -218,7 +218,7 @@ SELECT id, 'FAILED', size, attempts, sequence, created_at, '2026-05-03 03:00+00'
 """
 
 
-def test_what_is_written_between_two_slices_is_in_no_window_but_its_own(history: psycopg.Connection[Any]) -> None:
+def test_rows_written_between_two_slices_are_in_their_own_window_only(history: psycopg.Connection[Any]) -> None:
     window = WINDOWS[2]
     expected = truth(history, tables.ATTEMPTS, window)
     queries = slices(history, tables.ATTEMPTS, window, 50)
@@ -231,7 +231,7 @@ def test_what_is_written_between_two_slices_is_in_no_window_but_its_own(history:
     assert found == expected
 
 
-def test_a_row_that_comes_late_is_noticed(history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_rows_are_noticed(history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_counts, "MIN_TRUSTED", 10**9)
     day = WINDOWS[0].day
     known = leaf_rows(history, day)
@@ -245,7 +245,7 @@ def test_a_row_that_comes_late_is_noticed(history: psycopg.Connection[Any], monk
     assert not has_grown(history, day, leaf_rows(history, day))
 
 
-def test_a_big_leaf_is_not_counted_again_unless_postgresql_has_forgotten(
+def test_a_large_partition_is_counted_again_only_if_postgresql_lost_its_counters(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_counts, "MIN_TRUSTED", 1)
@@ -260,7 +260,7 @@ def test_a_big_leaf_is_not_counted_again_unless_postgresql_has_forgotten(
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["the first", "the last"])
-def test_what_stands_in_any_other_days_leaf_is_read_and_counted(history: psycopg.Connection[Any], place: int) -> None:
+def test_rows_in_other_days_partitions_are_read_and_counted(history: psycopg.Connection[Any], place: int) -> None:
     """Where ids were moved on late, or the clock was set back; there is something in the leaf between."""
     window = Window(MIDNIGHT + ONE_DAY, MIDNIGHT + ONE_DAY + HOUR)
     there = dt.date.fromisoformat(leaves_of(history, ATTEMPTS)[place].removeprefix(f"{ATTEMPTS}_"))
@@ -276,7 +276,7 @@ def test_what_stands_in_any_other_days_leaf_is_read_and_counted(history: psycopg
     assert has_grown(history, window.day, known)
 
 
-def test_no_leaf_is_locked_while_its_rows_are_used(history: psycopg.Connection[Any]) -> None:
+def test_no_partition_is_locked_while_its_rows_are_used(history: psycopg.Connection[Any]) -> None:
     batches = copied(database_address(), tables.ATTEMPTS, slices(history, tables.ATTEMPTS, WINDOWS[0], 10**6)[0])
     assert next(batches).num_rows > 0
     locks = history.execute("SELECT FROM pg_locks WHERE relation = 'delivery_attempt_20260502'::regclass")
@@ -314,7 +314,7 @@ def test_what_moves_between_two_slices_is_read_once(
     assert (sorted(found) == sorted(expected)) if table == tables.UNFINISHED else (sum(found) == sum(expected))
 
 
-def test_the_open_shelf_is_read_by_index_a_slice_at_a_time(
+def test_unfinished_deliveries_are_read_by_index_slice_by_slice(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source, "SAMPLE_PAGES", 10**6)
@@ -327,7 +327,7 @@ def test_the_open_shelf_is_read_by_index_a_slice_at_a_time(
             assert "delivery_open_pkey" in str(plan), "\n".join(line for (line,) in plan)
 
 
-def test_what_happened_before_all_deliveries_of_a_window_is_left_there(history: psycopg.Connection[Any]) -> None:
+def test_events_before_all_deliveries_of_a_window_are_not_read(history: psycopg.Connection[Any]) -> None:
     record = "INSERT INTO subscriptions_statuschange (subscriber_id, status, at) VALUES (%s, 'ACTIVE', %s)"
     history.execute(record, [801, MIDNIGHT - 30 * ONE_DAY])
     history.execute(record, [802, MIDNIGHT - 3 * ONE_DAY])
@@ -339,7 +339,7 @@ def test_what_happened_before_all_deliveries_of_a_window_is_left_there(history: 
     assert 801 not in found
 
 
-def test_only_an_index_that_lacks_much_is_told_and_no_autovacuum_is_ended(
+def test_only_stale_indexes_are_updated_and_no_autovacuum_is_cancelled(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not source.stale_indexes(history, ["delivery_attempt_20260502"])

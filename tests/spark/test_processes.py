@@ -42,7 +42,7 @@ SENT = 120
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(("moment", "pieces"), [("rows read", 0), ("rows made", 0), ("in the lake", 1)])
-def test_a_process_killed_by_force_leaves_nothing_half(storage: None, tmp_path: Path, moment: str, pieces: int) -> None:
+def test_a_killed_process_leaves_nothing_half_done(storage: None, tmp_path: Path, moment: str, pieces: int) -> None:
     Traffic().delivered()
     lake = tmp_path / "lake"
     killed = run_process(tmp_path, job(lake, hour(7)), "-c", KILLED, "JOB", moment)
@@ -55,7 +55,7 @@ def test_a_process_killed_by_force_leaves_nothing_half(storage: None, tmp_path: 
     assert len(loaded(RELIABILITY)) == 1
 
 
-def test_a_second_run_says_that_there_is_one_and_ends(storage: None, tmp_path: Path) -> None:
+def test_a_second_run_reports_the_first_and_exits(storage: None, tmp_path: Path) -> None:
     with only_run(database_address()):
         ended = run_process(tmp_path, job(tmp_path / "lake"))
     assert ended.status == Status.ANOTHER_RUN
@@ -98,7 +98,7 @@ ended(process, seconds=600.0, stopping=threading.Event())
 
 
 @pytest.mark.cluster
-def test_spark_runs_without_a_java_of_the_machine_and_nothing_is_left_when_its_worker_is_killed(tmp_path: Path) -> None:
+def test_spark_runs_on_our_own_java_and_ends_when_its_worker_is_killed(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     path = programs_but_java(tmp_path / "bin")
     variables = spark_environment(

@@ -36,7 +36,7 @@ def ask_for_a_summary(broker: Broker) -> int:
     return int(asked.stdout)
 
 
-def test_what_was_delivered_stands_in_the_summaries(broker: Broker, receiver: Receiver) -> None:
+def test_delivered_messages_appear_in_the_summaries(broker: Broker, receiver: Receiver) -> None:
     event_type = broker.event_type()
     subscriber = broker.subscribe(receiver.url("/a"), event_type)
     publisher = broker.publisher()

@@ -22,7 +22,7 @@ from analytics.pipeline.transforms.frames import Facts
 from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
-from tests.support.expected_summaries import DAY, WINDOW, Row, at, facts, frame, rows_of
+from tests.support.spark_frames import DAY, WINDOW, Row, at, facts, frame, rows_of
 
 WORDS = vocabulary()
 ABC: dict[str, list[Row]] = {"subscribers": [{"id": 1, "name": "ABC"}]}
@@ -78,11 +78,11 @@ def attempts_of(spark: SparkSession, *attempts: Row, **others: list[Row]) -> Dat
     return silver(facts(spark, **{**KNOWN, "deliveries": [DELIVERY], **others}, attempts=attempts), WORDS).attempts
 
 
-def test_facts_are_the_tables_of_bronze() -> None:
+def test_facts_have_one_field_per_bronze_table() -> None:
     assert [field.name for field in fields(Facts)] == [table.name for table in BRONZE]
 
 
-def test_a_delivery_that_was_read_twice_is_one_and_its_end_counts(spark: SparkSession) -> None:
+def test_a_delivery_read_twice_counts_once_as_finished(spark: SparkSession) -> None:
     waiting = {**DELIVERY, "status": "IN_FLIGHT", "finished_at": None}
     given = facts(spark, **KNOWN, deliveries=[DELIVERY, DELIVERY], unfinished=[waiting, {**waiting, "id": 2}])
     unfinished = {**CLEAN, "id": 2, "status": "IN_FLIGHT", "finished_at": None, "latency_ms": None}
@@ -141,7 +141,7 @@ WHOSE: list[tuple[str, Row, Row]] = [
 ]
 
 
-def test_whose_a_delivery_is(spark: SparkSession) -> None:
+def test_the_owner_of_a_delivery(spark: SparkSession) -> None:
     lines = [*SUBSCRIBED["lines"], {"id": 6, "lane": "callback"}, {"id": 8, "lane": "queue", "sender": 4}]
     deliveries = [{**DELIVERY, **row, "id": n} for n, (_, row, _) in enumerate(WHOSE)]
     wanted = [{**CLEAN, **row, "id": n} for n, (*_, row) in enumerate(WHOSE)]
@@ -151,7 +151,7 @@ def test_whose_a_delivery_is(spark: SparkSession) -> None:
     )
 
 
-def test_an_attempt_goes_on_with_the_next_one_or_with_its_deliverys_end(spark: SparkSession) -> None:
+def test_an_attempt_lasts_until_the_next_one_or_its_deliverys_end(spark: SparkSession) -> None:
     first = {"id": 10, "delivery_id": 1, "number": 1, "started_at": at("10:00"), "duration_ms": 250, "status_code": 503}
     second = {**first, "id": 11, "number": 2, "started_at": at("10:00:01"), "status_code": 200}
     made = attempts_of(spark, second, first, second, first)
@@ -164,7 +164,7 @@ def test_an_attempt_goes_on_with_the_next_one_or_with_its_deliverys_end(spark: S
     assertDataFrameEqual(made, frame(spark, SILVER_ATTEMPTS, wanted))
 
 
-def test_an_attempt_of_an_unknown_delivery_is_kept_and_nobodys(spark: SparkSession) -> None:
+def test_an_attempt_of_an_unknown_delivery_is_kept_without_owner(spark: SparkSession) -> None:
     stray = {"id": 10, "delivery_id": 9, "started_at": at("10:00"), "duration_ms": 0, "status_code": 503}
     made = {**NOBODYS, **stray, "ended_at": at("10:00"), "error_class": "503", "failed": True, "holds": False}
     assertDataFrameEqual(attempts_of(spark, stray), frame(spark, SILVER_ATTEMPTS, [made]))
@@ -190,7 +190,7 @@ CAME_TO = [
 ]
 
 
-def test_what_attempts_came_to(spark: SparkSession) -> None:
+def test_the_result_of_attempts(spark: SparkSession) -> None:
     attempts = [
         {"id": n, "delivery_id": 1, "started_at": at("10:00"), "duration_ms": 0, "status_code": status, "error": error}
         for n, (status, error, *_) in enumerate(CAME_TO)
@@ -214,7 +214,7 @@ HOLDS = [
 ]
 
 
-def test_what_nothing_may_overtake_depends_on_the_kind(spark: SparkSession) -> None:
+def test_which_answers_hold_the_line_depends_on_the_kind(spark: SparkSession) -> None:
     subscriptions: list[Row] = [{"id": n, "subscriber_id": 1, "kind": kind} for n, (kind, *_) in enumerate(HOLDS)]
     deliveries: list[Row] = [
         {**DELIVERY, "id": n, "subscription_id": None if kind == WORDS.reply_kind else n}
@@ -236,7 +236,7 @@ MESSAGES: list[tuple[Row, Row]] = [
 ]
 
 
-def test_a_message_bears_the_names_of_its_publisher_and_event_type(spark: SparkSession) -> None:
+def test_a_message_has_the_names_of_its_publisher_and_event_type(spark: SparkSession) -> None:
     stored = {"outcome": "ROUTED", "published_at": at("10:00")}
     messages = [{**stored, **row, "id": n} for n, (row, _) in enumerate(MESSAGES)]
     given = facts(spark, **CREATE, publishers=[{"id": 2, "name": "CRM"}] * 2, messages=messages * 2)
@@ -244,7 +244,7 @@ def test_a_message_bears_the_names_of_its_publisher_and_event_type(spark: SparkS
     assertDataFrameEqual(silver(given, WORDS).messages, frame(spark, SILVER_MESSAGES, wanted))
 
 
-def test_a_kind_that_is_new_holds_what_its_rules_say(spark: SparkSession) -> None:
+def test_a_new_kind_follows_its_own_rules(spark: SparkSession) -> None:
     words = replace(WORDS, holding=(*WORDS.holding, ("CARRIER", (404,))))
     given = facts(
         spark,
@@ -265,7 +265,7 @@ def exchanges(made: DataFrame, capsys: pytest.CaptureFixture[str]) -> list[str]:
     )
 
 
-def test_silver_exchanges_each_fact_once_and_names_never(
+def test_silver_exchanges_each_fact_once_and_broadcasts_names(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = facts(
@@ -284,7 +284,7 @@ def test_silver_exchanges_each_fact_once_and_names_never(
 
 
 @pytest.mark.parametrize("table", [RELIABILITY, LATENCY, ENDPOINTS, VOLUME], ids=lambda table: table.name)
-def test_a_summary_exchanges_what_has_been_counted_and_no_rows(
+def test_a_summary_exchanges_counts_and_no_rows(
     spark: SparkSession, table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = facts(

@@ -48,7 +48,7 @@ from analytics.pipeline.transforms.hourly import (
 )
 from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
-from tests.support.expected_summaries import DAY, WINDOW, Row, at, facts, frame, rows_of, silver_of
+from tests.support.spark_frames import DAY, WINDOW, Row, at, facts, frame, rows_of, silver_of
 
 WORDS = vocabulary()
 ABC: Row = {"subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, "event_type": "Create", "kind": "TOPIC"}
@@ -92,7 +92,7 @@ TRIED: Row = {
 REFUSED: Row = {**TRIED, "status_code": 503, "error_class": "503", "failed": True, "holds": True}
 
 
-def test_reliability_counts_what_ended_in_an_hour(spark: SparkSession) -> None:
+def test_reliability_counts_deliveries_that_ended_in_an_hour(spark: SparkSession) -> None:
     deliveries = [
         {**ENDED, "id": 1},
         {**ENDED, "id": 2, "attempts": 3},
@@ -123,7 +123,7 @@ def test_reliability_counts_what_ended_in_an_hour(spark: SparkSession) -> None:
     )
 
 
-def test_what_ended_after_the_window_is_in_no_summary_of_what_ended(spark: SparkSession) -> None:
+def test_deliveries_that_ended_after_the_window_are_not_counted_as_ended(spark: SparkSession) -> None:
     """It may have its last status by the time it is read."""
     later = {**ENDED, "finished_at": None, "group_id": 5, "sender": 0, "subscription_id": 3}
     unended = silver_of(spark, deliveries=[{**later, "id": 1}, {**later, "id": 2, "kind": WORDS.reply_kind}])
@@ -134,7 +134,7 @@ def test_what_ended_after_the_window_is_in_no_summary_of_what_ended(spark: Spark
     assert rows_of(HOURLY_SUMMARIES[FINDINGS](one_ended, WINDOW, WORDS)) == []
 
 
-def test_statuses_and_kinds_that_are_new_show_up_by_themselves(spark: SparkSession) -> None:
+def test_new_statuses_and_kinds_appear_without_code(spark: SparkSession) -> None:
     words = replace(
         WORDS, statuses=(*WORDS.statuses, "SHREDDED", "LOST"), kinds=("CARRIER", *WORDS.kinds), neutral=("SHREDDED",)
     )
@@ -151,7 +151,7 @@ def test_statuses_and_kinds_that_are_new_show_up_by_themselves(spark: SparkSessi
     assert (row["deliveries"], row["eligible"], row["delivered"]) == (4, 3, 1)
 
 
-def test_latency_tells_how_long_delivering_and_each_attempt_took(spark: SparkSession) -> None:
+def test_latency_covers_deliveries_and_attempts(spark: SparkSession) -> None:
     deliveries = [{**ENDED, "id": ms, "latency_ms": ms} for ms in range(1, 21)]
     others = [{**ENDED, "id": 98, "status": "REJECTED", "latency_ms": 1}, {**ENDED, "id": 99, "status": "HELD"}]
     fetched = [{**ENDED, "id": 100, "latency_ms": 0, "kind": "MAILBOX"}]
@@ -171,7 +171,7 @@ def test_latency_tells_how_long_delivering_and_each_attempt_took(spark: SparkSes
     assertDataFrameEqual(made, frame(spark, LATENCY, wanted))
 
 
-def test_endpoints_tell_what_was_answered_and_how_long_nothing_could_overtake(spark: SparkSession) -> None:
+def test_endpoints_count_answers_and_seconds_held(spark: SparkSession) -> None:
     window = Window(at("10:00"), at("13:00"))
     attempts = [
         {**REFUSED, "id": 1, "next_at": at("10:00:31.5")},
@@ -201,7 +201,7 @@ def test_endpoints_tell_what_was_answered_and_how_long_nothing_could_overtake(sp
     assertDataFrameEqual(endpoints(frame(spark, SILVER_ATTEMPTS, attempts), window), frame(spark, ENDPOINTS, rows))
 
 
-def test_volume_counts_what_was_published_and_no_replies(spark: SparkSession) -> None:
+def test_volume_counts_published_messages_without_replies(spark: SparkSession) -> None:
     names = {"event_type_id": 7, "event_type": "Create", "publisher_id": 2, "publisher": "CRM", "kind": "TOPIC"}
     message = {**names, "size": 100, "deliveries_count": 3, "outcome": "ROUTED", "published_at": at("10:30")}
     messages = [
@@ -250,7 +250,7 @@ def test_every_summary_has_the_columns_and_types_of_its_table(spark: SparkSessio
         assert summed.dtypes == declared.dtypes
 
 
-def test_hours_are_those_of_utc(spark: SparkSession) -> None:
+def test_hours_are_in_utc(spark: SparkSession) -> None:
     late = DAY + dt.timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)
     (row,) = rows_of(reliability(frame(spark, SILVER_DELIVERIES, [{**ENDED, "id": 1, "finished_at": late}]), WORDS))
     assert row["hour"] == at("23:00")
@@ -276,7 +276,7 @@ ROWS: Final = [
 
 
 @pytest.mark.behaviour("6.2")
-def test_senders_are_told_by_the_hour_what_they_ended(spark: SparkSession) -> None:
+def test_senders_count_what_they_ended_by_hour(spark: SparkSession) -> None:
     made = senders(frame(spark, SILVER_DELIVERIES, ROWS), WORDS_QUEUE_SUMMARIES)
     rows = [
         {
@@ -293,7 +293,7 @@ def test_senders_are_told_by_the_hour_what_they_ended(spark: SparkSession) -> No
 
 
 @pytest.mark.behaviour("6.3")
-def test_a_group_goes_by_its_first_subscription_also_where_that_has_not_ended(spark: SparkSession) -> None:
+def test_a_group_is_identified_by_its_first_subscription_even_if_unfinished(spark: SparkSession) -> None:
     owner = {"subscriber_id": 1, "subscriber": "ABC", "event_type": "Build", "endpoint": "https://abc.example"}
     both = {"hour": at("10:00"), "group_of": 3, "deliveries": 2, "delivered": 1, "redundant": 1, **owner}
     one = {**both, "deliveries": 1, "delivered": 0, "redundant": 0}
@@ -311,7 +311,7 @@ def counted(at_minute: int, deliveries: int, owner: Row) -> Row:
     return {"at": HOUR.start + dt.timedelta(minutes=at_minute), "deliveries": deliveries, **owner}
 
 
-def test_what_ended_counts_from_its_publish_to_its_end_and_the_rest_to_the_windows(spark: SparkSession) -> None:
+def test_the_backlog_counts_deliveries_from_publish_to_end(spark: SparkSession) -> None:
     ended = [
         {**ABC_OWNER, "created_at": at("09:50"), "finished_at": at("10:07")},
         {**ABC_OWNER, "created_at": at("10:05"), "finished_at": at("10:10")},
@@ -341,7 +341,7 @@ def moment(second: int) -> dt.datetime:
 
 @settings(max_examples=2, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(STAYS)
-def test_at_each_moment_those_are_counted_that_were_made_and_have_not_ended(
+def test_the_backlog_at_each_moment_is_what_was_created_and_has_not_ended(
     spark: SparkSession, stays: list[tuple[int, int, int]]
 ) -> None:
     made = [(whose, second, second + took) for whose, second, took in stays if second < 3600]
@@ -370,7 +370,7 @@ def test_at_each_moment_those_are_counted_that_were_made_and_have_not_ended(
     }
 
 
-def test_a_part_of_an_hour_has_the_moments_in_it(spark: SparkSession) -> None:
+def test_part_of_an_hour_has_the_moments_within_it(spark: SparkSession) -> None:
     part = Window(HOUR.start, HOUR.start + dt.timedelta(minutes=37, seconds=12))
     waiting: list[Row] = [{"subscription_id": 3, "line_id": 5, "since": at("10:25"), "deliveries": 4}]
     rows = [counted(25, 4, ABC_OWNER), counted(30, 4, ABC_OWNER), counted(35, 4, ABC_OWNER)]
@@ -384,7 +384,7 @@ def test_a_day_has_288_moments(spark: SparkSession) -> None:
     assert len({row["at"] for row in rows}) == len(rows) == 288
 
 
-def test_spark_and_python_agree_on_every_border(spark: SparkSession) -> None:
+def test_spark_and_python_agree_at_every_bucket_boundary(spark: SparkSession) -> None:
     borders = (math.floor(Fraction(str(GROWTH)) ** bucket) for bucket in range(BUCKETS))
     times = sorted({-(2**63), -1, 0, MAX_MS, 2**63 - 1, *(ms for longest in borders for ms in (longest, longest + 1))})
     frame = spark.createDataFrame([(ms,) for ms in times], "ms long")
@@ -400,7 +400,7 @@ def ended_hour(days_ago: int, hour: int, eligible: int, delivered: int | None = 
     return {"hour": when, "subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, **counts, **more}
 
 
-def test_a_budget_is_of_the_day_and_of_the_four_weeks_that_end_with_it(spark: SparkSession) -> None:
+def test_a_budget_covers_the_day_and_the_four_weeks_that_end_with_it(spark: SparkSession) -> None:
     rows = [
         ended_hour(28, 23, 1000, 0),
         ended_hour(27, 0, 100, 98, subscriber="called ABC before"),
@@ -419,7 +419,7 @@ def test_a_budget_is_of_the_day_and_of_the_four_weeks_that_end_with_it(spark: Sp
     assertDataFrameEqual(made, frame(spark, BUDGETS, expected))
 
 
-def test_where_nothing_may_fail_each_failure_spends_the_whole(spark: SparkSession) -> None:
+def test_with_an_objective_of_one_each_failure_spends_the_budget(spark: SparkSession) -> None:
     rows = [ended_hour(0, 3, 10, 8), ended_hour(0, 3, 10, subscriber_id=2)]
     made = rows_of(budgets(frame(spark, RELIABILITY, rows), DAY.date(), 1.0))
     assert sorted(row["spent"] for row in made) == [0.0, 2.0]
@@ -449,7 +449,7 @@ def found(
     )
 
 
-def test_a_value_far_from_the_usual_is_an_anomaly_and_its_score_the_robust_z(spark: SparkSession) -> None:
+def test_a_value_far_from_the_median_is_an_anomaly_scored_by_the_robust_z(spark: SparkSession) -> None:
     reliability = frame(spark, RELIABILITY, [*usual(), ended_hour(0, 3, 200)])
     (row,) = rows_of(anomalies(reliability, frame(spark, LATENCY), DAY.date(), KNOWN_HOURS))
     median = statistics.median(PAST)
@@ -458,7 +458,7 @@ def test_a_value_far_from_the_usual_is_an_anomaly_and_its_score_the_robust_z(spa
     assert (row["hour"], row["value"], row["median"], row["spread"]) == (at("03:00"), 200.0, median, spread)
 
 
-def test_which_hours_stand_out(spark: SparkSession) -> None:
+def test_which_hours_are_anomalies(spark: SparkSession) -> None:
     """Each subscriber is a case of its own."""
 
     def of(number: int, name: str, rows: list[Row]) -> list[Row]:
@@ -486,7 +486,7 @@ def test_which_hours_stand_out(spark: SparkSession) -> None:
     ]
 
 
-def test_an_hour_that_is_not_known_is_neither_silent_nor_usual(spark: SparkSession) -> None:
+def test_an_unknown_hour_has_no_values(spark: SparkSession) -> None:
     """Where somebody had the hours before noon summarized, there are holes."""
     holes = {DAY + dt.timedelta(hours=3), DAY + dt.timedelta(days=-8, hours=5), DAY + dt.timedelta(days=-9, hours=5)}
     begun = [ended_hour(0, 3, 1), ended_hour(8, 5, 1)]
@@ -494,7 +494,7 @@ def test_an_hour_that_is_not_known_is_neither_silent_nor_usual(spark: SparkSessi
     assert found(spark, reliability, known=KNOWN_HOURS - holes) == [(5, "ABC", "deliveries", 0.0, 100.0, 10.0, 8)]
 
 
-def test_waiting_is_of_all_event_types_together(spark: SparkSession) -> None:
+def test_latency_anomalies_merge_all_event_types(spark: SparkSession) -> None:
     past = [row for day in range(1, 8) for row in (waited(day, 20, 99), waited(day, 20, 1, event_type_id=8))]
     today = [waited(0, 20, 94), waited(0, 2000, 6, event_type_id=8), waited(0, 9000, 99, measure="attempt")]
     reliability = [*usual(past=[100] * 7), ended_hour(0, 3, 100)]

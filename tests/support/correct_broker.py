@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from tests.support.expected_summaries import DAY, Row
+from tests.support.spark_frames import DAY, Row
 
 MAX_PUBLISH_SECONDS: Final = 1.9
 KEPT: Final = (

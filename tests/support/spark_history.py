@@ -29,7 +29,7 @@ OF_DELIVERIES: Final = """
 FROM_DELIVERIES: Final = """
   FROM delivery_delivery d LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
   LEFT JOIN delivery_message m ON m.id = d.message_id"""
-UNFINISHED_RUNS: Final = "d.created_at < %(end)s AND (d.finished_at IS NULL OR d.finished_at >= %(end)s)"
+UNFINISHED: Final = "d.created_at < %(end)s AND (d.finished_at IS NULL OR d.finished_at >= %(end)s)"
 
 UNTIL: Final = dt.datetime(2026, 5, 3, 2, 20, tzinfo=dt.UTC)
 MIDNIGHT: Final = dt.datetime(2026, 5, 3, tzinfo=dt.UTC)
@@ -50,12 +50,12 @@ TRUTH: Final[dict[Table, LiteralString]] = {
        WHERE d.finished_at >= %(start)s AND d.finished_at < %(end)s""",
     tables.UNFINISHED: f"""
       SELECT {OF_DELIVERIES}, NULL {FROM_DELIVERIES}
-       WHERE {UNFINISHED_RUNS} AND (d.attempts > 0 OR d.sequence IS NOT NULL)""",
+       WHERE {UNFINISHED} AND (d.attempts > 0 OR d.sequence IS NOT NULL)""",
     tables.WAITING: f"""
       SELECT subscription_id, line_id, greatest(%(start)s, tick), count(*)
         FROM generate_series(%(start)s::timestamptz - interval '30 days', %(end)s, interval '5 min') tick
         JOIN delivery_delivery d ON d.created_at > tick - interval '5 min' AND d.created_at <= tick
-       WHERE {UNFINISHED_RUNS} GROUP BY 1, 2, 3""",
+       WHERE {UNFINISHED} GROUP BY 1, 2, 3""",
     tables.ATTEMPTS: """
       SELECT id, delivery_id, number, started_at, duration_ms, status_code, error, meaning FROM delivery_attempt
        WHERE started_at >= %(start)s AND started_at < %(end)s""",

@@ -69,7 +69,7 @@ def test_a_week_is_added_up_day_by_day() -> None:
     assert DashboardData(Selection(week)).outcomes == {(TODAY.start, "DELIVERED"): 7}
 
 
-def test_what_is_outside_the_range_does_not_count() -> None:
+def test_rows_outside_the_range_do_not_count() -> None:
     stored_summaries.reliability(TODAY.start - HOUR, BILLING, DELIVERED=1)
     stored_summaries.reliability(TODAY.end, BILLING, DELIVERED=1)
     assert TOTALS.one(ALL) == Totals(0, 0, 0, 0)
@@ -81,7 +81,7 @@ def test_the_success_rate_is_of_the_eligible() -> None:
     assert (TOTALS.one(ALL).success_rate, TOTALS.one(ALL).first_attempt_rate) == (0.75, 0.375)
 
 
-def test_quantiles_are_those_of_all_that_was_delivered() -> None:
+def test_quantiles_cover_all_deliveries() -> None:
     stored_summaries.latency(NOON, {bucket_of(10): 50})
     stored_summaries.latency(NOON + HOUR, {bucket_of(1000): 50})
     stored_summaries.latency(NOON, {bucket_of(50_000): 9}, measure="attempt")
@@ -94,7 +94,7 @@ def test_quantiles_are_those_of_all_that_was_delivered() -> None:
     assert latency(DashboardData(Selection(TODAY, subscriber_id=2)).histograms) is None
 
 
-def test_the_backlog_is_the_most_that_waited_at_one_moment() -> None:
+def test_the_backlog_is_the_highest_count_at_one_moment() -> None:
     for minutes, owner, waiting in ((0, BILLING, 5), (0, MAILER, 7), (5, BILLING, 9), (60, MAILER, 1)):
         stored_summaries.backlog(NOON + dt.timedelta(minutes=minutes), owner, waiting)
     assert dict(HIGHEST_BACKLOG.all(ALL)) == {NOON: 12, NOON + HOUR: 1}
@@ -102,7 +102,7 @@ def test_the_backlog_is_the_most_that_waited_at_one_moment() -> None:
 
 
 @pytest.mark.parametrize("days", [1, 28])
-def test_the_totals_of_all_are_what_the_subscribers_come_to(days: int) -> None:
+def test_totals_equal_the_sums_over_subscribers(days: int) -> None:
     everyone = (BILLING, MAILER, {"subscriber_id": None, "subscriber": ""})
     for number in range(36):
         at, owner = NOON + HOUR * (number % 4 - 30 * (number % 3)), everyone[number // 3 % 3]
@@ -150,7 +150,7 @@ def plain_backlog(asked: Range) -> dict[dt.datetime, int]:
     return highest
 
 
-def test_volume_is_told_by_publisher() -> None:
+def test_volume_is_shown_by_publisher() -> None:
     for publisher, messages in (("shop", 2), ("crm", 3), ("shop", 4)):
         published(publisher, messages)
     assert sorted(MESSAGES_BY_PUBLISHER.all(ALL)) == [(NOON, "crm", 3), (NOON, "shop", 6)]
@@ -196,7 +196,7 @@ def test_shares_are_of_what_the_group_delivered() -> None:
     ]
 
 
-def test_the_worst_endpoints_come_first_with_what_they_mostly_failed_of() -> None:
+def test_the_worst_endpoints_come_first_with_their_most_common_failure() -> None:
     stored_summaries.endpoint(NOON, 4, 30.0, **{"2xx": 1, "503": 3})
     stored_summaries.endpoint(NOON + HOUR, 4, 60.0, **{"503": 1, "4xx": 2})
     stored_summaries.endpoint(NOON, 5, **{"4xx": 1})
@@ -209,7 +209,7 @@ def test_the_worst_endpoints_come_first_with_what_they_mostly_failed_of() -> Non
     assert (replies.subscription_id, replies.most_common_failure, least.subscription_id) == (None, "timed out", 5)
 
 
-def test_what_has_no_explanation_comes_first() -> None:
+def test_unexplained_findings_come_first() -> None:
     stored_summaries.store_one_row_of_each()
     explained = {"finding": "inversion", "explanation": "held", "delivery_id": 1, "other_id": 2}
     rows_of(tables.FINDINGS).create(hour=NOON, at=NOON + HOUR, **BILLING, **explained)

@@ -108,7 +108,7 @@ def state_of(connection: psycopg.Connection) -> tuple[Any, ...] | None:
         return found
 
 
-def test_where_the_run_is_not_the_only_one_any_more_nothing_is_replaced(connection: psycopg.Connection) -> None:
+def test_a_run_that_lost_its_lock_replaces_nothing(connection: psycopg.Connection) -> None:
     def lost() -> None:
         raise InterruptedError
 
@@ -118,7 +118,7 @@ def test_where_the_run_is_not_the_only_one_any_more_nothing_is_replaced(connecti
     assert there() == [row()]
 
 
-def test_what_the_hours_of_a_window_come_to_follows_what_is_loaded(transactional_db: None) -> None:
+def test_hour_totals_follow_what_is_loaded(transactional_db: None) -> None:
     two = batch(row(deliveries=2, by_status={"DELIVERED": 2}), row(subscriber_id=2, by_status={"DELIVERED": 1}))
     for at, loaded in (
         (NOON - HOUR, batch(row(NOON - HOUR, deliveries=4))),
@@ -134,9 +134,7 @@ def test_what_the_hours_of_a_window_come_to_follows_what_is_loaded(transactional
 
 
 @pytest.mark.parametrize("end", [NOON + HOUR, NOON + HOUR / 4], ids=["the hour", "its beginning"])
-def test_an_hour_in_which_something_only_waited_has_a_total_too(
-    connection: psycopg.Connection, end: dt.datetime
-) -> None:
+def test_an_hour_with_only_a_backlog_has_a_total(connection: psycopg.Connection, end: dt.datetime) -> None:
     rows_of(BACKLOG).create(at=NOON + HOUR / 2, deliveries=3)
     load(connection, Window(NOON, end), {RELIABILITY: []}, fine)
     assert HourTotal.objects.values("deliveries", "by_status", "histogram", "backlog").get() == {
@@ -147,7 +145,7 @@ def test_an_hour_in_which_something_only_waited_has_a_total_too(
     }
 
 
-def test_summaries_and_runs_of_days_past_their_time_are_removed(db: None) -> None:
+def test_expired_summaries_and_runs_are_deleted(db: None) -> None:
     first = midnight(today() - FIRST)
     for at in (first - SECOND, first):
         rows_of(RELIABILITY).create(hour=at, deliveries=1, delivered=1, eligible=1, first_attempt=1, attempts=1)
@@ -165,13 +163,13 @@ def test_summaries_and_runs_of_days_past_their_time_are_removed(db: None) -> Non
     assert [*Run.objects.values_list("ended_at", flat=True)] == [first]
 
 
-def test_every_summary_is_asked(db: None) -> None:
+def test_retention_covers_every_summary(db: None) -> None:
     tables = {model._meta.db_table for model in apps.get_app_config("analytics").get_models()}
     others = {"analytics_run", "analytics_runwindow", "analytics_totals"}
     assert {f"analytics_{table.name}" for table in GOLD} == tables - others
 
 
-def test_days_of_the_lake_past_their_time_are_removed_with_their_manifests(db: None, tmp_path: Path) -> None:
+def test_expired_days_of_the_lake_are_deleted_with_their_manifests(db: None, tmp_path: Path) -> None:
     kept, gone = today() - FIRST, today() - FIRST - dt.timedelta(days=1)
     for day in (kept, gone):
         folder = tmp_path / f"gold/reliability/dt={day}/hours=00-24/run=7"

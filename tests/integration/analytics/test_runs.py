@@ -124,7 +124,7 @@ def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date],
     assert days_due(terms) is None
 
 
-def test_a_day_that_something_was_filed_under_since_is_summarized_again(
+def test_a_day_with_late_data_is_summarized_again(
     sealed: list[dt.date], terms: SparkSettings, event_type: EventType
 ) -> None:
     do(days_due(terms), terms)
@@ -145,9 +145,7 @@ def missed(terms: SparkSettings) -> Run | None:
     return run_requests.request_missed_days(call_seconds=terms.call_seconds)
 
 
-def test_a_day_whose_summary_failed_stays_unsummarized_and_is_due_again_in_an_hour(
-    sealed: list[dt.date], terms: SparkSettings
-) -> None:
+def test_a_day_whose_summary_failed_is_due_again_after_an_hour(sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(days_due(terms), terms, "fails=1")
     assert done.state == RunState.FAILED
     assert f"{sealed[0]}: a check failed" in done.error
@@ -157,7 +155,7 @@ def test_a_day_whose_summary_failed_stays_unsummarized_and_is_due_again_in_an_ho
     assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
 
 
-def test_a_day_that_fails_each_time_is_tried_ever_less_often(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_a_day_that_keeps_failing_is_tried_less_and_less_often(sealed: list[dt.date], terms: SparkSettings) -> None:
     do(days_due(terms), terms, "fails=1")
     waited = []
     for _ in range(7):
@@ -170,7 +168,7 @@ def test_a_day_that_fails_each_time_is_tried_ever_less_often(sealed: list[dt.dat
     assert waited == [1, 2, 4, 8, 16, 24, 24]
 
 
-def test_once_it_has_passed_its_failures_of_before_are_forgotten(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_a_success_resets_the_back_off(sealed: list[dt.date], terms: SparkSettings) -> None:
     do(days_due(terms), terms, "fails=1")
     pass_time(HOUR)
     do(missed(terms), terms, "fails=1")
@@ -180,14 +178,12 @@ def test_once_it_has_passed_its_failures_of_before_are_forgotten(sealed: list[dt
     assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
 
 
-def test_what_failed_is_done_at_once_where_somebody_asks_for_it(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_a_requested_range_ignores_the_back_off(sealed: list[dt.date], terms: SparkSettings) -> None:
     do(days_due(terms), terms, "fails=1")
     assert windows_of(do(range_of(sealed), terms)) == [(sealed[0], PASSED)]
 
 
-def test_a_day_that_had_passed_and_failed_when_it_was_done_again_is_due(
-    sealed: list[dt.date], terms: SparkSettings
-) -> None:
+def test_a_day_that_fails_after_it_passed_is_due(sealed: list[dt.date], terms: SparkSettings) -> None:
     """Its lake may be ahead of its summaries."""
     do(days_due(terms), terms)
     do(range_of(sealed, again=True), terms, "fails=1")
@@ -195,9 +191,7 @@ def test_a_day_that_had_passed_and_failed_when_it_was_done_again_is_due(
     assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
 
 
-def test_a_day_that_takes_too_long_has_failed_and_lets_others_have_their_turn(
-    sealed: list[dt.date], terms: SparkSettings
-) -> None:
+def test_a_day_that_takes_too_long_fails_and_lets_others_run(sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(days_due(terms), replace(terms, minutes=0), "hangs")
     assert done.state == RunState.FAILED
     assert done.error.startswith(f"{sealed[0]} alone takes longer than the 0 minutes of a run.")
@@ -205,7 +199,7 @@ def test_a_day_that_takes_too_long_has_failed_and_lets_others_have_their_turn(
     assert windows_of(do(missed(terms), terms))[0] == (sealed[1], PASSED)
 
 
-def test_what_somebody_wants_is_done_first_then_hours_then_days(storage: None) -> None:
+def test_ranges_come_first_then_hours_then_days(storage: None) -> None:
     kinds = (RunKind.DAYS, RunKind.HOURS, RunKind.RANGE)
     range_ = {"start": midnight(today() - DAY), "end": midnight(today())}
     runs = {kind: Run.objects.create(kind=kind, **(range_ if kind == RunKind.RANGE else {})).pk for kind in kinds}
@@ -229,18 +223,18 @@ def tables_of_this_hour(tables_of_long_ago: None) -> None:
     MigrationRecorder.Migration.objects.update(applied=run_requests.now().replace(minute=0, second=0, microsecond=0))
 
 
-def test_before_there_were_tables_nothing_is_due(tables_of_this_hour: None, terms: SparkSettings) -> None:
+def test_nothing_is_due_before_the_tables_existed(tables_of_this_hour: None, terms: SparkSettings) -> None:
     assert run_requests.request_hours(call_seconds=terms.call_seconds) is None
 
 
-def test_a_range_that_was_interrupted_goes_on_where_it_ended(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_an_interrupted_range_resumes(sealed: list[dt.date], terms: SparkSettings) -> None:
     first = do(range_of(sealed), terms, "ends=2")
     assert (first.state, windows_of(first)) == (RunState.FAILED, [(sealed[0], PASSED)])
     assert windows_of(do(range_of(sealed), terms)) == [(sealed[1], PASSED)]
     assert windows_of(do(range_of(sealed), terms)) == []
 
 
-def test_what_is_wanted_again_is_done_again_and_after_an_interruption_only_the_rest_of_it(
+def test_a_forced_range_repeats_everything_and_resumes_after_an_interruption(
     sealed: list[dt.date], terms: SparkSettings
 ) -> None:
     do(range_of(sealed), terms)
@@ -252,7 +246,7 @@ def test_what_is_wanted_again_is_done_again_and_after_an_interruption_only_the_r
     assert [*again.windows.order_by("start").values_list("lake_bytes", flat=True)] == [7, 1_000]
 
 
-def test_of_the_hour_under_way_what_has_happened_is_summarized_and_replaced_later(
+def test_the_current_hour_is_summarized_in_part_and_replaced_later(
     storage: None, terms: SparkSettings, tables_of_long_ago: None
 ) -> None:
     now = run_requests.now()
@@ -266,14 +260,14 @@ def test_of_the_hour_under_way_what_has_happened_is_summarized_and_replaced_late
     ("from_days", "to_days", "refusal"),
     [(0, -1, "before it begins"), (2, 3, "lies in the future"), (-30, -20, "Nothing of that time is kept any more")],
 )
-def test_a_range_of_nothing_is_refused(from_days: int, to_days: int, refusal: str, storage: None) -> None:
+def test_an_empty_range_is_refused(from_days: int, to_days: int, refusal: str, storage: None) -> None:
     start, end = (midnight(today() + number * DAY) for number in (from_days, to_days))
     with pytest.raises(run_requests.NotARange, match=refusal):
         run_requests.request_range(start, end)
     assert not Run.objects.exists()
 
 
-def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_two_concurrent_beats_create_one_run(sealed: list[dt.date], terms: SparkSettings) -> None:
     barrier, runs = threading.Barrier(2), []
 
     def beat() -> None:
@@ -289,9 +283,7 @@ def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkSe
     assert (len(list(filter(None, runs))), Run.objects.count()) == (1, 1)
 
 
-def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(
-    sealed: list[dt.date], terms: SparkSettings
-) -> None:
+def test_a_run_waits_for_another_and_is_started_afterwards(sealed: list[dt.date], terms: SparkSettings) -> None:
     waiting = range_of(sealed)
     with only_run(terms.database_url, WORKER_LOCK):
         assert runs.run(waiting.pk, terms, stopping=threading.Event(), application=small()) is None
@@ -306,7 +298,7 @@ def hints() -> int:
     return int(notify.redis_client().llen(run_requests.QUEUE))
 
 
-def test_whoever_ends_a_run_tells_the_workers_of_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_the_end_of_a_run_notifies_workers_of_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
     first, following = range_of(sealed[:1]), range_of(sealed[1:])
     before = hints()
     do(first, terms)
@@ -320,9 +312,7 @@ def vanish(**fields: Any) -> Run:
     return Run.objects.create(state=RunState.RUNNING, started_at=Now(), **fields)
 
 
-def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_next(
-    sealed: list[dt.date], terms: SparkSettings
-) -> None:
+def test_the_range_of_a_killed_worker_is_done_by_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
     gone = vanish(kind=RunKind.RANGE, start=midnight(sealed[0]), end=midnight(sealed[0] + DAY))
     run_records.abandon_vanished()
     gone.refresh_from_db()
@@ -332,7 +322,7 @@ def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_n
     assert (gone.state, gone.error, windows_of(gone)) == (RunState.PASSED, "", [(sealed[0], PASSED)])
 
 
-def test_what_a_schedule_had_begun_is_not_taken_up_but_comes_due(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_an_abandoned_scheduled_run_is_not_resumed_but_comes_due(sealed: list[dt.date], terms: SparkSettings) -> None:
     gone = vanish(kind=RunKind.DAYS)
     assert days_due(terms) is None  # the vanished one counts as under way until somebody looks
     runs.start_waiting(terms, stopping=threading.Event(), application=small())
@@ -353,7 +343,7 @@ def test_a_run_is_alive_until_neither_its_worker_nor_spark_holds_a_lock(
     assert Run.objects.get(pk=alive.pk).state == RunState.ABANDONED
 
 
-def test_while_spark_starts_nobody_takes_the_run_for_vanished(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_a_run_does_not_count_as_vanished_while_spark_starts(sealed: list[dt.date], terms: SparkSettings) -> None:
     states = []
 
     def look(_told: str) -> None:
@@ -372,14 +362,16 @@ def test_while_spark_starts_nobody_takes_the_run_for_vanished(sealed: list[dt.da
         ("ends=1", "Spark ended with status 7 before all was done: see the log."),
     ],
 )
-def test_a_run_says_why_it_failed(behaviour: str, said: str, sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_a_failed_run_says_why(behaviour: str, said: str, sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(range_of(sealed), terms, behaviour)
     assert done.state == RunState.FAILED
     assert done.error.startswith(said)
     assert done.ended_at
 
 
-def test_what_postgresql_takes_into_no_text_is_told_without_it(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_reports_are_stored_without_characters_that_postgresql_refuses(
+    sealed: list[dt.date], terms: SparkSettings
+) -> None:
     done = do(range_of(sealed), terms, "fails=1", "quotes")
     failed = done.windows.get(state=FAILED)
     assert (failed.error, failed.checks[0]["found"]) == ("a check failed: café ?",) * 2
@@ -392,7 +384,7 @@ def test_a_run_that_takes_too_long_is_ended(sealed: list[dt.date], terms: SparkS
     assert "BROKER_SUMMARY_MINUTES" in done.error
 
 
-def test_a_run_whose_worker_is_stopped_is_left_for_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_a_run_of_a_stopped_worker_is_left_for_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
     stopping = threading.Event()
     done = do(range_of(sealed), terms, "hangs", stopping=stopping, report=lambda _: stopping.set())
     assert (done.state, done.error) == (RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
@@ -400,7 +392,7 @@ def test_a_run_whose_worker_is_stopped_is_left_for_the_next(sealed: list[dt.date
     assert Run.objects.get(pk=done.pk).state == RunState.PASSED
 
 
-def test_a_run_that_is_interrupted_is_left_to_who_asked_for_it(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_an_interrupted_command_is_not_resumed_by_workers(sealed: list[dt.date], terms: SparkSettings) -> None:
     stopping = threading.Event()
     done = do(range_of(sealed), terms, "hangs", stopping=stopping, report=lambda _: stopping.set(), stopped=INTERRUPTED)
     assert (done.state, done.error) == (RunState.FAILED, INTERRUPTED.error)
@@ -412,7 +404,7 @@ def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: Spa
     assert (done.state, done.error) == (RunState.FAILED, runs.NO_LAKE)
 
 
-def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_the_head_and_the_tail_of_the_output_are_kept(sealed: list[dt.date], terms: SparkSettings) -> None:
     assert set(do(range_of(sealed), terms, "prints=1000").log.strip()) == {"x"}
     much = do(range_of(sealed, again=True), terms, f"prints={4 * MAX_STORED_BYTES}").log
     assert 2 * MAX_STORED_BYTES < len(much) < 2 * MAX_STORED_BYTES + 10
@@ -424,7 +416,7 @@ def test_no_connection_of_django_is_held_while_spark_runs(sealed: list[dt.date],
     assert set(held) == {None}
 
 
-def test_a_run_survives_that_the_database_ends_every_connection(sealed: list[dt.date], terms: SparkSettings) -> None:
+def test_a_run_survives_the_loss_of_every_connection(sealed: list[dt.date], terms: SparkSettings) -> None:
     def cut(_told: str) -> None:
         terminate_backends()
         forget_connection()
@@ -446,7 +438,7 @@ def write(elsewhere: psycopg.Connection[Any]) -> None:
     elsewhere.execute("SELECT pg_current_xact_id()")
 
 
-def test_a_transaction_that_has_written_keeps_its_day_from_being_sealed_and_one_that_reads_does_not(
+def test_an_open_transaction_delays_sealing_only_if_it_has_written(
     later: dt.datetime, elsewhere: psycopg.Connection[Any]
 ) -> None:
     with elsewhere.transaction():
@@ -461,7 +453,7 @@ def test_a_transaction_that_has_written_keeps_its_day_from_being_sealed_and_one_
     assert due.sealing_blocker(later, call_seconds=0) is None
 
 
-def test_what_keeps_days_from_being_sealed_is_said_daily_and_where_runs_are_listed(
+def test_the_transaction_that_delays_sealing_is_logged_and_shown_with_the_runs(
     later: dt.datetime, elsewhere: psycopg.Connection[Any], admin: Client
 ) -> None:
     def said() -> tuple[int, bool]:

@@ -37,7 +37,7 @@ def read(management: Client, path: str) -> Any:
     return answer.json()
 
 
-def test_the_list_says_what_each_summary_is(management: Client) -> None:
+def test_the_list_describes_each_summary(management: Client) -> None:
     items = read(management, "summaries")["items"]
     assert [one["name"] for one in items] == [*SUMMARIES]
     assert all(one["description"].endswith((".", "!")) and one["columns"] for one in items)
@@ -92,7 +92,7 @@ def test_pages_come_in_the_order_of_time_and_read_the_same_backwards(management:
     assert back["items"] == pages[-2]["items"]
 
 
-def test_rows_are_narrowed_by_name(management: Client) -> None:
+def test_rows_are_filtered_by_name(management: Client) -> None:
     stored_summaries.reliability(NOON, BILLING, DELIVERED=1)
     stored_summaries.reliability(NOON, MAILER, DELIVERED=2)
     [item] = read(management, f"summaries/reliability?{TODAY}&subscriber=Mailer")["items"]
@@ -124,7 +124,7 @@ def test_unusable_queries_are_refused_by_parameter(management: Client, path: str
 
 
 @pytest.mark.parametrize("path", ["summaries/nothing", "summaries/nothing.csv", "summaries/reliability.xlsx"])
-def test_what_is_no_summary_is_not_found(management: Client, path: str) -> None:
+def test_unknown_summaries_are_not_found(management: Client, path: str) -> None:
     assert management.get(f"/api/v1/{path}").status_code == 404
 
 
@@ -144,7 +144,7 @@ def test_a_run_is_read_with_its_windows_and_its_log(management: Client) -> None:
     assert read(management, "summary-runs?state=FAILED")["items"] == []
 
 
-def test_a_run_can_be_asked_for(storage: None, management: Client) -> None:
+def test_a_run_can_be_requested(storage: None, management: Client) -> None:
     start, end = midnight(today()), timezone.now()
     wanted = {"from": start.isoformat(), "to": end.isoformat(), "again": True}
     answer = management.post("/api/v1/summary-runs", wanted, content_type="application/json")

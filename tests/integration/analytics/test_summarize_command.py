@@ -36,12 +36,12 @@ def lake(settings: Any, tmp_path: Path, storage: None) -> None:
         ("2026-03-05T14:00+02:00", "2026-03-05T12:00:00+00:00", "2026-03-05T12:00:00+00:00"),
     ],
 )
-def test_a_day_is_included_and_an_instant_is_where_it_ends(text: str, start: str, end: str) -> None:
+def test_a_range_includes_its_last_day_and_ends_at_an_instant(text: str, start: str, end: str) -> None:
     assert (start_of(text).isoformat(), end_of(text).isoformat()) == (start, end)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-02-30", "2026-03-05T25:00", ""])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(ArgumentTypeError, match="is no day such as 2026-11-20"):
         start_of(text)
 
@@ -54,19 +54,19 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         (-40 * DAY, -30 * DAY, "Nothing of that time is kept any more; what is kept begins on"),
     ],
 )
-def test_a_range_of_nothing_is_refused(start: dt.timedelta, end: dt.timedelta, refusal: str, lake: None) -> None:
+def test_an_empty_range_is_refused(start: dt.timedelta, end: dt.timedelta, refusal: str, lake: None) -> None:
     with pytest.raises(CommandError, match=refusal):
         call_command("summarize", "--from", f"{today() + start}", "--to", f"{today() + end}")
     assert not Run.objects.exists()
 
 
-def test_what_has_just_happened_is_for_later(lake: None) -> None:
+def test_the_last_two_minutes_are_refused(lake: None) -> None:
     just_now = (run_requests.now() - dt.timedelta(seconds=30)).isoformat()
     with pytest.raises(CommandError, match="less than 2 minutes ago is not summarized yet"):
         call_command("summarize", "--from", just_now)
 
 
-def test_nothing_is_begun_while_another_run_is_under_way(lake: None) -> None:
+def test_the_command_refuses_while_another_run_is_in_progress(lake: None) -> None:
     other = Run.objects.create(kind=RunKind.HOURS, state=RunState.RUNNING, started_at=Now())
     with (
         only_run(spark_settings().database_url, WORKER_LOCK),
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_the_run_in_order(number: signal.Signals) -> None:
     assert (said, signal.getsignal(number)) == (["Interrupted: Spark ends ..."], before)
 
 
-def test_the_table_tells_of_each_window_what_was_read_written_and_checked(db: None) -> None:
+def test_the_table_has_rows_read_written_and_checks_of_each_window(db: None) -> None:
     run = Run.objects.create(kind=RunKind.HOURS)
     day = dt.date(2026, 3, 5)
     for window, state, passed in (
@@ -116,7 +116,7 @@ def test_the_table_tells_of_each_window_what_was_read_written_and_checked(db: No
     ]
 
 
-def test_where_nothing_is_to_be_done_it_says_so_and_nothing_else(
+def test_with_nothing_due_the_command_says_so_and_nothing_else(
     lake: None, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     day = today() - 2 * DAY
@@ -129,7 +129,7 @@ def test_where_nothing_is_to_be_done_it_says_so_and_nothing_else(
     assert caplog.messages == []
 
 
-def test_what_keeps_it_from_beginning_is_all_that_is_said(
+def test_a_problem_at_the_start_is_the_only_output(
     storage: None, settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     day = today() - 2 * DAY

@@ -38,7 +38,7 @@ def failed(found: tuple[Check, ...]) -> list[tuple[str, str]]:
     return [(check.name, check.found) for check in found if not check.passed]
 
 
-def test_what_is_as_it_must_be_passes() -> None:
+def test_correct_tables_pass_all_checks() -> None:
     assert failed(checks.check_facts(FACTS, COUNTED, {})) == []
     assert failed(checks.check_summaries(MADE, FACTS)) == []
 
@@ -53,7 +53,7 @@ def test_what_is_as_it_must_be_passes() -> None:
         (tables.LINES, {"repeated": 1}, "bronze/lines: unique keys", "1 rows are wrong"),
     ],
 )
-def test_facts_that_are_wrong_are_named(table: Table, wrong: dict[str, int], name: str, found: str) -> None:
+def test_failed_checks_of_facts_are_named(table: Table, wrong: dict[str, int], name: str, found: str) -> None:
     found_now = FACTS | {table: dataclasses.replace(FACTS[table], **wrong)}
     assert failed(checks.check_facts(found_now, COUNTED, {})) == [(name, found)]
 
@@ -70,19 +70,19 @@ def test_facts_that_are_wrong_are_named(table: Table, wrong: dict[str, int], nam
         (tables.BUDGETS, {"repeated": 1}, "gold/budgets: unique keys", "1 rows are wrong"),
     ],
 )
-def test_summaries_that_are_wrong_are_named(table: Table, wrong: dict[str, int], name: str, found: str) -> None:
+def test_failed_checks_of_summaries_are_named(table: Table, wrong: dict[str, int], name: str, found: str) -> None:
     found_now = MADE | {table: dataclasses.replace(MADE[table], **wrong)}
     assert failed(checks.check_summaries(found_now, FACTS)) == [(name, found)]
 
 
-def test_facts_that_are_gone_since_the_last_time_are_named() -> None:
+def test_facts_deleted_since_the_last_summary_are_named() -> None:
     before = {"bronze/attempts": 7, "bronze/deliveries": 5, "bronze/messages": 4, "bronze/unfinished": 9}
     assert failed(checks.check_facts(FACTS, COUNTED, before)) == [
         ("bronze/attempts: none is gone", "2 of 7 are; see docs/explanation/summaries-pipeline.md")
     ]
 
 
-def test_all_that_failed_is_told() -> None:
+def test_the_error_names_all_failed_checks() -> None:
     found = [Check("one", False, "1 of 2"), Check("two", True, ""), Check("three", False, "none")]
     with pytest.raises(checks.FailedChecks, match=r"^failed checks: one \(1 of 2\); three \(none\)$"):
         checks.require(found)
@@ -97,5 +97,5 @@ def test_all_that_failed_is_told() -> None:
         ("", "OSError"),
     ],
 )
-def test_a_failure_is_told_by_its_cause(said: str, told: str) -> None:
+def test_a_failure_is_reported_by_its_cause(said: str, told: str) -> None:
     assert reason(OSError(said)) == told

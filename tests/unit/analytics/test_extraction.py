@@ -21,7 +21,7 @@ def test_every_table_of_bronze_has_a_source() -> None:
     assert SOURCES.keys() == set(BRONZE)
 
 
-def test_leaves_and_ids_are_called_as_the_broker_calls_them() -> None:
+def test_partitions_and_ids_are_named_as_in_the_broker() -> None:
     day = dt.date(2026, 2, 28)
     assert leaf_of(ATTEMPTS, day) == partitions.leaf_of(partitions.ATTEMPTS, day)
     assert {partitions.MESSAGES, partitions.DELIVERIES, partitions.ATTEMPTS} == statements.PARTITIONED
@@ -29,7 +29,7 @@ def test_leaves_and_ids_are_called_as_the_broker_calls_them() -> None:
 
 
 @given(st.lists(st.integers(100, 998), unique=True).map(sorted), st.integers(100, 998), st.integers(100, 998))
-def test_slices_cover_what_lies_between_start_and_end_once(marks: list[int], one: int, other: int) -> None:
+def test_slices_cover_everything_between_start_and_end_once(marks: list[int], one: int, other: int) -> None:
     start, end = min(one, other), max(one, other) + 1
     inside = [str(mark) for mark in marks if start <= mark < end]
     cut = pieces((str(start), str(end)), inside)
@@ -39,7 +39,7 @@ def test_slices_cover_what_lies_between_start_and_end_once(marks: list[int], one
 
 
 @given(st.lists(st.integers(10, 99).map(str), unique=True).map(sorted))
-def test_without_an_end_nothing_is_left_out(marks: list[str]) -> None:
+def test_unbounded_slices_leave_nothing_out(marks: list[str]) -> None:
     assert pieces((None, None), marks) == list(pairwise([None, *marks, None]))
 
 
@@ -47,11 +47,11 @@ def test_without_an_end_nothing_is_left_out(marks: list[str]) -> None:
     ("pages", "percent"),
     [(0, 100), (1, 100), (SAMPLE_PAGES, 100), (4 * SAMPLE_PAGES, 25), (100 * SAMPLE_PAGES, 1), (10**9, 1)],
 )
-def test_a_small_table_is_looked_at_wholly_and_a_big_one_in_part(pages: int, percent: float) -> None:
+def test_small_tables_are_sampled_completely_and_large_ones_in_part(pages: int, percent: float) -> None:
     assert sample_percent(pages) == percent
 
 
-def test_what_is_null_stays_apart_from_what_is_empty() -> None:
+def test_null_and_empty_values_stay_distinct() -> None:
     block = b'1,,,t,2026-11-20 23:59:59.999999+00\n,2,"",f,\n3,3,\\N,,9999-12-31 00:00:00+00\n'
     assert [tuple(row.values()) for batch in arrow(block, NOTES) for row in batch.to_pylist()] == [
         (1, None, None, True, dt.datetime(2026, 11, 20, 23, 59, 59, 999999, dt.UTC)),
@@ -76,6 +76,6 @@ def test_blocks_hold_whole_rows(sizes: list[int]) -> None:
     assert all(len(block) < BLOCK_BYTES + max(sizes) for block in made)
 
 
-def test_columns_are_of_kinds_that_can_be_copied() -> None:
+def test_all_columns_have_types_that_can_be_copied() -> None:
     for table in tables.BRONZE:
         arrow(b"," * table.columns.count(", ") + b"\n", table)

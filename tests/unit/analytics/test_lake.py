@@ -69,7 +69,7 @@ def runs(lake: Lake) -> list[str]:
     return sorted(path.name for path in Path(lake.storage.root).rglob("run=*"))
 
 
-def test_one_that_is_killed_at_any_operation_leaves_the_old_or_the_new(lake: Lake) -> None:
+def test_a_writer_killed_at_any_operation_leaves_the_old_or_the_new_day(lake: Lake) -> None:
     do(lake, 0)
     for nth in count():
         killed = killed_at(nth, lake, nth + 1)
@@ -101,7 +101,7 @@ def killed_at(nth: int, lake: Lake, run: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
 
 
-def test_a_day_whose_manifest_is_damaged_keeps_what_it_has_and_stops_no_other(lake: Lake) -> None:
+def test_a_day_with_a_damaged_manifest_keeps_its_files_and_stops_no_other(lake: Lake) -> None:
     written(lake, 1)
     lake.mark(TOUCHED, DAY)
     lake.mark(TOUCHED, DAY + dt.timedelta(days=1))
@@ -118,7 +118,7 @@ def test_a_day_whose_manifest_is_damaged_keeps_what_it_has_and_stops_no_other(la
     assert runs(lake) == []
 
 
-def test_marks_that_are_none_are_removed(lake: Lake) -> None:
+def test_unknown_marks_are_removed(lake: Lake) -> None:
     lake.storage.replace(f"{TOUCHED}/dt={DAY}.new", "")
     lake.sweep(pytest.fail)
     assert lake.storage.entries(TOUCHED) == []
@@ -133,7 +133,7 @@ def piece(window: Window, run: int = 1) -> Piece:
     return Piece(window, run, {"leaf": 3}, (Check("all rows", True, "3 of 3"),), (part,))
 
 
-def test_it_is_read_as_it_was_written() -> None:
+def test_a_manifest_is_read_as_it_was_written() -> None:
     daily = (Part("gold/budgets", "somewhere", 1, "day date"),)
     manifest = EMPTY.with_piece(piece(hour(3))).with_piece(piece(hour(1))).with_daily(daily)
     assert Manifest.from_json(manifest.as_json()) == manifest
@@ -150,7 +150,7 @@ def test_it_is_read_as_it_was_written() -> None:
         ([DAY_WINDOW], hour(7), [hour(7)]),
     ],
 )
-def test_a_window_replaces_what_was_known_of_its_time(known: list[Window], more: Window, counts: list[Window]) -> None:
+def test_a_window_replaces_pieces_that_overlap_it(known: list[Window], more: Window, counts: list[Window]) -> None:
     manifest = EMPTY
     for window in known:
         manifest = manifest.with_piece(piece(window))
@@ -168,7 +168,7 @@ def test_a_window_replaces_what_was_known_of_its_time(known: list[Window], more:
         ([DAY_WINDOW], hour(7), {}),
     ],
 )
-def test_rows_are_those_of_what_lies_in_a_window(known: list[Window], window: Window, rows: dict[str, int]) -> None:
+def test_rows_are_those_of_pieces_in_the_window(known: list[Window], window: Window, rows: dict[str, int]) -> None:
     manifest = EMPTY
     for one in known:
         manifest = manifest.with_piece(piece(one))
@@ -186,21 +186,21 @@ def test_rows_are_those_of_what_lies_in_a_window(known: list[Window], window: Wi
         ([DAY_WINDOW], [*range(24)]),
     ],
 )
-def test_the_whole_hours_of_its_windows_are_known(windows: list[Window], hours: list[int]) -> None:
+def test_the_complete_hours_of_a_manifest_are_known(windows: list[Window], hours: list[int]) -> None:
     manifest = EMPTY
     for window in windows:
         manifest = manifest.with_piece(piece(window))
     assert manifest.hours == {MIDNIGHT_MANIFESTS + number * HOUR for number in hours}
 
 
-def test_one_of_another_version_is_not_guessed_at() -> None:
+def test_a_manifest_of_another_version_is_refused() -> None:
     later = EMPTY.as_json().replace('"version": 1', '"version": 2')
     with pytest.raises(UnknownManifest, match="version 2, where 1 is known"):
         Manifest.from_json(later)
 
 
 @pytest.mark.parametrize("text", ["", "\0\0", "[]", "{}", '{"version": 1, "day": "2026-03-02"}', EMPTY.as_json()[:-9]])
-def test_one_that_was_written_in_part_is_damaged(text: str) -> None:
+def test_a_partly_written_manifest_is_damaged(text: str) -> None:
     with pytest.raises(DamagedManifest, match="summarizing the whole day replaces it"):
         Manifest.from_json(text)
 
@@ -217,7 +217,7 @@ def test_one_that_was_written_in_part_is_damaged(text: str) -> None:
         ("touched", False),
     ],
 )
-def test_a_name_tells_the_day_it_is_of(name: str, is_of_the_day: bool) -> None:
+def test_a_name_contains_its_day(name: str, is_of_the_day: bool) -> None:
     assert day_of(name) == (EMPTY.day if is_of_the_day else None)
 
 
@@ -226,7 +226,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "a lake [of] {days}, 100% *"
 
 
-def test_a_file_says_what_was_written_last(folder: Path) -> None:
+def test_a_file_has_its_latest_content(folder: Path) -> None:
     storage = Storage.at(str(folder))
     assert storage.text("manifests/dt=2026-03-02.json") is None
     for text in ("old", "new"):
@@ -238,7 +238,7 @@ def test_a_file_says_what_was_written_last(folder: Path) -> None:
     assert storage.entries("nowhere") == []
 
 
-def test_what_an_interrupted_replacement_leaves_is_removed(folder: Path) -> None:
+def test_leftovers_of_an_interrupted_replacement_are_removed(folder: Path) -> None:
     storage = Storage.at(str(folder))
     storage.replace("manifests/dt=2026-03-02.json", "old")
     (folder / "tmp/dt=2026-03-02.json").write_text("ne")
@@ -272,31 +272,31 @@ def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
         ("file:///lake/", "/lake", "file:///lake"),
     ],
 )
-def test_spark_and_arrow_mean_the_same_place(address: str, root: str, spark: str) -> None:
+def test_spark_and_arrow_use_the_same_folder(address: str, root: str, spark: str) -> None:
     storage = Storage.at(address)
     assert (storage.root, storage.address) == (root, spark)
 
 
-def test_what_spark_takes_for_a_pattern_is_quoted_where_it_reads() -> None:
+def test_patterns_are_escaped_in_paths_that_spark_reads() -> None:
     storage = Storage.at("/a [b] {c} *?")
     assert storage.url("x") == "file:///a [b] {c} *?/x"
     assert storage.url_to_read("x") == r"file:///a \[b\] \{c\} \*\?/x"
 
 
-def test_a_place_that_is_no_folder_says_so(tmp_path: Path) -> None:
+def test_a_lake_that_is_not_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(OSError, match="Not a directory"):
         Storage.at(str(tmp_path / "lake")).replace("manifests/x", "")
 
 
-def test_a_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_lake_is_created_for_its_owner_only(tmp_path: Path) -> None:
     lake = tmp_path / "made" / "on the way"
     assert lake_problem(str(lake)) == ""
     assert (lake.is_dir(), lake.stat().st_mode & 0o777) == (True, 0o700)
     assert lake_problem(str(lake)) == ""
 
 
-def test_what_is_no_folder_is_told_with_the_variable_that_names_it(tmp_path: Path) -> None:
+def test_a_problem_of_the_lake_names_its_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     problem = lake_problem(str(tmp_path / "file"))
     assert problem.startswith(f"The lake {tmp_path / 'file'} cannot be written to: ")
@@ -304,9 +304,9 @@ def test_what_is_no_folder_is_told_with_the_variable_that_names_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("lake", ["/proc/lake", "/dev/null/lake"])
-def test_a_place_where_nobody_can_make_one_is_told(lake: str) -> None:
+def test_a_lake_that_cannot_be_created_is_reported(lake: str) -> None:
     assert f"The lake {lake} cannot be written to" in lake_problem(lake)
 
 
-def test_an_object_store_is_left_to_spark() -> None:
+def test_object_stores_are_not_checked() -> None:
     assert lake_problem("s3a://bucket/lake") == ""

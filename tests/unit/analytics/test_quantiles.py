@@ -34,7 +34,7 @@ def test_a_time_has_a_bucket(ms: int, bucket: int) -> None:
     assert bucket_of(ms) == bucket
 
 
-def test_buckets_are_exact_at_each_border() -> None:
+def test_buckets_are_exact_at_every_boundary() -> None:
     bucket, border = 0, Fraction(1)
     while (longest := math.floor(border)) < MAX_MS:
         assert bucket_of(longest) <= bucket < bucket_of(longest + 1)
@@ -54,25 +54,25 @@ def test_a_quantile_is_that_of_the_times_within_one_percent(times: list[int], sh
 
 
 @given(parts=st.lists(st.lists(TIMES, max_size=20), max_size=10))
-def test_parts_counted_together_are_the_whole(parts: list[list[int]]) -> None:
+def test_merged_histograms_equal_the_histogram_of_all(parts: list[list[int]]) -> None:
     assert merged(map(histogram_of, parts)) == histogram_of([ms for part in parts for ms in part])
 
 
 @given(times=st.lists(TIMES, min_size=1), shares=st.lists(SHARES, min_size=2).map(sorted))
-def test_more_of_all_take_no_less(times: list[int], shares: list[float]) -> None:
+def test_quantiles_rise_with_their_share(times: list[int], shares: list[float]) -> None:
     quantiles = [quantile(histogram_of(times), share) for share in shares]
     assert quantiles == sorted(quantiles)
 
 
 @pytest.mark.parametrize(("share", "ms"), [(0, 1), (0.05, 1), (0.5, 10), (0.95, 19), (0.951, 20), (1, 20)])
-def test_a_share_is_not_taken_for_the_next_place_by_its_last_digit(share: float, ms: int) -> None:
+def test_shares_are_exact_in_thousandths(share: float, ms: int) -> None:
     assert quantile(histogram_of(list(range(1, 21))), share) == middle_of(bucket_of(ms))
 
 
-def test_what_took_no_time_has_none() -> None:
+def test_zero_times_have_a_quantile_of_zero() -> None:
     assert quantile({ZERO_BUCKET: 3, 0: 1}, 0.75) == 0.0
 
 
-def test_of_nothing_there_is_no_quantile() -> None:
+def test_an_empty_histogram_has_no_quantile() -> None:
     with pytest.raises(ValueError, match="nothing was counted"):
         quantile({}, 0.5)

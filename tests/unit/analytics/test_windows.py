@@ -68,7 +68,7 @@ def test_a_day_may_change_until_well_after_its_end_and_while_a_transaction_from_
     assert watermark(now, oldest, call_seconds=call_seconds) == first
 
 
-def test_the_last_day_that_was_opened_before_a_long_outage_is_sealed_too() -> None:
+def test_the_last_day_before_a_long_outage_is_sealed() -> None:
     last = TODAY - 30 * DAY
     known = Calendar(at(12), frozenset({last}) | opened(TODAY, TODAY), first_unsealed=TODAY)
     assert known.sealed() == [last]
@@ -88,14 +88,14 @@ def test_closed_hours_of_unsealed_days_are_due(now: dt.datetime, due: list[str])
     assert named(due_hours(on(now), (), since=LONG_AGO)) == due
 
 
-def test_an_hour_that_passed_is_not_due_again_nor_is_one_before_there_was_anything() -> None:
+def test_hours_that_passed_or_precede_the_tables_are_not_due() -> None:
     first, second, third = hours_of(TODAY)[:3]
     assert due_hours(on(at(3, 2)), {first}, since=LONG_AGO) == [second, third]
     assert due_hours(on(at(3, 2)), (), since=at(1, 30)) == [second, third]
     assert due_hours(on(at(3, 2)), (), since=at(2)) == [third]
 
 
-def test_a_sealed_day_is_due_until_it_has_passed_and_once_something_was_filed_under_it_since() -> None:
+def test_a_sealed_day_is_due_until_it_passes_and_when_late_data_arrives() -> None:
     known = on(at(12), first=YESTERDAY - DAY)
     before, yesterday = whole(YESTERDAY - DAY), whole(YESTERDAY)
     assert due_days(known, (), ()) == [before, yesterday]
@@ -106,7 +106,7 @@ def test_a_sealed_day_is_due_until_it_has_passed_and_once_something_was_filed_un
 @pytest.mark.parametrize(
     ("failures", "hours"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 24), (7, 24), (10_000, 24)]
 )
-def test_what_fails_again_and_again_is_left_alone_for_longer_but_tried_once_a_day(failures: int, hours: int) -> None:
+def test_a_failing_window_backs_off_up_to_a_day(failures: int, hours: int) -> None:
     assert back_off(failures) == hours * HOUR
 
 
@@ -121,7 +121,7 @@ def test_what_fails_again_and_again_is_left_alone_for_longer_but_tried_once_a_da
         (at(-240), at(-120), []),
     ],
 )
-def test_a_range_is_whole_days_where_they_are_sealed_and_hours_where_they_grow(
+def test_a_range_has_whole_sealed_days_and_hours_of_unsealed_ones(
     start: dt.datetime, end: dt.datetime, windows: list[str]
 ) -> None:
     assert named(windows_between(on(at(4, 30)), start, end)) == windows
@@ -136,7 +136,7 @@ def test_a_range_is_whole_days_where_they_are_sealed_and_hours_where_they_grow(
         (at(5, 2), at(4, 20), Window(at(4), at(5))),
     ],
 )
-def test_the_hour_under_way_is_summarized_as_far_as_a_range_goes(
+def test_the_current_hour_is_summarized_up_to_the_end_of_the_range(
     now: dt.datetime, end: dt.datetime, last: Window
 ) -> None:
     assert windows_between(on(now), at(4), end)[-1] == last
@@ -194,7 +194,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=30))
-def test_whatever_runs_when_every_closed_hour_of_what_is_kept_is_summarized_exactly_once(
+def test_every_closed_hour_is_summarized_exactly_once_in_any_order_of_runs(
     happens: list[tuple[Any, ...]],
 ) -> None:
     history = History(midnight(TODAY))
@@ -232,7 +232,7 @@ def days(*after: int) -> list[dt.date]:
         pytest.param([5, 6], [5], [6, 28, 30], id="likewise, one after it, and it was done in this run"),
     ],
 )
-def test_days_are_stale_that_were_made_before_one_of_the_four_weeks_before_changed(
+def test_a_day_is_stale_after_one_of_the_four_weeks_before_changed(
     changed: list[int], made: list[int], remade: list[int]
 ) -> None:
     assert stale(days(0, 2, 5, 6, 28, 30), days(*changed), days(*made)) == days(*remade)

@@ -1,4 +1,8 @@
-"""The summaries of a window, a statement for each; with the columns of Spark's that are totals."""
+"""The summaries as PostgreSQL computes them, in plain SQL written independently of Spark.
+
+`./broker bench summaries` measures this beside Spark, and tests compare Spark's rows with it. Computed are the columns
+that are counts, sums, maxima and maps; not the quantiles, the explanations of the ordering audit, and anomalies.
+"""
 
 from typing import Any, Final
 
@@ -9,11 +13,11 @@ from analytics.pipeline.job import Vocabulary, Window
 from analytics.pipeline.quantiles import GROWTH, MAX_MS, ZERO_BUCKET
 from analytics.pipeline.tables import Table
 
-FORGET: Final = "DROP TABLE IF EXISTS pg_temp.known, pg_temp.tried"
+DROP_FACTS: Final = "DROP TABLE IF EXISTS pg_temp.known, pg_temp.tried"
 
 
 def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[str, Any]:
-    """Return what the statements ask for."""
+    """Return the parameters of the statements."""
     return {
         "start": window.start,
         "end": window.end,
@@ -28,7 +32,7 @@ def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[s
         "ending": [f"{kind} {status}" for kind, statuses in words.ending for status in statuses],
         "means_hold": words.means_hold,
         "means_end": words.means_end,
-        "patterns": [_pattern(pattern) for pattern, _ in words.failures],
+        "patterns": [rf"(?p)^(?:{pattern})".replace(r"\b", r"\y") for pattern, _ in words.failures],
         "classes": [kind for _, kind in words.failures],
         "unknown_failure": words.unknown_failure,
         "growth": GROWTH,
@@ -37,25 +41,6 @@ def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[s
         "objective": objective,
     }
 
-
-def _pattern(python: str) -> str:
-    """Return a pattern of Python as PostgreSQL reads it, which calls the end of a word another name."""
-    return rf"(?p)^(?:{python})".replace(r"\b", r"\y")
-
-
-BUDGETS: Final = """
-SELECT %(start)s::date AS day, subscriber_id, subscriber, eligible, bad, %(objective)s::float8 AS objective,
-       eligible_28, bad_28, bad_28 / ((1 - %(objective)s::float8) * eligible_28::float8) AS spent
-  FROM (SELECT subscriber_id, subscriber, sum(eligible) AS eligible_28, sum(eligible - delivered) AS bad_28,
-               coalesce(sum(eligible) FILTER (WHERE hour >= %(start)s::date), 0) AS eligible,
-               coalesce(sum(eligible - delivered) FILTER (WHERE hour >= %(start)s::date), 0) AS bad
-          FROM pg_temp.reliability
-         WHERE hour >= %(start)s::date - 27 AND hour < %(end)s AND subscriber_id IS NOT NULL
-         GROUP BY 1, 2) r
- WHERE eligible_28 > 0
-"""
-
-BUDGET: Final = {tables.BUDGETS: BUDGETS}
 
 KNOWN: Final = r"""
 CREATE TEMP TABLE known AS
@@ -82,7 +67,7 @@ SELECT d.*, coalesce(e.name, '') AS event_type,
                 OR d.created_at < %(end)s AND (d.finished_at >= %(end)s OR d.finished_at IS NULL))) d
   LEFT JOIN subscriptions_eventtype e ON e.id = d.event_type_id
 """
-"""With those of which nothing has been sent yet: they wait."""
+"""With deliveries that have not been sent yet, which are in the backlog."""
 
 TRIED: Final = """
 CREATE TEMP TABLE tried AS
@@ -108,7 +93,7 @@ SELECT a.delivery_id, a.number, a.started_at, a.duration_ms,
  WHERE a.started_at >= %(start)s AND a.started_at < %(end)s
 """
 
-FACTS: Final = (FORGET, KNOWN, "ANALYZE known", TRIED, "ANALYZE tried")
+FACTS: Final = (DROP_FACTS, KNOWN, "ANALYZE known", TRIED, "ANALYZE tried")
 
 RELIABILITY: Final = """
 SELECT hour, subscriber_id, subscriber, event_type_id, event_type, kind, sum(deliveries) AS deliveries,
@@ -163,7 +148,7 @@ SELECT at, subscriber_id, subscriber, count(*) AS deliveries
          least(finished_at, %(end)s) - interval '1 us', interval '5 min') AS at
  GROUP BY 1, 2, 3
 """
-"""The moments that each delivery saw before it ended."""
+"""Each delivery counts at the moments before it ended."""
 VOLUME: Final = """
 SELECT hour, publisher_id, publisher, event_type_id, event_type, kind, sum(messages) AS messages, sum(bytes) AS bytes,
        sum(deliveries) AS deliveries, jsonb_object_agg(outcome, messages) AS by_outcome
@@ -194,7 +179,7 @@ SELECT date_trunc('hour', finished_at) AS hour, group_of, subscription_id, subsc
  GROUP BY 1, 2, 3, 4, 5, 6, 7
 """
 CALLBACKS: Final = """
-SELECT date_trunc('hour', at) AS hour, event_type_id, e.name AS event_type, sum(asked) AS asked,
+SELECT date_trunc('hour', at) AS hour, event_type_id, coalesce(e.name, '') AS event_type, sum(asked) AS asked,
        sum(answered) AS answered, sum(forwarded) AS forwarded
   FROM (SELECT created_at AS at, event_type_id, 1 AS asked, 0 AS answered, 0 AS forwarded FROM delivery_callback
          UNION ALL
@@ -232,9 +217,21 @@ SELECT date_trunc('hour', at) AS hour, subscriber_id, subscriber, sum(checked) A
   FROM found WHERE at IS NOT NULL AND subscriber_id IS NOT NULL
  GROUP BY 1, 2, 3
 """
-"""Without what explains each: that is for whoever looks at them one by one."""
+"""Without explanations."""
 
-TOTALS: Final = {
+BUDGETS: Final = """
+SELECT %(start)s::date AS day, subscriber_id, subscriber, eligible, bad, %(objective)s::float8 AS objective,
+       eligible_28, bad_28, bad_28 / ((1 - %(objective)s::float8) * eligible_28::float8) AS spent
+  FROM (SELECT subscriber_id, subscriber, sum(eligible) AS eligible_28, sum(eligible - delivered) AS bad_28,
+               coalesce(sum(eligible) FILTER (WHERE hour >= %(start)s::date), 0) AS eligible,
+               coalesce(sum(eligible - delivered) FILTER (WHERE hour >= %(start)s::date), 0) AS bad
+          FROM pg_temp.reliability
+         WHERE hour >= %(start)s::date - 27 AND hour < %(end)s AND subscriber_id IS NOT NULL
+         GROUP BY 1, 2) r
+ WHERE eligible_28 > 0
+"""
+
+HOURLY: Final = {
     tables.RELIABILITY: RELIABILITY,
     tables.LATENCY: LATENCY,
     tables.ENDPOINTS: ENDPOINTS,
@@ -245,33 +242,31 @@ TOTALS: Final = {
     tables.CALLBACKS_SUMMARY: CALLBACKS,
     tables.AUDIT: AUDIT,
 }
-
-HOURLY: Final = tuple(TOTALS)
-DAILY: Final = tuple(BUDGET)
+DAILY: Final = {tables.BUDGETS: BUDGETS}
 
 
 def sum_up(
     connection: psycopg.Connection[Any], window: Window, words: Vocabulary, *, objective: float, memory: str = "64MB"
 ) -> None:
-    """Add a window, the next in time, to the summaries in temporary tables of a connection; a day's are made anew."""
-    said = parameters(words, window, objective=objective)
+    """Add a window, the next in time, to the summaries in temporary tables of a connection, and recompute its day's."""
+    values = parameters(words, window, objective=objective)
     with connection.transaction(), psycopg.ClientCursor(connection) as cursor:
         cursor.execute(f"SET LOCAL work_mem = '{memory}'; SET LOCAL timezone = 'UTC'; SET LOCAL jit = off".encode())
         for statement in FACTS:
-            cursor.execute(statement.encode(), said)
-        for table, query in TOTALS.items():
-            _add(cursor, table, query, said)
-        for table, query in BUDGET.items():
-            if _is_there(cursor, table):
-                cursor.execute(f"DELETE FROM pg_temp.{table.name} WHERE day = %(start)s::date".encode(), said)
-            _add(cursor, table, query, said)
+            cursor.execute(statement.encode(), values)
+        for table, query in HOURLY.items():
+            _add(cursor, table, query, values)
+        for table, query in DAILY.items():
+            if _exists(cursor, table):
+                cursor.execute(f"DELETE FROM pg_temp.{table.name} WHERE day = %(start)s::date".encode(), values)
+            _add(cursor, table, query, values)
 
 
-def _add(cursor: psycopg.ClientCursor[Any], table: Table, query: str, said: dict[str, Any]) -> None:
-    made = f"INSERT INTO pg_temp.{table.name}" if _is_there(cursor, table) else f"CREATE TEMP TABLE {table.name} AS"
-    cursor.execute(f"{made} {query}".encode(), said)
+def _add(cursor: psycopg.ClientCursor[Any], table: Table, query: str, values: dict[str, Any]) -> None:
+    target = f"INSERT INTO pg_temp.{table.name}" if _exists(cursor, table) else f"CREATE TEMP TABLE {table.name} AS"
+    cursor.execute(f"{target} {query}".encode(), values)
 
 
-def _is_there(cursor: psycopg.ClientCursor[Any], table: Table) -> bool:
+def _exists(cursor: psycopg.ClientCursor[Any], table: Table) -> bool:
     cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [f"pg_temp.{table.name}"])
     return bool((cursor.fetchone() or [False])[0])
