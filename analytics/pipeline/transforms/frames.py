@@ -39,20 +39,9 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Silver:
-    """The inputs of hourly summaries: `tables.SILVER`, and the facts that need no cleaning."""
+class Silver(Facts):
+    """The inputs of hourly summaries: the facts, of which deliveries, attempts and messages are those of silver."""
 
-    deliveries: DataFrame
-    attempts: DataFrame
-    messages: DataFrame
-    waiting: DataFrame
-    callbacks: DataFrame
-    subscribers: DataFrame
-    subscriptions: DataFrame
-    event_types: DataFrame
-    lines: DataFrame
-    status_changes: DataFrame
-    releases: DataFrame
     audit: DataFrame | None = None
     """`tables.AUDIT` of the hours before the window; None if none is known."""
 

@@ -1,6 +1,7 @@
 """From facts to silver: each fact once, typed, with its owner and the class of its answer."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import reduce
 from typing import Final
 
@@ -123,19 +124,13 @@ def _is_among(statuses_by_kind: Sequence[tuple[str, Sequence[int]]]) -> Column:
 def silver(facts: Facts, words: Vocabulary) -> Silver:
     """Return the inputs of hourly summaries."""
     owned = deliveries(facts, words)
-    return Silver(
-        deliveries=owned,
-        attempts=attempts(facts.attempts, owned, words),
-        messages=messages(facts, words),
-        waiting=facts.waiting,
-        callbacks=facts.callbacks.dropDuplicates(["id"]),
-        subscribers=facts.subscribers,
-        subscriptions=facts.subscriptions,
-        event_types=facts.event_types,
-        lines=facts.lines,
-        status_changes=facts.status_changes,
-        releases=facts.releases,
-    )
+    cleaned = {
+        "deliveries": owned,
+        "attempts": attempts(facts.attempts, owned, words),
+        "messages": messages(facts, words),
+        "callbacks": facts.callbacks.dropDuplicates(["id"]),
+    }
+    return Silver(**{field.name: getattr(facts, field.name) for field in fields(Facts)} | cleaned)
 
 
 def deliveries(facts: Facts, words: Vocabulary) -> DataFrame:

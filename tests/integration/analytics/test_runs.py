@@ -369,9 +369,7 @@ def test_a_failed_run_says_why(behaviour: str, said: str, sealed: list[dt.date],
     assert done.ended_at
 
 
-def test_reports_are_stored_without_characters_that_postgresql_refuses(
-    sealed: list[dt.date], terms: SparkSettings
-) -> None:
+def test_reports_are_stored_without_invalid_characters(sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(range_of(sealed), terms, "fails=1", "quotes")
     failed = done.windows.get(state=FAILED)
     assert (failed.error, failed.checks[0]["found"]) == ("a check failed: café ?",) * 2
