@@ -71,27 +71,27 @@ def host_in(authority: str) -> Host:
     found = _AUTHORITY.fullmatch(authority)
     if not found:
         raise InvalidHost("Write the host as a name, as 192.0.2.1 or as [2001:db8::1], and ':' before a port.")
-    _check_port(found["port"])
-    return _of_brackets(found["ip"]) if found["ip"] is not None else _of_name(found["name"])
-
-
-def _check_port(port: str | None) -> None:
+    port, address = found["port"], found["ip"]
     if port is not None and not (_PORT.fullmatch(port) and 1 <= int(port) <= MAX_PORT):
         raise InvalidHost(f"Give a port from 1 to {MAX_PORT} after the host's ':', or leave both out.")
-
-
-def _of_brackets(text: str) -> Host:
-    if "%" in text:
+    if address is None:
+        return _named_host(found["name"])
+    if "%" in address:
         raise InvalidHost("Remove the zone from the IPv6 address: addresses with a zone belong to one machine.")
     try:
-        return Host(text, IPv6Address(text))
+        return Host(address, IPv6Address(address))
     except ValueError:
         raise InvalidHost("The text in brackets is not an IPv6 address.") from None
 
 
-def _of_name(text: str) -> Host:
+def _named_host(text: str) -> Host:
     if _NUMERIC.fullmatch(text):
-        return Host(text, _plain_address(text))
+        try:
+            return Host(text, IPv4Address(text))
+        except ValueError:
+            raise InvalidHost(
+                "Write an IPv4 address as four decimal numbers without leading zeros, 192.0.2.1."
+            ) from None
     if len(text) > MAX_CHARACTERS or not _NAME.fullmatch(text):
         raise InvalidHost(
             "Use a host name of letters, digits, hyphens and single dots, with at most 63 characters between dots; "
@@ -99,13 +99,6 @@ def _of_name(text: str) -> Host:
         )
     is_here = text.lower().rstrip(".").rpartition(".")[2] == "localhost"
     return Host(text, LOOPBACK_NAMES if is_here else None)
-
-
-def _plain_address(text: str) -> IPv4Address:
-    try:
-        return IPv4Address(text)
-    except ValueError:
-        raise InvalidHost("Write an IPv4 address as four decimal numbers without leading zeros, 192.0.2.1.") from None
 
 
 _NAMED: Final[Mapping[str, str]] = {

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -118,21 +118,18 @@ class StackSettings:
         return int(self._values[name])
 
     def _read(self) -> None:
-        if self._path.exists():
-            try:
-                self._values = dict(_texts(json.loads(self._path.read_text())))
-            except (ValueError, AttributeError) as problem:
-                raise ImproperlyConfigured(
-                    f"{self._path} has the stack's secrets and is not a JSON object of texts and numbers ({problem}): "
-                    "repair it, or restore it from a backup"
-                ) from problem
-
-
-def _texts(values: Any) -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if type(value) not in (str, int):
-            raise ValueError(f"{name!r} is neither a text nor a number")
-        yield name, str(value)
+        if not self._path.exists():
+            return
+        try:
+            values = json.loads(self._path.read_text())
+        except ValueError as problem:
+            values = problem
+        if not isinstance(values, dict) or not all(type(value) in (str, int) for value in values.values()):
+            raise ImproperlyConfigured(
+                f"{self._path} has the stack's secrets and is not a JSON object of texts and numbers: "
+                "repair it, or restore it from a backup"
+            )
+        self._values = {name: str(value) for name, value in values.items()}
 
 
 class AlreadyRunning(Exception):
@@ -150,7 +147,8 @@ def locked(path: Path) -> Iterator[IO[str]]:
     with path.open("a+") as lock:
         deadline = time.monotonic() + GUARD_SECONDS
         while not _try(lock):
-            holder = _holder(path)
+            text = path.read_text()
+            holder = int(text) if text.isdigit() else 0
             if is_alive(holder) or time.monotonic() > deadline:
                 raise AlreadyRunning(f"a stack is running in {path.parent} (process {holder})")
             time.sleep(0.05)
@@ -174,11 +172,6 @@ def _try(lock: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _holder(path: Path) -> int:
-    text = path.read_text()
-    return int(text) if text.isdigit() else 0
 
 
 def is_alive(pid: int) -> bool:

@@ -170,17 +170,14 @@ def _ended(folder: Path, begun: float, step: Step, process: Process) -> Result:
     seconds = time.monotonic() - begun
     if not step.report:
         return Result(step.name, seconds, status == 0)
-    return _with_counts(step.name, seconds, folder / step.report, ok=status in {0, NO_TESTS_COLLECTED})
-
-
-def _with_counts(name: str, seconds: float, report: Path, *, ok: bool) -> Result:
-    """Return a result with the counts of pytest's report; without a report, one failure."""
+    report = folder / step.report
     if not report.exists():
-        return Result(name, seconds, ok=False, failed=1)
+        return Result(step.name, seconds, ok=False, failed=1)
     suite = next(ElementTree.parse(report).iter("testsuite")).attrib  # noqa: S314 - pytest has just written it # nosec B314
     total, skipped = int(suite["tests"]), int(suite["skipped"])
     failed = int(suite["failures"]) + int(suite["errors"])
-    return Result(name, seconds, ok, total - failed - skipped, failed, skipped)
+    is_ok = status in {0, NO_TESTS_COLLECTED}
+    return Result(step.name, seconds, is_ok, total - failed - skipped, failed, skipped)
 
 
 TEST_SETTINGS = {
@@ -286,7 +283,9 @@ def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
     folder = RUNS / str(os.getpid())
     for name in [name for name in os.environ if name.startswith("BROKER_")]:
         del os.environ[name]
-    _remove_stale_runs()
+    for stale in RUNS.glob("*"):
+        if not is_alive(int(stale.name)) and not is_locked(StackFolder(stale).lock):
+            shutil.rmtree(stale, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         yield folder, TEST_SETTINGS | stack.enter_context(running(folder, durable=False))
@@ -299,22 +298,14 @@ def _summarize(results: Sequence[Result]) -> int:
     return 0 if all(result.ok for result in results) else 1
 
 
-def _stale_runs() -> Iterator[Path]:
-    for folder in RUNS.glob("*"):
-        if not is_alive(int(folder.name)) and not is_locked(StackFolder(folder).lock):
-            yield folder
-
-
-def _remove_stale_runs() -> None:
-    for folder in _stale_runs():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def audit(*arguments: str) -> int:
     """Check all locked packages, with more arguments for pip-audit; return the exit status."""
     packages: list[Any] = []
     for locks in AUDITED_LOCKS:
-        audited = _audit(locks, arguments)
+        files = [word for lock in locks for word in ("-r", str(ROOT / "requirements" / lock))]
+        audited = subprocess.run(  # noqa: S603 - our own command
+            (*PIP_AUDIT, *AUDIT_FORMAT, *arguments, *files), capture_output=True, text=True, check=False
+        )
         if audited.returncode == WRONG_ARGUMENTS:
             print(audited.stderr, end="", file=sys.stderr)
             return WRONG_ARGUMENTS
@@ -327,13 +318,6 @@ def audit(*arguments: str) -> int:
     names = {package["name"] for package in packages}
     print(*found, f"{len(names)} packages checked, {len(found)} known vulnerabilities", sep="\n")
     return VULNERABLE if found else CLEAN
-
-
-def _audit(locks: Sequence[str], arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    files = [word for lock in locks for word in ("-r", str(ROOT / "requirements" / lock))]
-    return subprocess.run(  # noqa: S603 - our own command
-        (*PIP_AUDIT, *AUDIT_FORMAT, *arguments, *files), capture_output=True, text=True, check=False
-    )
 
 
 def reported_packages(output: str) -> Sequence[Any]:

@@ -33,7 +33,7 @@ def test_what_cannot_be_asked_is_no_monitor(url: str, says: str) -> None:
 
 
 NOT_FOUR_NUMBERS = "Write an IPv4 address as four decimal numbers"
-NO_NAME = "Give a host name of letters"
+NO_NAME = "Use a host name of letters"
 BROKEN = [
     ("http://0x7f.1/", NOT_FOUR_NUMBERS),
     ("http://0x7f000001/", NOT_FOUR_NUMBERS),
@@ -82,14 +82,14 @@ BROKEN = [
     ("http://" + "a." * 130 + "example/", NO_NAME),
     ("http://127%2e0.0.1/", NOT_FOUR_NUMBERS),
     ("http://a%00.example/", NO_NAME),
-    ("http://[fe80::1%25eth0]/", "Leave the zone out"),
-    ("http://[fe80::1%eth0]/", "Leave the zone out"),
+    ("http://[fe80::1%25eth0]/", "Remove the zone"),
+    ("http://[fe80::1%eth0]/", "Remove the zone"),
     ("http://[::1/", "not a URL"),
     ("http://::1]/", "not a URL"),
     ("http://::1/", "port from 1"),
     ("http://[]/", r"not a URL|no IPv6 address|Write the host"),
     ("http://[127.0.0.1]/", r"not a URL|no IPv6 address|Write the host"),
-    ("http://[v1.a]/", "no IPv6 address"),
+    ("http://[v1.a]/", "not an IPv6 address"),
     ("http://[::1]a/", r"not a URL|no IPv6 address|Write the host"),
     ("http://a[::1]/", r"not a URL|no IPv6 address|Write the host"),
 ]
