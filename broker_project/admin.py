@@ -1,4 +1,4 @@
-"""Beat's schedules in the admin, in its theme."""
+"""Celery beat's schedules in the admin, in its theme."""
 
 from typing import Any, ClassVar, Final
 
@@ -10,22 +10,22 @@ from django_celery_beat import admin as beat
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
 from broker_project.celery import app
-from broker_project.core.admin.model_admin import ModelAdmin
+from broker_project.core.admin.model_admin import ModelAdmin, superusers_only
 from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 admin.site.unregister([PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule])
 
 
-WHAT: Final = ("name", "task", "args", "kwargs", "queue", "expires", "expire_seconds")
-"""What superusers change, who may run anything anyhow: which task an entry sends, and with what."""
+TASK_FIELDS: Final = ("name", "task", "args", "kwargs", "queue", "expires", "expire_seconds")
+"""Which task an entry sends, and with what: only superusers change it, for with it they can run anything."""
 
 
 class TaskSelect(UnfoldAdminSelectWidget, beat.TaskSelectWidget):  # type: ignore[misc]
-    """A choice among the tasks there are."""
+    """A choice among the registered tasks."""
 
 
 class PeriodicTaskForm(beat.PeriodicTaskForm):  # type: ignore[misc]
-    """An entry as it is edited."""
+    """The form of an entry."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -34,7 +34,7 @@ class PeriodicTaskForm(beat.PeriodicTaskForm):  # type: ignore[misc]
 
 
 class CrontabForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Times that come, as Celery reads them."""
+    """A crontab as Celery reads it."""
 
     class Meta:
         model = CrontabSchedule
@@ -42,7 +42,7 @@ class CrontabForm(forms.ModelForm):  # type: ignore[type-arg]
         help_texts = {"day_of_week": 'Days of the week; "*" for all, Sunday is 0, Monday is 1. (Example: "0,5")'}
 
     def clean(self) -> dict[str, Any]:
-        """Refuse what beat could not send: a day that no such month has, or what only other crons understand."""
+        """Refuse schedules that beat cannot run: a day that the month does not have, or syntax of other crons."""
         fields: dict[str, Any] = super().clean() or {}
         crontab = CrontabSchedule(**fields)
         crontab.clean_fields()
@@ -55,14 +55,14 @@ class CrontabForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(PeriodicTask)
 class ThemedPeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc]
-    """Which task is sent when. What the broker needs itself can be changed and switched off, not deleted.
+    """Which task is sent when. The broker's own entries can be changed and switched off, but not deleted.
 
-    Who is no superuser changes when the broker's own are sent, and whether, and sends nothing else.
+    Users who are not superusers change when the broker's own tasks are sent, and whether, and nothing else.
     """
 
     form = PeriodicTaskForm
     actions: ClassVar[tuple[str, ...]] = ()
-    """Switched on and off on its page: the history says so then."""
+    """Entries are switched on and off on their pages, so that the history records it."""
     change_form_template = None
     date_hierarchy = None
     ordering = ("name",)
@@ -75,60 +75,52 @@ class ThemedPeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: igno
         ("How", {"fields": ("args", "kwargs", "queue", "expires", "expire_seconds")}),
     )
 
+    has_add_permission = superusers_only
+
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Return what can be done with several: not deleting, which the broker's own would refuse without a word."""
-        actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)
-        return actions
+        """Return the actions on several rows, without deletion, which would silently skip the broker's own entries."""
+        return {name: what for name, what in super().get_actions(request).items() if name != "delete_selected"}
 
     def get_form(self, request: HttpRequest, obj: PeriodicTask | None = None, change: bool = False, **more: Any) -> Any:
-        """Return the form, for others than superusers without what chooses the task."""
+        """Return the form; only that of superusers chooses the task."""
         own = {} if request.user.is_superuser else {"form": forms.ModelForm}
         return super().get_form(request, obj, change, **{**own, **more})
 
     def get_fieldsets(self, request: HttpRequest, obj: PeriodicTask | None = None) -> Any:
-        """Return what is shown."""
-        parts = super().get_fieldsets(request, obj)
-        if request.user.is_superuser:
-            return parts
-        return [(title, {"fields": [name for name in part["fields"] if name != "regtask"]}) for title, part in parts]
+        """Return the sections of the form."""
+        hidden = set() if request.user.is_superuser else {"regtask"}
+        return [
+            (title, {"fields": [name for name in section["fields"] if name not in hidden]})
+            for title, section in super().get_fieldsets(request, obj)
+        ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: PeriodicTask | None = None) -> tuple[str, ...]:
-        """Return what the user does not change."""
+        """Return what the user cannot change."""
         fields = tuple(super().get_readonly_fields(request, obj))
-        return fields if request.user.is_superuser else (*fields, *WHAT)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Tell whether the user may have other tasks sent."""
-        return request.user.is_superuser and super().has_add_permission(request)
+        return fields if request.user.is_superuser else (*fields, *TASK_FIELDS)
 
     def has_change_permission(self, request: HttpRequest, obj: PeriodicTask | None = None) -> bool:
-        """Tell whether the user may change it: an entry of somebody's own only superusers."""
-        return super().has_change_permission(request, obj) and (request.user.is_superuser or _is_ours(obj))
+        """Tell whether the user may change it; other entries than the broker's own take a superuser."""
+        is_own = obj is None or obj.name in app.conf.beat_schedule
+        return super().has_change_permission(request, obj) and (request.user.is_superuser or is_own)
 
     def has_delete_permission(self, request: HttpRequest, obj: PeriodicTask | None = None) -> bool:
-        """Refuse to delete what beat would add again, as it was in the beginning."""
-        may = request.user.is_superuser and super().has_delete_permission(request, obj)
-        return may and not (obj and obj.name in app.conf.beat_schedule)
+        """Tell whether the user may delete it; beat would add the broker's own entries again."""
+        return bool(request.user.is_superuser) and not (obj and obj.name in app.conf.beat_schedule)
 
 
 @admin.register(IntervalSchedule)
 class ThemedIntervalScheduleAdmin(beat.IntervalScheduleAdmin, ModelAdmin):  # type: ignore[misc]
-    """Every so often."""
+    """Schedules with a fixed interval."""
 
 
 @admin.register(CrontabSchedule)
 class ThemedCrontabScheduleAdmin(beat.CrontabScheduleAdmin, ModelAdmin):  # type: ignore[misc]
-    """At certain times of the day, the week or the year."""
+    """Schedules at times of the day, the week or the year."""
 
     form = CrontabForm
 
 
 @admin.register(ClockedSchedule)
 class ThemedClockedScheduleAdmin(beat.ClockedScheduleAdmin, ModelAdmin):  # type: ignore[misc]
-    """Once, at an instant."""
-
-
-def _is_ours(entry: PeriodicTask | None) -> bool:
-    """Tell whether an entry is one of the broker's own, or none is asked for."""
-    return entry is None or entry.name in app.conf.beat_schedule
+    """Schedules that run once."""

@@ -1,13 +1,12 @@
-"""The admin's side bar: first what one looks at, then what one sets up, then people."""
+"""The side bar of the admin: what happens, then what is configured, then housekeeping and users."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from django.http import HttpRequest
 from django.urls import reverse
 
 Item = tuple[str, str, str] | tuple[str, str, str, str]
-"""What it is called, its icon, the model as `app.model`, and which of its pages if not the list."""
+"""A title, an icon, the model as `app.model`, and the name of a page if it is not the list."""
 
 GROUPS: Final[dict[str, tuple[Item, ...]]] = {
     "Delivery": (
@@ -55,34 +54,27 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
 
 def groups(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the groups as unfold wants them; it leaves out what the user may not view."""
-    links = [_address(*where) for items in GROUPS.values() for _, _, *where in items]
-    # Of pages within pages the innermost: left to itself unfold marks the outer ones too.
+    found = [(title, [_link(*item) for item in items]) for title, items in GROUPS.items()]
+    links = [item["link"] for _, items in found for item in items]
+    # A page within another's address: without this, unfold marks both.
     here = max((link for link in links if request.path.startswith(link)), key=len, default="")
-    return [{"title": title, "items": [_link(here, *item) for item in items]} for title, items in GROUPS.items()]
+    return [
+        {"title": title, "items": [{**item, "active": item["link"] == here} for item in items]}
+        for title, items in found
+    ]
 
 
 def account(_: HttpRequest) -> list[dict[str, str]]:
-    """Return what a person finds below their name."""
+    """Return the links below a user's name."""
     links = {"Change password": "admin:password_change", "Second factor": "accounts:second-factor"}
     return [{"title": title, "link": reverse(name)} for title, name in links.items()]
 
 
-def _link(here: str, title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
+def _link(title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
     app, name = model.split(".")
-    link = _address(model, page)
     return {
         "title": title,
         "icon": icon,
-        "link": link,
-        "active": link == here,
-        "permission": _may_view(f"{app}.view_{name}"),
+        "link": reverse(f"admin:{app}_{name}_{page}"),
+        "permission": lambda request: request.user.has_perm(f"{app}.view_{name}"),
     }
-
-
-def _address(model: str, page: str = "changelist") -> str:
-    app, name = model.split(".")
-    return reverse(f"admin:{app}_{name}_{page}")
-
-
-def _may_view(permission: str) -> Callable[[HttpRequest], bool]:
-    return lambda request: request.user.has_perm(permission)

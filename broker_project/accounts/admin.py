@@ -17,7 +17,15 @@ from django.http import Http404, HttpRequest, HttpResponse
 from broker_project.accounts import mfa
 from broker_project.accounts.login_throttle import MAX_PER_ADDRESS, MAX_PER_NAME, PAUSE
 from broker_project.accounts.models import FailedLogin, second_factor_of
-from broker_project.core.admin.model_admin import ModelAdmin, action, after_dialog, column, dialog
+from broker_project.core.admin.model_admin import (
+    ModelAdmin,
+    action,
+    after_dialog,
+    column,
+    dialog,
+    never,
+    superusers_only,
+)
 from broker_project.core.admin.theme import ActionVariant, AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 POWERS: Final = ("is_staff", "is_superuser", "groups", "user_permissions")
@@ -73,14 +81,9 @@ class ThemedUserAdmin(GivingAdmin, UserAdmin):  # type: ignore[misc, type-arg]  
             return True
         return not obj.is_superuser and _permissions_of(obj) <= _permissions_of(request.user)
 
-    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:  # noqa: ARG002
-        """Nobody is deleted: the history of what they did would go along."""
-        return False
-
-    def has_reset_second_factor_permission(self, request: HttpRequest, _object_id: object = None) -> bool:
-        """Tell whether the user may reset second factors: superusers may."""
-        return bool(request.user.is_superuser)
-
+    has_delete_permission = never
+    """The history of what somebody did would be deleted along."""
+    has_reset_second_factor_permission = superusers_only
     has_second_factor = column("second factor", lambda person: second_factor_of(person) is not None, boolean=True)
 
     @action(
@@ -117,17 +120,7 @@ def _permissions_of(person: Any) -> set[int]:
 class ThemedGroupAdmin(GivingAdmin, GroupAdmin):  # type: ignore[misc]
     """Groups; only superusers change what they may do."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Tell whether the user may add a group."""
-        return bool(request.user.is_superuser) and super().has_add_permission(request)
-
-    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
-        """Tell whether the user may change a group."""
-        return bool(request.user.is_superuser) and super().has_change_permission(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
-        """Tell whether the user may delete a group."""
-        return bool(request.user.is_superuser) and super().has_delete_permission(request, obj)
+    has_add_permission = has_change_permission = has_delete_permission = superusers_only
 
 
 @admin.register(FailedLogin)
@@ -141,21 +134,11 @@ class FailedLoginAdmin(ModelAdmin):
     list_display_links = None
     show_full_result_count = False
 
+    has_add_permission = has_change_permission = never
+    has_delete_permission = superusers_only
     locked_until = column("locked until", lambda failed: failed.attempt_time + PAUSE)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, object] | None = None) -> HttpResponse:
         """Show the list, and above it what is counted."""
         limits = {"max_per_name": MAX_PER_NAME, "max_per_address": MAX_PER_ADDRESS}
         return super().changelist_view(request, {**(extra_context or {}), **limits})
-
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - Django's signature
-        """Nothing is added by hand."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: FailedLogin | None = None) -> bool:  # noqa: ARG002
-        """Nothing is changed by hand."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: FailedLogin | None = None) -> bool:  # noqa: ARG002
-        """Tell whether the user may delete failed logins: superusers may."""
-        return bool(request.user.is_superuser)

@@ -17,7 +17,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column, could_be_of, permission
+from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column, could_be_of, never, permission
 from broker_project.core.admin.theme import label, link, preformatted
 from delivery.models import Message
 from delivery.status.line_status import MAX_COUNTED
@@ -80,17 +80,8 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     search_help_text = "An id"
     actions: ClassVar[tuple[str, ...] | None] = None
 
-    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - Django's signature
-        """Nothing is added by hand."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:  # noqa: ARG002
-        """Nothing is changed by hand."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:  # noqa: ARG002
-        """Nothing is deleted by hand."""
-        return False
+    has_add_permission = has_change_permission = has_delete_permission = never
+    has_replay_permission = permission("delivery.replay")
 
     def get_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:
         """Return the fields that the user may see."""
@@ -98,8 +89,6 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
         if not self.contents or may_see_contents(request):
             return fields
         return (*(name for name in fields if name not in self.contents), "hidden_contents")
-
-    has_replay_permission = permission("delivery.replay")
 
     hidden_contents = column(
         "bodies and headers", lambda _: "Not shown: you do not have the permission to see bodies and headers."

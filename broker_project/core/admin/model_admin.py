@@ -52,6 +52,16 @@ def permission(name: str) -> Callable[..., bool]:
     return has_permission
 
 
+def never(*_: object, **__: object) -> bool:
+    """Declare a permission method that allows nobody."""
+    return False
+
+
+def superusers_only(_admin: object, request: HttpRequest, *_: object, **__: object) -> bool:
+    """Declare a permission method that allows superusers."""
+    return bool(request.user.is_superuser)
+
+
 def action(*, offered: Callable[[Any], object] | None = None, **options: Any) -> Callable[[Method], Method]:
     """Declare an action on a row, or on none; 404 for an unknown row.
 
