@@ -1,4 +1,4 @@
-"""Figures as Chart.js takes them: what is drawn is also said in words, and told apart by more than its colour."""
+"""Figures for Chart.js: each chart has a text alternative, and lines differ by more than their colour."""
 
 import datetime as dt
 import json
@@ -33,12 +33,19 @@ class Chart:
     data: str
     options: str
     summary: str
-    """What it shows, for whoever does not see it."""
+    """The text alternative."""
 
 
 def stacked_bars(title: str, asked: Range, series: Mapping[str, Mapping[dt.datetime, float]]) -> Chart:
-    """Return bars step by step, in which each series has a part."""
-    drawn = [_bars(name, values, asked, number) for number, (name, values) in enumerate(series.items())]
+    """Return a bar for each step, stacked from the series."""
+    drawn = [
+        {
+            "label": name,
+            "data": [values.get(at, 0) for at in asked.steps()],
+            "backgroundColor": STATUS_COLOURS.get(name, COLOURS[number % len(COLOURS)]),
+        }
+        for number, (name, values) in enumerate(series.items())
+    ]
     return _chart("bar", title, asked, drawn, _options(stacked=True))
 
 
@@ -50,8 +57,13 @@ def lines(
     unit: str = "",
     logarithmic: bool = False,
 ) -> Chart:
-    """Return a line for each series; where it has no value the line is broken."""
-    drawn = [_line(name, values, asked, number) for number, (name, values) in enumerate(series.items())]
+    """Return a line for each series, broken where it has no value."""
+    drawn = []
+    for number, (name, values) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        style = {"borderColor": colour, "backgroundColor": colour, "borderDash": DASHES[number % len(DASHES)]}
+        points = {"borderWidth": 2, "pointRadius": 2, "tension": 0}
+        drawn.append({"label": name, "data": [values.get(at) for at in asked.steps()], **style, **points})
     return _chart("line", title, asked, drawn, _options(stacked=False, unit=unit, logarithmic=logarithmic))
 
 
@@ -62,7 +74,7 @@ def single_bars(title: str, values: Mapping[str, float]) -> Chart:
 
 
 def greatest_first(found: Mapping[tuple[dt.datetime, str], int]) -> dict[str, dict[dt.datetime, float]]:
-    """Return the series by their sums, the greatest first; the rest, added up as one, is last."""
+    """Return the series by their sums, greatest first; `OTHERS` comes last."""
     sums = Counter[str]()
     for (_, name), number in found.items():
         sums[name] += number
@@ -70,23 +82,11 @@ def greatest_first(found: Mapping[tuple[dt.datetime, str], int]) -> dict[str, di
 
 
 def in_order(found: Mapping[tuple[dt.datetime, str], int], names: Iterable[str]) -> dict[str, dict[dt.datetime, float]]:
-    """Return the series in the order of `names`, without those that are empty."""
+    """Return the series in the order of `names`, without empty ones; unknown names come last."""
     series: dict[str, dict[dt.datetime, float]] = {name: {} for name in names}
     for (at, name), number in found.items():
         series.setdefault(name, {})[at] = number
     return {name: values for name, values in series.items() if values}
-
-
-def _bars(name: str, values: Mapping[dt.datetime, float], asked: Range, number: int) -> dict[str, Any]:
-    colour = STATUS_COLOURS.get(name, COLOURS[number % len(COLOURS)])
-    return {"label": name, "data": [values.get(at, 0) for at in asked.steps()], "backgroundColor": colour}
-
-
-def _line(name: str, values: Mapping[dt.datetime, float], asked: Range, number: int) -> dict[str, Any]:
-    colour = COLOURS[number % len(COLOURS)]
-    style = {"borderColor": colour, "backgroundColor": colour, "borderDash": DASHES[number % len(DASHES)]}
-    points = {"borderWidth": 2, "pointRadius": 2, "tension": 0}
-    return {"label": name, "data": [values.get(at) for at in asked.steps()], **style, **points}
 
 
 def _chart(kind: str, title: str, asked: Range, drawn: Sequence[Mapping[str, Any]], options: str) -> Chart:

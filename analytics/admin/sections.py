@@ -39,13 +39,13 @@ class Section:
     """One topic: a chart or a table."""
 
     name: str
-    """Of the summary, by which it is downloaded."""
+    """The summary that its links download."""
     title: str
     note: str = ""
     chart: Chart | None = None
     table: SafeString | str = ""
     nothing: str = ""
-    """What is said where there is neither."""
+    """The text without a chart or a table."""
 
 
 def per_cent(share: float | None) -> str:
@@ -54,48 +54,48 @@ def per_cent(share: float | None) -> str:
 
 
 def reliability(data: DashboardData) -> Section:
-    """Return how deliveries ended, step by step."""
+    """Return the final statuses of deliveries over time."""
     series = charts.in_order(data.outcomes, DeliveryStatus.values)
-    chart = charts.stacked_bars("Deliveries by the status they ended in", data.selection.range, series)
+    chart = charts.stacked_bars("Deliveries by final status", data.selection.range, series)
     return Section("reliability", "Reliability", "", chart if series else None, nothing=NOTHING_ENDED)
 
 
 def failures(data: DashboardData) -> Section:
-    """Return the same without those that were delivered, which would hide them."""
+    """Return the same without successes, which would hide the failures."""
     found = {(at, status): number for (at, status), number in data.outcomes.items() if status not in NO_FAILURES}
     series = charts.in_order(found, DeliveryStatus.values)
     chart = charts.stacked_bars("Deliveries that failed", data.selection.range, series)
-    note = "Without those that somebody else took or somebody cancelled."
+    note = "Without redundant and cancelled deliveries."
     nothing = "None failed." if data.outcomes else NOTHING_ENDED
     return Section("reliability", "Not delivered", note, chart if series else None, nothing=nothing)
 
 
-def how_long(data: DashboardData) -> Section:
-    """Return how long deliveries took, step by step."""
+def delivery_latency(data: DashboardData) -> Section:
+    """Return how long deliveries took over time."""
     found = {at: Quantiles.of(histogram) for at, histogram in data.histograms.items()}
     series = {name: {at: getattr(took, name) for at, took in found.items()} for name in ("p50", "p95", "p99")}
     chart = charts.lines(
         "From published to delivered, in milliseconds", data.selection.range, series, unit="ms", logarithmic=True
     )
-    note = "From published to delivered, of what is sent, not fetched; quantiles within 1 %."
+    note = "From published to delivered, without mailboxes; quantiles within 1 %."
     return Section("latency", "Latency", note, chart if found else None, nothing="Nothing was sent and delivered.")
 
 
 def backlog(data: DashboardData) -> Section:
-    """Return how much waited, step by step."""
+    """Return how many deliveries waited over time."""
     found = dict(HIGHEST_BACKLOG.all(data.selection))
     series = {"unfinished": {at: float(found.get(at, 0)) for at in data.selection.range.steps()}}
-    chart = charts.lines("The most deliveries unfinished at one moment", data.selection.range, series)
-    note = "The most deliveries that were unfinished at one moment."
+    chart = charts.lines("Highest number of unfinished deliveries", data.selection.range, series)
+    note = "The highest number of unfinished deliveries."
     return Section("backlog", "Backlog", note, chart if found else None, nothing="Nothing waited.")
 
 
 def volume(data: DashboardData) -> Section:
-    """Return what was published, step by step."""
+    """Return what was published over time."""
     found = MESSAGES_BY_PUBLISHER.all(data.selection)
     series = charts.greatest_first({(at, _publisher(name)): number for at, name, number in found})
     chart = charts.stacked_bars("Messages by publisher", data.selection.range, series)
-    note = "Messages by publisher, whoever receives them."
+    note = "Messages by publisher, for all subscribers."
     return Section("volume", "Volume", note, chart if found else None, nothing="Nothing was published.")
 
 
@@ -113,11 +113,11 @@ def _publisher(name: str | None) -> str:
 
 
 def callback_replies(data: DashboardData) -> Section:
-    """Return what became of callbacks."""
+    """Return how many callbacks were requested and answered."""
     sums = CALLBACKS.one(data.selection)
     rows = [[f"{sums.asked:,}", f"{sums.answered:,}", f"{sums.forwarded:,}"]] if sums.asked or sums.answered else []
-    headers = ["asked for", "answered", "replies delivered"]
-    return Section("callbacks", "Callbacks", table=_table(headers, rows), nothing="No callback was asked for.")
+    headers = ["requested", "answered", "replies delivered"]
+    return Section("callbacks", "Callbacks", table=_table(headers, rows), nothing="No callback was requested.")
 
 
 def endpoint_shares(data: DashboardData) -> Section:
@@ -133,7 +133,7 @@ def endpoint_shares(data: DashboardData) -> Section:
         for one in SHARES.all(data.selection)
     ]
     headers = ["event type", "endpoint", "taken", "share", "redundant"]
-    return Section("shares", "Endpoints of queue groups", table=_table(headers, rows), nothing="No group was tried.")
+    return Section("shares", "Endpoints of queue groups", table=_table(headers, rows), nothing="No group was sent to.")
 
 
 def failing(data: DashboardData) -> Section:
@@ -150,12 +150,12 @@ def failing(data: DashboardData) -> Section:
         ]
         for one in FAILING_ENDPOINTS.all(data.selection)
     ]
-    headers = ["subscriber", "endpoint", "failed attempts", "rate", "mostly", "retries", "minutes held"]
+    headers = ["subscriber", "endpoint", "failed attempts", "rate", "most common", "retries", "minutes held"]
     return Section("endpoints", "Top failing endpoints", table=_table(headers, rows), nothing="No attempt failed.")
 
 
 def ordering_audit(data: DashboardData) -> Section:
-    """Return what the ordering audit found."""
+    """Return the findings of the ordering audit."""
     sums = data.audit
     rows = [
         [
@@ -168,7 +168,7 @@ def ordering_audit(data: DashboardData) -> Section:
         ]
         for one in FINDINGS.all(data.selection)
     ]
-    headers = ["at", "subscriber", "finding", "delivery", "the other", "explanation"]
+    headers = ["at", "subscriber", "finding", "delivery", "other delivery", "explanation"]
     note = (
         f"{sums.checked:,} deliveries checked: {sums.inversions:,} inversions, {sums.explained_inversions:,} explained;"
         f" {sums.duplicates:,} duplicates, {sums.explained_duplicates:,} explained."
@@ -177,18 +177,18 @@ def ordering_audit(data: DashboardData) -> Section:
 
 
 def anomalies(data: DashboardData) -> Section:
-    """Return the hours that were unlike others."""
+    """Return unusual hours."""
     rows = [
         [instant(one.hour), one.subscriber, one.metric, f"{one.value:,.4g}", f"{one.median:,.4g}", f"{one.score:+,.1f}"]
         for one in ANOMALIES.all(data.selection)
     ]
-    headers = ["hour", "subscriber", "measure", "value", "usually", "robust z"]
-    note = "Against the same hour of the last four weeks."
+    headers = ["hour", "subscriber", "measure", "value", "usual", "robust z"]
+    note = "Compared with the same hour of the last four weeks."
     return Section("anomalies", "Anomalies", note, table=_table(headers, rows), nothing="Nothing unusual.")
 
 
 def error_budgets(data: DashboardData) -> Section:
-    """Return how much may still fail."""
+    """Return how much of each error budget is spent."""
     rows = [
         [
             one.subscriber,
@@ -208,7 +208,7 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> SafeStri
 
 
 SECTIONS: Final[tuple[Callable[[DashboardData], Section], ...]] = (
-    *(reliability, failures, how_long),
+    *(reliability, failures, delivery_latency),
     *(backlog, volume, queue_balance),
     *(callback_replies, endpoint_shares, failing),
     *(ordering_audit, anomalies, error_budgets),

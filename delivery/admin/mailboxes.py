@@ -149,8 +149,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
         "subscriptions",
         lambda box: link_to_list(
             "subscriptions_subscription",
-            f"{(status := STATUS.of(box)).subscriptions} PULL, {status.fetchable_subscriptions} of them can be fetched"
-            " from now",
+            f"{(status := STATUS.of(box)).subscriptions} PULL, {status.fetchable_subscriptions} of them fetchable now",
             subscriber__id__exact=box.pk,
             delivery_mode__exact=DeliveryMode.PULL,
         ),
@@ -161,8 +160,8 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
             "delivery_delivery", "all deliveries of the subscriber", line__id__exact=main_line_of(box)
         ),
     )
-    returnable = column("in flight", lambda box: _in_flight_table(box, has_links=True))
-    viewable = column("in flight", lambda box: _in_flight_table(box, has_links=False))
+    returnable = column("messages in flight", lambda box: _in_flight_table(box, has_links=True))
+    viewable = column("messages in flight", lambda box: _in_flight_table(box, has_links=False))
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[Mailbox]":
         """Return the subscribers with a mailbox."""

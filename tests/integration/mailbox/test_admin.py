@@ -103,7 +103,7 @@ def test_its_page_shows_what_clients_have_in_few_queries(admin: Client, wanted: 
     page = admin.get(mailbox_page(wanted)).content.decode()
     assert f"{one.delivery_id} {wanted.events} 1 " in shown, "it was handed out once before"
     assert page.count("?delivery=") == 2
-    assert "1 PULL, 1 of them can be fetched from now" in shown
+    assert "1 PULL, 1 of them fetchable now" in shown
     fetch_all(wanted, most=1)
     with CaptureQueriesContext(connection) as more:
         page_text(admin, mailbox_page(wanted))

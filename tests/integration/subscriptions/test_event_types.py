@@ -407,7 +407,7 @@ def test_of_two_changes_in_the_same_instant_that_do_not_go_together_the_second_i
     with connection.execute_wrapper(another_admin_is_first):
         answer = admin.post(f"{ADMIN_EVENT_TYPES}/{made.pk}/change/", form, follow=True)
     assert answer.status_code == 200
-    assert told(answer).startswith("Not saved, for others have just changed something: The sample does not satisfy")
+    assert told(answer).startswith("Not saved, because of a change made meanwhile: The sample does not satisfy")
 
 
 def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
@@ -442,7 +442,7 @@ def test_a_file_that_cannot_be_imported_is_explained(admin: Client, content: str
 
 
 def test_a_missing_file_and_a_broken_preview_are_reported(admin: Client) -> None:
-    assert b"Show what would be done" in admin.get(f"{ADMIN_EVENT_TYPES}/import/").content
+    assert b"Show a preview" in admin.get(f"{ADMIN_EVENT_TYPES}/import/").content
     assert b"Choose a file." in admin.post(f"{ADMIN_EVENT_TYPES}/import/", {"previewed": ""}).content
     assert (
         b"Choose the file again."
