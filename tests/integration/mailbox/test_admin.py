@@ -35,7 +35,8 @@ MAILBOXES = "admin:delivery_mailbox_changelist"
 
 HANDED_OUT = """
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, fetches, due_at, fetched_until)
-SELECT n, %s, %s, 'IN_FLIGHT', 2, 1, '9999-12-28 00:00+00', now() + n * interval '1 s' FROM generate_series(1, 20000) n
+SELECT n, %s, %s, 'IN_FLIGHT', 2, 1, '9999-12-28 00:00+00', now() + (60 + n) * interval '1 s'
+  FROM generate_series(1, 20000) n
 """
 
 CANCELLED, IN_FLIGHT, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
