@@ -109,7 +109,6 @@ TEMPLATES = [
     }
 ]
 
-
 STATEMENT_TIMEOUT_MS = 30_000
 """Longer than every statement of the broker. It keeps a hung publisher from holding up lines."""
 
@@ -138,7 +137,6 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
         " -c enable_bitmapscan=off -c random_page_cost=1.1",
     }
 )
-
 
 REDIS_URL = redis_address("REDIS_URL")
 REDIS_TIMEOUT_SECONDS = 0.2
@@ -214,7 +212,6 @@ CELERY_BEAT_SCHEDULE = {
 }
 """Beat adds missing entries to the database, where admins can change them."""
 
-
 MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
@@ -247,7 +244,6 @@ SYNC_SECONDS = number("BROKER_SYNC_SECONDS", minimum=1, default=10, maximum=3600
 """Deadline of a SYNC call."""
 IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", minimum=1, default=24, maximum=24 * MAX_DAYS)
 
-
 LAKE = lake("BROKER_LAKE")
 """Where Spark stores its files: a path, or a URL that every executor can write to."""
 SUMMARIES = switch("BROKER_SUMMARIES", default=bool(LAKE))
@@ -263,7 +259,6 @@ SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", minimum=1, default=400, maximum=MAX
 """How long summaries, the files of the lake and records of runs are kept."""
 OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9")) / 100
 """Share of deliveries that should succeed. The rest is the error budget."""
-
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["subscriptions.api.authentication.ApiKeyAuthentication"],
@@ -306,7 +301,6 @@ SPECTACULAR_SETTINGS = {
     "SERVE_AUTHENTICATION": [],
     "SCHEMA_PATH_PREFIX": "/api/v1",
 }
-
 
 STATIC_URL = "static/"
 LOGIN_REDIRECT_URL = "/admin/"
@@ -356,7 +350,6 @@ SECURE_HSTS_SECONDS = 0 if DEVELOPMENT else 31_536_000
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not DEVELOPMENT
 SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$"]
 X_FRAME_OPTIONS = "DENY"
-
 
 LOG_FORMAT = one_of("BROKER_LOG_FORMAT", ("json", "console"), "json")
 LOG_LEVEL = one_of("BROKER_LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO")

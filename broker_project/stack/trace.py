@@ -41,7 +41,7 @@ RELEASE: Final = "delivery/worker/release.py", "Releaser.release"
 RELEASED: Final = "SELECT count(*) FROM delivery_line WHERE lease_until IS NOT NULL"
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """One call of a function of this project."""
 
     thread: int
@@ -93,11 +93,11 @@ def trace() -> int:
     with _receiver() as endpoint, stacks.running(FOLDER, fresh=True, say=say, services=_services(calls)) as stack:
         _publish(stack, endpoint)
         _wait_until_released(stack)
-    print(trace_of([Call(*call) for call in json.loads(calls.read_text())]))
+    print(trace_of([FunctionCall(*call) for call in json.loads(calls.read_text())]))
     return 0
 
 
-def trace_of(calls: Sequence[Call]) -> Trace:
+def trace_of(calls: Sequence[FunctionCall]) -> Trace:
     """Return what belongs to the first delivery among the calls of all threads.
 
     Raises:

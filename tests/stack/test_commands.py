@@ -306,7 +306,7 @@ def test_trace_begins_with_the_claim_and_ends_with_the_release() -> None:
         (loop, trace.RELEASE),
         (loop, ("delivery/worker/waits.py", "Parked.add")),
     ]
-    traced = trace.trace_of([trace.Call(thread, *place) for thread, place in called])
+    traced = trace.trace_of([trace.FunctionCall(thread, *place) for thread, place in called])
     assert traced == trace.Trace(
         files=[trace.CLAIM[0], page[0], trace.REQUEST[0], settle[0], trace.RELEASE[0]],
         functions=[trace.ANSWER, settle, trace.REQUEST],
