@@ -1,10 +1,6 @@
-"""Who wants what: event types, publishers, keys, subscribers and their subscriptions; configuration only.
+"""The configuration: event types, publishers, keys, subscribers and subscriptions; which subscriptions match a message.
 
-In the order in which a message meets them: `names`, `patterns`, `networks`, `reach` (where requests may go), `hosts`,
-`endpoints`, `headers`, `filters`, `filter_terms`, `learned_paths`, `probes`, `verdicts`, `media_types`, `schemas`,
-`samples`, `key_tokens`, `signing_secrets`, `keyring`, `json_equality`, `event_type_files`, `retry_terms`,
-`retry_limits`, `outputs`, `rates` (rules) · `sealing` (the keyrings of the settings) · `models` · `database` (the
-prepared cursor both apps use), `niceness`, `scripts` (in processes of their own) · `authenticating`, `throttling`,
-`validating`, `candidates`, `matching`, `directing`, `configuring`, `rotating`, `resealing`, `removing`, `key_issuing`,
-`exchanging`, `installing` (use cases) · `checks`, `api`, `admin`.
+Read `models`, then the rules that they use (`names`, `endpoints`, `headers`, `retry_policies`, `filters`, `schemas`),
+`matching` with `lookup_keys` (who gets a message), `scripting` (scripts in processes of their own), `edit` (create,
+change, delete), `credentials`, `import_export`, and the interfaces `api`, `admin` and `management`.
 """

@@ -1,6 +1,6 @@
-"""Where deliveries go: a URL with an optional method prefix, `PATCH:https://host/path` (contract 1.5).
+"""Endpoints: URLs with an optional method prefix, `PATCH:https://host/path` (contract 1.5).
 
-Or nowhere: `webr://anything` is answered by the subscription's script (contract 8.2).
+`webr://anything` is answered by the subscription's script (contract 8.2).
 """
 
 import re
@@ -16,7 +16,7 @@ MAX_ENDPOINT_LENGTH: Final = 2048
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE", "GET")
 DEFAULT_METHOD: Final = "POST"
 SCRIPTED: Final = "webr://"
-"""Begins the endpoints that are scripts."""
+"""The beginning of endpoints that are scripts."""
 
 _PREFIX = re.compile(rf"({'|'.join(METHODS)}):(?=https?://)")
 _OF_ENDPOINTS: Final = (
@@ -35,7 +35,7 @@ class Endpoint:
 
 
 def is_scripted(text: str) -> bool:
-    """Tell whether an endpoint is answered by a script, and no request is sent."""
+    """Return whether an endpoint is answered by a script, without a request."""
     return text.startswith(SCRIPTED)
 
 
@@ -70,9 +70,9 @@ def validate_monitor_url(text: str) -> None:
 
 
 def check_reach(text: str, egress: EgressPolicy) -> None:
-    """Raise `ValidationError` where an endpoint or a monitor names an address itself to which nothing is sent.
+    """Raise `ValidationError` if an endpoint or a monitor contains an address that may not be connected to.
 
-    What a name stands for is seen when it is connected to, each time.
+    The addresses of a host name are checked at each connection.
     """
     if not text or is_scripted(text):
         return
@@ -96,9 +96,9 @@ def _check_text(text: str) -> None:
 
 
 def _host_of(url: str, *, wanted: str) -> Host:
-    """Return whom `url` names; raises `ValidationError` unless it is absolute, http or https, and without a login.
+    """Return the host of `url`; raise `ValidationError` unless it is absolute, http or https, and without a login.
 
-    `wanted` says what is given here.
+    `wanted` is what to give instead, in words.
     """
     try:
         parts = urlsplit(url)

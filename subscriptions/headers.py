@@ -1,4 +1,4 @@
-"""Which HTTP headers an admin may add to deliveries."""
+"""The HTTP headers that can be added to deliveries, and other header values."""
 
 import re
 from collections.abc import Mapping
@@ -26,21 +26,14 @@ OF_THE_CONNECTION: Final = frozenset(
         "upgrade",
     }
 )
-"""Headers that belong to one connection and its two ends; the broker neither keeps nor forwards them."""
+"""Headers of one connection; the broker neither keeps nor forwards them."""
 
 RESERVED: Final = OF_THE_CONNECTION | {"callbackurl"}
-"""What nobody may set; besides every `webhook-` and `broker-` header."""
+"""Headers that cannot be set, like all `webhook-` and `broker-` headers."""
 
 _TOKEN = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
 _MEDIA_TYPE = re.compile(r"^[!#$&^_.+0-9A-Za-z-]+/[!#$&^_.+0-9A-Za-z-]+(\s*;[\x20-\x7e]*)?$")
 _VALUE = re.compile(r"^[\x20-\x7e\t]*$")
-
-
-def is_reserved(name: str) -> bool:
-    """Tell whether only the broker or the connection itself may set the header `name`."""
-    # Behind CGI, WSGI and PHP an underscore is a hyphen: `Webhook_Signature` would pass for the broker's own.
-    lower = name.lower().replace("_", "-")
-    return lower in RESERVED or lower.startswith(("webhook-", "broker-"))
 
 
 def validate_headers(headers: object) -> None:
@@ -58,10 +51,10 @@ def validate_headers(headers: object) -> None:
 
 
 def with_values_kept(given: Mapping[str, str | None], now: Mapping[str, str]) -> dict[str, str]:
-    """Return the `given` headers, where null stands for the value that the header has `now`.
+    """Return the `given` headers, with the value that a header has `now` instead of null.
 
     Raises:
-        ValidationError: it has none, or all of them together are refused.
+        ValidationError: it has none, or the headers are invalid.
 
     """
     if not isinstance(given, Mapping):
@@ -84,7 +77,7 @@ def validate_content_type(text: str) -> None:
 
 
 def validate_filter_string(text: str) -> None:
-    """Raise `ValidationError` unless a header can have this value: otherwise it would never match anything."""
+    """Raise `ValidationError` unless a header can have this value: otherwise it would never match."""
     if not _VALUE.match(text) or text.endswith("\n"):
         raise ValidationError(
             "A header filter is compared with a header's value: use visible ASCII and blanks.",
@@ -95,7 +88,8 @@ def validate_filter_string(text: str) -> None:
 def _check(name: object, value: object) -> None:
     if not isinstance(name, str) or not _TOKEN.match(name) or name.endswith("\n"):
         raise _refused(f"{name!r} is not a header name: use letters, digits and hyphens.")
-    if is_reserved(name):
+    lower = name.lower().replace("_", "-")  # an underscore is a hyphen behind CGI, WSGI and PHP
+    if lower in RESERVED or lower.startswith(("webhook-", "broker-")):
         raise _refused(f"The header {name} is set by the broker or the connection itself; leave it out.")
     if not isinstance(value, str) or not _VALUE.match(value) or value.endswith("\n"):
         raise _refused(f"The value of the header {name} must be a text of visible ASCII characters.")

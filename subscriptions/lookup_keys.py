@@ -1,8 +1,8 @@
-"""What a filter can be looked up by, and where the candidates of a message stand in the index (contract 2.2)."""
+"""The terms that filters are indexed by, and the ranges of the index with a message's candidates (contract 2.2)."""
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
@@ -14,17 +14,17 @@ MAX_TERM_BYTES: Final = 1024
 """An index entry of PostgreSQL has at most 2,700 bytes; a filter with a longer term is evaluated for each message."""
 NO_TERM: Final = ""
 PART: Final = "\x01"
-"""Sorts before all that stands in a path."""
+"""Sorts before all characters of a path."""
 PAST: Final = "\x02"
 """Sorts right after `PART`."""
 END: Final = "\U0010ffff"
 """Sorts after every path."""
 
-ASKED: Final = 4096
-PROBES: Final = 16_384
-"""So many are kept; one that is made twice is looked up twice."""
+MAX_LOOKUPS: Final = 4096
+MAX_RANGES: Final = 16_384
+"""Sizes of the caches; a range that is made twice is looked up twice."""
 SHORT: Final = 512
-"""Those with texts of more characters are not kept."""
+"""Characters of a range's texts up to which it is cached."""
 
 
 class Span(NamedTuple):
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 
 def term_of(filter_text: str) -> str:
-    """Return what the filter can be looked up by; `NO_TERM` where there is nothing, or nothing short enough."""
+    """Return the term that the filter is indexed by; `NO_TERM` if it has none, or none that is short enough."""
     try:
         equality = parse_filter(filter_text).equality if filter_text else None
     except FilterSyntaxError:
@@ -47,14 +47,14 @@ def term_of(filter_text: str) -> str:
 
 
 def path_of(term: str) -> str:
-    """Return the path of a term, "" of `NO_TERM`."""
+    """Return the path of a term, "" for `NO_TERM`."""
     return term.partition(PART)[0]
 
 
 def spans_of(paths: Sequence[str], values: Mapping[str, str | None]) -> Iterator[Span]:
-    """Yield where the candidates are: all terms of other paths than these sorted ones, and of these what has the value.
+    """Yield the spans of candidates: all terms of other paths than these sorted ones, and of these the message's value.
 
-    A path whose value is missing in `values` could not be read: all its terms; one whose value is None has none.
+    If a path is missing in `values`, its value could not be read: all its terms. If its value is None: no term.
     """
     for low, high in itertools.pairwise((None, *paths, None)):
         yield Span(low + PAST if low else "", high + PART if high else END)
@@ -67,7 +67,7 @@ def spans_of(paths: Sequence[str], values: Mapping[str, str | None]) -> Iterator
 
 
 def _is_storable(path: str, constant: str) -> bool:
-    """Tell whether the database could hold such a term."""
+    """Return whether the database can store such a term."""
     if len(path) + len(constant) > MAX_TERM_BYTES or "\0" in constant or not path.isprintable():
         return False
     try:
@@ -77,7 +77,7 @@ def _is_storable(path: str, constant: str) -> bool:
 
 
 class Addressed(Protocol):
-    """What decides who gets a message."""
+    """A message, as far as it decides which subscriptions get it."""
 
     @property
     def event_type_id(self) -> int:
@@ -101,80 +101,72 @@ class Addressed(Protocol):
 
 
 class Key(NamedTuple):
-    """What a subscription is for: an event type, or 0 and a pattern."""
+    """A subscription's events: an event type, or 0 and a pattern."""
 
     event_type_id: int
     event_pattern: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Probe:
-    """One range of the index; made once for all messages that ask for it, and told apart by identity."""
+class KeyRange:
+    """One range of the index; shared by all messages that need it, and compared by identity."""
 
     key: Key
     columns: tuple[str, ...]
-    """Event type, pattern, header filter and the span's two ends, each as PostgreSQL writes it within an array."""
+    """Event type, pattern, header filter and the span's two ends, each as PostgreSQL writes it in an array."""
     by_header: bool
-    """Whether subscriptions with a header filter are there, or those without one."""
+    """Whether it has the subscriptions with a header filter, or those without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class Lookup:
     """Where a message's candidates are."""
 
     keys: tuple[Key, ...]
-    probes: tuple[Probe, ...]
+    ranges: tuple[KeyRange, ...]
 
 
 Known = Mapping[Key, tuple[str, ...]]
-"""The sorted paths by which filters of a key's subscriptions are looked up, as far as they are known."""
+"""The sorted paths by which a key's subscriptions are looked up, as far as they are known."""
 
 
-def lookup_keys_of(message: Addressed, known: Known, work: Work) -> Asked:
+def lookup_of(message: Addressed, known: Known, work: Work) -> Lookup:
     """Return where the candidates are; looks into the message only if its event type has known paths."""
     filter_string = message.filter_string or ""
     make = _plain if len(filter_string) <= SHORT else _plain.__wrapped__
     plain = make(message.event_type_id, message.event_type, message.kind, filter_string)
     if known.keys().isdisjoint(plain.keys):
         return plain
-    paths = dict.fromkeys(path for key in plain.keys for path in known.get(key, ()))
-    message.document.work = work
-    values = dict(_values(paths, message.document))
-    return _asked(plain.keys, filter_string, known, values)
+    document = message.document
+    document.work = work
+    values: dict[str, str | None] = {}
+    for path in dict.fromkeys(path for key in plain.keys for path in known.get(key, ())):
+        try:
+            values[path] = text_at(document, path)
+        except (FilterFailed, FilterSyntaxError):
+            continue
+    return _lookup(plain.keys, filter_string, known, values)
 
 
-@lru_cache(ASKED)
-def _plain(event_type_id: int, event_type: str, kind: str, filter_string: str) -> Asked:
+@lru_cache(MAX_LOOKUPS)
+def _plain(event_type_id: int, event_type: str, kind: str, filter_string: str) -> Lookup:
     patterns = patterns_of(event_type) if kind == REACHED_KIND else ()
     keys = (Key(event_type_id, ""), *(Key(0, pattern) for pattern in patterns))
-    return _asked(keys, filter_string, {}, {})
+    return _lookup(keys, filter_string, {}, {})
 
 
-def _asked(keys: tuple[Key, ...], filter_string: str, known: Known, values: Mapping[str, str | None]) -> Asked:
-    probes = (
-        (_probe if len(header) + len(span.low) + len(span.high) <= SHORT else _probe.__wrapped__)(key, header, span)
+def _lookup(keys: tuple[Key, ...], filter_string: str, known: Known, values: Mapping[str, str | None]) -> Lookup:
+    ranges = (
+        (_range if len(header) + len(span.low) + len(span.high) <= SHORT else _range.__wrapped__)(key, header, span)
         for key in keys
         for span in spans_of(known.get(key, ()), values)
         for header in {"", filter_string}
     )
-    return Asked(keys, tuple(probes))
+    return Lookup(keys, tuple(ranges))
 
 
-@lru_cache(PROBES)
-def _probe(key: Key, filter_string: str, span: Span) -> Probe:
-    columns = (str(key.event_type_id), *map(_quoted, (key.event_pattern, filter_string, *span)))
-    return Probe(key, columns, bool(filter_string))
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _values(paths: Iterable[str], document: Document) -> Iterator[tuple[str, str | None]]:
-    """Yield what the message has at these paths; one that cannot be read is left out."""
-    for path in paths:
-        try:
-            yield path, text_at(document, path)
-        except (FilterFailed, FilterSyntaxError):
-            continue
+@lru_cache(MAX_RANGES)
+def _range(key: Key, filter_string: str, span: Span) -> KeyRange:
+    texts = (key.event_pattern, filter_string, *span)
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return KeyRange(key, (str(key.event_type_id), *(f'"{text}"' for text in quoted)), bool(filter_string))

@@ -1,4 +1,4 @@
-"""What event types, publishers and subscribers may be called, and patterns of event types (contract 1.9)."""
+"""Names of event types, publishers and subscribers, and patterns of event types (contract 1.9)."""
 
 import re
 from functools import lru_cache
@@ -11,17 +11,17 @@ MAX_NAME_LENGTH: Final = 255
 FIRST: Final = "[A-Za-z0-9]"
 FURTHER: Final = "[A-Za-z0-9._-]"
 NAME_PATTERN: Final = f"^{FIRST}{FURTHER}*$"
-"""Letters, digits, dot, underscore, hyphen: a name stands in URLs, headers and logs without any escaping."""
+"""Letters, digits, dot, underscore, hyphen: a name needs no escaping in URLs, headers and logs."""
 OWN_EVENTS: Final = "Broker."
-"""What the names of the broker's own event types begin with (contract 5.7)."""
+"""The prefix of the broker's own event types (contract 5.7)."""
 
 HIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
-"""Control characters, ends of lines, what turns the direction of a text, and blanks without a width."""
+"""Control characters, line ends, characters that change the text direction, and blanks without width."""
 
 _NAME = re.compile(f"{FIRST}{FURTHER}*")
 
 REACHED_KIND: Final = "TOPIC"
-"""Patterns reach event types of this kind only."""
+"""Patterns match event types of this kind only."""
 EVERYTHING: Final = "*"
 BELOW: Final = ".*"
 PATTERN_PATTERN: Final = r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]*\.\*)$"
@@ -38,7 +38,7 @@ def validate_name(name: str) -> None:
 
 
 def validate_label(label: str) -> None:
-    """Raise `ValidationError` for a label that would be shown as another than it is."""
+    """Raise `ValidationError` for a label that would be displayed misleadingly."""
     if hidden := HIDDEN.search(label):
         raise ValidationError(
             f"A label is one line without control characters or any that hide text: U+{ord(hidden[0]):04X} is one.",
@@ -47,17 +47,17 @@ def validate_label(label: str) -> None:
 
 
 def is_name(name: str) -> bool:
-    """Tell whether `name` can name an event type, a publisher or a subscriber."""
+    """Return whether `name` can name an event type, a publisher or a subscriber."""
     return len(name) <= MAX_NAME_LENGTH and bool(_NAME.fullmatch(name))
 
 
 def is_own(name: str) -> bool:
-    """Tell whether `name` is that of an event type of the broker's own."""
+    """Return whether `name` is the name of one of the broker's own event types."""
     return name.startswith(OWN_EVENTS)
 
 
 class NameConverter(StringConverter):
-    """A name in a path, `<name:name>`; what cannot be one is 404 without a query."""
+    """A name in a path, `<name:name>`; anything else is 404 without a query."""
 
     regex = f"{FIRST}{FURTHER}{{0,{MAX_NAME_LENGTH - 1}}}"
 
@@ -76,9 +76,9 @@ def validate_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=4096)
 def patterns_of(name: str) -> tuple[str, ...]:
-    """Return every pattern that reaches the TOPIC event type `name`: `A.B` is reached by `*` and `A.*`.
+    """Return the patterns that match the TOPIC event type `name`: `A.B` is matched by `*` and `A.*`.
 
-    What the broker publishes of its own accord reaches only those who name it: `*` does not.
+    `*` does not match the broker's own events.
     """
     below = tuple(name[:place] + BELOW for place, letter in enumerate(name) if letter == ".")
     return below if is_own(name) else (EVERYTHING, *below)

@@ -7,41 +7,43 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError
 from django.db.models import TextChoices
 
-_MINUTE, _HOUR = 60.0, 3_600.0
+_MINUTE, _HOUR, _DAY = 60.0, 3_600.0, 86_400.0
 
-DAY: Final = 86_400.0
-
-PAUSES: Final = (0.1, 7 * DAY)
-"""Seconds; an endpoint that fails is never asked again at full speed."""
-FACTORS: Final = (1.0, 10.0)
-JITTERS: Final = (0.0, 0.5)
-PROBES: Final = (1.0, DAY)
-"""Seconds."""
-RETRIES: Final = (0, 1_000)
+DELAYS: Final = (0.1, 7 * _DAY)
+"""Seconds; a failing endpoint is never retried at full speed."""
+LIMITS: Final[Mapping[str, tuple[float, float]]] = {
+    "initial_delay_seconds": DELAYS,
+    "factor": (1.0, 10.0),
+    "max_delay_seconds": DELAYS,
+    "jitter": (0.0, 0.5),
+    "max_retries": (0, 1_000),
+    "probe_seconds": (1.0, _DAY),
+}
+"""The least and the greatest value of each number."""
 MAX_SCHEDULED: Final = 100
 
 
 class Action(TextChoices):
-    """What an unsuccessful outcome means for its delivery."""
+    """How a delivery goes on after an unsuccessful attempt."""
 
     HOLD = "HOLD"
-    """Tried again before anything else of its subscriber: the line waits (contract 4.7, 4.8)."""
+    """It is retried before anything else of its subscriber: it holds the line (contract 4.7, 4.8)."""
 
     DEFER = "DEFER"
-    """Tried again by its line, which goes on with the next one meanwhile (contract 4.6)."""
+    """Its line retries it, and sends the next deliveries meanwhile (contract 4.6)."""
 
     RETRY_LANE = "RETRY_LANE"
-    """Tried again by the subscriber's retry line, which holds up nothing (contract 5.3)."""
+    """The subscriber's retry line retries it; nothing waits for that (contract 5.3)."""
 
     END = "END"
-    """Never tried again: a redirect is 3xxNOTSUPPORTED, anything else REJECTED."""
+    """It is not retried: a redirect ends 3xxNOTSUPPORTED, anything else REJECTED."""
 
 
 class OnExhausted(TextChoices):
-    """What happens when a delivery has been tried again as often as it may be."""
+    """What happens after the last retry."""
 
     NEVER = "NEVER"
-    """That does not come: it is tried until it succeeds."""
+    """There is no last retry: it is retried until it succeeds."""
 
     FAIL = "FAIL"
     """It ends FAILED (contract 5.3)."""
@@ -50,16 +52,16 @@ class OnExhausted(TextChoices):
     """It ends REJECTED (contract 5.5)."""
 
     SUSPEND = "SUSPEND"
-    """It goes back to its place, and its subscription pauses until a probe works (contract 5.6)."""
+    """It goes back to its place, and its subscription pauses until a probe succeeds (contract 5.6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryTerms:
-    """What a retry policy says, one action for each way to fail; all times in seconds.
+    """The terms of a retry policy, with one action for each kind of failure; all times in seconds.
 
-    The n-th retry waits for the n-th entry of `schedule`, or for its last entry beyond its end. Without a schedule it
-    waits for `initial_delay_seconds` times `factor` for each earlier retry, at most `max_delay_seconds`. Either is
-    shortened at random by up to the share `jitter`, and is longer if the endpoint sends `Retry-After` and the policy
+    The n-th retry waits for the n-th entry of `schedule`, beyond its end for the last one. Without a schedule it waits
+    for `initial_delay_seconds` times `factor` for each earlier retry, at most `max_delay_seconds`. Either delay is
+    shortened at random by up to the share `jitter`, and extended if the endpoint sends `Retry-After` and the policy
     respects it.
     """
 
@@ -71,7 +73,7 @@ class RetryTerms:
     on_unavailable: Action
     """503."""
     on_server_error: Action
-    """Any other 5xx, and what is no status: below 200 or above 599."""
+    """Any other 5xx, and invalid statuses: below 200 or above 599."""
     on_no_answer: Action
     initial_delay_seconds: float
     factor: float = 1.0
@@ -80,7 +82,7 @@ class RetryTerms:
     schedule: tuple[float, ...] = ()
     respect_retry_after: bool = False
     max_retries: int | None = None
-    """After the first try; None: without limit, and only then is there no end."""
+    """After the first attempt; None: without limit, and only then `on_exhausted` is NEVER."""
     on_exhausted: OnExhausted = OnExhausted.NEVER
     probe_seconds: float = 60.0
     """Between two probes of a suspended subscription."""
@@ -91,12 +93,7 @@ ACTIONS: Final = tuple(name for name in TERMS if name.startswith("on_") and name
 
 
 def terms_of(values: Mapping[str, Any]) -> RetryTerms:
-    """Return the terms that stored `values` say, one for each of `TERMS`.
-
-    Raises:
-        ValueError: an action or an end is unknown.
-
-    """
+    """Return the terms of stored `values`, one for each of `TERMS`; raise `ValueError` for an unknown action or end."""
     actions = {name: Action(values[name]) for name in ACTIONS}
     end, schedule = OnExhausted(values["on_exhausted"]), tuple(values["schedule"])
     return RetryTerms(
@@ -104,18 +101,18 @@ def terms_of(values: Mapping[str, Any]) -> RetryTerms:
     )
 
 
-_HOLD, _ASIDE, _APART, _END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.END
+_HOLD, _DEFER, _LANE, _END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.END
 
 PRESETS: Final[Mapping[str, RetryTerms]] = {
     "TeamForge": RetryTerms(
-        *(_END, _END, _END, _HOLD, _ASIDE, _HOLD),
+        *(_END, _END, _END, _HOLD, _DEFER, _HOLD),
         initial_delay_seconds=1.0,
         factor=2.0,
         jitter=0.2,
         respect_retry_after=True,
     ),
     "Workfront": RetryTerms(
-        *(_APART, _APART, _APART, _APART, _APART, _APART),
+        *(_LANE, _LANE, _LANE, _LANE, _LANE, _LANE),
         initial_delay_seconds=10 * _MINUTE,
         max_delay_seconds=10 * _MINUTE,
         max_retries=12,
@@ -129,7 +126,7 @@ PRESETS: Final[Mapping[str, RetryTerms]] = {
         on_exhausted=OnExhausted.REJECT,
     ),
     "Standard-Webhooks": RetryTerms(
-        *(_END, _APART, _END, _APART, _APART, _APART),
+        *(_END, _LANE, _END, _LANE, _LANE, _LANE),
         initial_delay_seconds=5 * _MINUTE,
         max_delay_seconds=24 * _HOUR,
         jitter=0.1,
@@ -139,10 +136,10 @@ PRESETS: Final[Mapping[str, RetryTerms]] = {
         on_exhausted=OnExhausted.FAIL,
     ),
 }
-"""What comes installed, by name, in the order of the table of contract 5.1."""
+"""The policies installed with the broker, by name, in the order of contract 5.1."""
 
 TEAMFORGE: Final = PRESETS["TeamForge"]
-"""What a subscription without a policy follows (contract 4.3 to 4.8)."""
+"""The policy of subscriptions without one (contract 4.3 to 4.8)."""
 
 
 def check_terms(terms: RetryTerms) -> None:
@@ -152,21 +149,13 @@ def check_terms(terms: RetryTerms) -> None:
 
 
 def _out_of_range(terms: RetryTerms) -> Iterator[tuple[str, str]]:
-    ranges = {
-        "initial_delay_seconds": (terms.initial_delay_seconds, *PAUSES),
-        "factor": (terms.factor, *FACTORS),
-        "max_delay_seconds": (terms.max_delay_seconds, *PAUSES),
-        "jitter": (terms.jitter, *JITTERS),
-        "max_retries": (terms.max_retries or 0, *RETRIES),
-        "probe_seconds": (terms.probe_seconds, *PROBES),
-    }
-    for name, (value, least, most) in ranges.items():
-        if not least <= value <= most:  # nor is what is no number
-            yield name, f"This is from {least:g} to {most:g}."
+    for name, (least, greatest) in LIMITS.items():
+        if not least <= (getattr(terms, name) or 0) <= greatest:  # NaN neither
+            yield name, f"This is from {least:g} to {greatest:g}."
     if len(terms.schedule) > MAX_SCHEDULED:
         yield "schedule", f"A schedule has at most {MAX_SCHEDULED} pauses."
-    if not all(PAUSES[0] <= pause <= PAUSES[1] for pause in terms.schedule):
-        yield "schedule", f"Each pause is from {PAUSES[0]:g} to {PAUSES[1]:g} seconds."
+    if not all(DELAYS[0] <= delay <= DELAYS[1] for delay in terms.schedule):
+        yield "schedule", f"Each pause is from {DELAYS[0]:g} to {DELAYS[1]:g} seconds."
 
 
 def _not_together(terms: RetryTerms) -> Iterator[tuple[str, str]]:

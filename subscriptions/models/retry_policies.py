@@ -10,11 +10,7 @@ from subscriptions.models.base import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 from subscriptions.retry_policies import (
     ACTIONS,
-    FACTORS,
-    JITTERS,
-    PAUSES,
-    PROBES,
-    RETRIES,
+    LIMITS,
     TEAMFORGE,
     TERMS,
     Action,
@@ -88,18 +84,12 @@ class RetryPolicy(Versioned):
                 | Q(
                     on_exhausted__in=[OnExhausted.FAIL, OnExhausted.REJECT, OnExhausted.SUSPEND],
                     max_retries__isnull=False,
-                    max_retries__range=RETRIES,
+                    max_retries__range=LIMITS["max_retries"],
                 ),
             ),
             models.CheckConstraint(
                 name="retry_policy_numbers",
-                condition=Q(
-                    initial_delay_seconds__range=PAUSES,
-                    factor__range=FACTORS,
-                    max_delay_seconds__range=PAUSES,
-                    jitter__range=JITTERS,
-                    probe_seconds__range=PROBES,
-                ),
+                condition=Q(**{f"{name}__range": limits for name, limits in LIMITS.items() if name != "max_retries"}),
             ),
         ]
 

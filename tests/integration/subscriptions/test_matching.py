@@ -289,9 +289,9 @@ def test_an_explanation_agrees_with_the_index_where_something_fails() -> None:
 def test_long_filter_strings_are_found_and_not_kept() -> None:
     event_type = factories.event_type()
     one = factories.subscription(event_type=event_type, header_filter_string=LONG)
-    before = [cache.cache_info().currsize for cache in (lookup_keys._plain, lookup_keys._probe)]
+    before = [cache.cache_info().currsize for cache in (lookup_keys._plain, lookup_keys._range)]
     assert matched(*(new(event_type, b"{}", text) for text in (LONG, LONG, LONG + "x"))) == [[one.pk], [one.pk], []]
-    after = [cache.cache_info().currsize for cache in (lookup_keys._plain, lookup_keys._probe)]
+    after = [cache.cache_info().currsize for cache in (lookup_keys._plain, lookup_keys._range)]
     assert after == [before[0], before[1] + 1]
 
 
