@@ -87,11 +87,11 @@ BROKEN = [
     ("http://[::1/", "not a URL"),
     ("http://::1]/", "not a URL"),
     ("http://::1/", "port from 1"),
-    ("http://[]/", r"not a URL|no IPv6 address|Write the host"),
-    ("http://[127.0.0.1]/", r"not a URL|no IPv6 address|Write the host"),
+    ("http://[]/", r"not a URL|not an IPv6 address|Write the host"),
+    ("http://[127.0.0.1]/", r"not a URL|not an IPv6 address|Write the host"),
     ("http://[v1.a]/", "not an IPv6 address"),
-    ("http://[::1]a/", r"not a URL|no IPv6 address|Write the host"),
-    ("http://a[::1]/", r"not a URL|no IPv6 address|Write the host"),
+    ("http://[::1]a/", r"not a URL|not an IPv6 address|Write the host"),
+    ("http://a[::1]/", r"not a URL|not an IPv6 address|Write the host"),
 ]
 
 
