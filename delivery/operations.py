@@ -1,8 +1,6 @@
 """What operators do to deliveries: cancel them, or release those that are HELD (contract 1.8, 3.6)."""
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import sleep
 from typing import Final, NamedTuple
 
@@ -23,18 +21,17 @@ from delivery.due_times import (
 from delivery.worker.pending_settles import LOCKED_SECONDS
 
 SLICE: Final = 5_000
-"""Deliveries of each sort in one transaction: a large backlog must not keep its line locked, nor outlast the time."""
-
+"""Deliveries of each kind in one transaction: a large backlog must not lock its line for long."""
 
 OURS: Final = """d.subscription_id = %(subscription)s AND d.id <= %(newest)s
       AND NOT (d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.cancel_requested)"""
-"""All but what is being sent, and is asked to end already: of those there are never many."""
+"""All except pushed deliveries in flight that are asked to end already: there are few of those."""
 
 
 NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
 
 BETWEEN_SECONDS: Final = 3 * LOCKED_SECONDS
-"""Pause between two slices where somebody drives one of the lines: what has ended there meanwhile is settled in it."""
+"""Pause between two slices while a worker runs one of the lines, for it to settle what ended."""
 
 FROM_THE_FIRST: Final = "-infinity"
 
@@ -48,9 +45,9 @@ SELECT l.id, l.lease_until IS NOT NULL FROM delivery_line l
     WHERE s.id = %(subscription)s AND s.kind = 'QUEUE')
  ORDER BY l.id FOR NO KEY UPDATE OF l
 """
-"""First the lines, of the subscriber or of all senders, then their deliveries: a settle sees what was cancelled.
+"""Lock the lines, of the subscriber or of all senders, before their deliveries: a settle sees what was cancelled.
 
-Returns them, and which of them are driven.
+Returns the lines, and whether each is running.
 """
 
 
@@ -101,54 +98,53 @@ ended AS (
 SELECT (SELECT count(*) FROM these), (SELECT count(*) FROM gone), (SELECT count(*) FROM asked),
        (SELECT max(fetched_until)::text FROM handed_out HAVING count(*) = {SLICE})
 """
-"""What waits ends; what is being sent, or is handed out, is asked to. Each is decided when it is locked: what somebody
-gave back, or fetched, while this waited for him is met as he left it, and in one statement none slips between the two.
+"""End what waits, and ask what is in flight to end. Each delivery is judged once it is locked, in one statement, so
+none that is returned or fetched meanwhile is missed.
 
-Returns how many it has found, how many of them have ended, how many are newly asked, and from which time-out on to look
-next for what is handed out: what is asked stays where it is, and each slice would look through all of it again. None:
-that was the last of them.
+Returns the number found, ended and newly asked, and the time-out from which to look next for handed-out deliveries,
+which stay where they are; null after the last of them.
 
-Groups in which nobody is left end too: those that are HELD or parked are not read any more. The rest of a group is
-looked up by id: `NOT EXISTS` becomes a join that reads every open delivery while statistics say that there are none.
+Ends groups without deliveries too: HELD and parked ones are not read any more. The rest of a group is looked up by id:
+`NOT EXISTS` becomes a join that reads every open delivery while statistics say that there are none.
 """
 
 
 class Slice(NamedTuple):
-    """What became of some of it."""
+    """The result of one slice."""
 
     found: int
-    """How many were unfinished and had not been asked to end; somebody else may have ended them since."""
+    """Unfinished ones found that had not been asked to end; some may have ended since."""
     ended: int
     in_flight: int
     """Under way, and newly asked to end so."""
     since: str | None
-    """From which time-out on the next slice may look at what is handed out; None: there was no more."""
-    is_driven: bool
-    """Whether somebody drives one of the lines."""
+    """The time-out from which the next slice looks at handed-out deliveries; None at the end."""
+    is_running: bool
+    """Whether a worker runs one of the lines."""
 
 
 class Cancelled(NamedTuple):
-    """What cancelling did."""
+    """The result of cancelling."""
 
     ended: int
     """Ended at once."""
     in_flight: int
     """Under way, and newly asked to end so unless their answer ends them otherwise."""
     is_complete: bool
-    """Whether nothing waits any more that was unfinished when it began, and what is under way is asked to end."""
+    """Whether every delivery that was unfinished at the start has ended or is asked to."""
 
 
 def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int]:
-    """End every delivery that the subscription has unfinished now as CANCELLED.
+    """End every unfinished delivery of the subscription as CANCELLED.
 
-    Returns how many ended at once, and how many are under way and end so unless their answer ends them otherwise.
+    Returns how many ended at once, and how many are in flight and end so unless their answer ends them otherwise.
     """
     ended, in_flight, _ = cancel_until(lambda: False, subscription_id, reason=reason)
     return ended, in_flight
 
 
 def cancel_until(is_over: Callable[[], bool], subscription_id: int, *, reason: str) -> Cancelled:
-    """Do the same until a look at all of it finds nothing, or time is over; one slice of it at least."""
+    """Cancel slice by slice, at least one, until nothing is found or `is_over` returns True."""
     ((newest,),) = rows(NEWEST)
     ended, in_flight, since = 0, 0, FROM_THE_FIRST
     while True:
@@ -159,20 +155,20 @@ def cancel_until(is_over: Callable[[], bool], subscription_id: int, *, reason: s
             return Cancelled(ended, in_flight, is_complete=True)
         if is_over():
             return Cancelled(ended, in_flight, is_complete=False)
-        if done.is_driven and done.found >= SLICE:
+        if done.is_running and done.found >= SLICE:
             sleep(BETWEEN_SECONDS)
         since = done.since or FROM_THE_FIRST
 
 
 def cancel_slice(subscription_id: int, *, newest: int, reason: str, since: str = FROM_THE_FIRST) -> Slice:
-    """End some of what the subscription has unfinished up to that delivery, in the transaction that is open.
+    """Cancel some of the subscription's deliveries up to id `newest`, in the open transaction.
 
-    What is under way is asked to end; from the first on, a slice that finds nothing leaves nothing to be done.
+    If a slice from the first on finds nothing, nothing is left.
     """
     lines = dict(rows(LOCK_LINES, {"subscription": subscription_id}))
     which = {"subscription": subscription_id, "newest": newest, "lines": [*lines], "since": since, "reason": reason}
     ((found, ended, in_flight, next_since),) = rows(CANCEL, which)
-    return Slice(found, ended, in_flight, next_since, is_driven=any(lines.values()))
+    return Slice(found, ended, in_flight, next_since, is_running=any(lines.values()))
 
 
 LOCK_LINES_TO_RELEASE: Final = """
@@ -180,7 +176,7 @@ SELECT l.id, l.queue FROM delivery_line l
  WHERE l.id IN (SELECT d.line_id FROM delivery_open d WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31')
  ORDER BY l.id FOR NO KEY UPDATE OF l
 """
-"""First the lines, then their deliveries, as whoever settles or cancels does."""
+"""Lock lines before deliveries, as a settle and a cancel do."""
 
 RELEASE: Final = f"""
 WITH asked AS (
@@ -210,42 +206,37 @@ told AS (
   SELECT {HISTORY_LINE}, clock_timestamp(), 'RELEASED', sequence, id, '' FROM released)
 SELECT id, line_id FROM released
 """
-"""What is delayed goes on waiting for its time, and what is in a retry line is due there.
+"""Delayed deliveries wait on for their time; in a retry line they are due at once.
 
-What is in a mailbox could not be read before: the days in which it may be begin now (contract 9.6).
+A mailbox delivery could not be fetched while HELD: the days in which it may be unread begin now (contract 9.6).
 
-With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it.
+A delivery of a QUEUE group releases the others of the group: they have the same filter, and one endpoint takes it.
 
-The line's history says so, since nothing else will once it has been sent: who was sent before it was not wrong.
+The line's history notes it, since nothing else shows later why deliveries sent before it were in order.
 """
 
 
 class NotHeld(Exception):
-    """There is nothing to release; the text says so."""
+    """The delivery is not HELD."""
 
 
 def release(delivery_ids: Sequence[int]) -> list[int]:
-    """Let those that are HELD be sent whatever their filters say, in order of id among what waits; return which.
+    """Let HELD deliveries be sent despite their filters, in order of id; return the released ids.
 
     A script that failed runs again when the delivery is sent. A QUEUE group is released as a whole.
     """
     with transaction.atomic():
         queues = dict(rows(LOCK_LINES_TO_RELEASE, [[*delivery_ids]]))
         released = rows(RELEASE, [[*delivery_ids]])
-        by_queue: dict[str, set[int]] = defaultdict(set)
-        for _, line_id in released:
-            by_queue[queues[line_id]].add(line_id)
-        for queue, lines in by_queue.items():
-            transaction.on_commit(partial(notify.wake, queue, sorted(lines)), robust=True)
+        notify.wake_after_commit((queues[line_id], line_id) for _, line_id in released)
     return sorted(delivery_id for delivery_id, _ in released)
 
 
 def release_one(delivery_id: int) -> None:
-    """Let a HELD delivery be sent.
+    """Release a HELD delivery.
 
     Raises:
         NotHeld: it is not HELD, or not any more.
-
     """
     if not release([delivery_id]):
-        raise NotHeld("Only what is HELD can be released; this delivery is not, or not any more.")
+        raise NotHeld("Only HELD deliveries can be released, and this one is not HELD.")

@@ -1,9 +1,7 @@
 """Pause and resume subscriptions by hand (contract 1.6)."""
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Final, LiteralString
 
 from django.db import transaction
@@ -21,16 +19,16 @@ _SUSPENDED_SINCE: Final = """s.paused_by = 'POLICY' AND (s.id, s.paused_since) I
          SELECT * FROM unnest(%(subscriptions)s::bigint[], %(since)s::timestamptz[]))
    ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED),"""
 
-_GOES_ON: Final = """
+_END_PAUSE: Final = """
 changed AS (
   UPDATE subscriptions_subscription s
      SET paused_since = NULL, paused_by = '', paused_reason = '', half_open = false, probe_due_at = NULL
     FROM asked a WHERE s.id = a.id"""
 
 ENDED_BY_HAND: Final = (PausedBy.HAND, PausedBy.POLICY)
-"""The pauses that whoever says so ends."""
+"""The pauses that a request to resume ends."""
 
-_TOLD: Final = f"""
+_NOTED: Final = f"""
   RETURNING s.id, s.subscriber_id, s.kind, a.turns, a.paused_by),
 noted AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, reason)
@@ -48,9 +46,10 @@ announced AS (
 SELECT c.id, l.queue, l.id
   FROM changed c LEFT JOIN delivery_line l ON l.subscriber_id = c.subscriber_id AND c.kind = 'TOPIC'
 """
-"""History and announcement, in the same transaction; what is for the broker's own events makes none (5.7).
+"""Notes the change in the line's history, and announces it.
 
-Nor does the end of a backfill, whose beginning was not announced, nor a person's taking over of a suspension.
+Not announced are subscriptions to the broker's own events (5.7), the end of a backfill, whose start was not announced,
+and a pause by hand that replaces a suspension.
 """
 
 _ASKED: Final = f"""
@@ -66,90 +65,82 @@ changed AS (
   UPDATE subscriptions_subscription s
      SET paused_since = COALESCE(s.paused_since, clock_timestamp()), paused_by = 'HAND', paused_reason = %(why)s,
          half_open = false, probe_due_at = NULL
-    FROM asked a WHERE s.id = a.id{_TOLD}"""
-"""A pause of its retry policy becomes one by hand: nothing tries it any more. Lines are not locked: as inactivating."""
+    FROM asked a WHERE s.id = a.id{_NOTED}"""
+"""A pause by hand replaces a suspension, so no probe ends it. Lines are not locked, as with inactivation."""
 
-RESUME: Final = f"{_ASKED}{_OF_THESE}{_GOES_ON}{_TOLD}"
+RESUME: Final = f"{_ASKED}{_OF_THESE}{_END_PAUSE}{_NOTED}"
 
-END_SUSPENSIONS: Final = f"{_ASKED}{_SUSPENDED_SINCE}{_GOES_ON}{_TOLD}"
-"""Of those suspended since then: another suspension of the same is not ended. Nobody is waited for."""
+END_SUSPENSIONS: Final = f"{_ASKED}{_SUSPENDED_SINCE}{_END_PAUSE}{_NOTED}"
+"""Only those suspended since that moment: a later suspension is not ended. Locked ones are skipped."""
 
 
 class NotPausable(Exception):
-    """It is not sent anything that could wait."""
+    """SYNC subscriptions cannot be paused."""
 
 
 class Backfilling(Exception):
-    """It is paused until it has all older messages."""
+    """The subscription is paused until its backfill is done."""
 
 
 def pause(subscription_ids: Sequence[int], *, reason: str) -> list[int]:
-    """Pause those that nobody has paused by hand, and that are not getting older messages; return which."""
-    return _turned(PAUSE, "PAUSED", reason, subscription_ids, paused_by=["", str(PausedBy.POLICY)])
+    """Pause subscriptions that are not paused by hand or by a backfill; return the ids of those."""
+    return _change(PAUSE, "PAUSED", reason, subscription_ids, paused_by=["", str(PausedBy.POLICY)])
 
 
 def resume(
     subscription_ids: Sequence[int], *, reason: str = "", paused_by: Collection[PausedBy] = ENDED_BY_HAND
 ) -> list[int]:
-    """Let those go on, in order, that were paused so; return which."""
-    return _turned(RESUME, "RESUMED", reason, subscription_ids, paused_by=[str(one) for one in paused_by])
+    """Resume subscriptions paused for one of these reasons; return the ids of those."""
+    return _change(RESUME, "RESUMED", reason, subscription_ids, paused_by=[str(one) for one in paused_by])
 
 
 def end_suspensions(since: Mapping[int, datetime], *, reason: str) -> list[int]:
-    """Let those go on that have been suspended since then; return which.
+    """Resume subscriptions suspended since the given moments; return the ids of those.
 
-    Whoever has one of them locked is not waited for: it is left as it is.
+    Subscriptions that are locked are skipped.
     """
-    return _turned(END_SUSPENSIONS, "RESUMED", reason, [*since], since=[*since.values()])
+    return _change(END_SUSPENSIONS, "RESUMED", reason, [*since], since=[*since.values()])
 
 
 def pause_one(subscription_id: int, *, reason: str) -> None:
-    """Pause one; that it is paused by hand already is no error.
+    """Pause a subscription; it may be paused by hand already.
 
     Raises:
-        NotPausable, Backfilling: it cannot be; the text says why.
-
+        NotPausable: it is SYNC.
+        Backfilling: it is paused by a backfill.
     """
     if not pause([subscription_id], reason=reason):
         _refuse(subscription_id)
 
 
 def resume_one(subscription_id: int, *, reason: str) -> None:
-    """Let one go on; that it does is no error.
+    """Resume a subscription; it may not be paused.
 
     Raises:
-        NotPausable, Backfilling: it cannot; the text says why.
-
+        NotPausable: it is SYNC.
+        Backfilling: it is paused by a backfill.
     """
     if not resume([subscription_id], reason=reason):
         _refuse(subscription_id)
 
 
-def _turned(
+def _change(
     statement: LiteralString, event: str, reason: str, subscription_ids: Sequence[int], **which: Any
 ) -> list[int]:
     arguments = {"subscriptions": [*subscription_ids], "event": event, "why": reason, **which}
     with transaction.atomic():
         found = rows(statement, arguments)
-        by_queue: dict[str, set[int]] = defaultdict(set)
-        for _, queue, line_id in found:
-            if line_id:
-                by_queue[queue].add(line_id)
-        for queue, lines in by_queue.items():
-            transaction.on_commit(partial(notify.wake, queue, sorted(lines)), robust=True)
+        notify.wake_after_commit((queue, line_id) for _, queue, line_id in found if line_id)
     return sorted({subscription_id for subscription_id, *_ in found})
 
 
 def _refuse(subscription_id: int) -> None:
-    """Raise where it is not as was asked for: it had not to be changed, or cannot be."""
+    """Raise if the subscription cannot be paused or resumed by hand; return if it needed no change."""
     kind, paused_by = Subscription.objects.values_list("kind", "paused_by").get(pk=subscription_id)
     if kind == EventKind.SYNC:
-        raise NotPausable("A SYNC subscription is asked while the publisher waits; inactivate it instead.")
-    if paused_by == PausedBy.BACKFILL or (not paused_by and _is_to_be_backfilled(subscription_id)):
-        raise Backfilling("It is getting older messages and goes on by itself after them; cancel that, or wait.")
-
-
-def _is_to_be_backfilled(subscription_id: int) -> bool:
-    """Tell whether a backfill of it is still counting: the pause begins once its place is reserved."""
-    its = Replay.objects.filter(subscription=subscription_id, kind=ReplayKind.BACKFILL)
-    return its.filter(state=ReplayState.COUNTING).exists()
+        raise NotPausable("SYNC subscriptions cannot be paused; inactivate it instead.")
+    backfills = Replay.objects.filter(subscription=subscription_id, kind=ReplayKind.BACKFILL)
+    # The pause of a backfill begins once it has counted.
+    is_counting = not paused_by and backfills.filter(state=ReplayState.COUNTING).exists()
+    if paused_by == PausedBy.BACKFILL or is_counting:
+        raise Backfilling("It is being backfilled and resumes afterwards; wait, or cancel the backfill.")

@@ -9,7 +9,7 @@ from broker_project.core.encryption import keyring
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch import notify
 from delivery.dispatch import sweep as dispatch_sweep
-from delivery.maintenance import maintainer, periodic
+from delivery.maintenance import periodic
 from delivery.publish import idempotency
 from delivery.volatile import publish_volatile, send_once
 from delivery.volatile.publish_volatile import PURPOSE
@@ -55,7 +55,7 @@ def attend() -> None:
 @shared_task(name="delivery.maintain")
 def maintain() -> None:
     """Make partitions ahead, drop what is past its time."""
-    maintainer.maintain(keep_days=settings.RETENTION_DAYS, until_summarized=settings.SUMMARIES)
+    periodic.maintain(keep_days=settings.RETENTION_DAYS, until_summarized=settings.SUMMARIES)
 
 
 @shared_task(name="delivery.forget_idempotency_keys")

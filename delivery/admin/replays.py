@@ -24,9 +24,8 @@ from broker_project.core.admin.theme import (
 from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, subscription_link
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
-from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE
+from delivery.replay.eligibility import MAX_PACE, REPLAYABLE, RESUBMITTABLE, NothingToReplay, Selection
 from delivery.replay.replay_job import ReplayFinished
-from delivery.replay.selection import MAX_PACE, NothingToReplay, Selection
 from subscriptions.models import EventType, Subscriber, Subscription
 
 SEAL_SECONDS: Final = 3600

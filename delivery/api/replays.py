@@ -24,9 +24,18 @@ from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.api.views import Records, note_dry_run, operation, refuse_body, valid
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import backfill_job, replay_job
-from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, NotBackfilled, NotInactive, NotNew, StillPaused
+from delivery.replay.eligibility import (
+    MAX_PACE,
+    REPLAYABLE,
+    RESUBMITTABLE,
+    NotBackfilled,
+    NothingToReplay,
+    NotInactive,
+    NotNew,
+    Selection,
+    StillPaused,
+)
 from delivery.replay.replay_job import ReplayFinished
-from delivery.replay.selection import MAX_PACE, NothingToReplay, Selection
 from subscriptions.api.permissions import (
     MayReceive,
     OwnSubscriberField,

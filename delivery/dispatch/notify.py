@@ -6,14 +6,16 @@ where the set was empty. Under load tasks grow instead of multiplying.
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, cast
 
 import redis
 import structlog
 from celery import Celery
 from django.conf import settings
+from django.db import transaction
 from kombu.exceptions import KombuError
 from redis.backoff import NoBackoff
 from redis.commands.core import Script
@@ -77,6 +79,15 @@ def wake(queue: str, line_ids: Sequence[int]) -> bool:
     if not line_ids:
         return True
     return _is_served(queue) and guarded(lambda: _wake_newly(queue, line_ids))
+
+
+def wake_after_commit(lines: Iterable[tuple[str, int]]) -> None:
+    """Wake lines, given with their queue, once the open transaction has committed."""
+    by_queue: dict[str, set[int]] = defaultdict(set)
+    for queue, line_id in lines:
+        by_queue[queue].add(line_id)
+    for queue, line_ids in by_queue.items():
+        transaction.on_commit(partial(wake, queue, sorted(line_ids)), robust=True)
 
 
 def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:

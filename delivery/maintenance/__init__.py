@@ -1,4 +1,4 @@
 """Periodic jobs, daily partitions, retention and expiry.
 
-Read `periodic` (every second), `maintainer` (every minute), `partitions`, `retention`, `expiry`.
+Read `periodic` (jobs every second, maintenance every hour), `partitions`, `retention`, `expiry`.
 """

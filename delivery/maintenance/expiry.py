@@ -1,4 +1,4 @@
-"""End what is over: deliveries past their time to live, late replies, old callbacks (contract 2.10, 6.8)."""
+"""End what is over: expired deliveries, late replies, old callbacks (contract 2.10, 6.8)."""
 
 from typing import Final
 
@@ -9,10 +9,10 @@ OVERDUE_SLICE: Final = 1_000
 """Deliveries ended in one statement: none of their lines is locked for long."""
 
 EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
-"""What a mailbox has handed out does not end before it times out; an index says so too, and none in flight is met."""
+"""A handed-out delivery does not expire before it times out; an index has the same expression."""
 
 SLICE: Final = 1_000
-"""Rows changed in one statement: none of them is locked for long."""
+"""Rows changed in one statement: none is locked for long."""
 
 EXPIRE_OVERDUE: Final = f"""
 WITH overdue AS MATERIALIZED (
@@ -51,15 +51,15 @@ ended AS (
 {TELL_UNCERTAIN_NUMBERS.format(reason="'expired; it may never have been sent'")}
 SELECT count(*) FROM gone
 """
-"""First the lines, then groups, then deliveries, as whoever cancels; what is under way is left to its answer,
-and what a mailbox has handed out to its receipt, or its time-out.
+"""Lock lines, then groups, then deliveries, as a cancel does. Pushed deliveries in flight are left to their answer, and
+handed-out ones to their receipt or time-out.
 
-Lines and deliveries that somebody is at are left to the next time, and groups in which nobody is left end too.
+Locked lines and deliveries are left to the next run. Groups without deliveries end too.
 """
 
 
 def expire_overdue() -> int:
-    """End those whose time is over, a slice of them, and that are not under way as EXPIRED; return how many."""
+    """End a slice of expired deliveries that are not in flight as EXPIRED; return their number."""
     ((expired,),) = rows(EXPIRE_OVERDUE)
     return int(expired)
 
@@ -81,7 +81,7 @@ UPDATE delivery_line l
   FROM gone WHERE l.id = gone.line_id
 RETURNING gone.id
 """
-"""One under way is left alone until its answer is settled, or its line mended."""
+"""A reply in flight is left to its answer, or to recovery."""
 
 LET_GO: Final = f"""
 WITH ended AS MATERIALIZED (
@@ -101,11 +101,11 @@ DELETE FROM delivery_callback WHERE id IN (
    ORDER BY c.expires_at, c.depth DESC LIMIT {SLICE})
 RETURNING id
 """
-"""Children first: none outlives the callback that it is passed on to."""
+"""Children first: none outlives the callback that its reply is passed on to."""
 
 
 def expire_replies() -> int:
-    """End as EXPIRED the replies that were not taken in time; return how many."""
+    """End replies that were not taken in time as EXPIRED; return their number."""
     expired = 0
     while slice_expired := len(rows(EXPIRE)):
         expired += slice_expired
@@ -113,7 +113,7 @@ def expire_replies() -> int:
 
 
 def remove_ended_lines() -> int:
-    """Remove the lines of replies that have ended; return how many."""
+    """Delete the lines of replies that have ended; return their number."""
     removed, last = 0, 0
     while ended := [line_id for (line_id,) in rows(LET_GO, [last])]:
         removed, last = removed + len(ended), max(ended)
@@ -121,7 +121,7 @@ def remove_ended_lines() -> int:
 
 
 def forget_callbacks(*, keep_days: int) -> int:
-    """Delete the callbacks that ended so many days ago; return how many."""
+    """Delete callbacks that ended `keep_days` ago; return their number."""
     forgotten = 0
     while slice_forgotten := len(rows(FORGET, [keep_days])):
         forgotten += slice_forgotten

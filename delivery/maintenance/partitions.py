@@ -1,9 +1,9 @@
-"""Days in the database: opening them ahead, and dropping them; the only module that knows the names of partitions.
+"""Create and drop the partitions of days; the only module that knows their names.
 
-Messages and attempts are partitioned by `id`. Ids come from ordinary sequences that are moved forward when a day
-opens, `YYMMDD · 10^10 + n`: the key stays plain, the day can be read off it, no clock takes part in the order of
-ids, and a late maintenance job means a bigger partition and never a refused insert. Deliveries are partitioned by
-`closed_on`: the open shelf, or the day they ended.
+Messages and attempts are partitioned by `id`. Ids come from ordinary sequences that move forward when a day begins, to
+`YYMMDD · 10^10 + n`: the key stays simple, the day can be read off it, no clock decides the order of ids, and a late
+maintenance job makes a bigger partition instead of failing inserts. Deliveries are partitioned by `closed_on`: the open
+partition, or the day they ended.
 """
 
 import datetime as dt
@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 IDS_PER_DAY: Final = 10**10
-"""991231 · 10^10 is above 2^53, 900712 · 10^10 is not: ids are safe in JavaScript until the year 2090."""
+"""900712 · 10^10 is below 2^53: ids are safe in JavaScript until the year 2090."""
 
 DAYS_AHEAD: Final = 7
 MESSAGES: Final = "delivery_message"
@@ -22,7 +22,7 @@ DELIVERIES: Final = "delivery_delivery"
 SEQUENCES: Final = ("delivery_message_id_seq", "delivery_delivery_id_seq", "delivery_attempt_id_seq")
 
 ONE_AT_A_TIME: Final = "hashtext('delivery.storage_days')"
-"""The advisory lock that keeps those apart who open or drop days."""
+"""Advisory lock of everything that creates or drops days."""
 
 FILED_INDEXES: Final = """
 CREATE INDEX ON {leaf} (line_id, sequence);
@@ -36,7 +36,7 @@ CREATE INDEX ON {leaf} USING brin (finished_at) WITH (pages_per_range = 32);
 
 
 WHEN: Final = {MESSAGES: "published_at", ATTEMPTS: "started_at"}
-"""By which time summaries read the rows of a table, a stretch at a time: nearly in the order of their ids."""
+"""The time by which summaries read a table in ranges; nearly in the order of its ids."""
 
 LEFT: Final = """
 SELECT extract(epoch FROM date_trunc('day', now, 'UTC') + interval '1 day' - now)::float8
@@ -47,22 +47,22 @@ TIME_INDEX: Final = "CREATE INDEX ON {leaf} USING brin ({when}) WITH (pages_per_
 
 
 def first_id(day: dt.date) -> int:
-    """Return the lowest id that can be given out on `day`."""
+    """Return the lowest id of `day`."""
     return int(day.strftime("%y%m%d")) * IDS_PER_DAY
 
 
 def ids_of(day: dt.date) -> tuple[int, int]:
-    """Return the lowest id of `day`, and the lowest of the day after."""
+    """Return the lowest id of `day` and of the day after."""
     return first_id(day), first_id(day + dt.timedelta(days=1))
 
 
 def leaf_of(table: str, day: dt.date) -> str:
-    """Return the name of the partition that holds `day`."""
+    """Return the name of the partition of `day`."""
     return f"{table}_{day:%Y%m%d}"
 
 
 def today() -> dt.date:
-    """Return the database's day: one clock for all, and a worker's that is wrong opens and drops nothing."""
+    """Return the database's day: a worker with a wrong clock creates and drops nothing."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")
         day: dt.date = cursor.fetchone()[0]
@@ -70,7 +70,7 @@ def today() -> dt.date:
 
 
 def seconds_left() -> float:
-    """Return how long the database's day still takes."""
+    """Return the seconds until the database's day ends."""
     with connection.cursor() as cursor:
         cursor.execute(LEFT)
         seconds: float = cursor.fetchone()[0]
@@ -78,7 +78,7 @@ def seconds_left() -> float:
 
 
 def open_days(today: dt.date, ahead: int = DAYS_AHEAD) -> None:
-    """Make sure that `today` and the days ahead have partitions, and move the ids into today; safe at any time."""
+    """Create the partitions of `today` and the days ahead, and move ids into today; safe at any time."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute(f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})")
@@ -111,7 +111,7 @@ def _open(cursor: CursorWrapper, day: dt.date) -> None:
 
 
 def exists(cursor: CursorWrapper, leaf: str) -> bool:
-    """Tell whether there is such a partition."""
+    """Return whether the partition exists."""
     cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [leaf])
     return bool(cursor.fetchone()[0])
 

@@ -1,13 +1,13 @@
-"""What becomes due by the clock alone: looked after every second, by each worker and by a task of beat's.
+"""Run what becomes due by time alone: jobs every second, and maintenance of the tables every hour.
 
-Each chore takes what is due and nobody else is at, a slice of it, in transactions of its own; so several may be at it
-at once, in any number of processes, and any of them may be killed.
+Each job takes a slice of what is due and not locked, in transactions of its own. So any number of processes can run it
+at once, and any of them can be killed.
 """
 
 import threading
+import time
 from collections.abc import Callable, Container, Mapping
 from functools import partial
-from time import monotonic
 from types import MappingProxyType
 from typing import Final
 
@@ -20,17 +20,19 @@ from delivery import announcements, health_probe
 from delivery.dispatch import sweep
 from delivery.health_probe import Monitors
 from delivery.mailbox import unread
-from delivery.maintenance import expiry
+from delivery.maintenance import expiry, partitions
+from delivery.maintenance.retention import drop_past_days, forget
 from delivery.replay import backfill_job, replay_job
+from subscriptions.credentials.rotation import forget_former_secrets
 
-EVERY_SECONDS: Final = 1.0
+JOB_SECONDS: Final = 1.0
 SELDOM_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.0
 
-Chore = Callable[[], int]
-"""Does what is due, or a slice of it; returns how much that was, 0 only where nothing is left to it."""
+PeriodicJob = Callable[[], int]
+"""Does a slice of what is due and returns its size, 0 only if nothing is left."""
 
-CHORES: Final[dict[str, Chore]] = {
+JOBS: Final[dict[str, PeriodicJob]] = {
     "begin_delayed": sweep.begin_delayed,
     "expire_overdue": expiry.expire_overdue,
     "expire_unread": unread.expire_unread,
@@ -43,68 +45,133 @@ CHORES: Final[dict[str, Chore]] = {
 
 PROBE: Final = "probe"
 SELDOM: Final = frozenset({"expire_unread", "announce_held_lines"})
-"""What takes a look at all there is, and is in no hurry; unless it has found something."""
+"""Jobs that read a lot and are not urgent, unless the last run has found something."""
+
+MAINTENANCE_SECONDS: Final = 3600.0
+RETRY_SECONDS: Final = 60.0
+"""After a failure; partitions exist a week ahead, so nothing waits for this."""
+DAY_BEGUN_SECONDS: Final = 5.0
+"""After midnight, ids are moved into the new day; until then they are those of the day before."""
+
 log = structlog.get_logger(__name__)
 
 
 def run_periodic_jobs(
     *,
     but: Container[str] = (),
-    own: Mapping[str, Chore] = MappingProxyType({}),
+    own: Mapping[str, PeriodicJob] = MappingProxyType({}),
     is_stopping: Callable[[], bool] = lambda: False,
     on_failure: Callable[[str], object] = lambda _: None,
 ) -> int:
-    """Do each chore once, but for some, and those of the caller's `own`; return how much was done.
+    """Run each job once, and those of `own`, without those of `but`; return how much was done.
 
-    One that fails, by its name on `on_failure`, stops no other.
+    A job that fails stops no other; its name goes to `on_failure`.
     """
     return sum(
-        _done(name, chore, on_failure)
-        for name, chore in {**CHORES, **own}.items()
+        _run_job(name, job, on_failure)
+        for name, job in {**JOBS, **own}.items()
         if name not in but and not is_stopping()
     )
 
 
-def _done(name: str, chore: Chore, on_failure: Callable[[str], object]) -> int:
+def _run_job(name: str, job: PeriodicJob, on_failure: Callable[[str], object]) -> int:
     try:
-        return chore()
+        return job()
     except Error as failure:
-        log.warning("chore.database_failed", chore=name, reason=failure)
+        log.warning("periodic_job.database_failed", job=name, reason=failure)
         forget_connection()
     except Exception:
-        log.exception("chore.failed", chore=name)
+        log.exception("periodic_job.failed", job=name)
         on_failure(name)
     return 0
 
 
 class PeriodicJobs(threading.Thread):
-    """A thread that attends every second, and again at once while there is more to do: a slice of each in turn.
+    """A thread that runs the jobs every second, and again at once while there is more to do.
 
-    It alone probes, since it remembers whom it has asked.
+    It alone probes, since it remembers which endpoints it has asked.
     """
 
     def __init__(
         self, stopping: threading.Event, egress: EgressPolicy, on_failure: Callable[[str], object] = lambda _: None
     ) -> None:
-        super().__init__(name="attendant", daemon=True)
+        super().__init__(name="periodic-jobs", daemon=True)
         self._own = {PROBE: partial(health_probe.probe, Monitors(egress))}
         self._stopping = stopping
         self._on_failure = on_failure
 
     def run(self) -> None:
-        """Attend until told to stop."""
+        """Run jobs until stopped."""
         done, seldom_at = 0, 0.0
-        while not self._stopping.wait(0.0 if done else EVERY_SECONDS):
-            done = self._attend(but=SELDOM)
-            if monotonic() >= seldom_at:
-                found = self._attend(but={PROBE, *CHORES.keys() - SELDOM})
-                done, seldom_at = done + found, 0.0 if found else monotonic() + SELDOM_SECONDS
+        while not self._stopping.wait(0.0 if done else JOB_SECONDS):
+            done = self._run_jobs(but=SELDOM)
+            if time.monotonic() >= seldom_at:
+                found = self._run_jobs(but={PROBE, *JOBS.keys() - SELDOM})
+                done, seldom_at = done + found, 0.0 if found else time.monotonic() + SELDOM_SECONDS
         forget_connection()
 
-    def _attend(self, *, but: Container[str]) -> int:
+    def _run_jobs(self, *, but: Container[str]) -> int:
         return run_periodic_jobs(but=but, own=self._own, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
 
     def wait_until_stopped(self) -> None:
-        """Wait a little for what was begun: the database undoes it where the process ends before it."""
+        """Wait briefly for the running job; if the process ends first, the database rolls it back."""
         if self.is_alive():  # a process may stop before this has started
             self.join(STOP_SECONDS)
+
+
+def maintain(
+    *, keep_days: int, until_summarized: bool = False, is_stopping: Callable[[], bool] = lambda: False
+) -> None:
+    """Create partitions, end and drop what is past its time; safe at any time, and in several processes at once.
+
+    Finished days are kept for `keep_days`, and `until_summarized` if that is set.
+    """
+    today = partitions.today()
+    partitions.open_days(today)
+    expiry.expire_replies()
+    expiry.remove_ended_lines()
+    expiry.forget_callbacks(keep_days=keep_days)
+    forget(keep_days=keep_days)
+    forget_former_secrets()
+    drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
+
+
+def maintenance_pause(seconds_left: float) -> float:
+    """Return the seconds until the next run: an hour, or until the next day has begun."""
+    return min(MAINTENANCE_SECONDS, seconds_left + DAY_BEGUN_SECONDS)
+
+
+class Maintainer(threading.Thread):
+    """A thread that maintains the tables now, every hour and as a day begins, even without Celery beat."""
+
+    def __init__(self, stopping: threading.Event, *, keep_days: int, until_summarized: bool = False) -> None:
+        super().__init__(name="maintainer", daemon=True)
+        self._keep_days = keep_days
+        self._until_summarized = until_summarized
+        self._stopping = stopping
+
+    def run(self) -> None:
+        """Maintain until stopped."""
+        due_at = time.monotonic()
+        while not self._stopping.wait(max(0.0, due_at - time.monotonic())):
+            due_at = time.monotonic() + self._maintain()
+
+    def wait_until_stopped(self) -> None:
+        """Wait briefly for the running step; if the process ends first, the database rolls it back."""
+        if self.is_alive():  # a process may stop before this has started
+            self.join(STOP_SECONDS)
+
+    def _maintain(self) -> float:
+        """Maintain once; return the seconds until the next time."""
+        try:
+            maintain(
+                keep_days=self._keep_days,
+                until_summarized=self._until_summarized,
+                is_stopping=self._stopping.is_set,
+            )
+            return maintenance_pause(partitions.seconds_left())
+        except Error as failure:
+            log.warning("maintenance.failed", reason=failure)
+            return RETRY_SECONDS
+        finally:
+            forget_connection()

@@ -43,10 +43,10 @@ SELECT {columns} FROM {leaf} m
 """
 
 LOCK_WAIT: Final = "30ms"
-"""Everybody else waits behind whoever waits for a lock: six of them, so nobody is held up for 200 ms."""
+"""Others queue behind a lock request: six requests of 30 ms delay nobody by 200 ms."""
 TRIES: Final = 10
 PAUSE_SECONDS: Final = 0.5
-"""Between two tries, so that whoever waited gets on."""
+"""Between two tries, for those that waited to continue."""
 COPY_SECONDS: Final = 600
 """How long copying what is kept may take; nobody waits for it."""
 
@@ -58,13 +58,13 @@ TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
 
 
 def forget(*, keep_days: int) -> None:
-    """Delete replays and backfills that ended, and counts of volatile messages, so many days ago."""
+    """Delete replays and backfills that ended, and counts of volatile messages, `keep_days` ago."""
     for statement in (REPLAYS, COUNTS):
         rows(statement, [keep_days])
 
 
 def warn_of(waiting: list[dt.date], today: dt.date) -> None:
-    """Warn of those that wait for their own summary, of each once a day, whoever and how many look."""
+    """Log once a day each of these days that waits for its own summary, however many processes look."""
     missing = StorageDay.objects.filter(day__in=waiting, summarized_at=None)
     unsaid = missing.filter(Q(kept_on=None) | ~Q(kept_on=today)).order_by("day")
     days = [day for day in unsaid.values_list("day", flat=True) if unsaid.filter(day=day).update(kept_on=today)]
@@ -73,16 +73,16 @@ def warn_of(waiting: list[dt.date], today: dt.date) -> None:
 
 
 def days_kept() -> list[dt.date]:
-    """Return the days that are kept so, the oldest first."""
+    """Return the days that wait for their summary, the oldest first."""
     kept = StorageDay.objects.filter(kept_on__isnull=False, summarized_at=None, dropped_at=None)
     return [*kept.order_by("day").values_list("day", flat=True)]
 
 
 def make_room(cursor: CursorWrapper, day: dt.date) -> None:
-    """Make an empty table for what is to be kept of `day`, if anything; to be committed before it is filled.
+    """Create an empty table for the messages of `day` that are to be kept, if any; commit before it is filled.
 
-    What goes into a table that its own transaction made may be left out of the write-ahead log: then it must be on
-    disk before the commit ends, and everybody would wait for that.
+    Rows of a table created in the same transaction may skip the write-ahead log. Then they are synced to disk before
+    the commit, and everyone would wait for that.
     """
     kept = _room_of(day)
     cursor.execute(f"DROP TABLE IF EXISTS {kept}")  # an earlier try may have left it
@@ -94,9 +94,9 @@ def make_room(cursor: CursorWrapper, day: dt.date) -> None:
 
 
 def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
-    """Copy the messages of `day` that something unfinished needs into their table, while everybody goes on.
+    """Copy the messages of `day` that unfinished deliveries need to their table, without stopping readers.
 
-    Until the end nobody can add a message to that day, nor lock one to make a new delivery of it.
+    Until the transaction ends, no message can be added to that day, or locked for a new delivery.
     """
     leaf, kept = leaf_of(MESSAGES, day), _room_of(day)
     if not exists(cursor, leaf):
@@ -111,7 +111,7 @@ def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
 
 
 def put_back(cursor: CursorWrapper, day: dt.date, kept: str) -> None:
-    """Make the copy the partition of its day; what was there must be gone."""
+    """Make the copy the partition of its day, after the old one is dropped."""
     low, high = ids_of(day)
     attach(cursor, MESSAGES, kept, str(low), str(high))
     cursor.execute(f"ALTER TABLE {kept} DROP CONSTRAINT {kept}_ids")
@@ -119,9 +119,9 @@ def put_back(cursor: CursorWrapper, day: dt.date, kept: str) -> None:
 
 
 def is_well_kept(cursor: CursorWrapper, day: dt.date) -> bool:
-    """Tell whether what was kept is to stay as it is: some is needed still, and half of it or nobody looked lately.
+    """Return whether the kept messages stay as they are: some are needed, and half of them or nobody checked lately.
 
-    Looking is dear where much is kept: once a day will do.
+    Checking is expensive if many are kept: once a day is enough.
     """
     if not _is_needed(cursor, day):
         return False
@@ -166,10 +166,10 @@ SELECT day, %s AND dropped_at IS NULL AND EXISTS (
    AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
  ORDER BY day
 """
-"""Counts days on which the broker ran, not dates: a clock that jumps ahead by weeks makes nothing older.
+"""Counts days on which the broker ran, not dates: a clock set weeks ahead makes nothing older.
 
-Says of each whether it waits for a summary: its own, or one of the days beside it. What began just before midnight may
-be filed under the day after; what came before ids were moved into a day stands among those of the last day that lived.
+Also says whether a day waits for a summary, its own or a neighbour's. What began just before midnight may be filed
+under the next day, and what came before ids were moved into a day is stored with the last day before it.
 """
 
 
@@ -180,13 +180,14 @@ def drop_past_days(
     until_summarized: bool = False,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> list[dt.date]:
-    """Drop the messages, finished deliveries and attempts of every day that ended `keep_days` or more days ago.
+    """Drop messages, finished deliveries and attempts of days that ended `keep_days` or more days ago.
 
-    Messages that something unfinished needs are kept, and go once nothing does; what is to be kept `until_summarized`
-    stays whole until it and the days beside it are, and is warned of once a day. Days on which no broker ran do not
-    count where more than a week of them came one after the other. Returns the days that are gone or have become
-    smaller. Holds nobody up: what it cannot have at once it leaves for the next time, whole. Begins no day once it
+    Messages of unfinished deliveries are kept, and dropped later. With `until_summarized`, a day stays until it and its
+    neighbours are summarized, which is logged once a day. Gaps of more than a week without a broker do not count.
+    Blocks nobody: a day whose locks are not free is left whole for the next run. Starts no further day once
     `is_stopping`.
+
+    Returns the days that are gone or smaller now.
     """
     with connection.cursor() as cursor:
         cursor.execute(PAST, [today, until_summarized, keep_days])
@@ -210,7 +211,7 @@ def _drop(day: dt.date) -> bool:
 
 @contextmanager
 def _transaction() -> Iterator[CursorWrapper | None]:
-    """Begin a transaction that waits for nobody; nothing where somebody else opens or drops days."""
+    """Start a transaction that waits for no lock; yield None if another process creates or drops days."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL statement_timeout = '{COPY_SECONDS}s'")
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
@@ -219,7 +220,7 @@ def _transaction() -> Iterator[CursorWrapper | None]:
 
 
 def _is_prepared(day: dt.date) -> bool:
-    """Tell whether there is something of `day` to be dropped now, and all is made ready for it."""
+    """Return whether something of `day` can be dropped now, after preparing it."""
     with _transaction() as cursor:
         if cursor is None or (_leaves(cursor, day) == [leaf_of(MESSAGES, day)] and is_well_kept(cursor, day)):
             return False
@@ -228,7 +229,7 @@ def _is_prepared(day: dt.date) -> bool:
 
 
 def _drop_leaves(day: dt.date) -> float | None:
-    """Drop what can go of `day`; return since when others were locked out, None where nobody was."""
+    """Drop what can go of `day`; return when others were locked out, None if never."""
     with _transaction() as cursor:
         if cursor is None:
             return None
@@ -249,11 +250,10 @@ def _leaves(cursor: CursorWrapper, day: dt.date) -> list[str]:
 
 
 def _lock(tables: Sequence[str]) -> None:
-    """Lock everybody else out of the tables, in the order in which publishers and workers use them.
+    """Lock the tables exclusively, in the order in which publishers and workers use them.
 
     Raises:
-        django.db.OperationalError: again and again there was somebody in one of them for too long.
-
+        django.db.OperationalError: they were in use at every try.
     """
     names = ", ".join(f"ONLY {table}" for table in tables)
     for tries_left in reversed(range(TRIES)):

@@ -20,20 +20,20 @@ from delivery.replay.missed import Missed, MissedCount, counted, event_types_of,
 from subscriptions.models import EventKind, PausedBy, Status, Subscription
 
 COUNT_SLICE: Final = 10_000
-"""Messages that one statement counts, and ids that one draws, at most; what is done by the clock waits for it."""
+"""Messages counted and ids drawn in one statement: periodic jobs wait for it."""
 MAX_COUNTED: Final = 500_000
-"""Messages that are looked at for whoever waits for the count."""
-UNDER_WAY: Final = 100_000
-"""Ids beyond those counted: for what is being published while they are drawn."""
+"""Messages that are counted while a client waits."""
+SPARE_IDS: Final = 100_000
+"""Further ids, for messages published while they are drawn."""
 
 SLICE: Final = 1000
-"""Messages that one transaction looks at, and deliveries that it makes, at most."""
+"""Messages read and deliveries created in one transaction."""
 
 OUT_OF_IDS: Final = "more was published while it began than ids were kept for; try again when less is published"
 
 
 WAIT: Final = "UPDATE delivery_replay SET sliced_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = %s"
-"""In a transaction that began after the subscription was changed: so does everybody who begins later."""
+"""Sees every transaction that may have published before the subscription was changed."""
 
 DRAW: Final = """
 WITH drawn AS MATERIALIZED (
@@ -44,7 +44,7 @@ UPDATE delivery_replay
        cursor_id = %(last_id)s, failures = 0, reason = '', updated_at = clock_timestamp()
  WHERE id = %(id)s
 """
-"""One after the other, as publishers draw theirs: where those are in between, theirs are left out."""
+"""Ids of deliveries published meanwhile lie between these and are not among them."""
 
 OPEN: Final = """
 WITH reserved AS (UPDATE delivery_replay SET state = 'WAITING' WHERE id = %s RETURNING subscription_id)
@@ -55,20 +55,19 @@ UPDATE subscriptions_subscription s
 """
 
 
-class Found(NamedTuple):
-    """What a backfill would look at."""
+class BackfillCount(NamedTuple):
+    """The count of a backfill."""
 
     messages: int
     complete: bool
-    """Whether that is all: where there is very much, only the oldest is counted."""
+    """False if only the oldest were counted."""
 
 
-def count(subscription: Subscription, since: dt.datetime | None) -> Found:
-    """Count the messages that a backfill would look at.
+def count(subscription: Subscription, since: dt.datetime | None) -> BackfillCount:
+    """Count the messages of a backfill.
 
     Raises:
-        NotBegun: it would not be begun.
-
+        NotBegun: it cannot start.
     """
     _check_new(subscription)
     event_types, found = event_types_of(subscription), 0
@@ -78,15 +77,14 @@ def count(subscription: Subscription, since: dt.datetime | None) -> Found:
         found += stretch.messages
         if stretch.is_end:
             break
-    return Found(found, stretch.is_end)
+    return BackfillCount(found, stretch.is_end)
 
 
 def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -> Replay:
-    """Store the job, which the workers do: they activate a new subscription, and line up what is kept of before it.
+    """Store a backfill; the workers activate the subscription and create the deliveries.
 
     Raises:
-        NotBegun: it is not; each of its kinds says why.
-
+        NotBegun: it cannot start; its subclasses say why.
     """
     with transaction.atomic():
         subscription = _locked(subscription_id)
@@ -105,14 +103,14 @@ def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -
 
 
 def reserve(replay_id: int, subscription_id: int, *, cursor: int, since: dt.datetime | None) -> None:
-    """Draw ids for the next of what there is; for the last of it too, then activate the subscription, but paused.
+    """Reserve ids for the next messages; at the end also activate the subscription, but paused.
 
-    What is published from then on has higher ids, waits, and is behind all that was published before. Where the
-    subscription cannot be backfilled any more, the job has failed.
+    Deliveries published from then on have higher ids, so they wait behind the backfill. Fails the job if the
+    subscription cannot be backfilled any more.
     """
     subscription = _locked(subscription_id)
     stretch = counted(event_types_of(subscription), cursor=cursor, since=since, limit=COUNT_SLICE)
-    ids = stretch.messages + (UNDER_WAY if stretch.is_end else 0)
+    ids = stretch.messages + (SPARE_IDS if stretch.is_end else 0)
     rows(DRAW, {**stretch._asdict(), "id": replay_id, "ids": ids})
     if not stretch.is_end:
         return
@@ -150,9 +148,9 @@ def _check(subscription: Subscription) -> None:
 
 
 def _was_sent_any(subscription: Subscription) -> bool:
-    """Tell whether it ever was sent a delivery, or has one, along the indexes that begin with the subscription.
+    """Return whether the subscription was ever sent a delivery, or has one, by indexes of the subscription.
 
-    What was cancelled before it was sent, as with a backfill, counts for nothing.
+    Deliveries cancelled before they were sent, as by a cancelled backfill, do not count.
     """
     its = Delivery.objects.filter(subscription=subscription)
     fresh, later = (its.open().filter(due_at__isnull=is_fresh) for is_fresh in (True, False))
@@ -190,28 +188,28 @@ lined_up AS (
   RETURNING id)
 SELECT (SELECT count(*) FROM wanted), (SELECT count(*) FROM lined_up), (SELECT max(id) FROM lined_up)
 """
-"""Where both could have made it, whoever published has: a message and its deliveries are seen together.
+"""A message published for the subscription itself already has its delivery: both are seen together.
 
-What an earlier backfill had that was cancelled has lower ids, and is made again. Ids are given lowest first, from as
-few of the ranges as that takes.
+Deliveries of a cancelled backfill have lower ids, and are created again. Ids are given lowest first, from as few of the
+reserved ranges as possible.
 """
 
 
-class PlacedDelivery(NamedTuple):
-    """What has come of some of the messages."""
+class PlacedDeliveries(NamedTuple):
+    """The deliveries created for some messages."""
 
     wanted: int
-    """How many are without a delivery."""
+    """Messages without a delivery."""
     filed: int
-    """How many have one now; fewer, where there are no ids left."""
+    """Messages that have one now; fewer if the ids ran out."""
     last_id: int | None
-    """The last one's."""
+    """Id of the last delivery."""
 
 
-def place(missed: Sequence[Missed], *, replay_id: int, subscription_id: int, first_day: dt.date) -> PlacedDelivery:
-    """Store a delivery of each message that has none, in their order, within the transaction that is open.
+def place(missed: Sequence[Missed], *, replay_id: int, subscription_id: int, first_day: dt.date) -> PlacedDeliveries:
+    """Create a delivery for each message that has none, in their order, in the open transaction.
 
-    `first_day`: what was published to the subscription for itself has ended then or later, if it has.
+    `first_day`: what was published for the subscription itself has ended on that day or later, if at all.
     """
     arguments = {
         "id": replay_id,
@@ -221,7 +219,7 @@ def place(missed: Sequence[Missed], *, replay_id: int, subscription_id: int, fir
         "failures": [one.failure for one in missed],
     }
     ((wanted, filed, last_id),) = rows(LINE_UP, arguments)
-    return PlacedDelivery(wanted, filed, last_id)
+    return PlacedDeliveries(wanted, filed, last_id)
 
 
 TAKE: Final = f"""
@@ -237,9 +235,9 @@ SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_
         AND a.xact_start < sliced_at))
  ORDER BY updated_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 """
-"""One that waits is taken once nobody is left who may have published seeing its subscription as it was.
+"""A WAITING job is taken once every transaction is over that may have published with the old subscription.
 
-Of one that is being cancelled, the next slice is taken a little later: what is sent meanwhile is settled in between.
+A job being cancelled is taken a little later, so that what is being sent is settled in between.
 """
 
 
@@ -280,11 +278,11 @@ class _Job:
     event_types: list[int] | None
     newest: int | None
     first_day: dt.date
-    """Nothing that it had ended before that day."""
+    """The subscription's deliveries ended on that day or later."""
 
 
 def go_on() -> int:
-    """Take a backfill under way that nobody else is at one step further; return 0 where there is none."""
+    """Take one step of a backfill that no other worker is at; return 0 if there is none."""
     return step(TAKE, lambda *columns: _go_on(_Job(*columns)))
 
 
@@ -302,7 +300,7 @@ def _go_on(job: _Job) -> None:
 
 
 def _begin_filing(job: _Job) -> None:
-    """Look at all there is by now: what comes later, and what is of later event types, its publishers have seen."""
+    """Fix the messages to read: later ones, and those of later event types, found the subscription themselves."""
     last = newest()
     event_types = event_types_of(Subscription.objects.get(pk=job.subscription_id))
     before = published_before(job.since)
@@ -310,7 +308,7 @@ def _begin_filing(job: _Job) -> None:
 
 
 def _slice(job: _Job) -> None:
-    """File what comes next, and say so, in the one transaction; or let the subscription go, once nothing does."""
+    """Create the next deliveries and note it in the same transaction; at the end, resume the subscription."""
     subscription = Subscription.objects.get(pk=job.subscription_id)
     stretch = next_of(
         subscription,

@@ -1,69 +1,69 @@
-"""What can be sent again by hand, and why something cannot (contract 5.8)."""
+"""Which deliveries can be sent again, and which a replay selects (contract 5.8)."""
 
+import datetime as dt
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol, Self
+
+from django.utils.dateparse import parse_datetime
 
 from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus
 
 RESUBMITTABLE: Final = DEAD - {DeliveryStatus.CANCELLED}
-"""Nobody took it, and nobody ended it by hand."""
+"""No endpoint took it, and no person ended it."""
 
 REPLAYABLE: Final = DEAD | {DeliveryStatus.DELIVERED}
-"""What has ended for itself: what is REDUNDANT was another's to take."""
+"""Not REDUNDANT ones, which another endpoint took."""
 
 ASYNCHRONOUS: Final = frozenset({"TOPIC", "QUEUE"})
 
 
 class NotBegun(Exception):
-    """A backfill that cannot be; the text says why."""
+    """A backfill cannot start; the text says why."""
 
 
 class NotNew(NotBegun):
-    """The subscription has been sent something: what it has missed since is not before it."""
+    """The subscription has been sent something: what it missed since is not before it."""
 
 
 class NotInactive(NotBegun):
-    """The subscription gets what is published already, or its subscriber gets nothing."""
+    """The subscription is ACTIVE already, or its subscriber is not."""
 
 
 class StillPaused(NotBegun):
-    """Somebody has paused the subscription, which a backfill would end."""
+    """The subscription is paused by hand, and a backfill would end that."""
 
 
 class NotBackfilled(NotBegun):
-    """Only subscriptions to TOPIC event types have something to be filled with."""
+    """Only subscriptions to TOPIC event types can be backfilled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A delivery as whoever wants it sent again finds it."""
+    """What decides whether a delivery can be sent again."""
 
     status: DeliveryStatus
     kind: str | None
-    """Its subscription's event type's; None: that has been deleted."""
+    """Kind of its subscription's event type; None if that has been deleted."""
     is_reply: bool = False
     """Whether it is the reply to a callback, which has no subscription."""
     is_active: bool = True
     """Whether its subscription and subscriber are ACTIVE."""
     is_group_open: bool = False
-    """Whether its QUEUE group still looks for somebody who takes the message."""
+    """Whether its QUEUE group is unfinished."""
     is_taken: bool = False
-    """Whether another of its QUEUE group has taken the message."""
+    """Whether another delivery of its QUEUE group was DELIVERED."""
 
 
 def why_not(sent: Sent) -> str | None:
-    """Return why a delivery cannot be resubmitted, and what can be done instead; None if it can."""
-    return _why_not_ever(sent) or _why_not_now(sent)
-
-
-def _why_not_ever(sent: Sent) -> str | None:
+    """Return why a delivery cannot be resubmitted and what to do instead, None if it can."""
     if sent.is_reply:
         return "It is the reply to a callback, which its publisher's address was to get once."
     if sent.kind is None:
         return "Its subscription has been deleted."
     if sent.kind not in ASYNCHRONOUS:
         return "It was a synchronous request: whoever sent it has had the answer. Publish it again."
-    return None
+    return _why_not_now(sent)
 
 
 def _why_not_now(sent: Sent) -> str | None:
@@ -81,3 +81,93 @@ def _why_not_now(sent: Sent) -> str | None:
 
 
 _OF_ANOTHER: Final = "Another endpoint of its group took the message."
+
+
+MAX_PACE: Final = 100_000
+"""New deliveries a second."""
+
+EVER: Final = (dt.datetime(1, 1, 3, tzinfo=dt.UTC), dt.datetime(9999, 12, 30, tzinfo=dt.UTC))
+BEFORE: Final = dt.timedelta(days=1)
+"""A delivery may be filed under the day before it ended, after a clock was set."""
+
+
+class NothingToReplay(Exception):
+    """None of the subscriptions can be replayed."""
+
+
+class Subscribed(Protocol):
+    """What a replay has to know of a subscription."""
+
+    pk: int
+    subscriber_id: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The deliveries of a replay, by ids."""
+
+    subscriber_id: int
+    subscription_ids: Sequence[int]
+    statuses: Sequence[str]
+    event_type_id: int | None = None
+    begin: dt.datetime | None = None
+    """Created then or later."""
+    end: dt.datetime | None = None
+    """Created before."""
+
+    @classmethod
+    def among(
+        cls,
+        subscriptions: Iterable[Subscribed],
+        *,
+        statuses: Iterable[str] = (),
+        event_type_id: int | None = None,
+        begin: dt.datetime | None = None,
+        end: dt.datetime | None = None,
+    ) -> Self:
+        """Select deliveries of a subscriber's subscriptions, by default with the statuses that can be resubmitted.
+
+        Raises:
+            NothingToReplay: there are no subscriptions, or only SYNC ones.
+        """
+        its = [one for one in subscriptions if one.kind in ASYNCHRONOUS]
+        if not its:
+            raise NothingToReplay("It is sent nothing that could be sent again; SYNC answers whoever waits, once.")
+        chosen = sorted({*statuses} or RESUBMITTABLE)
+        return cls(its[0].subscriber_id, sorted(one.pk for one in its), chosen, event_type_id, begin, end)
+
+    def kept(self) -> dict[str, Any]:
+        """Return the JSON object that is stored."""
+        return {
+            "subscriber": self.subscriber_id,
+            "subscriptions": [*self.subscription_ids],
+            "statuses": [*self.statuses],
+            "event_type": self.event_type_id,
+            "from": self.begin and self.begin.isoformat(),
+            "to": self.end and self.end.isoformat(),
+        }
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> Self:
+        """Return the selection of a stored JSON object."""
+        begin, end = (parse_datetime(kept[name]) if kept[name] else None for name in ("from", "to"))
+        return cls(kept["subscriber"], kept["subscriptions"], kept["statuses"], kept["event_type"], begin, end)
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether it includes DELIVERED ones."""
+        return DeliveryStatus.DELIVERED in self.statuses
+
+    def arguments(self, until: dt.datetime) -> dict[str, Any]:
+        """Return the parameters of the statements."""
+        begin = self.begin or EVER[0]
+        return {
+            "subscriptions": [*self.subscription_ids],
+            "statuses": [*self.statuses],
+            "event_type": self.event_type_id,
+            "begin": begin,
+            "end": self.end or EVER[1],
+            "until": until,
+            "first_day": (begin.astimezone(dt.UTC) - BEFORE).date(),
+        }

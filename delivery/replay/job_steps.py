@@ -11,10 +11,10 @@ from delivery.models import ReplayState
 from delivery.operations import cancel_slice
 
 TRIES: Final = 10
-"""So often a job may fail in a row: what takes too long once may have been in bad company."""
+"""Consecutive failures after which a job ends."""
 
 DUE: Final = "(failures = 0 OR updated_at < clock_timestamp() - make_interval(secs => 2 ^ LEAST(failures, 6)))"
-"""Not one that has just failed: ten failures take minutes, however many workers try."""
+"""Back-off after a failure: ten failures take minutes, however many workers try."""
 
 LATER: Final = {ReplayState.CANCELLED: ReplayState.CANCELLING, ReplayState.FAILED: ReplayState.FAILING}
 
@@ -22,7 +22,7 @@ UP_TO: Final = """
 SELECT CASE WHEN status = 'ACTIVE' THEN %(cursor)s ELSE (SELECT last_value FROM delivery_delivery_id_seq) END
   FROM subscriptions_subscription WHERE id = %(subscription)s FOR NO KEY UPDATE
 """
-"""The newest delivery that is cancelled: if somebody has activated it again, what is published since is theirs."""
+"""The newest delivery to cancel: if the subscription was activated again, later ones are its own."""
 
 
 MOVED: Final = "UPDATE delivery_replay SET failures = 0, updated_at = clock_timestamp() WHERE id = %s"
@@ -30,7 +30,7 @@ MOVED: Final = "UPDATE delivery_replay SET failures = 0, updated_at = clock_time
 LARGEST_ID: Final = 2**63 - 1
 
 FEWEST: Final = 10
-"""Rows of an arm: a walk along many gets on all the same."""
+"""Rows of each arm, even if there are many arms."""
 
 WALK: Final = f"""
 WITH met AS MATERIALIZED ({{arms}}),
@@ -44,14 +44,14 @@ UPDATE delivery_replay
        reason = CASE WHEN state IN ('CANCELLING', 'FAILING') THEN reason ELSE 'it failed: ' || %s END
  WHERE id = %s AND finished_at IS NULL RETURNING failures
 """
-"""Why it is being ended stays: that goes on until it has."""
+"""Keeps the reason of a job that is ending, which continues."""
 
 
 def step(take: LiteralString, do: Callable[..., object]) -> int:
-    """Take a job, and do its next step with what else was taken; return 1, or 0 where there is none to be taken.
+    """Run one step of a job; return 1, or 0 if there is none.
 
-    `take` locks one that is `DUE` and that nobody else is at, and returns its id first. One that fails, of whatever, is
-    tried again later and holds up no other; one that fails again and again ends.
+    `take` locks a job that is `DUE` and returns its id and what `do` needs. A step that fails is retried later and
+    delays no other job; after `TRIES` failures the job ends.
     """
     replay_id = None
     try:
@@ -66,7 +66,7 @@ def step(take: LiteralString, do: Callable[..., object]) -> int:
 
 
 def _note(replay_id: int, failure: str) -> None:
-    """Write down that a job has failed, in a transaction of its own; where even that fails, nothing is known of it."""
+    """Record a failure, in a transaction of its own; if that fails, nothing is recorded."""
     forget_connection()
     with contextlib.suppress(Error), transaction.atomic():
         for (failures,) in rows(FAILED, [failure, replay_id]):
@@ -89,7 +89,7 @@ inactivated AS (
     FROM ended WHERE ended.state = %(later)s AND s.id = ended.subscription_id)
 SELECT id FROM ended
 """
-"""Its subscription stays paused until all is cancelled: who activates it before that gets nothing of it."""
+"""The subscription stays paused until all is cancelled: if it is activated before, it gets none of it."""
 
 
 ENDED: Final = """
@@ -105,18 +105,18 @@ UPDATE subscriptions_subscription s
 
 
 def end(replay_id: int, state: ReplayState, *, reason: str) -> bool:
-    """End a job under way as CANCELLED or FAILED; tell whether it was under way.
+    """End a running job as CANCELLED or FAILED; return whether it was running.
 
-    A backfill's subscription is INACTIVE from then on, and the workers cancel what it has: see `go_on_ending`.
+    The subscription of a backfill becomes INACTIVE, and the workers cancel its deliveries: see `go_on_ending`.
     """
     arguments = {"id": replay_id, "at_once": str(state), "later": str(LATER[state]), "reason": reason}
     return bool(rows(END, arguments))
 
 
 def go_on_ending(replay_id: int, subscription_id: int, *, cursor: int, reason: str) -> None:
-    """Cancel the next of what the subscription has, what was published meanwhile with the rest; or let it go.
+    """Cancel the next deliveries of the subscription, or resume it if none is left.
 
-    Nobody is left by then who published for it before it was INACTIVE.
+    No transaction is left that published for it while it was ACTIVE.
     """
     ((newest,),) = rows(UP_TO, {"subscription": subscription_id, "cursor": cursor})
     cancelled = cancel_slice(subscription_id, newest=newest, reason=reason)
@@ -128,25 +128,25 @@ class Item(Protocol):
 
     @property
     def met_id(self) -> int:
-        """Return where on the way it is."""
+        """Return its position."""
 
     @property
     def is_wanted(self) -> bool:
-        """Tell whether it is what the walk is for."""
+        """Return whether the walk is looking for it."""
 
 
 AnyMet = TypeVar("AnyMet", bound=Item)
 
 
 def each_of(limit: int, arms: int) -> int:
-    """Return how many rows each arm gives, if there are to be about so many in all."""
+    """Return the rows to read of each arm, for about `limit` rows in all."""
     return min(limit, max(FEWEST, 2 * limit // max(arms, 1)))
 
 
 def taken(met: Sequence[AnyMet], most: int) -> tuple[list[AnyMet], int | None]:
-    """Return what is wanted of those met, in their order and `most` at most; and up to where the walk is with it.
+    """Return the wanted items in their order, at most `most`, and the position reached.
 
-    That is None where there is nothing left to meet.
+    The position is None if nothing is left.
     """
     wanted = [one for one in met if one.is_wanted]
     if len(wanted) > most:

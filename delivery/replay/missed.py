@@ -1,4 +1,4 @@
-"""What was published before a subscription, and which of it the subscription would have received (contract 5.8)."""
+"""The messages published before a subscription existed that it would have received (contract 5.8)."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -18,27 +18,27 @@ SELECT id, published_at < %s::timestamptz FROM delivery_message WHERE id >= %s O
 NEWEST: Final = "SELECT last_value FROM delivery_message_id_seq"
 
 SPREAD: Final = dt.timedelta(minutes=10)
-"""Messages are published in the order of their ids, but for what runs at once, or while a clock is set."""
+"""Messages are published in the order of their ids, except concurrent ones and while a clock is set."""
 
 READ: Final = """
 SELECT m.id, m.headers, m.content_type, m.filter_string, CASE WHEN %(reads)s THEN m.body END
   FROM delivery_message m WHERE m.id = ANY(%(messages)s::bigint[]) ORDER BY m.id FOR KEY SHARE
 """
-"""Locked: the day that they are of is not dropped before their deliveries are there to need them."""
+"""Locked: their day is not dropped before the deliveries need it."""
 
 EVER: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC)
 FILTERED_SLICE: Final = 50
-"""Messages whose bodies are read at once: each may have a megabyte."""
+"""Messages whose bodies are read at once: each may be a megabyte."""
 
 
 def newest() -> int:
-    """Return the newest message, or one that is about to be."""
+    """Return the id of the newest message, or of one about to be published."""
     ((newest,),) = rows(NEWEST)
     return int(newest)
 
 
 def published_before(since: dt.datetime | None) -> int:
-    """Return a message of before that moment, which all up to it are; one shortly before it, if there is any."""
+    """Return a message id up to which all messages are older than `since`, close to it if there is one."""
     low, high = 1, newest() + 1
     while since and low < high:
         middle = (low + high) // 2
@@ -56,9 +56,9 @@ SELECT e.place AS arm, x.*
                 AND m.destination IS NULL AND (m.expires_at IS NULL OR m.expires_at > clock_timestamp()) AS is_wanted
      FROM delivery_message m WHERE m.event_type_id = e.id AND m.id > %(cursor)s AND m.id <= %(newest)s
     ORDER BY m.id LIMIT %(each)s) x"""
-"""Not what is somebody else's: what was sent to a destination, and what was made of a message when it was sent again.
+"""Not messages with a destination, nor copies made when a message was sent again.
 
-A message that was published again is there itself; one with another body was for whoever got that.
+A message published again exists itself; an edited one was for its receiver only.
 """
 
 KEPT: Final = WALK.format(arms=ARMS)
@@ -74,33 +74,33 @@ class Looked(NamedTuple):
 
 
 class MissedCount(NamedTuple):
-    """Some of the messages on the way, counted."""
+    """A count of messages on the way."""
 
     messages: int
     last_id: int
-    """Up to where."""
+    """Position reached."""
     is_end: bool
-    """Whether there is nothing beyond."""
+    """Whether nothing is left."""
 
 
 class Missed(NamedTuple):
-    """A message that the subscription would have got."""
+    """A message that the subscription would have received."""
 
     message_id: int
     failure: str
-    """Why its filter could not be evaluated: it is HELD."""
+    """Why its filter failed, which makes the delivery HELD; else empty."""
 
 
 class MessageRange(NamedTuple):
-    """Some messages, looked at in the order of publishing."""
+    """Messages read in order of publishing."""
 
     missed: list[Missed]
     last_id: int | None
-    """The last one looked at; None: there are no more."""
+    """The last one read; None if nothing is left."""
 
 
 def event_types_of(subscription: Subscription) -> list[int]:
-    """Return the event types that a subscription is for, by today's names."""
+    """Return the ids of the subscription's event types, by their names today."""
     if subscription.event_type_id:
         return [subscription.event_type_id]
     names = EventType.objects.filter(kind=EventKind.TOPIC).values_list("pk", "name")
@@ -108,7 +108,7 @@ def event_types_of(subscription: Subscription) -> list[int]:
 
 
 def counted(event_types: Sequence[int], *, cursor: int, since: dt.datetime | None, limit: int) -> MissedCount:
-    """Count, of about the next `limit` messages after `cursor`, those that are kept for who comes later."""
+    """Count the messages to backfill among about the next `limit` after `cursor`."""
     ((messages, last_id, is_end),) = rows(COUNT, _arguments(event_types, cursor, LARGEST_ID, since, limit))
     return MissedCount(messages, last_id or cursor, is_end)
 
@@ -122,7 +122,7 @@ def next_of(
     since: dt.datetime | None,
     limit: int,
 ) -> MessageRange:
-    """Return which of the next messages after `cursor` the subscription would have got."""
+    """Return which of the next messages after `cursor` the subscription would have received."""
     arguments = _arguments(event_types, cursor, newest, since, limit)
     met = [Looked(*one) for one in rows(NEXT, arguments | {"limit": limit})]
     reads = bool(subscription.filter)

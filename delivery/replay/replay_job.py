@@ -11,30 +11,30 @@ from django.conf import settings
 
 from broker_project.core.db import rows
 from delivery.models import Replay, ReplayState
+from delivery.replay.eligibility import Selection
 from delivery.replay.job_steps import DUE, FEWEST, WALK, each_of, end, step, taken
-from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, Old, create_deliveries
-from delivery.replay.selection import Selection
+from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
 
 IN_TIME: Final = """
        {row}.status = ANY(%(statuses)s::text[]) AND {row}.finished_at <= %(until)s::timestamptz
        AND {row}.created_at >= %(begin)s::timestamptz AND {row}.created_at < %(end)s::timestamptz
        AND NOT EXISTS (SELECT FROM delivery_delivery n WHERE n.resubmit_of = {row}.id)"""
-"""What has been made again is not, but what it was made into: else each replay that fails would double the next."""
+"""Leaves out deliveries that were sent again, or each failing replay would double the next."""
 
 
 COLUMNS: Final = """d.id, d.message_id, d.subscription_id, d.group_id, d.status, d.resubmit_of, d.created_at,
        d.finished_at"""
 
 SLICE: Final = 1000
-"""Rows that one transaction meets and makes at most."""
+"""Rows read and created in one transaction."""
 LOOK_AHEAD: Final = 10
-"""Rows that are met for each that may be made: of a slow replay, few."""
+"""Rows read for each that may be created: few in a slow replay."""
 COUNT_SLICE: Final = 10_000
-"""Rows that one statement counts; what is done by the clock waits for it."""
+"""Rows counted in one statement: periodic jobs wait for it."""
 MAX_COUNTED: Final = 500_000
-"""Rows that are looked at for whoever waits for the count."""
+"""Rows that are counted while a client waits."""
 BEHIND_SECONDS: Final = 2
-"""A paced replay makes up for so much: what stood still for longer is not made up for in one go."""
+"""A paced replay catches up with at most this much."""
 
 NOW: Final = "SELECT clock_timestamp()"
 
@@ -44,7 +44,7 @@ WANTED: Final = f"""({IN_TIME.format(row="d")}
                         WHERE o.id = d.subscription_id AND o.event_type_id = %(event_type)s)
             OR EXISTS (SELECT FROM delivery_message m
                         WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s)))"""
-"""Of a subscription to a pattern, the message says of which event type it is."""
+"""A message names the event type of a pattern subscription's delivery."""
 
 
 BY_STATUS: Final = f"""
@@ -65,7 +65,7 @@ SELECT s.place AS arm, x.*
     WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id
       AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31' AND d.id > %(cursor)s
     ORDER BY d.subscription_id, d.id LIMIT %(each)s) x"""
-"""No index is of DELIVERED ones alone: so all of them are met, and none is looked for."""
+"""No index has DELIVERED ones alone, so it reads all deliveries."""
 
 NEXT: Final = (
     f"""{WALK}
@@ -90,12 +90,12 @@ SELECT d.status, count(*) FILTER (WHERE {WANTED}), max(d.id), (SELECT is_end FRO
 
 
 class MatchedDelivery(NamedTuple):
-    """One delivery on the way of a replay."""
+    """A delivery on the way of a replay."""
 
-    old: Old
+    old: SentDelivery
     is_wanted: bool
     is_anothers: bool
-    """Whether its QUEUE job is still under way, has been taken, or is given to another endpoint in its place."""
+    """Whether its QUEUE group is unfinished, taken, or given to another endpoint in its place."""
 
     @property
     def met_id(self) -> int:
@@ -104,18 +104,18 @@ class MatchedDelivery(NamedTuple):
 
 
 class DeliveryRange(NamedTuple):
-    """Some of what a replay is of, counted."""
+    """A count of deliveries on the way."""
 
     by_status: Mapping[str, int]
-    """How many there are to be made again; of a status without any, nothing."""
+    """Number to send again, by status; without zeros."""
     last_id: int
-    """Up to where."""
+    """Position reached."""
     is_end: bool
-    """Whether there is nothing beyond."""
+    """Whether nothing is left."""
 
 
 def counted(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> DeliveryRange:
-    """Count, of about the next `limit` deliveries after `cursor`, those that had ended by then and are wanted."""
+    """Count the deliveries to send again, ended `until` then, among about the next `limit` after `cursor`."""
     found = rows(_along(COUNT, selection), _arguments(selection, until, cursor, limit))
     wanted = Counter({status: count for status, count, *_ in found if count})
     last_id = max((last_id for _, _, last_id, _ in found), default=cursor)
@@ -123,9 +123,9 @@ def counted(selection: Selection, until: dt.datetime, *, cursor: int, limit: int
 
 
 def next_of(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> list[MatchedDelivery]:
-    """Return the next deliveries after `cursor`, by id, wanted or not; none: there are no more."""
+    """Return the next deliveries after `cursor` by id, wanted or not."""
     found = rows(_along(NEXT, selection), _arguments(selection, until, cursor, limit) | {"limit": limit})
-    return [MatchedDelivery(Old(*old), is_wanted, is_anothers) for *old, is_wanted, is_anothers in found]
+    return [MatchedDelivery(SentDelivery(*old), is_wanted, is_anothers) for *old, is_wanted, is_anothers in found]
 
 
 def _along(statement: LiteralString, selection: Selection) -> LiteralString:
@@ -164,23 +164,23 @@ UPDATE delivery_replay
        finished_at = CASE WHEN %(cursor)s::bigint IS NULL THEN clock_timestamp() END
  WHERE id = %(id)s
 """
-"""What was met and is not wanted costs nothing of its pace."""
+"""Deliveries that are not wanted do not count towards the pace."""
 
 
 class ReplayFinished(Exception):
-    """There is nothing to cancel any more; the text says why."""
+    """The replay cannot be cancelled any more; the text says why."""
 
 
 class ReplayCount(NamedTuple):
-    """What a replay would be of."""
+    """The count of a replay."""
 
     by_status: dict[str, int]
     complete: bool
-    """Whether that is all: where there is very much, only the oldest is counted."""
+    """False if only the oldest were counted."""
 
     @property
     def total(self) -> int:
-        """How many new deliveries it would make, if all can be sent."""
+        """Number of new deliveries, if all can be sent."""
         return sum(self.by_status.values())
 
 
@@ -196,7 +196,7 @@ class _Job:
 
 
 def count(selection: Selection) -> ReplayCount:
-    """Count what a replay would be of, if it were asked for now."""
+    """Count the deliveries of a replay started now."""
     ((until,),) = rows(NOW)
     found: Counter[str] = Counter()
     stretch = DeliveryRange({}, 0, is_end=False)
@@ -209,7 +209,7 @@ def count(selection: Selection) -> ReplayCount:
 
 
 def begin(selection: Selection, *, pace: int | None, subscription_id: int | None, created_by: str) -> Replay:
-    """Store the job, which the workers count and then do; `pace`: new deliveries a second at most, None: any."""
+    """Store a replay, which the workers count and run; `pace` limits new deliveries a second."""
     ((until,),) = rows(NOW)
     return Replay.objects.create(
         subscription_id=subscription_id, selection=selection.kept(), pace=pace, until=until, created_by=created_by
@@ -217,11 +217,10 @@ def begin(selection: Selection, *, pace: int | None, subscription_id: int | None
 
 
 def cancel(replay_id: int, *, reason: str) -> None:
-    """End a replay, of which what it has made stays; or a backfill, of which nothing does. Twice is as good as once.
+    """End a replay, whose new deliveries stay; or a backfill, whose deliveries are cancelled. May be repeated.
 
     Raises:
         ReplayFinished: it has ended otherwise.
-
     """
     if end(replay_id, ReplayState.CANCELLED, reason=reason):
         return
@@ -231,7 +230,7 @@ def cancel(replay_id: int, *, reason: str) -> None:
 
 
 def go_on() -> int:
-    """Do the next step of a replay that is due and nobody else is at; return 0 where there is none."""
+    """Take one step of a replay that is due and that no other worker is at; return 0 if there is none."""
     return step(TAKE, partial(_go_on, settings.QUEUE_SENDERS))
 
 
@@ -247,7 +246,7 @@ def _go_on(senders: int, replay_id: int, state: str, selection: dict[str, Any], 
 
 
 def _slice(job: _Job, senders: int) -> None:
-    """Make new deliveries of what comes next, and say so, in the one transaction: neither is ever without the other."""
+    """Create the next deliveries and note it in the same transaction."""
     limit = min(SLICE, LOOK_AHEAD * max(job.may_make, FEWEST))
     wanted, cursor = taken(next_of(job.selection, job.until, cursor=job.cursor, limit=limit), job.may_make)
     made = create_deliveries([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)

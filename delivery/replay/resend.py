@@ -1,19 +1,14 @@
-"""Create new deliveries of stored messages: the statement that resubmitting and replays share (contract 5.8)."""
+"""Create new deliveries of stored messages, for resubmits and replays (contract 5.8)."""
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import Final, NamedTuple
-
-from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.publish.routing import sender_lines
 
 ONE_AT_A_TIME: Final = "hashtext('delivery.replay')"
-"""The advisory lock of whoever makes deliveries again: else two would do so at once, and neither see the other's."""
+"""Advisory lock: two transactions that create the same deliveries again would not see each other's."""
 
 FAMILY: Final = """
 LEFT JOIN LATERAL (
@@ -33,10 +28,11 @@ LEFT JOIN LATERAL (
            WHERE c.group_id = ANY (array_agg(f.group_id)) AND c.reply_id IS NULL LIMIT 1) AS asked_group
     FROM family f) family ON true
 """
-"""Of a delivery `d`: up to the first of what it repeats, to the others of that group, and down to what repeats those.
+"""Joins what is known of a delivery `d` and its QUEUE group: the first delivery that `d` repeats, the others of its
+group, and everything that repeats those.
 
-A group that is made again is one delivery by itself, so this alone knows its mates. `other` is what is asked of each,
-`f`, beyond whether it waits or was taken; `asked_group` is the one of which a reply is still expected.
+A repeated QUEUE delivery is a group of its own, so only this finds the others. `{other}` is a condition on each of
+them, `f`; `asked_group` is the group of which a callback still expects a reply.
 """
 
 LINE_UP: Final = """
@@ -74,24 +70,24 @@ lined_up AS (
 SELECT p.id, p.delivery_id, p.line_id, l.queue, p.is_pulled
   FROM placed p JOIN delivery_line l ON l.id = p.line_id ORDER BY p.id
 """
-"""The messages locked first: the day that one is of is not dropped before its new delivery is there to need it.
+"""Messages are locked first: their day is not dropped before the new deliveries need it.
 
-What cannot be sent, its message gone or its subscription not ACTIVE, is left out. A QUEUE delivery is a group by
-itself, at the sender whose turn its message is; a reply still expected of its old group is expected of it.
+Left out are deliveries whose message is gone or whose subscription is not ACTIVE. A QUEUE delivery is a group of its
+own, at the sender of its message; a reply expected of its old group is expected of it.
 """
 
 
-class Old(NamedTuple):
-    """A delivery that is to be made again."""
+class SentDelivery(NamedTuple):
+    """A delivery to send again."""
 
     id: int
     message_id: int
     subscription_id: int
     group_id: int | None
-    """Its QUEUE group; or that of what it was made into, where a reply is still expected of that."""
+    """Its QUEUE group, or the group of which a reply is still expected."""
 
 
-class New(NamedTuple):
+class ResentDelivery(NamedTuple):
     """The delivery that repeats another."""
 
     id: int
@@ -100,26 +96,21 @@ class New(NamedTuple):
     queue: str
     """The Celery queue of its line."""
     is_pulled: bool
-    """Whether it is fetched from a mailbox, so that its line is not to be woken."""
+    """Whether it is in a mailbox, so its line is not woken."""
 
 
-def create_deliveries(old: Sequence[Old], *, senders: int, replay_id: int | None = None) -> list[New]:
-    """Store a new delivery of each, in this order, within the transaction that is open; wake the lines after it.
+def create_deliveries(
+    old: Sequence[SentDelivery], *, senders: int, replay_id: int | None = None
+) -> list[ResentDelivery]:
+    """Store a new delivery of each, in this order, in the open transaction; wake the lines after its commit.
 
     Those that cannot be sent are left out. `senders` is the number of QUEUE senders.
     """
-    columns = [*zip(*old, strict=True)] or [()] * len(Old._fields)
+    columns = [*zip(*old, strict=True)] or [()] * len(SentDelivery._fields)
     names = ("deliveries", "messages", "subscriptions", "groups")
     arguments = {name: [*column] for name, column in zip(names, columns, strict=True)}
     queues = sender_lines(senders) if any(arguments["groups"]) else {}
     found = rows(LINE_UP, {**arguments, "senders": [*queues], "replay": replay_id})
-    made = [New(*columns) for columns in found]
-    _wake_after_commit(made)
+    made = [ResentDelivery(*columns) for columns in found]
+    notify.wake_after_commit((one.queue, one.line_id) for one in made if not one.is_pulled)
     return made
-
-
-def _wake_after_commit(made: Sequence[New]) -> None:
-    by_queue = attrgetter("queue")
-    pushed = sorted((one for one in made if not one.is_pulled), key=by_queue)
-    for queue, its in groupby(pushed, key=by_queue):
-        transaction.on_commit(partial(notify.wake, queue, sorted({one.line_id for one in its})), robust=True)

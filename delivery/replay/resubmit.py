@@ -1,4 +1,4 @@
-"""Resubmit one delivery, or publish a message again that nobody received (contract 2.14, 5.8)."""
+"""Resubmit a delivery, or republish a message that nobody received (contract 2.14, 5.8)."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +14,7 @@ from delivery.publish.errors import RefusedItems
 from delivery.publish.publish import STORED, allowed, check_drafts, publish, publishable
 from delivery.publish.store import Accepted, NewMessage
 from delivery.replay.eligibility import Sent, why_not
-from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, Old, create_deliveries
+from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventKind, EventType, Subscription
 
@@ -39,33 +39,31 @@ SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.gro
 
 
 class NotResubmittable(Exception):
-    """This delivery is not sent again; the text says why, and what can be done."""
+    """It cannot be sent again; the text says why, and what to do instead."""
 
 
 class NoLongerKept(Exception):
-    """The payload is past its time and gone."""
+    """The payload is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What is sent in place of a message's own body."""
+    """A body that replaces the message's own."""
 
     body: bytes
     content_type: str | None = None
-    """None: the message's own."""
+    """None for the message's own."""
 
 
 def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: int) -> int:
-    """Line up a delivery anew, behind what waits; return the id of the new one. The old one stays as it is.
+    """Create a new delivery behind those that wait, and return its id; the old one does not change.
 
-    An edited body is judged as if it were published, and stored as a message of its own. `senders` is the number of
-    QUEUE senders.
+    An edited body is validated like a publish and stored as a message. `senders` is the number of QUEUE senders.
 
     Raises:
-        NotResubmittable: there is no such delivery, or it is none that can be resubmitted.
-        NoLongerKept: its message is gone.
-        Refusal: the edited body cannot be accepted.
-
+        NotResubmittable: it does not exist or cannot be resubmitted.
+        NoLongerKept: its message is deleted.
+        Refusal: the edited body is not accepted.
     """
     with transaction.atomic():
         rows(LOCK)
@@ -79,7 +77,7 @@ def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: in
         return made[0].id
 
 
-def _old(delivery_id: int) -> Old:
+def _old(delivery_id: int) -> SentDelivery:
     found = rows(FACTS, [delivery_id])
     if not found:
         raise NotResubmittable("There is no such delivery any more.")
@@ -87,11 +85,11 @@ def _old(delivery_id: int) -> Old:
     sent = Sent(DeliveryStatus(status), kind, is_reply, bool(is_active), is_group_open, is_taken)
     if refused := why_not(sent):
         raise NotResubmittable(refused)
-    return Old(*old)
+    return SentDelivery(*old)
 
 
 def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
-    """Store the message with another body as one of its own, which nobody has published; return its id."""
+    """Store the message with another body, and return its id."""
     message = Message.objects.select_related("event_type").get(pk=message_id)
     if message.event_type is None:
         raise NotResubmittable("Its event type has been deleted: nothing says what another body has to be like.")
@@ -127,17 +125,16 @@ def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
 
 
 def republish(message_id: int, *, key_hours: int, senders: int, callbacks: CallbackTerms) -> Accepted:
-    """Publish a stored message once more, as its publisher did; the new one says of which it is a copy.
+    """Publish a stored message again as its publisher did, as a copy.
 
-    A time to live, a delay and a `CallbackURL` are not repeated: the former are over, the latter is never kept.
+    Time to live, delay and `CallbackURL` are not repeated: the first two are over, the last is not stored.
 
     Raises:
-        NotResubmittable: it is gone, somebody got it or is about to, or there is nobody who could.
-        Refusal: its publisher may not publish it any more, or nobody.
-
+        NotResubmittable: it is deleted, somebody received it or is about to, or nobody could.
+        Refusal: its publisher may not publish it any more.
     """
     with transaction.atomic():
-        rows(LOCK)  # whoever else was at it has made the copy by then
+        rows(LOCK)  # a concurrent republish has stored its copy by then
         message = _found(message_id)
         event_type = _event_type_of(message)
         _leave_to_backfills(message, event_type)
@@ -153,7 +150,7 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
 
 
 def nobody_got(message: Message) -> bool:
-    """Tell whether what was published went to nobody: neither then, nor in a backfill, nor as a copy."""
+    """Return whether nobody received the message: not itself, nor by a backfill, nor a copy."""
     return message.answers is None and message.outcome in ASTRAY and not _was_given(message)
 
 
@@ -181,7 +178,7 @@ def _event_type_of(message: Message) -> EventType:
 
 
 def _leave_to_backfills(message: Message, event_type: EventType) -> None:
-    """Refuse what a backfill has lined up, or may: its subscription would get the copy too."""
+    """Raise if a backfill has created a delivery of it or may: its subscription would get the copy too."""
     reached = Subscription.objects.reached_by(event_type)
     under_way = Replay.objects.filter(subscription__in=reached, kind=ReplayKind.BACKFILL, finished_at=None)
     if message.destination is None and (under_way.exists() or Delivery.objects.filter(message=message).exists()):

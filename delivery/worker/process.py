@@ -18,8 +18,7 @@ from delivery.dispatch import notify
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import due_by_queue
 from delivery.limits import REQUEST_DEADLINE_SECONDS
-from delivery.maintenance.maintainer import Maintainer
-from delivery.maintenance.periodic import PeriodicJobs
+from delivery.maintenance.periodic import Maintainer, PeriodicJobs
 from delivery.worker import run_lines
 from delivery.worker.event_loop import EventLoop
 

@@ -65,7 +65,7 @@ def volatile(storage: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def nobody_announces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave what is to be announced as it was recorded."""
-    monkeypatch.delitem(periodic.CHORES, "announce")
+    monkeypatch.delitem(periodic.JOBS, "announce")
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Delivery, Replay, ReplayState
 from delivery.replay.backfill_job import begin as begin_backfill
 from delivery.replay.backfill_job import go_on as go_on_with_backfill
-from delivery.replay.eligibility import RESUBMITTABLE
+from delivery.replay.eligibility import RESUBMITTABLE, Selection
 from delivery.replay.replay_job import begin, go_on
-from delivery.replay.selection import Selection
 from subscriptions.models import EventType, Status, Subscription
 from tests.support import factories
 from tests.support.worker import publish_numbered, running_worker, wait_until_done

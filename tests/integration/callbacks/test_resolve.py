@@ -14,7 +14,7 @@ from delivery.announcements import HELD_SECONDS, announce_held_lines
 from delivery.api.deliveries import AttemptSerializer
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import due_by_queue, still_due
-from delivery.maintenance import expiry, maintainer
+from delivery.maintenance import expiry, periodic
 from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, Message, PageRead
 from delivery.operations import cancel_deliveries_of
@@ -368,7 +368,7 @@ def test_a_chain_is_forgotten_slice_by_slice(
 def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
     post_reply(callback)
     grow_older(100)
-    maintainer.maintain(keep_days=KEPT_DAYS)
+    periodic.maintain(keep_days=KEPT_DAYS)
     assert Delivery.objects.get(subscription=None).status == DeliveryStatus.EXPIRED
     assert not Callback.objects.exists()
     assert not Line.objects.filter(lane=Lane.CALLBACK).exists()

@@ -211,7 +211,7 @@ def test_the_admin_says_why_one_that_is_getting_older_messages_is_not_resumed(
     paused_otherwise(wanted, PausedBy.BACKFILL)
     said = operator.post(f"{ADMIN}/{wanted.pk}/resume/", {"_form_submitted": "on"}, follow=True).content.decode()
     wanted.refresh_from_db()
-    assert ("It is getting older messages" in said, wanted.paused_by) == (True, "BACKFILL")
+    assert ("It is being backfilled" in said, wanted.paused_by) == (True, "BACKFILL")
 
 
 @pytest.mark.behaviour("1.6")

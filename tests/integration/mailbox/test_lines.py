@@ -20,7 +20,7 @@ from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.replay.backfill_job import count
 from delivery.replay.eligibility import NotNew
-from delivery.replay.resend import Old, create_deliveries
+from delivery.replay.resend import SentDelivery, create_deliveries
 from delivery.status.line_status import LineState, line_statuses
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
@@ -144,7 +144,7 @@ def test_what_is_made_again_to_be_fetched_wakes_no_line(
     for wanted, lines in ((pulled, []), (pushed, [[line_of(pushed.subscriber).pk]])):
         (one,) = deliveries_of(wanted)
         assert one.message_id
-        create_deliveries([Old(one.pk, one.message_id, wanted.pk, None)], senders=QUEUE_SENDERS)
+        create_deliveries([SentDelivery(one.pk, one.message_id, wanted.pk, None)], senders=QUEUE_SENDERS)
         assert (statuses(wanted), woken) == ([PENDING] * 2, lines)
 
 

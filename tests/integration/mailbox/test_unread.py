@@ -13,7 +13,7 @@ from delivery.dispatch import notify
 from delivery.mailbox import unread
 from delivery.mailbox.acknowledge import acknowledge, nack
 from delivery.mailbox.unread import EXPIRE, EXPIRE_PER_KIND, MAX_SKIPPED, expire_unread, return_overdue
-from delivery.maintenance.periodic import CHORES
+from delivery.maintenance.periodic import JOBS
 from delivery.models import Announcement, Delivery
 from delivery.operations import cancel_deliveries_of, release
 from delivery.reasons import redact_reason
@@ -68,7 +68,7 @@ def reasons(wanted: Subscription) -> list[str]:
 
 
 def test_the_clock_looks_after_mailboxes() -> None:
-    assert (CHORES["expire_unread"], CHORES["return_overdue"]) == (expire_unread, return_overdue)
+    assert (JOBS["expire_unread"], JOBS["return_overdue"]) == (expire_unread, return_overdue)
 
 
 @pytest.mark.behaviour("9.2")

@@ -9,18 +9,18 @@ from broker_project.core.db import rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery import health_probe, tasks
 from delivery.maintenance import periodic
-from delivery.maintenance.periodic import Chore, PeriodicJobs, run_periodic_jobs
+from delivery.maintenance.periodic import PeriodicJob, PeriodicJobs, run_periodic_jobs
 from tests.support.worker import lone_worker
 
 ONE_DAY = 86_400.0
 
 
-def only(monkeypatch: pytest.MonkeyPatch, **chores: Chore) -> None:
-    """Let these be all the chores there are."""
-    monkeypatch.setattr(periodic, "CHORES", chores)
+def only(monkeypatch: pytest.MonkeyPatch, **jobs: PeriodicJob) -> None:
+    """Replace the jobs."""
+    monkeypatch.setattr(periodic, "JOBS", jobs)
 
 
-def test_a_chore_that_fails_stops_no_other(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_fails_stops_no_other(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     broken: list[str] = []
     only(
         monkeypatch,
@@ -48,12 +48,12 @@ def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch
     slices = iter([1000, 1000, 17])
     calls: list[int] = []
 
-    def chore() -> int:
-        monkeypatch.setattr(periodic, "EVERY_SECONDS", ONE_DAY)
+    def job() -> int:
+        monkeypatch.setattr(periodic, "JOB_SECONDS", ONE_DAY)
         calls.append(next(slices, 0))
         return calls[-1]
 
-    only(monkeypatch, chore=chore)
+    only(monkeypatch, job=job)
     stopping = threading.Event()
     attendant = PeriodicJobs(stopping, settings.EGRESS_POLICY)
     attendant.start()
@@ -66,11 +66,11 @@ def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch
 def test_a_worker_attends_until_it_is_stopped(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[threading.Thread] = set()
 
-    def chore() -> int:
+    def job() -> int:
         seen.add(threading.current_thread())
         return 0
 
-    only(monkeypatch, chore=chore)
+    only(monkeypatch, job=job)
     worker = lone_worker("attends")
     worker.start()
     wait_until(lambda: bool(seen))
@@ -80,7 +80,7 @@ def test_a_worker_attends_until_it_is_stopped(storage: None, monkeypatch: pytest
 
 def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     slices = iter([7, 8])
-    only(monkeypatch, chore=lambda: next(slices))
+    only(monkeypatch, job=lambda: next(slices))
     tasks.attend()
     assert next(slices) == 8, "a slice of it was done"
 

@@ -17,8 +17,8 @@ from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.maintenance import retention
-from delivery.maintenance.maintainer import Maintainer, maintain, pause
 from delivery.maintenance.partitions import DAYS_AHEAD, first_id, leaf_of, open_days, seconds_left, today
+from delivery.maintenance.periodic import Maintainer, maintain, maintenance_pause
 from delivery.maintenance.retention import days_kept, drop_past_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
 from delivery.operations import cancel_deliveries_of
@@ -439,7 +439,7 @@ def test_ids_never_go_back_when_the_clock_does(wanted: Subscription) -> None:
     [(80_000.0, 3600.0), (3595.0, 3600.0), (3000.0, 3005.0), (0.001, 5.001)],
 )
 def test_tables_are_maintained_every_hour_and_as_soon_as_a_day_has_begun(left: float, seconds: float) -> None:
-    assert pause(left) == seconds
+    assert maintenance_pause(left) == seconds
 
 
 def test_how_long_the_day_still_takes_is_asked_of_the_database(db: None) -> None:

@@ -210,7 +210,7 @@ def test_ids_that_run_out_end_it_before_anything_is_sent(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(kind, 3)
-    monkeypatch.setattr(backfill_job, "UNDER_WAY", -1)
+    monkeypatch.setattr(backfill_job, "SPARE_IDS", -1)
     one = new(kind, receiver)
     backfill = start_backfill(one)
     run_backfill(backfill)
@@ -348,7 +348,7 @@ def test_it_is_counted_and_given_ids_a_slice_at_a_time(
 ) -> None:
     old = publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
-    monkeypatch.setattr(backfill_job, "UNDER_WAY", 0)
+    monkeypatch.setattr(backfill_job, "SPARE_IDS", 0)
     one = new(kind, receiver)
     backfill = begin(one.pk, since=None, created_by="test")
     totals = []

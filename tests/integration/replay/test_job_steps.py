@@ -14,8 +14,8 @@ from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.replay import backfill_job, job_steps, replay_job
+from delivery.replay.eligibility import Selection
 from delivery.replay.replay_job import SLICE, MatchedDelivery, begin, count, go_on
-from delivery.replay.selection import Selection
 from subscriptions.models import Status, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of

@@ -14,7 +14,7 @@ from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.maintenance import periodic
-from delivery.maintenance.maintainer import maintain
+from delivery.maintenance.periodic import maintain
 from delivery.models import Callback, Delivery, Message, Replay, ReplayState, VolatileCount
 from delivery.operations import cancel_deliveries_of
 from delivery.replay import replay_job
@@ -79,7 +79,7 @@ def test_what_it_makes_itself_is_no_part_of_it(
     monkeypatch.setattr(replay_job, "SLICE", 2)
     start_replay(of(shop))
     go_on()
-    monkeypatch.setattr(periodic, "CHORES", {})  # nobody else goes on with it
+    monkeypatch.setattr(periodic, "JOBS", {})  # nobody else goes on with it
     with running_worker():
         wait_until_done()
     assert statuses(shop) == ["REJECTED"] * 5

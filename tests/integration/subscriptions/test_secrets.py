@@ -21,7 +21,7 @@ from broker_project.core.encryption import DecryptionFailed
 from broker_project.stack.load.receiver import Received, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
-from delivery.maintenance.maintainer import maintain
+from delivery.maintenance.periodic import maintain
 from delivery.models import Callback
 from delivery.statuses import DeliveryStatus
 from subscriptions.credentials import rotation

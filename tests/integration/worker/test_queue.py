@@ -94,7 +94,7 @@ def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, 
 def test_what_has_expired_is_not_asked_for_even_before_anybody_has_ended_it(
     receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(periodic.CHORES, "expire_overdue")
+    monkeypatch.delitem(periodic.JOBS, "expire_overdue")
     kind, _ = queue_of(receiver, "/a")
     publish_bodies(kind, b"late")
     Delivery.objects.update(expires_at=Now())
