@@ -93,7 +93,7 @@ def first_failed_try_of(load: Load, endpoint: MisbehavingEndpoint) -> tuple[int 
 
 def first_tricked_try_of(load: Load, endpoint: MisbehavingEndpoint) -> tuple[int | None, bool, int]:
     """Return the same of the first request that got no proper answer."""
-    return try_of(load, int(endpoint.tricked[0].webhook_id.removeprefix("dlv_")))
+    return try_of(load, int(endpoint.misbehaved[0].webhook_id.removeprefix("dlv_")))
 
 
 def try_of(load: Load, delivery_id: int) -> tuple[int | None, bool, int]:
@@ -112,9 +112,9 @@ def test_an_endpoint_that_misbehaves(load: Load, figures: Report, verdict: Verdi
     with unharmed(load.broker, verdict):
         fault = calm.end()
         load.note_fault()
-        mad.misbehave(kind.trick)
+        mad.misbehave(kind.misbehaviour)
         load.wait_for(CALM)
-        wait_until(lambda: len(mad.tricked) >= kind.requests, PATIENCE, saying=lambda: len(mad.tricked))
+        wait_until(lambda: len(mad.misbehaved) >= kind.requests, PATIENCE, saying=lambda: len(mad.misbehaved))
         fault.end()
         mad.heal()
         seen = figures()
@@ -122,7 +122,7 @@ def test_an_endpoint_that_misbehaves(load: Load, figures: Report, verdict: Verdi
     assert (seen.broken, seen.duplicated) == ({}, len(unanswered))
     assert_others_do_not_notice(load, verdict, calm, fault)
     status, has_error, milliseconds = first_tricked_try_of(load, mad)
-    assert (status, has_error) == (kind.trick.status, kind.trick.status is None)
+    assert (status, has_error) == (kind.misbehaviour.status, kind.misbehaviour.status is None)
     assert (DEADLINE_MS <= milliseconds <= DEADLINE_MS + LATE_MS) if kind.lasts else milliseconds < DEADLINE_MS
 
 
@@ -158,10 +158,10 @@ def test_endpoints_that_answer_garbage(load: Load, figures: Report, verdict: Ver
     with unharmed(load.broker, verdict):
         fault = calm.end()
         load.note_fault()
-        for name, trick in GARBAGE.items():
-            mad[name].misbehave(trick)
+        for name, misbehaviour in GARBAGE.items():
+            mad[name].misbehave(misbehaviour)
         load.wait_for(CALM)
-        wait_until(lambda: all(len(endpoint.tricked) >= 2 for endpoint in mad.values()), PATIENCE)
+        wait_until(lambda: all(len(endpoint.misbehaved) >= 2 for endpoint in mad.values()), PATIENCE)
         fault.end()
         for endpoint in mad.values():
             endpoint.heal()
@@ -170,7 +170,7 @@ def test_endpoints_that_answer_garbage(load: Load, figures: Report, verdict: Ver
     assert (seen.broken, seen.duplicated) == ({}, len(unanswered))
     assert_others_do_not_notice(load, verdict, calm, fault)
     tries = {name: first_tricked_try_of(load, endpoint)[:2] for name, endpoint in mad.items()}
-    assert tries == {name: (trick.status, trick.status is None) for name, trick in GARBAGE.items()}
+    assert tries == {name: (misbehaviour.status, misbehaviour.status is None) for name, misbehaviour in GARBAGE.items()}
 
 
 def tries_of(exchanges: list[Exchange]) -> dict[int, list[float]]:
@@ -188,18 +188,18 @@ def test_deliveries_behind_six_hundred_stuck_ones(load: Load, figures: Report) -
     mad = misbehaving_endpoint(load, "mad")
     mad.misbehave(Misbehaviour(answer(500), 500), on=lambda number: number <= STUCK)
     load.publish(STUCK)
-    wait_until(lambda: len({one.number for one in mad.tricked}) == STUCK, PATIENCE)
+    wait_until(lambda: len({one.number for one in mad.misbehaved}) == STUCK, PATIENCE)
     load.publisher(GOOD).publish()
     published = time.monotonic()
     wait_until(lambda: len(mad.accepted()) == GOOD, PATIENCE)
     arrived = max(one.at for one in mad.exchanges if one.status == 200)
     assert mad.accepted() == {*range(STUCK + 1, STUCK + GOOD + 1)}
     assert arrived - published <= GOOD_SECONDS
-    wait_until(lambda: min(map(len, tries_of(mad.tricked).values())) >= TRIES, PATIENCE)
+    wait_until(lambda: min(map(len, tries_of(mad.misbehaved).values())) >= TRIES, PATIENCE)
     mad.heal()
     seen = figures()
     assert (seen.broken, seen.duplicated) == ({}, 0)
-    for moments in tries_of(mad.tricked).values():
+    for moments in tries_of(mad.misbehaved).values():
         pauses = [after - before for before, after in pairwise(moments)]
         assert all(pause >= 2.0**tried for tried, pause in enumerate(pauses))
 
@@ -226,11 +226,11 @@ def test_fifty_of_three_hundred_subscribers_hang(load: Load, figures: Report, ve
         for endpoint in hanging:
             endpoint.misbehave(Misbehaviour(hang))
         publish_for(load, HANGING_SECONDS)
-        wait_until(lambda: all(len(endpoint.tricked) >= 2 for endpoint in hanging), PATIENCE)
+        wait_until(lambda: all(len(endpoint.misbehaved) >= 2 for endpoint in hanging), PATIENCE)
         phase.end()
         for endpoint in hanging:
             endpoint.heal()
         seen = figures()
     verdict.measured |= {f"p{share}_ms": latency(load, answering, phase, percent=share) for share in (50, 99)}
-    assert (seen.broken, seen.duplicated) == ({}, sum(len(endpoint.tricked) for endpoint in hanging))
+    assert (seen.broken, seen.duplicated) == ({}, sum(len(endpoint.misbehaved) for endpoint in hanging))
     assert verdict.measured["p99_ms"] <= MAX_P99_MS

@@ -1,4 +1,4 @@
-"""Mailboxes while clients misbehave and the broker breaks: each message has one holder and one end."""
+"""MailboxWorkload while clients misbehave and the broker breaks: each message has one holder and one end."""
 
 import contextlib
 import signal
@@ -20,7 +20,7 @@ from tests.support.faults.mailbox_clients import (
     many_times,
     never_acknowledge,
 )
-from tests.support.faults.mailbox_figures import Handed, in_hand
+from tests.support.faults.mailbox_figures import FetchRecord, in_hand
 from tests.support.faults.mailbox_load import LONG, MailboxLoad
 from tests.support.real_broker import Broker, database_now, wait_until_polling
 
@@ -47,10 +47,10 @@ FETCHING = """
 LEAVES = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'delivery_message'::regclass"
 
 
-def kill_whoever_has_some(box: MailboxLoad, *, but: Collection[str]) -> list[Handed]:
+def kill_whoever_has_some(box: MailboxLoad, *, but: Collection[str]) -> list[FetchRecord]:
     """Kill the process that has got a message last, `but` for what was lost before; return what is lost with it."""
 
-    def had() -> list[Handed]:
+    def had() -> list[FetchRecord]:
         return [one for one in in_hand(box.records()) if one.receipt not in but]
 
     wait_until(had)
@@ -64,13 +64,13 @@ def kill_whoever_has_some(box: MailboxLoad, *, but: Collection[str]) -> list[Han
 
 @pytest.mark.case("mailbox-never-acknowledged")
 def test_what_a_client_never_acknowledges_goes_to_others(box: MailboxLoad) -> None:
-    sloth = box.client(never_acknowledge, most=5)
-    sloth.start()
+    idle_client = box.client(never_acknowledge, most=5)
+    idle_client.start()
     box.read_by(acknowledge)
     box.start()
-    wait_until(lambda: any(one.client == sloth.name for one in box.handed()), PATIENCE_SECONDS)
+    wait_until(lambda: any(one.client == idle_client.name for one in box.handed()), PATIENCE_SECONDS)
     wait_until(lambda: any(one.redeliveries for one in box.handed()), PATIENCE_SECONDS)
-    box.stop(sloth)
+    box.stop(idle_client)
     seen = box.figures()
     assert seen.broken == {}
     assert seen.duplicated > 0
@@ -125,7 +125,7 @@ def test_clients_are_killed_while_others_fetch(box: MailboxLoad) -> None:
     for number in range(PROCESSES):
         box.start_process(f"process-{number + 1}")
     box.start()
-    lost: dict[str, Handed] = {}
+    lost: dict[str, FetchRecord] = {}
     for _ in range(KILLS):
         lost |= {one.receipt: one for one in kill_whoever_has_some(box, but=lost)}
     box.wait_for(AFTERWARDS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.brokers import Brokers
-from tests.support.faults.all_work import Outcome
+from tests.support.faults.all_workloads import Outcome
 from tests.support.faults.verdicts import AUDITS, VERDICT
 
 Judge = Callable[[Outcome], None]

@@ -10,10 +10,19 @@ import pytest
 from broker_project.stack.load.receiver import Receiver, running_receiver
 from tests.faults.all_work.conftest import Judge
 from tests.support.brokers import Brokers, replace_broken_broker
-from tests.support.faults.all_work import KINDS, PATIENCE, WARM, Outcome, Storm, all_work, survived, together
+from tests.support.faults.all_workloads import (
+    KINDS,
+    PATIENCE,
+    WARM,
+    Outcome,
+    RandomFaults,
+    all_workloads,
+    outcomes_under,
+    together,
+)
 from tests.support.faults.fault_plans import BREAKAGES
 from tests.support.faults.verdicts import RANDOM, Random
-from tests.support.faults.work import memory_of
+from tests.support.faults.workload import memory_of
 
 CALM_SECONDS = 300.0
 """In which all is through that the longest retry put off."""
@@ -26,7 +35,7 @@ def outcomes(
     """Break something; give what became of each kind of work."""
     replace_broken_broker(brokers, request.session)
     with running_receiver() as receiver:
-        return survived(brokers.broker(), receiver, tmp_path_factory.mktemp("clients"), request.param)
+        return outcomes_under(brokers.broker(), receiver, tmp_path_factory.mktemp("clients"), request.param)
 
 
 @pytest.mark.behaviour("11.3")
@@ -57,13 +66,13 @@ def test_random_faults(
             print(f"\n{time.strftime('%H:%M:%S')} {what}", end="", flush=True)
 
     say(f"seed {random.seed}, {random.seconds:g} s; memory in MiB at the start: {dict(memory_of(broker))}")
-    with all_work(broker, receiver, tmp_path) as everybody:
-        everybody.start()
-        assert everybody.go_on(WARM, PATIENCE) == []
-        storm = Storm(everybody, random.seed, say)
-        storm.rage(random.seconds)
-        stuck = everybody.go_on(WARM, CALM_SECONDS)
-        left = everybody.stop(CALM_SECONDS)
-        say(f"broken in {storm.steps} steps: {dict(storm.happened)}; memory in MiB: {dict(memory_of(broker))}")
-        judge(together(everybody, stuck, left, say))
-    assert storm.problems == []
+    with all_workloads(broker, receiver, tmp_path) as workloads:
+        workloads.start()
+        assert workloads.go_on(WARM, PATIENCE) == []
+        faults = RandomFaults(workloads, random.seed, say)
+        faults.run(random.seconds)
+        stuck = workloads.go_on(WARM, CALM_SECONDS)
+        left = workloads.stop(CALM_SECONDS)
+        say(f"broken in {faults.steps} steps: {dict(faults.happened)}; memory in MiB: {dict(memory_of(broker))}")
+        judge(together(workloads, stuck, left, say))
+    assert faults.problems == []

@@ -18,7 +18,7 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
-from tests.support.faults.load import THROUGH_SECONDS
+from tests.support.faults.load import THROUGH_SECONDS, open_deliveries
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 DOCUMENTED = frozenset({502, 503, 504})
@@ -30,13 +30,6 @@ PATH = "/answering"
 
 AT_ONCE = 20
 """Posts side by side."""
-
-OPEN = """
-    SELECT count(*) FROM delivery_open delivery JOIN delivery_message message ON message.id = delivery.message_id
-    JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
-    WHERE event_type.name = %(event_type)s
-"""
-
 
 BOOKS = """
     SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int, delivery.status, attempt.status_code
@@ -191,7 +184,7 @@ class ReplyLoad:
     def wait_until_through(self) -> None:
         """Wait until every reply has been accepted and nothing is on its way any more."""
         wait_until(lambda: {*self.acknowledged} <= self.original.accepted(), THROUGH_SECONDS)
-        wait_until(lambda: not self._open(), THROUGH_SECONDS)
+        wait_until(lambda: not open_deliveries(self.broker, self.event_type), THROUGH_SECONDS)
 
     def figures(self) -> Figures:
         """Return what became of the replies."""
@@ -201,12 +194,8 @@ class ReplyLoad:
             self.original.exchanges,
             winners=dict(self.broker.ask(REPLIES, event_type=self.event_type)),
             faults=self.faults,
-            unfinished=self._open(),
+            unfinished=open_deliveries(self.broker, self.event_type),
         )
-
-    def _open(self) -> int:
-        ((count,),) = self.broker.ask(OPEN, event_type=self.event_type)
-        return int(count)
 
 
 def post(address: str, body: bytes) -> requests.Response:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
-from tests.support.faults import other_work
+from tests.support.faults import other_workloads
 from tests.support.faults.breakage import (
     MAX_RESTART,
     away,
@@ -22,7 +22,7 @@ from tests.support.faults.breakage import (
     terminate_a_backend,
     terminating,
 )
-from tests.support.faults.work import Scene, dice
+from tests.support.faults.workload import FaultContext, dice
 
 FLUSH_EVERY = 2.0
 KILL_EVERY = 5.0
@@ -46,126 +46,126 @@ TWO_EVERY = 4
 """So many steps break one thing for one that breaks two at once."""
 
 
-def some_worker(scene: Scene) -> Child:
+def some_worker(context: FaultContext) -> Child:
     """Return one that runs: who keeps ending is started after longer and longer."""
     there: list[Child] = []
-    wait_until(lambda: there.extend(worker for worker in scene.broker.workers() if worker.pid) or there)  # type: ignore[func-returns-value]
-    return scene.random.choice(there)
+    wait_until(lambda: there.extend(worker for worker in context.broker.workers() if worker.pid) or there)  # type: ignore[func-returns-value]
+    return context.random.choice(there)
 
 
-def flush(scene: Scene, seconds: float) -> None:
+def flush(context: FaultContext, seconds: float) -> None:
     """Flush Redis every two seconds."""
 
     def act() -> None:
-        with scene.fault():
-            flush_redis(scene.broker)
+        with context.fault():
+            flush_redis(context.broker)
 
-    scene.again_and_again(seconds, FLUSH_EVERY, act)
+    context.again_and_again(seconds, FLUSH_EVERY, act)
 
 
-def kill_redis(scene: Scene, seconds: float) -> None:
+def kill_redis(context: FaultContext, seconds: float) -> None:
     """Kill Redis every five seconds; it is back at once, and empty."""
 
     def act() -> None:
-        with scene.fault(), away(scene.process("redis")):
+        with context.fault(), away(context.process("redis")):
             time.sleep(MOMENT)
 
-    scene.again_and_again(seconds, KILL_EVERY, act)
+    context.again_and_again(seconds, KILL_EVERY, act)
 
 
-def take_redis_away(scene: Scene, seconds: float) -> None:
-    with scene.fault(), away(scene.process("redis")):
+def take_redis_away(context: FaultContext, seconds: float) -> None:
+    with context.fault(), away(context.process("redis")):
         time.sleep(seconds)
 
 
-def hang_redis(scene: Scene, seconds: float) -> None:
-    with scene.fault(), frozen(scene.process("redis")):
+def hang_redis(context: FaultContext, seconds: float) -> None:
+    with context.fault(), frozen(context.process("redis")):
         time.sleep(seconds)
 
 
-def kill_workers(scene: Scene, seconds: float) -> None:
+def kill_workers(context: FaultContext, seconds: float) -> None:
     """Kill a worker every five seconds, whichever."""
 
     def act() -> None:
-        victim = some_worker(scene)
-        with scene.fault():
+        victim = some_worker(context)
+        with context.fault():
             victim.kill()
 
-    scene.again_and_again(seconds, KILL_EVERY, act)
+    context.again_and_again(seconds, KILL_EVERY, act)
 
 
-def kill_celery(scene: Scene, _seconds: float) -> None:
+def kill_celery(context: FaultContext, _seconds: float) -> None:
     """Kill every worker and beat at once."""
-    celery = [*scene.broker.workers(), scene.process("analytics"), scene.process("beat")]
-    with restarted(*celery), scene.fault():
+    celery = [*context.broker.workers(), context.process("analytics"), context.process("beat")]
+    with restarted(*celery), context.fault():
         for child in celery:
             child.kill()
 
 
-def freeze_a_worker(scene: Scene, seconds: float) -> None:
+def freeze_a_worker(context: FaultContext, seconds: float) -> None:
     """Let a worker stand still; what it had under way may be asked again from then on."""
-    with frozen(some_worker(scene)):
-        with scene.fault():
+    with frozen(some_worker(context)):
+        with context.fault():
             pass
         time.sleep(seconds)
-    with scene.fault():
+    with context.fault():
         pass  # what it had begun to send or to settle
 
 
-def stop_a_worker(scene: Scene, _seconds: float) -> None:
+def stop_a_worker(context: FaultContext, _seconds: float) -> None:
     """Ask a worker to stop; it is started again."""
-    worker = some_worker(scene)
-    with restarted(worker), scene.fault():
+    worker = some_worker(context)
+    with restarted(worker), context.fault():
         send(signal.SIGTERM, worker)
 
 
-def restart_postgres(scene: Scene, _seconds: float) -> None:
-    postgres = scene.process("postgres")
-    with scene.fault(), restarted(postgres):
+def restart_postgres(context: FaultContext, _seconds: float) -> None:
+    postgres = context.process("postgres")
+    with context.fault(), restarted(postgres):
         send(signal.SIGQUIT, postgres)
 
 
-def take_postgres_away(scene: Scene, seconds: float) -> None:
-    with scene.fault(), away(scene.process("postgres")):
+def take_postgres_away(context: FaultContext, seconds: float) -> None:
+    with context.fault(), away(context.process("postgres")):
         time.sleep(seconds)
 
 
-def end_sessions(scene: Scene, seconds: float) -> None:
+def end_sessions(context: FaultContext, seconds: float) -> None:
     """End a database session every half second, whichever."""
-    with terminating(scene.broker) as connection:
+    with terminating(context.broker) as connection:
 
         def act() -> None:
-            with scene.fault():
+            with context.fault():
                 terminate_a_backend(connection)
 
-        scene.again_and_again(seconds, END_EVERY, act)
+        context.again_and_again(seconds, END_EVERY, act)
 
 
-def kill_web(scene: Scene, seconds: float) -> None:
+def kill_web(context: FaultContext, seconds: float) -> None:
     """Kill the web process every three seconds."""
 
     def act() -> None:
-        with scene.fault(of_web=True), away(scene.process("web")):
+        with context.fault(of_web=True), away(context.process("web")):
             pass
 
-    scene.again_and_again(seconds, WEB_KILL_EVERY, act)
+    context.again_and_again(seconds, WEB_KILL_EVERY, act)
 
 
-def double_everything(scene: Scene, seconds: float) -> None:
+def double_everything(context: FaultContext, seconds: float) -> None:
     """Run a second fleet of workers, and two beats more."""
-    with more_workers(scene.broker), more_beats(scene.broker, 2):
+    with more_workers(context.broker), more_beats(context.broker, 2):
         time.sleep(seconds)
 
 
-def break_much_at_once(scene: Scene, seconds: float) -> None:
+def break_much_at_once(context: FaultContext, seconds: float) -> None:
     """Hang Redis, and while it hangs kill a worker, restart PostgreSQL, kill the web process and then all of Celery."""
-    redis, postgres, web = (scene.process(name) for name in ("redis", "postgres", "web"))
-    with scene.fault(of_web=True), frozen(redis), ExitStack() as all_at_once:
-        some_worker(scene).kill()
+    redis, postgres, web = (context.process(name) for name in ("redis", "postgres", "web"))
+    with context.fault(of_web=True), frozen(redis), ExitStack() as all_at_once:
+        some_worker(context).kill()
         all_at_once.enter_context(away(web))
         all_at_once.enter_context(away(postgres))
         time.sleep(seconds)
-    kill_celery(scene, 0)
+    kill_celery(context, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Breakage:
     """One fault."""
 
     name: str
-    happen: Callable[[Scene, float], None]
+    happen: Callable[[FaultContext, float], None]
     """Breaks it for so many seconds, and mends it."""
     seconds: float
     touches: frozenset[str]
@@ -185,7 +185,7 @@ class Breakage:
 
 def _of(
     name: str,
-    happen: Callable[[Scene, float], None],
+    happen: Callable[[FaultContext, float], None],
     *touches: str,
     seconds: float = 10.0,
     pause: float = MAX_RESTART,
@@ -214,7 +214,7 @@ BREAKAGES = (
     _of("postgresql-sessions-ended", end_sessions, POSTGRES, seconds=15.0),
     _of("web-killed", kill_web, WEB, may_repeat=False),
     _of("two-fleets-three-beats", double_everything, WORKERS, BEAT, REDIS, may_repeat=False),
-    _of("admin-edits", other_work.edit, ADMINS, may_repeat=False),
+    _of("admin-edits", other_workloads.edit, ADMINS, may_repeat=False),
     _of("much-at-once", break_much_at_once, REDIS, POSTGRES, WEB, WORKERS, BEAT, pause=2 * MAX_RESTART),
 )
 

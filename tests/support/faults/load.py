@@ -47,6 +47,80 @@ def publisher_of(
     return Publisher(broker.web, broker.publisher(), events, batch_size=size, interval_seconds=every)
 
 
+OPEN = """
+    SELECT count(*) FROM delivery_open delivery JOIN delivery_message message ON message.id = delivery.message_id
+    JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
+    WHERE event_type.name = %(event_type)s
+"""
+WINNERS = """
+    SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int,
+           count(*) FILTER (WHERE delivery.status = 'DELIVERED')
+    FROM delivery_message message JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
+    LEFT JOIN delivery_delivery delivery ON delivery.message_id = message.id
+    WHERE event_type.name = %(event_type)s AND message.answers IS NULL
+    GROUP BY 1
+"""
+
+
+def open_deliveries(broker: Broker, event_type: str) -> int:
+    """Return how many deliveries of an event type have not ended."""
+    ((count,),) = broker.ask(OPEN, event_type=event_type)
+    return int(count)
+
+
+@dataclass(slots=True, kw_only=True)
+class OneTypeLoad:
+    """Publishers of one event type, and what the broker has recorded of it in the end."""
+
+    broker: Broker
+    event_type: str
+    publishers: list[Publisher]
+    unfinished: int = 0
+    """Deliveries that the broker still had to do when time was up."""
+    winners: dict[int, int] = field(default_factory=dict)
+    """How many deliveries of each event are DELIVERED."""
+
+    def start(self) -> None:
+        """Publish from now on; return when everything is warm."""
+        for publisher in self.publishers:
+            publisher.start()
+        self.wait_for(WARM)
+
+    def acknowledged(self) -> list[int]:
+        return [event.number for event in published_by(self.publishers)]
+
+    def wait_for(self, more: int) -> None:
+        """Wait until `more` further events have been acknowledged."""
+        wanted = len(self.acknowledged()) + more
+        wait_until(lambda: len(self.acknowledged()) >= wanted, THROUGH_SECONDS)
+
+    def open(self) -> int:
+        """Return how many deliveries have not ended."""
+        return open_deliveries(self.broker, self.event_type)
+
+    def wait_until_through(self) -> None:
+        """Wait until nothing is open or time is up, then read what the broker has recorded."""
+        until = time.monotonic() + THROUGH_SECONDS
+        while self.open() and time.monotonic() < until:
+            time.sleep(0.05)
+        self.read_records()
+
+    def read_records(self) -> None:
+        """Read what the broker has recorded of the events."""
+        self.unfinished = self.open()
+        self.winners = dict(self.broker.ask(WINNERS, event_type=self.event_type))
+
+
+@contextmanager
+def noting_fault(faults: list[Fault]) -> Iterator[None]:
+    """Break something inside: copies may repeat only what was in flight then."""
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        faults.append(Fault(begun, time.monotonic()))
+
+
 def give_up_all(publishers: Iterable[Publisher]) -> None:
     """Let none of them do anything more."""
     for publisher in publishers:
@@ -132,13 +206,10 @@ class Load:
 
     @contextmanager
     def fault(self) -> Iterator[None]:
-        """Break something inside: copies may only repeat what was under way then; pauses count from the first on."""
-        begun = time.monotonic()
-        self.fault_at = self.fault_at or begun
-        try:
+        """Break something inside; pauses count from the first fault on."""
+        self.fault_at = self.fault_at or time.monotonic()
+        with noting_fault(self.faults):
             yield
-        finally:
-            self.faults.append(Fault(begun, time.monotonic()))
 
     def calls(self) -> list[Call]:
         """Return every publish call that lay within the last fault, singly and in batches."""

@@ -16,7 +16,7 @@ from broker_project.stack.load.endpoint import body_of
 from broker_project.stack.load.exchanges import number_in, read_log, write_log
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from broker_project.stack.services import python
-from tests.support.faults.mailbox_figures import Asked, Handed, Record, Said
+from tests.support.faults.mailbox_figures import FetchRecord, Record, RequestRecord, ResponseRecord
 
 AGAIN_SECONDS = 0.1
 """After which a call is repeated that was not answered, or with an error that passes."""
@@ -28,13 +28,13 @@ LATE = 1.3
 
 
 class Client(threading.Thread):
-    """Fetches until told that it is enough, and treats what it has got in its manner."""
+    """Fetches until told that it is enough, and treats what it has got in its behaviour."""
 
     def __init__(
         self,
         name: str,
         mailbox: Mailbox,
-        manner: "ClientBehaviour",
+        behaviour: "ClientBehaviour",
         write: Callable[[Record], object],
         ack_seconds: int,
         *,
@@ -46,7 +46,7 @@ class Client(threading.Thread):
         self.refused: list[int] = []
         self.ack_seconds = ack_seconds
         self._mailbox = mailbox
-        self._manner = manner
+        self._behaviour = behaviour
         self._write = write
         self._most = most
         self._wait = wait
@@ -59,7 +59,7 @@ class Client(threading.Thread):
                 self._note(problem)
                 self.enough.wait(AGAIN_SECONDS)
             else:
-                self._manner(self, [message.receipt for message in messages])
+                self._behaviour(self, [message.receipt for message in messages])
 
     def fetch(self) -> Sequence[Message]:
         """Fetch once."""
@@ -81,7 +81,7 @@ class Client(threading.Thread):
     def say(self, word: str, receipts: Sequence[str]) -> list[ReceiptResult]:
         """Say something of receipts, again and again until there is an answer."""
         for receipt in receipts:
-            self._write(Asked(receipt, word, time.time()))
+            self._write(RequestRecord(receipt, word, time.time()))
         while receipts:
             asked_at = time.time()
             try:
@@ -101,10 +101,10 @@ class Client(threading.Thread):
             if not problem.is_transient:
                 raise problem
 
-    def _handed(self, message: Message) -> Handed:
+    def _handed(self, message: Message) -> FetchRecord:
         until = message.in_flight_until.timestamp()
         number = number_in(message.body)
-        return Handed(
+        return FetchRecord(
             receipt=message.receipt,
             client=self.name,
             number=number,
@@ -121,9 +121,9 @@ ClientBehaviour = Callable[[Client, Sequence[str]], object]
 """What a client does with the receipts of one fetch."""
 
 
-def said(word: str, result: ReceiptResult, asked_at: float) -> Said:
+def said(word: str, result: ReceiptResult, asked_at: float) -> ResponseRecord:
     until = result.in_flight_until.timestamp() if result.in_flight_until else 0.0
-    return Said(result.receipt, word, result.status, result.code, asked_at, time.time(), until)
+    return ResponseRecord(result.receipt, word, result.status, result.code, asked_at, time.time(), until)
 
 
 def acknowledge(client: Client, receipts: Sequence[str]) -> None:
@@ -177,7 +177,7 @@ def read(path: Path) -> list[Record]:
 
 
 def _record(fields: dict[str, Any]) -> Record:
-    kind = Handed if "number" in fields else Said if "status" in fields else Asked
+    kind = FetchRecord if "number" in fields else ResponseRecord if "status" in fields else RequestRecord
     return kind(**fields)
 
 

@@ -14,7 +14,7 @@ TOLERANCE = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class FetchRecord:
     """One message that a client got; times are the broker's, in seconds since 1970."""
 
     receipt: str
@@ -29,7 +29,7 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestRecord:
     """What a client is about to say of a receipt: if it is killed, nobody knows whether it was heard."""
 
     receipt: str
@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ResponseRecord:
     """What a client said of a receipt, and the answer; times are the client's, by the same clock."""
 
     receipt: str
@@ -51,13 +51,13 @@ class Said:
     """Until when it was extended; 0: it was not."""
 
 
-Record = Handed | Asked | Said
+Record = FetchRecord | RequestRecord | ResponseRecord
 
 
-def in_hand(records: Sequence[Record]) -> list[Handed]:
+def in_hand(records: Sequence[Record]) -> list[FetchRecord]:
     """Return what clients have got and not begun to say anything of."""
-    asked = {one.receipt for one in records if isinstance(one, Asked)}
-    return [one for one in records if isinstance(one, Handed) and one.receipt not in asked]
+    asked = {one.receipt for one in records if isinstance(one, RequestRecord)}
+    return [one for one in records if isinstance(one, FetchRecord) and one.receipt not in asked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ def _held(records: Sequence[Record]) -> Iterator[tuple[int, Hold]]:
     """
     extended, given_back = defaultdict(list), defaultdict(list)
     for one in records:
-        if isinstance(one, Said) and one.status == 200:
+        if isinstance(one, ResponseRecord) and one.status == 200:
             extended[one.receipt].append(one.until)
-        elif isinstance(one, Asked) and one.word != "extend":
+        elif isinstance(one, RequestRecord) and one.word != "extend":
             given_back[one.receipt].append(one.at)
     for one in records:
-        if isinstance(one, Handed):
+        if isinstance(one, FetchRecord):
             until = max([one.until, *extended[one.receipt]])
             yield one.number, Hold(one.begun, min([until, *given_back[one.receipt]]))
 
@@ -126,11 +126,11 @@ def figures_of_mailbox(
     unfinished: int = 0,
 ) -> Figures:
     """Judge what one mailbox handed out, and what was `sent` meanwhile, by how many DELIVERED each event has."""
-    handed = sorted((one for one in records if isinstance(one, Handed)), key=lambda one: one.begun)
-    said = [one for one in records if isinstance(one, Said)]
+    handed = sorted((one for one in records if isinstance(one, FetchRecord)), key=lambda one: one.begun)
+    said = [one for one in records if isinstance(one, ResponseRecord)]
     done = numbers_done(handed, said) | {one.number for one in sent if one.status == 200}
     wanted = {*acknowledged} - {*dropped}
-    everything: list[Handed | Exchange] = [*handed, *sent]
+    everything: list[FetchRecord | Exchange] = [*handed, *sent]
     return Figures(
         acknowledged=len(wanted),
         delivered=len(done),
@@ -147,33 +147,33 @@ def figures_of_mailbox(
     )
 
 
-def numbers_done(handed: Iterable[Handed], said: Iterable[Said]) -> set[int]:
+def numbers_done(handed: Iterable[FetchRecord], said: Iterable[ResponseRecord]) -> set[int]:
     """Return the events that a client was told to have acknowledged."""
     receipts = {one.receipt for one in said if one.word == "ack" and one.status == 200}
     return {one.number for one in handed if one.receipt in receipts}
 
 
-def numbers_unheard(handed: Iterable[Handed], records: Iterable[Record], winners: Mapping[int, int]) -> set[int]:
+def numbers_unheard(handed: Iterable[FetchRecord], records: Iterable[Record], winners: Mapping[int, int]) -> set[int]:
     """Return the events that a client acknowledged without ever noting an answer, where the books say that it did."""
-    asked = {one.receipt for one in records if isinstance(one, Asked) and one.word == "ack"}
-    answered = {one.receipt for one in records if isinstance(one, Said) and one.word == "ack"}
+    asked = {one.receipt for one in records if isinstance(one, RequestRecord) and one.word == "ack"}
+    answered = {one.receipt for one in records if isinstance(one, ResponseRecord) and one.word == "ack"}
     return {one.number for one in handed if one.receipt in asked - answered and winners.get(one.number) == 1}
 
 
-def unflagged(handed: Iterable[Handed], everything: Iterable[Handed | Exchange]) -> int:
+def unflagged(handed: Iterable[FetchRecord], everything: Iterable[FetchRecord | Exchange]) -> int:
     """Count the hand-outs again that are not said to be, and the names under which an event came beyond its first."""
     ids = {(one.number, one.webhook_id) for one in everything}
     return sum(one.redeliveries > 0 and not one.flagged for one in handed) + len(ids) - len(dict(ids))
 
 
-def handed_after(handed: Iterable[Handed], said: Iterable[Said]) -> int:
+def handed_after(handed: Iterable[FetchRecord], said: Iterable[ResponseRecord]) -> int:
     """Count the hand-outs of what had been acknowledged by then."""
     ends = {one.receipt: one.answered_at for one in said if one.word == "ack" and one.status == 200}
     done = {one.number: ends[one.receipt] for one in handed if one.receipt in ends}
     return sum(one.begun > done.get(one.number, one.begun) + TOLERANCE for one in handed)
 
 
-def not_rising(handed: Iterable[Handed]) -> int:
+def not_rising(handed: Iterable[FetchRecord]) -> int:
     """Count the hand-outs that do not say of more hand-outs before them than the one before did."""
     by_number = defaultdict(list)
     for one in handed:

@@ -34,32 +34,32 @@ class MisbehavingEndpoint(Endpoint):
 
     def __init__(self, name: str, receiver: Receiver) -> None:
         super().__init__(name, receiver)
-        self.tricked: list[Exchange] = []
+        self.misbehaved: list[Exchange] = []
         """The requests that got no proper answer."""
-        self._trick: Misbehaviour | None = None
+        self._misbehaviour: Misbehaviour | None = None
         self._is_for: Callable[[int], bool] = every_event
         self._healed = asyncio.Event()
 
-    def misbehave(self, trick: Misbehaviour, *, on: Callable[[int], bool] = every_event) -> None:
+    def misbehave(self, misbehaviour: Misbehaviour, *, on: Callable[[int], bool] = every_event) -> None:
         """Do this from now on with requests for the events that `on` names."""
-        self._trick, self._is_for = trick, on
+        self._misbehaviour, self._is_for = misbehaviour, on
 
     def heal(self) -> None:
         """Drop what is under way, as a restart would, and answer from now on."""
-        self._trick = None
+        self._misbehaviour = None
         self._receiver.soon(self._healed.set)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        exchange, trick = exchange_of(self._receiver.log[-1]), self._trick
-        if not trick or not self._is_for(exchange.number):
+        exchange, misbehaviour = exchange_of(self._receiver.log[-1]), self._misbehaviour
+        if not misbehaviour or not self._is_for(exchange.number):
             return await super().__call__(reader, writer)
-        exchange.status = trick.status
+        exchange.status = misbehaviour.status
         self.exchanges.append(exchange)
-        self.tricked.append(exchange)
-        return await self._until_healed(trick.behaviour(reader, writer))
+        self.misbehaved.append(exchange)
+        return await self._until_healed(misbehaviour.behaviour(reader, writer))
 
-    async def _until_healed(self, trick: Awaitable[bool]) -> bool:
-        doing, healed = asyncio.ensure_future(trick), asyncio.ensure_future(self._healed.wait())
+    async def _until_healed(self, misbehaviour: Awaitable[bool]) -> bool:
+        doing, healed = asyncio.ensure_future(misbehaviour), asyncio.ensure_future(self._healed.wait())
         try:
             await asyncio.wait({doing, healed}, return_when=asyncio.FIRST_COMPLETED)
             return doing.done() and doing.result()
@@ -80,7 +80,7 @@ def misbehaving_endpoint(load: Load, name: str, receiver: Receiver | None = None
 class Kind:
     """A way to misbehave, how often it is met, and whether only the deadline ends it."""
 
-    trick: Misbehaviour
+    misbehaviour: Misbehaviour
     requests: int
     lasts: bool = False
 
@@ -108,6 +108,6 @@ GARBAGE = {
     "a-reason-of-100-KB": Misbehaviour(raw(b"HTTP/1.1 200 " + b"x" * 100_000 + b"\r\nContent-Length: 0\r\n\r\n")),
     "a-thousand-headers": Misbehaviour(raw(MANY_HEADERS + b"Content-Length: 0\r\n\r\n", keep=True), 200),
     "half-a-chunk": Misbehaviour(raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n10\r\nhalf")),
-    "http-0.9": Misbehaviour(raw(b"<html>It works!</html>")),
+    "http-0.9": Misbehaviour(raw(b"<html>It by_kind!</html>")),
 }
 """All at the same time."""

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from broker_project.stack.load.exchanges import Exchange, Published
 from broker_project.stack.load.receiver import Receiver
-from tests.support.faults.all_work import judged as judge_outcome
+from tests.support.faults.all_workloads import judged as judge_outcome
 from tests.support.faults.audit import MAX_SETTLE_SECONDS, Audit, stored_within
 from tests.support.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Fault, min_blame
 from tests.support.faults.fault_plans import steps
 from tests.support.faults.figures import Figures, figures, figures_of_jobs, figures_of_lanes
-from tests.support.faults.mailbox_figures import Asked, Handed, Record, Said, figures_of_mailbox
-from tests.support.faults.topic_work import ScriptedEndpoint
+from tests.support.faults.mailbox_figures import FetchRecord, Record, RequestRecord, ResponseRecord, figures_of_mailbox
+from tests.support.faults.topic_workloads import ScriptedEndpoint
 from tests.support.faults.verdicts import Verdict, markdown
 
 EVENTS = [Published(number, "A", number, number + 0.5) for number in (1, 2, 3)]
@@ -182,18 +182,20 @@ def test_only_retries_in_the_retry_lane_may_overtake(requests: list[Exchange], b
     assert figures_of_lanes(EVENTS, {1, 2, 3}, requests, faults=[KILLED]).broken == broken
 
 
-def handed(number: int = 1, at: float = 10.0, redeliveries: int = 0, *, until: float = 0.0) -> Handed:
+def handed(number: int = 1, at: float = 10.0, redeliveries: int = 0, *, until: float = 0.0) -> FetchRecord:
     receipt = f"{number} at {at}"
     flagged, ends = redeliveries > 0, until or at + TIME_OUT
-    return Handed(receipt, "client", number, f"dlv_{number}", redeliveries, flagged, False, at, ends)
+    return FetchRecord(receipt, "client", number, f"dlv_{number}", redeliveries, flagged, False, at, ends)
 
 
-def said(of: Handed, word: str = "ack", *, at: float = 11.0, status: int = 200, until: float = 0.0) -> Said:
-    return Said(of.receipt, word, status, "said", at, at + 0.01, until)
+def said(
+    of: FetchRecord, word: str = "ack", *, at: float = 11.0, status: int = 200, until: float = 0.0
+) -> ResponseRecord:
+    return ResponseRecord(of.receipt, word, status, "said", at, at + 0.01, until)
 
 
-def asked_of(of: Handed, word: str, *, at: float = 11.0) -> Asked:
-    return Asked(of.receipt, word, at)
+def asked_of(of: FetchRecord, word: str, *, at: float = 11.0) -> RequestRecord:
+    return RequestRecord(of.receipt, word, at)
 
 
 def broken(records: list[Record], *, winners: int = 1, sent: list[Exchange] | None = None) -> dict[str, int]:

@@ -14,7 +14,7 @@ from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.supervisor import Child
 from tests.support.faults.exchanges import Fault, max_copies_of_a_fault, unexplained
 from tests.support.faults.figures import Figures, compared
-from tests.support.faults.load import Load
+from tests.support.faults.load import Load, noting_fault
 from tests.support.real_broker import Broker
 
 EVERY = 0.5
@@ -35,7 +35,7 @@ class Faults:
     """Those of them that cut off whoever was asking something."""
 
 
-class Work(ABC):
+class Workload(ABC):
     """One kind of work under way, and what is known of it."""
 
     kind: ClassVar[str]
@@ -119,7 +119,7 @@ def dice(seed: str) -> Random:
 
 
 @dataclass(slots=True)
-class Scene:
+class FaultContext:
     """A broker under load."""
 
     broker: Broker
@@ -133,15 +133,13 @@ class Scene:
 
     @contextmanager
     def fault(self, *, of_web: bool = False) -> Iterator[None]:
-        """Break something inside: copies may only repeat what was under way then."""
-        begun = time.monotonic()
+        """Break something inside; `of_web` cuts off callers."""
         try:
-            yield
+            with noting_fault(self.faults.all):
+                yield
         finally:
-            fault = Fault(begun, time.monotonic())
-            self.faults.all.append(fault)
             if of_web:
-                self.faults.of_web.append(fault)
+                self.faults.of_web.append(self.faults.all[-1])
 
     def again_and_again(self, seconds: float, every: float, act: Callable[[], object]) -> None:
         """Do something, once at least, and again every so many seconds."""

@@ -20,10 +20,17 @@ from tests.support.faults.fault_plans import Breakage, Fault, Step, steps
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import loaded
 from tests.support.faults.mailbox_load import mailbox_loaded
-from tests.support.faults.other_work import Calls, Mailboxes, Queue, replies_to
+from tests.support.faults.other_workloads import MailboxWorkload, QueueWorkload, SyncWorkload, callbacks_to
 from tests.support.faults.queue_load import queue_loaded
-from tests.support.faults.topic_work import Apart, Scripted, Several, Strict, letters_to, replays_at
-from tests.support.faults.work import ANSWER_SECONDS, EVERY, Faults, Scene, Work, dice
+from tests.support.faults.topic_workloads import (
+    ConcurrentWorkload,
+    RetryLaneWorkload,
+    ScriptWorkload,
+    TopicWorkload,
+    replays_to,
+    volatile_messages_to,
+)
+from tests.support.faults.workload import ANSWER_SECONDS, EVERY, FaultContext, Faults, Workload, dice
 from tests.support.real_broker import Broker
 
 KINDS = ("topic", "concurrent", "retry-line", "scripts", "queue", "callbacks", "replays", "mailbox", "sync", "volatile")
@@ -41,25 +48,25 @@ THREADS = ThreadPoolExecutor(2)
 
 
 @dataclass(slots=True)
-class AllWork:
+class AllWorkloads:
     """What is under way, by kind, and what has been broken so far."""
 
     broker: Broker
     receiver: Receiver
     faults: Faults
-    works: dict[str, Work] = field(default_factory=dict)
+    by_kind: dict[str, Workload] = field(default_factory=dict)
     made: dict[str, Made] = field(default_factory=dict)
     """The subscribers of each kind."""
     begun: float = field(default_factory=time.monotonic)
 
     def start(self) -> None:
-        """Let everybody go on from now."""
-        for work in self.works.values():
+        """Let workloads go on from now."""
+        for work in self.by_kind.values():
             work.start()
 
     def done(self) -> dict[str, int]:
         """Return how much each has done so far."""
-        return {kind: work.done() for kind, work in self.works.items()}
+        return {kind: work.done() for kind, work in self.by_kind.items()}
 
     def go_on(self, more: int, seconds: float) -> list[str]:
         """Wait until each has done so much more; return the kinds that have not in this time."""
@@ -70,14 +77,14 @@ class AllWork:
 
     def stop(self, seconds: float) -> list[str]:
         """Begin nothing more, and wait until all is through; return the kinds that are not in this time."""
-        for work in self.works.values():
+        for work in self.by_kind.values():
             work.stop()
         until = time.monotonic() + seconds
-        left = {*self.works}
+        left = {*self.by_kind}
         while left and time.monotonic() < until:
             left = {kind for kind in left if not self._is_through(kind)}
             time.sleep(LOOK_EVERY)
-        return [kind for kind in self.works if kind in left]
+        return [kind for kind in self.by_kind if kind in left]
 
     def read_settling(self) -> float:
         """Let all faults know, before anything is judged, how long answers have waited to be stored; return that."""
@@ -95,46 +102,46 @@ class AllWork:
 
     def _is_through(self, kind: str) -> bool:
         try:
-            return self.works[kind].is_through()
+            return self.by_kind[kind].is_through()
         except (requests.RequestException, psycopg.Error):
             return False
 
 
 @contextmanager
-def all_work(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[AllWork]:
+def all_workloads(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[AllWorkloads]:
     """Give all kinds of work; leave none of it for whoever comes next."""
-    since, everybody = Since(broker), AllWork(broker, receiver, Faults())
+    since, workloads = Since(broker), AllWorkloads(broker, receiver, Faults())
     with ExitStack() as until_the_end:
-        for work in _made(everybody, folder, until_the_end):
-            everybody.works[work.kind] = work
+        for work in _made(workloads, folder, until_the_end):
+            workloads.by_kind[work.kind] = work
             for endpoint in work.endpoints():
                 endpoint.answer_seconds = ANSWER_SECONDS
-            everybody.made[work.kind] = Made(
-                max((one.last for one in everybody.made.values()), default=since.before), since.newest()
+            workloads.made[work.kind] = Made(
+                max((one.last for one in workloads.made.values()), default=since.before), since.newest()
             )
-        yield everybody
+        yield workloads
 
 
-def _made(everybody: AllWork, folder: Path, until_the_end: ExitStack) -> Iterator[Work]:
+def _made(workloads: AllWorkloads, folder: Path, until_the_end: ExitStack) -> Iterator[Workload]:
     """Yield one kind of work after the other, each with subscribers of its own."""
-    broker, receiver, faults = everybody.broker, everybody.receiver, everybody.faults
+    broker, receiver, faults = workloads.broker, workloads.receiver, workloads.faults
     enter = until_the_end.enter_context
     load = enter(loaded(broker, receiver))
     load.faults = faults.all
-    yield Strict(load)
-    yield Several.of(load)
-    yield Apart.of(load)
-    yield Scripted.of(load)
+    yield TopicWorkload(load)
+    yield ConcurrentWorkload.of(load)
+    yield RetryLaneWorkload.of(load)
+    yield ScriptWorkload.of(load)
     jobs = enter(queue_loaded(broker, receiver, every=EVERY))
     jobs.faults = faults.all
-    yield Queue(jobs)
-    yield enter(replies_to(broker, receiver, faults.all))
-    yield enter(replays_at(broker, receiver, faults.all))
-    yield Mailboxes(enter(mailbox_loaded(broker, receiver, folder, every=EVERY)))
+    yield QueueWorkload(jobs)
+    yield enter(callbacks_to(broker, receiver, faults.all))
+    yield enter(replays_to(broker, receiver, faults.all))
+    yield MailboxWorkload(enter(mailbox_loaded(broker, receiver, folder, every=EVERY)))
     calling = enter(called(broker, receiver, every=EVERY))
     calling.cut = faults.of_web
-    yield Calls(calling)
-    yield enter(letters_to(broker, receiver))
+    yield SyncWorkload(calling)
+    yield enter(volatile_messages_to(broker, receiver))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,46 +157,46 @@ class Outcome:
     """Its share of the time that it took for all kinds."""
 
 
-def scene_of(everybody: AllWork, random: Random) -> Scene:
+def context_of(workloads: AllWorkloads, random: Random) -> FaultContext:
     """Return where something is to be broken."""
-    strict = everybody.works[Strict.kind]
-    assert isinstance(strict, Strict)
-    return Scene(everybody.broker, strict.load, everybody.faults, random)
+    topic = workloads.by_kind[TopicWorkload.kind]
+    assert isinstance(topic, TopicWorkload)
+    return FaultContext(workloads.broker, topic.load, workloads.faults, random)
 
 
-def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakage) -> dict[str, Outcome]:
+def outcomes_under(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakage) -> dict[str, Outcome]:
     """Break it once; return what became of each kind."""
     begun = time.monotonic()
-    with all_work(broker, receiver, folder) as everybody:
-        everybody.start()
-        cold = everybody.go_on(WARM, PATIENCE)
-        scene = scene_of(everybody, dice(breakage.name))
-        scene.load.fault_at = time.monotonic()
-        breakage.happen(scene, breakage.seconds)
-        stuck = everybody.go_on(WARM, PATIENCE)
-        left = everybody.stop(PATIENCE)
-        everybody.read_settling()
+    with all_workloads(broker, receiver, folder) as workloads:
+        workloads.start()
+        cold = workloads.go_on(WARM, PATIENCE)
+        context = context_of(workloads, dice(breakage.name))
+        context.load.fault_at = time.monotonic()
+        breakage.happen(context, breakage.seconds)
+        stuck = workloads.go_on(WARM, PATIENCE)
+        left = workloads.stop(PATIENCE)
+        workloads.read_settling()
         said = dict.fromkeys(cold, "it did not begin")
         said |= {kind: "it did not go on afterwards" for kind in stuck if kind not in cold}
         said |= {kind: "it was not through in time" for kind in left if kind not in said}
         outcomes = {
-            kind: outcome(work, everybody.made[kind], breakage, said.get(kind, ""))
-            for kind, work in everybody.works.items()
+            kind: outcome(work, workloads.made[kind], breakage, said.get(kind, ""))
+            for kind, work in workloads.by_kind.items()
         }
     share = (time.monotonic() - begun) / len(outcomes)
     return {kind: replace(one, seconds=share) for kind, one in outcomes.items()}
 
 
-def together(everybody: AllWork, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
+def together(workloads: AllWorkloads, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
     """Return what became of all kinds, each judged by itself and told; pauses do not matter."""
-    say(f"answers were stored within {everybody.read_settling():.1f} s while nothing was broken, with room for longer")
+    say(f"answers were stored within {workloads.read_settling():.1f} s while nothing was broken, with room for longer")
     said = dict.fromkeys(stuck, "it did not go on") | dict.fromkeys(left, "it was not through in time")
     judged_apart = {
-        kind: outcome(work, everybody.made[kind], None, said.get(kind, "")) for kind, work in everybody.works.items()
+        kind: outcome(work, workloads.made[kind], None, said.get(kind, "")) for kind, work in workloads.by_kind.items()
     }
     for kind, one in judged_apart.items():
         say(f"{kind}: {one.figures}{''.join(f', {name} {value:g}' for name, value in one.measured.items())}")
-    made = [*everybody.made.values()]
+    made = [*workloads.made.values()]
     return Outcome(
         sum((one.figures for one in judged_apart.values()), Figures()),
         Made(made[0].before, made[-1].last),
@@ -198,7 +205,7 @@ def together(everybody: AllWork, stuck: list[str], left: list[str], say: Callabl
     )
 
 
-def outcome(work: Work, made: Made, breakage: Breakage | None, said: str) -> Outcome:
+def outcome(work: Workload, made: Made, breakage: Breakage | None, said: str) -> Outcome:
     """Judge one kind of work after one thing was broken; None: after many, where pauses do not matter."""
     figures = work.figures()
     may_repeat, max_delay_seconds = (breakage.may_repeat, breakage.pause) if breakage else (True, math.inf)
@@ -221,10 +228,10 @@ def judged(figures: Figures, max_copies: int | None, max_delay_seconds: float) -
 
 
 @dataclass(slots=True)
-class Storm:
+class RandomFaults:
     """Breaks one thing after the other by the seed, and says each minute what it did."""
 
-    everybody: AllWork
+    workloads: AllWorkloads
     seed: int
     say: Callable[[str], None]
     happened: Counter[str] = field(default_factory=Counter)
@@ -234,7 +241,7 @@ class Storm:
     _said: list[str] = field(default_factory=list)
     """What has happened since the last time that something was said."""
 
-    def rage(self, seconds: float) -> None:
+    def run(self, seconds: float) -> None:
         """Go on for so long."""
         began = told = time.monotonic()
         for step in steps(self.seed):
@@ -251,23 +258,23 @@ class Storm:
 
     def tell(self, elapsed: float) -> None:
         """Say what has happened since the last time, and how much each kind has done by now."""
-        done = ", ".join(f"{kind} {count}" for kind, count in self.everybody.done().items())
+        done = ", ".join(f"{kind} {count}" for kind, count in self.workloads.done().items())
         broken = "; ".join(self._said) or "nothing"
         self.say(f"{elapsed / MINUTE:.0f} min, step {self.steps}: {broken}. Done so far: {done}")
         self._said.clear()
-        self.everybody.forget_requests()
+        self.workloads.forget_requests()
 
     def _break(self, step: Step) -> None:
         self.steps += 1
         self._said.append(str(step))
         self.happened.update(fault.breakage.name for fault in step.faults)
-        scene = scene_of(self.everybody, dice(""))
-        for happening in [THREADS.submit(happen, scene, fault) for fault in step.faults]:
+        context = context_of(self.workloads, dice(""))
+        for happening in [THREADS.submit(happen, context, fault) for fault in step.faults]:
             if problem := happening.exception():
                 self.problems.append(f"{step}: {problem!r}")
                 self._said.append(f"that failed: {problem!r}")
 
 
-def happen(scene: Scene, fault: Fault) -> None:
+def happen(context: FaultContext, fault: Fault) -> None:
     """Break one thing; whom it hits the fault's own seed decides."""
-    fault.breakage.happen(replace(scene, random=dice(fault.seed)), fault.seconds)
+    fault.breakage.happen(replace(context, random=dice(fault.seed)), fault.seconds)

@@ -16,14 +16,14 @@ from broker_project.stack.load.endpoint import Endpoint, body_of, exchange_of
 from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.load.publisher import REPEAT_SECONDS, Publisher, stop_all
 from broker_project.stack.load.receiver import Received, Receiver
-from tests.support.faults.calls import OPEN, REPLIES, SyncLoad, post
+from tests.support.faults.calls import REPLIES, SyncLoad, post
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import UNDER_WAY, Figures, figures_of_jobs
-from tests.support.faults.load import Load, begun_by, published_by, publisher_of
+from tests.support.faults.load import Load, begun_by, open_deliveries, published_by, publisher_of
 from tests.support.faults.mailbox_clients import Client, acknowledge, give_back_some, never_acknowledge
 from tests.support.faults.mailbox_load import MailboxLoad
 from tests.support.faults.queue_load import QueueLoad
-from tests.support.faults.work import EVERY, Scene, Work
+from tests.support.faults.workload import EVERY, FaultContext, Workload
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 
 POSTING = 2
@@ -38,19 +38,19 @@ MANY = 5_000
 
 
 @dataclass(slots=True)
-class Mailboxes(Work):
+class MailboxWorkload(Workload):
     """Messages that are fetched; what was not acknowledged in time comes again, however often."""
 
     kind: ClassVar[str] = "mailbox"
     max_copies: ClassVar[int | None] = None
     box: MailboxLoad
-    sloth: Client = field(init=False)
+    idle_client: Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sloth = self.box.client(never_acknowledge, most=2)
+        self.idle_client = self.box.client(never_acknowledge, most=2)
 
     def start(self) -> None:
-        self.sloth.start()
+        self.idle_client.start()
         self.box.read_by(acknowledge, acknowledge, give_back_some)
         for publisher in self.box.publishers:
             publisher.start()
@@ -59,18 +59,18 @@ class Mailboxes(Work):
         return self.box.answers()
 
     def stop(self) -> None:
-        self.box.stop_publishing(self.sloth)
+        self.box.stop_publishing(self.idle_client)
 
     def is_through(self) -> bool:
         return not self.box.open()
 
     def figures(self) -> Figures:
-        self.box.read_books()
+        self.box.read_records()
         return self.box.figures()
 
 
 @dataclass(slots=True)
-class Queue(Work):
+class QueueWorkload(Workload):
     """Jobs, each for one of the endpoints."""
 
     kind: ClassVar[str] = "queue"
@@ -94,12 +94,12 @@ class Queue(Work):
         return not self.jobs.open()
 
     def figures(self) -> Figures:
-        self.jobs.read_books()
+        self.jobs.read_records()
         return self.jobs.figures()
 
 
 @dataclass(slots=True)
-class Calls(Work):
+class SyncWorkload(Workload):
     """Callers side by side."""
 
     kind: ClassVar[str] = "sync"
@@ -141,7 +141,7 @@ class Replier(Endpoint):
 
 
 @dataclass(slots=True)
-class Replies(Work):
+class CallbackWorkload(Workload):
     """Jobs whose replies are posted again until they are taken; judged by what arrives at the original address."""
 
     kind: ClassVar[str] = "callbacks"
@@ -181,7 +181,7 @@ class Replies(Work):
 
     def is_through(self) -> bool:
         published = {event.number for event in self.publisher.published}
-        return published <= self.taken <= self.original.accepted() and not self._open()
+        return published <= self.taken <= self.original.accepted() and not open_deliveries(self.broker, self.event_type)
 
     def figures(self) -> Figures:
         return figures_of_jobs(
@@ -190,7 +190,7 @@ class Replies(Work):
             self.original.exchanges,
             winners=dict(self.broker.ask(REPLIES, event_type=self.event_type)),
             faults=self.faults,
-            unfinished=self._open(),
+            unfinished=open_deliveries(self.broker, self.event_type),
         )
 
     def measured(self) -> dict[str, float]:
@@ -215,20 +215,16 @@ class Replies(Work):
             self.refused.append(answer.status_code)
         return answer.status_code < SERVER_ERRORS
 
-    def _open(self) -> int:
-        ((count,),) = self.broker.ask(OPEN, event_type=self.event_type)
-        return int(count)
-
 
 @contextmanager
-def replies_to(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Iterator[Replies]:
+def callbacks_to(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Iterator[CallbackWorkload]:
     """Give a QUEUE with a worker that replies; let nobody post any more afterwards."""
     event_type = broker.event_type("Test.Job", "QUEUE")
     worker, original = Replier("replier", receiver), Endpoint("original", receiver)
     broker.subscribe(receiver.url("/replier"), event_type)
     terms = {"CallbackURL": receiver.url("/original")}
     publisher = publisher_of(broker, [event_type], itertools.count(1), 1, every=EVERY, headers=terms)
-    replies = Replies(broker, event_type, worker, original, publisher, faults)
+    replies = CallbackWorkload(broker, event_type, worker, original, publisher, faults)
     try:
         yield replies
     finally:
@@ -236,7 +232,7 @@ def replies_to(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Itera
 
 
 @dataclass(slots=True)
-class Beside(Work):
+class SubscriberWorkload(Workload):
     """One subscriber with one endpoint; whoever made the load begins and ends it."""
 
     load: Load
@@ -267,19 +263,19 @@ class Beside(Work):
         return self.load.broker.unfinished([self.subscribed])
 
 
-def edit(scene: Scene, seconds: float) -> None:
+def edit(context: FaultContext, seconds: float) -> None:
     """Change one thing or another of some subscriber twice a second."""
-    scene.again_and_again(seconds, EDIT_EVERY, lambda: edit_something(scene))
+    context.again_and_again(seconds, EDIT_EVERY, lambda: edit_something(context))
 
 
-def edit_something(scene: Scene) -> None:
+def edit_something(context: FaultContext) -> None:
     """Change headers, rate, signing secret, page size or description; something else may be broken meanwhile."""
-    subscribed = scene.random.choice([*scene.load.endpoints])
-    event_type = scene.random.choice(scene.load.event_types)
-    number = scene.random.randrange(1, MANY)
+    subscribed = context.random.choice([*context.load.endpoints])
+    event_type = context.random.choice(context.load.event_types)
+    number = context.random.randrange(1, MANY)
     subscriber = f"subscribers/{subscribed.name}"
     try:
-        (found,) = scene.broker.get("subscriptions", subscriber=subscribed.name, event_type=event_type)["items"]
+        (found,) = context.broker.get("subscriptions", subscriber=subscribed.name, event_type=event_type)["items"]
         subscription = f"subscriptions/{found['id']}"
         edits: list[tuple[str, str, dict[str, Any]]] = [
             ("PATCH", subscription, {"headers": {"X-Edition": str(number)}}),
@@ -288,13 +284,13 @@ def edit_something(scene: Scene) -> None:
             ("PATCH", subscriber, {"max_queued_to_send": number}),
             ("PATCH", subscriber, {"description": f"Edition {number}."}),
         ]
-        _send(scene, *scene.random.choice(edits))
+        _send(context, *context.random.choice(edits))
     except requests.RequestException:
         return
 
 
-def _send(scene: Scene, method: str, path: str, fields: dict[str, Any]) -> None:
-    headers = {"Authorization": f"Bearer {scene.broker.management.token}", "If-Match": "*"}
-    address = f"{scene.broker.web}/api/v1/{path}"
+def _send(context: FaultContext, method: str, path: str, fields: dict[str, Any]) -> None:
+    headers = {"Authorization": f"Bearer {context.broker.management.token}", "If-Match": "*"}
+    address = f"{context.broker.web}/api/v1/{path}"
     answer = requests.request(method, address, json=fields or None, headers=headers, timeout=TIMEOUT_SECONDS)
     assert answer.ok or answer.status_code == requests.codes.service_unavailable, answer.text

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import psycopg
 import requests
@@ -24,8 +24,8 @@ from tests.support.faults.exchanges import Fault, out_of_order
 from tests.support.faults.figures import Figures, figures_of_concurrent, figures_of_lanes
 from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import Load, begun_by, published_by, publisher_of, volatile_caller
-from tests.support.faults.other_work import Beside
-from tests.support.faults.work import BATCH, EVERY, Round, Work
+from tests.support.faults.other_workloads import SubscriberWorkload
+from tests.support.faults.workload import BATCH, EVERY, Round, Workload
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 
 AT_A_TIME = 8
@@ -46,7 +46,7 @@ REPLAYS = "SELECT state FROM delivery_replay WHERE subscription_id = %(subscript
 
 
 @dataclass(slots=True)
-class Strict(Work):
+class TopicWorkload(Workload):
     """The lines of TOPIC events, and the publishers of what all lines get."""
 
     kind: ClassVar[str] = "topic"
@@ -78,14 +78,14 @@ class Strict(Work):
         return self.load.figures()
 
 
-class Several(Beside):
+class ConcurrentWorkload(SubscriberWorkload):
     """A `CONCURRENT` subscriber."""
 
     kind: ClassVar[str] = "concurrent"
     max_copies: ClassVar[int | None] = AT_A_TIME
 
     @classmethod
-    def of(cls, load: Load) -> "Several":
+    def of(cls, load: Load) -> Self:
         endpoint = Endpoint("several", load.receiver)
         subscribed = load.broker.subscribe(load.receiver.url("/several"), *load.event_types, concurrency=AT_A_TIME)
         return cls(load, subscribed, endpoint)
@@ -99,13 +99,13 @@ class Several(Beside):
         return figures_of_concurrent(published, begun, requests, faults=faults, unfinished=self.unfinished())
 
 
-class Apart(Beside):
+class RetryLaneWorkload(SubscriberWorkload):
     """A subscriber whose failed deliveries are tried again apart; some are never taken."""
 
     kind: ClassVar[str] = "retry-line"
 
     @classmethod
-    def of(cls, load: Load) -> "Apart":
+    def of(cls, load: Load) -> Self:
         endpoint = RefusingEndpoint("apart", load.receiver, times=times_refused)
         policy = load.broker.retry_policy(**APART | {"max_retries": RETRIES})
         subscribed = load.broker.subscribe(load.receiver.url("/apart"), *load.event_types, retry_policy=policy)
@@ -126,13 +126,13 @@ class Apart(Beside):
         return dataclasses.replace(made, misrecorded=len(wrong.union(*ended.values())))
 
 
-class Scripted(Beside):
+class ScriptWorkload(SubscriberWorkload):
     """A subscriber that gets what a script makes of each event."""
 
     kind: ClassVar[str] = "scripts"
 
     @classmethod
-    def of(cls, load: Load) -> "Scripted":
+    def of(cls, load: Load) -> Self:
         endpoint = ScriptedEndpoint("scripted", load.receiver)
         subscribed = load.broker.subscribe(load.receiver.url("/scripted"), *load.event_types, script=SCRIPT)
         return cls(load, subscribed, endpoint)
@@ -177,7 +177,7 @@ class ScriptedEndpoint(Endpoint):
 
 
 @dataclass(slots=True)
-class Letters(Work):
+class VolatileWorkload(Workload):
     """Numbered messages, and how often each has come."""
 
     kind: ClassVar[str] = "volatile"
@@ -216,11 +216,11 @@ class Letters(Work):
 
 
 @contextmanager
-def letters_to(broker: Broker, receiver: Receiver) -> Iterator[Letters]:
+def volatile_messages_to(broker: Broker, receiver: Receiver) -> Iterator[VolatileWorkload]:
     """Give a subscriber to volatile messages; let nobody publish any more afterwards."""
     event_type = broker.event_type("Test.Letter")
     broker.subscribe(receiver.url(PATH), event_type)
-    made = Letters(volatile_caller(broker, event_type, every=EVERY))
+    made = VolatileWorkload(volatile_caller(broker, event_type, every=EVERY))
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         made.came[json.loads(receiver.log[-1].body)["number"]] += 1
@@ -238,7 +238,7 @@ class Over(Exception):
 
 
 @dataclass(slots=True)
-class Replays(Work):
+class ReplayWorkload(Workload):
     """One round after the other, each replayed once and to its end."""
 
     kind: ClassVar[str] = "replays"
@@ -333,13 +333,13 @@ class Replays(Work):
 
 
 @contextmanager
-def replays_at(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Iterator[Replays]:
+def replays_to(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Iterator[ReplayWorkload]:
     """Give a subscriber whose deliveries are replayed; begin no further round afterwards."""
     event_type, endpoint = broker.event_type("Test.Replayed"), Endpoint("replayed", receiver)
     subscribed = broker.subscribe(receiver.url("/replayed"), event_type)
     (subscription,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
     publisher = publisher_of(broker, [event_type], itertools.count(1), 1, every=EVERY)
-    made = Replays(broker, subscribed, int(subscription["id"]), endpoint, publisher, faults)
+    made = ReplayWorkload(broker, subscribed, int(subscription["id"]), endpoint, publisher, faults)
     try:
         yield made
     finally:
