@@ -1,4 +1,4 @@
-"""Databases of their own on the stack's server, each with a process that measures the broker's functions on it."""
+"""Further databases on the stack's server, each with a process that measures the broker's functions on it."""
 
 import contextlib
 import json
@@ -13,11 +13,11 @@ import psycopg
 from broker_project.stack.folders import ROOT
 
 Command = Callable[..., Any]
-"""Tells the process what to do, by name and arguments; returns its answer."""
+"""Calls a method in the process, by name and arguments, and returns its result."""
 
 
-def obey(target: object) -> None:
-    """Call the methods of `target` as told until the input ends; say first that it is there."""
+def serve_commands(target: object) -> None:
+    """Call the methods of `target` that are named on the input until it ends; print the results as JSON."""
     print(json.dumps({}), flush=True)
     for line in sys.stdin:
         command, arguments = json.loads(line)
@@ -31,19 +31,19 @@ def url_of(environment: Mapping[str, str], name: str) -> str:
 
 @contextlib.contextmanager
 def measured_database(environment: Mapping[str, str], name: str, module: str) -> Iterator[tuple[Command, int]]:
-    """Create a database with a process on it as `commanded` starts it, and drop it in the end."""
+    """Create a database with a process on it, and drop it in the end; yield as `command_process` does."""
     _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
     try:
-        with commanded({**environment, "DATABASE_URL": url_of(environment, name)}, module) as process:
+        with command_process({**environment, "DATABASE_URL": url_of(environment, name)}, module) as process:
             yield process
     finally:
         _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 @contextlib.contextmanager
-def commanded(environment: Mapping[str, str], module: str) -> Iterator[tuple[Command, int]]:
-    """Start a process that runs `module`; hand out how to command it, and its id."""
-    # Hints to a database of Redis where nobody takes them.
+def command_process(environment: Mapping[str, str], module: str) -> Iterator[tuple[Command, int]]:
+    """Start a process that runs `module`; yield how to command it, and its id."""
+    # Hints go to a Redis database without workers.
     redis = f"{environment['REDIS_URL'].rpartition('/')[0]}/15"
     process = subprocess.Popen(  # noqa: S603 - a module of ours
         [sys.executable, "-m", module],

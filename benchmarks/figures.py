@@ -1,4 +1,4 @@
-"""What a scenario hands back: figures, each beside its limit and its target, and what went wrong."""
+"""The results of a scenario: figures, each with its limit and its target, and what went wrong."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,23 +12,23 @@ COLUMNS: Final = "{:<16} {:<34} {:>12} {:<8} {:>12}  {}"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure is to reach: at least or at most so much."""
+    """What a figure is to reach: at least or at most a value."""
 
     sign: str
     value: float
 
     def is_met(self, value: float) -> bool:
-        """Say whether a figure reaches it."""
+        """Return whether a figure reaches it."""
         return value >= self.value if self.sign == "≥" else value <= self.value
 
 
 def at_least(value: float) -> Target:
-    """Return the target of a figure that is to be large."""
+    """Return the target of a figure that should be large."""
     return Target("≥", value)
 
 
 def at_most(value: float) -> Target:
-    """Return the target of a figure that is to be small."""
+    """Return the target of a figure that should be small."""
     return Target("≤", value)
 
 
@@ -41,7 +41,7 @@ class Figure:
     value: float
     unit: str
     bare: float | None = None
-    """The same with nothing but a client and the sink, in the same run; None where that makes no sense."""
+    """The same with only a client and the sink, in the same run; None where that makes no sense."""
     target: Target | None = None
 
     def __str__(self) -> str:
@@ -59,11 +59,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one scenario brought."""
+    """The result of one scenario."""
 
     figures: Sequence[Figure]
     problems: Sequence[str] = field(default_factory=tuple)
-    """What the broker did wrong: figures of a broker that loses or reorders are of no value."""
+    """What the broker did wrong, which makes the figures worthless."""
     void: str = ""
     """Why the figures may say nothing about the broker."""
 
@@ -85,13 +85,13 @@ def write(figures: Iterable[Figure], path: Path) -> None:
 
 
 def rounded(value: float) -> str:
-    """Return a number with three or four digits that count."""
+    """Return a number with three or four significant digits."""
     decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2  # noqa: PLR2004 - a thousandth is enough
     return f"{value:,.{decimals}f}"
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the value that so many percent of the sorted values do not exceed; 0 of nothing."""
+    """Return the percentile of sorted values, 0 of nothing."""
     if not ordered:
         return 0.0
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

@@ -1,4 +1,4 @@
-"""Filling the tables as years of use would: finished deliveries of past days, and waiting ones of the inactive."""
+"""Filling the tables as years of use would: finished deliveries of past days, and a backlog of inactive ones."""
 
 import datetime as dt
 import os
@@ -8,7 +8,7 @@ from typing import Final, LiteralString
 import psycopg
 
 FAN_OUT: Final = 5
-"""Deliveries that each message became."""
+"""Deliveries of each message."""
 BODY_BYTES: Final = 100
 SLICE: Final = 250_000
 """Rows written in one transaction."""
@@ -65,7 +65,7 @@ Receivers = Sequence[tuple[int, int]]
 
 
 def finish(url: str, receivers: Receivers, event_type_id: int, *, count: int, days: Sequence[dt.date]) -> None:
-    """Store `count` finished deliveries to `receivers` with messages and attempts, spread over `days`, all opened."""
+    """Store `count` finished deliveries to `receivers`, with messages and attempts, spread over `days`."""
     for day in days:
         share = count // len(days)
         _slices(url, MESSAGES, f"delivery_message_{day:%Y%m%d}", receivers, event_type_id, day, share // FAN_OUT + 1)
@@ -74,7 +74,7 @@ def finish(url: str, receivers: Receivers, event_type_id: int, *, count: int, da
 
 
 def leave_waiting(url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date) -> None:
-    """Let `count` deliveries to `receivers` wait, of messages of `day`."""
+    """Store `count` waiting deliveries to `receivers`, of messages of `day`."""
     _slices(url, WAITING, "delivery_open", receivers, event_type_id, day, count)
 
 
@@ -84,7 +84,7 @@ def leave_apart(url: str, receivers: Receivers, event_type_id: int, *, count: in
 
 
 def settle_down(url: str) -> None:
-    """Let the database take note of what is there, and write it out, as it would on its own after a while."""
+    """Vacuum, analyze and checkpoint, as the database would after a while."""
     with psycopg.connect(url, autocommit=True) as connection:
         leaves = connection.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhrelid <> 'delivery_open'::regclass"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 
-from benchmarks.history import lives
+from benchmarks.history import statements
 from delivery.maintenance.partitions import open_days
 from delivery.models import Delivery, Lane, Line, LineEvent, LineEventKind, MessageOutcome
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
@@ -195,10 +195,10 @@ class History:
         step = HOUR // per_hour // MILLISECOND * MILLISECOND
         arguments |= WORDS | {"until": self.until, "per_hour": per_hour, "step": step}
         with connection.cursor() as cursor:
-            cursor.execute(lives.FUNCTIONS.format(seed=self.seed))
+            cursor.execute(statements.FUNCTIONS.format(seed=self.seed))
             for number, hour in enumerate(self.hours):
                 with transaction.atomic():
-                    for statement in (*lives.AN_HOUR, *lives.AN_HOUR_OF_ROWS):
+                    for statement in (*statements.AN_HOUR, *statements.AN_HOUR_OF_ROWS):
                         cursor.execute(statement, {**arguments, "hour": hour, "first": number * per_hour})
         leaving.delete()
         switch(self.hours[-1])

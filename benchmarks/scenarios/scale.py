@@ -1,7 +1,6 @@
-"""`matching`: what a publish costs where few of many subscriptions want the message.
+"""`growth` and `matching`: what functions of the broker cost beside old deliveries and beside many subscriptions.
 
-Everything is measured in turn on one database, so that whatever else the machine does meets all alike; the figures
-are ratios of medians.
+Everything is measured in turn, so that other load on the machine affects all alike; the figures are ratios of medians.
 """
 
 import os
@@ -14,13 +13,13 @@ from benchmarks.databases import measured_database, url_of
 from benchmarks.figures import Figure, Outcome, at_most
 
 GROWTH: Final = "growth"
-GROWTH_PROCESS: Final = "benchmarks.growing"
+GROWTH_PROCESS: Final = "benchmarks.growth_database"
 GROWTH_LIMIT: Final = 1.1
 WARM_ROUNDS: Final = 10
 EMPTY, GROWN = (f"broker_growth_{os.getpid()}_{state}" for state in ("empty", "grown"))
 
 MATCHING: Final = "matching"
-PROCESS: Final = "benchmarks.subscribing"
+PROCESS: Final = "benchmarks.matching_database"
 KINDS: Final = {"header": "header filters", "filter": "equality filters"}
 COUNTS: Final = (10, 1_000, 10_000)
 MATCHING_SUBSCRIPTIONS: Final = 5

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from benchmarks.bench import Bench
-from benchmarks.databases import Command, commanded, measured_database
+from benchmarks.databases import Command, command_process, measured_database
 from benchmarks.figures import Figure, Outcome, at_most
 from benchmarks.measure import Load, measure_latency, measure_throughput
 from benchmarks.processes import cpu_seconds, usage
 
 NAME: Final = "summaries"
-PROCESS: Final = "benchmarks.remembering"
+PROCESS: Final = "benchmarks.summary_database"
 PART: Final = 10
 """The large history has this many times the attempts of the small one."""
 MAX_GROWTH: Final = 11.0
@@ -51,7 +51,7 @@ class Cost:
 def run(bench: Bench) -> Outcome:
     """Summarize a tenth of the attempts, again beside deliveries, and all of them."""
     environment, attempts = bench.stack.environment, bench.options.attempts
-    with commanded(environment, PROCESS) as (there, pid):
+    with command_process(environment, PROCESS) as (there, pid):
         little = cost(bench, there, pid, attempts // PART)
         beside = {
             "nothing": _deliver(bench, "nothing", lambda: None),

@@ -268,9 +268,9 @@ def test_class_name_used_twice_in_an_app_is_counted() -> None:
 PROGRAMS = (
     "analytics.guard",
     "analytics.pipeline.__main__",
-    "benchmarks.growing",
-    "benchmarks.remembering",
-    "benchmarks.subscribing",
+    "benchmarks.growth_database",
+    "benchmarks.summary_database",
+    "benchmarks.matching_database",
     "broker_project.flowerconfig",
     "broker_project.server.rsgi",
     "broker_project.stack.demo.mailbox_reader",

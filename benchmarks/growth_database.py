@@ -1,4 +1,4 @@
-"""A process that measures the broker's own functions on one database, and fills it when told to."""
+"""A process that measures the broker's own functions on one database, and can fill it with a history."""
 
 import datetime as dt
 import time
@@ -13,7 +13,7 @@ from django.core.management import call_command
 django.setup()  # before any model is imported
 
 from benchmarks import filling
-from benchmarks.databases import obey
+from benchmarks.databases import serve_commands
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
@@ -36,16 +36,16 @@ from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Su
 
 LINES: Final = 100
 PER_LINE: Final = 2
-"""Deliveries that each line gets and sends in a round."""
+"""Deliveries to each line in a round."""
 PARKED: Final = 2
-"""Inactive subscriptions: few, with a long backlog each, since a sweep looks once at every one that has a backlog."""
+"""Inactive subscriptions: few, with a long backlog each, because a sweep looks once at each with a backlog."""
 FETCHED: Final = 10
-"""Messages that a client fetches and acknowledges in a round."""
+"""Messages fetched and acknowledged in a round."""
 DAYS: Final = 10
 
 
 class Database:
-    """What is measured: lines of busy subscribers, and a mailbox; one of them has an inactive subscription too."""
+    """The database: lines of busy subscribers, some with an inactive subscription too, and a mailbox."""
 
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)
@@ -68,7 +68,7 @@ class Database:
         self._box = MailboxRef(client.pk, is_ordered=False)
 
     def fill(self, url: str, finished: int, waiting: int) -> dict[str, Any]:
-        """Give the database a history."""
+        """Store finished and waiting deliveries."""
         days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
         for day in days:
             open_days(day, ahead=0)
@@ -78,7 +78,7 @@ class Database:
         return {}
 
     def round(self) -> dict[str, float]:
-        """Publish, sweep, claim, read, settle, let go; fetch, acknowledge; return the seconds of each kind."""
+        """Publish, sweep, claim, read, settle, release; fetch, acknowledge; return the seconds of each."""
         seconds: defaultdict[str, float] = defaultdict(float)
 
         def timed(kind: str, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -109,7 +109,7 @@ def _publish(event_type: EventType, count: int) -> None:
 
 
 def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: Callable[..., Any]) -> None:
-    """Settle as is done when every endpoint answers at once, and let the lines go."""
+    """Settle as if every endpoint answered at once, and release the lines."""
     epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
     for _ in range(PER_LINE):
         going = [(line, hands[line.id].take(deferred_next=False)) for line in lines]
@@ -146,4 +146,4 @@ SECRET: Final = "whsec_" + "A" * 43 + "="
 
 
 if __name__ == "__main__":
-    obey(Database())
+    serve_commands(Database())

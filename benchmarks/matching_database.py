@@ -1,4 +1,4 @@
-"""A process that measures publishing to event types with more and more filtered subscriptions, on one database."""
+"""A process that measures publishing to event types with few and many filtered subscriptions, on one database."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from django.db import connection
 
 django.setup()  # before any model is imported
 
-from benchmarks.databases import obey
+from benchmarks.databases import serve_commands
 from delivery.callbacks.address import callback_terms
 from delivery.publish.publish import publish
 from delivery.publish.store import NewMessage
@@ -24,17 +24,17 @@ SECRET: Final = "whsec_" + "A" * 43 + "="
 
 
 class Database:
-    """What is measured: event types, each with as many subscriptions of its kind as its name says."""
+    """The database: event types named for the kind and the number of their subscriptions."""
 
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)
         self._event_types: dict[str, EventType] = {}
 
     def subscribe(self, kind: str, count: int, matching: int) -> dict[str, float]:
-        """Make an event type with `count` subscriptions, each of a subscriber of its own, of which some match."""
+        """Create an event type with `count` subscriptions, each with its own subscriber; some of them match."""
         event_type = EventType.objects.create(name=f"{kind}.{count}", kind="TOPIC")
         self._event_types[event_type.name] = event_type
-        people = Subscriber.objects.bulk_create(Subscriber(name=f"{event_type.name}-{n}") for n in range(count))
+        subscribers = Subscriber.objects.bulk_create(Subscriber(name=f"{event_type.name}-{n}") for n in range(count))
         Subscription.objects.bulk_create(
             Subscription(
                 subscriber=subscriber,
@@ -43,12 +43,12 @@ class Database:
                 signing_secret=SECRET,
                 **_filtered(kind, WANTED if number < matching else f"customer-{number}"),
             )
-            for number, subscriber in enumerate(people)
+            for number, subscriber in enumerate(subscribers)
         )
         return {}
 
     def settle_down(self) -> dict[str, float]:
-        """Let the database take note of what is there, as it would on its own after a while."""
+        """Vacuum and analyze, as autovacuum would after a while."""
         with connection.cursor() as cursor:
             cursor.execute("VACUUM (ANALYZE) subscriptions_subscription, subscriptions_subscriber, delivery_line")
         return {}
@@ -75,4 +75,4 @@ def _filtered(kind: str, value: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    obey(Database())
+    serve_commands(Database())

@@ -1,4 +1,4 @@
-"""A process that gives one database a history, and has it summed up: by Spark as a worker starts it, or in SQL."""
+"""A process that writes a history into one database and summarizes it: with Spark as a worker does, or in SQL."""
 
 import datetime as dt
 import os
@@ -21,7 +21,7 @@ from analytics.runs import SLICE_ROWS
 from analytics.spark_process import run_application
 from analytics.vocabulary import vocabulary
 from benchmarks import summaries_sql
-from benchmarks.databases import obey
+from benchmarks.databases import serve_commands
 from benchmarks.history import History
 from delivery.maintenance.partitions import today
 
@@ -31,8 +31,8 @@ MAX_SECONDS: Final = 3600.0
 DELIVERIES_PER_MESSAGE: Final = 2
 
 
-class Past:
-    """The day before yesterday, on which everything has happened."""
+class Database:
+    """The database, with a history of the day before yesterday."""
 
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)
@@ -41,7 +41,7 @@ class Past:
         self._window = Window(end - dt.timedelta(days=1), end)
 
     def write(self, attempts: int) -> int:
-        """Give the database a history of about so many attempts; return how many there are."""
+        """Write a history of about `attempts` attempts; return the exact number."""
         until = self._window.end - dt.timedelta(seconds=1)
         History(until, messages=attempts // DELIVERIES_PER_MESSAGE, days=1).write()
         with psycopg.connect(self._address, autocommit=True) as connection:
@@ -50,18 +50,18 @@ class Past:
         return int(row[0]) if row else 0
 
     def in_sql(self) -> dict[str, float]:
-        """Sum it up in PostgreSQL alone; return the seconds it took."""
+        """Summarize in PostgreSQL alone; return the seconds it took."""
         began = time.perf_counter()
         with psycopg.connect(self._address, autocommit=True) as connection:
             summaries_sql.sum_up(connection, self._window, vocabulary(), objective=OBJECTIVE)
         return {"seconds": time.perf_counter() - began}
 
     def by_spark(self) -> dict[str, Any]:
-        """Sum it up with Spark; return the seconds it took without the start, the lake's bytes, and what went wrong."""
-        told: dict[str, Any] = {"error": "it has told nothing"}
+        """Summarize with Spark; return the seconds without its start, the lake's bytes, and the error if any."""
+        result: dict[str, Any] = {"error": "Spark has not reported anything"}
 
-        def hear(report: Mapping[str, Any]) -> None:
-            told.update({name: report[name] for name in ("seconds", "lake_bytes", "error") if name in report})
+        def take(report: Mapping[str, Any]) -> None:
+            result.update({name: report[name] for name in ("seconds", "lake_bytes", "error") if name in report})
 
         with tempfile.TemporaryDirectory(prefix="broker-bench-") as folder:
             job = Path(folder, "job.json")
@@ -73,10 +73,10 @@ class Past:
                 environment=os.environ,
                 log=Path(folder, "log"),
                 seconds=MAX_SECONDS,
-                on_report=hear,
+                on_report=take,
                 stopping=threading.Event(),
             )
-        return told
+        return result
 
     def _job(self, lake: Path) -> Job:
         return Job(
@@ -92,4 +92,4 @@ class Past:
 
 
 if __name__ == "__main__":
-    obey(Past())
+    serve_commands(Database())
