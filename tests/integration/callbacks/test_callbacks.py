@@ -128,7 +128,7 @@ def test_a_job_without_a_callback_url_has_no_such_header(
 
 
 @pytest.mark.behaviour("6.10")
-def test_what_is_kept_of_an_answer_has_no_token_though_the_endpoint_echoes_it(
+def test_a_token_that_the_endpoint_echoes_is_not_stored(
     client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
 ) -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -167,7 +167,7 @@ def test_an_endpoint_may_hand_its_address_on_to_a_job_of_its_own(
     assert [one["state"] for one in endpoint.get("/api/v1/callbacks").json()["items"]] == ["PASSED_ON"]
 
 
-def test_a_group_whose_address_cannot_be_made_is_not_sent_until_its_secret_is_back(
+def test_a_group_whose_token_cannot_be_decrypted_is_not_sent_until_the_secret_key_is_back(
     client: Client, delivered_job: EventType, receiver: Receiver
 ) -> None:
     publish_job(client, receiver.url(DONE))
@@ -207,14 +207,16 @@ def test_the_list_shows_how_each_callback_stands(admin: Client, client: Client, 
     assert ("https://shop.example.org" in page, "/done" in page) == (True, False)
 
 
-def test_the_original_address_is_shown_to_whom_contents_are(callback: Callback) -> None:
+def test_the_original_address_is_shown_to_those_who_may_see_contents(callback: Callback) -> None:
     pages = (LIST, f"{LIST}{callback.pk}/change/", f"/admin/delivery/message/{callback.message_id}/change/")
     without = [text_of(browser_with(*view_permissions()), page) for page in pages]
     assert [("https://shop.example.org" in page, "job=7" in page) for page in without] == [(True, False)] * 3
     assert REPLY_URL in text_of(browser_with(*view_permissions(), "delivery.view_payload"), pages[1])
 
 
-def test_a_list_costs_as_many_queries_however_long_it_is(admin: Client, client: Client, callback: Callback) -> None:
+def test_a_list_takes_the_same_number_of_queries_at_any_length(
+    admin: Client, client: Client, callback: Callback
+) -> None:
     def cost() -> int:
         with CaptureQueriesContext(connection) as queries:
             text_of(admin, LIST)
@@ -285,7 +287,7 @@ def test_lines_of_callbacks_are_listed_until_their_reply_has_ended(
     assert {one.callback for one in listed("?lane__exact=callback")} == {callback, ended}
 
 
-def test_replies_are_not_listed_among_what_was_published(admin: Client, callback: Callback) -> None:
+def test_replies_are_not_listed_as_published(admin: Client, callback: Callback) -> None:
     reply_id = post_reply(callback).json()["id"]
     link = f"/admin/delivery/message/{reply_id}/change/"
     assert link not in text_of(admin, "/admin/delivery/message/")
@@ -325,6 +327,6 @@ def test_no_page_has_a_token(admin: Client, callback: Callback) -> None:
         assert bytes(callback.token_hash).hex() not in text
 
 
-def test_nobody_edits_a_callback(admin: Client, callback: Callback) -> None:
+def test_callbacks_cannot_be_edited(admin: Client, callback: Callback) -> None:
     assert admin.get(f"{LIST}add/").status_code == 403
     assert admin.post(f"{LIST}{callback.pk}/delete/").status_code == 403

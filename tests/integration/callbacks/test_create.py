@@ -64,12 +64,12 @@ def test_a_callback_lives_for_fourteen_days(client: Client, wanted_job: EventTyp
     assert (callback.expires_at - callback.created_at).total_seconds() == pytest.approx(14 * 86400, abs=5)
 
 
-def test_without_a_callback_url_none_is_made(client: Client, wanted_job: EventType) -> None:
+def test_no_callback_is_created_without_callback_url(client: Client, wanted_job: EventType) -> None:
     assert publish(client, b"{}", event=JOB_EVENT).status_code == 202
     assert not Callback.objects.exists()
 
 
-def test_a_message_that_nobody_takes_has_no_callback(client: Client, publisher: Publisher) -> None:
+def test_a_message_without_subscriptions_has_no_callback(client: Client, publisher: Publisher) -> None:
     factories.event_type(JOB_EVENT, EventKind.QUEUE)
     assert publish_job(client).json()["outcome"] == "UNROUTED"
     assert not Callback.objects.exists()
@@ -132,7 +132,7 @@ def test_in_a_batch_each_item_has_its_own(client: Client, wanted_job: EventType)
 
 
 @pytest.mark.behaviour("2.6", "6.7")
-def test_the_callback_url_is_part_of_what_makes_two_publishes_the_same(client: Client, wanted_job: EventType) -> None:
+def test_publishes_with_different_callback_urls_differ(client: Client, wanted_job: EventType) -> None:
     first = publish_job(client, Idempotency_Key="k")
     again = publish_job(client, Idempotency_Key="k")
     assert (again.json()["id"], again["Idempotency-Replayed"]) == (first.json()["id"], "true")
@@ -153,7 +153,7 @@ def test_a_repeated_publish_is_answered_as_before_though_its_callback_has_expire
 
 
 @pytest.mark.behaviour("6.9")
-def test_one_of_our_own_addresses_is_resolved_when_publishing(client: Client, wanted_job: EventType) -> None:
+def test_our_own_address_is_resolved_when_publishing(client: Client, wanted_job: EventType) -> None:
     publish_job(client)
     first = Callback.objects.get()
     by_another_name = callback_address(first).replace(settings.PUBLIC_URL, "http://broker.internal:8080")
@@ -175,7 +175,7 @@ def test_one_of_our_own_addresses_is_resolved_when_publishing(client: Client, wa
         ("TOKEN", "TOKEN#"),
     ],
 )
-def test_one_of_our_own_addresses_is_resolved_in_any_disguise(
+def test_our_own_address_is_recognised_in_any_spelling(
     client: Client, wanted_job: EventType, written: str, instead: str
 ) -> None:
     publish_job(client)
@@ -216,7 +216,7 @@ def test_an_expired_callback_is_refused(client: Client, wanted_job: EventType) -
 
 @pytest.mark.behaviour("6.9")
 @pytest.mark.parametrize("chained", [False, True])
-def test_a_callback_whose_result_is_there_is_refused(client: Client, wanted_job: EventType, chained: bool) -> None:
+def test_a_callback_url_that_has_its_reply_is_refused(client: Client, wanted_job: EventType, chained: bool) -> None:
     first = create_callback(client)
     last = create_callback(client, callback_address(first)) if chained else first
     assert post_reply(first).status_code == 201
@@ -245,7 +245,7 @@ def test_an_address_survives_a_rotation_of_the_secret(client: Client, wanted_job
     assert callback_address(callback) == "", "not to be sent"
 
 
-def test_an_address_is_made_by_the_terms_of_whoever_sends_it(client: Client, wanted_job: EventType) -> None:
+def test_a_callback_address_uses_the_senders_public_url(client: Client, wanted_job: EventType) -> None:
     publish_job(client)
     keys = Keyring([settings.SECRET_KEY], CALLBACK_TOKEN)
     address = callback_address(
@@ -264,7 +264,7 @@ def callback(client: Client, job: EventType) -> Callback:
     return create_callback(client)
 
 
-def test_a_callback_shows_where_it_goes_and_how_it_stands(client: Client, callback: Callback) -> None:
+def test_a_callback_shows_its_url_and_status(client: Client, callback: Callback) -> None:
     (shown,) = client.get(f"/api/v1/callbacks?message={callback.message_id}").json()["items"]
     assert shown == client.get(f"/api/v1/callbacks/{callback.pk}").json()
     assert {name: value for name, value in shown.items() if not name.endswith("_at")} == {
@@ -297,7 +297,7 @@ def test_a_publisher_reads_why_its_own_address_did_not_take_a_reply(client: Clie
 
 
 @pytest.mark.parametrize(("replied", "state"), [(False, "EXPIRED"), (True, "REPLIED")])
-def test_a_callback_nobody_replied_to_shows_that_it_has_expired(
+def test_a_callback_without_a_reply_is_shown_as_expired(
     client: Client, callback: Callback, replied: bool, state: str
 ) -> None:
     if replied:
@@ -306,7 +306,7 @@ def test_a_callback_nobody_replied_to_shows_that_it_has_expired(
     assert client.get(f"/api/v1/callbacks/{callback.pk}").json()["state"] == state
 
 
-def test_a_chain_shows_what_is_passed_on_to_whom(client: Client, callback: Callback) -> None:
+def test_a_chain_shows_which_callback_is_passed_on_to_which(client: Client, callback: Callback) -> None:
     child = create_callback(client, callback_address(callback))
     post_reply(child)
     shown = client.get("/api/v1/callbacks").json()["items"]
@@ -367,7 +367,7 @@ def test_a_subscriber_sees_no_callbacks(callback: Callback) -> None:
 
 
 @pytest.mark.behaviour("6.10")
-def test_nobody_sees_a_token(client: Client, callback: Callback) -> None:
+def test_tokens_are_never_shown(client: Client, callback: Callback) -> None:
     token = callback_path(callback).rpartition("/")[2].encode()
     passed_on = create_callback(client, callback_address(callback))
     reply_id = post_reply(callback).json()["id"]
@@ -383,7 +383,7 @@ def test_nobody_sees_a_token(client: Client, callback: Callback) -> None:
         assert bytes(callback.token_hash).hex().encode() not in answer.content
 
 
-def test_replies_are_not_among_what_was_published(client: Client, callback: Callback) -> None:
+def test_replies_do_not_count_as_published(client: Client, callback: Callback) -> None:
     post_reply(callback)
     assert Message.objects.count() == 2
     for query in ("", "?outcome=ROUTED", f"?event_type={callback.event_type}"):

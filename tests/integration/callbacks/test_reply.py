@@ -77,7 +77,7 @@ def test_the_same_reply_again_gets_the_same_id_and_another_is_refused(callback: 
 
 
 @pytest.mark.behaviour("6.10")
-def test_a_reply_that_comes_too_late_is_refused(callback: Callback) -> None:
+def test_a_late_reply_is_refused(callback: Callback) -> None:
     Callback.objects.update(expires_at=Now())
     assert problem_of(post_reply(callback)) == (410, "callback_expired")
     assert not Message.objects.filter(answers__isnull=False).exists()
@@ -124,7 +124,7 @@ def test_a_content_type_that_cannot_be_sent_on_is_refused(callback: Callback) ->
 
 
 @pytest.mark.parametrize("key", ["Bearer brk_wrong", "Basic x", ""])
-def test_no_key_is_asked_for_and_none_is_looked_at(callback: Callback, key: str) -> None:
+def test_a_reply_needs_no_api_key_and_ignores_one(callback: Callback, key: str) -> None:
     assert post_reply(callback, Authorization=key).status_code == 201
 
 
@@ -158,7 +158,7 @@ def waiting_for_locks() -> int:
 
 
 @pytest.mark.behaviour("6.10")
-def test_of_posts_of_one_reply_at_once_one_is_stored(
+def test_simultaneous_posts_of_one_reply_are_stored_once(
     storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     answers = at_once([lambda: post_reply(callback)] * 15, callback, elsewhere)
@@ -169,7 +169,7 @@ def test_of_posts_of_one_reply_at_once_one_is_stored(
 
 
 @pytest.mark.behaviour("6.10")
-def test_of_different_replies_at_once_one_counts(
+def test_one_of_several_different_simultaneous_replies_counts(
     storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     calls = [partial(post_reply, callback, b"%d" % number) for number in range(8)]
@@ -191,9 +191,7 @@ def test_a_reply_is_passed_on_inside_to_the_original_url(client: Client, callbac
 
 
 @pytest.mark.behaviour("6.9")
-def test_where_the_callback_it_is_passed_on_to_has_another_reply_nothing_is_stored(
-    client: Client, callback: Callback
-) -> None:
+def test_a_reply_is_refused_if_the_chain_has_another_reply(client: Client, callback: Callback) -> None:
     child = create_callback(client, callback_address(callback))
     post_reply(callback, b"first")
     assert problem_of(post_reply(child, b"second")) == (409, "callback_answered")
@@ -213,7 +211,7 @@ def test_two_children_with_the_same_result_are_one_reply(client: Client, callbac
 
 
 @pytest.mark.behaviour("6.9")
-def test_of_children_that_reply_at_once_one_counts(
+def test_one_of_several_simultaneous_child_replies_counts(
     storage: None, client: Client, callback: Callback, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     children = [create_callback(client, callback_address(callback)) for _ in range(6)]

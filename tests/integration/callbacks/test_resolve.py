@@ -87,7 +87,7 @@ def wait_until_ended(callback: Callback) -> Delivery:
 
 
 @pytest.mark.behaviour("6.8")
-def test_a_reply_is_posted_as_it_came(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
+def test_a_reply_is_forwarded_unchanged(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
     reply_id = post_reply(received_callback, X_Trace="7").json()["id"]
     ended = wait_until_ended(received_callback)
     (request,) = receiver.of(THERE)
@@ -119,7 +119,7 @@ def test_its_line_is_at_rest_afterwards_and_goes(
     ("status", "becomes"),
     [(204, "DELIVERED"), (302, "3xxNOTSUPPORTED"), (404, "REJECTED"), (429, "REJECTED"), (410, "REJECTED")],
 )
-def test_what_ends_a_reply(
+def test_which_answers_end_a_reply(
     received_callback: Callback, receiver: Receiver, worker: Worker, client: Client, status: int, becomes: str
 ) -> None:
     receiver.on(THERE, answer(status), answer(200))
@@ -132,7 +132,7 @@ def test_what_ends_a_reply(
 
 @pytest.mark.behaviour("6.8")
 @pytest.mark.parametrize("behaviour", [answer(500), answer(503), answer(599), answer(600), close, reset])
-def test_whatever_else_happens_it_is_tried_again(
+def test_all_other_answers_to_a_reply_are_retried(
     received_callback: Callback, receiver: Receiver, worker: Worker, behaviour: Behaviour
 ) -> None:
     receiver.on(THERE, behaviour, behaviour, answer(200))
@@ -163,7 +163,7 @@ def test_a_reply_to_an_unreachable_url_waits_ever_longer_and_is_visible(
 
 
 @pytest.mark.behaviour("6.8")
-def test_one_unreachable_url_holds_up_no_other(
+def test_an_unreachable_callback_url_delays_no_other(
     client: Client, received_callback: Callback, receiver: Receiver, worker: Worker
 ) -> None:
     gate = receiver.gate(THERE)
@@ -193,7 +193,7 @@ def test_a_reply_in_flight_when_a_worker_vanished_is_sent_again_and_flagged(
     assert (request.delivery_id, ended.status) == (ended.pk, DeliveryStatus.DELIVERED)
 
 
-def test_a_reply_whose_end_was_recorded_is_not_sent_again(received_callback: Callback, receiver: Receiver) -> None:
+def test_a_finished_reply_is_not_sent_again(received_callback: Callback, receiver: Receiver) -> None:
     post_reply(received_callback)
     driven, delivery, _ = crash_while_sending(line_of(received_callback))
     settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
@@ -204,7 +204,7 @@ def test_a_reply_whose_end_was_recorded_is_not_sent_again(received_callback: Cal
 
 
 @pytest.mark.behaviour("6.8")
-def test_no_reply_is_lost_while_workers_come_and_go(
+def test_no_reply_is_lost_while_workers_start_and_stop(
     client: Client, received_callback: Callback, receiver: Receiver
 ) -> None:
     callbacks = [received_callback, *(a_callback(client, receiver) for _ in range(19))]
@@ -239,7 +239,7 @@ def test_a_reply_that_expired_while_it_waited_is_not_sent(
     assert receiver.of(THERE) == []
 
 
-def test_a_reply_is_found_when_its_wake_was_lost_and_once_its_pause_is_over(received_callback: Callback) -> None:
+def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(received_callback: Callback) -> None:
     post_reply(received_callback)
     line = line_of(received_callback)
     assert due_by_queue() == {"callbacks": [line.pk]}
@@ -280,7 +280,7 @@ def reply_line() -> Line:
 
 
 @pytest.mark.behaviour("6.8")
-def test_a_reply_that_nobody_takes_in_fourteen_days_expires(callback: Callback) -> None:
+def test_a_reply_that_is_not_delivered_in_fourteen_days_expires(callback: Callback) -> None:
     grow_older(13)
     post_reply(callback)
     grow_older(13)
@@ -297,7 +297,7 @@ def test_a_reply_that_nobody_takes_in_fourteen_days_expires(callback: Callback) 
 
 
 @pytest.mark.behaviour("6.8", "6.10")
-def test_a_callback_that_nobody_replies_to_ends_after_fourteen_days(callback: Callback) -> None:
+def test_a_callback_without_a_reply_expires_after_fourteen_days(callback: Callback) -> None:
     grow_older(14)
     assert expire_replies() == 0
     assert problem_of(post_reply(callback)) == (410, "callback_expired")
@@ -323,7 +323,7 @@ def test_replies_in_flight_do_not_keep_others_from_expiring(
     assert expire_replies() == 1
 
 
-def test_the_line_of_a_reply_goes_once_it_has_ended(callback: Callback) -> None:
+def test_the_line_of_a_finished_reply_is_deleted(callback: Callback) -> None:
     post_reply(callback)
     assert remove_ended_lines() == 0
     PageRead.objects.create(line=reply_line(), delivery_ids=[1])
@@ -335,7 +335,7 @@ def test_the_line_of_a_reply_goes_once_it_has_ended(callback: Callback) -> None:
     assert (Line.objects.count(), PageRead.objects.count()) == (others, 0)
 
 
-def test_callbacks_are_forgotten_once_they_ended_long_ago(callback: Callback) -> None:
+def test_callbacks_that_ended_long_ago_are_deleted(callback: Callback) -> None:
     grow_older(14 + KEPT_DAYS - 1)
     assert forget_callbacks(keep_days=KEPT_DAYS) == 0
     grow_older(1)
@@ -343,7 +343,7 @@ def test_callbacks_are_forgotten_once_they_ended_long_ago(callback: Callback) ->
     assert not Callback.objects.exists()
 
 
-def test_a_callback_whose_reply_is_not_delivered_yet_is_not_forgotten(callback: Callback) -> None:
+def test_a_callback_with_an_undelivered_reply_is_not_deleted(callback: Callback) -> None:
     post_reply(callback)
     grow_older(100)
     assert forget_callbacks(keep_days=KEPT_DAYS) == 0
@@ -375,7 +375,7 @@ def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
 
 
 @pytest.mark.behaviour("5.7", "6.8")
-def test_a_callbacks_line_held_for_over_a_minute_is_told_with_its_callback(
+def test_a_callbacks_line_held_for_over_a_minute_is_announced_with_its_callback(
     storage: None, publisher: Publisher, client: Client, receiver: Receiver, long_pauses: None
 ) -> None:
     job_type()

@@ -65,7 +65,7 @@ def published() -> list[str]:
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_rejected_delivery_is_told_to_whoever_subscribes(
+def test_a_rejected_delivery_is_announced_to_subscriptions(
     wanted: Subscription, ops: Subscription, receiver: Receiver
 ) -> None:
     receiver.on("/hook", answer(404), answer(200))
@@ -80,7 +80,7 @@ def test_a_rejected_delivery_is_told_to_whoever_subscribes(
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_failed_delivery_is_told_too(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
+def test_a_failed_delivery_is_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     policy = factories.retry_policy(on_server_error="DEFER", max_retries=0, on_exhausted="FAIL")
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.on("/hook", answer(500))
@@ -92,7 +92,7 @@ def test_a_failed_delivery_is_told_too(wanted: Subscription, ops: Subscription, 
 
 
 @pytest.mark.behaviour("5.7", "6.4")
-def test_each_queue_endpoint_that_rejects_a_job_is_told_of_even_where_another_takes_it(
+def test_each_rejection_of_a_job_is_announced_even_if_another_endpoint_accepts_it(
     wanted: Subscription, ops: Subscription, receiver: Receiver
 ) -> None:
     jobs = factories.event_type("Shop.Job", EventKind.QUEUE)
@@ -113,7 +113,9 @@ def test_each_queue_endpoint_that_rejects_a_job_is_told_of_even_where_another_ta
 
 
 @pytest.mark.behaviour("5.7", "6.5")
-def test_a_job_that_nobody_takes_is_told_of(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
+def test_a_job_that_no_endpoint_accepts_is_announced(
+    wanted: Subscription, ops: Subscription, receiver: Receiver
+) -> None:
     jobs = factories.event_type(kind=EventKind.QUEUE)
     factories.subscription(event_type=jobs, endpoint=receiver.url("/jobs"))
     receiver.on("/jobs", answer(404))
@@ -128,7 +130,7 @@ def test_a_job_that_nobody_takes_is_told_of(wanted: Subscription, ops: Subscript
     ("pattern", "rows"), [("Broker.*", 1), ("Broker.Delivery.*", 1), ("", 1), ("Broker.Line.*", 0), ("*", 0)]
 )
 @pytest.mark.parametrize("kind", [EventKind.TOPIC, EventKind.QUEUE])
-def test_a_rejection_leaves_nothing_where_nobody_wants_to_hear_of_it(
+def test_a_rejection_without_subscription_to_it_stores_nothing(
     storage: None, receiver: Receiver, nobody_announces: None, pattern: str, rows: int, kind: EventKind
 ) -> None:
     event_type = factories.event_type(kind=kind)
@@ -145,7 +147,7 @@ def test_a_rejection_leaves_nothing_where_nobody_wants_to_hear_of_it(
 
 
 @pytest.mark.behaviour("5.7")
-def test_what_ends_otherwise_is_not_told(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
+def test_other_final_statuses_are_not_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(302), answer(200))
     with running_worker():
         publish_numbered(wanted.event_type, 2)
@@ -172,7 +174,7 @@ def test_a_dead_endpoint_for_such_events_makes_no_more_of_them(
 
 
 @pytest.mark.behaviour("5.7")
-def test_each_is_published_once_in_the_order_of_their_causes(ops: Subscription) -> None:
+def test_announcements_are_published_once_and_in_order(ops: Subscription) -> None:
     recorded(PAUSED, RESUMED, REJECTED, FAILED, PAUSED)
     assert (announce(), announce()) == (5, 0)
     assert published() == [PAUSED, RESUMED, REJECTED, FAILED, PAUSED]
@@ -180,7 +182,7 @@ def test_each_is_published_once_in_the_order_of_their_causes(ops: Subscription) 
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_broker_that_is_killed_in_between_tells_it_later_and_once(
+def test_a_broker_killed_before_announcing_announces_later_and_once(
     ops: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded(REJECTED)
@@ -197,7 +199,7 @@ def test_a_broker_that_is_killed_in_between_tells_it_later_and_once(
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_cause_that_is_undone_is_not_told(wanted: Subscription) -> None:
+def test_a_change_that_is_rolled_back_is_not_announced(wanted: Subscription) -> None:
     with transaction.atomic():
         pause([wanted.pk], reason="")
         transaction.set_rollback(True)
@@ -214,7 +216,7 @@ def test_two_at_a_time_do_not_take_turns(ops: Subscription, elsewhere: "psycopg.
 
 @pytest.mark.parametrize("nobody", ["unsubscribed", "inactive", "of an inactive subscriber", "for another"])
 @pytest.mark.behaviour("5.7")
-def test_what_nobody_subscribes_to_is_dropped(ops: Subscription, nobody: str) -> None:
+def test_announcements_without_subscription_are_dropped(ops: Subscription, nobody: str) -> None:
     if nobody == "inactive":
         inactivate(ops)
     elif nobody == "of an inactive subscriber":
@@ -244,7 +246,7 @@ def announced() -> list[str]:
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_line_held_for_over_a_minute_is_told_once_and_that_it_goes_on(
+def test_a_line_held_for_over_a_minute_is_announced_once_and_so_is_its_end(
     held: Line, ops: Subscription, wanted: Subscription, receiver: Receiver
 ) -> None:
     assert (announce_held_lines(), announce_held_lines(), announced()) == (1, 0, [PAUSED])
@@ -284,14 +286,14 @@ OTHERWISE = ["inactive", "inactive with its subscriber", "suspended", "on trial"
 
 @pytest.mark.parametrize("how", OTHERWISE)
 @pytest.mark.behaviour("5.7")
-def test_a_line_held_for_nobody_is_not_told(held: Line, wanted: Subscription, how: str) -> None:
+def test_a_line_whose_head_is_not_sent_is_not_announced(held: Line, wanted: Subscription, how: str) -> None:
     stop(wanted, how)
     assert (announce_held_lines(), announced()) == (0, [])
 
 
 @pytest.mark.parametrize("how", OTHERWISE)
 @pytest.mark.behaviour("5.7")
-def test_a_line_that_was_told_of_and_is_held_for_nobody_any_more_goes_on(
+def test_an_announced_line_resumes_when_its_head_is_not_sent_any_more(
     held: Line, wanted: Subscription, how: str
 ) -> None:
     announce_held_lines()
@@ -308,7 +310,9 @@ def test_two_at_a_time_do_not_look_for_held_lines(held: Line, elsewhere: "psycop
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_line_held_by_such_an_event_is_not_told(ops: Subscription, receiver: Receiver, long_pauses: None) -> None:
+def test_a_line_held_by_a_broker_event_is_not_announced(
+    ops: Subscription, receiver: Receiver, long_pauses: None
+) -> None:
     receiver.on("/ops", answer(503))
     recorded(REJECTED)
     with running_worker():
@@ -317,7 +321,7 @@ def test_a_line_held_by_such_an_event_is_not_told(ops: Subscription, receiver: R
     assert (announce_held_lines(), announced()) == (0, [])
 
 
-def test_who_has_a_line_locked_is_not_waited_for(held: Line, elsewhere: "psycopg.Connection[Any]") -> None:
+def test_announcing_held_lines_skips_locked_lines(held: Line, elsewhere: "psycopg.Connection[Any]") -> None:
     elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [held.pk])
     assert announce_held_lines() == 0
     elsewhere.rollback()
@@ -325,9 +329,7 @@ def test_who_has_a_line_locked_is_not_waited_for(held: Line, elsewhere: "psycopg
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_pause_by_hand_reaches_whoever_subscribes(
-    wanted: Subscription, ops: Subscription, receiver: Receiver
-) -> None:
+def test_a_manual_pause_is_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     with running_worker():
         pause([wanted.pk], reason="moving house")
         resume([wanted.pk])

@@ -85,12 +85,12 @@ def probe_until(condition: Any) -> None:
 
 
 @pytest.mark.behaviour("5.6")
-def test_it_is_not_tried_before_its_time(suspended: Subscription, receiver: Receiver) -> None:
+def test_a_suspended_subscription_is_not_probed_early(suspended: Subscription, receiver: Receiver) -> None:
     assert (probe(), pause_of(suspended), lines_with_due_work()) == (0, ("POLICY", False, True), [])
 
 
 @pytest.mark.behaviour("5.6")
-def test_when_it_is_due_its_oldest_delivery_is_tried_and_an_interval_passes_again(
+def test_a_due_probe_sends_the_oldest_delivery_and_waits_another_interval(
     suspended: Subscription, receiver: Receiver
 ) -> None:
     make_probe_due(suspended)
@@ -105,9 +105,7 @@ def test_when_it_is_due_its_oldest_delivery_is_tried_and_an_interval_passes_agai
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_worker_tries_by_itself_and_goes_on_in_order_once_it_works(
-    suspended: Subscription, receiver: Receiver
-) -> None:
+def test_a_worker_probes_and_resumes_in_order(suspended: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(200))
     make_probe_due(suspended)
     with running_worker():
@@ -117,7 +115,7 @@ def test_a_worker_tries_by_itself_and_goes_on_in_order_once_it_works(
 
 
 @pytest.mark.behaviour("5.6")
-def test_with_a_monitor_that_is_asked_instead_until_it_answers_2xx(monitored: Subscription, receiver: Receiver) -> None:
+def test_a_monitor_url_is_probed_until_it_answers_2xx(monitored: Subscription, receiver: Receiver) -> None:
     receiver.on("/health", answer(503), answer(302, Location="/elsewhere"), answer(200, b"fine, thank you"))
     for asked in (1, 2):
         make_probe_due(monitored)
@@ -138,7 +136,7 @@ def test_with_a_monitor_that_is_asked_instead_until_it_answers_2xx(monitored: Su
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_monitor_that_says_nothing_holds_nobody_up_and_is_asked_once_at_a_time(
+def test_a_hanging_monitor_delays_nothing_and_gets_one_request_at_a_time(
     monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health_probe, "DEADLINE_SECONDS", 3600.0)
@@ -175,7 +173,7 @@ def test_a_monitor_ends_no_pause_by_hand(monitored: Subscription, receiver: Rece
 
 @pytest.mark.parametrize("half_open", [False, True])
 @pytest.mark.behaviour("5.6")
-def test_one_that_has_nothing_left_to_try_goes_on_at_once(suspended: Subscription, *, half_open: bool) -> None:
+def test_a_suspended_subscription_without_work_resumes_at_once(suspended: Subscription, *, half_open: bool) -> None:
     cancel_deliveries_of(suspended.pk, reason="")
     Subscription.objects.filter(pk=suspended.pk).update(half_open=half_open)
     make_probe_due(suspended)
@@ -184,7 +182,9 @@ def test_one_that_has_nothing_left_to_try_goes_on_at_once(suspended: Subscriptio
 
 
 @pytest.mark.behaviour("5.3", "5.6")
-def test_what_waits_apart_alone_does_not_wait_for_ever(suspended: Subscription, receiver: Receiver) -> None:
+def test_a_suspended_subscription_with_work_in_the_retry_line_only_resumes(
+    suspended: Subscription, receiver: Receiver
+) -> None:
     receiver.on("/hook", answer(200))
     apart = retry_line_of(suspended.subscriber)
     Delivery.objects.open().filter(subscription=suspended).update(line=apart, due_at=Now())
@@ -195,7 +195,7 @@ def test_what_waits_apart_alone_does_not_wait_for_ever(suspended: Subscription, 
 
 
 @pytest.mark.behaviour("5.6")
-def test_what_is_paused_by_hand_is_never_tried(suspended: Subscription) -> None:
+def test_a_manually_paused_subscription_is_never_probed(suspended: Subscription) -> None:
     pause([suspended.pk], reason="")
     Subscription.objects.filter(pk=suspended.pk).update(probe_due_at=Now())
     assert (probe(), pause_of(suspended)) == (0, ("HAND", False, True))
@@ -203,7 +203,7 @@ def test_what_is_paused_by_hand_is_never_tried(suspended: Subscription) -> None:
 
 @pytest.mark.behaviour("1.7", "5.6")
 @pytest.mark.parametrize("whole", [False, True])
-def test_what_is_inactive_is_tried_as_soon_as_it_is_active_again(suspended: Subscription, *, whole: bool) -> None:
+def test_an_inactive_subscription_is_probed_once_it_is_active_again(suspended: Subscription, *, whole: bool) -> None:
     thing = suspended.subscriber if whole else suspended
     inactivate(thing)
     make_probe_due(suspended)
@@ -214,7 +214,7 @@ def test_what_is_inactive_is_tried_as_soon_as_it_is_active_again(suspended: Subs
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_trial_is_looked_after_soon_however_seldom_it_is_tried_and_is_one_change(suspended: Subscription) -> None:
+def test_a_half_open_subscription_is_checked_soon_whatever_its_interval(suspended: Subscription) -> None:
     make_probe_due(suspended)
     before = version_of(suspended)
     assert (probe(), version_of(suspended)) == (1, before + 1)
@@ -235,7 +235,7 @@ def test_asking_a_monitor_is_no_change_of_its_subscription(monitored: Subscripti
 
 
 @pytest.mark.behaviour("5.6")
-def test_what_says_that_it_works_ends_no_later_suspension(monitored: Subscription, receiver: Receiver) -> None:
+def test_a_monitors_answer_does_not_end_a_later_suspension(monitored: Subscription, receiver: Receiver) -> None:
     gate = receiver.gate("/health")
     make_probe_due(monitored)
     probe()
@@ -248,7 +248,7 @@ def test_what_says_that_it_works_ends_no_later_suspension(monitored: Subscriptio
 
 
 @pytest.mark.behaviour("5.6")
-def test_what_says_that_it_works_is_kept_while_somebody_has_its_subscription_locked(
+def test_a_monitors_answer_is_kept_while_the_subscription_is_locked(
     monitored: Subscription, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     make_probe_due(monitored)
@@ -263,13 +263,13 @@ def test_what_says_that_it_works_is_kept_while_somebody_has_its_subscription_loc
 
 
 @pytest.mark.behaviour("5.3", "5.6")
-def test_what_is_set_aside_and_not_due_for_hours_is_nothing_to_try(suspended: Subscription) -> None:
+def test_a_deferred_delivery_that_is_not_due_is_no_work_for_a_probe(suspended: Subscription) -> None:
     Delivery.objects.open().filter(subscription=suspended).update(due_at=Now() + timedelta(hours=1))
     make_probe_due(suspended)
     assert (probe(), pause_of(suspended)) == (1, ("", False, False))
 
 
-def test_who_has_it_locked_is_not_waited_for(suspended: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
+def test_probing_skips_locked_subscriptions(suspended: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
     make_probe_due(suspended)
     elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR UPDATE", [suspended.pk])
     assert probe() == 0

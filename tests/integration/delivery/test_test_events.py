@@ -66,7 +66,7 @@ def test_nothing_is_stored_of_it(wanted: Subscription, receiver: Receiver) -> No
 
 
 @pytest.mark.parametrize("fields", [{"status": "INACTIVE"}, {"event_pattern": "Order.*"}, {"sample": ""}])
-def test_whatever_its_status_and_where_there_is_no_sample(
+def test_a_test_event_ignores_the_status_and_needs_no_example(
     order: EventType, receiver: Receiver, fields: dict[str, Any]
 ) -> None:
     if "sample" in fields:
@@ -92,7 +92,7 @@ def test_of_every_kind(receiver: Receiver, storage: None, kind: EventKind) -> No
         (close, None, "Empty reply from server"),
     ],
 )
-def test_whatever_comes_back_is_the_answer(
+def test_a_test_event_reports_every_kind_of_answer(
     wanted: Subscription, receiver: Receiver, behaviour: Any, status: int | None, reason: str
 ) -> None:
     receiver.on("/hook", behaviour)
@@ -101,7 +101,9 @@ def test_whatever_comes_back_is_the_answer(
     assert len(receiver.log) == 1
 
 
-def test_it_waits_for_seconds_only(wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_event_waits_for_seconds_only(
+    wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("delivery.playground.test_events.DEADLINE_SECONDS", 0.2)
     receiver.on("/hook", hang)
     said = send(wanted).json()
@@ -126,7 +128,7 @@ def test_nothing_goes_to_an_address_that_is_out_of_reach(
         ("$outheader = {'Webhook-Test': 'false'};", [], "the script brought nothing to send: "),
     ],
 )
-def test_its_script_makes_what_is_sent(
+def test_a_test_event_is_transformed_by_the_script(
     wanted: Subscription, receiver: Receiver, script: str, body: list[bytes], reason: str
 ) -> None:
     Subscription.objects.update(script=script)
@@ -142,13 +144,15 @@ def test_where_nothing_can_be_sent_no_script_is_run(wanted: Subscription, receiv
 
 
 @pytest.mark.parametrize("fields", [{"delivery_mode": "PULL", "endpoint": ""}, {"endpoint": "webr://price"}])
-def test_who_is_sent_nothing_is_told_so(storage: None, fields: dict[str, Any]) -> None:
+def test_a_subscription_without_endpoint_gets_no_test_event(storage: None, fields: dict[str, Any]) -> None:
     kind = EventKind.SYNC if fields["endpoint"] else EventKind.TOPIC
     wanted = factories.subscription(event_type=factories.event_type(kind=kind), script="1;", **fields)
     assert problem_of(send(wanted)) == (400, "nothing_to_send_to")
 
 
-def test_its_own_key_sends_one_and_no_other(wanted: Subscription, publisher: Publisher, receiver: Receiver) -> None:
+def test_a_subscriber_key_sends_test_events_of_its_own_subscriptions_only(
+    wanted: Subscription, publisher: Publisher, receiver: Receiver
+) -> None:
     stranger = factories.subscription()
     assert send(wanted, client_of(wanted.subscriber)).status_code == 200
     assert send(wanted, client_of(stranger.subscriber)).status_code == 404
@@ -165,7 +169,7 @@ def test_more_than_a_few_at_a_time_are_refused(
     assert receiver.log == []
 
 
-def test_in_the_admin_what_came_back_is_said(admin: Client, wanted: Subscription, receiver: Receiver) -> None:
+def test_the_admin_shows_the_answer_to_a_test_event(admin: Client, wanted: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(200, b"<b>fine</b>"), answer(503))
     page = f"/admin/subscriptions/subscription/{wanted.pk}"
     sent = admin.post(f"{page}/send_test_event/", {"_form_submitted": "on"}, follow=True)

@@ -53,7 +53,17 @@ def shop(event_type: EventType, receiver: Receiver) -> Subscription:
     return factories.subscription(event_type=event_type, endpoint=receiver.url("/shop"))
 
 
-def test_it_is_sent_once_and_stored_nowhere(client: Client, shop: Subscription, receiver: Receiver) -> None:
+def publish_and_send(
+    client: Client, receiver: Receiver, *bodies: bytes, path: str = "/shop", requests: int = 0
+) -> None:
+    """Publish volatile messages, run their tasks and wait for the outcomes."""
+    for body in bodies or (b"{}",):
+        publish(client, body, **VOLATILE_HEADERS)
+    run_tasks()
+    wait_until_answered(receiver, path, requests or len(bodies) or 1)
+
+
+def test_a_volatile_message_is_sent_once_and_not_stored(client: Client, shop: Subscription, receiver: Receiver) -> None:
     body = b'{ "n": 1.0 }'
     answered = publish(client, body, X_Team="blue", Cookie="session=1", **VOLATILE_HEADERS)
     assert (answered.status_code, answered.json()) == (
@@ -71,13 +81,14 @@ def test_it_is_sent_once_and_stored_nowhere(client: Client, shop: Subscription, 
     assert (request.headers["broker-event-type"], request.headers["webhook-attempt"]) == (EVENT, "1")
     assert (stored(), run_tasks()) == (0, 0)
     assert (volatile_counts(shop), volatile_counts()) == ({"accepted": 1, "delivered": 1}, {"accepted": 1})
+    assert {(row.hour.minute, row.hour.second, row.hour.microsecond) for row in VolatileCount.objects.all()} == {
+        (0, 0, 0)
+    }
 
 
 @pytest.mark.behaviour("4.11")
-def test_it_is_signed_like_any_other(client: Client, shop: Subscription, receiver: Receiver) -> None:
-    publish(client, b"[1]", **VOLATILE_HEADERS)
-    run_tasks()
-    wait_until_answered(receiver, "/shop")
+def test_a_volatile_message_is_signed(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    publish_and_send(client, receiver, b"[1]")
     (request,) = receiver.log
     at = int(request.headers["webhook-timestamp"])
     expected = signature(
@@ -96,18 +107,16 @@ def test_it_is_signed_like_any_other(client: Client, shop: Subscription, receive
         (close, "no_answer"),
     ],
 )
-def test_whatever_is_answered_it_is_never_sent_again(
+def test_no_answer_makes_a_volatile_message_repeat(
     client: Client, shop: Subscription, receiver: Receiver, behaviour: Behaviour, outcome: str
 ) -> None:
     receiver.on("/shop", behaviour)
-    publish(client, **VOLATILE_HEADERS)
-    run_tasks()
-    wait_until_answered(receiver, "/shop")
+    publish_and_send(client, receiver)
     assert (run_tasks(), len(receiver.log)) == (0, 1)
     assert volatile_counts(shop) == {"accepted": 1, outcome: 1}
 
 
-def test_a_task_that_comes_twice_is_sent_once(client: Client, shop: Subscription, receiver: Receiver) -> None:
+def test_a_repeated_task_is_sent_once(client: Client, shop: Subscription, receiver: Receiver) -> None:
     publish(client, **VOLATILE_HEADERS)
     (task,) = take_tasks()
     for _ in range(2):
@@ -116,7 +125,7 @@ def test_a_task_that_comes_twice_is_sent_once(client: Client, shop: Subscription
     assert (len(receiver.log), volatile_counts(shop)) == (1, {"accepted": 1, "delivered": 1})
 
 
-def test_it_waits_for_no_line(client: Client, shop: Subscription, receiver: Receiver) -> None:
+def test_volatile_messages_bypass_the_line(client: Client, shop: Subscription, receiver: Receiver) -> None:
     gate = receiver.gate("/shop")
     for _ in range(3):
         publish(client, **VOLATILE_HEADERS)
@@ -128,7 +137,7 @@ def test_it_waits_for_no_line(client: Client, shop: Subscription, receiver: Rece
     assert volatile_counts(shop) == {"accepted": 3, "delivered": 3}
 
 
-def test_its_body_is_not_shown_to_who_watches_the_workers(client: Client, shop: Subscription) -> None:
+def test_the_body_of_a_volatile_message_is_not_visible_in_its_task(client: Client, shop: Subscription) -> None:
     publish(client, b'{"card": "4711"}', **VOLATILE_HEADERS)
     (task,) = take_tasks()
     assert task["headers"]["argsrepr"] == f"('{arguments_in(task)[0]}',)"
@@ -152,7 +161,7 @@ def test_its_body_is_not_shown_to_who_watches_the_workers(client: Client, shop: 
         ),
     ],
 )
-def test_it_goes_where_it_is_destined(
+def test_a_volatile_message_goes_to_its_destination(
     client: Client, event_type: EventType, receiver: Receiver, destination: str, told: dict[str, Any], paths: list[str]
 ) -> None:
     blue = factories.subscriber("blue")
@@ -168,7 +177,7 @@ def test_it_goes_where_it_is_destined(
 
 
 @pytest.mark.behaviour("2.4")
-def test_one_that_nobody_wants_asks_no_worker(client: Client, shop: Subscription) -> None:
+def test_an_unrouted_volatile_message_is_not_queued(client: Client, shop: Subscription) -> None:
     inactivate(shop)
     answered = publish(client, **VOLATILE_HEADERS)
     assert (answered.status_code, answered.json()["outcome"], take_tasks()) == (202, "UNROUTED", [])
@@ -176,7 +185,7 @@ def test_one_that_nobody_wants_asks_no_worker(client: Client, shop: Subscription
 
 
 @pytest.mark.behaviour("3.6")
-def test_a_filter_that_fails_is_counted_and_keeps_it_from_nobody_else(
+def test_a_failing_filter_is_counted_and_affects_no_other_subscription(
     client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
 ) -> None:
     failing = factories.subscription(event_type=event_type, filter="$$->'Body'->'n' > '5'")
@@ -196,7 +205,7 @@ def test_a_filter_that_fails_is_counted_and_keeps_it_from_nobody_else(
         {"script": "$outheader = {'Host': 'elsewhere'}"},
     ],
 )
-def test_a_subscription_that_cannot_be_sent_it_is_skipped(
+def test_a_subscription_that_is_not_sending_is_skipped(
     client: Client, shop: Subscription, receiver: Receiver, change: dict[str, Any]
 ) -> None:
     publish(client, **VOLATILE_HEADERS)
@@ -207,16 +216,14 @@ def test_a_subscription_that_cannot_be_sent_it_is_skipped(
 
 
 @pytest.mark.behaviour("8.1")
-def test_a_script_makes_what_is_sent(client: Client, shop: Subscription, receiver: Receiver) -> None:
+def test_a_script_transforms_a_volatile_message(client: Client, shop: Subscription, receiver: Receiver) -> None:
     Subscription.objects.filter(pk=shop.pk).update(script="$outmessage = {n: $inmessage.n + 1}; $param = '/7'")
-    publish(client, b'{"n": 1}', **VOLATILE_HEADERS)
-    run_tasks()
-    wait_until_answered(receiver, "/shop/7")
+    publish_and_send(client, receiver, b'{"n": 1}', path="/shop/7")
     assert receiver.bodies("/shop/7") == [b'{"n":2}']
 
 
 @pytest.mark.behaviour("2.12")
-def test_it_may_be_a_cloud_event(client: Client, shop: Subscription, receiver: Receiver) -> None:
+def test_a_cloud_event_can_be_volatile(client: Client, shop: Subscription, receiver: Receiver) -> None:
     attributes = {"ce_specversion": "1.0", "ce_id": "7", "ce_source": "/shop", "ce_type": EVENT}
     for _ in range(2):
         assert publish(client, b"[1]", **attributes, **VOLATILE_HEADERS).status_code == 202
@@ -226,17 +233,17 @@ def test_it_may_be_a_cloud_event(client: Client, shop: Subscription, receiver: R
 
 
 @pytest.mark.behaviour("2.12")
-def test_who_wants_cloud_events_gets_one(client: Client, shop: Subscription, receiver: Receiver) -> None:
+def test_a_volatile_message_is_sent_as_a_cloud_event_if_configured(
+    client: Client, shop: Subscription, receiver: Receiver
+) -> None:
     Subscription.objects.filter(pk=shop.pk).update(output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
-    publish(client, b"[1]", **VOLATILE_HEADERS)
-    run_tasks()
-    wait_until_answered(receiver, "/shop")
+    publish_and_send(client, receiver, b"[1]")
     (request,) = receiver.log
     event = orjson.loads(request.body)
     assert (event["type"], event["data"], f"{event['id']}_{shop.pk}") == (EVENT, [1], request.headers["webhook-id"])
 
 
-def test_a_subscriber_that_hangs_leaves_the_others_their_places(
+def test_a_hanging_subscriber_leaves_room_for_others(
     client: Client, event_type: EventType, shop: Subscription, receiver: Receiver, settings: Any
 ) -> None:
     settings.VOLATILE_MAX_IN_FLIGHT = 4
@@ -254,19 +261,14 @@ def test_a_subscriber_that_hangs_leaves_the_others_their_places(
 
 
 @pytest.mark.behaviour("1.4")
-def test_a_rate_limit_leaves_no_room_for_more(
+def test_a_rate_limit_applies_to_volatile_messages(
     client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
 ) -> None:
     limited = factories.subscription(event_type=event_type, endpoint=receiver.url("/limited"), rate_limit="0.01")
-    for _ in range(3):
-        publish(client, **VOLATILE_HEADERS)
-    run_tasks()
-    wait_until_answered(receiver, "/shop", 3)
+    publish_and_send(client, receiver, *[b"{}"] * 3)
     assert volatile_counts(limited) == {"accepted": 3, "delivered": 1, "dropped": 2}
     Pace.objects.update(last_at=Now() - timedelta(seconds=101))
-    publish(client, **VOLATILE_HEADERS)
-    run_tasks()
-    wait_until_answered(receiver, "/limited", 2)
+    publish_and_send(client, receiver, path="/limited", requests=2)
 
 
 @pytest.fixture
@@ -286,7 +288,7 @@ def slot() -> datetime:
 
 @pytest.mark.behaviour("1.4")
 @pytest.mark.parametrize("was_tried", [False, True])
-def test_the_slot_is_for_what_is_stored_and_waits_for_it(
+def test_stored_deliveries_go_first_under_a_rate_limit(
     client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, *, was_tried: bool
 ) -> None:
     monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))  # however slow this is
@@ -303,19 +305,17 @@ def test_the_slot_is_for_what_is_stored_and_waits_for_it(
 
 
 @pytest.mark.behaviour("1.4")
-def test_where_nothing_stored_waits_a_slot_a_little_late_is_the_one_that_was_due(
+def test_a_slightly_late_message_uses_the_time_that_was_due(
     client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))
     before = slot()
-    publish(client, **VOLATILE_HEADERS)
-    run_tasks()
-    wait_until_answered(receiver, "/limited")
+    publish_and_send(client, receiver, path="/limited")
     assert slot() == before + timedelta(seconds=100)
 
 
 @pytest.mark.behaviour("1.4", "5.6")
-def test_a_trial_keeps_its_slot(client: Client, limited: Subscription) -> None:
+def test_a_volatile_message_does_not_use_the_probes_time(client: Client, limited: Subscription) -> None:
     paused = {"paused_since": Now(), "paused_by": PausedBy.POLICY, "paused_reason": "answered 503"}
     Subscription.objects.filter(pk=limited.pk).update(**paused, half_open=True)
     before = slot()
@@ -325,7 +325,7 @@ def test_a_trial_keeps_its_slot(client: Client, limited: Subscription) -> None:
 
 
 @pytest.mark.behaviour("1.4")
-def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription) -> None:
+def test_an_expired_message_does_not_count_towards_the_rate_limit(client: Client, limited: Subscription) -> None:
     before = slot()
     publish(client, **VOLATILE_HEADERS)
     (task,) = take_tasks()
@@ -337,7 +337,7 @@ def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription
 
 
 @pytest.mark.behaviour("1.4")
-def test_what_gets_no_place_takes_no_slot(
+def test_a_dropped_message_does_not_count_towards_the_rate_limit(
     client: Client, shop: Subscription, limited: Subscription, receiver: Receiver, settings: Any
 ) -> None:
     settings.VOLATILE_MAX_IN_FLIGHT = 1
@@ -349,7 +349,7 @@ def test_what_gets_no_place_takes_no_slot(
     assert (volatile_counts(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
 
 
-def test_what_waits_for_its_answer_when_a_worker_stops_is_lost(
+def test_requests_in_flight_are_lost_when_a_worker_stops(
     client: Client, shop: Subscription, receiver: Receiver
 ) -> None:
     receiver.on("/shop", hang)
@@ -359,7 +359,7 @@ def test_what_waits_for_its_answer_when_a_worker_stops_is_lost(
     assert volatile_counts(shop) == {"accepted": 1, "lost": 1}
 
 
-def test_a_worker_that_cannot_ask_whether_it_was_sent_does_not_send_it(
+def test_a_worker_without_redis_does_not_send_a_volatile_message(
     client: Client, shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(client, **VOLATILE_HEADERS)
@@ -371,7 +371,7 @@ def test_a_worker_that_cannot_ask_whether_it_was_sent_does_not_send_it(
     assert (volatile_counts(shop), receiver.log) == ({"accepted": 1, "lost": 1}, [])
 
 
-def test_what_a_process_took_with_it_is_seen_by_what_is_missing(client: Client, shop: Subscription) -> None:
+def test_messages_lost_with_a_process_are_unaccounted_for(client: Client, shop: Subscription) -> None:
     for _ in range(3):
         publish(client, **VOLATILE_HEADERS)
     assert len(take_tasks()) == 3  # as a worker takes them that is killed before it has counted
@@ -392,7 +392,7 @@ def test_every_process_adds_to_the_same_counts(event_type: EventType) -> None:
     assert {*VolatileCount.objects.values_list("subscription", "delivered", "lost")} == {(None, 6, 0), (7, 0, 3)}
 
 
-def test_what_the_database_did_not_take_is_counted_later(event_type: EventType) -> None:
+def test_counts_are_kept_while_the_database_fails(event_type: EventType) -> None:
     one = counters.VolatileCounters()
     of = counters.VolatileTally(1_700_000_000 // 3600 * 3600, event_type.pk, None)
     rows("ALTER TABLE delivery_volatilecount RENAME TO elsewhere")
@@ -407,7 +407,7 @@ def test_what_the_database_did_not_take_is_counted_later(event_type: EventType) 
     assert [row.delivered for row in VolatileCount.objects.all()] == [2]
 
 
-def test_its_counts_can_be_looked_at(admin: Client, event_type: EventType, shop: Subscription) -> None:
+def test_the_admin_shows_volatile_counts(admin: Client, event_type: EventType, shop: Subscription) -> None:
     one = VolatileCount.objects.create(hour=timezone.now(), event_type=event_type, subscription=shop, accepted=9)
     VolatileCount.objects.create(hour=timezone.now(), event_type=event_type, accepted=8)
     Subscription.objects.filter(pk=shop.pk).delete()
@@ -429,7 +429,7 @@ def test_its_counts_can_be_looked_at(admin: Client, event_type: EventType, shop:
         ({"event": "Shop.Call", **VOLATILE_HEADERS}, "Broker-Durability"),
     ],
 )
-def test_what_cannot_be_volatile_says_why(
+def test_a_message_that_cannot_be_volatile_is_refused_with_the_reason(
     client: Client, shop: Subscription, receiver: Receiver, sent: dict[str, Any], named: str
 ) -> None:
     factories.event_type("Shop.Job", EventKind.QUEUE)
@@ -439,7 +439,7 @@ def test_what_cannot_be_volatile_says_why(
     assert (take_tasks(), stored(), receiver.log) == ([], 0, [])
 
 
-def test_the_largest_body_is_taken(client: Client, shop: Subscription, receiver: Receiver) -> None:
+def test_a_body_of_64_kib_can_be_volatile(client: Client, shop: Subscription, receiver: Receiver) -> None:
     body = b'"%s"' % (b"x" * (MAX_VOLATILE_BYTES - 2))
     assert publish(client, body, **VOLATILE_HEADERS).status_code == 202
     run_tasks()
@@ -463,13 +463,13 @@ def test_a_batch_is_never_volatile(client: Client, shop: Subscription, content_t
     assert (take_tasks(), stored()) == ([], 0)
 
 
-def test_who_says_guaranteed_gets_what_is_meant_without(client: Client, shop: Subscription) -> None:
+def test_guaranteed_is_the_default_durability(client: Client, shop: Subscription) -> None:
     answered = publish(client, Broker_Durability="guaranteed")
     assert ("durability" in answered.json(), Message.objects.get().pk) == (False, answered.json()["id"])
 
 
 @pytest.mark.behaviour("9.1")
-def test_one_that_would_wait_in_a_mailbox_is_refused_for_all(
+def test_a_volatile_message_for_a_mailbox_is_refused_for_all(
     client: Client, shop: Subscription, receiver: Receiver
 ) -> None:
     mailbox = pulled_subscription(event_type=shop.event_type)
@@ -480,7 +480,7 @@ def test_one_that_would_wait_in_a_mailbox_is_refused_for_all(
 
 
 @pytest.mark.behaviour("2.8", "9.1")
-def test_one_for_a_destination_is_taken_whoever_else_would_fetch_it(
+def test_a_volatile_message_for_a_destination_ignores_other_mailboxes(
     client: Client, shop: Subscription, receiver: Receiver
 ) -> None:
     mailbox = pulled_subscription(event_type=shop.event_type)
@@ -498,7 +498,7 @@ def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("obstacle", [redis_away, queue_full])
-def test_one_that_reaches_no_worker_is_refused_and_not_counted(
+def test_a_volatile_message_that_cannot_be_queued_is_refused_and_not_counted(
     client: Client, shop: Subscription, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     obstacle(monkeypatch)

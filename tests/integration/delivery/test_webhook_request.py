@@ -75,7 +75,7 @@ def test_of_equal_headers_the_nearest_to_the_endpoint_wins(receiver: Receiver, w
     assert mine == {"x-all": "subscription", "x-two": "subscription", "x-one": "subscriber", "x-own": "publisher"}
 
 
-def test_a_request_says_what_it_is_and_nothing_more(receiver: Receiver, worker: Worker) -> None:
+def test_a_request_has_the_documented_headers_only(receiver: Receiver, worker: Worker) -> None:
     wanted = subscription(event_type=event_type("ABC.Create"), endpoint="PATCH:" + receiver.url("/a"))
     (accepted,) = publish_bodies(wanted.event_type, b"{}")
     wait_until_done()
@@ -119,7 +119,7 @@ def test_the_database_refuses_an_unknown_status(stored: Subscription) -> None:
 
 @pytest.mark.behaviour("10.1")
 @pytest.mark.parametrize("status", sorted(DeliveryStatus))
-def test_the_database_keeps_what_is_unfinished_apart_from_what_is_final(
+def test_unfinished_and_final_deliveries_are_in_different_partitions(
     stored: Subscription, status: DeliveryStatus
 ) -> None:
     right, wrong = (OPEN_SHELF, TODAY) if status in UNFINISHED else (TODAY, OPEN_SHELF)
@@ -187,9 +187,7 @@ def test_each_failure_has_its_number_time_answer_and_duration(receiver: Receiver
 
 
 @pytest.mark.behaviour("5.2", "5.8")
-def test_what_somebody_has_sent_again_says_so_and_what_is_tried_again_does_not(
-    receiver: Receiver, wanted: Subscription
-) -> None:
+def test_resubmitted_deliveries_are_marked_and_retried_ones_are_not(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(404), answer(500), answer())
     with running_worker():
         publish_numbered(wanted.event_type, 1)
@@ -207,17 +205,17 @@ def policy_followed(by: Subscription) -> RetryPolicy:
     return destinations_of([by.pk])[by.pk].policy
 
 
-def test_without_a_policy_it_is_the_default_one() -> None:
+def test_the_default_policy_applies_without_another() -> None:
     assert policy_followed(subscription()) is TEAMFORGE_POLICY
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_stored_policy_says_what_it_was_made_to_say(name: str) -> None:
+def test_a_stored_policy_is_read_back(name: str) -> None:
     preset = models.RetryPolicy.objects.get(name=name)
     assert policy_followed(subscription(retry_policy=preset)) is policy_of(PRESETS[name])
 
 
-def test_a_changed_policy_is_read_anew() -> None:
+def test_a_changed_policy_is_read_again() -> None:
     policy = retry_policy(initial_delay_seconds=3.0)
     follower = subscription(retry_policy=policy)
     config_version = destinations_of([follower.pk])[follower.pk].config_version
@@ -239,13 +237,13 @@ def test_a_policy_is_read_once_for_all_that_follow_it() -> None:
     assert all(again[number] is first[number] for number in followers), "the same ones: what is known of them is kept"
 
 
-def test_rate_and_form_come_along() -> None:
+def test_a_destination_has_rate_limit_and_payload_format() -> None:
     limited = subscription(rate_limit=4.0, output=PayloadFormat.CLOUDEVENTS_BINARY)
     found = destinations_of([limited.pk])[limited.pk]
     assert (found.spacing, found.output, found.half_open) == (0.25, PayloadFormat.CLOUDEVENTS_BINARY, False)
 
 
-def test_what_is_paused_goes_nowhere_unless_on_trial() -> None:
+def test_a_paused_subscription_has_a_destination_only_if_half_open() -> None:
     paused = subscription()
     rows = Subscription.objects.filter(pk=paused.pk)
     rows.update(paused_since="2026-11-20T12:00Z", paused_by="POLICY")
@@ -270,7 +268,7 @@ def test_a_script_is_read_once_and_shared() -> None:
     assert all(again[number] is first[number] for number in again), "the same ones: what is known of them is kept"
 
 
-def test_a_changed_script_is_read_anew() -> None:
+def test_a_changed_script_is_read_again() -> None:
     (number,) = scripted(1, "1")
     for script in ("2", "", "3"):
         destinations_of([number])

@@ -52,7 +52,7 @@ MODES = [http.to_binary_event, http.to_structured_event]
 @pytest.mark.parametrize("url", [EVENTS, OF_TYPE])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("output", [*PayloadFormat])
-def test_an_event_arrives_as_the_one_it_was(
+def test_a_cloud_event_arrives_unchanged(
     client: Client,
     receiver: Receiver,
     worker: Worker,
@@ -93,7 +93,7 @@ def test_a_batch_is_stored_in_its_order_each_event_with_its_own_type(client: Cli
 
 
 @pytest.mark.behaviour("2.12", "2.7")
-def test_of_a_batch_with_an_event_that_is_none_nothing_is_stored(client: Client, event_type: EventType) -> None:
+def test_a_batch_with_an_invalid_event_is_not_stored(client: Client, event_type: EventType) -> None:
     answered = post_batch(client, event(1), event(2, "Unknown"), more=b"{}")
     assert problem_of(answered) == (422, "invalid_items")
     codes = [result.get("code") for result in answered.json()["results"]]
@@ -102,7 +102,7 @@ def test_of_a_batch_with_an_event_that_is_none_nothing_is_stored(client: Client,
 
 
 @pytest.mark.behaviour("2.6", "2.12")
-def test_an_event_of_the_same_source_and_id_is_taken_once_in_whatever_form(
+def test_an_event_with_the_same_source_and_id_is_accepted_once_in_any_format(
     client: Client, event_type: EventType
 ) -> None:
     first, *again = [post(client, mode(event())) for mode in [*MODES, *MODES]]
@@ -141,7 +141,7 @@ def test_another_payload_under_the_same_source_and_id_is_refused(client: Client,
         (http.to_structured_event(event(datacontenttype="text/plain")), EVENTS, (415, "unsuitable_content_type")),
     ],
 )
-def test_what_cannot_be_taken_says_why(
+def test_a_refused_cloud_event_says_why(
     client: Client, event_type: EventType, message: http.HTTPMessage, url: str, refused: tuple[int, str]
 ) -> None:
     assert problem_of(post(client, message, url)) == refused

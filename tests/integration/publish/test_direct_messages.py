@@ -89,7 +89,7 @@ def test_of_its_subscriptions_the_first_by_position_that_qualifies_gets_it(
 
 @pytest.mark.behaviour("2.8", "3.6")
 @pytest.mark.parametrize("destination", ["blue", "default"])
-def test_one_whose_filter_fails_counts_as_the_first_and_is_held(
+def test_a_destinations_failing_filter_counts_as_the_first_and_is_held(
     client: Client, event_type: EventType, blue: Subscriber, destination: str
 ) -> None:
     failing = factories.subscription(blue, event_type, filter=BIG, position=1)
@@ -113,7 +113,7 @@ def test_filters_behind_the_first_that_qualifies_are_not_looked_at(
 
 @pytest.mark.behaviour("2.8", "2.14", "11.2")
 @pytest.mark.parametrize("why", ["filter", "header", "status", "of its subscriber", "event type"])
-def test_where_none_of_them_qualifies_it_is_kept_and_logged_as_discarded(
+def test_a_destination_without_qualifying_subscription_is_discarded_and_logged(
     client: Client, event_type: EventType, blue: Subscriber, why: str, commits: Commits
 ) -> None:
     others: dict[str, dict[str, Any]] = {
@@ -138,7 +138,7 @@ def test_where_none_of_them_qualifies_it_is_kept_and_logged_as_discarded(
 
 
 @pytest.mark.behaviour("2.8", "2.14")
-def test_to_nobody_known_it_is_accepted_dead_lettered_and_said_so(
+def test_an_unknown_destination_is_accepted_and_dead_lettered(
     client: Client, event_type: EventType, commits: Commits
 ) -> None:
     factories.subscription(event_type=event_type)
@@ -154,7 +154,7 @@ def test_to_nobody_known_it_is_accepted_dead_lettered_and_said_so(
 
 
 @pytest.mark.behaviour("2.8")
-def test_by_default_each_subscriber_gets_it_once_by_its_first_that_qualifies(
+def test_destination_default_reaches_each_subscribers_first_qualifying_subscription_once(
     client: Client, event_type: EventType, blue: Subscriber
 ) -> None:
     red = factories.subscriber("red")
@@ -167,7 +167,7 @@ def test_by_default_each_subscriber_gets_it_once_by_its_first_that_qualifies(
 
 
 @pytest.mark.behaviour("2.8", "2.14")
-def test_by_default_nobody_that_qualifies_leaves_it_unrouted(client: Client) -> None:
+def test_destination_default_without_qualifying_subscription_is_unrouted(client: Client) -> None:
     assert told(publish(client, Broker_Destination="default")) == ("UNROUTED", 0)
 
 
@@ -203,7 +203,7 @@ def test_other_kinds_take_no_destination(client: Client, kind: EventKind) -> Non
 
 
 @pytest.mark.parametrize("destination", ["", "a b", "*", "n" * 256])
-def test_what_is_no_name_is_no_destination(client: Client, destination: str) -> None:
+def test_an_invalid_name_is_refused_as_destination(client: Client, destination: str) -> None:
     assert problem_of(publish(client, Broker_Destination=destination)) == (400, "invalid_metadata")
 
 

@@ -74,7 +74,7 @@ def test_a_key_is_its_publishers_own_and_ends_with_its_time(client: Client) -> N
 
 @pytest.mark.behaviour("2.6")
 @pytest.mark.django_db(transaction=True)
-def test_a_key_whose_first_publish_is_running_is_answered_at_once_and_for_no_longer(
+def test_a_key_whose_first_publish_is_running_is_refused_at_once_and_only_until_it_ends(
     client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]
 ) -> None:
     elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('k', %s))", [publisher.pk])
@@ -144,7 +144,7 @@ def refusal(answer: Answer) -> tuple[int, str, str]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.behaviour("2.6")
-def test_of_twenty_at_once_one_is_stored_and_none_of_the_others_waits(
+def test_one_of_twenty_simultaneous_publishes_is_stored_and_none_waits(
     order: Publishing, storing_waits: psycopg.Connection[Any]
 ) -> None:
     with at_once(insisting(order), 20) as publishing:
@@ -160,7 +160,7 @@ def test_of_twenty_at_once_one_is_stored_and_none_of_the_others_waits(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.behaviour("2.6")
-def test_many_who_ask_until_they_are_answered_get_one_answer(order: Publishing) -> None:
+def test_many_publishers_that_retry_one_key_get_one_answer(order: Publishing) -> None:
     with at_once(insisting(order, 409), 20) as publishing:
         answers = [future.result() for future in publishing]
 
@@ -190,7 +190,7 @@ def test_a_publish_whose_connection_dies_frees_its_key_and_is_not_remembered(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.behaviour("2.6", "2.7")
-def test_a_batch_waits_for_nobody_who_has_one_of_its_keys(
+def test_a_batch_does_not_wait_for_a_running_publish_with_one_of_its_keys(
     client: Client, order: Publishing, storing_waits: psycopg.Connection[Any]
 ) -> None:
     items = ", ".join(f'{{"event": "{EVENT}", "body": 1, "idempotency_key": "{key}"}}' for key in ("new", "order-7"))

@@ -38,7 +38,7 @@ def end(*messages: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-def test_a_publisher_has_so_many_open_messages_and_no_more(event_type: EventType, limit: int) -> None:
+def test_a_publisher_has_at_most_its_limit_of_open_messages(event_type: EventType, limit: int) -> None:
     _, client = limited_to(limit)
     assert [publish(client).status_code for _ in range(limit)] == [202] * limit
     refused = publish(client, Idempotency_Key="again")
@@ -48,7 +48,7 @@ def test_a_publisher_has_so_many_open_messages_and_no_more(event_type: EventType
     assert not IdempotencyKey.objects.exists()
 
 
-def test_when_one_has_ended_another_may_be_published(event_type: EventType) -> None:
+def test_an_ended_message_makes_room_for_another(event_type: EventType) -> None:
     _, client = limited_to(2)
     first, _ = [publish(client).json()["id"] for _ in range(2)]
     assert publish(client).status_code == 429
@@ -74,14 +74,14 @@ def test_a_batch_that_there_will_never_be_room_for_is_not_to_be_sent_again(event
     assert not Message.objects.exists()
 
 
-def test_what_nobody_gets_is_not_open(event_type: EventType) -> None:
+def test_a_message_without_deliveries_is_not_open(event_type: EventType) -> None:
     _, client = limited_to(1)
     factories.event_type("Unwanted")
     assert [publish(client, event="Unwanted").status_code for _ in range(3)] == [202] * 3
     assert [publish(client).status_code for _ in range(2)] == [202, 429]
 
 
-def test_who_repeats_a_publish_is_answered_all_the_same(event_type: EventType) -> None:
+def test_a_repeated_publish_is_answered_at_the_limit(event_type: EventType) -> None:
     _, client = limited_to(1)
     first = publish(client, Idempotency_Key="one")
     again = publish(client, Idempotency_Key="one")
@@ -89,14 +89,14 @@ def test_who_repeats_a_publish_is_answered_all_the_same(event_type: EventType) -
     assert first.json()["id"] == again.json()["id"]
 
 
-def test_others_have_no_part_in_it(event_type: EventType) -> None:
+def test_publishers_have_separate_limits(event_type: EventType) -> None:
     _, client = limited_to(1)
     others = [limited_to(1)[1], limited_to(None)[1], client_of()]
     assert [publish(one).status_code for one in (client, *others)] == [202] * 4
     assert publish(client).status_code == 429
 
 
-def test_a_limit_counts_what_was_there_before_it(event_type: EventType) -> None:
+def test_a_new_limit_counts_messages_that_were_open_before(event_type: EventType) -> None:
     publisher, client = limited_to(None)
     published = [publish(client).json()["id"] for _ in range(6)]
     Publisher.objects.filter(pk=publisher.pk).update(max_open_messages=2)
@@ -107,7 +107,7 @@ def test_a_limit_counts_what_was_there_before_it(event_type: EventType) -> None:
     wait_until(lambda: publish(client).status_code == 202)
 
 
-def test_what_other_processes_store_is_known_a_moment_later(event_type: EventType) -> None:
+def test_messages_of_other_processes_are_counted_a_moment_later(event_type: EventType) -> None:
     publisher, client = limited_to(None)
     here = OpenMessages(publisher.pk)
     with here.room_for(1, 2):
@@ -133,7 +133,7 @@ def test_a_publish_that_fails_takes_no_room(event_type: EventType) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_at_once_no_more_are_accepted_than_there_is_room_for(event_type: EventType) -> None:
+def test_simultaneous_publishes_do_not_exceed_the_limit(event_type: EventType) -> None:
     publisher, _ = limited_to(5)
     clients = [client_of(publisher) for _ in range(8)]
 

@@ -119,7 +119,7 @@ def test_filter_string_is_read_under_both_spellings(client: Client, event_type: 
 
 
 @pytest.mark.behaviour("2.4")
-def test_a_message_that_nobody_wants_is_stored_and_visible_as_unrouted(client: Client) -> None:
+def test_an_unrouted_message_is_stored_and_listed(client: Client) -> None:
     answer = publish(client)
 
     assert (answer.status_code, answer.json()["outcome"], answer.json()["deliveries"]) == (202, "UNROUTED", 0)
@@ -130,7 +130,7 @@ def test_a_message_that_nobody_wants_is_stored_and_visible_as_unrouted(client: C
 
 @pytest.mark.behaviour("11.2")
 @pytest.mark.django_db(transaction=True)
-def test_a_message_that_nobody_wants_enters_no_line_and_is_logged(client: Client, event_type: EventType) -> None:
+def test_an_unrouted_message_enters_no_line_and_is_logged(client: Client, event_type: EventType) -> None:
     wanted = factories.subscription(event_type=event_type, header_filter_string="eu")
     with capture_logs() as logged:
         routed = publish(client, FILTER_STRING="eu").json()
@@ -152,7 +152,7 @@ BODIES = [
 
 @pytest.mark.behaviour("2.5")
 @pytest.mark.parametrize("body", BODIES)
-def test_a_json_body_is_stored_as_it_was_sent(client: Client, body: bytes) -> None:
+def test_a_json_body_is_stored_byte_for_byte(client: Client, body: bytes) -> None:
     assert publish(client, body).status_code == 202
     assert publish_batch(client, f'{{"events": [ {{"event":"{EVENT}","body": {body.decode()} }} ]}}').status_code == 202
 
@@ -178,7 +178,7 @@ def test_a_json_body_is_stored_as_it_was_sent(client: Client, body: bytes) -> No
         b"[" * 2000 + b"]" * 2000,
     ],
 )
-def test_a_json_event_type_refuses_what_is_not_json(client: Client, body: bytes) -> None:
+def test_a_json_event_type_refuses_other_bodies(client: Client, body: bytes) -> None:
     assert problem_of(publish(client, body)) == (400, "malformed_payload")
     assert stored_bodies() == []
 
@@ -244,7 +244,7 @@ def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
         ({"Broker_Durability": "for ever"}, 400, "invalid_metadata"),
     ],
 )
-def test_a_publish_that_cannot_be_taken_says_why(client: Client, sent: dict[str, Any], status: int, code: str) -> None:
+def test_a_refused_publish_says_why(client: Client, sent: dict[str, Any], status: int, code: str) -> None:
     assert problem_of(publish(client, **sent)) == (status, code)
     assert stored_bodies() == []
 
@@ -271,7 +271,7 @@ def test_publishers_read_their_own_messages_and_subscribers_do_not_publish(clien
 
 
 @pytest.mark.behaviour("2.11")
-def test_what_belongs_to_the_publishers_call_is_not_stored(client: Client) -> None:
+def test_headers_of_the_publishers_connection_are_not_stored(client: Client) -> None:
     publish(client, X_Team="blue", Cookie="session=1", traceparent="00-1-2-03", ce_id="7", Te="trailers")
 
     names = {name.lower() for name, _ in Message.objects.get().headers}
@@ -355,7 +355,7 @@ def test_a_batch_has_1_to_1000_items(client: Client, items: int, status: int) ->
         '{"events": [{"event": "E", "body": ' + "[" * 3000 + "]" * 3000 + "}]}",
     ],
 )
-def test_what_is_no_batch_is_a_400(client: Client, text: str) -> None:
+def test_a_malformed_batch_is_refused(client: Client, text: str) -> None:
     assert problem_of(publish_batch(client, text)) == (400, "malformed_body")
 
 
@@ -384,7 +384,7 @@ def test_what_is_no_batch_is_a_400(client: Client, text: str) -> None:
         '"event": "A", "body": 1, "headers": {' + ",".join(f'"X-{n}": "{"x" * 8000}"' for n in range(5)) + "}",
     ],
 )
-def test_a_malformed_item_is_told_what_to_change(client: Client, fields: str) -> None:
+def test_a_malformed_item_is_refused_with_the_reason(client: Client, fields: str) -> None:
     factories.event_type("A")
 
     answer = publish_batch(client, f'{{"events": [{{{fields}}}]}}')

@@ -39,9 +39,7 @@ def grouped() -> list[list[int]]:
 
 
 @pytest.mark.behaviour("6.1", "6.3", "2.1")
-def test_a_message_is_for_one_of_each_group_of_like_subscriptions_whoever_they_belong_to(
-    client: Client, event_type: EventType
-) -> None:
+def test_a_message_goes_to_one_of_each_group_across_subscribers(client: Client, event_type: EventType) -> None:
     ours = factories.subscriber()
     wishes: list[dict[str, Any]] = [
         *({}, {"filter": OPEN}, {"header_filter_string": "eu"}, {"filter": OPEN, "header_filter_string": "eu"}),
@@ -167,7 +165,7 @@ def test_a_header_filter_makes_a_group_of_its_own_and_is_compared_literally(
 
 
 @pytest.mark.behaviour("2.5")
-def test_the_payload_of_a_queue_message_is_judged_and_kept_as_it_is(client: Client, event_type: EventType) -> None:
+def test_the_payload_of_a_queue_message_is_checked_and_stored_unchanged(client: Client, event_type: EventType) -> None:
     body = b'{ "a":1, "a":2,\n "n": 1e400 }'
 
     assert publish(client, body).status_code == 202
@@ -177,7 +175,7 @@ def test_the_payload_of_a_queue_message_is_judged_and_kept_as_it_is(client: Clie
 
 
 @pytest.mark.behaviour("2.6", "6.7")
-def test_the_callback_is_part_of_what_an_idempotency_key_stands_for(client: Client, event_type: EventType) -> None:
+def test_the_callback_is_part_of_the_fingerprint(client: Client, event_type: EventType) -> None:
     done = "http://127.0.0.1:9/done"
     first = publish(client, Idempotency_Key="job-1", CallbackURL=done)
 
@@ -199,7 +197,7 @@ def test_the_callback_is_part_of_what_an_idempotency_key_stands_for(client: Clie
         (EventKind.QUEUE, "", 400),
     ],
 )
-def test_a_callback_url_is_taken_with_queue_messages_and_must_be_one(
+def test_a_callback_url_must_be_valid_and_belongs_to_queue_messages(
     client: Client, kind: EventKind, url: str, status: int
 ) -> None:
     factories.event_type(EVENT, kind)

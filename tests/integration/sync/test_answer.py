@@ -77,7 +77,7 @@ def test_the_publisher_gets_the_endpoints_own_answer(
 
 
 @pytest.mark.behaviour("7.1")
-def test_only_what_belongs_to_the_body_is_passed_on(client: Client, asked: Subscription, receiver: Receiver) -> None:
+def test_only_headers_of_the_body_are_passed_on(client: Client, asked: Subscription, receiver: Receiver) -> None:
     hostile: dict[str, Any] = {
         "Set_Cookie": "a=b",
         "Location": "http://127.0.0.1:9/",
@@ -98,7 +98,7 @@ def test_only_what_belongs_to_the_body_is_passed_on(client: Client, asked: Subsc
 
 
 @pytest.mark.behaviour("7.1")
-def test_what_the_endpoint_gets(client: Client, asked: Subscription, receiver: Receiver) -> None:
+def test_the_request_of_a_call(client: Client, asked: Subscription, receiver: Receiver) -> None:
     body = b'{"n":   1}'
 
     answered = publish(client, body, X_Tenant="blue", traceparent="00-1-2-03", Prefer="wait=5", Cookie="a=b")
@@ -122,7 +122,7 @@ def test_what_the_endpoint_gets(client: Client, asked: Subscription, receiver: R
 
 @pytest.mark.behaviour("7.1")
 @pytest.mark.parametrize("other", ["", "$$->'Body'->>'n' = '2'"])
-def test_nobody_there_is_an_empty_answer(client: Client, event_type: EventType, other: str) -> None:
+def test_a_call_without_subscription_gets_an_empty_answer(client: Client, event_type: EventType, other: str) -> None:
     if other:
         factories.subscription(event_type=event_type, filter=other)
     factories.subscription(event_type=event_type, status=Status.INACTIVE)
@@ -138,7 +138,7 @@ def test_nobody_there_is_an_empty_answer(client: Client, event_type: EventType, 
 
 
 @pytest.mark.behaviour("7.1")
-def test_of_several_the_one_created_first_is_asked_and_an_error_names_all(
+def test_the_oldest_of_several_qualifying_subscriptions_is_asked_and_an_error_names_all(
     client: Client, event_type: EventType, receiver: Receiver
 ) -> None:
     third, second, first = (factories.subscriber() for _ in range(3))
@@ -161,7 +161,7 @@ def test_of_several_the_one_created_first_is_asked_and_an_error_names_all(
 @pytest.mark.behaviour("7.1")
 @pytest.mark.behaviour("3.6")
 @pytest.mark.parametrize("fails_first", [True, False])
-def test_a_filter_that_fails_is_said_only_where_it_might_have_been_the_one(
+def test_a_failing_filter_fails_the_call_only_if_it_is_the_first_candidate(
     client: Client, event_type: EventType, receiver: Receiver, fails_first: bool
 ) -> None:
     texts, endpoint = ([FAILING_FILTER, ""] if fails_first else ["", FAILING_FILTER]), receiver.url(SYNC_PATH)
@@ -308,7 +308,7 @@ def test_an_answer_without_end_is_too_large(client: Client, asked: Subscription,
         {"Broker_TTL": "90"},
     ],
 )
-def test_what_has_no_meaning_with_a_call_is_refused(
+def test_headers_without_meaning_for_a_call_are_refused(
     client: Client, asked: Subscription, receiver: Receiver, header: dict[str, Any]
 ) -> None:
     answered = publish(client, **header)

@@ -44,7 +44,9 @@ def event_type(calls: None) -> EventType:
 
 @pytest.mark.behaviour("7.2")
 @pytest.mark.behaviour("10.3")
-def test_a_call_is_recorded_whole(client: Client, asked: Subscription, receiver: Receiver) -> None:
+def test_a_call_is_recorded_with_its_message_delivery_and_attempt(
+    client: Client, asked: Subscription, receiver: Receiver
+) -> None:
     receiver.on(SYNC_PATH, answer(409, b"x" * 2000, Content_Type="text/plain"))
 
     publish(client, b'{"n": 1}', X_Tenant="blue", Filter_String="eu")
@@ -83,7 +85,7 @@ def test_an_answer_outlives_a_record_that_fails(
 
 
 @pytest.mark.behaviour("7.2")
-def test_a_database_that_is_back_soon_has_the_record(
+def test_a_call_is_recorded_once_the_database_is_back(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call, "RECORD_SECONDS", PATIENCE_SECONDS)
@@ -114,7 +116,7 @@ def test_a_publisher_and_a_subscriber_see_the_call(client: Client, asked: Subscr
 
 
 @pytest.mark.behaviour("7.1")
-def test_the_explanation_says_who_is_asked(event_type: EventType) -> None:
+def test_the_explanation_names_the_subscription_that_is_asked(event_type: EventType) -> None:
     made = [
         factories.subscription(event_type=event_type, filter=text)
         for text in ("$$->'Body'->>'n' = '2'", "$$->'Body'->>'n' = '1'", "", FAILING_FILTER)
@@ -187,7 +189,7 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
 
 
 @pytest.mark.behaviour("7.2")
-def test_an_endpoint_that_hangs_leaves_the_others_their_places(
+def test_a_hanging_endpoint_leaves_room_for_other_calls(
     client: Client, asked: Subscription, receiver: Receiver, settings: Any
 ) -> None:
     settings.SYNC_SECONDS = PATIENCE_SECONDS
@@ -211,7 +213,7 @@ def test_an_endpoint_that_hangs_leaves_the_others_their_places(
 
 
 @pytest.mark.behaviour("7.2")
-def test_one_call_that_cannot_be_made_or_a_loop_that_fails_ends_nothing_else(
+def test_a_call_that_cannot_be_made_or_a_failing_loop_affects_no_later_call(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert publish(client).status_code == 200

@@ -56,7 +56,7 @@ def test_the_script_is_the_answer(
 
 @pytest.mark.behaviour("8.2")
 @pytest.mark.parametrize("blank", ["''", "' '", "'\\t'"])
-def test_a_blank_header_is_none(client: Client, event_type: EventType, blank: str) -> None:
+def test_a_blank_header_is_left_out(client: Client, event_type: EventType, blank: str) -> None:
     headers = f"{{'Content-Type': {blank}, 'Retry-After': {blank}, 'content-encoding': ' br '}}"
     answered = answered_by(client, event_type, f"$outmessage = 1; $outheader = {headers}")
     assert (answered.status_code, answered["Content-Encoding"]) == (200, "br")
@@ -108,7 +108,7 @@ def test_a_script_that_fails_is_an_error_of_the_broker(
 
 
 @pytest.mark.behaviour("8.3")
-def test_a_script_without_end_is_one_too(client: Client, event_type: EventType) -> None:
+def test_an_endless_script_fails_the_call(client: Client, event_type: EventType) -> None:
     answered = answered_by(client, event_type, "while (1);")
     assert problem_of(answered) == (500, "script_failed")
     assert Delivery.objects.get().reason == f"script failed: {jobs.TOO_MUCH_CPU}"
@@ -116,7 +116,7 @@ def test_a_script_without_end_is_one_too(client: Client, event_type: EventType) 
 
 @pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
-def test_a_script_that_takes_too_long_or_is_lost_is_one_too(
+def test_a_script_that_is_too_slow_or_lost_fails_the_call(
     client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "TOTAL_SECONDS", 0.0)

@@ -55,12 +55,12 @@ def test_both_forms_that_the_library_makes_of_an_event_open_to_the_same(
 
 @pytest.mark.behaviour("2.12")
 @given(WORDS)
-def test_what_stands_in_a_header_is_what_it_was(value: str) -> None:
+def test_attribute_values_survive_header_encoding(value: str) -> None:
     assert attribute_value(header_value(value)) == value
     assert header_value(value).isascii()
 
 
-def test_a_quoted_header_is_what_it_quotes() -> None:
+def test_a_quoted_header_is_unquoted() -> None:
     assert attribute_value(r'"a\"b%20c"') == 'a"b c'
 
 
@@ -93,13 +93,13 @@ PAYLOADS = [
 
 @pytest.mark.behaviour("2.12", "2.5")
 @pytest.mark.parametrize(("member", "content_type", "body"), PAYLOADS)
-def test_a_payload_is_the_bytes_that_it_stands_for(member: str, content_type: str | None, body: bytes) -> None:
+def test_a_payload_is_read_as_bytes(member: str, content_type: str | None, body: bytes) -> None:
     draft = structured(f"{event()[:-1]}, {member}}}", headers=[("Content-Type", STRUCTURED), ("X-A", "1")])
     assert (draft.body, draft.content_type, values_of(draft).get("content-type")) == (body, content_type, content_type)
     assert values_of(draft)["x-a"] == "1"
 
 
-def test_attributes_become_headers_whatever_they_are() -> None:
+def test_attributes_of_every_type_become_headers() -> None:
     draft = structured(event(ok=True, n=-7, subject="a b%\u00e9"), headers=[("ce-id", "of the envelope")])
     own = dict(draft.headers)
     assert len(own) == len(draft.headers)
@@ -131,13 +131,13 @@ NONE: list[dict[str, Any]] = [
 
 @pytest.mark.behaviour("2.12")
 @pytest.mark.parametrize("members", NONE)
-def test_what_is_not_as_cloud_events_are_is_refused(members: dict[str, Any]) -> None:
+def test_an_invalid_cloud_event_is_refused(members: dict[str, Any]) -> None:
     with pytest.raises(InvalidCloudEvent):
         structured(event(**members))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "5", "{", '{"id": 1, "id": 2}', f"{event()} 5", "\udcff"])
-def test_what_is_no_object_is_refused(text: str) -> None:
+def test_a_body_that_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(InvalidCloudEvent):
         read_event(Draft("", text.encode(errors="surrogateescape"), STRUCTURED))
 
@@ -161,7 +161,7 @@ def test_a_form_that_is_not_taken_is_refused(content_type: str) -> None:
 
 
 @pytest.mark.behaviour("2.6", "2.12")
-def test_source_and_id_are_the_key_unless_one_is_given() -> None:
+def test_source_and_id_are_the_default_idempotency_key() -> None:
     keys = [structured(event(**members)).idempotency_key for members in ({}, {"x": "1"}, {"id": "8"}, {"source": "/"})]
     assert keys[0] == keys[1] == read_event(Draft("Order", b"", None, HEADERS)).idempotency_key
     assert len({*keys}) == 3

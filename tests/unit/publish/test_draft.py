@@ -37,7 +37,7 @@ def test_a_time_to_live(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0", "0s", "-1", "1.5", "1e3", " 1", "1 m", "1w", "m", "31d", "2592001", "9" * 30, "٣", "1\n", "inf"]
 )
-def test_what_is_no_time_to_live(text: str) -> None:
+def test_other_times_to_live_are_refused(text: str) -> None:
     with pytest.raises(InvalidMetadata, match="A time to live is"):
         ttl_of(text)
 
@@ -77,7 +77,7 @@ def test_a_moment_may_be_past_and_thirty_days_ahead() -> None:
         *("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"),
     ],
 )
-def test_what_is_no_moment(text: str) -> None:
+def test_other_moments_are_refused(text: str) -> None:
     with pytest.raises(InvalidMetadata, match="given with its zone"):
         moment_of(text, now=NOW)
 
@@ -94,14 +94,14 @@ def test_what_is_no_moment(text: str) -> None:
         ("1", "2026-12-01T00:00:00Z", (1.0, NOW)),
     ],
 )
-def test_a_time_in_which_it_may_be_sent(ttl: str | None, not_before: str | None, expected: object) -> None:
+def test_ttl_and_not_before_are_read_together(ttl: str | None, not_before: str | None, expected: object) -> None:
     assert time_of(ttl, not_before, now=NOW) == expected
 
 
 @pytest.mark.behaviour("2.10")
 @pytest.mark.behaviour("2.13")
 @pytest.mark.parametrize(("ttl", "not_before"), [("1", "2026-12-01T00:00:01Z"), ("23d", "2026-12-24T18:00:00Z")])
-def test_a_time_to_live_that_ends_before_it_may_be_sent_is_refused(ttl: str, not_before: str) -> None:
+def test_a_ttl_that_ends_before_not_before_is_refused(ttl: str, not_before: str) -> None:
     with pytest.raises(InvalidMetadata, match="ends before it may be sent"):
         time_of(ttl, not_before, now=NOW)
 
@@ -116,7 +116,7 @@ def test_a_durability(text: str | None, expected: str) -> None:
 
 @pytest.mark.behaviour("2.9")
 @pytest.mark.parametrize("text", ["", "Volatile", "volatile ", "volatile,guaranteed", "none"])
-def test_what_is_no_durability(text: str) -> None:
+def test_other_durabilities_are_refused(text: str) -> None:
     with pytest.raises(InvalidMetadata):
         durability_of(text)
 

@@ -32,7 +32,7 @@ def match(subscription_id: int, text: str = "", *, by_header: bool = False, fail
         (match(1, "no filter", failure="filter failed"), match(2, "none either", failure="filter failed"), False),
     ],
 )
-def test_like_filters_form_a_group(a: Match, b: Match, alike: bool) -> None:
+def test_subscriptions_with_the_same_filters_form_a_group(a: Match, b: Match, alike: bool) -> None:
     assert filter_groups([a, b]) == ([[a, b]] if alike else [[a], [b]])
 
 
@@ -59,5 +59,5 @@ def test_every_subscription_is_in_exactly_one_group_and_groups_keep_the_order(wi
         (["too much work", ""], ""),
     ],
 )
-def test_a_group_is_held_if_none_of_its_like_filters_could_be_evaluated(failures: list[str], failure: str) -> None:
+def test_a_group_is_held_if_none_of_its_filters_could_be_evaluated(failures: list[str], failure: str) -> None:
     assert failure_of([match(1, OPEN, failure=one) for one in failures]) == failure

@@ -61,7 +61,7 @@ def status(address: str, keys: Sequence[bytes], *, sent_at: int | None = None, b
 
 
 @pytest.mark.parametrize("keys", [[KEY], [KEY, OTHER], [OTHER, KEY]])
-def test_what_one_of_the_signatures_fits_is_taken(address: str, keys: Sequence[bytes]) -> None:
+def test_one_fitting_signature_is_enough(address: str, keys: Sequence[bytes]) -> None:
     assert status(address, keys) == 204
 
 

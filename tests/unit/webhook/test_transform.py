@@ -33,7 +33,7 @@ def job_of(delivery: Outgoing) -> Job:
     return job_for(delivery.id, delivery.content, delivery.destination)
 
 
-def test_a_script_gets_what_filters_see_and_a_seed_of_its_delivery() -> None:
+def test_a_script_gets_the_filters_view_and_a_seed_from_its_delivery() -> None:
     job = job_of(scripted())
     headers = {"x-tag": ["zero", "one"], "filter_string": ["q"]}
     assert job == Job(
@@ -43,7 +43,7 @@ def test_a_script_gets_what_filters_see_and_a_seed_of_its_delivery() -> None:
 
 
 @pytest.mark.behaviour("8.1")
-def test_what_a_script_makes_is_what_is_sent() -> None:
+def test_a_scripts_output_is_sent() -> None:
     made = Made(b"x" * 10, {"x-tag": "two", "X-More": "3"}, "/5")
     sent = transformed(scripted(), made)
     headers = (("x-tag", "two"), ("Content-Type", "application/json"), ("X-More", "3"))
@@ -52,7 +52,7 @@ def test_what_a_script_makes_is_what_is_sent() -> None:
 
 
 @pytest.mark.behaviour("8.1")
-def test_a_script_that_makes_nothing_leaves_the_message_as_it_is() -> None:
+def test_a_script_without_output_leaves_the_message_unchanged() -> None:
     sent = transformed(scripted(), Made())
     assert sent.content == scripted().content
 
@@ -118,13 +118,13 @@ def test_no_parameter_changes_where_the_request_goes(param: str, url: str) -> No
 @pytest.mark.parametrize(
     "headers", [{"webhook-id": "1"}, {"Host": "other"}, {"X A": "b"}, {"X-A": "b\r\nX-B: c"}, {"X-A": "é"}]
 )
-def test_headers_that_nobody_may_set_are_refused(headers: dict[str, str]) -> None:
+def test_scripts_cannot_set_reserved_headers(headers: dict[str, str]) -> None:
     with pytest.raises(TransformRefused):
         transformed(scripted(), Made(headers=headers))
 
 
 @pytest.mark.behaviour("8.3")
-def test_what_would_fail_again_is_held_and_what_was_lost_is_set_aside() -> None:
+def test_a_failed_script_holds_its_delivery_and_a_lost_one_defers_it() -> None:
     delivery = replace(scripted(), times_deferred=2)
     held, aside = withheld(3, delivery, Failed("it threw")), withheld(3, delivery, Lost("it is gone"))
     assert (held.status, held.pause, held.reason) == (DeliveryStatus.HELD, None, "script failed: it threw")
@@ -134,6 +134,6 @@ def test_what_would_fail_again_is_held_and_what_was_lost_is_set_aside() -> None:
 @pytest.mark.parametrize(
     ("result", "logged"), [(Failed("a secret"), "script failed"), (Lost("a secret"), "script lost")]
 )
-def test_what_a_script_throws_is_kept_on_the_delivery_and_never_logged(result: Failed | Lost, logged: str) -> None:
+def test_a_scripts_error_is_stored_on_the_delivery_and_never_logged(result: Failed | Lost, logged: str) -> None:
     made = withheld(1, outgoing(7), result)
     assert (made.reason, made.log_fields()["reason"]) == (f"{logged}: a secret", logged)
