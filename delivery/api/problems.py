@@ -8,7 +8,7 @@ from delivery.operations import NotHeld
 from delivery.playground.trials import ScriptsBusy
 from delivery.publish import errors
 from delivery.publish.errors import SchemaViolated
-from delivery.publish.idempotency import PublishUnderWayError
+from delivery.publish.idempotency import PublishInProgress
 from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages
 from delivery.publish.publish import KeyReusedError
 
@@ -66,7 +66,7 @@ register(
             detail="This idempotency key belongs to another publish. Use a new key for a new event.",
             members=lambda error: {"position": error.position},
         ),
-        PublishUnderWayError: ProblemType(
+        PublishInProgress: ProblemType(
             409,
             "publish_in_progress",
             detail="A publish with this idempotency key is still running. Try again.",

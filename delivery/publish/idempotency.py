@@ -29,7 +29,7 @@ ON CONFLICT (publisher_id, key) DO UPDATE
 FORGET: Final = "DELETE FROM delivery_idempotencykey WHERE expires_at <= clock_timestamp() RETURNING id"
 
 
-class PublishUnderWayError(Exception):
+class PublishInProgress(Exception):
     """Another publish with this idempotency key has not been answered yet."""
 
 
@@ -59,14 +59,14 @@ def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, Key
     runs.
 
     Raises:
-        PublishUnderWayError: the first publish with one of them is still running.
+        PublishInProgress: the first publish with one of them is still running.
 
     """
     if not keys:
         return {}
     ((refused,),) = rows(TRY_LOCKS, [publisher_id or 0, sorted(keys)])
     if refused:
-        raise PublishUnderWayError
+        raise PublishInProgress
     # A statement of its own: it sees what was committed before the locks.
     found = rows(EARLIER, [publisher_id, sorted(keys)])
     return {

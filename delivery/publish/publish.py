@@ -186,7 +186,7 @@ def publish(
     `max_open` how many messages of the publisher may have unfinished deliveries.
 
     Raises:
-        PublishUnderWayError: a publish with one of the idempotency keys is still running.
+        PublishInProgress: a publish with one of the idempotency keys is still running.
         KeyReusedError: a key was used for a different publish.
         RefusedItems: some have a callback URL that no reply can be sent to.
         TooManyOpenMessages: with the new ones there would be more open than `max_open`.
