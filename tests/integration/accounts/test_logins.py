@@ -50,7 +50,7 @@ def is_over() -> None:
         AccessAttempt.objects.filter(pk=row.pk).update(attempt_time=row.attempt_time - login_throttle.PAUSE)
 
 
-def test_after_so_many_failures_not_even_the_right_password_is_looked_at() -> None:
+def test_a_lock_refuses_the_right_password_too() -> None:
     admin_user()
     assert fail() == [AGAIN] * MAX_PER_NAME
     assert log_in(browser_at()).status_code == TOO_MANY
@@ -58,7 +58,7 @@ def test_after_so_many_failures_not_even_the_right_password_is_looked_at() -> No
     assert log_in(browser_at()).status_code == IN
 
 
-def test_only_that_name_at_that_address_is_locked_out() -> None:
+def test_a_lock_applies_to_one_name_at_one_address() -> None:
     admin_user("ann")
     admin_user("bob")
     fail("ann")
@@ -67,7 +67,7 @@ def test_only_that_name_at_that_address_is_locked_out() -> None:
     assert log_in(browser_at(), "ann").status_code == TOO_MANY
 
 
-def test_names_that_flood_from_one_address_lock_it_out() -> None:
+def test_many_names_from_one_address_lock_the_address() -> None:
     admin_user()
     for number in range(MAX_PER_ADDRESS):
         fail(f"nobody-{number}", times=1)
@@ -75,14 +75,14 @@ def test_names_that_flood_from_one_address_lock_it_out() -> None:
     assert log_in(browser_at(ELSEWHERE)).status_code == IN
 
 
-def test_an_ipv6_address_counts_as_all_that_its_owner_has() -> None:
+def test_an_ipv6_address_counts_as_its_network() -> None:
     for number in range(MAX_PER_ADDRESS):
         fail(f"nobody-{number}", times=1, address=f"2001:db8:1:2::{number:x}")
     assert log_in(browser_at("2001:db8:1:2:ffff::1")).status_code == TOO_MANY
     assert log_in(browser_at("2001:db8:1:3::1")).status_code == AGAIN
 
 
-def test_a_login_that_succeeds_takes_back_what_was_counted_for_its_own_name_only() -> None:
+def test_a_successful_login_resets_the_count_of_its_own_name_only() -> None:
     admin_user()
     fail("ann", times=MAX_PER_NAME - 1)
     fail("bob", times=2)
@@ -91,21 +91,21 @@ def test_a_login_that_succeeds_takes_back_what_was_counted_for_its_own_name_only
 
 
 @pytest.mark.parametrize("form", [{"username": "ann"}, {"username": "ann", "password": ""}, {"password": "x"}, {}])
-def test_a_login_without_a_password_changes_nothing_of_what_was_counted(form: dict[str, str]) -> None:
+def test_a_login_without_a_password_does_not_count(form: dict[str, str]) -> None:
     admin_user()
     fail()
     assert browser_at().post("/admin/login/", form).status_code == AGAIN
     assert log_in(browser_at()).status_code == TOO_MANY
 
 
-def test_what_is_tried_while_locked_out_does_not_put_off_its_end() -> None:
+def test_tries_during_a_lock_do_not_extend_it() -> None:
     fail()
     counted = list(AccessAttempt.objects.values_list("failures_since_start", "attempt_time"))
     assert fail(times=3) == [TOO_MANY] * 3
     assert list(AccessAttempt.objects.values_list("failures_since_start", "attempt_time")) == counted
 
 
-def test_the_page_says_when_to_try_again_and_not_whether_there_is_such_a_person() -> None:
+def test_the_lock_page_says_when_to_try_again_and_not_whether_the_name_exists() -> None:
     admin_user()
     pages = []
     for name in ("ann", "nobody"):
@@ -117,7 +117,7 @@ def test_the_page_says_when_to_try_again_and_not_whether_there_is_such_a_person(
     assert pages[0].replace("ann", "nobody") == pages[1]
 
 
-def test_scripts_elsewhere_learn_nothing_of_it() -> None:
+def test_a_lock_allows_no_other_origin() -> None:
     fail()
     answer = browser_at().post(
         "/admin/login/", {"username": "ann", "password": "x"}, headers={"X-Requested-With": "XMLHttpRequest"}
@@ -125,7 +125,7 @@ def test_scripts_elsewhere_learn_nothing_of_it() -> None:
     assert (answer.status_code, answer.headers.get("Access-Control-Allow-Origin")) == (TOO_MANY, None)
 
 
-def test_the_wrong_password_and_the_unknown_name_are_answered_alike() -> None:
+def test_wrong_passwords_and_unknown_names_get_the_same_answer() -> None:
     admin_user()
     known, unknown = (log_in(browser_at(ELSEWHERE), name, "wrong").content.decode() for name in ("ann", "bob"))
     token = re.compile(r'name="csrfmiddlewaretoken" value="\w+"')
@@ -150,7 +150,7 @@ def test_an_unknown_name_takes_as_long_as_a_known_one(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_tries_at_once_are_no_more_than_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_tries_are_counted_like_sequential_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 100_000)  # long enough for others to come meanwhile
     admin_user()
 
@@ -166,7 +166,7 @@ def test_many_tries_at_once_are_no_more_than_one_after_the_other(monkeypatch: py
     assert answers.count(TOO_MANY) == 24 - answers.count(AGAIN)
 
 
-def test_a_superuser_lets_somebody_try_again_and_the_history_has_it() -> None:
+def test_an_unlock_by_a_superuser_is_in_the_history() -> None:
     admin_user("admin")
     fail("bob")
     superuser = browser_at(ELSEWHERE)
@@ -179,7 +179,7 @@ def test_a_superuser_lets_somebody_try_again_and_the_history_has_it() -> None:
     assert LogEntry.objects.get().object_repr == "bob from 198.51.100.1"
 
 
-def test_only_superusers_let_people_try_again() -> None:
+def test_only_superusers_unlock() -> None:
     admin_user("viewer", is_superuser=False)
     fail("bob")
     viewer = browser_at(ELSEWHERE)
@@ -189,7 +189,7 @@ def test_only_superusers_let_people_try_again() -> None:
     assert viewer.post(f"/admin/accounts/failedlogin/{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_what_counts_no_more_is_forgotten_with_sessions_that_have_ended() -> None:
+def test_old_failures_and_expired_sessions_are_deleted() -> None:
     admin_user()
     client = browser_at()
     log_in(client)
@@ -204,7 +204,7 @@ def test_what_counts_no_more_is_forgotten_with_sessions_that_have_ended() -> Non
     assert client.get("/admin/").status_code == 302
 
 
-def test_nothing_of_what_was_typed_is_stored_but_the_name(client: Client) -> None:
+def test_a_failed_login_stores_only_the_name(client: Client) -> None:
     client.post("/admin/login/?token=secret", {"username": "ann", "password": "secret", "more": "secret"})
     row = AccessAttempt.objects.values().get()
     assert row.pop("attempt_time") > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -243,7 +243,7 @@ def test_a_session_in_which_nothing_is_done_ends(ann: User, after: Callable[[flo
         assert not is_in(client)
 
 
-def test_a_session_ends_however_much_is_done_in_it(ann: User, after: Callable[[float], Any]) -> None:
+def test_an_active_session_ends_too(ann: User, after: Callable[[float], Any]) -> None:
     client = logged_in()
     for hour in range(1, settings.SESSION_MAX_SECONDS // HOUR):
         with after(hour * HOUR):
@@ -253,7 +253,7 @@ def test_a_session_ends_however_much_is_done_in_it(ann: User, after: Callable[[f
     assert Session.objects.count() == 0
 
 
-def test_a_page_soon_after_another_writes_nothing(ann: User, after: Callable[[float], Any]) -> None:
+def test_activity_is_stored_once_a_minute(ann: User, after: Callable[[float], Any]) -> None:
     client = logged_in()
     with CaptureQueriesContext(connection) as soon:
         is_in(client)
@@ -280,7 +280,7 @@ def test_a_password_that_a_superuser_sets_ends_all_sessions(ann: User) -> None:
     assert not is_in(hers)
 
 
-def test_whoever_is_no_longer_active_is_out(ann: User) -> None:
+def test_an_inactive_user_is_logged_out(ann: User) -> None:
     hers = logged_in()
     User.objects.filter(pk=ann.pk).update(is_active=False)
     assert not is_in(hers)
@@ -298,7 +298,7 @@ def test_a_login_makes_a_new_session(ann: User) -> None:
     assert not Session.objects.filter(session_key=planted.session_key).exists()
 
 
-def test_calls_with_keys_know_no_sessions(ann: User, management: Client) -> None:
+def test_the_api_has_no_sessions(ann: User, management: Client) -> None:
     ann_without_key = logged_in()
     assert ann_without_key.get("/api/v1/subscribers").status_code == 401
     assert management.get("/api/v1/subscribers").cookies == {}

@@ -19,7 +19,7 @@ from django.test import Client
 from django_otp.oath import totp
 
 from broker_project.accounts.login_throttle import MAX_PER_NAME
-from broker_project.accounts.mfa import MAX_FREE_FAILURES, MAX_PAUSE, Locked, Proved, Wrong, pause_after, prove
+from broker_project.accounts.mfa import MAX_FREE_FAILURES, MAX_PAUSE, Locked, Wrong, pause_after, prove
 from broker_project.accounts.models import RecoveryCode, SecondFactor
 from tests.support.admin import PASSWORD, admin_user, browser_at, log_in
 
@@ -87,7 +87,7 @@ def later(steps: int) -> "time_machine.travel":
     return time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30 * steps), tick=True)
 
 
-def test_a_seed_is_shown_once_on_the_answer_that_nobody_keeps(page: Client, ann: User) -> None:
+def test_a_seed_is_shown_once_and_stored_by_no_browser(page: Client, ann: User) -> None:
     shown = page.post(f"{ROOT}begin/", {"password": PASSWORD})
     seed = SecondFactor.objects.get().seed
     assert (shown.status_code, shown.headers["Cache-Control"]) == (200, "no-store")
@@ -99,7 +99,7 @@ def test_a_seed_is_shown_once_on_the_answer_that_nobody_keeps(page: Client, ann:
     assert seed not in str(dict(page.session))
 
 
-def test_it_counts_only_once_a_code_was_shown(page: Client, ann: User) -> None:
+def test_a_second_factor_takes_effect_with_its_first_code(page: Client, ann: User) -> None:
     page.post(f"{ROOT}begin/", {"password": PASSWORD})
     assert page.get("/admin/").status_code == 200
     assert browser_of(ann).get("/admin/").status_code == 200
@@ -107,7 +107,7 @@ def test_it_counts_only_once_a_code_was_shown(page: Client, ann: User) -> None:
     assert page.get("/admin/").status_code == 200
 
 
-def test_without_the_password_none_is_begun(page: Client, ann: User) -> None:
+def test_setting_up_takes_the_password(page: Client, ann: User) -> None:
     answer = page.post(f"{ROOT}begin/", {"password": "wrong"})
     assert ("This is not your password." in answer.content.decode(), SecondFactor.objects.count()) == (True, 0)
     for _ in range(4):
@@ -115,13 +115,13 @@ def test_without_the_password_none_is_begun(page: Client, ann: User) -> None:
     assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 429
 
 
-def test_the_right_password_is_no_failed_login(page: Client, ann: User) -> None:
+def test_the_right_password_does_not_count_as_a_failed_login(page: Client, ann: User) -> None:
     for _ in range(MAX_PER_NAME + 1):
         assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 200
     assert AccessAttempt.objects.count() == 0
 
 
-def test_from_then_on_the_password_alone_opens_nothing(page: Client, ann: User) -> None:
+def test_the_password_alone_opens_nothing(page: Client, ann: User) -> None:
     set_up(page, ann)
     client = asked(ann)
     for address in (
@@ -138,13 +138,13 @@ def test_from_then_on_the_password_alone_opens_nothing(page: Client, ann: User) 
         assert gets_in(client, code(ann))
 
 
-def test_sessions_that_were_there_before_are_asked_too(page: Client, ann: User) -> None:
+def test_earlier_sessions_are_asked_for_a_code_too(page: Client, ann: User) -> None:
     before = browser_of(ann)
     set_up(page, ann)
     assert before.get("/admin/").headers["Location"].startswith(CODE)
 
 
-def test_a_code_counts_once(page: Client, ann: User) -> None:
+def test_a_code_works_once(page: Client, ann: User) -> None:
     set_up(page, ann)
     with later(1):
         used = code(ann)
@@ -153,7 +153,7 @@ def test_a_code_counts_once(page: Client, ann: User) -> None:
     assert not gets_in(asked(ann), code(ann))
 
 
-def test_a_code_leads_to_where_one_wanted_to_go_but_nowhere_else(page: Client, ann: User) -> None:
+def test_a_code_leads_to_the_wanted_page_of_this_site_only(page: Client, ann: User) -> None:
     set_up(page, ann)
     client = asked(ann, until="/admin/auth/user/?q=b")
     asking = client.get("/admin/auth/user/?q=b", follow=True)
@@ -163,7 +163,7 @@ def test_a_code_leads_to_where_one_wanted_to_go_but_nowhere_else(page: Client, a
     assert answer.headers["Location"] == "/admin/"
 
 
-def test_a_session_gets_a_new_key_with_the_proof(page: Client, ann: User) -> None:
+def test_a_code_gives_the_session_a_new_key(page: Client, ann: User) -> None:
     set_up(page, ann)
     client = asked(ann)
     before = client.session.session_key
@@ -172,7 +172,7 @@ def test_a_session_gets_a_new_key_with_the_proof(page: Client, ann: User) -> Non
     assert client.session.session_key != before
 
 
-def test_a_recovery_code_counts_once_and_only_its_hash_is_stored(page: Client, ann: User) -> None:
+def test_a_recovery_code_works_once_and_only_its_hash_is_stored(page: Client, ann: User) -> None:
     first, second, third, *_ = set_up(page, ann)
     assert gets_in(asked(ann), first.lower())
     assert not gets_in(asked(ann), first)
@@ -181,7 +181,7 @@ def test_a_recovery_code_counts_once_and_only_its_hash_is_stored(page: Client, a
     assert hashlib.sha256(third.replace("-", "").encode()).digest() in stored
 
 
-def test_new_recovery_codes_end_the_former_ones(page: Client, ann: User) -> None:
+def test_new_recovery_codes_replace_the_previous_ones(page: Client, ann: User) -> None:
     former = set_up(page, ann)
     with later(1):
         answer = page.post(f"{ROOT}recovery-codes/", {"code": code(ann)})
@@ -191,7 +191,7 @@ def test_new_recovery_codes_end_the_former_ones(page: Client, ann: User) -> None
     assert gets_in(asked(ann), renewed[0])
 
 
-def test_its_seed_is_sealed_where_it_is_stored(page: Client, ann: User) -> None:
+def test_a_seed_is_stored_encrypted(page: Client, ann: User) -> None:
     page.post(f"{ROOT}begin/", {"password": PASSWORD})
     with connection.cursor() as cursor:
         cursor.execute("SELECT seed FROM accounts_secondfactor")
@@ -201,7 +201,9 @@ def test_its_seed_is_sealed_where_it_is_stored(page: Client, ann: User) -> None:
     assert base64.b32decode(seed) not in stored
 
 
-def test_a_seed_goes_over_to_a_new_secret_key(page: Client, ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_is_re_encrypted_under_a_new_secret_key(
+    page: Client, ann: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_up(page, ann)
     seed = SecondFactor.objects.get().seed
     monkeypatch.setattr(settings, "SECRET_KEY_FALLBACKS", [settings.SECRET_KEY])
@@ -211,9 +213,7 @@ def test_a_seed_goes_over_to_a_new_secret_key(page: Client, ann: User, monkeypat
     assert SecondFactor.objects.get().seed == seed
 
 
-def test_where_the_secret_key_is_lost_a_recovery_code_still_lets_in(
-    page: Client, ann: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recovery_code_works_without_the_secret_key(page: Client, ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = set_up(page, ann)
     monkeypatch.setattr(settings, "SECRET_KEY", "another-secret-key")
     client = asked(ann)
@@ -221,7 +221,7 @@ def test_where_the_secret_key_is_lost_a_recovery_code_still_lets_in(
     assert gets_in(client, codes[0])
 
 
-def test_wrong_codes_make_one_wait_longer_and_longer(ann: User, page: Client) -> None:
+def test_the_fifth_wrong_code_locks_for_a_minute(ann: User, page: Client) -> None:
     set_up(page, ann)
     client = asked(ann)
     for _ in range(MAX_FREE_FAILURES + 1):
@@ -241,7 +241,7 @@ def test_pauses_double_up_to_six_hours() -> None:
     assert dt.timedelta(minutes=360) == MAX_PAUSE
 
 
-def test_a_code_that_is_not_looked_at_counts_neither_as_wrong_nor_as_used(page: Client, ann: User) -> None:
+def test_a_refused_code_counts_neither_as_wrong_nor_as_used(page: Client, ann: User) -> None:
     set_up(page, ann)
     for _ in range(MAX_FREE_FAILURES + 1):
         assert prove(ann, "000000", now=NOW) == Wrong()
@@ -251,7 +251,7 @@ def test_a_code_that_is_not_looked_at_counts_neither_as_wrong_nor_as_used(page: 
     assert len(recovery) == 10
 
 
-def test_it_is_removed_with_a_code_only(page: Client, ann: User) -> None:
+def test_removing_takes_a_code(page: Client, ann: User) -> None:
     set_up(page, ann)
     page.post(f"{ROOT}remove/", {"code": "000000"})
     assert SecondFactor.objects.count() == 1
@@ -260,7 +260,7 @@ def test_it_is_removed_with_a_code_only(page: Client, ann: User) -> None:
     assert (SecondFactor.objects.count(), browser_of(ann).get("/admin/").status_code) == (0, 200)
 
 
-def test_a_second_one_is_not_begun_beside_the_first(page: Client, ann: User) -> None:
+def test_a_person_has_one_second_factor(page: Client, ann: User) -> None:
     set_up(page, ann)
     before = SecondFactor.objects.get().seed
     page.post(f"{ROOT}begin/", {"password": PASSWORD})
@@ -268,7 +268,7 @@ def test_a_second_one_is_not_begun_beside_the_first(page: Client, ann: User) -> 
     assert SecondFactor.objects.get().seed == before
 
 
-def test_where_it_is_required_nothing_else_is_open_without_one(monkeypatch: pytest.MonkeyPatch, ann: User) -> None:
+def test_a_required_second_factor_is_set_up_before_anything_else(monkeypatch: pytest.MonkeyPatch, ann: User) -> None:
     monkeypatch.setattr(settings, "SECOND_FACTOR_REQUIRED", True)
     client = browser_of(ann)
     for address in ("/admin/", "/admin/auth/user/", "/admin/password_change/", CODE, f"{ROOT}remove/"):
@@ -278,14 +278,14 @@ def test_where_it_is_required_nothing_else_is_open_without_one(monkeypatch: pyte
     assert client.get("/admin/").status_code == 200
 
 
-def test_one_can_always_log_out(page: Client, ann: User) -> None:
+def test_logging_out_takes_no_code(page: Client, ann: User) -> None:
     set_up(page, ann)
     client = asked(ann)
     client.post("/admin/logout/")
     assert client.get("/admin/").headers["Location"].startswith("/admin/login/")
 
 
-def test_a_superuser_resets_it_and_the_history_has_who_and_whose(page: Client, ann: User) -> None:
+def test_a_reset_by_a_superuser_is_in_the_history(page: Client, ann: User) -> None:
     set_up(page, ann)
     boss = admin_user("boss")
     client = browser_of(boss)
@@ -297,9 +297,7 @@ def test_a_superuser_resets_it_and_the_history_has_who_and_whose(page: Client, a
     assert (entry.object_id, entry.change_message) == (str(ann.pk), "Reset the second factor.")
 
 
-def test_who_has_the_machine_resets_it_where_no_superuser_can(
-    page: Client, ann: User, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_command_resets_a_second_factor(page: Client, ann: User, caplog: pytest.LogCaptureFixture) -> None:
     set_up(page, ann)
     with caplog.at_level("INFO"):
         call_command("reset_second_factor", "ann", stdout=io.StringIO())
@@ -315,7 +313,7 @@ def test_who_has_the_machine_resets_it_where_no_superuser_can(
         call_command("reset_second_factor", "bob")
 
 
-def test_others_who_may_change_people_cannot_reset_it_or_take_over_a_superuser(page: Client, ann: User) -> None:
+def test_a_user_manager_cannot_reset_or_take_over_a_superuser(page: Client, ann: User) -> None:
     set_up(page, ann)
     clerk = admin_user("clerk", is_superuser=False)
     clerk.user_permissions.set(Permission.objects.filter(content_type__app_label="auth"))
@@ -326,7 +324,7 @@ def test_others_who_may_change_people_cannot_reset_it_or_take_over_a_superuser(p
     assert client.get(f"{user}/password/").status_code == 403
 
 
-def test_others_who_may_change_people_give_nobody_powers(ann: User) -> None:
+def test_a_user_manager_assigns_no_permissions(ann: User) -> None:
     clerk = admin_user("clerk", is_superuser=False)
     clerk.user_permissions.set(Permission.objects.filter(content_type__app_label="auth"))
     client = browser_of(clerk)
@@ -340,15 +338,9 @@ def test_others_who_may_change_people_give_nobody_powers(ann: User) -> None:
     assert client.post("/admin/auth/group/add/", {"name": "all", "permissions": [1]}).status_code == 403
 
 
-def test_what_was_done_is_in_the_history_without_secrets(page: Client, ann: User) -> None:
+def test_the_history_has_changes_without_secrets(page: Client, ann: User) -> None:
     codes = set_up(page, ann)
     with later(1):
         page.post(f"{ROOT}remove/", {"code": codes[0]})
     told = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
     assert told == ["Set up a second factor.", "Used a recovery code.", "Removed the second factor."]
-
-
-def test_of_several_uses_of_one_code_at_once_one_counts(page: Client, ann: User) -> None:
-    codes = set_up(page, ann)
-    results = [prove(ann, codes[0], now=NOW), prove(ann, codes[0], now=NOW)]
-    assert results == [Proved(with_recovery_code=True), Wrong()]

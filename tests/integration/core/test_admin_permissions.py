@@ -125,7 +125,7 @@ def rows() -> dict[str, int]:
     }
 
 
-def test_the_table_has_every_action(rows: dict[str, int]) -> None:
+def test_the_table_of_permissions_has_every_action(rows: dict[str, int]) -> None:
     everything = {action.title for action in admin_actions(rows)}
     assert everything == OF_SUPERUSERS.union(WITH_VIEW, *OPENED.values())
 
@@ -167,7 +167,7 @@ def test_without_any_permission_every_action_is_refused(rows: dict[str, int]) ->
     assert all(action.posted(nobody)["Location"].startswith("/admin/login/") for action in admin_actions(rows))
 
 
-def test_buttons_are_shown_to_whom_they_do_something(rows: dict[str, int]) -> None:
+def test_buttons_are_shown_to_users_who_may_use_them(rows: dict[str, int]) -> None:
     viewer = browser_with(*view_permissions())
     for model, pk in rows.items():
         page = viewer.get(model_pages(model, pk)["change"])
@@ -213,7 +213,7 @@ SECRETS: Final = {
 
 
 @pytest.mark.parametrize("model", SECRETS)
-def test_contents_are_shown_to_whom_they_may_be(model: str, rows: dict[str, int]) -> None:
+def test_contents_take_a_permission(model: str, rows: dict[str, int]) -> None:
     page = model_pages(model, rows[model])["change"]
     without, with_it = (browser_with(*view_permissions(), *more).get(page) for more in ((), ("delivery.view_payload",)))
     for secret in SECRETS[model]:
@@ -222,7 +222,7 @@ def test_contents_are_shown_to_whom_they_may_be(model: str, rows: dict[str, int]
     assert b"Not shown: you do not have the permission" in without.content
 
 
-def test_the_filter_lab_tells_nothing_of_contents_to_others(rows: dict[str, int]) -> None:
+def test_the_filter_lab_takes_the_permission_to_see_contents(rows: dict[str, int]) -> None:
     form = {"message": rows["delivery_message"], "filter": "$$->'Body'->>'secret' like 'in%'"}
     lab = "/admin/delivery/message/filter-lab/"
     without, with_it = (
@@ -232,7 +232,7 @@ def test_the_filter_lab_tells_nothing_of_contents_to_others(rows: dict[str, int]
     assert (with_it.context["verdict"].qualifies, b"in the body" in with_it.content) == (True, True)
 
 
-def test_a_body_is_edited_by_whom_it_is_shown_to(rows: dict[str, int]) -> None:
+def test_editing_a_body_takes_the_permission_to_see_contents(rows: dict[str, int]) -> None:
     Delivery.objects.filter(pk=rows["delivery_delivery"]).update(finished_at=timezone.now())
     form = f"/admin/delivery/delivery/{rows['delivery_delivery']}/resubmission/"
     without, with_it = (
@@ -255,5 +255,5 @@ def test_a_body_is_edited_by_whom_it_is_shown_to(rows: dict[str, int]) -> None:
         ("auth_user", "password__startswith=pbkdf2"),
     ],
 )
-def test_a_list_is_narrowed_by_nothing_that_it_does_not_offer(admin: Client, model: str, condition: str) -> None:
+def test_a_list_refuses_conditions_that_it_does_not_offer(admin: Client, model: str, condition: str) -> None:
     assert admin.get(f"{model_pages(model)['list']}?{condition}").status_code == 400

@@ -119,7 +119,7 @@ def test_no_value_of_all_fields_is_a_server_error(
 
 
 @pytest.mark.parametrize(("model", "name"), [(EventType, "schema"), (Subscriber, "headers"), (Subscription, "headers")])
-def test_json_that_the_api_refuses_is_an_error_of_the_form(
+def test_forms_refuse_json_that_the_api_refuses(
     admin: Client, model: type[Model], name: str, there: dict[type[Model], Model]
 ) -> None:
     refusing = refusals_of(form_at(admin, page_of(there[model])), there[model])
@@ -127,7 +127,7 @@ def test_json_that_the_api_refuses_is_an_error_of_the_form(
     assert [what for what, value in IN_JSON.items() if name not in refusing(**{name: value})] == []
 
 
-def test_a_page_shows_again_the_json_that_it_refuses(admin: Client, there: dict[type[Model], Model]) -> None:
+def test_a_form_shows_refused_json_again(admin: Client, there: dict[type[Model], Model]) -> None:
     page = page_of(there[Subscriber])
     form, before = form_at(admin, page), stored()
     answers = {what: admin.post(page, {**filled(form), "headers": value}) for what, value in IN_JSON.items()}
@@ -136,7 +136,7 @@ def test_a_page_shows_again_the_json_that_it_refuses(admin: Client, there: dict[
 
 
 @pytest.mark.parametrize("name", ["endpoint", "filter", "script"])
-def test_what_the_api_refuses_of_a_subscription_is_an_error_of_the_form(
+def test_the_form_of_a_subscription_refuses_what_the_api_refuses(
     admin: Client, name: str, there: dict[type[Model], Model]
 ) -> None:
     refusing = refusals_of(form_at(admin, page_of(there[Subscription])), there[Subscription])
@@ -146,7 +146,7 @@ def test_what_the_api_refuses_of_a_subscription_is_an_error_of_the_form(
 
 
 @pytest.mark.parametrize("model", [EventType, Publisher, Subscriber, RetryPolicy], ids=lambda model: model.__name__)
-def test_no_name_is_taken_that_could_not_stand_in_an_address(
+def test_names_that_do_not_fit_in_a_url_are_refused(
     admin: Client, model: type[Model], there: dict[type[Model], Model]
 ) -> None:
     page = f"{root_of(model)}add/"
@@ -175,7 +175,7 @@ def refused(answer: Answer) -> set[str]:
 
 
 @pytest.mark.parametrize("model", [*site.site._registry], ids=lambda model: model._meta.label_lower)
-def test_no_list_is_a_server_error_whatever_its_address_asks_for(admin: Client, model: type[Model]) -> None:
+def test_no_filter_value_is_a_server_error(admin: Client, model: type[Model]) -> None:
     filters = [parameter_of(one) for one in site.site._registry[model].list_filter]
     for name in ("q", "p", "o", *filters):
         for value in ("a\0b", "9" * 5000):
@@ -189,7 +189,7 @@ def parameter_of(one: object) -> str:
 
 
 @pytest.mark.parametrize("kind", EventKind)
-def test_a_subscription_of_nothing_is_no_server_error(admin: Client, kind: EventKind) -> None:
+def test_an_incomplete_subscription_is_an_error_of_the_form(admin: Client, kind: EventKind) -> None:
     wanted, before = factories.subscription(event_type=factories.event_type(kind=kind)), LogEntry.objects.count()
     for form in ({}, {"event_type": "a"}, {"event_type": "9" * 30, "subscriber": "\0"}, {"subscriber": str(wanted.pk)}):
         answer = admin.post(f"{root_of(Subscription)}add/", form)
@@ -210,26 +210,26 @@ def actions_on_one() -> Iterator[str]:
 
 @pytest.mark.parametrize("page", ["change", "history", "delete"])
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
-def test_a_page_of_what_does_not_exist_leads_away_or_is_refused(admin: Client, model: type[Model], page: str) -> None:
+def test_a_page_of_an_unknown_id_redirects_or_is_refused(admin: Client, model: type[Model], page: str) -> None:
     for unknown, method in zip(UNKNOWN, cycle(("GET", "POST")), strict=False):
         answer = admin.generic(method, f"{root_of(model)}{unknown}/{page}/")
         assert answer.status_code in {302, 403, 404}, (method, unknown)
 
 
-def test_whoever_asks_for_what_does_not_exist_is_told(admin: Client) -> None:
+def test_an_unknown_id_is_named(admin: Client) -> None:
     answer = admin.get("/admin/subscriptions/subscription/abc/change/", follow=True)
     assert "subscription with ID “abc”" in answer.content.decode()
 
 
 @pytest.mark.parametrize("action", [*actions_on_one()])
-def test_an_action_on_what_does_not_exist_finds_nothing(admin: Client, action: str) -> None:
+def test_an_action_on_an_unknown_id_is_404(admin: Client, action: str) -> None:
     for unknown in UNKNOWN:
         assert admin.post(action.format(unknown), {"_form_submitted": "on"}).status_code == 404, unknown
     assert admin.get(action.format(UNKNOWN[0]), headers={"HX-Request": "true"}).status_code in {200, 404}
 
 
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
-def test_a_list_narrowed_by_what_does_not_exist_shows_nothing_of_it(admin: Client, model: type[Model]) -> None:
+def test_a_list_filtered_by_an_unknown_id_is_no_server_error(admin: Client, model: type[Model]) -> None:
     links = {field.name for field in model._meta.get_fields() if field.is_relation and not field.auto_created}
     names = [*(f"{link}__id__exact" for link in links), "message__id", "q"]
     for name, unknown in {*zip(names, cycle(UNKNOWN), strict=False), *zip(cycle(names), UNKNOWN, strict=False)}:
@@ -238,7 +238,7 @@ def test_a_list_narrowed_by_what_does_not_exist_shows_nothing_of_it(admin: Clien
 
 
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
-def test_what_is_chosen_in_a_list_and_cannot_exist_is_refused(admin: Client, model: type[Model]) -> None:
+def test_chosen_ids_that_no_row_can_have_are_refused(admin: Client, model: type[Model]) -> None:
     factories.subscription()
     for action in site.site._registry[model].actions or ():
         for unknown in UNKNOWN:
@@ -248,14 +248,14 @@ def test_what_is_chosen_in_a_list_and_cannot_exist_is_refused(admin: Client, mod
 
 @pytest.mark.parametrize("field", ["subscriber", "subscription", "event_type"])
 @pytest.mark.parametrize("unknown", UNKNOWN)
-def test_a_replay_of_what_does_not_exist_is_an_error_of_the_form(admin: Client, field: str, unknown: str) -> None:
+def test_a_replay_of_an_unknown_id_is_an_error_of_the_form(admin: Client, field: str, unknown: str) -> None:
     answer = admin.post(NEW_REPLAY, {"statuses": ["REJECTED"], field: unknown})
     assert (answer.status_code, [*answer.context["form"].errors][:1]) == (200, [field])
     assert admin.get(NEW_REPLAY, {field: unknown}).status_code == 200
 
 
 @pytest.mark.parametrize("unknown", UNKNOWN)
-def test_the_filter_lab_takes_what_does_not_exist(admin: Client, unknown: str) -> None:
+def test_the_filter_lab_accepts_unknown_ids(admin: Client, unknown: str) -> None:
     lab = reverse("admin:delivery_message_filter_lab")
     for field in ("event_type", "message", "subscription"):
         assert admin.get(lab, {field: unknown}).status_code in {200, 404}
@@ -275,9 +275,7 @@ def test_the_filter_lab_takes_what_does_not_exist(admin: Client, unknown: str) -
         ("publisher", "event_types"),
     ],
 )
-def test_a_form_of_what_is_configured_names_what_does_not_exist(
-    admin: Client, model: str, field: str, unknown: str
-) -> None:
+def test_a_form_names_fields_with_unknown_ids(admin: Client, model: str, field: str, unknown: str) -> None:
     address = f"/admin/subscriptions/{model}/add/"
     answer = admin.post(address, {field: unknown})
     assert answer.status_code == 200
@@ -300,7 +298,7 @@ def test_pages_have_the_styles_that_the_theme_lacks(admin: Client) -> None:
 
 
 @pytest.mark.parametrize("permissions", [(), ("subscriptions.view_subscriber",)], ids=["none", "to look"])
-def test_a_refusal_says_so_and_whom_to_ask_and_leads_back(permissions: tuple[str, ...]) -> None:
+def test_a_refusal_says_whom_to_ask_and_links_back(permissions: tuple[str, ...]) -> None:
     refused = browser_with(*permissions).get("/admin/subscriptions/subscriber/add/")
     assert (refused.status_code, refused["Cache-Control"]) == (403, "no-store")
     for told in (

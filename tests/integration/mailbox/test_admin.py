@@ -58,7 +58,7 @@ def standing(admin: Client, url: str) -> dict[str, str]:
 
 
 @pytest.mark.behaviour("9.5")
-def test_the_list_says_how_each_mailbox_stands(admin: Client, wanted: Subscription) -> None:
+def test_the_list_shows_the_counts_of_each_mailbox(admin: Client, wanted: Subscription) -> None:
     fetch_all(wanted, most=1)
     shown = standing(admin, reverse(MAILBOXES))
     counts = {name: shown[name] for name in ("available", "in_flight", "waiting", "redelivered", "expired")}
@@ -68,7 +68,7 @@ def test_the_list_says_how_each_mailbox_stands(admin: Client, wanted: Subscripti
     assert (shown["available"], shown["in_flight"], shown["redelivered"]) == ("3", "0", "1")
 
 
-def test_only_whoever_fetches_has_a_mailbox(admin: Client, wanted: Subscription) -> None:
+def test_only_subscribers_with_pull_subscriptions_have_a_mailbox(admin: Client, wanted: Subscription) -> None:
     factories.subscription(factories.subscriber("pushed-to"), wanted.event_type)
     assert [box.name for box in admin.get(reverse(MAILBOXES)).context["cl"].result_list] == ["archive"]
     Subscription.objects.filter(pk=wanted.pk).update(
@@ -111,9 +111,7 @@ def test_its_page_shows_what_clients_have_in_few_queries(admin: Client, wanted: 
     assert len(more) == len(few) <= 14
 
 
-def test_however_much_clients_have_only_what_is_shown_is_read(
-    wanted: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_reads_only_the_hand_outs_that_it_shows(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     with connection.cursor() as cursor:
         cursor.execute(HANDED_OUT, [line_of(wanted.subscriber).pk, wanted.pk])
     with explained_statements(monkeypatch) as statements:
@@ -135,7 +133,7 @@ def test_a_subscribers_page_leads_to_its_mailbox(admin: Client, wanted: Subscrip
     assert mailbox_page(other) not in admin.get(page(other.subscriber)).content.decode()
 
 
-def test_a_deliverys_page_says_how_often_it_was_handed_out_and_until_when(admin: Client, wanted: Subscription) -> None:
+def test_the_page_of_a_delivery_shows_its_hand_outs(admin: Client, wanted: Subscription) -> None:
     (one,) = fetch_all(wanted, most=1)
     page = reverse("admin:delivery_delivery_change", args=[one.delivery_id])
     assert re.search(r"Fetches:? 1 In flight until:? \d", page_text(admin, page))
@@ -144,7 +142,7 @@ def test_a_deliverys_page_says_how_often_it_was_handed_out_and_until_when(admin:
     assert Delivery.objects.get(pk=one.delivery_id).status == DeliveryStatus.DELIVERED
 
 
-def test_a_subscription_is_switched_in_its_form_and_keeps_what_waits(admin: Client, wanted: Subscription) -> None:
+def test_switching_a_subscription_to_push_keeps_its_messages(admin: Client, wanted: Subscription) -> None:
     page = reverse("admin:subscriptions_subscription_change", args=[wanted.pk])
     form = admin.get(page).context["adminform"].form
     values = {name: "" if form[name].value() is None else form[name].value() for name in form.fields}
@@ -157,7 +155,7 @@ def test_a_subscription_is_switched_in_its_form_and_keeps_what_waits(admin: Clie
 
 
 @pytest.mark.behaviour("9.4")
-def test_what_is_in_flight_is_returned_once_that_is_confirmed(admin: Client, wanted: Subscription) -> None:
+def test_messages_in_flight_are_returned_after_a_confirmation(admin: Client, wanted: Subscription) -> None:
     one, other = fetch_all(wanted, most=2)
     back = mailbox_page(wanted, "give_back")
     asked = page_text(admin, back)
@@ -174,7 +172,7 @@ def chosen(admin: Client, url: str) -> list[str]:
     return re.findall(r'name="_selected_action" value="([^"]*)"', admin.get(url).content.decode())
 
 
-def test_one_can_be_returned_alone(admin: Client, wanted: Subscription) -> None:
+def test_one_message_is_returned_alone(admin: Client, wanted: Subscription) -> None:
     one, _ = fetch_all(wanted, most=2)
     only = f"{mailbox_page(wanted, 'give_back')}?delivery={one.delivery_id}"
     assert post_form(admin, only, _selected_action=chosen(admin, only)) == "Returned 1 of 1."
@@ -182,7 +180,7 @@ def test_one_can_be_returned_alone(admin: Client, wanted: Subscription) -> None:
 
 
 @pytest.mark.behaviour("9.7")
-def test_returning_tells_what_ends_by_it_before_and_after(admin: Client, wanted: Subscription) -> None:
+def test_returning_says_which_deliveries_end(admin: Client, wanted: Subscription) -> None:
     Subscriber.objects.update(max_redeliveries=1)
     fetch_all(wanted, most=1)
     time_out_hand_outs()
@@ -207,7 +205,7 @@ def test_returning_tells_what_ends_by_it_before_and_after(admin: Client, wanted:
     assert LogEntry.objects.get().get_change_message() == note
 
 
-def test_of_very_many_in_flight_it_asks_for_those_next_to_time_out_and_says_so(
+def test_of_many_in_flight_those_next_to_time_out_are_returned(
     admin: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailboxes, "MAX_SHOWN", 2)
@@ -219,7 +217,7 @@ def test_of_very_many_in_flight_it_asks_for_those_next_to_time_out_and_says_so(
     assert chosen(admin, only) == [f"{last.delivery_id}.1"], "though it is not among those"
 
 
-def test_one_that_is_in_flight_no_more_is_told_so(admin: Client, wanted: Subscription) -> None:
+def test_a_message_that_is_no_longer_in_flight_is_reported(admin: Client, wanted: Subscription) -> None:
     done, _ = fetch_all(wanted, most=2)
     acknowledge(wanted.subscriber_id, [done.receipt])
     answer = admin.get(f"{mailbox_page(wanted, 'give_back')}?delivery={done.delivery_id}", follow=True)
@@ -227,9 +225,7 @@ def test_one_that_is_in_flight_no_more_is_told_so(admin: Client, wanted: Subscri
 
 
 @pytest.mark.behaviour("9.3")
-def test_what_has_been_handed_out_again_since_it_was_shown_stays_where_it_is(
-    admin: Client, wanted: Subscription
-) -> None:
+def test_a_later_hand_out_is_not_returned(admin: Client, wanted: Subscription) -> None:
     fetch_all(wanted, most=1)
     back = mailbox_page(wanted, "give_back")
     shown = chosen(admin, back)
@@ -242,20 +238,20 @@ def test_what_has_been_handed_out_again_since_it_was_shown_stays_where_it_is(
 
 
 @pytest.mark.parametrize("forged", ["", "1", "1.", "x.1", "1.1.1", "٣.1"])
-def test_what_no_form_sends_returns_nothing(admin: Client, wanted: Subscription, forged: str) -> None:
+def test_forged_receipts_return_nothing(admin: Client, wanted: Subscription, forged: str) -> None:
     fetch_all(wanted, most=1)
     assert post_form(admin, mailbox_page(wanted, "give_back"), _selected_action=forged) == "Returned 0 of 0."
     assert statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]
 
 
-def test_where_nothing_is_in_flight_nothing_is_asked(admin: Client, wanted: Subscription) -> None:
+def test_without_messages_in_flight_nothing_is_asked(admin: Client, wanted: Subscription) -> None:
     answer = admin.get(mailbox_page(wanted, "give_back"), follow=True)
     assert answer.redirect_chain == [(mailbox_page(wanted), 302)]
     assert [*map(str, answer.context["messages"])] == ["Nothing is in flight."]
 
 
 @pytest.mark.behaviour("9.7")
-def test_it_is_purged_once_that_is_confirmed(admin: Client, wanted: Subscription) -> None:
+def test_a_mailbox_is_purged_after_a_confirmation(admin: Client, wanted: Subscription) -> None:
     (one,) = fetch_all(wanted, most=1)
     purge = mailbox_page(wanted, "purge")
     assert (
@@ -272,7 +268,7 @@ def test_it_is_purged_once_that_is_confirmed(admin: Client, wanted: Subscription
 
 
 @pytest.mark.parametrize("what", ["give_back", "purge"])
-def test_whoever_may_only_look_takes_nothing_out(client: Client, wanted: Subscription, what: str) -> None:
+def test_returning_and_purging_take_a_permission(client: Client, wanted: Subscription, what: str) -> None:
     (one,) = fetch_all(wanted, most=1)
     looker = User.objects.create(username="looker", is_staff=True)
     looker.user_permissions.add(Permission.objects.get(codename="view_mailbox"))

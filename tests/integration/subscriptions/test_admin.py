@@ -65,7 +65,7 @@ def test_an_event_type_keeps_name_and_kind_while_its_description_changes(admin: 
     )
 
 
-def test_a_stale_form_undoes_nothing_it_did_not_change(admin: Client) -> None:
+def test_a_stale_form_overwrites_only_what_it_changed(admin: Client) -> None:
     made = factories.subscriber("shop")
     form = {"name": "shop", "description": "new", "headers": "{}", "max_queued_to_send": "500", **SERIAL}
     admin.get(f"{ROOT}/subscriber/{made.pk}/change/")
@@ -86,7 +86,7 @@ def test_an_action_on_one_asks_first_and_runs_by_post_only(admin: Client) -> Non
     assert LogEntry.objects.get().get_change_message() == "The status is now INACTIVE."
 
 
-def test_a_dialog_opened_on_its_own_leads_to_the_page_of_its_record(admin: Client) -> None:
+def test_a_dialog_opened_outside_its_page_leads_there(admin: Client) -> None:
     made = factories.subscription()
     page = f"{ROOT}/subscription/{made.pk}/"
     assert admin.get(f"{page}inactivate/").headers["Location"] == f"{page}change/"
@@ -167,7 +167,7 @@ def test_a_token_is_shown_when_it_is_issued_and_never_again(admin: Client) -> No
         ("MANAGEMENT", "", "2020-01-01", "expires_at"),
     ],
 )
-def test_a_key_that_makes_no_sense_is_not_issued(admin: Client, kind: str, owner: str, expiry: str, wrong: str) -> None:
+def test_an_inconsistent_key_is_not_issued(admin: Client, kind: str, owner: str, expiry: str, wrong: str) -> None:
     pk = factories.publisher("till").pk
     form = {"kind": kind, "publisher": pk if owner else "", "subscriber": "", "label": "", "expires_at_0": expiry}
     answer = admin.post(f"{ROOT}/apikey/add/", {**form, "expires_at_1": "00:00:00" if expiry else ""})
@@ -215,7 +215,7 @@ def test_a_publishers_event_types_change_with_its_version(admin: Client) -> None
     assert (list(now.event_types.all()), now.version) == ([paid], 2)
 
 
-def test_what_people_wrote_is_shown_as_text(admin: Client) -> None:
+def test_descriptions_are_escaped(admin: Client) -> None:
     factories.event_type("Order.Paid", description="<script>alert(1)</script>")
     assert b"<script>alert(1)" not in admin.get(f"{ROOT}/eventtype/").content
 
@@ -230,7 +230,7 @@ def test_what_people_wrote_is_shown_as_text(admin: Client) -> None:
         ("/admin/", None),
     ],
 )
-def test_the_side_bar_marks_the_page_one_is_on(admin: Client, page: str, title: str | None) -> None:
+def test_the_side_bar_marks_the_current_page(admin: Client, page: str, title: str | None) -> None:
     bar = admin.get(page).context["sidebar_navigation"]
     marked = [item["title"] for group in bar for item in group["items"] if item["active"]]
     assert marked == [title] * bool(title)
@@ -244,7 +244,7 @@ def audit_entries(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     ]
 
 
-def test_who_changed_what_is_told_without_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_audit_log_has_who_changed_which_fields_without_values(caplog: pytest.LogCaptureFixture) -> None:
     key, token = factories.api_key()
     client = client_with(token)
     with caplog.at_level("INFO"):
@@ -264,7 +264,9 @@ def test_who_changed_what_is_told_without_what_it_says(caplog: pytest.LogCapture
     assert token not in caplog.text
 
 
-def test_what_is_read_or_refused_is_not_told(caplog: pytest.LogCaptureFixture, management: Client) -> None:
+def test_reads_and_refused_changes_are_not_in_the_audit_log(
+    caplog: pytest.LogCaptureFixture, management: Client
+) -> None:
     with caplog.at_level("INFO"):
         management.get("/api/v1/subscribers")
         assert management.post("/api/v1/subscribers", {"nonsense": 1}, JSON).status_code == 400
@@ -279,7 +281,7 @@ def is_told(path: str) -> bool:
     return issubclass(view.cls, Audited)
 
 
-def test_every_operation_that_changes_something_is_told_and_no_other() -> None:
+def test_every_changing_operation_and_no_other_is_in_the_audit_log() -> None:
     operations = {
         (method, path): {scope for one in operation.get("security", ()) for scope in one["apiKey"]}
         for path, methods in Client().get("/api/v1/openapi.json").json()["paths"].items()
@@ -291,7 +293,9 @@ def test_every_operation_that_changes_something_is_told_and_no_other() -> None:
     assert {one for one in operations if is_told(one[1])} == wanted
 
 
-def test_stepping_in_is_told_with_what_it_made_and_a_dry_run_is_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_operations_are_in_the_audit_log_with_their_result_and_dry_runs_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     key, token = factories.api_key()
     client, one = client_with(token), factories.subscription()
     asked = {"subscription": one.pk}
@@ -310,7 +314,7 @@ def test_stepping_in_is_told_with_what_it_made_and_a_dry_run_is_not(caplog: pyte
     assert "hidden" not in caplog.text
 
 
-def test_publishing_and_trying_are_not_told(caplog: pytest.LogCaptureFixture, management: Client) -> None:
+def test_publishing_and_trials_are_not_in_the_audit_log(caplog: pytest.LogCaptureFixture, management: Client) -> None:
     event_type = factories.event_type()
     with caplog.at_level("INFO"):
         assert management.post(f"/api/v1/events/{event_type.name}", {"a": 1}, JSON).status_code == 202

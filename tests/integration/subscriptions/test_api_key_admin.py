@@ -56,7 +56,7 @@ def added(client: Client, **given: Any) -> Answer:
 
 
 @pytest.mark.parametrize("end", ["revoked_at", "retires_at", "expires_at"])
-def test_a_key_that_has_ended_is_not_revived_by_another_expiry(admin: Client, end: str) -> None:
+def test_an_ended_key_is_not_revived_by_a_new_expiry(admin: Client, end: str) -> None:
     key, token = factories.api_key(factories.publisher())
     ApiKey.objects.filter(pk=key.pk).update(**{end: timezone.now() - DAY})
     answer = with_end(admin, key, timezone.now() + 30 * DAY)
@@ -64,7 +64,7 @@ def test_a_key_that_has_ended_is_not_revived_by_another_expiry(admin: Client, en
     assert client_with(token).get("/api/v1/event-types").status_code == 401
 
 
-def test_a_rotated_key_ends_when_it_was_to_whatever_its_expiry_says(admin: Client) -> None:
+def test_a_new_expiry_does_not_extend_a_rotated_key(admin: Client) -> None:
     key, _ = factories.api_key(factories.publisher())
     keys.rotate(
         ApiKey.objects.filter(pk=key.pk), random_bytes=b"x" * 32, now=timezone.now(), issuer=Issuer("test"), overlap=DAY
@@ -74,7 +74,7 @@ def test_a_rotated_key_ends_when_it_was_to_whatever_its_expiry_says(admin: Clien
     assert (now_of(key).retires_at, now_of(key).ends_at) == (until, until)
 
 
-def test_who_may_issue_it_prolongs_it(issuer: Client) -> None:
+def test_users_who_may_issue_a_key_extend_it(issuer: Client) -> None:
     key, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + DAY)
     assert with_end(issuer, key, timezone.now() + 30 * DAY).status_code == 302
     assert now_of(key).expires_at > timezone.now() + 29 * DAY  # type: ignore[operator]
@@ -92,7 +92,9 @@ def test_an_end_is_within_a_hundred_years(issuer: Client, later: dt.timedelta) -
 
 
 @pytest.mark.parametrize("later", [30 * DAY, None], ids=["later", "never"])
-def test_others_let_it_end_earlier_and_never_later(clerk: Client, issuer: Client, later: dt.timedelta | None) -> None:
+def test_other_users_only_shorten_the_lifetime_of_a_key(
+    clerk: Client, issuer: Client, later: dt.timedelta | None
+) -> None:
     of_owner, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + 10 * DAY)
     of_management, _ = factories.api_key(expires_at=timezone.now() + 10 * DAY)
     for client, key in ((clerk, of_owner), (clerk, of_management), (issuer, of_management)):
@@ -116,7 +118,7 @@ def test_others_let_it_end_earlier_and_never_later(clerk: Client, issuer: Client
         (True, True, None, False),
     ],
 )
-def test_who_may_not_issue_a_key_lowers_its_limit_and_of_management_changes_none(
+def test_users_who_may_not_issue_a_key_only_lower_its_limit(
     may_issue: bool, of_management: bool, limit: int | None, is_saved: bool, request: pytest.FixtureRequest
 ) -> None:
     client = request.getfixturevalue("issuer" if may_issue else "clerk")
@@ -126,7 +128,7 @@ def test_who_may_not_issue_a_key_lowers_its_limit_and_of_management_changes_none
     assert now_of(key).requests_per_minute == (limit if is_saved else 10)
 
 
-def test_who_may_issue_management_keys_changes_their_limit() -> None:
+def test_users_who_may_issue_management_keys_change_their_limit() -> None:
     both = browser_with(*(f"subscriptions.{name}_apikey" for name in ("view", "add", "change")), MANAGEMENT)
     key, _ = factories.api_key(requests_per_minute=10)
     for limit in (1, 100, None):
@@ -135,7 +137,7 @@ def test_who_may_issue_management_keys_changes_their_limit() -> None:
 
 
 @pytest.mark.parametrize(("default", "is_saved"), [(20, False), (10, True), (5, True)])
-def test_without_a_limit_of_its_own_that_of_the_broker_counts(
+def test_a_key_without_a_limit_has_the_default_limit(
     clerk: Client, settings: Any, default: int, is_saved: bool
 ) -> None:
     settings.REQUESTS_PER_MINUTE = default
@@ -143,13 +145,13 @@ def test_without_a_limit_of_its_own_that_of_the_broker_counts(
     assert with_limit(clerk, key, None).status_code == (302 if is_saved else 200)
 
 
-def test_a_limit_that_stays_keeps_nobody_from_relabelling(clerk: Client) -> None:
+def test_an_unchanged_limit_allows_a_new_label(clerk: Client) -> None:
     key, _ = factories.api_key(requests_per_minute=10)
     assert with_limit(clerk, key, 10).status_code == 302
     assert now_of(key).label == "changed"
 
 
-def test_management_keys_are_issued_by_whom_that_is_left_to(issuer: Client) -> None:
+def test_issuing_management_keys_takes_a_permission(issuer: Client) -> None:
     refused = added(issuer, kind="MANAGEMENT")
     assert (refused.status_code, "kind" in refused.context["adminform"].form.errors) == (200, True)
     assert not ApiKey.objects.exists()
@@ -161,20 +163,20 @@ def test_management_keys_are_issued_by_whom_that_is_left_to(issuer: Client) -> N
 
 
 @pytest.mark.parametrize("label", ["one\ntwo", "\x1b[31mred", "\u202e\u200babc"])
-def test_a_label_shows_what_it_is(admin: Client, label: str) -> None:
+def test_labels_with_control_characters_are_refused(admin: Client, label: str) -> None:
     refused = added(admin, kind="MANAGEMENT", label=label)
     assert "label" in refused.context["adminform"].form.errors
     assert not ApiKey.objects.exists()
 
 
-def test_scopes_that_a_kind_has_not_are_refused(admin: Client) -> None:
+def test_scopes_of_another_kind_are_refused(admin: Client) -> None:
     till = factories.publisher("till")
     refused = added(admin, kind="PUBLISHER", publisher=till.pk, scopes=["keys"])
     assert "scopes" in refused.context["adminform"].form.errors
     assert not ApiKey.objects.exists()
 
 
-def test_what_is_fixed_stays_so_whatever_a_form_says(admin: Client) -> None:
+def test_a_form_does_not_change_fixed_fields(admin: Client) -> None:
     key, _ = factories.api_key(factories.publisher(), scopes=["read"])
     form = {
         "label": "new",
@@ -216,7 +218,7 @@ def token_of_form(client: Client, address: str) -> str:
     return str(token)
 
 
-def test_a_form_that_is_sent_again_by_a_reload_issues_no_second_key(admin: Client) -> None:
+def test_a_reload_issues_no_second_key(admin: Client) -> None:
     given = {"kind": "MANAGEMENT", "csrfmiddlewaretoken": token_of_form(admin, f"{ROOT}/add/")}
     assert b'id="secret"' in added(admin, **given).content
     again = added(admin, **given)
@@ -226,13 +228,13 @@ def test_a_form_that_is_sent_again_by_a_reload_issues_no_second_key(admin: Clien
     assert b'id="secret"' in added(admin, **anew).content
 
 
-def test_a_form_that_was_refused_is_mended_and_sent_again(admin: Client) -> None:
+def test_a_refused_form_is_corrected_and_sent_again(admin: Client) -> None:
     given = {"kind": "MANAGEMENT", "csrfmiddlewaretoken": token_of_form(admin, f"{ROOT}/add/")}
     assert added(admin, **given, label="\u202e").status_code == 200
     assert b'id="secret"' in added(admin, **given).content
 
 
-def test_nor_does_it_rotate_a_key_once_more(admin: Client) -> None:
+def test_a_reload_does_not_rotate_a_key_again(admin: Client) -> None:
     key, _ = factories.api_key()
     address = f"{ROOT}/{key.pk}/rotate/"
     confirmed = {**CONFIRMED, "csrfmiddlewaretoken": token_of_form(admin, address)}

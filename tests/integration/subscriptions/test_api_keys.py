@@ -71,7 +71,7 @@ def test_a_revoked_key_opens_nothing_and_stays_listed() -> None:
         ({"kind": "MANAGEMENT", "label": "x" * 256}, ["#/label"]),
     ],
 )
-def test_a_key_that_makes_no_sense_is_not_issued(body: dict[str, object], pointers: list[str]) -> None:
+def test_an_inconsistent_key_is_not_issued(body: dict[str, object], pointers: list[str]) -> None:
     factories.publisher("till")
     client = client_of()
     before = ApiKey.objects.count()

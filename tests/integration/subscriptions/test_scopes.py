@@ -248,7 +248,7 @@ def test_by_default_a_key_has_all_scopes_but_keys() -> None:
     "scopes",
     [[], ["root"], ["keys"], ["publish", "configure"], "publish", None, [None], {"publish": True}],
 )
-def test_scopes_that_a_kind_has_not_are_refused(scopes: object) -> None:
+def test_scopes_of_another_kind_are_refused(scopes: object) -> None:
     factories.publisher("till")
     before = (client := client_of()) and ApiKey.objects.count()
     answer = client.post(API_KEYS, {"kind": "PUBLISHER", "publisher": "till", "scopes": scopes}, content_type=JSON)
