@@ -7,7 +7,7 @@ from typing import Any, Final
 import structlog
 from django.db import connection, transaction
 
-from analytics import due
+from analytics import pending
 from analytics.models import UNFINISHED_RUNS, Run, RunKind
 from analytics.pipeline.job import Window
 from analytics.windows import midnight
@@ -28,7 +28,7 @@ class NotARange(Exception):
 
 def request_hours(*, call_seconds: float) -> Run | None:
     """Request a run of the closed hours that are due; None if there are none, or it is requested already."""
-    return _request(RunKind.HOURS, due.hours(due.calendar(now(), call_seconds=call_seconds)))
+    return _request(RunKind.HOURS, pending.hours(pending.calendar(now(), call_seconds=call_seconds)))
 
 
 def request_days(*, call_seconds: float) -> Run | None:
@@ -38,17 +38,17 @@ def request_days(*, call_seconds: float) -> Run | None:
     """
     if blocker := sealing_blocker(call_seconds=call_seconds):
         log.warning("summaries.unsealed", pid=blocker.pid, since=blocker.since.isoformat(), reason=str(blocker))
-    return _request(RunKind.DAYS, due.days(due.calendar(now(), call_seconds=call_seconds)))
+    return _request(RunKind.DAYS, pending.days(pending.calendar(now(), call_seconds=call_seconds)))
 
 
 def request_missed_days(*, call_seconds: float) -> Run | None:
     """Request a run of the sealed days without a summary: they were sealed late, or their run failed; likewise."""
-    return _request(RunKind.DAYS, due.missed_days(due.calendar(now(), call_seconds=call_seconds)))
+    return _request(RunKind.DAYS, pending.missed_days(pending.calendar(now(), call_seconds=call_seconds)))
 
 
-def sealing_blocker(*, call_seconds: float) -> due.OpenTransaction | None:
+def sealing_blocker(*, call_seconds: float) -> pending.OpenTransaction | None:
     """Return the transaction that keeps days that are over from being sealed."""
-    return due.sealing_blocker(now(), call_seconds=call_seconds)
+    return pending.sealing_blocker(now(), call_seconds=call_seconds)
 
 
 def request_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:

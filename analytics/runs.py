@@ -1,4 +1,4 @@
-"""One run from start to end: find what is due, start Spark, record what it reports."""
+"""One run from start to end: find its windows, start Spark, record what it reports."""
 
 import os
 import tempfile
@@ -12,8 +12,8 @@ from typing import Any, Final
 import structlog
 
 from analytics import run_records
-from analytics.due import calendar, due
 from analytics.models import Run, RunState
+from analytics.pending import calendar, windows_of
 from analytics.pipeline.connections import WORKER_LOCK, AnotherRun, only_run
 from analytics.pipeline.job import Job
 from analytics.run_records import INTERRUPTED, STOPPED, Ending, Record
@@ -85,10 +85,10 @@ def _summarize(
     stopping: threading.Event,
     report: Callable[[str], object],
 ) -> Ending:
-    """Find what is due, let Spark do it, and return how that ended."""
+    """Find its windows, let Spark do it, and return how that ended."""
     run = record.run
     assert run.started_at  # noqa: S101 - it has started
-    windows = due(run, calendar(run.started_at, call_seconds=settings.call_seconds))
+    windows = windows_of(run, calendar(run.started_at, call_seconds=settings.call_seconds))
     forget_connection()
     log.info("summaries.begun", run=run.pk, windows=len(windows))
     if not windows:

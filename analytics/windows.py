@@ -97,14 +97,14 @@ def is_closed(hour: Window, now: dt.datetime) -> bool:
     return hour.end + HOUR_LAG <= now
 
 
-def due_hours(calendar: Calendar, passed: Collection[Window], *, since: dt.datetime) -> list[Window]:
+def pending_hours(calendar: Calendar, passed: Collection[Window], *, since: dt.datetime) -> list[Window]:
     """Return the closed hours of unsealed days that have not passed, the oldest first; none before `since`."""
     days = [day for day in sorted(calendar.days) if not calendar.is_sealed(day) and whole(day) not in passed]
     hours = [hour for day in days for hour in hours_of(day)]
     return [hour for hour in hours if since < hour.end and is_closed(hour, calendar.now) and hour not in passed]
 
 
-def due_days(calendar: Calendar, passed: Collection[Window], late: Collection[dt.date]) -> list[Window]:
+def pending_days(calendar: Calendar, passed: Collection[Window], late: Collection[dt.date]) -> list[Window]:
     """Return the sealed days that have not passed, or got late data since, the oldest first."""
     days = [whole(day) for day in calendar.sealed()]
     return [day for day in days if day not in passed or day.day in late]

@@ -20,9 +20,9 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 
-from analytics import due, run_records, run_requests, runs
-from analytics.due import OpenTransaction
+from analytics import pending, run_records, run_requests, runs
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.pending import OpenTransaction
 from analytics.pipeline.connections import LOCK, WORKER_LOCK, only_run
 from analytics.pipeline.extraction.row_counts import leaf_rows
 from analytics.run_records import AGAIN, INTERRUPTED
@@ -441,14 +441,14 @@ def test_an_open_transaction_delays_sealing_only_if_it_has_written(
 ) -> None:
     with elsewhere.transaction():
         [(began,)] = elsewhere.execute("SELECT now()").fetchall()
-        assert due.calendar(later, call_seconds=0).first_unsealed > began.date()
-        assert due.sealing_blocker(later, call_seconds=0) is None
+        assert pending.calendar(later, call_seconds=0).first_unsealed > began.date()
+        assert pending.sealing_blocker(later, call_seconds=0) is None
         write(elsewhere)
-        assert due.calendar(later, call_seconds=0).first_unsealed == began.date()
-        oldest = due.sealing_blocker(later, call_seconds=0)
+        assert pending.calendar(later, call_seconds=0).first_unsealed == began.date()
+        oldest = pending.sealing_blocker(later, call_seconds=0)
         assert oldest == OpenTransaction(elsewhere.info.backend_pid, "a report", began)
-        assert due.sealing_blocker(began, call_seconds=0) is None  # its day is not over
-    assert due.sealing_blocker(later, call_seconds=0) is None
+        assert pending.sealing_blocker(began, call_seconds=0) is None  # its day is not over
+    assert pending.sealing_blocker(later, call_seconds=0) is None
 
 
 def test_the_transaction_that_delays_sealing_is_logged_and_shown_with_the_runs(

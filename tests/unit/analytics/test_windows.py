@@ -14,11 +14,11 @@ from analytics.windows import (
     HOUR_LAG,
     Calendar,
     back_off,
-    due_days,
-    due_hours,
     hours_of,
     is_closed,
     midnight,
+    pending_days,
+    pending_hours,
     watermark,
     whole,
     windows_between,
@@ -72,7 +72,7 @@ def test_the_last_day_before_a_long_outage_is_sealed() -> None:
     last = TODAY - 30 * DAY
     known = Calendar(at(12), frozenset({last}) | opened(TODAY, TODAY), first_unsealed=TODAY)
     assert known.sealed() == [last]
-    assert due_days(known, (), ()) == [whole(last)]
+    assert pending_days(known, (), ()) == [whole(last)]
 
 
 @pytest.mark.parametrize(
@@ -85,22 +85,22 @@ def test_the_last_day_before_a_long_outage_is_sealed() -> None:
     ],
 )
 def test_closed_hours_of_unsealed_days_are_due(now: dt.datetime, due: list[str]) -> None:
-    assert named(due_hours(on(now), (), since=LONG_AGO)) == due
+    assert named(pending_hours(on(now), (), since=LONG_AGO)) == due
 
 
 def test_hours_that_passed_or_precede_the_tables_are_not_due() -> None:
     first, second, third = hours_of(TODAY)[:3]
-    assert due_hours(on(at(3, 2)), {first}, since=LONG_AGO) == [second, third]
-    assert due_hours(on(at(3, 2)), (), since=at(1, 30)) == [second, third]
-    assert due_hours(on(at(3, 2)), (), since=at(2)) == [third]
+    assert pending_hours(on(at(3, 2)), {first}, since=LONG_AGO) == [second, third]
+    assert pending_hours(on(at(3, 2)), (), since=at(1, 30)) == [second, third]
+    assert pending_hours(on(at(3, 2)), (), since=at(2)) == [third]
 
 
 def test_a_sealed_day_is_due_until_it_passes_and_when_late_data_arrives() -> None:
     known = on(at(12), first=YESTERDAY - DAY)
     before, yesterday = whole(YESTERDAY - DAY), whole(YESTERDAY)
-    assert due_days(known, (), ()) == [before, yesterday]
-    assert due_days(known, {before}, ()) == [yesterday]
-    assert due_days(known, {before, yesterday}, {YESTERDAY}) == [yesterday]
+    assert pending_days(known, (), ()) == [before, yesterday]
+    assert pending_days(known, {before}, ()) == [yesterday]
+    assert pending_days(known, {before, yesterday}, {YESTERDAY}) == [yesterday]
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,10 @@ class History:
         self.passed |= {window for window in windows if window.end + HOUR_LAG <= self.now}
 
     def summarize_hours(self) -> None:
-        self.summarize(due_hours(self.calendar, self.passed, since=LONG_AGO))
+        self.summarize(pending_hours(self.calendar, self.passed, since=LONG_AGO))
 
     def summarize_days(self) -> None:
-        self.summarize(due_days(self.calendar, self.passed, ()))
+        self.summarize(pending_days(self.calendar, self.passed, ()))
 
     def summarize_last(self, minutes: int) -> None:
         self.summarize(windows_between(self.calendar, self.now - dt.timedelta(minutes=minutes), self.now))

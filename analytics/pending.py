@@ -1,4 +1,4 @@
-"""Which windows are due for a summary, and the open transaction that keeps days from being sealed."""
+"""The windows that are to be summarized, and the open transaction that keeps days from being sealed."""
 
 import datetime as dt
 from collections.abc import Collection, Iterable
@@ -16,9 +16,9 @@ from analytics.windows import (
     HOUR_LAG,
     Calendar,
     back_off,
-    due_days,
-    due_hours,
     midnight,
+    pending_days,
+    pending_hours,
     watermark,
     whole,
     windows_between,
@@ -120,7 +120,7 @@ def _outcomes_in(known: Calendar) -> Outcomes:
     return _outcomes(start__gte=midnight(first), run__started_at__gte=F("end") + HOUR_LAG)
 
 
-def due(run: Run, known: Calendar) -> list[Window]:
+def windows_of(run: Run, known: Calendar) -> list[Window]:
     """Return the windows that a run has to do, the oldest first."""
     match run.kind:
         case RunKind.HOURS:
@@ -136,20 +136,20 @@ def hours(known: Calendar) -> list[Window]:
     applied = MigrationRecorder(connection).migration_qs.filter(app="delivery")
     created: dt.datetime = applied.aggregate(first=Min("applied"))["first"]
     outcomes = _outcomes_in(known)
-    return outcomes.without_back_off(due_hours(known, outcomes.passed, since=created), known.now)
+    return outcomes.without_back_off(pending_hours(known, outcomes.passed, since=created), known.now)
 
 
 def days(known: Calendar) -> list[Window]:
     """Return the sealed days that have not passed, or got late data since they did."""
     outcomes = _outcomes_in(known)
     late = _days_with_late_data(known, outcomes.passed)
-    return outcomes.without_back_off(due_days(known, outcomes.passed, late), known.now)
+    return outcomes.without_back_off(pending_days(known, outcomes.passed, late), known.now)
 
 
 def missed_days(known: Calendar) -> list[Window]:
     """Return the sealed days that have not passed; unlike `days`, this counts no rows."""
     outcomes = _outcomes_in(known)
-    return outcomes.without_back_off(due_days(known, outcomes.passed, ()), known.now)
+    return outcomes.without_back_off(pending_days(known, outcomes.passed, ()), known.now)
 
 
 def _in_range(run: Run, known: Calendar) -> list[Window]:
