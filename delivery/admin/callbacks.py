@@ -14,7 +14,7 @@ from broker_project.core.admin.model_admin import AutocompleteSelectFilter, Pref
 from broker_project.core.admin.theme import table_or_dash
 from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, payload_of
 from delivery.models import Callback, Message
-from delivery.status.callback_status import CallbackNow, CallbackState, callbacks_now, in_state
+from delivery.status.callback_status import CallbackState, CallbackStatus, callbacks_now, in_state
 
 MAX_SHOWN_CALLBACKS: Final = 20
 STATE_COLOURS: Final = {
@@ -37,7 +37,7 @@ StageFilter: Final = choice_filter(
     },
 )
 
-STATUS: Final = Prefetched[Callback, CallbackNow](
+STATUS: Final = Prefetched[Callback, CallbackStatus](
     "status", lambda rows: {one.callback.pk: one for one in callbacks_now([*rows], now=timezone.now())}
 )
 

@@ -21,7 +21,13 @@ from delivery.admin.read_only import counted, link_to, link_to_list, plural
 from delivery.admin.replayable import replay_address
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
-from delivery.playground.test_events import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
+from delivery.playground.test_events import (
+    ID_BYTES,
+    EndpointAnswer,
+    NothingToSendTo,
+    trial_caller,
+    try_endpoint,
+)
 from delivery.replay import backfill_job
 from delivery.replay.eligibility import NotBegun
 from delivery.status.line_status import unfinished_of
@@ -192,9 +198,9 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Send one, and show the answer."""
         subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
-        caller, random_bytes = rehearsing_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
+        caller, random_bytes = trial_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
         try:
-            rehearsed = rehearse(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
+            rehearsed = try_endpoint(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
             level = messages.SUCCESS if rehearsed.is_taken else messages.ERROR
             has_excerpt = request.user.has_perm("delivery.view_payload")
             self.message_user(request, _answer_text(rehearsed, has_excerpt=has_excerpt), level)
@@ -233,7 +239,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         return self.each_confirmed(request, chosen, _cancel_question(chosen), _cancel)
 
 
-def _answer_text(rehearsed: Rehearsed, *, has_excerpt: bool) -> str:
+def _answer_text(rehearsed: EndpointAnswer, *, has_excerpt: bool) -> str:
     if rehearsed.status_code is None:
         return f"No answer after {rehearsed.duration_ms} ms: {rehearsed.reason}"
     answered = f"Answered {rehearsed.status_code} after {rehearsed.duration_ms} ms"

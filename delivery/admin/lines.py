@@ -13,7 +13,7 @@ from broker_project.core.admin.model_admin import Prefetched, choice_filter, col
 from broker_project.core.admin.theme import table
 from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, counted, instant, link_to, link_to_list
 from delivery.models import Delivery, Lane, Line, LineEvent
-from delivery.status.line_status import LineState, LineStatus, held_lines, line_statuses, lines_with_some_apart
+from delivery.status.line_status import LineState, LineStatus, held_lines, line_statuses, retry_lines_with_work
 from delivery.status.queue_status import SenderStatus, senders
 from subscriptions.models import Subscriber
 
@@ -61,7 +61,7 @@ class LaneFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Line]) -> QuerySet[Line]:  # noqa: ARG002
         """Return the lines of the choice."""
         if self.value() is None:
-            idle = Q(lane=Lane.RETRY) & ~Q(pk__in=lines_with_some_apart())
+            idle = Q(lane=Lane.RETRY) & ~Q(pk__in=retry_lines_with_work())
             return queryset.exclude(idle | Q(lane=Lane.CALLBACK, head_id=None))
         return queryset.filter(lane=self.value())
 

@@ -12,7 +12,7 @@ from delivery.admin.attempts import CALLBACK_OF_REPLY
 from delivery.admin.read_only import ReadOnlyAdmin, is_id
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
-from delivery.status.dead_letters import apart_in, deliveries_of
+from delivery.status.dead_letters import deliveries_of, waiting_in_retry_line
 from delivery.status.in_flight import in_flight
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
@@ -61,7 +61,7 @@ def _newest(asked: QueryDict, status: str | None) -> list[int] | None:
     if not wanted:
         return None
     if line and line.lane == Lane.RETRY and status not in FINAL:
-        return apart_in(line.pk, wanted, limit=MAX_COUNTED)
+        return waiting_in_retry_line(line.pk, wanted, limit=MAX_COUNTED)
     return deliveries_of(wanted, status, key=None, downwards=True, limit=MAX_COUNTED)
 
 

@@ -111,18 +111,18 @@ class SenderSerializer(serializers.Serializer[Any]):
 
     sender = serializers.IntegerField()
     queue = serializers.CharField(help_text="Its Celery queue.")
-    state = serializers.ChoiceField(LineState.choices, source="standing.state")
+    state = serializers.ChoiceField(LineState.choices, source="line.state")
     waiting = serializers.IntegerField(
-        source="standing.waiting", help_text=f"Groups without a winner, counted to {MAX_COUNTED}."
+        source="line.waiting", help_text=f"Groups without a winner, counted to {MAX_COUNTED}."
     )
     deferred = serializers.IntegerField(
-        source="standing.deferred", help_text="Those of them for which all endpoints failed."
+        source="line.deferred", help_text="Those of them for which all endpoints failed."
     )
     deferred_due_at = serializers.DateTimeField(
-        source="standing.deferred_due_at", allow_null=True, help_text="When the next deferred group is due."
+        source="line.deferred_due_at", allow_null=True, help_text="When the next deferred group is due."
     )
     awaiting_release = serializers.IntegerField(
-        source="standing.awaiting_release", help_text="Those of them that are HELD until released."
+        source="line.awaiting_release", help_text="Those of them that are HELD until released."
     )
     in_flight = serializers.IntegerField(help_text="Requests in flight.")
     oldest_since = serializers.DateTimeField(

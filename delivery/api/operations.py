@@ -18,7 +18,13 @@ from broker_project.core.api.views import etag_of, operation, refuse_body, valid
 from delivery import pause
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.operations import cancel_deliveries_of, release_one
-from delivery.playground.test_events import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
+from delivery.playground.test_events import (
+    ID_BYTES,
+    EndpointAnswer,
+    NothingToSendTo,
+    trial_caller,
+    try_endpoint,
+)
 from subscriptions.api.permissions import MayReceive, key_of, subscribers_for, subscriptions_for
 from subscriptions.api.subscriptions import SubscriptionSerializer
 from subscriptions.models import Scope, Subscription
@@ -92,7 +98,7 @@ def resume_subscriber(request: Request, name: str) -> Response:
     return Response({"changed": len(pause.resume(subscriptions))})
 
 
-class TestAnswer(serializers.Serializer[Rehearsed]):
+class TestAnswer(serializers.Serializer[EndpointAnswer]):
     """The answer to a test event."""
 
     status_code = serializers.IntegerField(allow_null=True, help_text="Null: there was no answer.")
@@ -113,8 +119,8 @@ def send_test_event(request: Request, id: int) -> Response:
     subscriptions = subscriptions_for(key_of(request)).select_related("event_type")
     subscription = get_object_or_404(subscriptions, pk=id)
     refuse_body(request)
-    caller, random_bytes = rehearsing_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
-    answer = rehearse(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
+    caller, random_bytes = trial_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
+    answer = try_endpoint(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
     return Response(TestAnswer(answer).data)
 
 

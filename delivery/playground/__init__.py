@@ -1,1 +1,1 @@
-"""Try filters, scripts and test events before they count."""
+"""Try filters and scripts before they are saved (`trials`), and endpoints with test events (`test_events`)."""

@@ -1,4 +1,4 @@
-"""Rehearsing: an endpoint is sent a test event at once, outside of its line, and nothing of it is stored."""
+"""Send a test event to an endpoint at once, outside its line; it is not stored."""
 
 import json
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from subscriptions.scripting.jobs import Failed, Lost, Made
 DEADLINE_SECONDS: Final = 5.0
 MAX_ANSWER_BYTES: Final = 1024
 MAX_WAITING: Final = 4
-"""In a process: whose threads are for publishing, which must not wait behind those who try endpoints."""
+"""In a process: its threads are for publishers, which must not wait behind tests."""
 ID_PREFIX: Final = "test_"
 ID_BYTES: Final = 16
 NO_DELIVERY: Final = 0
 SAMPLE: Final = '{"test": true}'
-"""What is sent where there is no event type, or none with a sample."""
+"""The body if the event type has no sample."""
 SAMPLE_TYPE: Final = "application/json"
 
 SUBSCRIPTION: Final = f"""
@@ -42,17 +42,17 @@ SELECT COALESCE(t.sample, ''), COALESCE(t.content_type, ''), s.script, {CONFIGUR
 
 
 class NothingToSendTo(Exception):
-    """The subscription has no endpoint that is sent anything; the text says what it has."""
+    """The subscription has no endpoint that could be called; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
-    """What came of a test event."""
+class EndpointAnswer:
+    """The result of a test event."""
 
     status_code: int | None = None
-    """None: there was no answer."""
+    """None without an answer."""
     reason: str = ""
-    """Why there was none; empty: there was one."""
+    """Why there was no answer; else empty."""
     duration_ms: int = 0
     answer_headers: bytes = b""
     """Status line and headers as received."""
@@ -65,8 +65,8 @@ class Rehearsed:
         return self.status_code in SUCCESSES
 
 
-def rehearsing_caller(egress: EgressPolicy) -> Caller:
-    """Return what sends this process's test events; for interfaces, which hand it on."""
+def trial_caller(egress: EgressPolicy) -> Caller:
+    """Return the caller of this process's test events."""
     return running_caller(
         egress=egress,
         deadline_seconds=DEADLINE_SECONDS,
@@ -75,16 +75,15 @@ def rehearsing_caller(egress: EgressPolicy) -> Caller:
     )
 
 
-def rehearse(subscription: Subscription, *, caller: Caller, random_bytes: bytes, now: datetime) -> Rehearsed:
-    """Send the sample of what a subscription is for as its deliveries are sent, and return what came back.
+def try_endpoint(subscription: Subscription, *, caller: Caller, random_bytes: bytes, now: datetime) -> EndpointAnswer:
+    """Send the sample of a subscription's event type as its deliveries are sent, and return the result.
 
-    Whether it is active or paused does not matter, nor its rate, and whatever comes back changes nothing.
+    Its status and rate limit are ignored, and the answer has no effect.
 
     Raises:
         Subscription.DoesNotExist: it has just been deleted.
-        NothingToSendTo: it is fetched from, or answered by a script.
-        TooManyCalls: too many wait for their test events already.
-
+        NothingToSendTo: its messages are fetched, or answered by a script.
+        TooManyCalls: too many test events are waiting.
     """
     _check(subscription)
     name = f"{ID_PREFIX}{random_bytes.hex()}"
@@ -93,10 +92,10 @@ def rehearse(subscription: Subscription, *, caller: Caller, random_bytes: bytes,
         try:
             content = _as_sent(content, destination, caller)
         except TransformRefused as refused:
-            return Rehearsed(reason=f"the script brought nothing to send: {refused}")
+            return EndpointAnswer(reason=f"the script brought nothing to send: {refused}")
         numbers = RequestIdentity(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
         request = webhook_request(content, destination, numbers, timestamp=int(now.timestamp()))
-        return _rehearsed(caller.ask(request), destination)
+        return _result(caller.ask(request), destination)
 
 
 def _check(subscription: Subscription) -> None:
@@ -138,10 +137,10 @@ def _as_sent(content: Content, destination: Destination, caller: Caller) -> Cont
             raise TransformRefused("no process was free to run it")
 
 
-def _rehearsed(answer: Answer, destination: Destination) -> Rehearsed:
+def _result(answer: Answer, destination: Destination) -> EndpointAnswer:
     result = answer.result
     head = without_credentials(answer.head, destination.headers, max_bytes=KEPT_HEADER_BYTES)
     if isinstance(result, RequestNotCompleted):
-        return Rehearsed(None, result.reason, answer.duration_ms, head)
+        return EndpointAnswer(None, result.reason, answer.duration_ms, head)
     excerpt = without_credentials(result.content, destination.headers, max_bytes=MAX_ANSWER_BYTES)
-    return Rehearsed(result.status_code, "", answer.duration_ms, head, excerpt)
+    return EndpointAnswer(result.status_code, "", answer.duration_ms, head, excerpt)

@@ -1,4 +1,4 @@
-"""Try a filter on recent messages, or a script on one, before it is saved (contract 3, 8)."""
+"""Try a filter on recent messages, or a script on one message, before it is saved (contract 3, 8)."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,23 +21,23 @@ from subscriptions.scripting.jobs import Failed, Job, Lost, Made
 from subscriptions.scripting.runner import run_once
 
 MAX_TRIED: Final = 500
-"""So many of the newest messages is a filter tried on,"""
+"""Newest messages on which a filter is tried."""
 TRIED_BYTES: Final = 32 * 2**20
-"""with bodies of so many bytes together."""
+"""Their bodies together."""
 AT_ONCE: Final = 20
-"""So many messages are in memory at a time."""
+"""Messages in memory at a time."""
 
 ANYWHERE: Final = Destination(0, 0, DEFAULT_METHOD, "https://endpoint.example/endpoint", {}, b"")
-"""Where what no subscription wants yet would go."""
+"""The destination if there is no subscription yet."""
 NOT_SHOWN: Final = "***"
-"""Instead of the values of its own headers, which are secret."""
+"""Replaces the values of configured headers, which are secret."""
 NO_DELIVERY: Final = 0
 NO_MESSAGE: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How many of the newest messages of an event type the filters of a subscription let through."""
+    """The number of recent messages that pass the filters of a subscription."""
 
     tried: int
     matching: int
@@ -45,14 +45,14 @@ class Trial:
 
 
 def newest_of(event_type: EventType) -> Message | None:
-    """Return the newest message published of an event type, None where there is none."""
+    """Return the newest message published of an event type, None without one."""
     return Message.objects.filter(event_type=event_type, answers=None).order_by("-pk").first()
 
 
 def try_filters(wanted: Filter | None, event_type: EventType, *, header_filter_string: str = "") -> Trial:
-    """Return how many of the newest messages of an event type pass the filters; None or an empty one is not set.
+    """Count how many of the newest messages of an event type pass the filters; None or an empty one is not set.
 
-    What they may do together is what the filters of one publish may: then no older message is tried.
+    All together they may use the work that the filters of one publish may use; then no older message is tried.
     """
     matching = failing = tried = 0
     work = Work()
@@ -71,7 +71,7 @@ def try_filters(wanted: Filter | None, event_type: EventType, *, header_filter_s
 
 
 def _newest(event_type: EventType) -> Iterator[Message]:
-    """Yield the newest messages, few at a time: each may be as large as messages are."""
+    """Yield the newest messages, few at a time: each may be large."""
     of_type = Message.objects.filter(event_type=event_type, answers=None).order_by("-pk")
     ids, size = [], 0
     for message_id, its_size in of_type.values_list("pk", "size")[:MAX_TRIED]:
@@ -88,16 +88,16 @@ class ScriptTrialFailed(Exception):
 
 
 class ScriptsBusy(Exception):
-    """Too many scripts are being tried; nothing has happened."""
+    """Too many scripts are being tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a script makes of a message: a request, or of a call its answer."""
+    """What a script makes of a message: a request, or the answer to a call."""
 
     request: EncodedRequest | None = None
     answer: Ended | None = None
-    """None where the script answers no call, as that of a TOPIC subscription; both where that is not known yet."""
+    """None if the script answers no call; both are set if that is not known yet."""
 
 
 def unstored_content(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
@@ -120,7 +120,7 @@ def stored_content(message: Message) -> Content:
 
 
 def destination_with(script: str, subscription: Subscription) -> Destination:
-    """Return where a subscription's deliveries go, with this script instead of its own; unsigned, no values shown."""
+    """Return a subscription's destination with this script, unsigned and without secret values."""
     if is_scripted(subscription.endpoint):
         return Destination(subscription.pk, 0, DEFAULT_METHOD, subscription.endpoint, {}, b"", script)
     endpoint = parse_endpoint(subscription.endpoint or ANYWHERE.url)
@@ -130,12 +130,11 @@ def destination_with(script: str, subscription: Subscription) -> Destination:
 
 
 def try_script(content: Content, destination: Destination) -> Outcome:
-    """Return the request that `destination`, script included, would get, or what a call would be answered.
+    """Return the request that `destination` would get after its script, or the answer to a call.
 
     Raises:
-        ScriptFailed: the script does not compile or fails, or what it makes cannot be sent.
+        ScriptTrialFailed: the script does not compile or fails, or what it makes cannot be sent.
         ScriptsBusy: no process was free.
-
     """
     _result_of(Job(destination.script, only_check=True))
     made = _result_of(job_for(NO_DELIVERY, content, destination))

@@ -1,1 +1,5 @@
-"""How lines, queues, callbacks and deliveries stand, and why. Nothing here changes anything."""
+"""The status of lines, queues, callbacks and deliveries, and why it is so. Nothing here changes anything.
+
+Read `line_status`, `queue_status`, `callback_status`, then `in_flight` and `dead_letters` (which find deliveries for
+lists) and `explain_message`.
+"""

@@ -1,4 +1,4 @@
-"""How callbacks stand: who is waited for, and what became of a reply."""
+"""The status of callbacks: whether a reply is expected, and what happened to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ class CallbackState(TextChoices):
     """The reply is on its way to the original URL."""
 
     PASSED_ON = "PASSED_ON"
-    """The reply has gone to the callback that this one was made for (contract 6.9)."""
+    """The reply went to the callback that this one was created for (contract 6.9)."""
 
     DELIVERED = "DELIVERED"
     """The original URL has taken the reply."""
 
     REFUSED = "REFUSED"
-    """The original URL has answered 3xx or 4xx; the reply is never sent again."""
+    """The original URL answered 3xx or 4xx; the reply is not sent again."""
 
     EXPIRED = "EXPIRED"
-    """Nobody has replied in time, or nobody has taken the reply."""
+    """There was no reply in time, or the reply was not taken in time."""
 
     ENDED = "ENDED"
-    """The reply's delivery has ended, too long ago to tell how."""
+    """The delivery of the reply has ended and is deleted."""
 
 
 OF_DELIVERY: Final = {
@@ -46,25 +46,25 @@ OF_DELIVERY: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class CallbackNow:
-    """A callback, how it stands, and the delivery of its reply."""
+class CallbackStatus:
+    """A callback, its state, and the delivery of its reply."""
 
     callback: Callback
     state: CallbackState
     delivery: Delivery | None
-    """None: no reply yet, or passed on inside, or the delivery is past its time."""
+    """None without a reply, if it was passed on inside, or once it is deleted."""
 
 
-def callbacks_now(callbacks: Sequence[Callback], *, now: datetime) -> list[CallbackNow]:
-    """Return how each of the callbacks stands, in their order; one query."""
+def callbacks_now(callbacks: Sequence[Callback], *, now: datetime) -> list[CallbackStatus]:
+    """Return the state of each callback, in their order, with one query."""
     wanted = [one.delivery_id for one in callbacks if one.delivery_id]
     deliveries = Delivery.objects.select_related("line").in_bulk(wanted) if wanted else {}
     found = [(one, deliveries.get(one.delivery_id or 0)) for one in callbacks]
-    return [CallbackNow(one, _state(one, delivery, now), delivery) for one, delivery in found]
+    return [CallbackStatus(one, _state(one, delivery, now), delivery) for one, delivery in found]
 
 
 def in_state(callbacks: QuerySet[Callback], state: CallbackState, *, now: datetime) -> QuerySet[Callback]:
-    """Keep those that stand so."""
+    """Filter callbacks by state."""
     match state:
         case CallbackState.WAITING:
             return callbacks.filter(reply=None, expires_at__gt=now)

@@ -1,4 +1,4 @@
-"""Find dead letters by how they ended, however many other deliveries there are (contract 5.3)."""
+"""Find deliveries by subscription and status, and dead letters by how they ended (contract 5.3)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,20 +24,20 @@ WITH_STATUS: Final = "d.status = %(status)s"
 OF_EVENT_TYPE: Final = """
     (EXISTS (SELECT FROM subscriptions_subscription o WHERE o.id = s.id AND o.event_type_id = %(event_type)s)
      OR EXISTS (SELECT FROM delivery_message m WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s))"""
-"""Of a subscription to a pattern, the message says of which event type it is."""
+"""A message names the event type of a pattern subscription's delivery."""
 FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31'")
 ASIDE: Final = ("delivery_open", f"d.due_at < {FIRST_SENTINEL} AND d.closed_on = '9999-12-31'")
 DELAYED: Final = ("delivery_open", f"d.due_at = {DUE_LATER} AND d.closed_on = '9999-12-31'")
 PARKED: Final = ("delivery_open", f"d.due_at = {ACTIVE} AND d.closed_on = '9999-12-31'")
 HELD: Final = ("delivery_open", f"d.due_at = {RELEASED} AND d.closed_on = '9999-12-31'")
 WAITING: Final = [FRESH, ASIDE, DELAYED, PARKED]
-"""What is unfinished, not HELD, and not handed out by a mailbox, arm by arm of an index each."""
+"""What is unfinished, not HELD and not handed out: one index range each."""
 FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
 FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")
-"""As the partial index says it."""
+"""In the words of the partial index."""
 
 REASONS: Final = tuple(sorted(map(str, DEAD)))
-"""How a delivery may have ended; beside these there are messages to nobody, whose outcome is `DEAD_LETTERED`."""
+"""How deliveries end as dead letters; messages with an unknown destination are `DEAD_LETTERED`."""
 
 PART: Final = """
 (SELECT d.id FROM {source} d
@@ -45,9 +45,9 @@ PART: Final = """
     AND d.id {before} %(key)s
   ORDER BY d.subscription_id {direction}, d.id {direction} LIMIT %(limit)s)
 """
-"""In the order of an index that begins with the subscription, and said so that no other will do.
+"""In the order of an index that begins with the subscription, so that no other is used.
 
-Else the planner may walk along the ids until it has met enough of this subscription's: for ever, where there are few.
+Otherwise the planner may walk along all ids until it has found enough of this subscription.
 """
 
 
@@ -61,14 +61,14 @@ SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERA
 
 
 def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery]:
-    """Keep those of a QUEUE group: its id is that of the first of them, by whose message all are found."""
+    """Filter by QUEUE group: its id is that of its first delivery, whose message has them all."""
     for (message_id,) in Delivery.objects.filter(pk=group_id).values_list("message_id"):
         return deliveries.filter(message=message_id, group=group_id)
     return deliveries.none()
 
 
-def apart_in(line_id: int, subscription_ids: Sequence[int], *, limit: int) -> list[int]:
-    """Return the ids of what waits in a retry line, as many as `limit`, what is due next first."""
+def waiting_in_retry_line(line_id: int, subscription_ids: Sequence[int], *, limit: int) -> list[int]:
+    """Return the ids of at most `limit` deliveries that wait in a retry line, the next due first."""
     arguments = {"line": line_id, "subscriptions": [*subscription_ids], "limit": limit}
     return [delivery_id for (delivery_id,) in rows(APART, arguments)]
 
@@ -82,9 +82,9 @@ def deliveries_of(
     limit: int,
     event_type_id: int | None = None,
 ) -> list[int]:
-    """Return the ids of deliveries of these subscriptions, with that status, or of that event type, if one is given.
+    """Return the ids of deliveries of these subscriptions, at most `limit`, of a status or event type if given.
 
-    As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
+    Downwards the newest before `key`, upwards the oldest after it; without a key from the end.
     """
     if status == DeliveryStatus.IN_FLIGHT:
         return in_flight(subscription_ids, key=key, downwards=downwards, limit=limit)
@@ -103,7 +103,7 @@ def deliveries_of(
 
 
 def _parts(status: str | None, order: dict[str, str], wanted: str) -> list[str]:
-    """Return the parts, each along an index of its own, that all of that status are in."""
+    """Return the SQL parts, each along an index of its own, that cover that status."""
     wanted = f"{WITH_STATUS} AND {wanted}" if status else wanted
     parts = [PART.format(source=source, shelf=f"{shelf} AND {wanted}", **order) for source, shelf in _shelves(status)]
     if status is None:
@@ -131,7 +131,7 @@ SELECT d.id FROM unnest(%(statuses)s::text[]) AS s (status) CROSS JOIN LATERAL (
    ORDER BY d.status {direction}, d.id {direction} LIMIT %(limit)s) d
  ORDER BY d.id {direction} LIMIT %(limit)s
 """
-"""Along the index of what did not end as DELIVERED, said so that no other will do, each status for itself."""
+"""Along the index of what is not DELIVERED, each status by itself, so that no other index is used."""
 COUNTS: Final = """
 SELECT s.status, (SELECT count(*) FROM (
          SELECT FROM delivery_delivery d
@@ -152,9 +152,9 @@ def dead_letters(
     limit: int,
     event_type_id: int | None = None,
 ) -> list[int]:
-    """Return the ids of deliveries that ended so, of these subscriptions, or of all; or of theirs of one event type.
+    """Return the ids of deliveries that ended so, of these subscriptions, None for all; at most `limit`.
 
-    As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
+    Downwards the newest before `key`, upwards the oldest after it; without a key from the end.
     """
     if subscription_ids is None:
         return _of_all(statuses, key=key, downwards=downwards, limit=limit)
@@ -173,9 +173,9 @@ def _of_all(statuses: Sequence[str], *, key: int | None, downwards: bool, limit:
 
 
 def counts_of(subscription_ids: Sequence[int] | None) -> dict[str, int]:
-    """Return how many there are by how they ended, counted to `MAX_COUNTED`: of these subscriptions, or of all.
+    """Return the number by how they ended, counted to `MAX_COUNTED`, of these subscriptions, None for all.
 
-    Of all, messages to a destination that nobody is are counted too.
+    For all, messages with an unknown destination are counted too.
     """
     if subscription_ids is None:
         return dict(rows(COUNTS, {"statuses": [*REASONS], "most": MAX_COUNTED}))

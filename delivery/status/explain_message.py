@@ -1,4 +1,4 @@
-"""Why subscriptions get a stored message or do not, by the configuration that is now in force (contract 2.2, 3)."""
+"""Explain why subscriptions get a stored message or not, by the current configuration (contract 2.2, 3)."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,12 +11,12 @@ from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
 MAX_EXPLAINED: Final = 1000
-"""So many subscriptions of a message's event type are looked at."""
+"""Subscriptions of a message's event type that are explained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What became of a message at one subscription."""
+    """What a subscription makes of a message."""
 
     subscription: Subscription
     verdict: Verdict
@@ -24,24 +24,24 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Explanations:
-    """What became of a message at the subscriptions of its event type."""
+    """What the subscriptions of its event type make of a message."""
 
     found: list[Explained]
     is_cut: bool
-    """Whether there are more than were looked at."""
+    """Whether there are more."""
 
 
 def shown_of(message: Message) -> Shown:
-    """Return what a stored message shows to subscriptions."""
+    """Return what filters see of a stored message."""
     headers = [(name, value) for name, value in message.headers]
     document = document_of(headers, message.content_type, message.filter_string, bytes(message.body))
     return Shown(message.filter_string, document)
 
 
 def explain_message(message: Message) -> Explanations:
-    """Return why each subscription that the message's event type reaches gets it or does not, the oldest first.
+    """Explain for each subscription that the event type reaches whether it gets the message, the oldest first.
 
-    A reply to a callback goes to none.
+    A reply to a callback reaches none.
     """
     if message.event_type is None or message.answers is not None:
         return Explanations([], is_cut=False)
@@ -57,7 +57,7 @@ def explain_message(message: Message) -> Explanations:
 
 
 def _as_a_call(explained: list[Explained]) -> list[Explained]:
-    """Return what becomes of a SYNC message: of those that want it, the one created first is asked (contract 7.1)."""
+    """Explain a SYNC message: the first created of the qualifying subscriptions is asked (contract 7.1)."""
     wanting = [one for one in explained if one.verdict.qualifies or one.verdict.is_unknown]
     if not wanting:
         return explained
@@ -70,7 +70,7 @@ def _as_a_call(explained: list[Explained]) -> list[Explained]:
 
 
 def _as_directed(explained: list[Explained], destination: str) -> list[Explained]:
-    """Return what becomes of a message that names its destination: the first that wants it gets it (contract 2.8)."""
+    """Explain a message with a destination: the first qualifying subscription gets it (contract 2.8)."""
     takers: dict[int, int] = {}
     obstacles: dict[int, str] = {}
     for one in sorted(explained, key=lambda one: (one.subscription.position, one.subscription.pk)):
@@ -89,7 +89,7 @@ def _kept_away(explained: Explained, obstacle: str) -> Explained:
 
 
 def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> Verdict:
-    """Return what a subscription makes of a message, by its filters and status; of a stored one, by its type too."""
+    """Return what a subscription makes of a message by its filters and status; of a stored one by its type too."""
     return judge(
         shown,
         header_filter_string=subscription.header_filter_string,
@@ -99,7 +99,7 @@ def verdict_on(shown: Shown, subscription: Subscription, message: Message | None
 
 
 def _obstacle(subscription: Subscription, message: Message) -> str:
-    """Return what keeps a message from a subscription whatever the filters say and however it stands."""
+    """Return what keeps a message from a subscription regardless of filters and status."""
     if message.event_type is None:
         return "The event type of this message does not exist any more."
     if not _is_reached(subscription, message.event_type):
@@ -115,7 +115,7 @@ def _was_backfilled(subscription: Subscription, message: Message) -> bool:
 
 
 def _is_reached(subscription: Subscription, event_type: EventType) -> bool:
-    """Tell whether `SubscriptionQuerySet.reached_by` would keep it."""
+    """Return whether `SubscriptionQuerySet.reached_by` would include it."""
     if subscription.event_type_id is not None:
         return subscription.event_type_id == event_type.pk
     return event_type.kind == REACHED_KIND and subscription.event_pattern in patterns_of(event_type.name)

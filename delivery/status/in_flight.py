@@ -1,4 +1,4 @@
-"""What is in flight, or was and is available again (contract 9.2)."""
+"""Find deliveries in flight, and those that timed out and are available again (contract 9.2)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from delivery.due_times import RETURNED
 from delivery.mailbox.available import subscriptions_with
 
 FEW: Final = 1_000
-"""So many of a subscription are sorted for a page; more are met often enough by whoever walks along all hand-outs."""
+"""Up to this many of a subscription are sorted for a page; more are found often enough by walking all hand-outs."""
 
 LARGEST_ID: Final = 2**63 - 1
 
@@ -20,11 +20,11 @@ SELECT d.id FROM subscriptions_subscription s CROSS JOIN LATERAL (
  WHERE s.subscriber_id = %(subscriber)s
  ORDER BY d.fetched_until, d.id LIMIT %(limit)s
 """
-"""Of whatever subscription: one that was switched to push meanwhile may still have some."""
+"""Of all subscriptions: one that was switched to PUSH may still have some."""
 
 
 def in_flight_of(subscriber_id: int, *, limit: int) -> list[int]:
-    """Return the ids of the deliveries that a subscriber's clients have, at most `limit`, next to time out first."""
+    """Return the ids of at most `limit` deliveries that a subscriber's clients have, the next to time out first."""
     return [
         delivery_id for (delivery_id,) in rows(HANDED_OUT_OF_MAILBOX, {"subscriber": subscriber_id, "limit": limit})
     ]
@@ -36,13 +36,13 @@ SELECT d.id
  CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
  WHERE l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.id {before} %(key)s
    AND (%(subscriptions)s::bigint[] IS NULL OR d.subscription_id = ANY (%(subscriptions)s::bigint[]))"""
-"""What is sent is in the hand of a line that somebody drives."""
+"""A delivery being sent is in a page of a line that is running."""
 
 
 def _all(which: str) -> str:
-    """Return SQL of what a subscription has handed out, by id: it is in its main line, due at a time that never comes.
+    """Return SQL of the ids that a subscription has handed out, in order of id.
 
-    In the order of that index, and said so that no other will do.
+    They are in its main line, due at a time that never comes. Written in the order of that index, so no other is used.
     """
     return f"""
 (SELECT d.id FROM delivery_open d
@@ -53,14 +53,13 @@ def _all(which: str) -> str:
   ORDER BY d.due_at {{direction}}, d.id {{direction}} LIMIT %(limit)s)"""
 
 
-def _that_are(compared: str, never: str) -> str:
-    """Return SQL of a subscription's hand-outs that are so by their time: where they are few by that, else all by id.
+def _by_time(compared: str, never: str) -> str:
+    """Return SQL of a subscription's hand-outs by their time: few by the index of times, many by the index of ids.
 
-    So a page of those that have timed out is found though there are many that have not, and the other way round.
+    So a page of timed-out ones is found even behind many that are not, and the other way round.
 
-    What goes by id compares COALESCE(time, `never`) with the same meaning, for the planner alone: the index of times
-    would serve the plain comparison too, and looks as good as any while the shelf was last seen empty; all that it
-    finds would then be sorted.
+    The search by id compares COALESCE(time, `never`), with the same meaning, for the planner only: the plain comparison
+    would match the index of times too, which looks as good while the queue was last seen empty, and sorts all it finds.
     """
     near = f"FROM delivery_open d WHERE d.subscription_id = s.id AND d.fetched_until {compared}"
     return f"""
@@ -72,8 +71,8 @@ def _that_are(compared: str, never: str) -> str:
 
 
 HANDED_OUT: Final = _all("d.closed_on = '9999-12-31'")
-TIMED_OUT: Final = _that_are("<= (SELECT clock_timestamp())", never="infinity")
-IN_FLIGHT: Final = _that_are("> (SELECT clock_timestamp())", never="-infinity")
+TIMED_OUT: Final = _by_time("<= (SELECT clock_timestamp())", never="infinity")
+IN_FLIGHT: Final = _by_time("> (SELECT clock_timestamp())", never="-infinity")
 
 UNDER_WAY: Final = f"""
 WITH RECURSIVE {subscriptions_with("boxes", "fetched_until IS NOT NULL")},
@@ -86,13 +85,13 @@ SELECT id FROM (
   UNION ALL{PUSHED}) d
  ORDER BY id {{direction}} LIMIT %(limit)s
 """
-"""The recursion is not begun where the subscriptions are given."""
+"""The recursion does not start if subscriptions are given."""
 
 
 def in_flight(subscription_ids: Sequence[int] | None, *, key: int | None, downwards: bool, limit: int) -> list[int]:
-    """Return the ids of what is under way of these subscriptions, None: of all.
+    """Return the ids of deliveries in flight of these subscriptions, None for all, at most `limit`.
 
-    As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
+    Downwards the newest before `key`, upwards the oldest after it; without a key from the end.
     """
     order = {"before": "<", "direction": "DESC"} if downwards else {"before": ">", "direction": "ASC"}
     end = LARGEST_ID if downwards else 0

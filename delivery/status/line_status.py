@@ -1,4 +1,4 @@
-"""How lines stand: what waits in them, what is deferred and until when, and whether a hold still counts."""
+"""The status of lines: what waits in them, what is deferred until when, and whether they are held."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from broker_project.core.db import rows
 from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 
 MAX_COUNTED: Final = 1000
-"""Deliveries are counted no further: a backlog of a million must cost no more to look at."""
+"""Largest count: a backlog of a million must cost no more."""
 
 
 FRESH: Final = "due_at IS NULL ORDER BY id"
@@ -22,9 +22,9 @@ AWAITING_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
 NOT_HELD: Final = f"due_at < {RELEASED} ORDER BY due_at, id"
 
 IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
-"""What waits in a mailbox is in no line (contract 9.1)."""
+"""Deliveries in a mailbox are in no line (contract 9.1)."""
 SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.half_open)"
-"""A subscription on trial is tried by the main line alone."""
+"""A half-open subscription is probed by the main line only."""
 
 HOLD_COUNTS: Final = """
   (l.held_since IS NOT NULL AND l.due_at IS NOT NULL AND EXISTS (
@@ -33,23 +33,22 @@ HOLD_COUNTS: Final = """
       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND h.status IN ('PENDING', 'IN_FLIGHT')
         AND (h.subscription_id IS NULL OR s.is_sending AND NOT s.half_open AND u.status = 'ACTIVE')))
 """
-"""A line is held only for a head that can be sent: one cancelled, paused or inactivated meanwhile holds nothing up.
-
-Nor does one that a suspended subscription is tried with.
+"""A line is held only for a head that can be sent: not one cancelled, paused or inactivated since, nor a probe of a
+suspended subscription.
 """
 
 HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
 
 
 def _waiting(which: LiteralString) -> LiteralString:
-    """Return where deliveries of line `l` are that are due so, those that are counted."""
+    """Return SQL of the deliveries of line `l` with such a due time, up to the limit."""
     return f"""(
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {which} LIMIT {MAX_COUNTED}) d
       WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} LIMIT {MAX_COUNTED})"""
 
 
-STANDINGS: Final = f"""
+LINE_STATUS: Final = f"""
 WITH asked AS (
   SELECT l.*, u.status = 'ACTIVE' AS is_active
     FROM delivery_line l JOIN subscriptions_subscriber u ON u.id = l.subscriber_id WHERE l.id = ANY(%s))
@@ -83,12 +82,12 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
       WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND s.status = 'ACTIVE' AND NOT ({SENT_BY_IT})
       LIMIT 1) p) paused
 """
-"""Subscriptions that are sent sort first, so that what can be sent is seen however much waits that cannot.
+"""Subscriptions that are sent sort first, so what can be sent is found behind any amount that cannot.
 
-Deliveries are sorted, although any will do: else the planner may look for them from the table's beginning on.
+Deliveries are sorted although any would do: otherwise the planner may scan the table from its beginning.
 """
 
-APART: Final = """
+RETRY_LINES: Final = """
 WITH RECURSIVE apart AS (
   (SELECT subscription_id, line_id FROM delivery_open
     WHERE due_at IS NOT NULL ORDER BY subscription_id, line_id LIMIT 1)
@@ -99,15 +98,15 @@ WITH RECURSIVE apart AS (
      ORDER BY d.subscription_id, d.line_id LIMIT 1) n)
 SELECT DISTINCT l.id FROM apart a JOIN delivery_line l ON l.id = a.line_id WHERE l.lane = 'retry'
 """
-"""Walks from one line of one subscription to the next, as the sweep does: its cost follows them, not deliveries."""
+"""Skips from one line of one subscription to the next, as the sweep does: its cost follows them, not deliveries."""
 
 
 def _groups(which: LiteralString) -> LiteralString:
-    """Return where the groups of line `l` are that are due so, those that are counted."""
+    """Return SQL of the groups of line `l` with such a due time, up to the limit."""
     return f"(SELECT due_at, created_at FROM delivery_queuegroup WHERE line_id = l.id AND {which} LIMIT {MAX_COUNTED})"
 
 
-SENDER_STANDINGS: Final = f"""
+SENDER_STATUS: Final = f"""
 SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
        fresh.number > 0 OR COALESCE(later.due_at <= clock_timestamp(), false), false,
        fresh.number + parked.number, later.number, 0, held.number, later.due_at,
@@ -119,15 +118,15 @@ SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(AWAITING_RELEASE)} g) held
  WHERE l.id = ANY(%s) AND l.lane = 'queue'
 """
-"""What a QUEUE sender has are groups."""
+"""The work of a QUEUE sender is groups."""
 
-CALLBACK_STANDINGS: Final = f"""
+CALLBACK_STATUS: Final = f"""
 SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false), d.id IS NOT NULL,
        false, (d.id IS NOT NULL)::int, 0, 0, 0, NULL::timestamptz, l.held_since, l.held_reason, l.due_at
   FROM delivery_line l LEFT JOIN delivery_open d ON d.id = l.head_id AND d.closed_on = '9999-12-31'
  WHERE l.id = ANY(%s) AND l.lane = 'callback'
 """
-"""What a callback has is the one reply."""
+"""A callback line has one reply."""
 
 SENDERS: Final = f"""
 SELECT l.sender, l.id, l.queue, l.worker, l.lease_until, LEAST(fresh.oldest, later.oldest), (
@@ -153,31 +152,31 @@ SELECT count(*) FROM (
 
 
 class LineState(TextChoices):
-    """What a line is doing."""
+    """The state of a line."""
 
     HELD = "HELD"
     """Its head could not be sent; it waits for its endpoint (contract 4.7)."""
 
     SENDING = "SENDING"
-    """A worker drives it."""
+    """A worker runs it."""
 
     WAITING = "WAITING"
-    """Something can be sent, and no worker has taken it yet."""
+    """Something can be sent, and no worker has claimed the line yet."""
 
     DEFERRED = "DEFERRED"
-    """All that can be sent has failed before and waits until it is due again (contract 4.6, 5.3)."""
+    """All that can be sent has failed before and is not due yet (contract 4.6, 5.3)."""
 
     PAUSED = "PAUSED"
     """Nothing can be sent, and something waits for a subscription that is paused (contract 1.6, 5.6)."""
 
     AWAITING_RELEASE = "AWAITING_RELEASE"
-    """Nothing waits but what is HELD until somebody releases it (contract 3.6)."""
+    """Only HELD deliveries wait (contract 3.6)."""
 
     DELAYED = "DELAYED"
-    """Nothing else waits but what is not to be sent yet (contract 2.13)."""
+    """Otherwise only delayed deliveries wait (contract 2.13)."""
 
     INACTIVE = "INACTIVE"
-    """All else that waits belongs to something inactive, or of a sender paused: it is kept and skipped (1.6, 1.7)."""
+    """All else waits for something inactive, or for a paused sender: it is kept and skipped (1.6, 1.7)."""
 
     IDLE = "IDLE"
     """Nothing is unfinished."""
@@ -185,7 +184,7 @@ class LineState(TextChoices):
 
 @dataclass(frozen=True, slots=True)
 class LineHold:
-    """Since when a line waits for its endpoint, why, and when it tries again."""
+    """Since when and why a line waits for its endpoint, and when it tries again."""
 
     since: datetime
     reason: str
@@ -194,27 +193,27 @@ class LineHold:
 
 @dataclass(frozen=True, slots=True)
 class LineStatus:
-    """How one line stands."""
+    """The status of one line."""
 
     state: LineState
     hold: LineHold | None
     waiting: int
-    """Unfinished deliveries, or a QUEUE sender's groups, `MAX_COUNTED` or more of them if that many."""
+    """Unfinished deliveries, or a QUEUE sender's groups, counted to `MAX_COUNTED`."""
     deferred: int
-    """Those of them that failed before and are tried again later, counted alike."""
+    """Those that failed before and are tried again, counted alike."""
     deferred_due_at: datetime | None
-    """When the next one that was set aside is due; None where none of them can be sent."""
+    """When the next deferred one is due; None if none can be sent."""
     awaiting_release: int = 0
-    """Those of the unfinished that are HELD, counted alike."""
+    """HELD ones, counted alike."""
     delayed: int = 0
-    """Those of them that are not to be sent before a moment of their own, counted alike; groups are `deferred`."""
+    """Ones with a `not_before` to come, counted alike; groups count as `deferred`."""
 
 
-class _Found(NamedTuple):
-    """What the statements tell of a line, whatever its lane."""
+class _LineFacts(NamedTuple):
+    """The columns of the statements, for any lane."""
 
     is_held: bool
-    is_driven: bool
+    is_running: bool
     is_sendable: bool
     is_paused: bool
     fresh: int
@@ -228,11 +227,11 @@ class _Found(NamedTuple):
 
 
 def line_statuses(line_ids: Sequence[int]) -> dict[int, LineStatus]:
-    """Return how each of the lines stands, in one query for those of subscribers and one for each other lane."""
+    """Return the status of each line, with one query for subscribers and one for each other lane."""
     found: dict[int, LineStatus] = {}
-    for statement in (STANDINGS, SENDER_STANDINGS, CALLBACK_STANDINGS):
+    for statement in (LINE_STATUS, SENDER_STATUS, CALLBACK_STATUS):
         if missing := [line_id for line_id in line_ids if line_id not in found]:
-            found |= {line_id: _standing(_Found(*columns)) for line_id, *columns in rows(statement, [missing])}
+            found |= {line_id: _status(_LineFacts(*columns)) for line_id, *columns in rows(statement, [missing])}
     return found
 
 
@@ -241,22 +240,22 @@ def held_lines() -> list[int]:
     return [line_id for (line_id,) in rows(HELD)]
 
 
-def lines_with_some_apart() -> list[int]:
-    """Return the retry lines in which something waits, or is under way."""
-    return [line_id for (line_id,) in rows(APART)]
+def retry_lines_with_work() -> list[int]:
+    """Return the retry lines in which something waits or is in flight."""
+    return [line_id for (line_id,) in rows(RETRY_LINES)]
 
 
 def unfinished_of(subscription_ids: Sequence[int]) -> int:
-    """Return how many deliveries the subscriptions have unfinished, counted to `MAX_COUNTED`."""
+    """Return the number of unfinished deliveries of the subscriptions, counted to `MAX_COUNTED`."""
     ((number,),) = rows(UNFINISHED, [[*subscription_ids]])
     return int(number)
 
 
-def _standing(found: _Found) -> LineStatus:
+def _status(found: _LineFacts) -> LineStatus:
     waiting = min(found.fresh + found.aside + found.delayed + found.awaiting_release, MAX_COUNTED)
     states = {
         LineState.HELD: found.is_held,
-        LineState.SENDING: found.is_driven,
+        LineState.SENDING: found.is_running,
         LineState.WAITING: found.is_sendable,
         LineState.DEFERRED: found.aside_due_at is not None,
         LineState.PAUSED: found.is_paused,

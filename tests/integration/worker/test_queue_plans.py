@@ -261,7 +261,7 @@ def test_looking_at_the_senders_counts_no_further_than_needed(
     group: list[Subscription], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with explained_statements(monkeypatch) as statements:
-        assert {one.standing.deferred for one in senders()} == {1_000}
+        assert {one.line.deferred for one in senders()} == {1_000}
         assert client_of().get("/api/v1/senders").status_code == 200
         line = Line.objects.get(sender=3)
         assert client_of_admin().get(reverse("admin:delivery_line_change", args=[line.pk])).status_code == 200
