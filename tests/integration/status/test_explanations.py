@@ -71,7 +71,7 @@ def test_a_subscriptions_filters_are_tested_term_by_term(management: Client, sub
         ),
         (
             {"body": '{"state": "open"}', "filter_string": "blue"},
-            "The filter is null: something that it compares is not there.",
+            "The filter is null: something that it compares is missing.",
             ["true", "null"],
         ),
         (
@@ -81,12 +81,12 @@ def test_a_subscriptions_filters_are_tested_term_by_term(management: Client, sub
         ),
         (
             {"body": "state=open", "content_type": "text/plain", "filter_string": "blue"},
-            "The filter is null: something that it compares is not there.",
+            "The filter is null: something that it compares is missing.",
             ["null", "null"],
         ),
         (
             {"body_base64": base64.b64encode(b"\xff").decode(), "content_type": "text/plain", "filter_string": "blue"},
-            "The filter is null: something that it compares is not there.",
+            "The filter is null: something that it compares is missing.",
             ["null", "null"],
         ),
     ],
