@@ -1,26 +1,29 @@
-"""Publish over HTTP: one event, durable or volatile, or a batch (contract 2)."""
+"""Publish over HTTP: one event or a batch (contract 2)."""
 
-import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final
-from uuid import uuid4
 
 from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, extend_schema
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from broker_project.core.api.bodies import RawParser
-from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, register
-from broker_project.core.encryption import keyring
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
-from delivery.api import sync
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in
+from delivery.api.sync_and_volatile import (
+    DURABILITY,
+    NOT_DELIVERED,
+    RESPONSES,
+    answer_to_sync,
+    answer_to_volatile,
+    is_volatile,
+)
 from delivery.callbacks.address import callback_terms
 from delivery.models import MessageOutcome
 from delivery.publish.cloud_events import (
@@ -33,48 +36,14 @@ from delivery.publish.cloud_events import (
     is_batch,
     is_cloud_event,
 )
-from delivery.publish.draft import VOLATILE, Draft, durability_of
+from delivery.publish.draft import VOLATILE, Draft
 from delivery.publish.errors import InvalidMetadata, Refusal, RefusedItems
 from delivery.publish.publish import STORED, check_drafts, publish
 from delivery.publish.store import Accepted, NewMessage
-from delivery.volatile.publish_volatile import MAX_WAITING, PURPOSE, NeedsMailbox, VolatileUnavailable, publish_volatile
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind, Scope
 
 ANYTHING: Final = "*/*"
-DURABILITY: Final = "Broker-Durability"
-MAX_VOLATILE_BYTES: Final = 64 * 1024
-
-NOT_DELIVERED: Final[dict[str, str]] = {
-    MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies",
-    MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name",
-}
-"""Why a message's destination does not get it (contract 2.8)."""
-NOT_VOLATILE: Final = {
-    "Idempotency-Key": "answers are not kept for a second publish",
-    "Broker-Not-Before": "it is sent at once",
-}
-"""Headers without meaning for a volatile event, and why."""
-
-register(
-    {
-        VolatileUnavailable: ProblemType(
-            503,
-            "volatile_unavailable",
-            "Volatile messages unavailable",
-            "The message could not be handed to a worker, or too many messages wait for one, so it may be lost. Publish"
-            " it again, or without Broker-Durability to have it stored.",
-            retry_after=2,
-        ),
-        NeedsMailbox: ProblemType(
-            400,
-            "volatile_pulled",
-            "Event fetched from a mailbox",
-            "A subscription that qualifies is a mailbox, which takes stored messages only: publish"
-            f" without {DURABILITY}.",
-        ),
-    }
-)
 
 CLOUD_EVENT: Final[dict[str, Any]] = {
     "type": "object",
@@ -136,14 +105,6 @@ HEADERS: Final = [
     OpenApiParameter(name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
     for name, text in _HEADERS.items()
 ]
-RESPONSES: Final = sync.RESPONSES | {
-    (503, PROBLEM_JSON): OpenApiResponse(
-        {"$ref": "#/components/schemas/Problem"},
-        f"{sync.BUSY} Volatile: the message could not be handed to a worker, or {MAX_WAITING} messages are waiting "
-        "for one (`volatile_unavailable`); `Retry-After`.",
-    )
-}
-"""The answers to a publish except 202."""
 
 
 class AcceptedEvent(serializers.Serializer[Any]):
@@ -232,9 +193,9 @@ def answer_to_one(request: Request, draft: Draft) -> HttpResponseBase:
     try:
         (message,) = _checked(request, [draft], frozenset(EventKind))
         if message.kind == EventKind.SYNC:
-            return sync.answer_to(request, message, publisher_id=key_of(request).publisher_id)
+            return answer_to_sync(request, message, publisher_id=key_of(request).publisher_id)
         if is_volatile(request):
-            return _answer_to_volatile(request, message)
+            return answer_to_volatile(request, message)
         (accepted,) = _published(request, [message])
     except RefusedItems as refused:
         raise refused.refusals[0] from None
@@ -258,38 +219,3 @@ def _published(request: Request, messages: Sequence[NewMessage]) -> list[Accepte
         callbacks=callback_terms(),
         max_open=key.publisher.max_open_messages if key.publisher else None,
     )
-
-
-def is_volatile(request: Request) -> bool:
-    """Tell whether an event is volatile; raise `InvalidMetadata` for an unknown durability."""
-    return durability_of(request.headers.get(DURABILITY)) == VOLATILE
-
-
-def _answer_to_volatile(request: Request, message: NewMessage) -> Response:
-    """Hand a volatile event to the workers and return the answer for its publisher (contract 2.9).
-
-    Raises:
-        InvalidMetadata: it cannot be volatile.
-        NeedsMailbox, VolatileUnavailable: see `publish_volatile`.
-
-    """
-    if message.kind != EventKind.TOPIC:
-        raise InvalidMetadata(f"An event of kind {message.kind} is never volatile: publish without {DURABILITY}.")
-    if len(message.body) > MAX_VOLATILE_BYTES:
-        raise InvalidMetadata(
-            f"A volatile event has at most {MAX_VOLATILE_BYTES} bytes; this one has {len(message.body)}: publish"
-            f" without {DURABILITY}."
-        )
-    for name, why in NOT_VOLATILE.items():
-        if name in request.headers:
-            raise InvalidMetadata(f"A volatile event takes no {name}: {why}. Publish without one of the two headers.")
-    accepted = publish_volatile(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))
-    answer: dict[str, object] = {
-        "id": None,
-        "outcome": str(accepted.outcome),
-        "deliveries": accepted.deliveries,
-        "durability": VOLATILE,
-    }
-    if reason := NOT_DELIVERED.get(accepted.outcome):
-        answer["detail"] = f"{reason}: it is not delivered."
-    return Response(answer, status.HTTP_202_ACCEPTED)

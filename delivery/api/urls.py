@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from delivery.api import mailboxes, operations, receipts, replays, resubmit, trials
+from delivery.api import mailboxes, operations, receipts, replays, trials
 from delivery.api.callbacks import Callbacks, Reply
 from delivery.api.deliveries import DeadLetters, Deliveries, count_dead_letters
 from delivery.api.lines import list_senders, read_line
@@ -21,11 +21,11 @@ urlpatterns = [
     path("messages", Messages.as_view({"get": "list"})),
     path("messages/<int:id>", Messages.as_view({"get": "retrieve"}), name="message"),
     path("messages/<int:id>/explanation", trials.explain_message),
-    path("messages/<int:id>/resubmit", resubmit.resubmit_message),
+    path("messages/<int:id>/resubmit", replays.resubmit_message),
     path("deliveries", Deliveries.as_view({"get": "list"})),
     path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"}), name="delivery"),
     path("deliveries/<int:id>/release", operations.release_delivery),
-    path("deliveries/<int:id>/resubmit", resubmit.resubmit_delivery),
+    path("deliveries/<int:id>/resubmit", replays.resubmit_delivery),
     path("dead-letters", DeadLetters.as_view({"get": "list"})),
     path("dead-letters/counts", count_dead_letters),
     path("callbacks", Callbacks.as_view({"get": "list"})),

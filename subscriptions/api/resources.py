@@ -1,4 +1,7 @@
-"""What all configured records share over the API: create, change and delete by version, activate, headers."""
+"""Configured records over the API: what all share (change by version, activate, headers), then the simple ones.
+
+These are publishers, subscribers and retry policies. The others have a module each.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -12,13 +15,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.bodies import check_length_given
+from broker_project.core.api.fields import NameField, NamesField, StrictModelSerializer
+from broker_project.core.api.pagination import Order
 from broker_project.core.api.problems import UNKNOWN, ProblemType, register
 from broker_project.core.api.views import Records, etag_of, expected_versions, refuse_body, valid
 from subscriptions import edit
-from subscriptions.api.permissions import Needs, ReadOrWrite
+from subscriptions.api.permissions import Needs, ReadOrWrite, publishers_for, subscribers_for
 from subscriptions.headers import validate_headers
-from subscriptions.models import KeyKind, Scope, Status
+from subscriptions.models import EventType, KeyKind, Processing, Publisher, RetryPolicy, Scope, Status, Subscriber
 from subscriptions.models.base import Versioned, WithHeaders
+from subscriptions.retry_policies import TERMS
 
 Record = TypeVar("Record", bound=Versioned)
 
@@ -140,3 +146,78 @@ class HeadersField(serializers.Field[Any, Any, Any, Any]):
     def to_representation(self, value: list[str]) -> dict[str, None]:
         """Return the names, without values."""
         return dict.fromkeys(value)
+
+
+class PublisherSerializer(StrictModelSerializer[Publisher]):
+    """A publisher."""
+
+    event_types = NamesField(
+        child_relation=NameField[EventType](queryset=EventType.objects.all()),
+        required=False,
+        help_text="The event types that it may publish; empty: all.",
+    )
+
+    class Meta:
+        model = Publisher
+        fields = ("name", "description", "event_types", "max_open_messages", *BROKER_FIELDS)
+        read_only_fields = BROKER_FIELDS
+
+
+class Publishers(Resource[Publisher]):
+    """Publishers: management sees all, a publisher itself."""
+
+    serializer_class = PublisherSerializer
+    lookup_field = "name"
+    lookup_value_converter = "name"
+    order = Order("publishers", "name")
+    visible_to = staticmethod(publishers_for)
+    links = related = ("event_types",)
+
+
+class SubscriberSerializer(StrictModelSerializer[Subscriber]):
+    """A subscriber."""
+
+    fixed = ("status",)
+    elsewhere = {"status": ": POST …/activate or …/inactivate"}
+    headers = HeadersField(help_text="Sent with every delivery.")
+
+    class Meta:
+        model = Subscriber
+        read_only_fields = ("unreadable", *BROKER_FIELDS)
+        fields = (
+            *("name", "description", "status", "headers", "max_queued_to_send", "processing", "concurrency"),
+            *("mailbox_ordered", "ack_seconds", "max_redeliveries", *read_only_fields),
+        )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values; SERIAL implies a concurrency of 1."""
+        return {"concurrency": 1, **attrs} if attrs.get("processing") == Processing.SERIAL else attrs
+
+
+class Subscribers(ActivatedResource[Subscriber]):
+    """Subscribers: management sees all, a subscriber itself."""
+
+    serializer_class = SubscriberSerializer
+    lookup_field = "name"
+    lookup_value_converter = "name"
+    order = Order("subscribers", "name")
+    visible_to = staticmethod(subscribers_for)
+
+
+class RetryPolicySerializer(StrictModelSerializer[RetryPolicy]):
+    """A retry policy; fields that are left out are as in TeamForge."""
+
+    class Meta:
+        model = RetryPolicy
+        read_only_fields = ("is_preset", *BROKER_FIELDS)
+        fields = ("name", "description", *TERMS, *read_only_fields)
+
+
+class RetryPolicies(Resource[RetryPolicy]):
+    """Retry policies, which every key sees."""
+
+    queryset = RetryPolicy.objects.all()
+    serializer_class = RetryPolicySerializer
+    lookup_field = "name"
+    lookup_value_converter = "name"
+    order = Order("retry policies", "name")

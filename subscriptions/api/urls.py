@@ -4,8 +4,8 @@ from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
 from subscriptions.api.api_keys import ApiKeys
-from subscriptions.api.configuration import Publishers, RetryPolicies, Subscribers
 from subscriptions.api.event_types import EventTypeFile, EventTypes
+from subscriptions.api.resources import Publishers, RetryPolicies, Subscribers
 from subscriptions.api.subscriptions import Subscriptions
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)

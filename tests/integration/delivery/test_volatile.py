@@ -17,7 +17,7 @@ from broker_project.core.db import rows
 from broker_project.core.encryption import keyring
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, hang
 from broker_project.stack.load.wait import wait_until
-from delivery.api.publish import MAX_VOLATILE_BYTES
+from delivery.api.sync_and_volatile import MAX_VOLATILE_BYTES
 from delivery.dispatch import notify
 from delivery.models import Delivery, Message, Pace, VolatileCount, VolatileOutcome
 from delivery.tasks import send_volatile
