@@ -16,14 +16,13 @@ from subscriptions.models import Publisher, Scope, Subscriber
 
 ALL: Final = "all"
 ISSUER: Final = Issuer("command line")
-NO_INSTANT: Final = "{!r} is no time with its zone, such as 2027-06-30T00:00:00Z"
 OPTIONS: Final = {
     "label": "--label",
     "scopes": "--scope",
     "expires_at": "--expires-at",
     "requests_per_minute": "--requests-per-minute",
 }
-"""Which option gives which field."""
+"""The option of each field."""
 
 
 class Command(BaseCommand):
@@ -32,7 +31,7 @@ class Command(BaseCommand):
     help = "Issues an API key and prints its token: for management, or for a publisher or subscriber that exists."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the owner, or nobody for management, scopes, a label, an end and a limit."""
+        """Add the options for owner, scopes, label, end and limit."""
         owner = parser.add_mutually_exclusive_group()
         owner.add_argument("--publisher", metavar="NAME", help="issue it to this publisher")
         owner.add_argument("--subscriber", metavar="NAME", help="issue it to this subscriber")
@@ -40,22 +39,26 @@ class Command(BaseCommand):
             "--scope",
             action="append",
             choices=[*Scope.values, ALL],
-            help="what it opens, once for each; `all`: whatever its kind may; without any: all that but `keys`",
+            help="a scope, can be repeated; `all`: all of its kind; without any: all except `keys`",
         )
-        parser.add_argument("--label", default="", help="what people will know it by")
+        parser.add_argument("--label", default="", help="where it is used")
         end = parser.add_mutually_exclusive_group()
-        end.add_argument(
-            "--expires-at", type=instant, metavar="WHEN", help="when it ends by itself, such as 2027-06-30T00:00:00Z"
-        )
-        end.add_argument("--days", type=int, metavar="N", help="after how many days instead")
+        end.add_argument("--expires-at", type=instant, metavar="TIME", help="its end, such as 2027-06-30T00:00:00Z")
+        end.add_argument("--days", type=int, metavar="N", help="its lifetime instead")
         parser.add_argument(
-            "--requests-per-minute", type=int, metavar="N", help="how many it may send to each web process, at most"
+            "--requests-per-minute", type=int, metavar="N", help="its maximum requests to each web process"
         )
 
-    def handle(self, *_: Any, **options: Any) -> str:
+    def handle(self, *_: Any, days: int | None, **options: Any) -> str:
         """Issue the key; return its token, which is printed."""
         owner = _owner(options["publisher"], options["subscriber"])
-        now = timezone.now()
+        now, expires_at, scopes = timezone.now(), options["expires_at"], options["scope"]
+        if days is not None:
+            if not 0 < days <= MAX_LIFETIME.days:
+                raise CommandError(
+                    f"--days: a key lives from 1 to {MAX_LIFETIME.days} days; without it, it does not expire."
+                )
+            expires_at = now + dt.timedelta(days=days)
         try:
             _key, token = issue(
                 owner,
@@ -63,41 +66,25 @@ class Command(BaseCommand):
                 now=now,
                 issuer=ISSUER,
                 label=options["label"],
-                scopes=_scopes(owner, options["scope"]),
-                expires_at=_end(options["expires_at"], options["days"], now=now),
+                scopes=[*OPENED[kind_of(owner)]] if scopes and ALL in scopes else scopes,
+                expires_at=expires_at,
                 requests_per_minute=options["requests_per_minute"],
             )
         except ValidationError as refused:
-            raise CommandError(" ".join(_lines(refused))) from None
+            lines = [f"{OPTIONS[name]}: {text}" for name, texts in refused.message_dict.items() for text in texts]
+            raise CommandError(" ".join(lines)) from None
         return token
 
 
 def instant(text: str) -> dt.datetime:
-    """Return the instant that a text says, with its zone."""
+    """Return the instant that a text with a time zone names."""
     try:
-        said = dt.datetime.fromisoformat(text)
+        named = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise ArgumentTypeError(NO_INSTANT.format(text)) from None
-    if said.tzinfo is None:
-        raise ArgumentTypeError(NO_INSTANT.format(text))
-    return said
-
-
-def _end(expires_at: dt.datetime | None, days: int | None, *, now: dt.datetime) -> dt.datetime | None:
-    if days is None:
-        return expires_at
-    if not 0 < days <= MAX_LIFETIME.days:
-        raise CommandError(f"--days: a key lives from 1 to {MAX_LIFETIME.days} days; without it, it does not expire.")
-    return now + dt.timedelta(days=days)
-
-
-def _lines(refused: ValidationError) -> list[str]:
-    """Return what is wrong with which option."""
-    return [f"{OPTIONS[name]}: {text}" for name, texts in refused.message_dict.items() for text in texts]
-
-
-def _scopes(owner: Owner, asked: list[str] | None) -> list[str] | None:
-    return [*OPENED[kind_of(owner)]] if asked and ALL in asked else asked
+        named = None
+    if named is None or named.tzinfo is None:
+        raise ArgumentTypeError(f"{text!r} is no time with its zone, such as 2027-06-30T00:00:00Z")
+    return named
 
 
 def _owner(publisher: str | None, subscriber: str | None) -> Owner:

@@ -10,20 +10,20 @@ from subscriptions.models import EventType
 
 
 class Command(BaseCommand):
-    """Event types to a file."""
+    """Event types, to a file."""
 
     help = "Writes all event types, with schemas and samples, to a file, or to the standard output."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the file and its format."""
+        """Add the file and its format."""
         parser.add_argument("file", metavar="FILE", nargs="?", help="the file; without one it is printed")
         parser.add_argument("--format", choices=[*FileFormat], help="without it: JSON if the file ends so, else YAML")
 
     def handle(self, *_: Any, **options: Any) -> str | None:
         """Write the file, or return its text, which is printed."""
         file = options["file"]
-        written_in = FileFormat(options["format"] or _format_of(file or ""))
-        text = export_event_types(EventType.objects.configured(), written_in)
+        by_name = FileFormat.JSON if file and file.lower().endswith(".json") else FileFormat.YAML
+        text = export_event_types(EventType.objects.configured(), FileFormat(options["format"] or by_name))
         if not file:
             return text
         try:
@@ -31,7 +31,3 @@ class Command(BaseCommand):
         except OSError as broken:
             raise CommandError(f"{file} cannot be written: {broken.strerror}.") from None
         return None
-
-
-def _format_of(file: str) -> FileFormat:
-    return FileFormat.JSON if file.lower().endswith(".json") else FileFormat.YAML

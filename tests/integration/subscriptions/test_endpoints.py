@@ -76,7 +76,7 @@ def test_in_the_admin_beside_the_field(admin: Client, made: Subscription, field:
     assert made.version == 1
 
 
-def test_who_changes_something_else_of_one_that_is_so_already_may(admin: Client) -> None:
+def test_other_fields_of_a_subscription_with_a_blocked_endpoint_can_change(admin: Client) -> None:
     made = factories.subscription(endpoint="http://127.0.0.1:9/hook")
     form = {"endpoint": made.endpoint, "headers": "{}", "position": "7", "output": "AS_PUBLISHED"}
     assert admin.post(f"{PAGE}/{made.pk}/change/", {**form, "delivery_mode": "PUSH"}).status_code == 302
@@ -86,7 +86,7 @@ def test_who_changes_something_else_of_one_that_is_so_already_may(admin: Client)
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_what_ends_in_a_line_end_is_taken_without_it_or_refused(line_end: str, made: Subscription) -> None:
+def test_a_trailing_line_end_is_removed_or_refused(line_end: str, made: Subscription) -> None:
     answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": f"https://a.example/{line_end}"}, content_type=JSON)
     made.refresh_from_db()
     assert (answer.status_code, made.endpoint) in {
@@ -103,7 +103,7 @@ def test_callbacks_that_no_reply_could_reach(client: Client, event_type: EventTy
     assert not Message.objects.exists()
 
 
-def test_what_a_setting_allows_is_taken(made: Subscription, settings: Any) -> None:
+def test_a_network_that_a_setting_allows_is_accepted(made: Subscription, settings: Any) -> None:
     settings.EGRESS_POLICY = EgressPolicy(networks_in("10.1.0.0/16"))
     answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": INNER[3]}, content_type=JSON)
     assert (answer.status_code, answer.json()["endpoint"]) == (200, INNER[3])

@@ -38,7 +38,7 @@ def run(command: str, *arguments: str) -> str:
 
 
 @pytest.mark.behaviour("1.1")
-def test_a_file_creates_changes_and_leaves_alone() -> None:
+def test_a_file_creates_changes_and_keeps_event_types() -> None:
     factories.event_type("A", description="same")
     factories.event_type("B", description="old", sample="{}")
     entries = [{"name": "A", "description": "same"}, {"name": "B", "description": "new"}, PAID]
@@ -75,7 +75,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing() -> None:
 
 
 @pytest.mark.behaviour("1.1")
-def test_one_broken_entry_refuses_the_file_and_every_problem_is_told() -> None:
+def test_one_broken_entry_refuses_the_file_and_every_problem_is_reported() -> None:
     factories.event_type("A")
     refused = problems(
         imported(
@@ -108,7 +108,7 @@ def test_one_broken_entry_refuses_the_file_and_every_problem_is_told() -> None:
     assert [one.name for one in EventType.objects.configured()] == ["A"]
 
 
-def test_what_is_no_file_is_refused() -> None:
+def test_an_invalid_file_is_refused() -> None:
     for content in (b"a: &a []\nb: *a", b'{"event_types": [{"\\ud800": 1, "\\ud800": 2}]}'):
         answer = client_of().post(ADDRESS, content, content_type="application/yaml")
         assert (answer.status_code, answer.json()["code"]) == (400, "unreadable_file")
@@ -116,7 +116,7 @@ def test_what_is_no_file_is_refused() -> None:
 
 
 @pytest.mark.behaviour("1.2")
-def test_only_management_exchanges_event_types() -> None:
+def test_only_management_imports_and_exports_event_types() -> None:
     for client in (client_of(factories.publisher()), client_of(factories.subscriber())):
         assert (client.get(ADDRESS).status_code, client.post(ADDRESS).status_code) == (403, 403)
 
@@ -155,7 +155,7 @@ def test_the_command_line_exports_and_imports(tmp_path: Path, name: str) -> None
     assert run("import_event_types", file) == "UNCHANGED A\n"
 
 
-def test_the_command_line_prints_a_file_and_tells_what_is_wrong(tmp_path: Path) -> None:
+def test_the_command_line_prints_a_file_and_reports_errors(tmp_path: Path) -> None:
     factories.event_type("A")
     assert json.loads(run("export_event_types", "--format", "json"))["event_types"][0]["name"] == "A"
     assert run("export_event_types").startswith("event_types:\n- name: A\n")

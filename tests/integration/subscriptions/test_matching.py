@@ -126,7 +126,7 @@ def arranged(wanted: Sequence[Wish]) -> dict[str, EventType]:
 
 @pytest.mark.behaviour("2.2", "1.9")
 @given(st.lists(wishes, max_size=12), st.lists(published, min_size=1, max_size=5), st.booleans())
-def test_the_index_finds_what_looking_at_every_subscription_finds(
+def test_the_index_finds_the_same_as_evaluating_every_subscription(
     wanted: list[Wish], messages: list[tuple[str, bytes, str | None, list[tuple[str, str]]]], forgetful: bool
 ) -> None:
     with transaction.atomic():
@@ -187,7 +187,7 @@ def test_more_paths_than_are_looked_up_are_evaluated(monkeypatch: pytest.MonkeyP
     assert read(statements) == [42, evaluated, evaluated]
 
 
-def test_paths_that_nobody_meets_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_paths_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     event_type = factories.event_type()
     many(MAX_PATHS, event_type, filter="$$->'Body'->>'a{0}' = '{0}'")
     assert matched(new(event_type)) == [[]]
@@ -200,7 +200,7 @@ def test_paths_that_nobody_meets_make_room_for_others(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.behaviour("3.7")
-def test_a_change_counts_from_the_next_publish_on_whoever_writes_it() -> None:
+def test_a_change_counts_from_the_next_publish_on() -> None:
     event_type = factories.event_type()
     one = factories.subscription(event_type=event_type, filter=f"{STATE} = 'open'")
     is_open, is_shut = new(event_type, b'{"state": "open"}'), new(event_type, b'{"state": "shut"}')
@@ -253,7 +253,7 @@ def test_a_filter_that_cannot_be_true_does_not_fail(constant: str) -> None:
 
 
 @pytest.mark.behaviour("3.6")
-def test_where_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
+def test_if_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
     event_type = factories.event_type()
     made = many(3, event_type, filter=f"{STATE} = '{{}}'")
     assert matched(new(event_type, b'{"state": "1"}')) == [[made[1].pk]]
@@ -264,7 +264,7 @@ def test_where_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
 
 
 @pytest.mark.behaviour("3.6")
-def test_the_filters_of_a_batch_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filters_of_a_batch_share_one_limit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_WORK", 10_000)
     event_type = factories.event_type()
     (one,) = many(1, event_type, filter="$$->'Body'->'a' = '[]'")
@@ -277,7 +277,7 @@ def test_the_filters_of_a_batch_share_one_bound(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.behaviour("3.6")
-def test_an_explanation_agrees_with_the_index_where_something_fails() -> None:
+def test_an_explanation_agrees_with_the_index_if_a_term_fails() -> None:
     event_type = factories.event_type()
     one = factories.subscription(event_type=event_type, filter=f"{STATE} = 'a' AND $$->'Body'->>'n' > '5'")
     message = new(event_type, b'{"n": 1e400000}')

@@ -58,7 +58,7 @@ def test_a_script_that_does_not_compile_is_refused_with_its_line(made: Subscript
         ("SYNC", "A SYNC subscription has a script in place of a URL: give the endpoint webr://."),
     ],
 )
-def test_what_is_sent_as_it_is_may_have_no_script(admin: Client, kind: str, wrong: str) -> None:
+def test_queue_and_sync_subscriptions_to_a_url_have_no_script(admin: Client, kind: str, wrong: str) -> None:
     event_type = factories.event_type("Order.Paid", EventKind(kind))
     made = factories.subscription(factories.subscriber("shop"), event_type)
     new = {"subscriber": "shop", "event_type": "Order.Paid", "endpoint": "https://shop.example/hook", "script": SCRIPT}
@@ -97,7 +97,7 @@ def test_the_admin_refuses_it_beside_its_field(admin: Client, made: Subscription
 
 
 @pytest.mark.behaviour("8.2")
-def test_a_script_that_does_not_compile_is_not_said_to_be_missing(admin: Client) -> None:
+def test_a_script_that_does_not_compile_is_not_reported_as_missing(admin: Client) -> None:
     price = factories.event_type("Price", EventKind.SYNC)
     new = {"subscriber": factories.subscriber("shop").pk, "event_type": price.pk, "endpoint": "webr://price"}
     form = new | {

@@ -86,9 +86,7 @@ def signatures_of(sent: Received) -> int:
     return len(sent.headers["webhook-signature"].split(" "))
 
 
-def test_who_knows_either_secret_verifies_while_both_sign(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_both_secrets_verify_during_the_overlap(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     former = wanted.signing_secret
     assert known_by(sent_now(receiver, wanted), former) == [True]
     secret = new_secret(wanted)
@@ -109,7 +107,7 @@ def test_without_an_overlap_only_the_new_one_signs_at_once(
     assert not FormerSecret.objects.exists()
 
 
-def test_the_former_one_stops_signing_in_the_very_second_that_was_said(
+def test_the_former_secret_stops_signing_in_the_announced_second(
     receiver: Receiver, worker: Worker, wanted: Subscription
 ) -> None:
     former = wanted.signing_secret
@@ -124,7 +122,7 @@ def test_the_former_one_stops_signing_in_the_very_second_that_was_said(
     assert all(verifies(sent, answered["signing_secret"]) for sent in receiver.log)
 
 
-def test_whoever_has_not_heard_of_the_new_one_rotates_again_and_breaks_nothing(
+def test_a_client_that_lost_the_new_secret_can_rotate_again(
     receiver: Receiver, worker: Worker, wanted: Subscription
 ) -> None:
     known = wanted.signing_secret
@@ -142,7 +140,7 @@ def test_an_overlap_can_be_ended_early(receiver: Receiver, worker: Worker, wante
 
 
 @pytest.mark.django_db
-def test_an_overlap_is_a_day_long_unless_somebody_says_otherwise() -> None:
+def test_an_overlap_is_a_day_by_default() -> None:
     made = factories.subscription()
     periods: list[tuple[dict[str, Any], timedelta]] = [({}, DAY), ({"overlap_seconds": 604_800}, 7 * DAY)]
     for asked, length in periods:
@@ -171,7 +169,7 @@ def test_more_than_three_former_secrets_are_refused_until_the_overlap_is_ended()
 
 
 @pytest.mark.django_db
-def test_what_is_over_does_not_count_and_is_forgotten(storage: None) -> None:
+def test_expired_secrets_do_not_count_and_are_deleted(storage: None) -> None:
     made = factories.subscription()
     for _ in range(3):
         rotated(made)
@@ -182,7 +180,7 @@ def test_what_is_over_does_not_count_and_is_forgotten(storage: None) -> None:
 
 
 @pytest.mark.django_db
-def test_a_rotation_of_what_has_changed_meanwhile_is_refused_and_leaves_no_former_secret() -> None:
+def test_a_rotation_of_another_version_is_refused_and_leaves_no_former_secret() -> None:
     made = factories.subscription()
     address = f"/api/v1/subscriptions/{made.pk}/rotate-secret"
     refused = client_of().post(address, content_type=JSON, headers={"If-Match": '"9"'})
@@ -190,7 +188,7 @@ def test_a_rotation_of_what_has_changed_meanwhile_is_refused_and_leaves_no_forme
 
 
 @pytest.mark.django_db
-def test_no_answer_but_that_to_the_rotation_has_a_secret() -> None:
+def test_only_the_answer_to_the_rotation_has_a_secret() -> None:
     made = factories.subscription()
     client = client_of()
     shown = rotated(made, client).json()["signing_secret"]
@@ -235,7 +233,7 @@ def said_by(one: Subscription) -> tuple[object, ...]:
 
 
 @pytest.mark.django_db
-def test_tables_are_looked_at_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_read_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation, "CHUNK", 2)
     several(5)
     Subscription.objects.order_by("pk")[2].delete()
@@ -256,7 +254,7 @@ def test_each_value_is_counted_once(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_afterwards_the_former_key_is_needed_by_nothing_and_nothing_else_has_changed(
+def test_after_the_rotation_nothing_needs_the_former_key_and_nothing_else_has_changed(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rotation, "SLICE", 2)
@@ -278,7 +276,7 @@ def test_afterwards_the_former_key_is_needed_by_nothing_and_nothing_else_has_cha
     assert FormerSecret.objects.get().secret.startswith("whsec_")
 
 
-def test_the_addresses_of_callbacks_are_sealed_anew_too(publisher: Publisher, storage: None, settings: Any) -> None:
+def test_the_addresses_of_callbacks_are_encrypted_again(publisher: Publisher, storage: None, settings: Any) -> None:
     factories.subscription(event_type=factories.event_type(JOB_EVENT, EventKind.QUEUE))
     client = client_of(publisher)
     publish_job(client)
@@ -291,7 +289,7 @@ def test_the_addresses_of_callbacks_are_sealed_anew_too(publisher: Publisher, st
 
 
 @pytest.mark.django_db
-def test_what_other_applications_keep_sealed_is_sealed_anew_too(settings: Any) -> None:
+def test_encrypted_columns_of_other_applications_are_encrypted_again(settings: Any) -> None:
     made = SecondFactor.objects.create(user=User.objects.create(username="somebody"), seed="JBSWY3DP")
     rotate(settings)
     assert run()[0] == 0
@@ -300,7 +298,7 @@ def test_what_other_applications_keep_sealed_is_sealed_anew_too(settings: Any) -
 
 
 @pytest.mark.django_db
-def test_what_is_over_needs_no_key(settings: Any) -> None:
+def test_expired_secrets_need_no_key(settings: Any) -> None:
     made = factories.subscription()
     rotate_secret(Subscription.objects.filter(pk=made.pk), random_bytes=b"n" * 32)
     rotate(settings)
@@ -311,7 +309,7 @@ def test_what_is_over_needs_no_key(settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_what_cannot_be_opened_is_named_and_the_rest_is_done(settings: Any) -> None:
+def test_values_that_cannot_be_decrypted_are_reported_and_the_others_encrypted(settings: Any) -> None:
     one, other = several(2)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE subscriptions_subscription SET headers = 'nonsense' WHERE id = %s", [one.pk])
@@ -326,7 +324,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_done(settings: Any) -> N
 
 
 @pytest.mark.django_db
-def test_what_is_sealed_for_one_row_does_not_open_in_another() -> None:
+def test_a_value_encrypted_for_one_row_cannot_be_decrypted_in_another() -> None:
     one, other = several(2)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -340,7 +338,7 @@ def test_what_is_sealed_for_one_row_does_not_open_in_another() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_goes_on_where_it_was_interrupted(settings: Any, monkeypatch: pytest.MonkeyPatch, storage: None) -> None:
+def test_an_interrupted_rotation_continues(settings: Any, monkeypatch: pytest.MonkeyPatch, storage: None) -> None:
     monkeypatch.setattr(rotation, "SLICE", 1)
     several(3)
     rotate(settings)
@@ -356,7 +354,7 @@ def signed_subscription(receiver: Receiver, storage: None) -> Subscription:
 
 
 @pytest.mark.parametrize("policy", [None, "Workfront", "webMethods"])
-def test_a_secret_that_cannot_be_opened_holds_its_line_until_another_is_set(
+def test_a_secret_that_cannot_be_decrypted_holds_the_line_until_it_is_rotated(
     receiver: Receiver, worker: Worker, signed_subscription: Subscription, policy: str | None
 ) -> None:
     broken = factories.subscription(
@@ -376,7 +374,7 @@ def test_a_secret_that_cannot_be_opened_holds_its_line_until_another_is_set(
 
 
 @pytest.mark.django_db
-def test_the_api_says_what_cannot_be_read_and_takes_it_anew() -> None:
+def test_the_api_reports_unreadable_values_and_sets_them_again() -> None:
     made = factories.subscription(headers=HEADERS)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE subscriptions_subscription SET headers = 'gone' WHERE id = %s", [made.pk])
@@ -393,7 +391,7 @@ def test_the_api_says_what_cannot_be_read_and_takes_it_anew() -> None:
 
 
 @pytest.mark.django_db
-def test_the_admin_says_so_too(admin: Client) -> None:
+def test_the_admin_reports_unreadable_values(admin: Client) -> None:
     made = factories.subscriber(headers=HEADERS)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE subscriptions_subscriber SET headers = 'gone' WHERE id = %s", [made.pk])
@@ -421,7 +419,7 @@ def post(client: Client, path: str, **fields: object) -> Answer:
     return client.post(f"/api/v1/{path}", json.dumps(fields), content_type=JSON)
 
 
-def test_no_table_has_a_secret_that_can_be_read(
+def test_no_table_has_a_readable_secret(
     receiver: Receiver, worker: Worker, publisher: Publisher, admin: Client
 ) -> None:
     own, theirs, changed, edited = (f"told in confidence {secrets.token_hex(9)}" for _ in range(4))
@@ -452,7 +450,7 @@ def test_no_table_has_a_secret_that_can_be_read(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("may", ["view_subscription", "change_subscription"])
-def test_the_admin_shows_header_names_only_to_whoever_may_see_or_change_them(may: str) -> None:
+def test_the_admin_shows_header_names_only_with_permission_to_view_or_change_them(may: str) -> None:
     made = factories.subscription(headers={"X-Own": "told in confidence"})
     somebody = User.objects.create(username="somebody", is_staff=True)
     somebody.user_permissions.set(Permission.objects.filter(codename=may))

@@ -54,7 +54,7 @@ def error_in(answer: Answer) -> tuple[int, str, str]:
         ("Topic", {"endpoint": "webr://price"}, "#/endpoint"),
     ],
 )
-def test_a_script_stands_in_place_of_a_url(price: EventType, event: str, fields: dict[str, str], refused: str) -> None:
+def test_a_script_replaces_a_url(price: EventType, event: str, fields: dict[str, str], refused: str) -> None:
     factories.event_type("Topic")
     factories.event_type("Queue", EventKind.QUEUE)
     answer = create(event_type=event, **fields)
@@ -65,7 +65,7 @@ def test_a_script_stands_in_place_of_a_url(price: EventType, event: str, fields:
 
 
 @pytest.mark.behaviour("8.2")
-def test_a_pattern_reaches_topics_only_and_so_has_a_url() -> None:
+def test_a_pattern_matches_topics_only_and_so_has_a_url() -> None:
     new = {"subscriber": factories.subscriber().name, "event_pattern": "Shop.*", "endpoint": "webr://", "script": "5"}
     assert error_in(client_of().post(ROOT, new, content_type=JSON))[:2] == (400, "#/endpoint")
 
@@ -96,7 +96,7 @@ FILTERS: dict[str, Any] = {"header_filter_string": "eu", "filter": "$$->'Body'->
     ],
 )
 @pytest.mark.parametrize("status", list(Status))
-def test_one_with_the_same_filters_is_refused_whatever_the_status_of_the_other(
+def test_a_second_subscription_with_the_same_filters_is_refused_whatever_the_status(
     price: EventType, filters: dict[str, str], pointer: str, status: Status
 ) -> None:
     other = factories.subscription(event_type=price, status=status, **FILTERS)
@@ -114,14 +114,14 @@ def test_one_with_the_same_filters_is_refused_whatever_the_status_of_the_other(
 
 @pytest.mark.behaviour("7.3")
 @pytest.mark.parametrize("kind", [EventKind.TOPIC, EventKind.QUEUE])
-def test_other_kinds_may_have_as_many_as_they_like(kind: EventKind) -> None:
+def test_other_kinds_can_have_equal_subscriptions(kind: EventKind) -> None:
     event_type = factories.event_type(PRICE, kind)
     factories.subscription(event_type=event_type, **FILTERS)
     assert create(**FILTERS).status_code == 201
 
 
 @pytest.mark.behaviour("7.3")
-def test_a_change_that_would_make_two_alike_is_refused_and_any_other_is_not(price: EventType) -> None:
+def test_only_a_change_that_makes_two_equal_is_refused(price: EventType) -> None:
     factories.subscription(event_type=price)
     made = factories.subscription(event_type=price, filter="$$->'Body' ? 'n'")
     address = f"{ROOT}/{made.pk}"
@@ -162,7 +162,7 @@ def new_like_the_others(event_type: EventType) -> Subscription:
 
 @pytest.mark.behaviour("7.3")
 @pytest.mark.django_db(transaction=True)
-def test_of_two_saved_at_the_same_moment_the_later_waits_and_is_refused(price: EventType) -> None:
+def test_of_two_saved_concurrently_the_second_waits_and_is_refused(price: EventType) -> None:
     earlier, later = new_like_the_others(price), new_like_the_others(price)
 
     def is_saved() -> bool:

@@ -27,7 +27,7 @@ def test_a_monitor_is_an_http_or_https_url(url: str) -> None:
         ("http://a.example/" + "a" * 2048, "at most 2048"),
     ],
 )
-def test_what_cannot_be_asked_is_no_monitor(url: str, says: str) -> None:
+def test_an_invalid_monitor_url_is_refused(url: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         validate_monitor_url(url)
 
@@ -97,7 +97,7 @@ BROKEN = [
 
 @pytest.mark.behaviour("1.5")
 @pytest.mark.parametrize(("url", "says"), BROKEN)
-def test_what_is_broken_or_disguised_is_no_endpoint_and_no_monitor(url: str, says: str) -> None:
+def test_invalid_and_disguised_urls_are_refused(url: str, says: str) -> None:
     for validate in (validate_endpoint, validate_monitor_url):
         with pytest.raises(ValidationError, match=says):
             validate(url)
@@ -119,7 +119,7 @@ def test_what_is_broken_or_disguised_is_no_endpoint_and_no_monitor(url: str, say
         "http://a.example/" + "a" * 2031,
     ],
 )
-def test_what_is_no_disguise_is_an_endpoint(url: str) -> None:
+def test_unusual_valid_urls_are_accepted(url: str) -> None:
     assert parse_endpoint(url).url == url
 
 
@@ -136,11 +136,11 @@ def test_what_is_no_disguise_is_an_endpoint(url: str) -> None:
         ("http://a.localhost/", "loopback"),
     ],
 )
-def test_an_address_to_which_nothing_is_sent_is_refused_at_once(url: str, says: str) -> None:
+def test_a_blocked_address_is_refused_when_saved(url: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         check_reach(url, EgressPolicy())
 
 
 @pytest.mark.parametrize("url", ["", "webr://here", "http://8.8.8.8/", "http://db.internal/", "POST:http://127.0.0.1/"])
-def test_what_may_be_sent_to_is_not(url: str) -> None:
+def test_an_allowed_address_is_accepted(url: str) -> None:
     check_reach(url, EgressPolicy(networks_in("127.0.0.0/8")))

@@ -111,12 +111,12 @@ def document(body: str = "{}", *headers: tuple[str, str]) -> Document:
 
 @pytest.mark.behaviour("3.4")
 @pytest.mark.parametrize("text", EXAMPLES)
-def test_documented_examples_hold_where_they_should(text: str) -> None:
+def test_documented_examples_match(text: str) -> None:
     assert parse_filter(text).matches(document(json.dumps(ISSUE), ("FILTER_STRING", "proj1010")))
     assert not parse_filter(text).matches(document("{}", ("FILTER_STRING", "other")))
 
 
-def test_the_filters_of_the_documentation_are_filters() -> None:
+def test_the_filters_in_the_documentation_are_valid() -> None:
     shown = re.findall(r"^\| `([^`]+)` \|", DOCUMENTATION.read_text(), re.MULTILINE)
     examples = [text for text in shown if "$$" in text]
     assert len(examples) == 10
@@ -126,7 +126,7 @@ def test_the_filters_of_the_documentation_are_filters() -> None:
 
 @pytest.mark.behaviour("3.1", "3.3")
 @pytest.mark.parametrize(("term", "meaning"), MEANINGS)
-def test_a_term_means(term: str, meaning: bool | None) -> None:
+def test_the_meaning_of_each_term(term: str, meaning: bool | None) -> None:
     found = explain(parse_filter(f"$$->'Body'{term}"), document(BODY)).result
     assert found == {True: "true", False: "false", None: "null"}[meaning]
 
@@ -160,7 +160,7 @@ def test_a_term_means(term: str, meaning: bool | None) -> None:
         ("not T or T", "true"),
     ],
 )
-def test_what_is_unknown_or_fails_matters_only_where_nothing_decides(text: str, result: str) -> None:
+def test_unknown_and_failed_terms_matter_only_if_no_term_decides(text: str, result: str) -> None:
     terms = {"T": "$$->'Body'->'a' = '1'", "F": "$$->'Body'->'a' = '2'", "N": "$$->'Body'->'b' = '1'"}
     for letter, term in {**terms, "X": "$$->'Body'->'huge' = '1'"}.items():
         text = text.replace(letter, term)
@@ -226,14 +226,14 @@ def test_a_filter_that_cannot_be_evaluated_says_why(body: str, reason: str) -> N
     "body", ['{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"\\udfff": {"a": "\\ud800"}}', "[" * 800 + "]" * 800]
 )
 @pytest.mark.parametrize("text", ["$$->>'Body' like '%x%'", "$$->'Body'->>'a' < 'a'", "$$->'Body' > $$->'Header'"])
-def test_what_postgresql_would_refuse_is_compared_all_the_same(body: str, text: str) -> None:
+def test_values_that_postgresql_refuses_are_compared(body: str, text: str) -> None:
     explained = explain(parse_filter(text), document(body))
     assert explained.result in {"true", "false", "null"}
     assert json.dumps([one.value for term in explained.terms for one in term.values]).encode()
 
 
 @pytest.mark.parametrize("pattern", ["%a" * 1000 + "%b", "%_a" * 800 + "b", "_%" * 1000 + "b", "%" * 2000 + "b"])
-def test_a_hostile_pattern_takes_no_more_than_one_look_at_the_text(pattern: str) -> None:
+def test_a_hostile_pattern_takes_linear_time(pattern: str) -> None:
     body = Document([], b"a" * 200_000, is_json=False)
     assert not parse_filter(f"$$->>'Body' like '{pattern}'").matches(body)
 
@@ -271,7 +271,7 @@ def test_a_filter_that_reads_a_large_body_too_often_fails(body: object, term: st
         ({"a": {"b": [0] * 300_000}}, "$$->'Body'->'a' < '{}'"),
     ],
 )
-def test_what_many_filters_look_at_is_made_once(body: object, term: str) -> None:
+def test_derived_values_are_shared_by_filters(body: object, term: str) -> None:
     message, work = document(json.dumps(body)), Work()
     message.work = work
     for number in range(100):
@@ -280,7 +280,7 @@ def test_what_many_filters_look_at_is_made_once(body: object, term: str) -> None
 
 @pytest.mark.behaviour("3.6")
 @pytest.mark.parametrize("term", ["$$->>'Body' like '%a_c%'", "$$->'Body' < $$->'Header'", "$$->'Body'->>1 like '_b%'"])
-def test_what_filters_do_together_is_bounded(term: str) -> None:
+def test_the_work_of_all_filters_together_is_bounded(term: str) -> None:
     work, found, wanted = Work(), [], parse_filter(term)
     for _ in range(1000):
         message = document(json.dumps([1, "a" * 40_000]))
@@ -295,13 +295,13 @@ def test_what_filters_do_together_is_bounded(term: str) -> None:
 
 @pytest.mark.behaviour("6.3")
 @given(random_data.filters())
-def test_the_canonical_text_says_the_same(tree: Node) -> None:
+def test_the_canonical_text_has_the_same_meaning(tree: Node) -> None:
     once = parse_filter(str(tree)).canonical
     assert parse_filter(once).canonical == once
     assert parse_filter(once.replace(" AND ", "\n\taNd  ").replace(" OR ", " oR ")).canonical == once
 
 
-def test_filters_are_kept_up_to_a_size_and_only_where_they_are_asked_for_again() -> None:
+def test_the_cache_of_filters_is_bounded() -> None:
     kept = FilterCache()
     large = [
         Filter(text, parse_filter(text).tree)
@@ -330,12 +330,12 @@ def test_filters_are_kept_up_to_a_size_and_only_where_they_are_asked_for_again()
         ("$$->'Body'->>'a' = 'x' or $$->'Body'->>'a' = 'y'", None),
     ],
 )
-def test_the_term_a_filter_can_be_found_by(text: str, equality: tuple[str, str] | None) -> None:
+def test_the_term_that_a_filter_is_indexed_by(text: str, equality: tuple[str, str] | None) -> None:
     assert parse_filter(text).equality == equality
 
 
 @given(random_data.filters())
-def test_what_matches_is_found_by_its_term(tree: Node) -> None:
+def test_a_matching_filter_is_found_by_its_term(tree: Node) -> None:
     found, message = parse_filter(str(tree)), document('{"a": "a", "b": true, "aa": 100}', ("a", "ab"))
     if found.equality and found.matches(message):
         path, constant = found.equality
@@ -391,7 +391,7 @@ def test_what_matches_is_found_by_its_term(tree: Node) -> None:
         (" or ".join(["$$->>'Body'='b'"] * 67), 1, 1, "at most 200 nodes"),
     ],
 )
-def test_what_is_no_filter_is_refused_with_its_place(text: str, line: int, column: int, message: str) -> None:
+def test_an_invalid_filter_is_refused_with_the_position(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(FilterSyntaxError) as refused:
         parse_filter(text)
     assert (refused.value.position, message in refused.value.message) == ((line, column), True)
@@ -411,7 +411,7 @@ def test_what_is_no_filter_is_refused_with_its_place(text: str, line: int, colum
         f"$$->'Body' = '{'[' * 20 + ']' * 20}'",
     ],
 )
-def test_what_is_just_within_the_limits_is_a_filter(text: str) -> None:
+def test_filters_at_the_limits_are_accepted(text: str) -> None:
     validate_filter(text)
 
 
@@ -429,7 +429,7 @@ def refused_at(text: str) -> Position | None:
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=20))
-def test_any_text_is_a_filter_or_refused_with_a_place_within_it(text: str) -> None:
+def test_any_text_is_a_filter_or_refused_with_a_position_in_it(text: str) -> None:
     if place := refused_at(text):
         lines = text.split("\n")
         assert 1 <= place.line <= len(lines)

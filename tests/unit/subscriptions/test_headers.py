@@ -52,42 +52,42 @@ WHOLE: list[object] = [
 
 
 @pytest.mark.parametrize("headers", ALLOWED)
-def test_tokens_with_visible_values_are_allowed(headers: dict[str, str]) -> None:
+def test_headers_with_visible_values_are_accepted(headers: dict[str, str]) -> None:
     validate_headers(headers)
 
 
 @pytest.mark.parametrize("name", RESERVED)
-def test_what_the_broker_or_the_connection_sets_is_refused(name: str) -> None:
+def test_reserved_headers_are_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="set by the broker or the connection"):
         validate_headers({name: "v"})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_invalid_header_names_are_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="is not a header name"):
         validate_headers({name: "v"})
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_what_is_no_visible_text_is_refused(value: object) -> None:
+def test_invalid_header_values_are_refused(value: object) -> None:
     with pytest.raises(ValidationError, match="visible ASCII"):
         validate_headers({"X-Team": value})
 
 
 @pytest.mark.parametrize("headers", WHOLE)
-def test_what_is_no_object_of_a_few_different_headers_is_refused(headers: object) -> None:
+def test_too_many_and_duplicate_headers_are_refused(headers: object) -> None:
     with pytest.raises(ValidationError):
         validate_headers(headers)
 
 
 @pytest.mark.behaviour("2.2")
 @pytest.mark.parametrize("text", ["", "proj1008", " a  b ", "50%", "A=b;c\t"])
-def test_what_a_header_can_carry_may_be_filtered_for(text: str) -> None:
+def test_valid_header_filters_are_accepted(text: str) -> None:
     validate_filter_string(text)
 
 
 @pytest.mark.behaviour("2.2")
 @pytest.mark.parametrize("text", ["caf\u00e9", "a\nb", "a\n", "a\0"])
-def test_what_no_header_can_carry_is_refused(text: str) -> None:
+def test_a_header_filter_that_no_header_can_equal_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="visible ASCII"):
         validate_filter_string(text)

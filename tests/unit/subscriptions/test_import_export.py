@@ -74,7 +74,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         (b'{"event_types": [' + b"{}," * 1000 + b"{}]}", "at most 1000 event types; this one has 1001"),
     ],
 )
-def test_what_is_no_file_of_event_types_is_refused_at_once(content: bytes, says: str) -> None:
+def test_an_invalid_file_is_refused_quickly(content: bytes, says: str) -> None:
     begun = time.process_time()
     with pytest.raises(UnreadableFile) as refused:
         entries_in(content)
@@ -96,7 +96,7 @@ def test_what_is_no_file_of_event_types_is_refused_at_once(content: bytes, says:
         ("[{name: A}, {name: B}, {name: A}]", {"/event_types/2/name": "A stands in this file before."}),
     ],
 )
-def test_entries_that_are_none_are_told_with_their_place(content: str, problems: dict[str, str]) -> None:
+def test_invalid_entries_are_reported_with_their_place(content: str, problems: dict[str, str]) -> None:
     _, told = entries_in(f"event_types: {content}".encode())
     assert [problem.pointer for problem in told] == list(problems)
     for problem in told:
@@ -115,7 +115,7 @@ tricky = st.sampled_from(
 
 
 @given(json_values | tricky)
-def test_whatever_is_written_as_yaml_is_read_back(value: Any) -> None:
+def test_any_value_written_as_yaml_is_read_back(value: Any) -> None:
     read = value_of(yaml_of(value))
     assert (read, str(read)) == (value, str(value))
 

@@ -49,7 +49,7 @@ terms = st.tuples(paths, texts).map(lambda term: "\x01".join((*term, "0" * 32)))
 
 
 @given(st.sets(paths, max_size=4), st.dictionaries(paths, st.none() | texts), st.lists(terms | st.just(NO_TERM)))
-def test_the_ranges_hold_everything_but_known_paths_with_another_value(
+def test_the_spans_cover_everything_except_known_paths_with_other_values(
     known: set[str], values: dict[str, str | None], stored: list[str]
 ) -> None:
     spans = [*spans_of(sorted(known), values)]
@@ -65,5 +65,5 @@ def test_the_ranges_hold_everything_but_known_paths_with_another_value(
 
 
 @pytest.mark.parametrize("value", ["\ud800", "\0", "x" * (MAX_TERM_BYTES + 1)])
-def test_no_range_is_asked_for_a_value_that_no_term_has(value: str) -> None:
+def test_a_value_that_no_term_can_have_has_no_span(value: str) -> None:
     assert [*spans_of(["p"], {"p": value})] == [*spans_of(["p"], {"p": None})]

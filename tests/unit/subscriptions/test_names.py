@@ -33,7 +33,7 @@ def test_a_pattern_is_the_beginning_of_a_name_up_to_a_dot(pattern: str) -> None:
     "pattern",
     ["", ".*", "TeamForge", "TeamForge*", "TeamForge.Art*", "*.Create", "A.*.C", "**", "A.**", "A.*\n", "Ä.*", " A.*"],
 )
-def test_what_is_no_pattern_is_refused_with_what_to_write_instead(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused_with_a_hint(pattern: str) -> None:
     with pytest.raises(ValidationError, match="followed by"):
         validate_pattern(pattern)
 
@@ -55,10 +55,10 @@ def test_a_pattern_is_no_longer_than_a_name() -> None:
         ("Brokers.Met", {"*", "Brokers.*"}),
     ],
 )
-def test_an_event_type_is_reached_by_the_patterns_of_all_its_beginnings(name: str, patterns: set[str]) -> None:
+def test_an_event_type_is_matched_by_the_patterns_of_all_its_prefixes(name: str, patterns: set[str]) -> None:
     assert set(patterns_of(name)) == patterns
 
 
 @pytest.mark.behaviour("5.7")
-def test_what_the_broker_publishes_itself_is_reached_by_those_who_name_it() -> None:
+def test_the_brokers_own_events_are_not_matched_by_the_pattern_for_everything() -> None:
     assert set(patterns_of("Broker.Line.Paused")) == {"Broker.*", "Broker.Line.*"}

@@ -22,7 +22,7 @@ HOLD, ASIDE, APART, END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.E
         ("Standard-Webhooks", END, APART, END, APART, APART, APART),
     ],
 )
-def test_what_each_preset_does_about_each_way_to_fail(
+def test_the_action_of_each_preset_for_each_kind_of_failure(
     name: str,
     redirect: Action,
     throttled: Action,
@@ -46,7 +46,7 @@ def test_what_each_preset_does_about_each_way_to_fail(
         ("Standard-Webhooks", 8, OnExhausted.FAIL, 300, 1, 86_400),
     ],
 )
-def test_how_often_and_how_far_apart_each_preset_tries(
+def test_the_retries_and_delays_of_each_preset(
     name: str,
     retries: int | None,
     on_exhausted: OnExhausted,
@@ -69,7 +69,7 @@ def test_there_are_four_presets_and_the_first_is_the_default() -> None:
 
 
 @pytest.mark.behaviour("5.3")
-def test_standard_webhooks_tries_eight_times_again_over_75_hours_and_listens_to_the_endpoint() -> None:
+def test_standard_webhooks_retries_eight_times_in_75_hours_and_respects_retry_after() -> None:
     says = PRESETS["Standard-Webhooks"]
     minutes = [pause / 60 for pause in says.schedule]
     assert minutes == [5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60]
@@ -78,7 +78,7 @@ def test_standard_webhooks_tries_eight_times_again_over_75_hours_and_listens_to_
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_terms_of_every_preset_go_together(name: str) -> None:
+def test_the_terms_of_every_preset_are_valid(name: str) -> None:
     check_terms(PRESETS[name])
 
 
@@ -92,7 +92,7 @@ def test_the_terms_of_every_preset_go_together(name: str) -> None:
         {"schedule": (60.0,) * 100},
     ],
 )
-def test_terms_up_to_their_limits_are_taken(terms: dict[str, Any]) -> None:
+def test_terms_at_their_limits_are_accepted(terms: dict[str, Any]) -> None:
     check_terms(replace(TEAMFORGE, **terms))
 
 
@@ -122,7 +122,7 @@ def test_terms_up_to_their_limits_are_taken(terms: dict[str, Any]) -> None:
         ({"factor": 0.0, "jitter": 2.0}, {"factor", "jitter"}, "from 0 to 0.5"),
     ],
 )
-def test_what_does_not_go_together_is_said_at_its_field(terms: dict[str, Any], refused: set[str], says: str) -> None:
+def test_invalid_terms_are_reported_by_field(terms: dict[str, Any], refused: set[str], says: str) -> None:
     with pytest.raises(ValidationError) as raised:
         check_terms(replace(TEAMFORGE, **terms))
     assert raised.value.message_dict.keys() == refused
@@ -130,7 +130,7 @@ def test_what_does_not_go_together_is_said_at_its_field(terms: dict[str, Any], r
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_what_is_stored_of_terms_gives_them_back(name: str) -> None:
+def test_stored_terms_are_read_back(name: str) -> None:
     stored = {key: [*value] if key == "schedule" else value for key, value in asdict(PRESETS[name]).items()}
     plain = {key: str(value) if key.startswith(("on_", "in_")) else value for key, value in stored.items()}
     assert terms_of(plain) == PRESETS[name]
@@ -138,6 +138,6 @@ def test_what_is_stored_of_terms_gives_them_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("unknown", [{"on_redirect": "IGNORE"}, {"on_exhausted": "PERHAPS"}])
-def test_words_that_nobody_knows_are_no_terms(unknown: dict[str, str]) -> None:
+def test_unknown_actions_and_ends_are_refused(unknown: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="is not a valid"):
         terms_of({**asdict(TEAMFORGE), **unknown})

@@ -115,9 +115,7 @@ def test_each_kind_of_violation(schema: dict[str, Any], payload: Any, violations
     ],
 )
 @pytest.mark.behaviour("2.5")
-def test_numbers_are_compared_exactly_and_what_cannot_be_compared_is_refused(
-    schema: dict[str, Any], payload: str, fine: bool
-) -> None:
+def test_numbers_are_compared_exactly_or_refused(schema: dict[str, Any], payload: str, fine: bool) -> None:
     assert (told(schema, payload) == []) is fine
 
 
@@ -162,7 +160,7 @@ def test_no_value_is_repeated_and_long_names_are_cut() -> None:
     ],
 )
 @pytest.mark.behaviour("1.1")
-def test_what_is_no_usable_schema_is_refused_with_its_place(schema: object, pointer: str, says: str) -> None:
+def test_an_invalid_schema_is_refused_with_the_place(schema: object, pointer: str, says: str) -> None:
     with pytest.raises(BrokenSchema) as refused:
         compiled(schema)
     assert refused.value.pointer == pointer
@@ -216,7 +214,7 @@ def unevaluated(levels: int) -> dict[str, Any]:
         (unevaluated(24), "more than 10000 schemas"),
     ],
 )
-def test_what_stands_for_millions_is_refused_wherever_it_hides(schema: dict[str, Any], says: str) -> None:
+def test_a_hidden_expansion_to_millions_of_schemas_is_refused(schema: dict[str, Any], says: str) -> None:
     with pytest.raises(BrokenSchema, match=re.escape(says)):
         compiled(schema)
 
@@ -277,7 +275,7 @@ def branch(of: int) -> dict[str, Any]:
     ],
 )
 @pytest.mark.behaviour("2.5")
-def test_hostile_payloads_are_judged_soon(schema: dict[str, Any], payload: str) -> None:
+def test_hostile_payloads_are_checked_quickly(schema: dict[str, Any], payload: str) -> None:
     begun = time.process_time()
     violations = told(schema, payload)
     assert time.process_time() - begun < SOON_SECONDS

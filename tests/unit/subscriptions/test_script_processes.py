@@ -36,7 +36,7 @@ ENDED = "-31"
 
 
 @pytest.mark.behaviour("8.3")
-def test_a_process_has_nothing_to_open_anything_with() -> None:
+def test_a_process_cannot_open_files_or_sockets() -> None:
     with running_scripts() as runner:
         run_script(runner, "")
         (pid,) = process_ids(runner)
@@ -55,7 +55,7 @@ def assert_closed(pid: int) -> None:
 
 
 @pytest.mark.behaviour("8.3")
-def test_processes_share_nothing_with_their_worker_that_it_is_given_of_the_cpu() -> None:
+def test_processes_have_lower_priority_in_sessions_of_their_own() -> None:
     with running_scripts() as runner:
         run_script(runner, "while (1);")
         assert {one.is_for_slow: niceness_of(one.pid) for one in runner.processes.values()} == {False: 5, True: 5}
@@ -70,7 +70,7 @@ def niceness_of(pid: int) -> int:
     return own
 
 
-def test_nobody_waits_for_a_process_that_is_still_ending() -> None:
+def test_reaping_does_not_wait_for_a_process_that_is_still_ending() -> None:
     process = ScriptProcess()
     assert process.reap() is None
     process.hang_up()
@@ -99,7 +99,7 @@ def test_scripts_run_in_a_worker_that_stops() -> None:
 @pytest.mark.behaviour("8.3")
 @pytest.mark.parametrize("is_ready", [True, False])
 @pytest.mark.parametrize("said", [b"", packed({}, b"")[:-1] + b"x"])
-def test_a_process_that_cannot_go_on_blames_no_script(said: bytes, is_ready: bool) -> None:
+def test_a_process_that_loses_its_connection_is_lost_not_failed(said: bytes, is_ready: bool) -> None:
     process = ScriptProcess()
     if is_ready:
         wait_until(process.receive)
@@ -117,7 +117,7 @@ def test_a_process_that_cannot_go_on_blames_no_script(said: bytes, is_ready: boo
     ("end", "seconds", "reason"),
     [(signal.SIGKILL, PATIENCE_SECONDS, "its process is gone"), (signal.SIGSTOP, 2.0, "it took longer than 2 s")],
 )
-def test_what_takes_too_long_or_loses_its_process_is_lost(
+def test_a_script_that_takes_too_long_or_whose_process_is_killed_is_lost(
     monkeypatch: pytest.MonkeyPatch, end: signal.Signals, seconds: float, reason: str
 ) -> None:
     with running_scripts() as runner:
@@ -198,7 +198,7 @@ def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.behaviour("8.3")
-def test_a_script_that_turns_slow_begins_again_among_the_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_becomes_slow_restarts_in_the_slow_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "CPU_SECONDS", PATIENCE_SECONDS)  # however slow the machine is
     with running_scripts(2) as runner:
         for _ in range(2):
@@ -211,7 +211,7 @@ def test_a_script_that_turns_slow_begins_again_among_the_slow(monkeypatch: pytes
 
 @pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
-def test_who_ends_its_process_is_slow() -> None:
+def test_an_owner_whose_process_ends_counts_as_slow() -> None:
     with running_scripts() as runner:
         for _ in range(2):
             run_script(runner, "", owner=7)
@@ -221,7 +221,7 @@ def test_who_ends_its_process_is_slow() -> None:
         assert runner.queue.speed_of(7) is Speed.SLOW
 
 
-def test_one_process_is_started_in_a_look() -> None:
+def test_one_process_is_started_at_a_time() -> None:
     with running_scripts(3) as runner:
         for number in range(6):
             runner.run(number, Job("1", owner=number))
@@ -271,7 +271,7 @@ def test_this_kernel_can_confine() -> None:
 
 
 @pytest.mark.behaviour("8.3")
-def test_every_other_system_call_ends_the_process() -> None:
+def test_any_other_system_call_ends_the_process() -> None:
     allowed = {call.number(MACHINE) for call in ALLOWED.values()} | OF_NO_USE
     others = [number for number in range(LATER_THAN_ANY) if number not in allowed]
     if MACHINE == "x86_64":
@@ -292,24 +292,24 @@ def test_every_other_system_call_ends_the_process() -> None:
         ("prlimit64", (0, 0, 0, 0), (0, 2, 0, 0)),  # the limit of memory
     ],
 )
-def test_a_call_may_do_only_what_scripts_need_of_it(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> None:
+def test_system_calls_are_restricted_by_argument(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> None:
     number = ALLOWED[name].number(MACHINE)
     assert told(f"print(end_of({number}, *{right}), end_of({number}, *{wrong}))") == f"0 {ENDED}"
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
-def test_every_call_has_a_number_of_its_own(machine: str) -> None:
+def test_the_numbers_of_system_calls_are_unique(machine: str) -> None:
     assert len({call.number(machine) for call in ALLOWED.values()}) == len(ALLOWED)
 
 
 @pytest.mark.parametrize("can", [True, False])
-def test_the_check_before_deployment_warns_of_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, can: bool) -> None:
+def test_the_deployment_check_warns_of_a_kernel_without_seccomp(monkeypatch: pytest.MonkeyPatch, can: bool) -> None:
     monkeypatch.setattr(apps, "is_possible", lambda: can)
     warnings = run_checks(tags=["security"], include_deployment_checks=True)
     assert (apps.NOT_CONFINED in warnings) is not can
 
 
-def test_workers_say_once_that_the_kernel_cannot(
+def test_workers_log_once_that_the_kernel_has_no_seccomp(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(runner, "is_possible", lambda: False)

@@ -40,14 +40,14 @@ def shared(costs: dict[int, float], seconds: float) -> Counter[int]:
     ("others", "cost", "own", "least"),
     [(200, 0.027, 0.001, 50), (200, 0.049, 0.001, 50), (40, 0.25, 0.075, 9), (3, 0.02, 0.02, 100)],
 )
-def test_each_owner_has_its_share_of_the_time(others: int, cost: float, own: float, least: int) -> None:
+def test_each_owner_gets_its_share_of_the_cpu(others: int, cost: float, own: float, least: int) -> None:
     runs = shared({0: own} | dict.fromkeys(range(1, others + 1), cost), seconds=100 if cost > 0.1 else 16)
     assert runs[0] >= least
     assert max(runs[number] for number in range(1, others + 1)) - min(runs[n] for n in range(1, others + 1)) <= 1
 
 
 @pytest.mark.behaviour("8.3")
-def test_who_is_new_does_not_wait_for_ever_behind_the_quick() -> None:
+def test_a_new_owner_is_not_starved_by_quick_ones() -> None:
     queue = ScriptQueue()
     for owner in range(1, 50):
         queue.charge(owner, 0.04)
@@ -63,7 +63,7 @@ def test_who_is_new_does_not_wait_for_ever_behind_the_quick() -> None:
     assert len(turns) < 100
 
 
-def test_who_waits_in_vain_does_not_lose_its_place_to_the_quicker() -> None:
+def test_an_owner_whose_jobs_time_out_keeps_its_place() -> None:
     queue, now, runs = ScriptQueue(), 0.0, Counter[int]()
     costs = {0: 0.075} | dict.fromkeys(range(1, 41), 0.25)
     for owner, cost in costs.items():
@@ -83,7 +83,7 @@ def test_who_waits_in_vain_does_not_lose_its_place_to_the_quicker() -> None:
     assert runs[0] >= 24
 
 
-def test_who_was_away_has_saved_up_nothing() -> None:
+def test_an_idle_owner_saves_up_no_credit() -> None:
     queue = ScriptQueue()
     queue.charge(1, 0.01)
     for _ in range(100):
@@ -102,7 +102,7 @@ def test_who_was_away_has_saved_up_nothing() -> None:
     assert abs(runs[1] - runs[2]) <= 8, "the credit of one long run"
 
 
-def test_what_is_given_up_is_let_go_at_once() -> None:
+def test_expired_jobs_are_freed_at_once() -> None:
     queue = ScriptQueue()
     for number in range(1000):
         queue.add(number, Job("", number, b"body"), 0.0)

@@ -57,7 +57,7 @@ def runner() -> Iterator[ScriptRunner]:
         ("$statuscode = Symbol()", Made(status="")),
     ],
 )  # fmt: skip
-def test_what_a_script_makes(runner: ScriptRunner, source: str, made: Made) -> None:
+def test_the_output_of_a_script(runner: ScriptRunner, source: str, made: Made) -> None:
     assert run_script(runner, source) == made
 
 
@@ -75,7 +75,7 @@ def test_what_a_script_makes(runner: ScriptRunner, source: str, made: Made) -> N
         (b'{"__proto__": {"x": 1}}', True, b'{"__proto__":{"x":1}}'),
     ],
 )
-def test_what_a_script_sees_of_the_body(runner: ScriptRunner, body: bytes, is_json: bool, seen: bytes) -> None:
+def test_the_body_that_a_script_sees(runner: ScriptRunner, body: bytes, is_json: bool, seen: bytes) -> None:
     assert run_script(runner, "$outmessage = JSON.stringify($inmessage)", body=body, is_json=is_json) == Made(seen)
 
 
@@ -123,7 +123,7 @@ def test_nothing_is_left_to_the_next_run(runner: ScriptRunner) -> None:
         ("'\ud83d'", "surrogate"),
     ],
 )
-def test_what_is_no_javascript_is_refused(source: str, says: str) -> None:
+def test_invalid_javascript_is_refused(source: str, says: str) -> None:
     with pytest.raises(ValidationError) as refused:
         check_script(source)
     assert says in refused.value.messages[0]
@@ -181,7 +181,7 @@ def test_an_async_function_is_found(source: str) -> None:
         "async\n(1)",
     ],
 )
-def test_a_name_is_none(source: str) -> None:
+def test_the_name_async_is_not_an_async_function(source: str) -> None:
     assert line_of_async(source) is None
 
 
@@ -247,7 +247,7 @@ def test_too_much_cpu(runner: ScriptRunner, source: str) -> None:
         ("Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)", "TypeError: cannot block in this thread"),
     ],
 )
-def test_what_fails_says_why(runner: ScriptRunner, source: str, reason: str) -> None:
+def test_a_failed_script_has_a_reason(runner: ScriptRunner, source: str, reason: str) -> None:
     result = run_script(runner, source)
     assert isinstance(result, Failed)
     assert result.reason.removesuffix(" (line 1)") == reason.removesuffix(" (line 1)")
@@ -275,7 +275,7 @@ def test_a_message_that_is_too_much_for_javascript(runner: ScriptRunner, body: b
 
 
 @pytest.mark.parametrize("source", ["$inmessage.project.id.slice(0, 1) + '😀'.slice(0, 1)", "2n ** 99999n", "Symbol()"])
-def test_the_value_of_the_last_expression_is_nobodys(runner: ScriptRunner, source: str) -> None:
+def test_the_value_of_the_last_expression_is_ignored(runner: ScriptRunner, source: str) -> None:
     assert run_script(runner, f"$outmessage = 'made'; {source} // a comment") == Made(b"made")
 
 
