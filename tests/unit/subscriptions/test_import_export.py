@@ -97,9 +97,9 @@ def test_an_invalid_file_is_refused_quickly(content: bytes, says: str) -> None:
     ],
 )
 def test_invalid_entries_are_reported_with_their_place(content: str, problems: dict[str, str]) -> None:
-    _, told = entries_in(f"event_types: {content}".encode())
-    assert [problem.pointer for problem in told] == list(problems)
-    for problem in told:
+    _, reported = entries_in(f"event_types: {content}".encode())
+    assert [problem.pointer for problem in reported] == list(problems)
+    for problem in reported:
         assert problem.message.startswith(problems[problem.pointer])
 
 

@@ -27,20 +27,20 @@ ORDER: dict[str, Any] = {
 GOOD = '{"id": "o-1", "total": 19.99, "lines": [{"sku": "A", "n": 2}]}'
 
 
-def told(schema: dict[str, Any], payload: Any) -> list[tuple[str, str]]:
+def violations_of(schema: dict[str, Any], payload: Any) -> list[tuple[str, str]]:
     text = payload if isinstance(payload, str) else json.dumps(payload)
     return [(violation.pointer, violation.message) for violation in compiled(schema).violations(text)]
 
 
 @pytest.mark.behaviour("2.5")
 def test_a_payload_that_satisfies_its_schema_has_no_violations() -> None:
-    assert told(ORDER, GOOD) == []
+    assert violations_of(ORDER, GOOD) == []
 
 
 @pytest.mark.behaviour("2.5")
 def test_every_violation_is_listed_with_its_place() -> None:
     broken = {"id": "x", "total": 0.001, "lines": [{"n": 0}, 5], "a": 1, "b": 2}
-    assert told(ORDER, broken) == [
+    assert violations_of(ORDER, broken) == [
         ("/id", 'this value does not match "^o-"'),
         ("/lines/0/n", "this value is less than the minimum of 1"),
         ("/lines/0", "'sku' is missing"),
@@ -93,7 +93,7 @@ CONDITION = {"if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {"r
 )
 @pytest.mark.behaviour("2.5")
 def test_each_kind_of_violation(schema: dict[str, Any], payload: Any, violations: list[str]) -> None:
-    assert [f"{pointer}: {message}" for pointer, message in told(schema, json.dumps(payload))] == violations
+    assert [f"{pointer}: {message}" for pointer, message in violations_of(schema, json.dumps(payload))] == violations
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_each_kind_of_violation(schema: dict[str, Any], payload: Any, violations
 )
 @pytest.mark.behaviour("2.5")
 def test_numbers_are_compared_exactly_or_refused(schema: dict[str, Any], payload: str, fine: bool) -> None:
-    assert (told(schema, payload) == []) is fine
+    assert (violations_of(schema, payload) == []) is fine
 
 
 def test_no_value_is_repeated_and_long_names_are_cut() -> None:
     card = "4111-1111-1111-1111"
     schema = {"properties": {"card": {"maxLength": 3, "enum": ["x"], "pattern": "x"}}, "additionalProperties": False}
-    messages = [message for _, message in told(schema, {"card": card, "n" * 1000: 1})]
+    messages = [message for _, message in violations_of(schema, {"card": card, "n" * 1000: 1})]
     assert (len(messages), max(map(len, messages))) == (4, 301)
     assert not any(card in message for message in messages)
 
@@ -220,7 +220,7 @@ def test_a_hidden_expansion_to_millions_of_schemas_is_refused(schema: dict[str, 
 
 
 def test_a_reference_is_percent_encoded() -> None:
-    assert told({"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "string"}}}, 1) == [
+    assert violations_of({"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "string"}}}, 1) == [
         ("", 'this value is not of type "string"')
     ]
 
@@ -277,15 +277,15 @@ def branch(of: int) -> dict[str, Any]:
 @pytest.mark.behaviour("2.5")
 def test_hostile_payloads_are_checked_quickly(schema: dict[str, Any], payload: str) -> None:
     begun = time.process_time()
-    violations = told(schema, payload)
+    violations = violations_of(schema, payload)
     assert time.process_time() - begun < SOON_SECONDS
     assert 1 <= len(violations) <= 101
 
 
 def test_a_long_list_of_violations_is_cut_and_says_so() -> None:
-    listed = told({"items": {"type": "string"}}, [1] * 200)
+    listed = violations_of({"items": {"type": "string"}}, [1] * 200)
     assert (len(listed), listed[99][0], listed[100]) == (101, "/99", ("", "There is more than these 100."))
-    assert len(told({"items": {"type": "string"}}, [1] * 100)) == 100
+    assert len(violations_of({"items": {"type": "string"}}, [1] * 100)) == 100
 
 
 def test_a_schema_is_compiled_once_however_its_keys_stand() -> None:

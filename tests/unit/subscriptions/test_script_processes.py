@@ -259,7 +259,7 @@ def end_of(*call):
 """
 
 
-def told(story: str) -> str:
+def output_of(story: str) -> str:
     """Return what a process prints that runs such a story."""
     done = subprocess.run([sys.executable, "-c", PROGRAM + story], capture_output=True, text=True, check=True, cwd=ROOT)
     return done.stdout.strip()
@@ -276,7 +276,7 @@ def test_any_other_system_call_ends_the_process() -> None:
     others = [number for number in range(LATER_THAN_ANY) if number not in allowed]
     if MACHINE == "x86_64":
         others += [OTHER_ABI + number for number in range(3)]
-    assert told(f"print({{end_of(number, 0, 0, 0, 0, 0, 0) for number in {others}}})") == f"{{{ENDED}}}"
+    assert output_of(f"print({{end_of(number, 0, 0, 0, 0, 0, 0) for number in {others}}})") == f"{{{ENDED}}}"
 
 
 @pytest.mark.behaviour("8.3")
@@ -294,7 +294,7 @@ def test_any_other_system_call_ends_the_process() -> None:
 )
 def test_system_calls_are_restricted_by_argument(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> None:
     number = ALLOWED[name].number(MACHINE)
-    assert told(f"print(end_of({number}, *{right}), end_of({number}, *{wrong}))") == f"0 {ENDED}"
+    assert output_of(f"print(end_of({number}, *{right}), end_of({number}, *{wrong}))") == f"0 {ENDED}"
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
