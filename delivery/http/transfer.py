@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 import certifi
@@ -113,7 +114,7 @@ class Transfer:
 
     def _limit(self) -> None:
         """Give libcurl, which counts from the moment in which it begins, what is left of the time."""
-        self.handle.setopt(pycurl.TIMEOUT_MS, max(1, round((self.until - time.monotonic()) * 1000)))
+        self.handle.setopt(pycurl.TIMEOUT_MS, max(1, ceil((self.until - time.monotonic()) * 1000)))
 
     def _forget(self) -> None:
         self._token, self._request = None, NOTHING
