@@ -7,8 +7,11 @@ from analytics.pipeline.job import Vocabulary
 from delivery.models import MessageOutcome
 from delivery.outcomes import (
     CALLBACK,
+    KINDS,
+    NO_ANSWER,
     QUEUE,
     TEAMFORGE,
+    UNKNOWN,
     Answered,
     Decision,
     Meaning,
@@ -17,7 +20,6 @@ from delivery.outcomes import (
     Unreachable,
     decide,
 )
-from delivery.reasons import KINDS, NO_ANSWER, UNKNOWN
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.models import DeliveryMode, EventKind
 

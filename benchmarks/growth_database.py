@@ -30,8 +30,7 @@ from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
-from delivery.worker.settlements import Settlement
-from delivery.worker.steps import Turn
+from delivery.worker.steps import Settlement, Turn
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
 
 LINES: Final = 100
@@ -117,7 +116,7 @@ def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: C
         for line, _ in going:
             line.last_sequence += 1
         ended = [_answered(line.id, delivery.id) for line, delivery in going if delivery]
-    settle(epochs, settlements=ended, states=[line.state(let_go=True) for line in lines])
+    settle(epochs, settlements=ended, states=[line.update(let_go=True) for line in lines])
 
 
 def _subscribe(subscriber: Subscriber, event_type: EventType, status: Status, **fields: Any) -> Subscription:

@@ -1,15 +1,123 @@
-"""Limits that several packages depend on: time-outs, leases and sizes, each with its reason."""
+"""Limits of a worker that depend on each other: time-outs, leases, pages and ceilings, each with its reason.
+
+Times are in seconds, sizes in bytes. Limits that a rule of the contract sets for one feature stand with that feature:
+pauses in `retry`, long polls in `mailbox.long_poll`, slices of long jobs in their modules. A mailbox's acknowledgement
+deadline (30 s unless configured) is a field of the subscriber; the largest batch (1,000 events) is a setting.
+"""
 
 from typing import Final
 
+# One request
 REQUEST_DEADLINE_SECONDS: Final = 15.0
-"""A request has ended after so long, whatever the endpoint does."""
-LEASE_SECONDS: Final = 20.0
-"""A line may be taken over so long after its last renewal."""
-LEASE_MARGIN_SECONDS: Final = 2.0
-"""What a request may need beyond its deadline; a request starts only if it fits into the lease."""
+"""A request has ended after this time, whatever the endpoint does (contract 4.8)."""
+CONNECT_TIMEOUT_MS: Final = 5_000
+"""Part of the deadline: an address that does not answer leaves time for the next one."""
+OVERDUE_SECONDS: Final = 0.5
+"""libcurl counts from when it begins, too late in a process that was just stopped: then the client ends the request."""
+GATHER_SECONDS: Final = 0.003
+"""The first answers wait for those to requests that left together with them: a settle for one costs nearly as much as
+a settle for ten."""
+MAX_ANSWER_BYTES: Final = 65_536
+"""Bytes of an answer's body that are read unless the client wants more; then the connection is closed."""
+MAX_HEADER_BYTES: Final = 65_536
+KEPT_HEADER_BYTES: Final = 2_048
+KEPT_BODY_BYTES: Final = 1_024
+"""Of an answer, what is recorded with the attempt (contract 10.3)."""
+KEPT_CONNECTIONS: Final = 4_096
+"""More than requests in flight: with fewer, most requests would need a new connection."""
 
+# The lease of a line
+LEASE_SECONDS: Final = 20.0
+"""Another worker may take over a line this time after its last renewal."""
+LEASE_MARGIN_SECONDS: Final = 2.0
+"""Time that a request may need beyond its deadline. A request starts only if both fit into the rest of the lease."""
+
+# A turn, and what it waits for
+TURN_SECONDS: Final = 1.0
+"""A turn runs its lines for this time. At half of it, releasing and claiming again costs a tenth of the deliveries."""
+STILL_SECONDS: Final = 0.1
+"""If no line of a turn gets an answer for this time, the turn ends: an endpoint that hangs must not keep one of the few
+threads from other turns."""
+LINGER_SECONDS: Final = 0.01
+"""How often lines without work look for more until their turn ends."""
+LINGER_SHARE: Final = 0.25
+"""The largest share of the time that is spent on looking: the more lines linger, the less often they look."""
+HANGS_SECONDS: Final = 0.25
+"""After this time without an answer a slot hangs, and the other slots of its line go on without it."""
+STUCK_SECONDS: Final = 1.0
+"""When all slots hang for this time, the line returns what it has read, so that it does not starve others."""
+HANGING_SECONDS: Final = 1.0
+"""When a subscription keeps half of the slots waiting for this time, what only it can take is put off."""
+
+# Rate limits and rests
+SHORT_WAIT_SECONDS: Final = 0.1
+"""For a shorter wait it does not pay to read what else can be sent."""
+LONG_WAIT_SECONDS: Final = 2.0
+"""A slot waits this long for a rate limit: no other worker would take a released line in time."""
+ASKED_SECONDS: Final = 1.0
+"""Others wait this long for the database's answer to the first who asked for a rate slot."""
+UNORDERED_REST_SECONDS: Final = 1.0
+"""An unordered line in which everything waits for a rate limit rests no longer: other work may arrive."""
+RETRY_LINE_REST_SECONDS: Final = 5.0
+"""The same of a retry line, in which nothing else arrives suddenly."""
+RETRY_LINE_REST_SHARE: Final = 0.01
+"""The share of the pause between two tries for which a retry line rests, so that one turn sends what is due by then."""
+
+# Pages and bodies
+CAPACITY: Final = 500
+"""Deliveries that a line holds, if its subscriber does not say; a QUEUE sender's page too."""
+MIN_PAGE: Final = 16
+RATE_LIMITED_PAGE: Final = 2
+"""A line that waited for its rate sends one delivery, and waits with the next."""
+PAGE_MARGIN: Final = 1.25
+"""A line reads a little more than it will send before its turn ends, so that little is read for nothing."""
 REFILL_LEVEL: Final = 0.4
 """The share of its last page at which a line reads on (contract 11.1)."""
+MAX_PAGE_DELIVERIES: Final = 500
+"""Deliveries that the groups of a page have together: the event loop, with all its lines, waits for the page."""
 MAX_LINE_BYTES: Final = 1024 * 1024
-"""Bodies that a line has in hand at most; one delivery is always allowed."""
+"""Bodies that a line holds; one delivery is always allowed."""
+MAX_PROCESS_BYTES: Final = 48 * 1024 * 1024
+"""Bodies that the lines of a process hold. With volatile messages a process holds 64 MiB (contract 11.1)."""
+SMALL_BODY_BYTES: Final = 64 * 1024
+SMALL_BODY_RESERVE: Final = 1 / 8
+"""The share of the process's bytes that only small bodies may use, so that large ones cannot stop them all."""
+
+# Ceilings of a process
+MAX_IN_FLIGHT: Final = 4_000
+"""Requests in flight: 54 KB and a file each."""
+MAX_EXTRA_SLOTS: Final = 2_000
+"""Slots beyond the first of each line: lines that send several at a time leave room for other lines."""
+
+# When the database fails, or refuses
+DATABASE_RETRY_SECONDS: Final = 0.25
+"""Pause before a database that failed is asked again."""
+LOCKED_RETRY_SECONDS: Final = 0.02
+"""Pause before a locked line is settled again: large cancellations unlock it between slices, but not for long."""
+REFUSED_GROUP_SECONDS: Final = 60.0
+"""A QUEUE group waits this time after the database refused its outcome."""
+CUT_SHORT_SECONDS: Final = 1.0
+"""A QUEUE group waits this time if its next endpoint was no longer as it was read."""
+UNADDRESSED_SECONDS: Final = 60.0
+"""A QUEUE group waits this time if its callback address cannot be made: an operator has to restore a secret key."""
+
+# Waking and sweeping
+SWEEP_SECONDS: Final = 1.0
+AWAKE_SECONDS: Final = 5
+"""A lost wake-up can suppress others for this time; the sweep does not wait for it."""
+MAX_TASKS: Final = 256
+"""Waiting tasks of a queue, after which none is added: perhaps no worker serves it at the moment."""
+LINES_PER_TASK: Final = 256
+BREAKER_SECONDS: Final = 2.0
+"""After a failure Redis is not asked for this time."""
+MAX_LINES_PER_SWEEP: Final = 10_000
+SWEEP_SLICE: Final = 2_000
+"""Delayed or parked deliveries that one sweep brings back: a large backlog must not hold it up."""
+
+# Start and stop of a worker process
+NAME_SECONDS: Final = 2.0
+"""Time in which the database notices that an earlier process of the same name is gone."""
+START_SECONDS: Final = 10.0
+"""A turn waits this long for the database of a worker that starts."""
+STOP_SECONDS: Final = REQUEST_DEADLINE_SECONDS + 4.0
+"""Requests in flight may end and be settled before a worker stops."""

@@ -18,7 +18,7 @@ from delivery.due_times import (
     TELL_UNCERTAIN_NUMBERS,
     gone_columns,
 )
-from delivery.worker.pending_settles import LOCKED_SECONDS
+from delivery.limits import LOCKED_RETRY_SECONDS
 
 SLICE: Final = 5_000
 """Deliveries of each kind in one transaction: a large backlog must not lock its line for long."""
@@ -30,7 +30,7 @@ OURS: Final = """d.subscription_id = %(subscription)s AND d.id <= %(newest)s
 
 NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
 
-BETWEEN_SECONDS: Final = 3 * LOCKED_SECONDS
+BETWEEN_SECONDS: Final = 3 * LOCKED_RETRY_SECONDS
 """Pause between two slices while a worker runs one of the lines, for it to settle what ended."""
 
 FROM_THE_FIRST: Final = "-infinity"

@@ -1,11 +1,15 @@
-"""What happened to a request, and what that means for its delivery (contract 4.3 to 4.8)."""
+"""What happened to a request, what that means for its delivery (contract 4.3 to 4.8), and what publishers see of it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Final
 
+from broker_project.core.egress import NOT_ALLOWED
 from delivery.statuses import DeliveryStatus
+
+NO_ANSWER: Final = "no answer: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +18,7 @@ class Answered:
 
     status: int
     retry_after: float | None = None
-    """Seconds the endpoint asked us to wait."""
+    """Seconds that the endpoint asks for."""
 
     def __str__(self) -> str:
         return f"answered {self.status}"
@@ -28,24 +32,24 @@ class Unreachable:
     was_sent: bool = False
     """Whether the request may have reached the endpoint, so that its outcome is unknown."""
     is_refused: bool = False
-    """Whether it was not sent because nothing is sent to the endpoint's address."""
+    """Whether it was not sent because the egress policy refuses the endpoint's address."""
 
     def __str__(self) -> str:
-        return f"no answer: {self.reason}"
+        return f"{NO_ANSWER}{self.reason}"
 
 
 Outcome = Answered | Unreachable
 
 
 class Meaning(StrEnum):
-    """What is recorded of an attempt under a retry policy of its own, or in a retry line (contract 5.2)."""
+    """What is recorded of an attempt under a policy other than the default, or in a retry line (contract 5.2)."""
 
     HOLD = "hold"
     DEFERRED = "deferred"
     RETRY_LANE = "retry_lane"
     SUSPEND = "suspend"
     END = "end"
-    """It was the last."""
+    """It was the last attempt."""
 
 
 class Decision(Enum):
@@ -100,25 +104,25 @@ TEAMFORGE: Final = RetryRules(
     by_status={503: Decision.HOLD_THE_LINE},
     by_class={2: Decision.DELIVERED, 3: Decision.NOT_SUPPORTED, 4: Decision.REJECTED},
 )
-"""The default: 5xx is set aside, 503 and no answer hold the line, it never gives up (contract 5.1)."""
+"""The default: 5xx defers, 503 and no answer hold the line, it never gives up (contract 5.1)."""
 
 QUEUE: Final = RetryRules(
     on_no_answer=Decision.DEFER,
     by_class={2: Decision.DELIVERED, 3: Decision.NOT_SUPPORTED, 4: Decision.REJECTED},
 )
-"""Nothing holds a QUEUE sender: the group's next endpoint is asked, and those not ended again later (contract 6.5)."""
+"""Nothing holds a QUEUE sender: the next endpoint is asked, and those that have not ended later (contract 6.5)."""
 
 CALLBACK: Final = replace(TEAMFORGE, otherwise=Decision.HOLD_THE_LINE)
-"""The same for the reply to a callback, with which nothing else waits: whatever does not end it holds it (6.8)."""
+"""The default for the reply to a callback, behind which nothing waits: what does not end it holds it (6.8)."""
 
 
 def is_out_of_reach(outcome: Outcome) -> bool:
-    """Tell whether the endpoint is where nothing is sent: trying again soon does not help."""
+    """Tell whether the egress policy refuses the endpoint: trying again soon does not help."""
     return isinstance(outcome, Unreachable) and outcome.is_refused
 
 
 def decide(outcome: Outcome, rules: RetryRules) -> Decision:
-    """Return what an attempt's outcome makes of its delivery."""
+    """Return what an attempt's outcome means for its delivery."""
     match outcome:
         case Unreachable():
             return rules.on_no_answer
@@ -126,3 +130,47 @@ def decide(outcome: Outcome, rules: RetryRules) -> Decision:
             return rules.by_status[status]
         case Answered(status):
             return rules.by_class.get(status // 100, rules.otherwise)
+
+
+USED_UP: Final = "retries used up: "
+"""Prefix of the last outcome of a delivery whose retries are used up."""
+SUSPENDED: Final = "suspended: "
+"""Prefix of that outcome if the delivery stays and its subscription is paused."""
+UNKNOWN: Final = "the connection or the answer broke"
+
+_BEFORE: Final = re.compile(rf"(released; |not taken in time: |expired: |{USED_UP}|{SUSPENDED})(.+)", re.DOTALL)
+"""Prefixes of the reason that a delivery had before."""
+_HEADED: Final = re.compile(r"(filter failed|script failed|script lost): ")
+
+KINDS: Final = {
+    re.compile(NOT_ALLOWED): "its address is not allowed",
+    re.compile(r"Could not resolve "): "the name of its host was not resolved",
+    re.compile(r".* (timed out|Timeout was reached)"): "timed out",
+    re.compile(r"Failed to connect "): "no connection",
+    re.compile(r"(TLS|SSL|OpenSSL)\b"): "TLS failed",
+}
+"""By the beginning of libcurl's text, or of ours; the names in it have no spaces."""
+_OWN: Final = re.compile(
+    r"expired|answered \d{3}|delivery \d+ was taken|cancelled [A-Za-z ]+|not taken in time"
+    r"|unread for \d+ days?|redeliveries used up: not acknowledged \d+ times?|purged[A-Za-z ]*"
+    r"|no process was free to run the script"
+    r"|The endpoint answered \d{3} with (more than [\d,]+ bytes|fewer bytes than it promised)\."
+    r"|The endpoint answered with the status \d+, which cannot be passed on\."
+)
+"""Reasons in the broker's own words."""
+
+
+def redact_reason(reason: str) -> str:
+    """Return what publishers see of a delivery's reason; the full text is for the subscription's owner."""
+    if before := _BEFORE.fullmatch(reason):
+        return before[1] + redact_reason(before[2])
+    if reason.startswith(NO_ANSWER):
+        return NO_ANSWER + kind_of(reason.removeprefix(NO_ANSWER))
+    if headed := _HEADED.match(reason):
+        return headed[1]
+    return reason if _OWN.fullmatch(reason) or not reason else "failed"
+
+
+def kind_of(failure: str) -> str:
+    """Return the kind of failure, by the text that says why there is no answer."""
+    return next((kind for begins, kind in KINDS.items() if begins.match(failure)), UNKNOWN)

@@ -12,9 +12,8 @@ from subscriptions.retry_policies import Action, OnExhausted, RetryTerms
 THROTTLING: Final = (408, 425, 429)
 """Answers of an endpoint that would take the request later."""
 
-
 HOLDING: Final = frozenset({Decision.HOLD_THE_LINE, Decision.SUSPEND})
-"""What stops a main line: what suspends does so for its pause too, should its subscription not be paused after all."""
+"""What stops a main line; a suspension does so too, for its pause, in case its subscription is not paused after all."""
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0
@@ -29,14 +28,14 @@ DECISIONS: Final = {
     Action.RETRY_LANE: Decision.RETRY_LANE,
     Action.END: Decision.REJECTED,
 }
-"""What an action makes of a delivery; a redirect that ends it is not rejected but not supported."""
+"""What an action means for a delivery; one that a redirect ends is not rejected but not supported."""
 
 IN_THE_END: Final = {
     OnExhausted.FAIL: Decision.FAILED,
     OnExhausted.REJECT: Decision.REJECTED,
     OnExhausted.SUSPEND: Decision.SUSPEND,
 }
-"""What becomes of a delivery whose retries are used up."""
+"""What happens to a delivery whose retries are used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,14 @@ class Spacing:
 
         What the endpoint asks for only lengthens them: while it holds its line, by no more than a line waits at most.
         """
-        pause = self._unshortened(retry) * (1.0 - self.jitter * chance)
+        if self.schedule:
+            pause = self.schedule[min(retry, len(self.schedule)) - 1]
+        # By logarithms: a pause that reached the longest long ago might be no number any more.
+        elif (retry - 1) * log(self.factor) >= log(self.longest / self.first):
+            pause = self.longest
+        else:
+            pause = min(self.longest, self.first * self.factor ** (retry - 1))
+        pause *= 1.0 - self.jitter * chance
         if retry_after is None or not self.respect_retry_after:
             return pause
         return max(pause, min(retry_after, MAX_RETRY_AFTER_SECONDS if holds else self.longest))
@@ -67,18 +73,10 @@ class Spacing:
         """Return the longest of the pauses, shortened like each of them."""
         return max(self.schedule, default=self.longest) * (1.0 - self.jitter * chance)
 
-    def _unshortened(self, retry: int) -> float:
-        if self.schedule:
-            return self.schedule[min(retry, len(self.schedule)) - 1]
-        # By logarithms: a pause that has long reached its longest might be no number any more.
-        if (retry - 1) * log(self.factor) >= log(self.longest / self.first):
-            return self.longest
-        return min(self.longest, self.first * self.factor ** (retry - 1))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RetryPolicy:
-    """What is done about deliveries that were not taken; equal only to itself."""
+    """How failed deliveries are tried again; equal only to itself."""
 
     rules: RetryRules
     spacing: Spacing | None = None
@@ -96,49 +94,44 @@ CALLBACK_POLICY: Final = RetryPolicy(CALLBACK)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What has become of a delivery and its line before the outcome that is judged."""
+    """The past of a delivery and its line, before the outcome that is judged."""
 
     attempts: int
-    """Recorded of the delivery."""
+    """Recorded attempts of the delivery."""
     times_deferred: int
     failures: int
-    """Of the line, in a row."""
+    """Failures of the line in a row."""
     in_retry_line: bool = False
-    """Whether it is in the retry line."""
     half_open: bool = False
-    """Whether its subscription is suspended, and tried with this delivery."""
+    """Whether its subscription is suspended, and probed with this delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an outcome makes of a delivery, and how long it waits."""
+    """What an outcome means for a delivery, and how long it waits."""
 
     decision: Decision
     pause: float | None
-    """Seconds: of the line where it is stopped, of the delivery otherwise; None where nothing waits."""
+    """Seconds: of the line if it is stopped, otherwise of the delivery; None if nothing waits."""
     is_used_up: bool = False
-    """Whether it would have been tried again, had it not been tried as often as it may be."""
+    """Whether only its number of retries keeps it from being tried again."""
 
 
 def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: float) -> Verdict:
-    """Return what an attempt's outcome makes of its delivery; `chance`, 0 to 1, shortens what has jitter."""
+    """Return what an attempt's outcome means for its delivery; `chance`, 0 to 1, shortens pauses with jitter."""
     decision = decide(outcome, policy.rules)
     if decision.final_status:
         return Verdict(decision, None)
-    is_used_up = _is_used_up(policy, history)
+    # Also where the probe of a half-open subscription has failed.
+    is_used_up = (history.half_open and policy.on_exhausted is OnExhausted.SUSPEND) or (
+        policy.max_retries is not None and history.attempts >= policy.max_retries
+    )
     if is_used_up:
         decision = IN_THE_END[policy.on_exhausted]
     elif history.in_retry_line:
         decision = Decision.RETRY_LANE
     pause = None if decision.final_status else _pause(outcome, policy, history, decision, chance)
     return Verdict(decision, pause, is_used_up)
-
-
-def _is_used_up(policy: RetryPolicy, history: History) -> bool:
-    """Tell whether there is no further try: also where the one that a suspended subscription has was in vain."""
-    if history.half_open and policy.on_exhausted is OnExhausted.SUSPEND:
-        return True
-    return policy.max_retries is not None and history.attempts >= policy.max_retries
 
 
 def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: Decision, chance: float) -> float:
@@ -156,11 +149,18 @@ def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: De
 
 @lru_cache(maxsize=1024)
 def policy_of(terms: RetryTerms) -> RetryPolicy:
-    """Return the policy with these terms: the same value each time, and the default one for its own."""
+    """Return the policy with these terms: the same value each time, the default policy for the default terms."""
     if terms == retry_policies.TEAMFORGE:
         return TEAMFORGE_POLICY
+    redirected = Decision.NOT_SUPPORTED if terms.on_redirect is Action.END else DECISIONS[terms.on_redirect]
+    rules = RetryRules(
+        on_no_answer=DECISIONS[terms.on_no_answer],
+        by_status=dict.fromkeys(THROTTLING, DECISIONS[terms.on_throttled]) | {503: DECISIONS[terms.on_unavailable]},
+        by_class={2: Decision.DELIVERED, 3: redirected, 4: DECISIONS[terms.on_client_error]},
+        otherwise=DECISIONS[terms.on_server_error],
+    )
     return RetryPolicy(
-        rules=_rules_of(terms),
+        rules=rules,
         spacing=Spacing(
             first=terms.initial_delay_seconds,
             factor=terms.factor,
@@ -175,25 +175,15 @@ def policy_of(terms: RetryTerms) -> RetryPolicy:
     )
 
 
-def _rules_of(terms: RetryTerms) -> RetryRules:
-    redirected = Decision.NOT_SUPPORTED if terms.on_redirect is Action.END else DECISIONS[terms.on_redirect]
-    return RetryRules(
-        on_no_answer=DECISIONS[terms.on_no_answer],
-        by_status=dict.fromkeys(THROTTLING, DECISIONS[terms.on_throttled]) | {503: DECISIONS[terms.on_unavailable]},
-        by_class={2: Decision.DELIVERED, 3: redirected, 4: DECISIONS[terms.on_client_error]},
-        otherwise=DECISIONS[terms.on_server_error],
-    )
-
-
 def deferred_pause(tries: int) -> float:
-    """Return the seconds until a delivery set aside for the `tries`-th time is due again: 1, 2, 4 … 60."""
+    """Return the seconds until a delivery deferred for the `tries`-th time is due again: 1, 2, 4 … 60."""
     return min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
 
 
 def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> float:
     """Return the seconds a held line waits after `failures` unsuccessful tries in a row.
 
-    Grows from 1 to 60 s, less up to a fifth by `chance` (0 to 1); what the endpoint asks for is honoured up to 300 s.
+    It grows from 1 to 60 s, less up to a fifth by `chance` (0 to 1). `Retry-After` is respected up to 300 s.
     """
     if retry_after is not None:
         return min(max(retry_after, FIRST_PAUSE_SECONDS), MAX_RETRY_AFTER_SECONDS)
@@ -201,8 +191,8 @@ def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> fl
 
 
 def refused_pause(*, chance: float) -> float:
-    """Return the seconds until what was not sent, its address being out of egress, is tried again: waiting is no help.
+    """Return the seconds until a delivery is tried again whose address may not be sent to: soon would be no help.
 
-    Whoever gives another endpoint makes it due at once.
+    A changed endpoint makes it due at once.
     """
     return MAX_PAUSE_SECONDS * (1.0 - JITTER * chance)

@@ -4,7 +4,7 @@ Django's own cursor plans a statement at every execution, which more than double
 PostgreSQL per delivery).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -28,6 +28,26 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
         cursor = psycopg.Cursor(raw)
         cursor.execute(statement, arguments, prepare=True, binary=True)
         return [] if cursor.rownumber is None else cursor.fetchall()  # `description` would cost a third of the call
+
+
+def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralString:
+    """Return a statement with its optional blocks that are `wanted`, without the others and without comment lines.
+
+    A block stands between the lines `-- if name` (or `-- unless name`) and `-- end`; blocks may be nested.
+    """
+    kept: list[LiteralString] = []
+    is_open = [True]
+    for line in statement.splitlines():
+        match line.split():
+            case ["--", "if", name]:
+                is_open.append(name in wanted)
+            case ["--", "unless", name]:
+                is_open.append(name not in wanted)
+            case ["--", "end"]:
+                is_open.pop()
+            case [first, *_] if first != "--" and all(is_open):
+                kept.append(line)
+    return "\n".join(kept)
 
 
 def _prepare_statements(raw: "psycopg.Connection[Any]") -> None:

@@ -37,7 +37,7 @@ WAIT_SECONDS: Final = 30.0
 CLAIM: Final = "delivery/dispatch/claim.py", "claim"
 REQUEST: Final = "delivery/http/client.py", "HttpClient.start"
 ANSWER: Final = "delivery/http/client.py", "HttpClient._finish"
-RELEASE: Final = "delivery/worker/release.py", "Releaser.release"
+RELEASE: Final = "delivery/worker/event_loop.py", "Releaser.release"
 RELEASED: Final = "SELECT count(*) FROM delivery_line WHERE lease_until IS NOT NULL"
 
 

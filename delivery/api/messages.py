@@ -15,7 +15,7 @@ from delivery.api.callbacks import CallbackSerializer
 from delivery.api.deliveries import StatusField
 from delivery.api.lines import GroupSerializer
 from delivery.models import Callback, Delivery, Message, MessageOutcome
-from delivery.reasons import redact_reason
+from delivery.outcomes import redact_reason
 from delivery.status.callback_status import callbacks_now
 from delivery.status.queue_status import groups_of
 from subscriptions.api.permissions import MayPublish, key_of

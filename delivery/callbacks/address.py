@@ -17,7 +17,7 @@ from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import CALLBACK_TOKEN, DecryptionFailed, Keyring, keyring, place_of
 from delivery.retry import CALLBACK_POLICY
 from delivery.webhook.parts import Destination
-from delivery.worker.settlements import NEVER_CONFIGURED
+from delivery.worker.steps import NEVER_CONFIGURED
 from subscriptions.endpoints import DEFAULT_METHOD
 
 MAX_DEPTH: Final = 10

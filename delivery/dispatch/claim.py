@@ -8,11 +8,8 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch.recovery import SIBLING_LINE, recover_lines, recover_senders
-from delivery.limits import LEASE_SECONDS
+from delivery.limits import CAPACITY, LEASE_SECONDS
 from delivery.models import Lane
-
-CAPACITY: Final = 500
-"""How much a line that is no subscriber's has in hand at most."""
 
 LINE_IS_DUE: Final = """
   (l.due_at IS NULL OR l.due_at <= clock_timestamp() OR l.lane = 'main' AND l.head_id IS NOT NULL

@@ -1,4 +1,4 @@
-"""Telling the workers that lines have work: hints in Redis and Celery that may be lost without harm.
+"""Tell the workers that lines have work: hints in Redis and Celery that may be lost without harm.
 
 A task carries no names: a publisher marks its lines awake, puts the newly marked into a set, and sends a task only
 where the set was empty. Under load tasks grow instead of multiplying.
@@ -21,13 +21,8 @@ from redis.backoff import NoBackoff
 from redis.commands.core import Script
 from redis.retry import Retry
 
-LINES_A_TASK: Final = 256
-AWAKE_SECONDS: Final = 5
-"""How long a wake that was lost can keep others from being sent; the sweep does not wait for it."""
-MAX_TASKS: Final = 256
-"""So many tasks that wait are enough, whoever sends them: perhaps nobody takes any of that queue at the moment."""
-BREAKER_SECONDS: Final = 2.0
-"""After a failure nobody asks Redis for so long."""
+from delivery.limits import AWAKE_SECONDS, BREAKER_SECONDS, LINES_PER_TASK, MAX_TASKS
+
 TURN: Final = "delivery.turn"
 TOPIC: Final = "topic"
 """The Celery queue of subscribers' main lines."""
@@ -78,7 +73,12 @@ def wake(queue: str, line_ids: Sequence[int]) -> bool:
     """Tell the workers of `queue` that these lines have work; say whether the hint was taken. Never raises."""
     if not line_ids:
         return True
-    return _is_served(queue) and guarded(lambda: _wake_newly(queue, line_ids))
+
+    def hint() -> None:
+        if _wake_script()(keys=[_set_of(queue)], args=[AWAKE_SECONDS, *line_ids]):
+            _send_turn(queue)
+
+    return _is_served(queue) and guarded(hint)
 
 
 def wake_after_commit(lines: Iterable[tuple[str, int]]) -> None:
@@ -91,19 +91,32 @@ def wake_after_commit(lines: Iterable[tuple[str, int]]) -> None:
 
 
 def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:
-    """Do as `wake`, but send a task even where the lines are marked awake already, unless many wait: it may be lost."""
-    return _is_served(queue) and guarded(lambda: _wake_all(queue, line_ids))
+    """Do as `wake`, but send a task also for lines that are marked awake, unless many wait: it may have been lost."""
+
+    def hint() -> None:
+        if line_ids:
+            redis_client().sadd(_set_of(queue), *line_ids)
+        if redis_client().scard(_set_of(queue)) and redis_client().llen(queue) < MAX_TASKS:
+            _send_turn(queue)
+
+    return _is_served(queue) and guarded(hint)
 
 
 def woken_lines(queue: str) -> list[int]:
-    """Take up to 256 woken lines; send a colleague for the rest. None where Redis does not answer."""
+    """Take up to 256 woken lines, and send another task for the rest; none if Redis does not answer."""
     popped: list[int] = []
-    guarded(lambda: _pop(queue, popped))
+
+    def pop() -> None:
+        popped.extend(map(int, cast(list[bytes], redis_client().spop(_set_of(queue), LINES_PER_TASK))))
+        if len(popped) == LINES_PER_TASK:
+            _send_turn(queue)
+
+    guarded(pop)
     return popped
 
 
 def asleep(queue: str, line_ids: Iterable[int]) -> bool:
-    """Unmark lines that have been let go, so that the next publish wakes them again. Never raises."""
+    """Unmark lines that have been released, so that the next publish wakes them again. Never raises."""
     keys = [f"{_set_of(queue)}:awake:{line}" for line in line_ids]
     return not keys or guarded(lambda: redis_client().delete(*keys))
 
@@ -115,24 +128,6 @@ def hint(task: str, arguments: Sequence[Any], queue: str, *, shown: str | None =
     """
     options: dict[str, Any] = {"queue": queue, "retry": False, "ignore_result": True, "argsrepr": shown}
     return guarded(lambda: _hints().send_task(task, args=arguments, **options))
-
-
-def _pop(queue: str, popped: list[int]) -> None:
-    popped += map(int, cast(list[bytes], redis_client().spop(_set_of(queue), LINES_A_TASK)))
-    if len(popped) == LINES_A_TASK:
-        _send_turn(queue)
-
-
-def _wake_newly(queue: str, line_ids: Sequence[int]) -> None:
-    if _wake_script()(keys=[_set_of(queue)], args=[AWAKE_SECONDS, *line_ids]):
-        _send_turn(queue)
-
-
-def _wake_all(queue: str, line_ids: Sequence[int]) -> None:
-    if line_ids:
-        redis_client().sadd(_set_of(queue), *line_ids)
-    if redis_client().scard(_set_of(queue)) and redis_client().llen(queue) < MAX_TASKS:
-        _send_turn(queue)
 
 
 def guarded(hint: Callable[[], object]) -> bool:
@@ -152,7 +147,7 @@ def _send_turn(queue: str) -> None:
 
 
 def _is_served(queue: str) -> bool:
-    """Tell whether there are workers of `queue`: a QUEUE sender may have work left although there are fewer now."""
+    """Tell whether `queue` has workers: a QUEUE sender may have work left although there are fewer senders now."""
     return any(one.name == queue for one in settings.CELERY_TASK_QUEUES)
 
 
@@ -176,7 +171,7 @@ def _wake_script() -> Script:
 
 @cache
 def _hints() -> Celery:
-    """Return a Celery that only sends, and gives up as quickly as `_redis` does: a hung Redis holds nobody up."""
+    """Return a Celery that only sends, and gives up as quickly as `redis_client`: a hung Redis delays nobody."""
     patience = settings.REDIS_TIMEOUT_SECONDS
     hints = Celery("hints", set_as_current=False)
     hints.config_from_object("django.conf:settings", namespace="CELERY")

@@ -5,6 +5,7 @@ from typing import Final
 
 from broker_project.core.db import rows
 from delivery.due_times import ACTIVE, RELEASED
+from delivery.limits import SWEEP_SLICE
 
 PUT_AWAY: Final = f"""
 WITH idle AS MATERIALIZED (
@@ -38,9 +39,6 @@ UPDATE delivery_queuegroup g SET due_at = clock_timestamp() + make_interval(secs
   FROM off WHERE g.id = off.id
 """
 
-SLICE: Final = 2_000
-"""Deliveries taken back at a time: a large backlog must not hold up the sweep."""
-
 TAKE_BACK: Final = f"""
 WITH RECURSIVE parked AS (
   (SELECT subscription_id FROM delivery_open WHERE due_at = {ACTIVE} ORDER BY subscription_id LIMIT 1)
@@ -56,8 +54,8 @@ back AS MATERIALIZED (
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
    CROSS JOIN LATERAL (
      SELECT o.group_id FROM delivery_open o
-      WHERE o.subscription_id = s.id AND o.due_at = {ACTIVE} ORDER BY o.id LIMIT {SLICE}) d
-   LIMIT {SLICE}),
+      WHERE o.subscription_id = s.id AND o.due_at = {ACTIVE} ORDER BY o.id LIMIT {SWEEP_SLICE}) d
+   LIMIT {SWEEP_SLICE}),
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g
    WHERE g.id IN (SELECT group_id FROM back) ORDER BY g.id FOR UPDATE SKIP LOCKED),

@@ -9,17 +9,13 @@ from delivery.dispatch import notify
 from delivery.dispatch.claim import LINE_IS_DUE
 from delivery.dispatch.parked_groups import take_back
 from delivery.due_times import DUE_LATER
-
-MAX_LINES_PER_SWEEP: Final = 10_000
-
+from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SLICE
 
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 """What has expired is ended by the clock; until then its line would be woken in vain."""
 
 HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
 """As the index says it, in which they stand by when they are due."""
-
-DELAYED_SLICE: Final = 2_000
 
 HAS_DUE_GROUPS: Final = """
   ((SELECT g.id FROM delivery_queuegroup g
@@ -130,7 +126,7 @@ WITH begun AS (
    WHERE closed_on = '9999-12-31' AND status = 'PENDING' AND id = ANY (ARRAY(
      SELECT id FROM delivery_open
       WHERE due_at = {DUE_LATER} AND not_before <= (SELECT clock_timestamp())
-      ORDER BY not_before, id LIMIT {DELAYED_SLICE} FOR UPDATE SKIP LOCKED))
+      ORDER BY not_before, id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED))
   RETURNING line_id, subscription_id)
 SELECT b.line_id, s.delivery_mode = 'PUSH', count(*)
   FROM begun b JOIN subscriptions_subscription s ON s.id = b.subscription_id GROUP BY 1, 2

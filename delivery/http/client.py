@@ -15,18 +15,9 @@ import requests
 
 from broker_project.core.egress import EgressPolicy
 from delivery.http.sockets import Connections, Sockets
-from delivery.http.transfer import MAX_ANSWER_BYTES, Answer, Transfer
+from delivery.http.transfer import Answer, Transfer
+from delivery.limits import GATHER_SECONDS, KEPT_CONNECTIONS, MAX_ANSWER_BYTES, OVERDUE_SECONDS
 
-KEPT_CONNECTIONS: Final = 4_096
-"""Above the lines under way: fewer costs a new connection for most requests."""
-
-GATHER_SECONDS: Final = 0.003
-"""How long the first answers wait for those to requests that went out together with them: a settle for one costs
-nearly as much as a settle for ten."""
-
-OVERDUE_SECONDS: Final = 0.5
-"""How long libcurl may take to end what is over. It counts from when it begins, and so too late in a process that was
-stopped just before."""
 OVERDUE: Final = "Operation timed out"
 
 
@@ -106,9 +97,6 @@ class HttpClient:
         self._multi.close()
         self._sockets.close()
 
-    def _new_transfer(self) -> Transfer:
-        return Transfer(self._connections, self._egress, max_answer_bytes=self._most_answer_bytes)
-
     def _gathered(self) -> list[Answer]:
         end = time.monotonic() + GATHER_SECONDS
         answers: list[Answer] = []
@@ -119,6 +107,9 @@ class HttpClient:
                 break
         return answers
 
+    def _new_transfer(self) -> Transfer:
+        return Transfer(self._connections, self._egress, max_answer_bytes=self._most_answer_bytes)
+
     def _finished(self) -> list[Answer]:
         answers: list[Answer] = []
         more = 1
@@ -128,13 +119,10 @@ class HttpClient:
             answers += [
                 self._finish(handle, number, text) for handle, number, text in failed if not self._again(handle)
             ]
-        answers += [self._finish(one.handle, pycurl.E_OPERATION_TIMEDOUT, OVERDUE) for one in self._overdue()]
-        return answers
-
-    def _overdue(self) -> list[Transfer]:
-        """Return what should have ended."""
         over = time.monotonic() - OVERDUE_SECONDS
-        return [*takewhile(lambda one: one.until <= over, self._in_flight)]
+        overdue = [*takewhile(lambda transfer: transfer.until <= over, self._in_flight)]
+        answers += [self._finish(transfer.handle, pycurl.E_OPERATION_TIMEDOUT, OVERDUE) for transfer in overdue]
+        return answers
 
     def _again(self, handle: Any) -> bool:
         """Send what has not gone out over a kept connection, because something had come on it, over a new one."""

@@ -49,7 +49,7 @@ class CallLoop(threading.Thread):
         return future
 
     def stop(self) -> None:
-        """Wait for nothing any more: what is under way has no answer."""
+        """Stop waiting: what is in flight has no answer."""
         with self._lock:
             if not self._stopping:
                 self._stopping = True
@@ -57,13 +57,18 @@ class CallLoop(threading.Thread):
         self.join(STOP_SECONDS)
 
     def run(self) -> None:
-        """Go round until stopped; after a fault of its own, begin anew."""
+        """Go round until stopped; after a fault of its own, start over with a new client."""
         while not self._stopping:
             try:
                 self._round()
             except Exception:
                 log.exception("caller.failed")
-                self._begin_anew()
+                broken = self._client, self._scripts
+                with self._lock:
+                    self._client, self._scripts = self._new_loop()
+                for part in broken:
+                    part.close()
+                self._lose_all()
         self._client.close()
         self._scripts.close()
         self._lose_all()
@@ -104,16 +109,8 @@ class CallLoop(threading.Thread):
         client.watch_too(scripts.fileno())
         return client, scripts
 
-    def _begin_anew(self) -> None:
-        broken = self._client, self._scripts
-        with self._lock:
-            self._client, self._scripts = self._new_loop()
-        for one in broken:
-            one.close()
-        self._lose_all()
-
     def _lose_all(self) -> None:
-        """Tell all who wait that nothing will come."""
+        """Answer all callers that nothing will come."""
         with self._lock:
             inbox, self._inbox = self._inbox, []
         lost, self._in_flight = self._in_flight, {}
@@ -124,7 +121,7 @@ class CallLoop(threading.Thread):
 
 
 def nothing(wanted: Wanted, reason: str, *, was_sent: bool) -> Answer | Result:
-    """Return what came of something that nothing came of."""
+    """Return the result of a request or script that has none."""
     if isinstance(wanted, Job):
         return Lost(reason)
     return Answer(None, RequestNotCompleted(reason, was_sent=was_sent), b"", 0)

@@ -3,6 +3,7 @@
 `socket_action` with epoll costs per ready socket; `select` stops at descriptor 1,024 and `perform` costs per handle.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -54,7 +55,11 @@ class Sockets:
             elif descriptor == self._other:
                 interrupted = True
             else:
-                self._multi.socket_action(descriptor, _curl_events(events))
+                is_readable = events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR)
+                action = (pycurl.CSELECT_IN if is_readable else 0) | (
+                    pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0
+                )
+                self._multi.socket_action(descriptor, action)
         return interrupted
 
     def watch_too(self, descriptor: int) -> None:
@@ -80,7 +85,9 @@ class Sockets:
 
     def _watch(self, action: int, descriptor: int, _multi: object, _data: object) -> None:
         if action == pycurl.POLL_REMOVE:
-            self._forget(descriptor)
+            self._watched.discard(descriptor)
+            with contextlib.suppress(FileNotFoundError, ValueError):  # already closed: the kernel has forgotten it
+                self._poll.unregister(descriptor)
             return
         events = (select.EPOLLIN if action & pycurl.POLL_IN else 0) | (
             select.EPOLLOUT if action & pycurl.POLL_OUT else 0
@@ -94,18 +101,6 @@ class Sockets:
             self._poll.register(descriptor, events)
             self._watched.add(descriptor)
 
-    def _forget(self, descriptor: int) -> None:
-        self._watched.discard(descriptor)
-        try:
-            self._poll.unregister(descriptor)
-        except (FileNotFoundError, ValueError):
-            return  # already closed: the kernel has forgotten it
-
-
-def _curl_events(events: int) -> int:
-    readable = events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR)
-    return (pycurl.CSELECT_IN if readable else 0) | (pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0)
-
 
 class Connections:
     """The sockets of one client's connections, by their local addresses; belongs to the client's thread."""
@@ -117,8 +112,10 @@ class Connections:
         """Note that one of the sockets just opened has become the connection with this local address."""
         _, port = local
         for descriptor in descriptors:
-            if _port_of(descriptor) == port:
-                self._descriptors[local] = descriptor
+            # Of several that were tried, all but one are closed by now.
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as opened:
+                if opened.getsockname()[1] == port:
+                    self._descriptors[local] = descriptor
 
     def has_unread(self, local: Address) -> bool:
         """Tell whether there is something to read on a kept connection, or its end, before anything was asked."""
@@ -127,12 +124,3 @@ class Connections:
             return True  # nobody knows
         poll.register(self._descriptors[local], select.POLLIN)
         return bool(poll.poll(0))
-
-
-def _port_of(descriptor: int) -> int | None:
-    try:
-        with socket.socket(fileno=os.dup(descriptor)) as looked_at:
-            port: int = looked_at.getsockname()[1]
-    except OSError:  # one of several that were tried, closed by now
-        return None
-    return port

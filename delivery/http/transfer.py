@@ -1,25 +1,24 @@
 """One request on its way through libcurl: what it sends, what it takes of the answer, what came of it."""
 
 import re
+import socket
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import certifi
 import pycurl
 import requests
+import structlog
 
-from broker_project.core.egress import EgressPolicy
-from delivery.http.connection_gate import Gate
+from broker_project.core.egress import NOT_ALLOWED, UNREADABLE, EgressPolicy
 from delivery.http.headers import lines_of
 from delivery.http.sockets import Connections
+from delivery.limits import CONNECT_TIMEOUT_MS, MAX_HEADER_BYTES
 
-CONNECT_TIMEOUT_MS: Final = 5_000
-MAX_ANSWER_BYTES: Final = 65_536
-"""What is read of an answer's body unless its client wants more; then the connection is closed."""
-MAX_HEADER_BYTES: Final = 65_536
 STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+(\d)\d{2}(?!\d)", re.IGNORECASE)
 """libcurl takes the first three digits for the status, and so 2000 for 200."""
 NO_STATUS: Final = "the status of the answer is not a number of three digits"
@@ -32,6 +31,11 @@ TOO_LATE: Final = "the time for it was over before it could be sent"
 
 OK: Final[int] = pycurl.PREREQFUNC_OK
 ABORT: Final[int] = pycurl.PREREQFUNC_ABORT
+
+FAMILIES: Final = frozenset({socket.AF_INET, socket.AF_INET6})
+BAD: Final[int] = pycurl.SOCKET_BAD
+
+log = structlog.get_logger(__name__)
 
 NOTHING: Final = requests.PreparedRequest()
 
@@ -59,6 +63,84 @@ class Answer:
     head: bytes
     """Status line and headers as received."""
     duration_ms: int
+
+
+class Gate:
+    """Lets requests out to no address that is refused, whatever a host's name resolves to this time.
+
+    libcurl asks for each socket that it connects with, and again before it sends over a connection, new or kept. It
+    remembers the addresses of one request; to libcurl a refusal is a connection that failed.
+    """
+
+    def __init__(self, egress: EgressPolicy) -> None:
+        self._egress = egress
+        self._lent: socket.socket | None = None
+        """What libcurl has been handed and makes a copy of."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the request before."""
+        self.copied()
+        self._refused: dict[str, str] = {}
+        """Addresses to which nothing is sent, and what each is."""
+        self._is_open = False
+        """Whether there was an address in reach, which may have failed for reasons of its own."""
+        self._failure = ""
+
+    def open_socket(self, _purpose: int, wanted: Any) -> "socket.socket | int":
+        """Return a socket to connect with to an address of the host; for one out of reach none: the next is tried."""
+        try:
+            return self._socket_for(wanted)
+        except OSError as failure:
+            self._failure = f"No socket: {failure.strerror}"
+        except Exception as failure:
+            log.exception("http.socket_not_opened")
+            self._failure = f"No socket: {type(failure).__name__}"
+        return BAD
+
+    def copied(self) -> None:
+        """Note that libcurl has its own copy of the socket that it was handed."""
+        if self._lent:
+            self._lent.close()
+        self._lent = None
+
+    def lets_out(self, address: str) -> bool:
+        """Tell whether a request may be sent to what is connected to; nothing is where that cannot be told."""
+        try:
+            refusal = self._egress.refusal(address)
+        except Exception:
+            log.exception("http.address_not_judged")
+            refusal = UNREADABLE
+        if refusal:
+            self._refused[address] = refusal
+            self._is_open = False
+        return not refusal
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether nothing was sent because all that the host's name stands for is out of reach."""
+        return bool(self._refused) and not self._is_open
+
+    def reason(self, request: requests.PreparedRequest) -> str:
+        """Return why nothing was connected to, empty: not for anything of ours.
+
+        Only the log is told the addresses, with the host that stood for them and the `webhook-id` of what was to go.
+        """
+        if not self.has_refused:
+            return "" if self._is_open else self._failure
+        host, of = urlsplit(request.url or "").hostname, request.headers.get("webhook-id")
+        log.info("http.address_not_allowed", host=host, of=of, addresses=self._refused)
+        return f"{NOT_ALLOWED} ({', '.join(sorted({*self._refused.values()}))})"
+
+    def _socket_for(self, wanted: Any) -> "socket.socket | int":
+        address = str(wanted.addr[0]) if wanted.family in FAMILIES else ""
+        if refusal := self._egress.refusal(address):
+            self._refused[address] = refusal
+            return BAD
+        self.copied()
+        self._lent = socket.socket(wanted.family, wanted.socktype, wanted.protocol)
+        self._is_open = True
+        return self._lent
 
 
 class Transfer:
@@ -192,8 +274,8 @@ class Transfer:
             timed_out = was_sent and number == pycurl.E_OPERATION_TIMEDOUT
             ours = "" if was_sent else self._gate.reason(self._request)
             is_refused = bool(ours) and self._gate.has_refused
-            told = self._refused or ours or reason or f"libcurl error {number}"
-            result = RequestNotCompleted(told, was_sent=was_sent, timed_out=timed_out, is_refused=is_refused)
+            reason = self._refused or ours or reason or f"libcurl error {number}"
+            result = RequestNotCompleted(reason, was_sent=was_sent, timed_out=timed_out, is_refused=is_refused)
         return Answer(self._token, result, bytes(self._head), duration_ms)
 
     def _response(self, status: int) -> requests.Response:

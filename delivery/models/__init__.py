@@ -1,9 +1,18 @@
-"""What is on its way and what became of it: one module a model, re-exported here."""
+"""What is on its way and what became of it: `messages`, `lines`, `deliveries`, `replays`; all exported here."""
 
 from delivery.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RELEASED, UNTIL_RETURNED
-from delivery.models.callbacks import Callback
 from delivery.models.deliveries import OPEN_SHELF, Attempt, DeadLetter, Delivery, Mailbox, StorageDay, standing
-from delivery.models.lines import Announcement, Lane, Line, LineEvent, LineEventKind, Pace, PageRead, QueueGroup
+from delivery.models.lines import (
+    Announcement,
+    Callback,
+    Lane,
+    Line,
+    LineEvent,
+    LineEventKind,
+    Pace,
+    PageRead,
+    QueueGroup,
+)
 from delivery.models.messages import IdempotencyKey, Message, MessageOutcome, VolatileCount, VolatileOutcome
 from delivery.models.replays import Replay, ReplayKind, ReplayState
 

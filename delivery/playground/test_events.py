@@ -8,6 +8,7 @@ from typing import Final
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.limits import KEPT_HEADER_BYTES
 from delivery.sync.answer import SUCCESSES
 from delivery.sync.caller import Caller, running_caller
 from delivery.webhook.content import content_of
@@ -16,7 +17,6 @@ from delivery.webhook.parts import Content, Destination
 from delivery.webhook.redact import MAX_CREDENTIAL_BYTES, without_credentials
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
-from delivery.worker.topic import KEPT_HEADER_BYTES
 from subscriptions.endpoints import is_scripted
 from subscriptions.models import DeliveryMode, Subscription
 from subscriptions.scripting.jobs import Failed, Lost, Made

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 
 from delivery.http.headers import values_in
 from delivery.http.transfer import Answer, RequestNotCompleted
-from delivery.reasons import NO_ANSWER, kind_of
+from delivery.outcomes import NO_ANSWER, kind_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.headers import validate_headers
 from subscriptions.scripting.jobs import Failed, Lost, Made, Result

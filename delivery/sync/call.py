@@ -14,6 +14,7 @@ from psycopg.errors import UniqueViolation
 from broker_project.core.db import forget_connection, rows
 from delivery.due_times import FILE_GONE
 from delivery.http.transfer import Answer
+from delivery.limits import KEPT_BODY_BYTES, KEPT_HEADER_BYTES
 from delivery.models import MessageOutcome
 from delivery.publish.store import NewMessage
 from delivery.statuses import DeliveryStatus
@@ -25,7 +26,6 @@ from delivery.webhook.parts import Destination
 from delivery.webhook.redact import without_credentials
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import job_for
-from delivery.worker.topic import KEPT_BODY_BYTES, KEPT_HEADER_BYTES
 from subscriptions.matching import Match, subscriptions_to_ask
 from subscriptions.scripting.jobs import Result
 

@@ -14,7 +14,7 @@ from delivery.retry import deferred_pause
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Content, Destination, Outgoing
-from delivery.worker.settlements import Withheld
+from delivery.worker.steps import Withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.headers import validate_headers
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made

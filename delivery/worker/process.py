@@ -1,11 +1,11 @@
-"""A worker process: its name, its event loop, and the sweeper that finds lines nobody runs."""
+"""A worker process: one turn of its lines, its event loop, and the sweeper that finds lines without a worker."""
 
 import os
 import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -15,28 +15,84 @@ from broker_project.core.db import forget_connection, rows
 from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch import notify
-from delivery.dispatch.claim import end_leases_of
+from delivery.dispatch.claim import Claim, claim, end_leases_of
 from delivery.dispatch.sweep import due_by_queue
-from delivery.limits import REQUEST_DEADLINE_SECONDS
+from delivery.limits import (
+    LINES_PER_TASK,
+    MAX_EXTRA_SLOTS,
+    NAME_SECONDS,
+    START_SECONDS,
+    STOP_SECONDS,
+    SWEEP_SECONDS,
+    TURN_SECONDS,
+)
 from delivery.maintenance.periodic import Maintainer, PeriodicJobs
-from delivery.worker import run_lines
+from delivery.models import Lane
+from delivery.worker.buffer import FairShare, RateLimiter
 from delivery.worker.event_loop import EventLoop
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.queue import queue_line
+from delivery.worker.steps import Turn
+from delivery.worker.topic import topic_line
 
-SWEEP_SECONDS: Final = 1.0
-NAME_SECONDS: Final = 2.0
-"""How long the database may take to notice that an earlier process of our name is gone."""
-START_SECONDS: Final = 10.0
-STOP_SECONDS: Final = REQUEST_DEADLINE_SECONDS + 4.0
 HAS_NAME: Final = "SELECT pg_try_advisory_lock(hashtext('delivery.worker'), hashtext(%s))"
 
 log = structlog.get_logger(__name__)
 
 
-class Worker(threading.Thread):
-    """The sweeper thread of this process, and the event loop, the maintainer and the attendant it owns.
+def run_lines(line_ids: Sequence[int], event_loop: EventLoop) -> list[int]:
+    """Run those of the lines that are due and free, for one turn; return those that have more work (contract 4.14)."""
+    before = time.monotonic()
+    places, extra_slots = event_loop.free_places()
+    claims = claim(line_ids[:places], worker=event_loop.worker)
+    if not claims:
+        return []
+    run = Turn([claimed.line_id for claimed in claims], TURN_SECONDS)
+    lines: list[ActiveLine] = []
+    for claimed in claims:
+        line = active_line(
+            claimed,
+            run,
+            before,
+            queue_max_in_flight=event_loop.queue_max_in_flight,
+            extra_slots=extra_slots,
+            rate_limiter=event_loop.rate_limiter,
+        )
+        lines.append(line)
+        extra_slots -= len(line.slots) - 1
+    event_loop.take(lines)
+    return run.wait()
 
-    Every second it finds lines with due work that nobody drives and wakes them; when the hint is not taken, or nobody
-    has come by the next sweep, it drives them itself, through the same function as a turn.
+
+def active_line(
+    claimed: Claim,
+    run: Turn,
+    renewed_at: float,
+    *,
+    queue_max_in_flight: int,
+    extra_slots: int = MAX_EXTRA_SLOTS,
+    rate_limiter: RateLimiter | None = None,
+) -> ActiveLine:
+    """Return a claimed line with its slots: `queue_max_in_flight` of a QUEUE sender, otherwise what was claimed.
+
+    A line with a head has one for this turn: what was not taken the last time may not be taken yet. No line has more
+    than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
+    """
+    is_sender = claimed.lane == Lane.QUEUE
+    wanted = queue_max_in_flight if is_sender else 1 if claimed.head_id else claimed.concurrency
+    slots = 1 + min(wanted - 1, extra_slots)
+    line = ActiveLine(claimed, run, renewed_at, FairShare(slots), rate_limiter or RateLimiter())
+    line.slots = [Slot(line) for _ in range(slots)]
+    for slot in line.slots:
+        slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)
+    return line
+
+
+class Worker(threading.Thread):
+    """The sweeper thread of this process, with the event loop, the maintainer and the periodic jobs.
+
+    Every second it finds lines with due work and no worker, and wakes them. If the hint is not taken, or nobody has
+    come by the next sweep, it runs them itself, as a turn does.
     """
 
     def __init__(
@@ -62,28 +118,28 @@ class Worker(threading.Thread):
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
         self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
-        self._attendant = PeriodicJobs(self._stopping, egress)
+        self._periodic_jobs = PeriodicJobs(self._stopping, egress)
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
         self._maintainer.start()
-        self._attendant.start()
+        self._periodic_jobs.start()
         self._guarded(self._begin)
         while not self._stopping.wait(SWEEP_SECONDS):
             self._guarded(self._sweep if self._has_started.is_set() else self._begin)
         forget_connection()
 
     def wait_until_started(self) -> EventLoop | None:
-        """Return the event loop once the database has been there; None when it does not come."""
+        """Return the event loop once the database has answered; None if it does not."""
         return self.event_loop if self._has_started.wait(START_SECONDS) else None
 
     def stop(self) -> None:
-        """Let every line go; requests under way are waited for and settled."""
+        """Release every line; requests in flight are waited for and settled."""
         self._stopping.set()
         if self.event_loop.is_alive() and not self.event_loop.stop(STOP_SECONDS):
             log.error("worker.stopped_late")
         self._maintainer.wait_until_stopped()
-        self._attendant.wait_until_stopped()
+        self._periodic_jobs.wait_until_stopped()
         self.join()
 
     def _begin(self) -> None:
@@ -95,7 +151,7 @@ class Worker(threading.Thread):
         self._has_started.set()
 
     def _has_name(self) -> bool:
-        """Tell whether no other living process bears our name; one just killed is given time to vanish."""
+        """Tell whether no other living process has our name; one that was just killed gets time to vanish."""
         until = time.monotonic() + NAME_SECONDS
         while time.monotonic() < until:
             ((granted,),) = rows(HAS_NAME, [self.worker])
@@ -106,20 +162,15 @@ class Worker(threading.Thread):
     def _sweep(self) -> None:
         due = due_by_queue()
         queue_of = {line_id: queue for queue, lines in due.items() for line_id in lines}
-        left = [line_id for queue, lines in due.items() for line_id in self._left_to_us(queue, lines)]
-        random.shuffle(left)  # where Redis is away there may be more than one turn takes: each gets its chance
-        for line_id in run_lines.run_lines(left[: notify.LINES_A_TASK], self.event_loop):
+        left: list[int] = []
+        for queue, lines in due.items():
+            # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
+            hint_taken = notify.wake_regardless(queue, lines)
+            left += [line_id for line_id in lines if not hint_taken or line_id in self._woken]
+        random.shuffle(left)  # without Redis there may be more than one turn takes: each gets its chance
+        for line_id in run_lines(left[:LINES_PER_TASK], self.event_loop):
             notify.wake(queue_of[line_id], [line_id])
         self._woken = frozenset(queue_of)
-
-    def _left_to_us(self, queue: str, due: list[int]) -> list[int]:
-        """Wake the lines; return those for which Redis takes no hint, or nobody has come since the last sweep.
-
-        Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
-        """
-        if not notify.wake_regardless(queue, due):
-            return due
-        return [line_id for line_id in due if line_id in self._woken]
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -133,7 +184,7 @@ class Worker(threading.Thread):
             raise
 
     def _on_failure(self) -> None:
-        """End the process: whoever supervises it starts a new one, which mends what this one leaves."""
+        """End the process: its supervisor starts a new one, which recovers what this one leaves."""
         os._exit(os.EX_SOFTWARE)
 
 
@@ -152,7 +203,7 @@ def worker(
 ) -> Worker:
     """Return this process's worker; the first call makes and starts it.
 
-    `queue_max_in_flight`: messages that each QUEUE sender has under way at a time.
+    `queue_max_in_flight`: messages that each QUEUE sender has in flight.
     """
     with _lock:
         if not _workers:
@@ -165,7 +216,7 @@ def worker(
                 egress=egress,
             )
             _workers.append(started)
-            _workers[0].start()
+            started.start()
         return _workers[0]
 
 

@@ -1,20 +1,72 @@
-"""QUEUE: the protocol of a sender, which offers each message to one endpoint of its group (contract 6.4 to 6.6)."""
+"""QUEUE: the protocol of a sender, which offers each message to one endpoint of its group (contract 6.3 to 6.6)."""
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from broker_project.core.db import rows
+from delivery.callbacks.address import CallbackTerms, callback_addresses
+from delivery.dispatch.parked_groups import put_away, put_off
 from delivery.http.transfer import RequestNotCompleted
+from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, Verdict, deferred_pause
+from delivery.webhook.content import contents_of
+from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Content, Destination, Outgoing
-from delivery.worker.buffer import FairShare
-from delivery.worker.line import ActiveLine, Slot, Story
+from delivery.worker.buffer import BodyBudget, Buffer, FairShare
+from delivery.worker.line import Slot, Story
+from delivery.worker.pages import DEFERRED, FRESH, GroupRow, Page, PageRequest, charged, page_of
 from delivery.worker.steps import Ended, Reply, RequestSent, Rest, Send, Step
 from delivery.worker.topic import next_from_buffer, outcome_of, to_settlement
+
+GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"
+
+PAGES: Final = f"""
+WITH wanted AS MATERIALIZED (
+  SELECT w.line_id, w.capacity
+    FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(capacity)s::int[]) AS w (line_id, epoch, capacity)
+    JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
+     FOR KEY SHARE OF l),
+page AS MATERIALIZED (
+  SELECT w.line_id, 1 AS part, f.* FROM wanted w CROSS JOIN LATERAL (
+    SELECT {GROUP} FROM delivery_queuegroup g
+     WHERE g.line_id = w.line_id AND g.due_at IS NULL AND g.id <> ALL (%(busy)s::bigint[])
+     ORDER BY g.id LIMIT w.capacity) f
+  UNION ALL
+  SELECT w.line_id, 2, a.* FROM wanted w CROSS JOIN LATERAL (
+    SELECT {GROUP} FROM delivery_queuegroup g
+     WHERE g.line_id = w.line_id AND g.due_at <= (SELECT clock_timestamp()) AND g.id <> ALL (%(busy)s::bigint[])
+     ORDER BY g.due_at, g.id LIMIT w.capacity) a),
+forgotten AS (
+  DELETE FROM delivery_pageread p USING wanted w WHERE p.line_id = w.line_id),
+noted AS (
+  INSERT INTO delivery_pageread (line_id, delivery_ids)
+  SELECT line_id, array_agg(id) FROM (
+    SELECT line_id, unnest(delivery_ids) AS id FROM page
+    UNION ALL
+    SELECT g.line_id, unnest(g.delivery_ids) FROM delivery_queuegroup g WHERE g.id = ANY (%(busy)s::bigint[])) i
+   GROUP BY line_id
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
+SELECT * FROM page
+"""
+"""Read pages, and note for recovery what is in them or has been taken already: nothing else can be in flight.
+
+For a worker that has lost a line nothing is read, and nobody claims the line meanwhile: the new worker's notes stay.
+The note need not be on disk yet: the settle that marks one of these as IN_FLIGHT is written behind it, and waits.
+"""
+
+OPEN_DELIVERIES: Final = """
+SELECT d.group_id, d.id, d.subscription_id
+  FROM unnest(%s::bigint[]) AS i (id)
+ CROSS JOIN LATERAL (
+   SELECT * FROM delivery_open o WHERE o.id = i.id AND o.closed_on = '9999-12-31' AND o.status = 'PENDING'
+      AND (o.expires_at IS NULL OR o.expires_at > clock_timestamp()) LIMIT 1) d
+"""
 
 
 class Endpoint(NamedTuple):
@@ -25,13 +77,16 @@ class Endpoint(NamedTuple):
 
     @property
     def subscription_id(self) -> int:
-        """Whose it is."""
+        """The subscription."""
         return self.destination.subscription_id
 
 
+Shuffle = Callable[[list[Endpoint]], object]
+
+
 def asked_first(endpoints: Sequence[Endpoint], first_id: int | None) -> Sequence[Endpoint]:
-    """Return those of which one is asked first: who had the request at an unclean end, otherwise any."""
-    return [one for one in endpoints if one.delivery_id == first_id] or endpoints
+    """Return the endpoints that may be asked first: the one that was asked at an unclean end, otherwise any."""
+    return [endpoint for endpoint in endpoints if endpoint.delivery_id == first_id] or endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +98,24 @@ class OutgoingGroup:
     endpoints: Sequence[Endpoint]
     """Those that may be tried: neither ended, HELD nor inactive."""
     first_id: int | None
-    """The delivery that goes first: its request was under way at an unclean end."""
+    """The delivery that goes first: its request was in flight at an unclean end."""
     attempts: int
-    """How many requests it has had, over all its endpoints."""
+    """Its requests, over all endpoints."""
     uncertain: bool
     """Whether the outcome of any of them is unknown."""
     cycles: int
-    """How often all its endpoints were tried in vain."""
+    """How often all its endpoints were tried."""
     size: int
     is_deferred: bool
     callback_url: str = ""
 
     def may_be_tried(self, fair_share: FairShare) -> bool:
-        """Whether one that is asked first has room for another that waits for it."""
-        return any(not fair_share.is_full(one.subscription_id) for one in asked_first(self.endpoints, self.first_id))
+        """Whether an endpoint that is asked first has room for another slot that waits for it."""
+        first = asked_first(self.endpoints, self.first_id)
+        return any(not fair_share.is_full(endpoint.subscription_id) for endpoint in first)
 
-    def in_turn(self, shuffle: Callable[[list[Endpoint]], object], fair_share: FairShare) -> list[Endpoint]:
-        """Return the endpoints in the order in which they are tried: at random, crowded ones last."""
+    def in_turn(self, shuffle: Shuffle, fair_share: FairShare) -> list[Endpoint]:
+        """Return the endpoints in the order in which they are tried: at random, those with their share last."""
         endpoints = [*self.endpoints]
         shuffle(endpoints)
         of = len(endpoints)
@@ -70,13 +126,13 @@ class OutgoingGroup:
     def delivery(self, endpoint: Endpoint, *, tried: int, uncertain: bool) -> Outgoing:
         """Return the delivery to an endpoint, after `tried` others in this cycle."""
         return Outgoing(
-            endpoint.delivery_id,
-            self.content,
-            endpoint.destination,
-            self.attempts + tried,
-            None,
-            uncertain,
-            self.size,
+            id=endpoint.delivery_id,
+            content=self.content,
+            destination=endpoint.destination,
+            attempts=self.attempts + tried,
+            sequence=None,
+            uncertain=uncertain,
+            size=self.size,
             is_deferred=self.is_deferred,
             times_deferred=self.cycles,
             group_id=self.id,
@@ -84,11 +140,8 @@ class OutgoingGroup:
         )
 
 
-Shuffle = Callable[[list[Endpoint]], object]
-
-
 def queue_line(slot: Slot, shuffle: Shuffle) -> Story:
-    """Send messages of one sender as long as some are due; at rest, go on when called."""
+    """Send messages of one sender while some are due; at rest, go on when called back."""
     fair_share = slot.line.fair_share
     ended: Ended | None = None
     group: OutgoingGroup | None
@@ -97,39 +150,43 @@ def queue_line(slot: Slot, shuffle: Shuffle) -> Story:
         group, ended = yield from next_from_buffer(slot, ended, take)
         if group:
             slot.line.deferred_next = not group.is_deferred
-            ended = yield from _offered(slot, group, ended, shuffle)
+            ended = yield from _offer(slot, group, ended, shuffle)
         else:
             yield Rest(ended)
             ended = None
 
 
-def _offered(
+def _offer(
     slot: Slot, group: OutgoingGroup, ended: Ended | None, shuffle: Shuffle
 ) -> Generator[Step, Reply, Ended | None]:
     """Try the group's endpoints in turn until one takes the message; return what is still to be settled.
 
-    Where none does, and not all have ended, the group is tried again after a pause that grows with each cycle. A cycle
-    leaves out those for which half of the slots wait in vain.
+    If none does, and not all have ended, the group is tried again after a pause that grows with each cycle. A cycle
+    leaves out endpoints that keep half of the slots waiting.
     """
-    fair_share = slot.line.fair_share
+    line, fair_share = slot.line, slot.line.fair_share
     uncertain, ended_count, refused = group.uncertain, 0, 0
     left = group.in_turn(shuffle, fair_share)
     for tried in count():
-        if slot.line.stopping:
+        if line.stopping:
             return ended
         delivery = group.delivery(left[0], tried=tried, uncertain=uncertain)
-        sent = yield from _asked(slot.line, delivery, ended)
+        subscription_id, since = left[0].subscription_id, time.monotonic()
+        fair_share.join(subscription_id, since)
+        sent = yield Send(ended, delivery)
+        answered = isinstance(sent, RequestSent) and not isinstance(sent.answer.result, RequestNotCompleted)
+        fair_share.leave(subscription_id, since, time.monotonic(), answered=answered)
         if not isinstance(sent, RequestSent):  # something is no longer as it was read
             if tried:
-                slot.line.cut_short.append(group.id)
+                line.cut_short.append(group.id)
             return None
         outcome = outcome_of(sent)
         decision = decide(outcome, QUEUE)
-        left = [one for one in left[1:] if not fair_share.is_full(one.subscription_id)]
+        left = [endpoint for endpoint in left[1:] if not fair_share.is_full(endpoint.subscription_id)]
         ended_count += decision.final_status is not None
         refused += is_out_of_reach(outcome)
         again = None if left else _pause(group, ended=ended_count, refused=refused)
-        ended = to_settlement(slot.line.id, delivery, sent, outcome, Verdict(decision, None), again=again)
+        ended = to_settlement(line.id, delivery, sent, outcome, Verdict(decision, None), again=again)
         if decision is Decision.DELIVERED or not left:
             break
         uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
@@ -137,16 +194,84 @@ def _offered(
 
 
 def _pause(group: OutgoingGroup, *, ended: int, refused: int) -> float:
-    """Return the seconds until the next cycle, by how many have ended and to how many nothing is sent."""
+    """Return the seconds until the next cycle: the longest if all endpoints have ended or may not be sent to."""
     is_hopeless = refused and ended + refused == len(group.endpoints)
     return MAX_PAUSE_SECONDS if is_hopeless else deferred_pause(group.cycles + 1)
 
 
-def _asked(line: ActiveLine, delivery: Outgoing, ended: Ended | None) -> Generator[Step, Reply, Reply]:
-    """Send a delivery; meanwhile the slot is one of those that wait for its subscription."""
-    subscription_id, since = delivery.destination.subscription_id, time.monotonic()
-    line.fair_share.join(subscription_id, since)
-    sent = yield Send(ended, delivery)
-    answered = isinstance(sent, RequestSent) and not isinstance(sent.answer.result, RequestNotCompleted)
-    line.fair_share.leave(subscription_id, since, time.monotonic(), answered=answered)
-    return sent
+def read_groups(
+    wanted: Sequence[PageRequest], budget: BodyBudget, terms: CallbackTerms
+) -> dict[int, Buffer[OutgoingGroup]]:
+    """Return a buffer of groups for each sender's line: capacity, bytes and `budget` as for deliveries."""
+    arguments = {
+        "line_id": [line.line_id for line in wanted],
+        "epoch": [line.epoch for line in wanted],
+        "capacity": [line.capacity for line in wanted],
+        "busy": [group_id for line in wanted for group_id in line.busy],
+    }
+    put_off({group_id: CUT_SHORT_SECONDS for line in wanted for group_id in line.cut_short})
+    by_line: dict[int, list[GroupRow]] = defaultdict(list)
+    for row in map(GroupRow._make, rows(PAGES, arguments)):
+        by_line[row.line_id].append(row)
+    pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
+    buffers: dict[int, Buffer[OutgoingGroup]] = {}
+    with charged(budget, pages, buffers) as taken:
+        endpoints = _endpoints_of(taken)
+        put_away([row.id for row in taken if row.id not in endpoints])
+        addresses = callback_addresses(endpoints.keys(), terms)
+        off = {group_id: UNADDRESSED_SECONDS for group_id, address in addresses.items() if not address}
+        for line in wanted:
+            off |= _only_hanging(pages[line.line_id].taken, endpoints, line.hanging)
+        put_off(off)
+        endpoints = {group_id: found for group_id, found in endpoints.items() if group_id not in off}
+        contents = contents_of({row.message_id for row in taken if row.id in endpoints})
+        buffers |= {line_id: _buffer_of(page, contents, endpoints, addresses) for line_id, page in pages.items()}
+    return buffers
+
+
+def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Sequence[Endpoint]]:
+    """Return by group where it may be sent now; a group that nobody can take now is missing."""
+    waiting = rows(OPEN_DELIVERIES, [[delivery_id for group in groups for delivery_id in group.delivery_ids]])
+    destinations = destinations_of({subscription_id for _, _, subscription_id in waiting})
+    endpoints: dict[int, list[Endpoint]] = defaultdict(list)
+    for group_id, delivery_id, subscription_id in waiting:
+        if destination := destinations.get(subscription_id):
+            endpoints[group_id].append(Endpoint(delivery_id, destination))
+    return endpoints
+
+
+def _only_hanging(
+    groups: Iterable[GroupRow], endpoints: Mapping[int, Sequence[Endpoint]], hanging: Mapping[int, float]
+) -> dict[int, float]:
+    """Return the groups that only hanging endpoints could take: each waits half as long again as they have hung."""
+    put_off_for: dict[int, float] = {}
+    for group in groups if hanging else ():
+        first = asked_first(endpoints.get(group.id, ()), group.first_id)
+        if first and all(endpoint.subscription_id in hanging for endpoint in first):
+            put_off_for[group.id] = min(hanging[endpoint.subscription_id] for endpoint in first) / 2
+    return put_off_for
+
+
+def _buffer_of(
+    page: Page[GroupRow],
+    contents: Mapping[int, Content],
+    endpoints: Mapping[int, Sequence[Endpoint]],
+    addresses: Mapping[int, str],
+) -> Buffer[OutgoingGroup]:
+    parts: dict[int, list[OutgoingGroup]] = {FRESH: [], DEFERRED: []}
+    for row in page.taken:
+        if row.id in endpoints and (content := contents.get(row.message_id)):
+            group = OutgoingGroup(
+                id=row.id,
+                content=content,
+                endpoints=endpoints[row.id],
+                first_id=row.first_id,
+                attempts=row.attempts,
+                uncertain=row.uncertain,
+                cycles=row.cycles,
+                size=row.size,
+                is_deferred=row.part == DEFERRED,
+                callback_url=addresses.get(row.id, ""),
+            )
+            parts[row.part].append(group)
+    return Buffer(fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)

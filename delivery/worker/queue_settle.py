@@ -4,63 +4,63 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final, LiteralString
 
-from broker_project.core.db import rows
+from broker_project.core.db import rows, with_blocks
 from delivery.due_times import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import OWNED, RESULT, WRITTEN, arguments_of, settled_by
-from delivery.worker.settle_sql import ANSWER, ENDED, ENDS_ANNOUNCED, OF_GROUPS, OPEN, RECORDED
-from delivery.worker.settlements import LineUpdate, Mark, Settled, Settlement
+from delivery.worker.settle import arguments_of, settled_by
+from delivery.worker.settle_sql import (
+    ANSWER,
+    ENDED,
+    ENDS_ANNOUNCED,
+    FINAL_STATUS,
+    OPEN,
+    OWNED,
+    RECORDED,
+    RESULT,
+    WRITTEN,
+)
+from delivery.worker.steps import LineUpdate, Mark, Settled, Settlement
 
-ONLY_ANSWERED: Final = """
-ended AS (SELECT * FROM answered)"""
+_ANSWERED: Final = gone_columns(
+    status=FINAL_STATUS, attempts="d.attempts + 1", uncertain="d.uncertain OR s.uncertain", reason="s.reason"
+)
+_REDUNDANT: Final = gone_columns(status="'REDUNDANT'", reason="'delivery ' || w.winner_id || ' was taken'")
 
-PUT_OFF_SECONDS: Final = 60.0
-"""How long a group waits of which the database refuses what came of it."""
+_BUT_STATUS: Final = ", ".join(name for name in FILED_COLUMNS if name != "status")
 
-GIVEN: Final = """
-settled AS MATERIALIZED (
+SETTLE_GROUPS: Final = f"""
+WITH settled AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(settlements)s::json)
     AS s (line_id bigint, delivery_id bigint, group_id bigint, status text, again float8, uncertain bool, reason text,
           started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text)),
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
-    AS m (line_id bigint, delivery_id bigint, group_id bigint, config_version bigint)),"""
-
-COLUMNS_BUT_STATUS: Final = ", ".join(name for name in FILED_COLUMNS if name != "status")
-
-FILED: Final = f"""
+    AS m (line_id bigint, delivery_id bigint, group_id bigint, config_version bigint)),
+{OWNED},
+-- What has ended is filed, and with a winner all the others of its group. Whoever deletes the group's row has won.
 answered AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
      AND (s.status <> 'PENDING' OR d.cancel_requested)
-  RETURNING {
-    gone_columns(
-        attempts="d.attempts + 1",
-        uncertain="d.uncertain OR s.uncertain",
-        reason="s.reason",
-        status="CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END",
-    )
-}, {ANSWER}),
+  RETURNING {_ANSWERED}, {ANSWER}),
 won AS (
   DELETE FROM delivery_queuegroup g USING answered a WHERE a.status = 'DELIVERED' AND g.id = a.group_id
   RETURNING g.id, g.delivery_ids, a.id AS winner_id),
 redundant AS (
   DELETE FROM delivery_open d USING (SELECT winner_id, unnest(delivery_ids) AS id FROM won) w
    WHERE d.id = w.id AND {OPEN} AND d.id <> w.winner_id
-  RETURNING {gone_columns(status="'REDUNDANT'", reason="'delivery ' || w.winner_id || ' was taken'")}),
+  RETURNING {_REDUNDANT}),
 gone AS (
-  SELECT {COLUMNS_BUT_STATUS},
+  SELECT {_BUT_STATUS},
          -- taken after its group had ended, which should not be: there is one winner at most
          CASE WHEN status = 'DELIVERED' AND group_id NOT IN (SELECT id FROM won) THEN 'REDUNDANT' ELSE status END
            AS status
     FROM answered
   UNION ALL
-  SELECT {COLUMNS_BUT_STATUS}, status FROM redundant),
-filed AS ({FILE_GONE})"""
-"""What has ended leaves the open shelf, and with a winner all the others of its group."""
-
-
-STAYED: Final = f"""
+  SELECT {_BUT_STATUS}, status FROM redundant),
+filed AS ({FILE_GONE}),
+-- if stays
+-- What was not taken: its group ends with its last open delivery, or waits once all its endpoints were asked.
 stayed AS (
   UPDATE delivery_open d
      SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
@@ -83,10 +83,12 @@ tried_again AS (
      SET attempts = g.attempts + 1, uncertain = g.uncertain OR t.uncertain, first_id = NULL,
          cycles = g.cycles + (t.again IS NOT NULL)::int,
          due_at = COALESCE(clock_timestamp() + make_interval(secs => t.again), g.due_at)
-    FROM tried t WHERE g.id = t.id AND t.is_open)"""
-"""What was not taken: its group ends with its last open delivery, or waits once all its endpoints were asked."""
-
-STARTED: Final = f"""
+    FROM tried t WHERE g.id = t.id AND t.is_open),
+-- end
+-- unless stays
+ended AS (SELECT * FROM answered),
+-- end
+{RECORDED},
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT'
     FROM next m, owned o, delivery_queuegroup g, subscriptions_subscription s, subscriptions_subscriber u
@@ -94,8 +96,15 @@ started AS (
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
      AND s.version + u.version = m.config_version AND d.status IN ('PENDING', 'IN_FLIGHT')
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
-  RETURNING d.id, 0::bigint AS sequence)"""
-"""What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
+  RETURNING d.id, 0::bigint AS sequence)
+-- if writes
+, {WRITTEN}
+-- end
+-- if announces
+, {ENDS_ANNOUNCED})
+-- end
+{RESULT}
+"""
 
 PUT_BACK: Final = f"""
 WITH mine AS MATERIALIZED (
@@ -115,16 +124,13 @@ UPDATE delivery_queuegroup g
   FROM (SELECT id, group_id FROM back UNION ALL SELECT NULL, group_id FROM gone) b
  WHERE g.id = b.group_id
 """
-"""One delivery under way is no more, as after an unclean end: its group begins with it, and says that it may be one."""
+"""Put back one delivery of a group that is in flight, as recovery does: its group begins with it, as uncertain."""
 
 
 @cache
-def queue_settle_statement(*, stays: bool, writes: bool, rejects: bool) -> LiteralString:
-    """Return the statement for a round: in it not all was taken; lines are let go or renewed; endpoints reject."""
-    optional = [WRITTEN] if writes else []
-    optional += [ENDS_ANNOUNCED + OF_GROUPS] if rejects else []
-    parts = (GIVEN + OWNED, FILED, STAYED if stays else ONLY_ANSWERED, RECORDED, STARTED, *optional)
-    return "WITH" + ",".join(parts) + RESULT
+def queue_settle_statement(blocks: frozenset[str]) -> LiteralString:
+    """Return the statement with these optional blocks."""
+    return with_blocks(SETTLE_GROUPS, blocks)
 
 
 def settle_groups(
@@ -140,14 +146,15 @@ def settle_groups(
         django.db.Error: nothing, or everything, has been recorded.
 
     """
-    statement = queue_settle_statement(
-        stays=any(one.status is not DeliveryStatus.DELIVERED for one in settlements),
-        writes=bool(states),
-        rejects=any(one.status is DeliveryStatus.REJECTED for one in settlements),
-    )
+    needs = {
+        "stays": any(one.status is not DeliveryStatus.DELIVERED for one in settlements),
+        "writes": bool(states),
+        "announces": any(one.status is DeliveryStatus.REJECTED for one in settlements),
+    }
+    statement = queue_settle_statement(frozenset(name for name, is_needed in needs.items() if is_needed))
     return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states))
 
 
 def put_back(line_id: int, epoch: int, delivery_id: int, *, pause: float | None = None) -> None:
-    """Give up what is under way: its outcome counts as unknown, and its group waits for `pause` seconds if any."""
+    """Give up a request in flight: its outcome counts as unknown, and its group waits for `pause` seconds if any."""
     rows(PUT_BACK, {"line_id": line_id, "epoch": epoch, "delivery_id": delivery_id, "pause": pause})

@@ -1,4 +1,8 @@
-"""The parts of the statement that records a round: outcomes, marks, rates, suspensions, announcements."""
+"""The statement that records a round of TOPIC lines, retry lines and callback replies; `queue_settle` has the other.
+
+Read it from top to bottom. A block between `-- if name` (or `-- unless name`) and `-- end` is left out in rounds that
+have no use for it, so most rounds run a short statement; lines that begin with `--` are not sent.
+"""
 
 from typing import Final
 
@@ -11,82 +15,129 @@ ANSWER: Final = """s.started_at, s.duration_ms, s.status_code, s.answer_headers,
             CASE WHEN s.status_code IS NULL THEN s.reason ELSE '' END AS error"""
 ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error"
 """What is recorded of an attempt."""
-
+FINAL_STATUS: Final = "CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END"
+"""Of a delivery that ends: also one that would stay, had nobody asked to cancel it."""
 UNRECEIVED: Final = "((d.unreceived OR d.attempts = 0) AND s.status_code IS NULL)"
 """Whether no request has been answered yet, so that nobody is known to have received the delivery."""
 
-
-ONLY_GONE: Final = """
-ended AS (SELECT * FROM gone)"""
-
-MARKED: Final = """
-  RETURNING d.id, COALESCE(d.sequence, 0) AS sequence)"""
-"""What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
-
 EARLY: Final = "interval '5 ms'"
-"""So much before its slot something may be sent: clocks and commits are no more exact."""
+"""A delivery may be sent this much before its rate slot: clocks and commits are no more exact."""
 LATE: Final = "GREATEST(LEAST(m.spacing / 2, interval '1 s'), interval '50 ms')"
-"""So much after its slot something still is in it."""
+"""A delivery sent this much after its rate slot still takes that slot."""
 AT: Final = f"""CASE WHEN p.last_at + m.spacing > clock_timestamp() - {LATE} THEN p.last_at + m.spacing
               ELSE clock_timestamp() END AS at"""
-"""The slot that is taken now of the pace `p`, where slots are `m.spacing` apart."""
-
-
-IN_ITS_SLOT: Final = """
-     AND (d.status = 'IN_FLIGHT' OR d.id = ANY (ARRAY(SELECT delivery_id FROM free))
-          OR d.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM slots)))"""
-"""What is marked already, by this statement, its commit not heard of, has its slot."""
-
-_OF_GONE: Final = """
-      SELECT subscription_id, id, line_id, reason, side_effects FROM gone WHERE (side_effects->>'resumes')::bool"""
-_OF_STAYED: Final = """
-       UNION ALL
-      SELECT subscription_id, id, line_id, reason, side_effects FROM stayed
-       WHERE (side_effects->>'suspends')::bool OR (side_effects->>'resumes')::bool"""
-
-
-UNLESS_SUSPENDED: Final = """
-     AND s.id <> ALL (ARRAY(SELECT subscription_id FROM wishes WHERE suspends))"""
-"""Of what other lines have in hand: their subscription is paused by this very statement."""
+"""The rate slot that is taken now of the pace `p`, where slots are `m.spacing` apart."""
 
 REJECTED: Final = f"{OWN_EVENTS}Delivery.Rejected"
 FAILED: Final = f"{OWN_EVENTS}Delivery.Failed"
 
 
-OF_GROUPS: Final = ")"
-OF_LINES: Final = """
-     AND (side_effects->>'announces')::bool)"""
-"""There what tells of the broker itself is among them, and is not told of."""
+def _is_wanted(kind: str) -> str:
+    """Return the condition that an active subscription is reached by events of this kind."""
+    names = ", ".join(f"(0, '{pattern}')" for pattern in patterns_of(kind))
+    return f"""EXISTS (
+           SELECT FROM (VALUES {names}, ((SELECT id FROM subscriptions_eventtype WHERE name = '{kind}'), ''))
+                    AS k (event_type_id, event_pattern)
+             JOIN subscriptions_subscription w ON COALESCE(w.event_type_id, 0) = k.event_type_id
+                  AND w.event_pattern = k.event_pattern AND w.status = 'ACTIVE'
+             JOIN subscriptions_subscriber u ON u.id = w.subscriber_id AND u.status = 'ACTIVE')"""
+
+
+ENDS_ANNOUNCED: Final = f"""
+announced AS (
+  INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
+  SELECT CASE status WHEN 'FAILED' THEN '{FAILED}' ELSE '{REJECTED}' END, line_id, subscription_id, id,
+         jsonb_build_object('status', status, 'reason', reason, 'attempts', attempts, 'fetches', NULLIF(fetches, 0))
+    FROM gone
+   WHERE CASE status WHEN 'REJECTED' THEN {_is_wanted(REJECTED)} WHEN 'FAILED' THEN {_is_wanted(FAILED)} END"""
+"""Only while somebody subscribes to such events, so that an endpoint that refuses much costs nothing otherwise."""
 OF_MAILBOXES: Final = f"""
      AND NOT COALESCE((SELECT starts_with(e.name, '{OWN_EVENTS}')
                          FROM delivery_message m JOIN subscriptions_eventtype e ON e.id = m.event_type_id
                         WHERE m.id = gone.message_id LIMIT 1), false))"""
-"""There too, said by the message's event type."""
+"""The end of `ENDS_ANNOUNCED` in a mailbox: the broker's own events are not announced."""
 
-FILED: Final = f"""
+OWNED: Final = """
+owned AS MATERIALIZED (
+  SELECT l.id FROM delivery_line l
+    JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
+      ON l.id = o.line_id AND l.epoch = o.epoch
+     FOR NO KEY UPDATE OF l SKIP LOCKED)"""
+"""Lock the lines that are still ours, in any order: nobody waits here.
+
+The lines are not rewritten: a row that each settle rewrites degrades first.
+"""
+
+WRITTEN: Final = f"""
+-- A line is not released with a delivery in flight that this statement missed: nobody would settle that. What a mailbox
+-- has handed out since is its client's, and keeps no line.
+missed AS (
+  SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.line_id = s.line_id
+   WHERE d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND s.delivery_id NOT IN (SELECT id FROM ended)),
+-- A line that waits only for a rate limit is not held by that; if the same delivery held it already, it still is.
+written AS (
+  UPDATE delivery_line l
+     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), head_id = w.head_id, failures = w.failures,
+         deferred_next = w.deferred_next, worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
+         lease_until = CASE WHEN NOT w.let_go THEN clock_timestamp() + make_interval(secs => %(lease)s) END,
+         due_at = clock_timestamp() + make_interval(secs => w.pause),
+         held_since = CASE WHEN w.reason <> '' THEN COALESCE(l.held_since, clock_timestamp())
+                           WHEN w.head_id = l.head_id THEN l.held_since END,
+         held_reason = CASE WHEN w.reason = '' AND w.head_id = l.head_id THEN l.held_reason ELSE w.reason END,
+         held_config_version = w.config_version
+-- if turns
+           -- a probe that worked changes the version, for which no line that it holds is due
+           + (SELECT count(*) FROM turned t WHERE t.id = w.head_id AND NOT t.suspends)
+-- end
+    FROM json_to_recordset(%(states)s::json)
+           AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, deferred_next bool,
+                 pause float8, reason text, config_version bigint)
+   -- arrays, looked up by hash: joined, they would be a nested loop of lines and lines
+   WHERE l.id = w.line_id AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
+     AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
+
+RESULT: Final = """
+SELECT 'owned', id, NULL::bigint FROM owned
+UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
+UNION ALL SELECT 'started', id, sequence FROM started"""
+
+RECORDED: Final = """
+recorded AS (
+  INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
+                                answer_excerpt)
+  SELECT id, attempts, started_at, duration_ms, status_code, error, decode(answer_headers, 'hex'),
+         decode(answer_excerpt, 'hex')
+    FROM ended)"""
+
+_GONE: Final = gone_columns(
+    status=FINAL_STATUS,
+    attempts="d.attempts + 1",
+    sequence="CASE WHEN NOT s.sequence_unused THEN d.sequence END",
+    uncertain="d.uncertain OR s.uncertain",
+    unreceived=UNRECEIVED,
+    reason="s.reason",
+)
+
+SETTLE: Final = f"""
+WITH settled AS MATERIALIZED (
+  SELECT * FROM json_to_recordset(%(settlements)s::json)
+    AS s (line_id bigint, delivery_id bigint, status text, pause float8, uncertain bool, sequence_unused bool,
+          reason text, started_at timestamptz, duration_ms int, status_code int, answer_headers text,
+          answer_excerpt text, side_effects json)),
+next AS MATERIALIZED (
+  SELECT * FROM json_to_recordset(%(marks)s::json)
+    AS m (line_id bigint, delivery_id bigint, config_version bigint, sequence bigint)),
+{OWNED},
+-- A delivery that has moved to the subscriber's other line is settled there. One that a mailbox has handed out since
+-- was settled by this very statement, whose commit was not heard.
 gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND d.fetched_until IS NULL AND (s.status <> 'PENDING' OR d.cancel_requested)
-  RETURNING {
-    gone_columns(
-        attempts="d.attempts + 1",
-        sequence="CASE WHEN NOT s.sequence_unused THEN d.sequence END",
-        unreceived=UNRECEIVED,
-        uncertain="d.uncertain OR s.uncertain",
-        reason="s.reason",
-        status="CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END",
-    )
-}, s.side_effects, {ANSWER}),
-filed AS ({FILE_GONE})"""
-"""What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it.
-
-What has moved to the subscriber's other line since is settled there, by whoever drives that. What has been handed out
-by a mailbox since was settled by this very statement, whose commit was not heard of.
-"""
-
-
-STAYED: Final = f"""
+  RETURNING {_GONE}, s.side_effects, {ANSWER}),
+filed AS ({FILE_GONE}),
+-- if stays
+-- What does not end goes back to its place, is deferred, or moves to the subscriber's other line.
 stayed AS (
   UPDATE delivery_open d
      SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
@@ -98,113 +149,39 @@ stayed AS (
     FROM settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND d.fetched_until IS NULL AND s.status = 'PENDING' AND NOT d.cancel_requested
-  RETURNING d.id, d.attempts, CASE WHEN (s.side_effects->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
+  RETURNING d.id, d.attempts,
+            CASE WHEN (s.side_effects->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
             d.subscription_id, s.reason, s.side_effects, {ANSWER}),
-ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed)"""
-"""What does not end goes back to its place, is set aside, or moves to the subscriber's other line."""
-
-TOLD_OF_GONE: Final = f"""
-told AS (
-  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
-         lower(status) || '; it may never have been received'
-    FROM gone
-   WHERE sequence IS NOT NULL AND (unreceived AND status IN ('FAILED', 'REJECTED')
-                                   OR status = 'CANCELLED' AND (uncertain OR unreceived)))"""
-
-RECORDED: Final = """
-recorded AS (
-  INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
-                                answer_excerpt)
-  SELECT id, attempts, started_at, duration_ms, status_code, error, decode(answer_headers, 'hex'),
-         decode(answer_excerpt, 'hex')
-    FROM ended)"""
-RECORDED_WITH_MEANING: Final = """
+ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed),
+-- end
+-- unless stays
+ended AS (SELECT * FROM gone),
+-- end
+-- if means
 recorded AS (
   INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
                                 answer_excerpt, meaning)
   SELECT e.id, e.attempts, e.started_at, e.duration_ms, e.status_code, e.error, decode(e.answer_headers, 'hex'),
          decode(e.answer_excerpt, 'hex'), s.side_effects->>'meaning'
-    FROM ended e JOIN settled s ON s.delivery_id = e.id)"""
-"""The attempts."""
-
-WITHHELD: Final = f"""
-kept AS (
-  UPDATE delivery_open d
-     SET status = w.status, reason = w.reason, times_deferred = d.times_deferred + (w.pause IS NOT NULL)::int,
-         due_at = CASE w.status WHEN 'HELD' THEN {RELEASED}
-                  ELSE COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
-    FROM json_to_recordset(%(withheld)s::json)
-           AS w (line_id bigint, delivery_id bigint, status text, pause float8, reason text), owned o
-   WHERE o.id = w.line_id AND {OPEN} AND d.id = w.delivery_id AND d.line_id = w.line_id AND d.status = 'PENDING'
-     AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
-  RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain OR d.unreceived AS uncertain),
-told_of_kept AS (
-  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
-    FROM kept WHERE status = 'HELD' AND uncertain AND sequence IS NOT NULL)"""
-"""What its script brought nothing for is held or set aside, also if the script has changed meanwhile.
-
-Left where it is it would be overtaken: its line goes on with the next.
-"""
-
-STARTED: Final = f"""
-started AS (
-  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
-    FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
-   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
-     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
-     AND s.version + u.version = m.config_version AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
-     AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
-     AND d.status IN ('PENDING', 'IN_FLIGHT')"""
-
-
-REPLIES: Final = f"""
-started_replies AS (
-  UPDATE delivery_open d SET status = 'IN_FLIGHT'
-    FROM next m, owned o
-   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
-     AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT')
-  RETURNING d.id)"""
-"""The same for the replies to callbacks: no subscription may have changed, and they have no number."""
-
-SLOTS: Final = f"""
-slots AS MATERIALIZED (
-  SELECT DISTINCT ON (subscription_id) delivery_id, subscription_id, spacing
-    FROM (SELECT m.delivery_id, (m.rate_slot->>'subscription_id')::bigint AS subscription_id,
-                 make_interval(secs => (m.rate_slot->>'spacing')::float8) AS spacing
-            FROM json_to_recordset(%(marks)s::json) AS m (delivery_id bigint, rate_slot json)
-           WHERE m.rate_slot IS NOT NULL) m
-   ORDER BY subscription_id, delivery_id),
-free AS MATERIALIZED (
-  SELECT m.delivery_id, m.subscription_id, m.spacing,
-         {AT}
-    FROM slots m JOIN delivery_pace p ON p.subscription_id = m.subscription_id
-   WHERE p.last_at IS NULL OR p.last_at + m.spacing <= clock_timestamp() + {EARLY}
-   ORDER BY p.subscription_id FOR NO KEY UPDATE OF p SKIP LOCKED),"""
-"""One of each subscription a round; whoever has its pace locked is taking the slot."""
-
-
-PACED: Final = """
-paced AS (
-  UPDATE delivery_pace p SET last_at = f.at
-    FROM free f JOIN started d ON d.id = f.delivery_id
-   WHERE p.subscription_id = f.subscription_id
-  RETURNING p.subscription_id, f.at + f.spacing AS next_at)"""
-"""Only what is sent takes its slot."""
-
-RESULT_OF_PACED: Final = """
-UNION ALL
-SELECT 'waits', subscription_id, (1000000 * extract(epoch FROM next_at - clock_timestamp()))::bigint
-  FROM (SELECT subscription_id, next_at FROM paced
-         UNION ALL
-        SELECT m.subscription_id, p.last_at + m.spacing FROM slots m JOIN delivery_pace p USING (subscription_id)
-         WHERE p.last_at + m.spacing > clock_timestamp()
-           AND m.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM paced))) w
-"""
-"""In microseconds, when each may be sent again; nothing of one that could be sent now and was refused otherwise."""
-
-_TURNED: Final = f""") w
+    FROM ended e JOIN settled s ON s.delivery_id = e.id),
+-- end
+-- unless means
+{RECORDED},
+-- end
+-- if turns
+-- Subscriptions that are suspended, or that resume after a probe. What was sent under another configuration suspends
+-- nothing (4.15), and a policy takes over no other pause. A subscription that somebody has locked, such as an open
+-- form, is not waited for: its delivery holds the line for a pause and is tried again, or the next probe has no work.
+wishes AS (
+  SELECT w.subscription_id, w.id, w.line_id, w.reason, f.*
+    FROM (
+      SELECT subscription_id, id, line_id, reason, side_effects FROM gone WHERE (side_effects->>'resumes')::bool
+-- if stays
+       UNION ALL
+      SELECT subscription_id, id, line_id, reason, side_effects FROM stayed
+       WHERE (side_effects->>'suspends')::bool OR (side_effects->>'resumes')::bool
+-- end
+         ) w
    CROSS JOIN LATERAL json_to_record(w.side_effects)
            AS f (suspends bool, config_version bigint, probe float8, announces bool)),
 turned AS MATERIALIZED (
@@ -233,42 +210,106 @@ pause_announced AS (
   INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
   SELECT CASE WHEN suspends THEN 'Broker.Line.Paused' ELSE 'Broker.Line.Resumed' END, line_id, subscription_id, id,
          jsonb_build_object('pause', 'SUSPENDED', 'reason', CASE WHEN suspends THEN reason ELSE '' END)
-    FROM turned WHERE announces AND (is_new OR NOT suspends))"""
-
-RESUMED: Final = f"""
-wishes AS (
-  SELECT w.subscription_id, w.id, w.line_id, w.reason, f.*
-    FROM ({_OF_GONE}{_TURNED}"""
-"""Where nothing stays."""
-
-SUSPENDED: Final = f"""
-wishes AS (
-  SELECT w.subscription_id, w.id, w.line_id, w.reason, f.*
-    FROM ({_OF_GONE}{_OF_STAYED}{_TURNED}"""
-"""What was sent under another configuration suspends nothing: it is tried once under the one in force (4.15).
-
-A policy turns no pause by hand, nor that of a backfill, into its own. Whoever holds a subscription locked, such as an
-open form, is not waited for: its delivery stops the line for a pause and is tried again, and a trial that worked is
-seen by the next probe to have nothing left to try.
-"""
-
-
-def _is_wanted(kind: str) -> str:
-    """Return the condition that some subscription which is active is reached by events of this kind."""
-    names = ", ".join(f"(0, '{pattern}')" for pattern in patterns_of(kind))
-    return f"""EXISTS (
-           SELECT FROM (VALUES {names}, ((SELECT id FROM subscriptions_eventtype WHERE name = '{kind}'), ''))
-                    AS k (event_type_id, event_pattern)
-             JOIN subscriptions_subscription w ON COALESCE(w.event_type_id, 0) = k.event_type_id
-                  AND w.event_pattern = k.event_pattern AND w.status = 'ACTIVE'
-             JOIN subscriptions_subscriber u ON u.id = w.subscriber_id AND u.status = 'ACTIVE')"""
-
-
-ENDS_ANNOUNCED: Final = f"""
-announced AS (
-  INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
-  SELECT CASE status WHEN 'FAILED' THEN '{FAILED}' ELSE '{REJECTED}' END, line_id, subscription_id, id,
-         jsonb_build_object('status', status, 'reason', reason, 'attempts', attempts, 'fetches', NULLIF(fetches, 0))
+    FROM turned WHERE announces AND (is_new OR NOT suspends)),
+-- end
+-- if announces
+{ENDS_ANNOUNCED}
+     AND (side_effects->>'announces')::bool),
+-- end
+-- if keeps_pace
+-- One rate slot of each subscription a round. Whoever has its pace locked is taking the slot.
+rate_slots AS MATERIALIZED (
+  SELECT DISTINCT ON (subscription_id) delivery_id, subscription_id, spacing
+    FROM (SELECT m.delivery_id, (m.rate_slot->>'subscription_id')::bigint AS subscription_id,
+                 make_interval(secs => (m.rate_slot->>'spacing')::float8) AS spacing
+            FROM json_to_recordset(%(marks)s::json) AS m (delivery_id bigint, rate_slot json)
+           WHERE m.rate_slot IS NOT NULL) m
+   ORDER BY subscription_id, delivery_id),
+free AS MATERIALIZED (
+  SELECT m.delivery_id, m.subscription_id, m.spacing,
+         {AT}
+    FROM rate_slots m JOIN delivery_pace p ON p.subscription_id = m.subscription_id
+   WHERE p.last_at IS NULL OR p.last_at + m.spacing <= clock_timestamp() + {EARLY}
+   ORDER BY p.subscription_id FOR NO KEY UPDATE OF p SKIP LOCKED),
+-- end
+-- What is sent next: as it was read, or marked already by this statement, whose commit was not heard.
+started AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
+    FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
+   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
+     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
+     AND s.version + u.version = m.config_version AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
+     AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
+     AND d.status IN ('PENDING', 'IN_FLIGHT')
+-- if turns
+     -- other lines may hold deliveries of a subscription that this very statement pauses
+     AND s.id <> ALL (ARRAY(SELECT subscription_id FROM wishes WHERE suspends))
+-- end
+-- if keeps_pace
+     -- what is marked already has its slot
+     AND (d.status = 'IN_FLIGHT' OR d.id = ANY (ARRAY(SELECT delivery_id FROM free))
+          OR d.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM rate_slots)))
+-- end
+  RETURNING d.id, COALESCE(d.sequence, 0) AS sequence)
+-- if doubts
+, told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
+         lower(status) || '; it may never have been received'
     FROM gone
-   WHERE CASE status WHEN 'REJECTED' THEN {_is_wanted(REJECTED)} WHEN 'FAILED' THEN {_is_wanted(FAILED)} END"""
-"""Of those that end so, as long as somebody wants to hear of it: an endpoint that refuses much pays for nobody."""
+   WHERE sequence IS NOT NULL AND (unreceived AND status IN ('FAILED', 'REJECTED')
+                                   OR status = 'CANCELLED' AND (uncertain OR unreceived)))
+-- end
+-- if writes
+, {WRITTEN}
+-- end
+-- if withholds
+-- A delivery whose script made nothing is held or deferred, also if the script has changed meanwhile: left where it is,
+-- it would be overtaken, for its line goes on with the next.
+, kept AS (
+  UPDATE delivery_open d
+     SET status = w.status, reason = w.reason, times_deferred = d.times_deferred + (w.pause IS NOT NULL)::int,
+         due_at = CASE w.status WHEN 'HELD' THEN {RELEASED}
+                  ELSE COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
+    FROM json_to_recordset(%(withheld)s::json)
+           AS w (line_id bigint, delivery_id bigint, status text, pause float8, reason text), owned o
+   WHERE o.id = w.line_id AND {OPEN} AND d.id = w.delivery_id AND d.line_id = w.line_id AND d.status = 'PENDING'
+     AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
+  RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain OR d.unreceived AS uncertain),
+told_of_kept AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
+    FROM kept WHERE status = 'HELD' AND uncertain AND sequence IS NOT NULL)
+-- end
+-- if keeps_pace
+-- Only what is sent takes its slot.
+, paced AS (
+  UPDATE delivery_pace p SET last_at = f.at
+    FROM free f JOIN started d ON d.id = f.delivery_id
+   WHERE p.subscription_id = f.subscription_id
+  RETURNING p.subscription_id, f.at + f.spacing AS next_at)
+-- end
+-- if replies
+-- Replies to callbacks: no subscription may have changed, and they have no number.
+, started_replies AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT'
+    FROM next m, owned o
+   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
+     AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT')
+  RETURNING d.id)
+-- end
+{RESULT}
+-- if keeps_pace
+-- In microseconds, when each may be sent to again; nothing of one that could be sent to now and was refused otherwise.
+UNION ALL
+SELECT 'waits', subscription_id, (1000000 * extract(epoch FROM next_at - clock_timestamp()))::bigint
+  FROM (SELECT subscription_id, next_at FROM paced
+         UNION ALL
+        SELECT m.subscription_id, p.last_at + m.spacing FROM rate_slots m JOIN delivery_pace p USING (subscription_id)
+         WHERE p.last_at + m.spacing > clock_timestamp()
+           AND m.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM paced))) w
+-- end
+-- if replies
+UNION ALL SELECT 'started', id, 0::bigint FROM started_replies
+-- end
+"""

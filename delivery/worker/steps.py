@@ -1,28 +1,162 @@
-"""The values that pass between a line, its turn and the event loop."""
+"""The values that pass between a line, its turn, the event loop and the database."""
 
 import threading
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from delivery.http.transfer import Answer
+from delivery.limits import STILL_SECONDS
+from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker.settlements import Settlement, Withheld
 from subscriptions.scripting.jobs import Result
 
-Ended = Settlement | Withheld
-"""What has come of a delivery: of its request, or of its script where that brought nothing to send."""
+NEVER_CONFIGURED: Final = 0
+"""The config version of a reply's destination: the URL that was published, which nobody changes."""
 
-STILL_SECONDS: Final = 0.1
-"""After so long without an answer to any of its lines nobody waits for them: a turn must not keep one of the few
-threads from the turns of others because an endpoint hangs."""
+
+@dataclass(frozen=True, slots=True)
+class SideEffects:
+    """What a request changes besides its delivery: usually nothing (contract 5.3 to 5.7)."""
+
+    to_line_id: int | None = None
+    """The line that the delivery moves to."""
+    suspends: bool = False
+    """Whether its subscription is paused."""
+    resumes: bool = False
+    """Whether its half-open subscription resumes."""
+    config_version: int | None = None
+    """Of a suspension: nothing is suspended if the configuration has changed since the request started (4.15)."""
+    probe: float | None = None
+    """Seconds until a suspended subscription is tried."""
+    announces: bool = False
+    """Whether the broker publishes an event about the delivery's end, or about the pause."""
+    meaning: str | None = None
+    """The attempt's `Meaning`, if the default policy would read the answer otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The outcome of one request for its delivery, and the attempt that is recorded."""
+
+    line_id: int
+    delivery_id: int
+    status: DeliveryStatus
+    """A final status, or PENDING for a delivery that stays."""
+    pause: float | None
+    """Seconds until a deferred delivery is due again; None leaves its place in the line as it is."""
+    uncertain: bool
+    """Whether the endpoint may have received the request although no answer says so."""
+    sequence_unused: bool
+    """Whether its number was given for this request, which was certainly never sent: the number is given back."""
+    reason: str
+    started_at: datetime
+    duration_ms: int
+    status_code: int | None
+    answer_headers: bytes
+    answer_excerpt: bytes
+    group_id: int | None = None
+    """The delivery's QUEUE group."""
+    again: float | None = None
+    """Seconds until an open group is tried again, if this was the last endpoint of its cycle."""
+    side_effects: SideEffects | None = None
+
+    def log_fields(self) -> dict[str, object]:
+        """Return what the log says of a delivery that was not taken; never its body."""
+        return _log_fields(self, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A delivery that is not sent because its script made nothing to send: no attempt, no number."""
+
+    line_id: int
+    delivery_id: int
+    status: DeliveryStatus
+    """HELD, or PENDING if it is deferred."""
+    pause: float | None
+    """Seconds until a deferred delivery is due again."""
+    reason: str
+
+    def log_fields(self) -> dict[str, object]:
+        """Return what the log says of it, without its reason: a script can put the body into that."""
+        return _log_fields(self, "script failed" if self.status is DeliveryStatus.HELD else "script lost")
+
+
+Ended = Settlement | Withheld
+
+
+def _log_fields(ended: Ended, reason: str) -> dict[str, object]:
+    return {
+        "delivery_id": ended.delivery_id,
+        "line_id": ended.line_id,
+        "status": str(ended.status),
+        "reason": reason,
+        "due_in_seconds": ended.pause,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RateSlot:
+    """The slot that a mark takes from its subscription's rate limit (contract 1.4)."""
+
+    subscription_id: int
+    spacing: float
+    """Seconds from one slot to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A delivery to mark as IN_FLIGHT before it is sent, if its config version still is `config_version`."""
+
+    line_id: int
+    delivery_id: int
+    config_version: int
+    sequence: int | None
+    """The number it gets unless it has one; None: its line gives none."""
+    group_id: int | None = None
+    rate_slot: RateSlot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LineUpdate:
+    """What is written on the row of a line that is released, or whose lease is renewed."""
+
+    line_id: int
+    let_go: bool
+    last_sequence: int
+    head_id: int | None
+    failures: int
+    deferred_next: bool
+    pause: float | None
+    """Seconds that a line waits that is held, or for a rate limit."""
+    reason: str
+    """Empty: it is not held."""
+    config_version: int
+    """Of its head's destination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a settle did."""
+
+    owned: frozenset[int]
+    """Lines whose epoch is still ours, and that were settled."""
+    locked: frozenset[int]
+    """Lines that are still ours, but that somebody else has locked: settle them again. All others are fenced."""
+    ended: frozenset[int]
+    """Deliveries whose attempt was recorded now."""
+    started: dict[int, int]
+    """The number of each delivery that may be sent now; one that is missing may not."""
+    waits: Mapping[int, float] = field(default_factory=dict)
+    """Seconds until subscriptions with a rate limit may be sent to again, if something was to be sent to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Settle what has ended, then wait until this one's subscription may be sent again (contract 1.4)."""
+    """Settle what has ended, then wait until this delivery's subscription may be sent to again (contract 1.4)."""
 
     ended: Ended | None
     delivery: Outgoing
@@ -31,7 +165,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Settle what has ended, then run this one's script."""
+    """Settle what has ended, then run this delivery's script."""
 
     ended: Ended | None
     delivery: Outgoing
@@ -39,7 +173,7 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Settle what has ended, then mark and send this."""
+    """Settle what has ended, then mark and send this delivery."""
 
     ended: Ended | None
     delivery: Outgoing
@@ -51,7 +185,7 @@ class Read:
 
     ended: Ended | None
     linger: bool = False
-    """Whether to wait a moment first: there was nothing to send the last time."""
+    """Whether to wait a moment first, because there was nothing to send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +194,13 @@ class Hold:
 
     pause: float
     reason: str
-    """Empty: for nothing but its rate."""
+    """Empty: it waits only for a rate limit."""
     config_version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Settle what has ended, then let the line go, if its other slots rest too."""
+    """Settle what has ended, then release the line if its other slots rest too."""
 
     ended: Ended | None
 
@@ -84,31 +218,31 @@ class RequestSent:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """The delivery may not be sent any more as it was read: read the page anew."""
+    """The delivery may no longer be sent as it was read: read its page again."""
 
 
 Reply = RequestSent | NotStarted | Result | None
-"""None answers a `Read`: the line has its new buffer, a `Wait`, and a `Rest` whose slot is called; a script's result
+"""None answers a `Read` (the line has its page), a `Wait`, and a `Rest` whose slot is called back. A script's result
 answers a `Transform`."""
 
 
 class Turn:
-    """What one turn waits for: its lines to have stopped or to have nothing to send, within its time.
+    """What one turn waits for: its lines to stop or to have nothing to send, within its time.
 
-    It leaves them with their event_loop sooner where none of them gets an answer.
+    It leaves them in the event loop sooner if none of them gets an answer.
     """
 
     def __init__(self, line_ids: Iterable[int], seconds: float) -> None:
         self.moved_at = time.monotonic()
-        """When one of its lines last got an answer; written by the event_loop."""
+        """When one of its lines last got an answer; written by the event loop."""
         self.until = self.moved_at + seconds
         self._busy = set(line_ids)
         self._unfinished: list[int] = []
         self._is_left = False
-        self._none_is_busy = threading.Event()
+        self._all_idle = threading.Event()
         self._lock = threading.Lock()
         if not self._busy:
-            self._none_is_busy.set()
+            self._all_idle.set()
 
     def idle(self, line_id: int) -> None:
         """Note that a line has nothing to send for now: it stays in the event loop a little, but its turn may end."""
@@ -116,7 +250,7 @@ class Turn:
             self._rests(line_id)
 
     def stopped(self, line_id: int, *, has_more: bool) -> bool:
-        """Note that a line has been let go; say whether the turn will see to what it has left."""
+        """Note that a line has been released; say whether the turn will see to what it has left."""
         with self._lock:
             if has_more and not self._is_left:
                 self._unfinished.append(line_id)
@@ -125,18 +259,18 @@ class Turn:
 
     def wait(self) -> list[int]:
         """Wait, leave, and return the lines that have stopped and have more work."""
-        while not self._none_is_busy.wait(self._patience()) and self._patience():
+        while not self._all_idle.wait(self._patience()) and self._patience():
             pass  # one of them got an answer meanwhile
         with self._lock:
             self._is_left = True
             return self._unfinished
 
     def _patience(self) -> float:
-        # A little beyond the time box: lines that stop at its end are then still this run's.
+        # A little beyond the time box: lines that stop at its end are then still this turn's.
         end = min(self.until + 0.05, self.moved_at + STILL_SECONDS)
         return max(0.0, end - time.monotonic())
 
     def _rests(self, line_id: int) -> None:
         self._busy.discard(line_id)
         if not self._busy:
-            self._none_is_busy.set()
+            self._all_idle.set()

@@ -16,7 +16,7 @@ from delivery.http.transfer import RequestNotCompleted
 from delivery.models import Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settlements import Settlement, Withheld
+from delivery.worker.steps import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
 from tests.support.worker import activate, expire_lease, inactivate, make_due, publish_bodies

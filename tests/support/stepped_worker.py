@@ -12,13 +12,12 @@ from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.webhook.parts import Destination
-from delivery.worker import run_lines
+from delivery.worker import process
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.event_loop import Rounds
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.settle import settle
-from delivery.worker.settlements import Settled, Settlement, Withheld
-from delivery.worker.steps import Turn
+from delivery.worker.steps import Settled, Settlement, Turn, Withheld
 from subscriptions.scripting.jobs import Job, Result
 
 HOUR_SECONDS = 3600.0
@@ -125,7 +124,7 @@ class SteppedWorker:
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
         run = Turn([one.line_id for one in claims], HOUR_SECONDS)
-        taken = [run_lines.active_line(one, run, before, queue_max_in_flight=MAX_IN_FLIGHT) for one in claims]
+        taken = [process.active_line(one, run, before, queue_max_in_flight=MAX_IN_FLIGHT) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
         self.go()
@@ -161,7 +160,7 @@ class SteppedWorker:
         while rounds._unsettled or rounds._paging or any(map(_idles_alone, rounds._lingering.slots)):
             for slot in filter(_idles_alone, rounds._lingering.slots):
                 slot.line.stopping = True  # nothing comes meanwhile: it has lingered enough
-            rounds._lingering.until = rounds._outage.until = 0.0
+            rounds._lingering.until = rounds._backoff.until = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
 

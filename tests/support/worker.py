@@ -24,14 +24,13 @@ from delivery.publish.publish import publish
 from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker import process, run_lines
+from delivery.worker import process
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.event_loop import EventLoop
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
-from delivery.worker.settlements import Settlement
-from delivery.worker.steps import Turn
+from delivery.worker.steps import Settlement, Turn
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 
 MAX_IN_FLIGHT = 16
@@ -74,7 +73,7 @@ class Worker(threading.Thread):
 
     def _take_turn(self) -> None:
         try:
-            run_lines.run_lines(self._find(), self.event_loop)
+            process.run_lines(self._find(), self.event_loop)
         except Error:
             forget_connection()
 
@@ -221,7 +220,7 @@ def outgoing_of(taken: Claim) -> list[Outgoing]:
 def crash_while_sending(line: Line, worker: str = "vanished") -> tuple[ActiveLine, Outgoing, int]:
     """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
     (taken,) = claim([line.pk], worker=worker)
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     delivery = outgoing_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]

@@ -16,8 +16,8 @@ from broker_project.core.encryption import CALLBACK_TOKEN, Keyring
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
+from delivery.limits import KEPT_BODY_BYTES
 from delivery.models import Attempt, Callback, Delivery, Line, QueueGroup
-from delivery.worker.topic import KEPT_BODY_BYTES
 from subscriptions.models import EventKind, EventType, Publisher
 from tests.support import factories
 from tests.support.admin import browser_with, view_permissions

@@ -26,10 +26,10 @@ from broker_project.stack.load.receiver import (
     raw,
 )
 from broker_project.stack.load.wait import wait_until
-from delivery.http.client import OVERDUE_SECONDS, HttpClient
-from delivery.http.connection_gate import Gate
+from delivery.http.client import HttpClient
 from delivery.http.headers import EncodedRequest
-from delivery.http.transfer import MAX_ANSWER_BYTES, TOO_LATE, Answer, RequestNotCompleted
+from delivery.http.transfer import TOO_LATE, Answer, Gate, RequestNotCompleted
+from delivery.limits import MAX_ANSWER_BYTES, OVERDUE_SECONDS
 from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription

@@ -13,11 +13,11 @@ from broker_project.stack.load.wait import wait_until
 from delivery import operations
 from delivery.dispatch import notify
 from delivery.dispatch.sweep import due_by_queue
+from delivery.limits import LOCKED_RETRY_SECONDS
 from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
 from delivery.operations import CANCEL, cancel_deliveries_of, release
-from delivery.worker.pending_settles import LOCKED_SECONDS
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of
@@ -128,7 +128,7 @@ def test_what_is_in_flight_elsewhere_is_settled_between_two_slices_of_a_large_ca
         monkeypatch.setattr(operations, "sleep", pause)
         assert cancel(gone) == (3, 0)
         monkeypatch.undo()
-    assert [seconds > LOCKED_SECONDS for seconds in pauses] == [True] * 3
+    assert [seconds > LOCKED_RETRY_SECONDS for seconds in pauses] == [True] * 3
 
 
 @pytest.mark.behaviour("1.8")

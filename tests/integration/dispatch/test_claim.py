@@ -9,8 +9,9 @@ from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
-from delivery.dispatch.claim import CAPACITY, Claim, claim
+from delivery.dispatch.claim import Claim, claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.limits import CAPACITY
 from delivery.models import UNTIL_DUE, Delivery, Lane, Line, Pace
 from delivery.operations import SLICE, cancel_deliveries_of
 from delivery.publish.routing import sender_lines

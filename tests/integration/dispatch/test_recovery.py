@@ -12,13 +12,13 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim, end_leases_of
-from delivery.limits import LEASE_SECONDS, REQUEST_DEADLINE_SECONDS
+from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker import run_lines
-from delivery.worker.event_loop import MAX_BODY_BYTES
+from delivery.webhook.parts import Outgoing
+from delivery.worker import process
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
@@ -136,15 +136,15 @@ def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receive
 def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_its_lease_and_making_it(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, clock, frozen = Slot.request, time.monotonic, 0.0
+    start, clock, frozen = Slot.start, time.monotonic, 0.0
 
-    def frozen_before(slot: Slot) -> PreparedRequest:
+    def frozen_before(slot: Slot, delivery: Outgoing, sequence: int, *, at: datetime) -> PreparedRequest:
         nonlocal frozen
         frozen = 2 * REQUEST_DEADLINE_SECONDS
-        return made(slot)
+        return start(slot, delivery, sequence, at=at)
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
-    monkeypatch.setattr(Slot, "request", frozen_before)
+    monkeypatch.setattr(Slot, "start", frozen_before)
     publish_numbered(wanted.event_type, 1)
     with running_worker():
         cut_pauses_until_done()
@@ -164,7 +164,7 @@ def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
     wait_until(lambda: receiver.log)
     stopping = threading.Thread(target=stopped.stop)
     stopping.start()
-    wait_until(lambda: stopped.event_loop.free_places() == 0)
+    wait_until(lambda: stopped.event_loop.free_places()[0] == 0)
     gate.open()
     stopping.join()
     line.refresh_from_db()
@@ -214,7 +214,7 @@ def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_in_flight(
         expire_lease(line)
         wait_until_done()
         gate.open()
-        wait_until(lambda: worker.event_loop.budget._left == MAX_BODY_BYTES and receiver.log[0].ended)
+        wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES and receiver.log[0].ended)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
@@ -379,7 +379,7 @@ def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
     (taken,) = claim([line.pk], worker="slow")
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
     before = line_of(wanted.subscriber).lease_until
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), time.monotonic() - 10, queue_max_in_flight=1)
+    driven = process.active_line(taken, Turn([taken.line_id], 0.5), time.monotonic() - 10, queue_max_in_flight=1)
     with running_worker("slow") as slow:
         slow.event_loop.take([driven])
         wait_until(lambda: receiver.log)

@@ -20,7 +20,7 @@ from delivery.mailbox.unread import Purged, purge, return_overdue
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
 from delivery.operations import CANCEL
-from delivery.reasons import redact_reason
+from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.support.database import another_connection, do_and_disconnect, in_other_thread

@@ -16,7 +16,7 @@ from delivery.mailbox.unread import EXPIRE, EXPIRE_PER_KIND, MAX_SKIPPED, expire
 from delivery.maintenance.periodic import JOBS
 from delivery.models import Announcement, Delivery
 from delivery.operations import cancel_deliveries_of, release
-from delivery.reasons import redact_reason
+from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscriber, Subscription
 from tests.support.factories import event_type as new_event_type

@@ -18,10 +18,10 @@ from delivery.dispatch.sweep import begin_delayed, lines_with_due_work
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, LineEvent, Message, QueueGroup
 from delivery.operations import release_one
-from delivery.worker import run_lines
+from delivery.worker import process
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.pages import PageRequest
-from delivery.worker.queue_pages import read_groups
+from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import settle_groups
 from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
@@ -111,7 +111,7 @@ def test_what_is_overdue_is_not_sent_even_where_nobody_has_ended_it(
     publish_bodies(event_type, b"0", ttl=HOUR)
     line = line_of(wanting.subscriber)
     (taken,) = claim([line.pk], worker="w")
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     (in_hand,) = outgoing_of(taken)
     end_time()
 
@@ -125,7 +125,7 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     factories.subscription(event_type=queue)
     publish_bodies(queue, b"{}", ttl=HOUR)
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     page = PageRequest(taken.line_id, taken.epoch, None, taken.capacity)
     group = read_groups([page], BodyBudget(MAX_BODY_BYTES), callback_terms())[taken.line_id].take(deferred_next=False)
     assert group

@@ -91,7 +91,7 @@ def finish_one(wanted: Subscription) -> tuple[int, int]:
     driven, delivery, number = crash_while_sending(line)
     driven.last_sequence = number
     settle(
-        {line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)], states=[driven.state(let_go=True)]
+        {line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)], states=[driven.update(let_go=True)]
     )
     return delivery.id, number
 
@@ -240,7 +240,7 @@ def test_what_is_still_unfinished_keeps_its_count_when_its_attempts_go(past: dt.
     line = line_of(wanted.subscriber)
     driven, delivery, _ = crash_while_sending(line)
     aside = settlement(driven, delivery, PENDING, status_code=500, pause=0.0)
-    settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.state(let_go=True)])
+    settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.update(let_go=True)])
     Attempt.objects.update(id=first_id(past))
     drop()
     assert (Attempt.objects.count(), Delivery.objects.get().attempts) == (0, 1)

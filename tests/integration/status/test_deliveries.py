@@ -74,7 +74,7 @@ def receiving(storage: None) -> Subscriber:
         settle(
             {line.pk: driven.claim.epoch},
             settlements=[settlement(driven, delivery, **fields)],
-            states=[driven.state(let_go=True)],
+            states=[driven.update(let_go=True)],
         )
     cancel_deliveries_of(subscriptions[1].pk, reason="unwanted")
     crash_while_sending(line)

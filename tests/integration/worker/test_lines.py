@@ -13,11 +13,11 @@ from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, hang, raw, reset
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
-from delivery.limits import MAX_LINE_BYTES
+from delivery.limits import MAX_LINE_BYTES, MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Message
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker import event_loop, run_lines
+from delivery.worker import process
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import EventType, Subscriber, Subscription
@@ -148,7 +148,7 @@ def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subsc
 def test_lines_that_share_a_small_budget_all_get_through(
     receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.worker.event_loop.MAX_BODY_BYTES", 3 * MAX_LINE_BYTES)
+    monkeypatch.setattr("delivery.worker.event_loop.MAX_PROCESS_BYTES", 3 * MAX_LINE_BYTES)
     kind = event_type()
     for number in range(8):
         subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
@@ -167,11 +167,11 @@ def test_a_line_whose_endpoint_hangs_keeps_only_what_is_in_flight(
     gate = receiver.gate("/a")
     publish_bodies(wanted.event_type, *[b"x" * 1000] * 20)
     wait_until(lambda: receiver.log)
-    wait_until(lambda: worker.event_loop.budget._left == event_loop.MAX_BODY_BYTES - 1000)
+    wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES - 1000)
     gate.open()
     wait_until_done()
     assert len(receiver.log) == 20
-    wait_until(lambda: worker.event_loop.budget._left == event_loop.MAX_BODY_BYTES)
+    wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES)
 
 
 @pytest.mark.behaviour("11.1")
@@ -195,7 +195,7 @@ def publish_beside(kind: EventType, turns: Sequence[bytes], committed: list[byte
 def test_a_line_without_work_stays_with_its_driver_until_its_turn_ends(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(process, "TURN_SECONDS", PATIENCE_SECONDS)
     for number in (1, 2, 3):
         publish_numbered(wanted.event_type, 1, first=number)
         wait_until_done()

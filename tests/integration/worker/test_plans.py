@@ -23,7 +23,7 @@ from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
-from delivery.worker.settlements import SideEffects
+from delivery.worker.steps import SideEffects
 from subscriptions.models import Subscriber, Subscription
 from tests.support.api import client_of, client_of_admin
 from tests.support.factories import event_type, subscriber, subscription
@@ -120,7 +120,7 @@ def deliver_and_crash(grown: Grown) -> None:
     driven.last_sequence = number
     aside = settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
     settle({line.pk: driven.claim.epoch}, settlements=[aside], marks=[driven.mark(second)])
-    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.state(let_go=True)])
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.update(let_go=True)])
     assert still_due([line.pk]) == [line.pk]
     crash_while_sending(line)
     in_flight(None, key=None, downwards=True, limit=50)
@@ -133,7 +133,7 @@ def try_again_apart(grown: Grown) -> None:
     line = retry_line_of(grown.busy[0].subscriber)
     assert line.pk in lines_with_due_work()
     driven, first, _ = crash_while_sending(line)
-    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, first)], states=[driven.state(let_go=True)])
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, first)], states=[driven.update(let_go=True)])
     assert still_due([line.pk]) == [line.pk]
     crash_while_sending(line)
     expire_lease(line)
@@ -164,7 +164,7 @@ def move_apart_and_suspend(grown: Grown) -> None:
     settle(
         epochs(driven),
         settlements=[settlement(driven, third, **pending, side_effects=suspends)],
-        states=[driven.state(let_go=True)],
+        states=[driven.update(let_go=True)],
     )
     Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     assert still_due([line.pk, retry_line.pk]) == [line.pk]
@@ -173,7 +173,7 @@ def move_apart_and_suspend(grown: Grown) -> None:
         epochs(driven), settlements=[settlement(driven, third, side_effects=SideEffects(resumes=True, announces=True))]
     )
     assert retry_line.pk in lines_with_due_work()
-    settle(epochs(driven), states=[driven.state(let_go=True)])
+    settle(epochs(driven), states=[driven.update(let_go=True)])
 
 
 def epochs(driven: ActiveLine) -> dict[int, int]:

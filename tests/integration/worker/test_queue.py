@@ -20,11 +20,11 @@ from delivery.maintenance import periodic
 from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, PageRead, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.webhook.parts import Outgoing
-from delivery.worker import pending_settles, run_lines
+from delivery.worker import pending_settles, process
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest
-from delivery.worker.queue_pages import read_groups
+from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import settle_groups
 from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
@@ -213,7 +213,7 @@ def test_a_slow_endpoint_on_its_own_has_as_many_in_flight_as_the_sender_may(rece
 def test_slow_endpoints_of_one_message_do_not_stop_the_others_not_even_at_the_end_of_a_turn(
     receiver: Receiver, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_lines, "TURN_SECONDS", 0.2)
+    monkeypatch.setattr(process, "TURN_SECONDS", 0.2)
     slow, _ = queue_of(receiver, "/slow")
     quick, _ = queue_of(receiver, "/quick")
     receiver.on("/slow", hang)
@@ -350,7 +350,7 @@ def begin_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     """Do what a worker does up to its request to one of a group's endpoints, and no more; return line and delivery."""
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     hand = read_groups(
         [PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(MAX_BODY_BYTES), callback_terms()
     )[line.pk]

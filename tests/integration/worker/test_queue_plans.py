@@ -21,10 +21,9 @@ from delivery.status.queue_status import groups_of, senders
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.pages import PageRequest
-from delivery.worker.queue import OutgoingGroup
-from delivery.worker.queue_pages import read_groups
+from delivery.worker.process import active_line
+from delivery.worker.queue import OutgoingGroup, read_groups
 from delivery.worker.queue_settle import settle_groups
-from delivery.worker.run_lines import active_line
 from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
@@ -119,7 +118,7 @@ def send_and_crash(jobs: EventType) -> None:
         sender, second, status=DeliveryStatus.PENDING, status_code=500, group_id=second.group_id, again=0.0
     )
     settle_groups(epochs, settlements=[won])
-    settle_groups(epochs, settlements=[refused], states=[sender.state(let_go=True)])
+    settle_groups(epochs, settlements=[refused], states=[sender.update(let_go=True)])
     assert still_due([line.pk]) == [line.pk]
     (taken,) = claim([line.pk], worker="two")
     third = read(line)[0]

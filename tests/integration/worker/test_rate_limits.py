@@ -14,7 +14,7 @@ from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Delivery, Line, Pace
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
-from delivery.worker.settlements import Mark, RateSlot, Settled
+from delivery.worker.steps import Mark, RateSlot, Settled
 from subscriptions.models import Subscription
 from tests.support.factories import retry_policy, subscription
 from tests.support.worker import (

@@ -15,12 +15,11 @@ from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEve
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker import run_lines, waits
+from delivery.worker import process, waits
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
-from delivery.worker.settlements import SideEffects
-from delivery.worker.steps import Turn
+from delivery.worker.steps import SideEffects, Turn
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.retry_policies import OnExhausted
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
@@ -370,7 +369,7 @@ def test_what_has_expired_is_neither_read_nor_begun(wanted: Subscription) -> Non
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
     driven_marks = outgoing_of(taken)
     Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
-    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
     assert not settled.started
     assert [one.id for one in outgoing_of(taken)] == [driven_marks[1].id]

@@ -16,16 +16,15 @@ from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
+from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker import pending_settles, run_lines, steps
-from delivery.worker.event_loop import MAX_BODY_BYTES
-from delivery.worker.pending_settles import Batch, DatabaseBackoff, PendingSettles
+from delivery.worker import pending_settles, process, steps
+from delivery.worker.pending_settles import DatabaseBackoff, PendingSettles, settle_round
 from delivery.worker.queue_settle import settle_groups
-from delivery.worker.settle import Needs, settle, settle_statement
-from delivery.worker.settlements import Settled
-from delivery.worker.steps import Hold, Rest, Send
+from delivery.worker.settle import settle, settle_statement
+from delivery.worker.steps import Hold, Rest, Send, Settled
 from subscriptions.models import EventKind, Subscription
 from tests.support.factories import event_type, subscription
 from tests.support.worker import (
@@ -83,7 +82,7 @@ def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -
         {line.id: old},
         settlements=[settlement(line, delivery)],
         marks=[line.mark(delivery)],
-        states=[line.state(let_go=True)],
+        states=[line.update(let_go=True)],
     )
     assert (settled.owned, settled.ended, settled.started) == (frozenset(), frozenset(), {})
     assert ([*Delivery.objects.order_by("id").values()], line_of(wanted.subscriber).epoch) == before
@@ -158,9 +157,9 @@ def in_thread(act: Callable[[], object]) -> threading.Thread:
 
 def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
-    assert settle_statement(Needs(stays=True, writes=True)).count(OWNED) == 1
+    assert settle_statement(frozenset({"stays", "doubts", "writes"})).count(OWNED) == 1
     monkeypatch.setattr(
-        "delivery.worker.settle.settle_statement", lambda needs: settle_statement(needs).replace(OWNED, LATE)
+        "delivery.worker.settle.settle_statement", lambda blocks: settle_statement(blocks).replace(OWNED, LATE)
     )
     thread = in_thread(act)
     with connection.cursor() as cursor:
@@ -196,8 +195,12 @@ def test_a_settle_that_a_cancel_overtakes_misses_nothing(
 ) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    batch = Batch([(line.slots[0], Rest(settlement(line, delivery, **answered)))], of_groups=False)
-    overtaken(batch.settle, lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"), monkeypatch)
+    rest = [(line.slots[0], Rest(settlement(line, delivery, **answered)))]
+    overtaken(
+        lambda: settle_round(rest, of_groups=False),
+        lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
+        monkeypatch,
+    )
     assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
     assert line_of(wanted.subscriber).lease_until is None
 
@@ -236,7 +239,7 @@ def test_a_line_is_not_let_go_before_what_it_had_in_flight_is_settled(
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     line.holds(delivery, Hold(1.0, "no answer", delivery.destination.config_version))
-    held = line.state(let_go=True)
+    held = line.update(let_go=True)
     missed = settlement(line, delivery, **NO_ANSWER)
     overtaken(
         lambda: settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),
@@ -343,7 +346,7 @@ def test_data_that_the_database_refuses_stops_its_own_line_only(
     wait_until_done()
     assert receiver.bodies("/teapot") == [b"0", b"0", b"1"]
     assert [request.is_flagged for request in receiver.of("/teapot")] == [False, True, False]
-    wait_until(lambda: budget_left(worker) == MAX_BODY_BYTES)
+    wait_until(lambda: budget_left(worker) == MAX_PROCESS_BYTES)
 
 
 @pytest.mark.behaviour("6.6")
@@ -362,7 +365,7 @@ def test_a_queue_message_whose_outcome_the_database_refuses_waits_and_its_sender
     cut_pauses_until_done()
     assert len(receiver.log) == 61
     assert [request.body for request in receiver.log if request.is_flagged] == [receiver.log[0].body]
-    wait_until(lambda: budget_left(worker) == MAX_BODY_BYTES)
+    wait_until(lambda: budget_left(worker) == MAX_PROCESS_BYTES)
 
 
 def ends() -> Counter[str]:
@@ -448,9 +451,9 @@ def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_send
 def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
     worker: Worker, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(process, "TURN_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(steps, "STILL_SECONDS", PATIENCE_SECONDS)
     before = time.monotonic()
-    assert run_lines.run_lines([], worker.event_loop) == []
+    assert process.run_lines([], worker.event_loop) == []
     assert time.monotonic() - before < PATIENCE_SECONDS / 2
     assert Delivery.objects.count() == 0

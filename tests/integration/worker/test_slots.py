@@ -9,7 +9,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.models import Delivery, Line, PageRead
 from delivery.statuses import DeliveryStatus
-from delivery.worker import event_loop, run_lines
+from delivery.worker import event_loop, process
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
@@ -124,7 +124,7 @@ def test_what_was_held_is_tried_alone_before_the_others_are(wanted: Subscription
     for head in (None, Delivery.objects.order_by("-id")[0].pk):
         Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
         (taken,) = claim([line.pk], worker="worker")
-        slots.append(len(run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16).slots))
+        slots.append(len(process.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16).slots))
     assert (slots, outgoing_of(taken)[0].id) == ([3, 1], head)
 
 
@@ -152,7 +152,7 @@ def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_loop, "MAX_IN_FLIGHT", 6)
-    monkeypatch.setattr(event_loop, "MAX_BESIDE", 2)
+    monkeypatch.setattr(event_loop, "MAX_EXTRA_SLOTS", 2)
     subscription(subscriber(processing="CONCURRENT", concurrency=3), wanted.event_type, receiver.url("/a"))
     subscription(subscriber(), wanted.event_type, receiver.url("/a"))
     gate = closed_gate(receiver)
@@ -160,7 +160,7 @@ def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
     with running_worker() as worker:
         wait_for_requests(receiver, 5)
         in_flight = sorted(len(line.slots) for line in worker.event_loop.lines.all())
-        assert (in_flight, worker.event_loop.free_places(), worker.event_loop.free_beside()) == ([1, 1, 3], 1, 0)
+        assert (in_flight, worker.event_loop.free_places()) == ([1, 1, 3], (1, 0))
         gate.open()
         wait_until_done()
 
@@ -179,7 +179,7 @@ def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: N
 def begin_all_and_vanish(line: Line) -> list[int]:
     """Do what a worker does up to its requests, and no more; return the deliveries that were to be sent."""
     (taken,) = claim([line.pk], worker="vanished")
-    driven = run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16)
+    driven = process.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16)
     begun = outgoing_of(taken)[: len(driven.slots)]
     return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
 

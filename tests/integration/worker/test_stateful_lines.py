@@ -14,7 +14,7 @@ from delivery.operations import release
 from delivery.outcomes import Decision
 from delivery.statuses import DeliveryStatus
 from delivery.worker import pending_settles, queue_settle
-from delivery.worker.settlements import Settlement, Withheld
+from delivery.worker.steps import Settlement, Withheld
 from subscriptions.models import EventKind, RetryPolicy, Status, Subscription
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
@@ -119,7 +119,7 @@ class StatefulTopic(PolicyOperations):
         assert (settlement.pause is not None) == (decision in WITH_PAUSE)
         self.attempts[delivery_id] += 1
         self.cut |= {delivery_id} if settlement.uncertain else set()
-        if settlement.sequence_unused and request.line.gives_numbers:
+        if settlement.sequence_unused and request.line.is_ordered:
             assert self.numbers.pop(delivery_id) == self.last_number[line_id]
             self.last_number[line_id] -= 1
         self.check_end(request, settlement)

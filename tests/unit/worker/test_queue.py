@@ -8,13 +8,13 @@ import pytest
 
 from delivery.dispatch.claim import Claim
 from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.limits import HANGING_SECONDS, HANGS_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker.buffer import HANGING_SECONDS, Buffer, FairShare
-from delivery.worker.line import HANGS_SECONDS, ActiveLine, Slot
+from delivery.worker.buffer import Buffer, FairShare
+from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.queue import Endpoint, OutgoingGroup, queue_line
-from delivery.worker.settlements import Settlement
-from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Step, Turn
+from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settlement, Step, Turn
 from tests.support.factories import CONTENT, DESTINATION
 from tests.unit.worker.test_topic import NOW, answered, unanswered
 
@@ -43,7 +43,9 @@ def begin(line: ActiveLine, *groups: OutgoingGroup) -> Step:
     (slot, *_) = line.slots
     assert slot.advance(None) == Read(None)
     line.receive(
-        Buffer(fresh=[one for one in groups if not one.is_deferred], aside=[one for one in groups if one.is_deferred])
+        Buffer(
+            fresh=[one for one in groups if not one.is_deferred], deferred=[one for one in groups if one.is_deferred]
+        )
     )
     return slot.advance(None)
 
@@ -129,7 +131,7 @@ def test_a_group_that_is_no_longer_as_it_was_read_is_left_for_the_next_page() ->
     begin(line, group(7, 1, 2), group(8, 3))
     line.buffer = Buffer()
     assert line.slots[0].advance(NotStarted()) == Read(None)
-    assert line.wanted().cut_short == []
+    assert line.page_request().cut_short == []
 
 
 def test_a_group_of_which_one_was_asked_already_is_not_begun_again_at_once() -> None:
@@ -137,9 +139,9 @@ def test_a_group_of_which_one_was_asked_already_is_not_begun_again_at_once() -> 
     begin(line, group(7, 1, 2))
     line.slots[0].advance(answered(500))
     assert line.slots[0].advance(NotStarted()) == Read(None)
-    assert line.wanted().cut_short == [7]
+    assert line.page_request().cut_short == [7]
     line.receive(Buffer())
-    assert line.wanted().cut_short == []
+    assert line.page_request().cut_short == []
 
 
 @pytest.mark.behaviour("6.6")
@@ -185,7 +187,7 @@ def test_strands_take_groups_side_by_side_and_none_of_them_twice() -> None:
         slot.advance(None)
     line.receive(Buffer(fresh=groups))
     assert [sent(slot.advance(None)).group_id for slot in line.slots] == [1, 2, 3]
-    assert line.wanted().busy == [1, 2, 3]
+    assert line.page_request().busy == [1, 2, 3]
 
 
 @pytest.mark.behaviour("6.6")

@@ -15,8 +15,20 @@ from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.line import ActiveLine, Slot
-from delivery.worker.settlements import Settlement, SideEffects
-from delivery.worker.steps import Hold, NotStarted, Read, Reply, RequestSent, Rest, Send, Step, Transform, Turn
+from delivery.worker.steps import (
+    Hold,
+    NotStarted,
+    Read,
+    Reply,
+    RequestSent,
+    Rest,
+    Send,
+    Settlement,
+    SideEffects,
+    Step,
+    Transform,
+    Turn,
+)
 from delivery.worker.topic import topic_line
 from subscriptions.retry_policies import PRESETS, OnExhausted
 from subscriptions.scripting.jobs import NotRun
@@ -95,7 +107,7 @@ def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> No
     scripted = replace(delivery, destination=replace(delivery.destination, script="1"))
     for _ in range(3):
         assert go(line, hand=Buffer(fresh=[scripted])) == Transform(None, scripted)
-        line.give_all_back(BodyBudget(PLENTY))
+        line.return_all(BodyBudget(PLENTY))
         assert go(line, NotRun()) == Read(None, linger=True)
     line.stopping = True
     assert go(line, hand=Buffer(fresh=[scripted])) == Rest(None)
@@ -200,11 +212,11 @@ def test_a_head_that_may_not_be_sent_any_more_holds_nothing_up() -> None:
 def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
     line = a_line()
     sent, _ = run(
-        line, Buffer(fresh=fresh_deliveries(1, 2, 3), aside=deferred_deliveries(7, 8, 9)), [200, 500, 404, 200]
+        line, Buffer(fresh=fresh_deliveries(1, 2, 3), deferred=deferred_deliveries(7, 8, 9)), [200, 500, 404, 200]
     )
     assert (sent, line.deferred_next) == ([1, 7, 2, 8], False)
     line = a_line()
-    run(line, Buffer(fresh=fresh_deliveries(1, 2), aside=deferred_deliveries(7)), [500])
+    run(line, Buffer(fresh=fresh_deliveries(1, 2), deferred=deferred_deliveries(7)), [500])
     assert line.deferred_next
 
 
@@ -219,11 +231,11 @@ def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_f
         line.deferred_next = deferred_next
         if head:
             line.passed(head)
-        taken = Buffer(fresh=new, aside=stuck).take(deferred_next=line.deferred_next)
+        taken = Buffer(fresh=new, deferred=stuck).take(deferred_next=line.deferred_next)
         assert taken
         (stuck if taken.is_deferred else new).remove(taken)
         if waits_for_its_rate:
-            line.waits_with(taken, 900.0)
+            line.stops_at(taken, Hold(900.0, "", 2))
         else:
             line.holds(taken, Hold(1.0, "answered 503", 2))
         order.append(taken.id)
@@ -296,7 +308,7 @@ def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paus
 def test_in_the_retry_line_it_has_the_page_read_anew_before_anything_else_goes() -> None:
     line = a_line()
     line.claim = replace(line.claim, lane="retry", sibling_line_id=7)
-    sent, step = run(line, Buffer(aside=[replace(suspending(), is_deferred=True), *deferred_deliveries(2)]), [503])
+    sent, step = run(line, Buffer(deferred=[replace(suspending(), is_deferred=True), *deferred_deliveries(2)]), [503])
     assert (sent, isinstance(step, Read), line.hold) == ([1], True, None)
     assert isinstance(step.ended, Settlement)
     assert step.ended.side_effects
@@ -317,7 +329,7 @@ def test_a_trial_that_holds_the_line_lets_its_subscription_go_on_and_waits_all_t
 def test_a_line_that_waited_for_its_rate_reads_no_more_than_it_may_need(
     head: int | None, failures: int, size: int
 ) -> None:
-    assert a_line(head=head, failures=failures).wanted().capacity == size
+    assert a_line(head=head, failures=failures).page_request().capacity == size
 
 
 @pytest.mark.behaviour("11.1")

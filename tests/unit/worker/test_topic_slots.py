@@ -72,7 +72,7 @@ def test_whatever_is_answered_each_is_taken_by_one_strand_and_what_holds_stops_t
 def test_a_page_leaves_out_what_strands_have_taken() -> None:
     line = a_line(3)
     hand_of(line, *(to(number, concurrency=3) for number in (1, 2, 3, 4)))
-    assert sorted(line.wanted().busy) == [1, 2, 3]
+    assert sorted(line.page_request().busy) == [1, 2, 3]
 
 
 @pytest.mark.behaviour("4.13", "5.6")
@@ -117,7 +117,7 @@ def test_a_line_whose_subscriber_is_sent_otherwise_now_is_claimed_anew(now: int,
     line = a_line(1 if lane == "retry" else 3, lane)
     steps = hand_of(line, *(to(number, concurrency=3 if lane == "retry" else now) for number in range(9)))
     assert {type(step) for step in steps} == {Send if goes_on else Rest}
-    assert (line.must_stop(), line.state(let_go=True).pause) == (not goes_on, None)
+    assert (line.must_stop(), line.update(let_go=True).pause) == (not goes_on, None)
 
 
 @pytest.mark.behaviour("1.4", "4.12")
@@ -142,7 +142,7 @@ def leaving_out(line: ActiveLine, wait: float) -> None:
     assert first.delivery.id == 2
     line.buffer = Buffer(fresh=[limited])
     assert isinstance(line.slots[0].advance(answered(200)), Read)
-    assert [*line.wanted().left_out] == [1]
+    assert [*line.page_request().left_out] == [1]
     line.receive(Buffer())
 
 
@@ -156,7 +156,7 @@ def test_where_no_order_counts_the_others_are_looked_for_as_long_as_the_turn_las
     assert (first.advance(None), line.hold) == (Read(None, linger=True), None)
     other.waiting_since = None
     assert (first.advance(None), line.hold) == (Rest(None), None)
-    assert (line.state(let_go=True).pause, line.state(let_go=True).head_id, line.state(let_go=False).pause) == (
+    assert (line.update(let_go=True).pause, line.update(let_go=True).head_id, line.update(let_go=False).pause) == (
         1.0,
         None,
         None,
@@ -183,9 +183,9 @@ def test_a_line_with_more_to_do_is_let_go_for_the_next_turn(
     line = a_line(slots, lane)
     line.leave_out(to(1), time.monotonic() + until)
     line.buffer = in_hand
-    assert line.state(let_go=True).pause is None
+    assert line.update(let_go=True).pause is None
     line.return_buffer(BodyBudget(100))
-    assert line.state(let_go=True).pause is None
+    assert line.update(let_go=True).pause is None
 
 
 @pytest.mark.behaviour("1.4", "4.7", "4.8")
@@ -214,9 +214,9 @@ def test_what_a_strand_has_taken_and_does_not_send_is_in_nobodys_way(step: Step)
     taken = slot.take()
     assert budget.take(taken.size)
     slot.settled(budget, Wait(None, taken, 1.0))
-    assert ([*line.wanted().busy], budget.take(99)) == ([1], False)
+    assert ([*line.page_request().busy], budget.take(99)) == ([1], False)
     slot.settled(budget, step)
-    assert ([*line.wanted().busy], budget.take(100)) == ([], True)
+    assert ([*line.page_request().busy], budget.take(100)) == ([], True)
 
 
 @pytest.mark.behaviour("1.4")
@@ -225,9 +225,9 @@ def test_what_is_left_out_is_read_again_when_its_time_has_come_however_long_the_
     limited = to(1, spacing=1000.0, concurrency=2)
     line.rate_limiter.learn(limited.destination, 900.0, time.monotonic())
     hand_of(line, limited)
-    assert [*line.wanted().left_out] == [1]
+    assert [*line.page_request().left_out] == [1]
     line.leave_out(limited, time.monotonic())
-    assert ([*line.wanted().left_out], line.left_out) == ([], {})
+    assert ([*line.page_request().left_out], line.left_out) == ([], {})
 
 
 @pytest.mark.behaviour("1.4", "4.13")
@@ -258,7 +258,7 @@ def test_what_may_be_sent_soon_is_waited_for() -> None:
 def test_what_may_be_sent_soon_after_the_turn_is_waited_for_too_or_the_line_came_too_late_for_its_slot(
     slots: int, lane: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.worker.line.SOON_SECONDS", 1000.0)  # no machine is as slow as that
+    monkeypatch.setattr("delivery.worker.line.LONG_WAIT_SECONDS", 1000.0)  # no machine is as slow as that
     line = a_line(slots, lane)
     limited = [to(number, subscription_id=number, spacing=1000.0, concurrency=slots) for number in range(slots)]
     for one in limited:
