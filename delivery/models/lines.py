@@ -45,7 +45,7 @@ OWNED: Final = (
 class Callback(models.Model):
     """One QUEUE group's address for a reply: given to its endpoints in place of the publisher's own (contract 6.7).
 
-    Its token is looked up by its hash and kept sealed, so that a repeated request bears the same address (6.10).
+    Its token is looked up by its hash and stored encrypted, so that a repeated request has the same address (6.10).
     """
 
     group_id = models.BigIntegerField(unique=True)

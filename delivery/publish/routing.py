@@ -24,6 +24,11 @@ UNRECEIVED: Final = {
 }
 """Outcomes of messages that no subscription gets, with their log events (contract 11.2)."""
 
+SENDER_LINE: Final = "(%(senders)s::bigint[])[1 + m.id %% cardinality(%(senders)s::bigint[])]"
+"""The sender's line of a QUEUE message `m`: the remainder of its id by the number of senders (contract 6.2).
+
+`senders` are the ids of their lines, from `sender_lines`.
+"""
 SENDERS: Final = "SELECT id, queue FROM delivery_line WHERE sender < %s ORDER BY sender"
 ADD_SENDERS: Final = """
 INSERT INTO delivery_line (lane, sender) SELECT 'queue', n FROM generate_series(0, %s::int - 1) AS n

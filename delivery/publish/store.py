@@ -16,6 +16,7 @@ from delivery.mailbox import long_poll
 from delivery.publish.draft import Draft, document_of
 from delivery.publish.idempotency import fingerprint_of
 from delivery.publish.routing import (
+    SENDER_LINE,
     UNRECEIVED,
     Route,
     failure_of,
@@ -79,7 +80,7 @@ placed AS MATERIALIZED (
            m.expires_at, m.not_before,
            CASE d.number
              WHEN 0 THEN (SELECT id FROM delivery_line WHERE subscriber_id = d.subscriber_id AND lane = 'main')
-             ELSE (%(senders)s::bigint[])[1 + m.id %% cardinality(%(senders)s::bigint[])] END AS line_id,
+             ELSE {SENDER_LINE} END AS line_id,
            CASE WHEN d.failure <> '' THEN {RELEASED}
                 WHEN m.not_before > clock_timestamp() THEN CASE d.number WHEN 0 THEN {DUE_LATER} ELSE m.not_before END
            END AS due_at

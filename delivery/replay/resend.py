@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.publish.routing import sender_lines
+from delivery.publish.routing import SENDER_LINE, sender_lines
 
 ONE_AT_A_TIME: Final = "hashtext('delivery.replay')"
 """Advisory lock: two transactions that create the same deliveries again would not see each other's."""
@@ -35,7 +35,7 @@ A repeated QUEUE delivery is a group of its own, so only this finds the others. 
 them, `f`; `asked_group` is the group of which a callback still expects a reply.
 """
 
-LINE_UP: Final = """
+LINE_UP: Final = f"""
 WITH kept AS MATERIALIZED (
   SELECT id, size FROM delivery_message WHERE id = ANY(%(messages)s::bigint[]) ORDER BY id FOR KEY SHARE),
 reached AS MATERIALIZED (
@@ -48,7 +48,7 @@ placed AS MATERIALIZED (
   SELECT nextval('delivery_delivery_id_seq') AS id, p.* FROM (
     SELECT m.id AS message_id, m.size, r.id AS subscription_id, r.kind, r.is_pulled, a.delivery_id, a.group_id,
            CASE r.kind
-             WHEN 'QUEUE' THEN (%(senders)s::bigint[])[1 + m.id %% cardinality(%(senders)s::bigint[])]
+             WHEN 'QUEUE' THEN {SENDER_LINE}
              ELSE (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = r.subscriber_id AND l.lane = 'main')
            END AS line_id
       FROM unnest(%(messages)s::bigint[], %(subscriptions)s::bigint[], %(deliveries)s::bigint[], %(groups)s::bigint[])
