@@ -46,7 +46,7 @@ A mailbox's hand-out that timed out makes a delivery uncertain too, and says not
 
 HISTORY_LINE: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN delivery_line m USING (subscriber_id)
                     WHERE l.id = line_id AND m.lane = 'main'), line_id)"""
-"""The line whose history tells of a row's `line_id`: of what is retried apart the main line, which gave its number."""
+"""The line whose history has the events of a row: for a retry line the main line, which gave the numbers."""
 
 _COLUMNS: Final = ", ".join(FILED_COLUMNS)
 FILE_GONE: Final = f"""
@@ -56,9 +56,9 @@ FILE_GONE: Final = f"""
             FROM delivery_storageday CROSS JOIN (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date) AS n (now)
            WHERE dropped_at IS NULL ORDER BY day > now, abs(day - now) LIMIT 1)
     FROM gone"""
-"""Files the rows of a CTE `gone`, deleted from `delivery_open`, under today.
+"""File the rows of a CTE `gone`, deleted from `delivery_open`, under today.
 
-DELETE and INSERT, not an UPDATE that moves the row: whoever waits for the row then finds it gone, and gets no error.
+DELETE and INSERT, not an UPDATE that moves the row: who waits for the row then finds it gone, not an error.
 The day is the newest that has a partition, so a late maintenance job stops nothing; or the first one that has, so
 neither does a clock set back.
 """

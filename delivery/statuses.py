@@ -12,7 +12,7 @@ class DeliveryStatus(TextChoices):
     """Waiting for its first attempt, or for the next one; or in a mailbox, to be fetched."""
 
     IN_FLIGHT = "IN_FLIGHT"
-    """Under way: its request has been started, or may have been; or handed out by a mailbox, not acknowledged yet."""
+    """Its request has been started, or may have been; or a mailbox has handed it out, not acknowledged yet."""
 
     HELD = "HELD"
     """Its filter or its script failed; waits for somebody to release it, and is due at no time until then."""

@@ -1,4 +1,4 @@
-"""Taking lines to drive: the lease and the fencing epoch."""
+"""Claim lines for a worker: the lease and the fencing epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ RETURNING id
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A line that this process may drive, under `epoch` and for as long as the lease lasts."""
+    """A line that this worker may run, under `epoch`, while its lease lasts."""
 
     line_id: int
     lane: str
@@ -62,13 +62,14 @@ class Claim:
     sibling_line_id: int | None = None
     """The subscriber's other line: the retry line of a main line, and the other way round."""
     concurrency: int = 1
-    """How many requests it may have under way: more than one where its order does not count (contract 4.13)."""
+    """How many requests it may have in flight: more than one if its order does not count (contract 4.13)."""
 
 
 def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
-    """Take those of the lines that are due and that nobody drives, under a new epoch each.
+    """Claim those of the lines that are due and have no worker, under a new epoch each.
 
-    A line whose last worker vanished is mended first: what it had under way goes first, with its number, flagged.
+    A line whose last worker vanished is recovered first: its requests in flight are sent first, with their numbers,
+    flagged.
     """
     with transaction.atomic():
         taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])

@@ -1,4 +1,4 @@
-"""QUEUE groups that nobody can take now: ended, or put where no page meets them until somebody can (contract 1.7)."""
+"""QUEUE groups that no endpoint can take now: end them, or park them where no page meets them (contract 1.7)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -83,7 +83,7 @@ def put_away(group_ids: Sequence[int]) -> None:
 
 
 def put_off(seconds: Mapping[int, float]) -> None:
-    """Let groups that are due wait for so long, each by its id; it is not an attempt."""
+    """Let groups that are due wait for `seconds`, by their ids; this is not an attempt."""
     if seconds:
         rows(PUT_OFF, [[*seconds.keys()], [*seconds.values()]])
 

@@ -1,4 +1,4 @@
-"""Mending what an unclean end left behind: what was under way goes first, with its number, flagged (contract 4.11)."""
+"""Recover lines whose worker vanished: requests in flight are sent first, numbered and flagged (contract 4.11)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -55,7 +55,7 @@ UPDATE delivery_line l
  WHERE l.id = m.id
 RETURNING l.id, l.last_sequence, l.head_id
 """
-"""What was under way is in one of the pages read since the last claim: the rest of the backlog is not looked at.
+"""What was in flight is in one of the pages noted since the last claim: the rest of the backlog is not read.
 
 Not what a mailbox has handed out since: that is its client's, until it times out.
 
@@ -88,23 +88,23 @@ UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
   FROM (SELECT id, group_id FROM unknown UNION ALL SELECT NULL, group_id FROM gone) i
  WHERE g.id = i.group_id
 """
-"""The same for QUEUE senders: each group that had a request under way begins with it, and says that it may be one."""
+"""The same for QUEUE senders: each group that had a request in flight begins with it, flagged."""
 
 
 def recover_lines(abandoned: Sequence[tuple[int, int, datetime]]) -> list[tuple[int, int, int | None]]:
-    """Mend lines just claimed, given with their epoch and the lease that ran out; return last number and head of each.
+    """Recover lines just claimed, by epoch and the lease that ran out; return the last number and head of each.
 
-    The head is the oldest of those that were under way; of a CONCURRENT subscriber there may be several.
+    The head is the oldest delivery that was in flight; a CONCURRENT subscriber may have several.
     """
     if not abandoned:
         return []
-    mended: list[tuple[int, int, int | None]] = rows(
+    recovered: list[tuple[int, int, int | None]] = rows(
         RECOVER_LINES, [[*column] for column in zip(*abandoned, strict=True)]
     )
-    return mended
+    return recovered
 
 
 def recover_senders(abandoned: Sequence[tuple[int, int]]) -> None:
-    """Mend lines of QUEUE senders just claimed, given with their epoch."""
+    """Recover lines of QUEUE senders just claimed, by epoch."""
     if abandoned:
         rows(RECOVER_SENDERS, [[*column] for column in zip(*abandoned, strict=True)])

@@ -1,4 +1,4 @@
-"""Finding lines with due work that nobody drives (contract 11.3): what a lost wake cannot hide."""
+"""Find lines with due work and no worker (contract 11.3): a lost wake-up cannot hide them."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from delivery.due_times import DUE_LATER
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SLICE
 
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
-"""What has expired is ended by the clock; until then its line would be woken in vain."""
+"""Expired deliveries are ended by a periodic job; until then they must not wake their line."""
 
 HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
 """As the index says it, in which they stand by when they are due."""
@@ -99,7 +99,7 @@ SELECT l.id FROM delivery_line l
 
 
 def due_by_queue() -> dict[str, list[int]]:
-    """Return the lines that nobody drives although they have due work or an unclean end to mend, by Celery queue.
+    """Return the lines without a worker that have due work, or that have to be recovered, by Celery queue.
 
     What has become due because a subscription is active again is among it.
     """

@@ -93,7 +93,7 @@ class HttpClient:
         self._sockets.ring()
 
     def close(self) -> None:
-        """Give back sockets and descriptors; what is under way is dropped."""
+        """Close sockets and descriptors; requests in flight are dropped."""
         self._multi.close()
         self._sockets.close()
 

@@ -29,7 +29,7 @@ class Sockets:
         self._poll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._bell_lock = threading.Lock()
-        """Held by whoever rings, so that the descriptor is not closed meanwhile, and somebody else's by then."""
+        """Held while ringing: otherwise the descriptor could be closed, and be another file by then."""
         self._is_open = True
         self._poll.register(self._bell, select.EPOLLIN)
         self._other = -1
@@ -63,7 +63,7 @@ class Sockets:
         return interrupted
 
     def watch_too(self, descriptor: int) -> None:
-        """Let `act` return when this one is readable; whoever called reads it."""
+        """Let `act` return when this one is readable; the caller reads it."""
         self._other = descriptor
         self._poll.register(descriptor, select.EPOLLIN)
 

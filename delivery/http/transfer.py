@@ -84,11 +84,11 @@ class Gate:
         self._refused: dict[str, str] = {}
         """Addresses to which nothing is sent, and what each is."""
         self._is_open = False
-        """Whether there was an address in reach, which may have failed for reasons of its own."""
+        """Whether an address was allowed; its connection may have failed for other reasons."""
         self._failure = ""
 
     def open_socket(self, _purpose: int, wanted: Any) -> "socket.socket | int":
-        """Return a socket to connect with to an address of the host; for one out of reach none: the next is tried."""
+        """Return a socket for an address of the host; none if it is not allowed: libcurl tries the next one."""
         try:
             return self._socket_for(wanted)
         except OSError as failure:
@@ -105,7 +105,7 @@ class Gate:
         self._lent = None
 
     def lets_out(self, address: str) -> bool:
-        """Tell whether a request may be sent to what is connected to; nothing is where that cannot be told."""
+        """Tell whether a request may be sent to the connected address; if judging fails, it may not."""
         try:
             refusal = self._egress.refusal(address)
         except Exception:
@@ -118,13 +118,13 @@ class Gate:
 
     @property
     def has_refused(self) -> bool:
-        """Whether nothing was sent because all that the host's name stands for is out of reach."""
+        """Whether nothing was sent because no address of the host is allowed."""
         return bool(self._refused) and not self._is_open
 
     def reason(self, request: requests.PreparedRequest) -> str:
         """Return why nothing was connected to, empty: not for anything of ours.
 
-        Only the log is told the addresses, with the host that stood for them and the `webhook-id` of what was to go.
+        Only the log has the addresses, with the host that resolved to them and the request's `webhook-id`.
         """
         if not self.has_refused:
             return "" if self._is_open else self._failure
@@ -144,7 +144,7 @@ class Gate:
 
 
 class Transfer:
-    """A libcurl handle and the request that is under way on it; when that has ended, the next one."""
+    """A libcurl handle and the request that is in flight on it; when that has ended, the next one."""
 
     _token: Hashable
     burst: int
@@ -221,7 +221,7 @@ class Transfer:
         """Let the request go out once: libcurl would send it again, unasked, where a kept connection broke.
 
         The endpoint may have got it already; only the line may repeat it, and says so (contract 4.11). Over a kept
-        connection on which something has come, or to an address that is out of reach by now, it does not go out at
+        connection on which something has come, or to an address that is no longer allowed, it does not go out at
         all: `is_stale`. Nor does it once its time is over, at which libcurl has looked before it sent others and this
         process may have been stopped since: somebody else may have the line by now.
         """

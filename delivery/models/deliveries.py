@@ -49,7 +49,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 class Delivery(models.Model):
     """One message for one subscription, or a reply for the address it goes to, and where it stands.
 
-    Without constraints that only repeat its types: the server sets each up anew for every statement.
+    Without constraints that only repeat its types: the server sets each up again for every statement.
 
     Partitioned by `closed_on`: unfinished rows on the open shelf, finished ones under the day they ended. Only what
     settles, cancels or frees changes the status; the database refuses a status on the wrong shelf.
@@ -66,9 +66,9 @@ class Delivery(models.Model):
     attempts = models.IntegerField(default=0, db_default=0)
     times_deferred = models.IntegerField(default=0, db_default=0)
     due_at = models.DateTimeField(null=True, blank=True)
-    """None: due since it was published, or became due, and never set aside.
+    """None: due since it was published, or became due, and never deferred.
 
-    `UNTIL_RELEASED` for what is HELD, whoever holds it; `UNTIL_DUE` for what is delayed, `UNTIL_RETURNED` for what
+    `UNTIL_RELEASED` for what is HELD; `UNTIL_DUE` for what is delayed, `UNTIL_RETURNED` for what
     a mailbox has handed out. Never None in a retry line.
     """
     sequence = models.BigIntegerField(null=True, blank=True)
@@ -78,11 +78,11 @@ class Delivery(models.Model):
     unreceived = models.BooleanField(default=False, db_default=False)
     """Whether it has been tried and never been answered: nobody is known to have received its number (4.10, 5.3)."""
     fetches = models.IntegerField(default=0, db_default=0)
-    """How often a mailbox has handed it out: the number of the newest hand-out, which never begins anew (9.4)."""
+    """How often a mailbox has handed it out: the number of the newest hand-out, which never starts over (9.4)."""
     fetched_until = models.DateTimeField(null=True, blank=True)
     """When its hand-out times out; None: it is not handed out, or was acknowledged or returned (contract 9.2)."""
     cancel_requested = models.BooleanField(default=False, db_default=False)
-    """Whether it ends as CANCELLED unless the answer under way ends it otherwise."""
+    """Whether it ends as CANCELLED unless the answer to its request in flight ends it otherwise."""
     expires_at = models.DateTimeField(null=True, blank=True)
     """When its time to live ends (contract 2.10)."""
     not_before = models.DateTimeField(null=True, blank=True)
@@ -112,13 +112,13 @@ class Delivery(models.Model):
         return f"delivery {self.pk}"
 
     def status_at(self, now: dt.datetime) -> str:
-        """Return how it stands: PENDING if its hand-out has timed out, whoever has seen to it (contract 9.2)."""
+        """Return how it stands: PENDING if its hand-out has timed out, recorded or not (contract 9.2)."""
         is_timed_out = self.fetched_until and self.fetched_until <= now
         return DeliveryStatus.PENDING if is_timed_out else self.status
 
     @property
     def next_try_at(self) -> dt.datetime | None:
-        """When it is tried, if it was delayed or set aside and has not ended; of a reply, when its line tries again.
+        """When it is tried, if it was delayed or deferred and has not ended; of a reply, when its line tries again.
 
         None of what is fetched: that is there at any time, unless it was delayed.
         """

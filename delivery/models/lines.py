@@ -19,7 +19,7 @@ class Lane(models.TextChoices):
     """A subscriber's deliveries in the order of publishing (contract 4.1)."""
 
     RETRY = "retry", "Retry"
-    """Those of them that are tried again apart, by when they are due: what follows them waits for none (5.3)."""
+    """Those of them that are tried again without holding up later ones, by when they are due (contract 5.3)."""
 
     QUEUE = "queue", "Queue"
     """The message groups of one QUEUE sender (contract 6.2)."""
@@ -97,10 +97,10 @@ class Callback(models.Model):
 
 
 class Line(models.Model):
-    """One owner's ordered work: who drives it (lease, epoch), its last number, and why and until when it waits.
+    """One owner's ordered work: its worker (lease, epoch), its last number, and why and until when it waits.
 
     No form touches it. `lease_until` is null when the line was let go cleanly; a lease that has run out means its
-    driver vanished with requests under way.
+    worker vanished with requests in flight.
     """
 
     lane = models.CharField(max_length=8, choices=Lane, default=Lane.MAIN, db_default=Lane.MAIN)
@@ -111,7 +111,7 @@ class Line(models.Model):
     queue = models.GeneratedField(expression=CELERY_QUEUE, output_field=models.TextField(), db_persist=True)
     """The Celery queue that its turns are tasks of."""
     epoch = models.BigIntegerField(default=0, db_default=0)
-    """Raised at each claim; whoever settles under an older one is fenced off."""
+    """Raised at each claim; settles under an older one are fenced."""
     lease_until = models.DateTimeField(null=True)
     worker = models.CharField(max_length=255, default="", db_default="")
     last_sequence = models.BigIntegerField(default=0, db_default=0)
@@ -124,7 +124,7 @@ class Line(models.Model):
     held_config_version = models.BigIntegerField(default=0, db_default=0)
     """Versions of the head's subscription and subscriber when the line was held; others make it due at once."""
     deferred_next = models.BooleanField(default=False, db_default=False)
-    """Whose turn it is: of those set aside, or of those never sent (contract 4.6)."""
+    """Whether it is the turn of the deferred ones, not of those never sent (contract 4.6)."""
     failures = models.PositiveIntegerField(default=0, db_default=0)
     """Unsuccessful tries of the head in a row; the pause grows with them."""
     pause_announced_at = models.DateTimeField(null=True)
@@ -179,7 +179,7 @@ class LineEventKind(models.TextChoices):
 class LineEvent(models.Model):
     """One thing worth knowing in a line's history; append-only.
 
-    Without a constraint on the line, whose check would wait for whoever claims it: a driver waits for nobody.
+    Without a constraint on the line, whose check would wait for a claim of it: a worker waits for nobody.
     """
 
     line = models.ForeignKey(Line, models.CASCADE, related_name="events", db_constraint=False)
@@ -199,9 +199,9 @@ class LineEvent(models.Model):
 class QueueGroup(models.Model):
     """One message for one group of subscriptions, of which exactly one is to take it (contract 6.3, 6.4).
 
-    It is there as long as nobody has taken it: whoever deletes it has its one winner, and no other can come after it.
-    Its deliveries name it by `group`, also when it is gone. It has the id of the first of them, so that whoever has
-    the one finds the other.
+    It exists until an endpoint has taken it: the statement that deletes it has its one winner, and none can follow.
+    Its deliveries name it by `group`, also when it is gone. It has the id of the first of them, so that each
+    leads to the other.
     """
 
     message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
@@ -217,13 +217,13 @@ class QueueGroup(models.Model):
     `UNTIL_RELEASED` while it is HELD, `UNTIL_ACTIVE` while it is parked.
     """
     cycles = models.PositiveIntegerField(default=0, db_default=0)
-    """How often all its endpoints were tried in vain; the pause grows with it (contract 6.5)."""
+    """How often all its endpoints were tried and none took it; the pause grows with it (contract 6.5)."""
     attempts = models.PositiveIntegerField(default=0, db_default=0)
     """How many requests it has had, over all its endpoints."""
     uncertain = models.BooleanField(default=False, db_default=False)
-    """Whether the outcome of any of them is unknown: whoever is asked next is told so (contract 4.11)."""
+    """Whether the outcome of any of them is unknown: the next request is flagged (contract 4.11)."""
     first_id = models.BigIntegerField(null=True)
-    """The delivery whose request was under way at an unclean end: it goes first, to the same endpoint."""
+    """The delivery whose request was in flight at an unclean end: it goes first, to the same endpoint."""
     created_at = models.DateTimeField(db_default=Now())
 
     def __str__(self) -> str:
@@ -231,7 +231,7 @@ class QueueGroup(models.Model):
 
 
 class Pace(models.Model):
-    """One row for each subscription that has a rate limit (contract 1.4), whoever sends it: a trigger gives it one.
+    """One row for each subscription that has a rate limit (contract 1.4): a trigger makes it.
 
     Touched with each mark of such a delivery, or by a volatile message in its stead, and by no other. The database
     deletes it with its subscription.
@@ -246,10 +246,10 @@ class Pace(models.Model):
 
 
 class PageRead(models.Model):
-    """One page that a line has read since it was claimed: whatever it marks as under way is in one of them.
+    """One page that a line has read since it was claimed: what it marks as IN_FLIGHT is in one of them.
 
     Written with the read, once a page and not once a delivery, and forgotten by the next claim. So what a vanished
-    driver may have had under way is found without looking at what waits, however much that is.
+    worker may have had in flight is found without reading the backlog.
     """
 
     line = models.ForeignKey(Line, models.DO_NOTHING, db_constraint=False)

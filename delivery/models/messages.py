@@ -108,7 +108,7 @@ class VolatileOutcome(StrEnum):
     """Its time to live was over, or it had waited for a worker for too long."""
 
     DROPPED = "dropped"
-    """Too many were under way, or its subscription's rate limit left no room."""
+    """Too many were in flight, or its subscription's rate limit left no room."""
 
     LOST = "lost"
     """The worker stopped, or failed, before there was an answer."""
@@ -148,7 +148,7 @@ class VolatileCount(models.Model):
 
     @property
     def unaccounted(self) -> int | None:
-        """How many nobody can tell anything of: they wait or are under way, or were lost with a process or Redis."""
+        """How many have no known outcome: they wait or are in flight, or were lost with a process or Redis."""
         if self.subscription_id is None:
             return None
         known = sum(int(getattr(self, outcome)) for outcome in VolatileOutcome)

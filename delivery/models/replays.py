@@ -69,7 +69,7 @@ class IdRanges(models.Field):  # type: ignore[type-arg]  # no brackets at run ti
 class Replay(models.Model):
     """One job that makes new deliveries of what is stored (contract 5.8).
 
-    A slice of new deliveries and how far the job is with them are written in one transaction: whoever is killed
+    A slice of new deliveries and how far the job is with them are written in one transaction: a crash
     leaves neither a missing nor a doubled one.
     """
 
@@ -109,7 +109,7 @@ class Replay(models.Model):
     newest_filed = models.BigIntegerField(null=True, blank=True)
     """Of a backfill: the newest message that it looks at, known once nobody older is still publishing."""
     sliced_at = models.DateTimeField(null=True, blank=True)
-    """Of a replay: since when its pace counts. Of a backfill that waits: whoever began before that is waited for."""
+    """Of a replay: since when its pace counts. Of a backfill that waits: it waits for publishes that began before."""
     reason = models.TextField(blank=True, default="", db_default="")
     """Why it failed, was cancelled or made fewer than were counted."""
     created_by = models.CharField(max_length=255, blank=True, default="", db_default="")

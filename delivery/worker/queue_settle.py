@@ -1,4 +1,4 @@
-"""Record outcomes of QUEUE groups: whoever deletes the group's row decides its winner (contract 6.4, 6.5)."""
+"""Record outcomes of QUEUE groups: deleting the group's row decides its winner (contract 6.4, 6.5)."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -37,7 +37,7 @@ next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
     AS m (line_id bigint, delivery_id bigint, group_id bigint, config_version bigint)),
 {OWNED},
--- What has ended is filed, and with a winner all the others of its group. Whoever deletes the group's row has won.
+-- What has ended is filed, and with a winner all the others of its group. Deleting the group's row decides the winner.
 answered AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'

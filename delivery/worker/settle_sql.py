@@ -217,7 +217,7 @@ pause_announced AS (
      AND (side_effects->>'announces')::bool),
 -- end
 -- if keeps_pace
--- One rate slot of each subscription a round. Whoever has its pace locked is taking the slot.
+-- One rate slot of each subscription a round. If its pace is locked, another round is taking the slot.
 rate_slots AS MATERIALIZED (
   SELECT DISTINCT ON (subscription_id) delivery_id, subscription_id, spacing
     FROM (SELECT m.delivery_id, (m.rate_slot->>'subscription_id')::bigint AS subscription_id,
