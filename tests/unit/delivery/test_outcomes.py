@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.announcements import AnnouncedEvent
-from delivery.outcomes import TEAMFORGE, Answered, Decision, Outcome, Unreachable, decide
-from delivery.outcomes import UNKNOWN, redact_reason
+from delivery.outcomes import TEAMFORGE, UNKNOWN, Answered, Decision, Outcome, Unreachable, decide, redact_reason
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
 
 SECRET = "db-7.internal.example"
