@@ -151,13 +151,11 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
 
 def nobody_got(message: Message) -> bool:
     """Return whether nobody received the message: not itself, nor by a backfill, nor a copy."""
-    return message.answers is None and message.outcome in ASTRAY and not _was_given(message)
-
-
-def _was_given(message: Message) -> bool:
+    if message.answers is not None or message.outcome not in ASTRAY:
+        return False
     original = message.copy_of or message.pk
     copies = Message.objects.filter(copy_of=original, outcome=MessageOutcome.ROUTED)
-    return copies.exists() or Delivery.objects.filter(message_id__in={message.pk, original}).exists()
+    return not (copies.exists() or Delivery.objects.filter(message_id__in={message.pk, original}).exists())
 
 
 def _found(message_id: int) -> Message:

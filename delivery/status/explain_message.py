@@ -104,14 +104,10 @@ def _obstacle(subscription: Subscription, message: Message) -> str:
         return "The event type of this message does not exist any more."
     if not _is_reached(subscription, message.event_type):
         return f"The message is of {message.event_type.name}, the subscription is for {subscription.events}."
-    if subscription.created_at > message.published_at and not _was_backfilled(subscription, message):
+    was_backfilled = Delivery.objects.filter(message=message, subscription=subscription)
+    if subscription.created_at > message.published_at and not was_backfilled.exists():  # contract 5.8
         return "The subscription was made after this message was published."
     return ""
-
-
-def _was_backfilled(subscription: Subscription, message: Message) -> bool:
-    """Tell whether the subscription has it all the same: it was given what was published before it (contract 5.8)."""
-    return Delivery.objects.filter(message=message, subscription=subscription).exists()
 
 
 def _is_reached(subscription: Subscription, event_type: EventType) -> bool:
