@@ -6,24 +6,30 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 from rich.console import Console
 from standardwebhooks import Webhook
 
+from analytics.models import Run, RunKind, RunState, RunWindow, WindowState, rows_of
+from analytics.pipeline import tables
+from analytics.pipeline.quantiles import middle_of
 from broker_client import Message
 from broker_project.stack.demo import cast
 from broker_project.stack.demo.cast import SampleEndpoint
 from broker_project.stack.demo.display import summary_table
 from broker_project.stack.demo.events import KINDS, RECEIVERS, event, price_of
 from broker_project.stack.demo.mailbox_reader import NotArchived, Reader
-from broker_project.stack.demo.summary import Summary, contradictions
+from broker_project.stack.demo.summary import Summary, contradictions, figures_of
 from broker_project.stack.demo.verdict import Account, Verdict, judge, judge_calls
 from broker_project.stack.load.endpoint import is_signed
 from broker_project.stack.load.exchanges import Call, Exchange, Published, read_log, write_log
+from broker_project.stack.load.management import Management
 from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import wait_until
+from tests.support.api import client_of
 
 SECRET, WRONG_SECRET = ("whsec_" + part * 4 for part in ("c2VjcmV0", "d3Jvbmch"))
 PAID = "Shop.Order.Paid"
@@ -349,4 +355,51 @@ def test_the_figures_of_the_summary_are_shown_for_people() -> None:
             "QUEUE senders 4, 6, 5, 3, 2 jobs; the busiest has 1.50 times the mean",
             "ordering audit 100 checked, 0 unexplained",
         ]
+    )
+
+
+class ApiThroughDjango(Management):
+    """The management API, called in this process."""
+
+    def send(
+        self, method: str, path: str, fields: dict[str, object] | None = None, *, query: dict[str, str] | None = None
+    ) -> Any:
+        client = client_of()
+        if method == "POST":
+            answer = client.post(f"/api/v1/{path}", fields, content_type="application/json")
+        else:
+            answer = client.get(f"/api/v1/{path}", query or {})
+        assert answer.status_code < 300, answer.content
+        return answer.json()
+
+
+def test_the_figures_come_from_the_hours_of_the_run_and_from_the_demo_alone(db: None) -> None:
+    hour = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    run = Run.objects.create(kind=RunKind.RANGE, state=RunState.PASSED, start=hour, end=hour + dt.timedelta(hours=1))
+    RunWindow.objects.create(run=run, start=hour, end=hour + dt.timedelta(hours=1), state=WindowState.PASSED)
+    whose = {"hour": hour, "subscriber_id": 1, "subscriber": "billing-x", "event_type_id": 1, "kind": "TOPIC"}
+    for number, name in enumerate((f"{PAID}-x", "Another.Event")):
+        of = whose | {"event_type": name, "event_type_id": number}
+        counts = {"deliveries": 10, "delivered": 9, "eligible": 10, "first_attempt": 9, "attempts": 11}
+        rows_of(tables.RELIABILITY).create(**of, **counts, by_status={"DELIVERED": 9, "REJECTED": 1})
+        times = {"p50_ms": 1, "p90_ms": 1, "p95_ms": 1, "p99_ms": 1, "max_ms": 1}
+        rows_of(tables.LATENCY).create(**of, **times, measure="delivery", count=10, histogram={"0": 10})
+        volume = {"hour": hour, "publisher_id": 1, "publisher": "shop", "event_type": name, "event_type_id": number}
+        rows_of(tables.VOLUME).create(**volume, kind="TOPIC", messages=10, bytes=500, deliveries=10, by_outcome={})
+    rows_of(tables.SENDERS).create(hour=hour, sender=0, messages=4, deliveries=4, by_status={})
+    audit = {"checked": 9, "inversions": 2, "explained_inversions": 1, "duplicates": 1, "explained_duplicates": 1}
+    rows_of(tables.AUDIT).create(hour=hour, subscriber_id=1, subscriber="billing-x", **audit)
+    api = ApiThroughDjango("http://broker", "token", "-x")
+    assert figures_of(api, api.get(f"summary-runs/{run.pk}"), 1.5) == Summary(
+        seconds=1.5,
+        statuses={"DELIVERED": 9, "REJECTED": 1},
+        delivered=9,
+        eligible=10,
+        p50_ms=middle_of(0),
+        p95_ms=middle_of(0),
+        messages=10,
+        bytes=500,
+        senders=[4],
+        audited=9,
+        unexplained=1,
     )

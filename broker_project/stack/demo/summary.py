@@ -59,10 +59,10 @@ def summarize(api: Management, since: dt.datetime, report: Callable[[str], objec
             report(f"  {run['state']}, {len(run['windows'])} hours done ({reported - began:.0f} s)")
     if run["state"] != "PASSED":
         return Summary(0.0, f"run {run['id']} is {run['state']} {run['error']}".rstrip())
-    return _figures(api, run, time.monotonic() - began)
+    return figures_of(api, run, time.monotonic() - began)
 
 
-def _figures(api: Management, run: Mapping[str, Any], seconds: float) -> Summary:
+def figures_of(api: Management, run: Mapping[str, Any], seconds: float) -> Summary:
     """Return what a run found about the demo's event types and subscribers."""
     bounds = {"from": min(window["start"] for window in run["windows"]), "to": run["end"]}
 
