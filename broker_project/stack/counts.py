@@ -148,14 +148,20 @@ def imported_by(node: ast.AST) -> list[str]:
 def short_functions_with_one_caller(
     modules: list[Module], functions: list[tuple[Module, ast.FunctionDef | ast.AsyncFunctionDef]]
 ) -> Iterator[str]:
-    """Yield private functions and methods of a few lines whose name is used once."""
+    """Yield functions and methods of a few lines whose name is used once, except overrides of a library's methods."""
     uses = Counter(name for module in modules for name in names_used_in(module))
     defined = Counter(function.name for _, function in functions)
     for module, function in functions:
         lines = (function.end_lineno or function.lineno) - function.lineno + 1
-        is_framework = function.decorator_list or (function.name.startswith("__") and function.name.endswith("__"))
+        is_dunder = function.name.startswith("__") and function.name.endswith("__")
+        is_framework = function.decorator_list or is_dunder or calls_super(function)
         if lines <= SHORT_FUNCTION_LINES and not is_framework and defined[function.name] == uses[function.name] == 1:
             yield f"{module.path}:{function.lineno} {function.name}"
+
+
+def calls_super(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether a method calls the method that it overrides."""
+    return f"super().{function.name}(" in ast.unparse(function)
 
 
 def names_used_in(module: Module) -> Iterator[str]:

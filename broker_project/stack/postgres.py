@@ -68,20 +68,14 @@ def ordinary_user() -> OrdinaryUser:
         return OrdinaryUser((), os.geteuid(), os.getegid())
     if _works(NAMESPACE):
         return OrdinaryUser(NAMESPACE, 0, 0)
-    for entry in filter(None, map(_account, CANDIDATES)):
+    accounts = {account.pw_name: account for account in pwd.getpwall()}
+    for entry in (accounts[name] for name in CANDIDATES if name in accounts):
         become = ("setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups")
         for extra in (READ_EVERYTHING, ()):
             prefix = (*become, *extra, "--pdeathsig", "INT")
             if _works(prefix):
                 return OrdinaryUser(prefix, entry.pw_uid, entry.pw_gid)
     raise NoOrdinaryUser("PostgreSQL cannot run as root here: start ./broker as an ordinary user or set DATABASE_URL")
-
-
-def _account(name: str) -> pwd.struct_passwd | None:
-    try:
-        return pwd.getpwnam(name)
-    except KeyError:
-        return None
 
 
 def _works(prefix: tuple[str, ...]) -> bool:

@@ -11,8 +11,8 @@ from broker_project.stack.folders import StackSettings
 
 KEY: Final = "BROKER_SECRET_KEY"
 FALLBACKS: Final = "BROKER_SECRET_KEY_FALLBACKS"
-RUNNING: Final = "fingerprint of the running secret key"
-LAST: Final = "fingerprint of the last secret key"
+RUNNING: Final = "the running stack"
+LAST: Final = "the last start"
 ADVICE: Final = "docs/how-to/change-the-secret-key.md says how to change the secret key"
 
 
@@ -34,58 +34,42 @@ def check_start_key(settings: StackSettings) -> None:
     """
     former = [key for key in os.environ.get(FALLBACKS, "").split(",") if key]
     keys = (secret_key(settings), *former)
-    if settings.stored(_last()) not in {"", *(_fingerprint(settings, key) for key in keys)}:
+    if settings.stored(_name_of(LAST)) not in {"", *(_fingerprint(settings, key) for key in keys)}:
         raise WrongSecretKey(
             f"{_given(settings)} not the key of the last start, whose secrets it cannot decrypt: set {KEY} to that "
             f"key, or add that key to {FALLBACKS}; {ADVICE}"
         )
 
 
-def check_running_key(settings: StackSettings) -> None:
-    """Refuse a command with another key than that of the running stack.
+def check_key(settings: StackSettings, owner: str) -> None:
+    """Refuse a command with another key than that of the owner, `RUNNING` or `LAST`. Only a start may change the key.
 
     Raises:
         WrongSecretKey: the keys differ.
 
     """
-    _check(settings, RUNNING, "the running stack")
-
-
-def check_last_key(settings: StackSettings) -> None:
-    """Refuse a command with another key than that of the last start. Only a start may change the key.
-
-    Raises:
-        WrongSecretKey: the keys differ.
-
-    """
-    _check(settings, _last(), "the last start")
-
-
-def store_running_key(settings: StackSettings) -> None:
-    """Store the fingerprint of the key of a stack that is about to run."""
-    settings.store(RUNNING, _fingerprint(settings, secret_key(settings)))
-
-
-def store_last_key(settings: StackSettings) -> None:
-    """Store the fingerprint of the key that encrypts in this stack's database from now on."""
-    settings.store(_last(), _fingerprint(settings, secret_key(settings)))
-
-
-def _check(settings: StackSettings, name: str, owner: str) -> None:
-    if settings.stored(name) not in {"", _fingerprint(settings, secret_key(settings))}:
+    if settings.stored(_name_of(owner)) not in {"", _fingerprint(settings, secret_key(settings))}:
         raise WrongSecretKey(
             f"{_given(settings)} not the key of {owner}: set {KEY} and {FALLBACKS} as for ./broker up; {ADVICE}"
         )
+
+
+def store_key(settings: StackSettings, owner: str) -> None:
+    """Store the fingerprint of the current key as that of the owner.
+
+    `RUNNING`: a stack is about to run with it. `LAST`: from now on the database has secrets encrypted with it.
+    """
+    settings.store(_name_of(owner), _fingerprint(settings, secret_key(settings)))
 
 
 def _given(settings: StackSettings) -> str:
     return f"{KEY} is" if KEY in os.environ else f"{KEY} is not set, and the key stored in {settings.folder} is"
 
 
-def _last() -> str:
-    """Return the name of the last fingerprint. An external database has its own."""
+def _name_of(owner: str) -> str:
+    """Return the name of an owner's fingerprint. An external database has its own."""
     external = os.environ.get("DATABASE_URL", "").partition("?")[0].rpartition("@")[2]
-    return f"{LAST} on {external}" if external else LAST
+    return f"secret key of {owner}" + (f" on {external}" if external and owner == LAST else "")
 
 
 def _fingerprint(settings: StackSettings, key: str) -> str:

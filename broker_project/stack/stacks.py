@@ -10,7 +10,7 @@ from pathlib import Path
 from broker_project.environment import switch
 from broker_project.stack.folders import ROOT, StackFolder, StackSettings
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
-from broker_project.stack.secret_keys import check_start_key, secret_key, store_last_key, store_running_key
+from broker_project.stack.secret_keys import LAST, RUNNING, check_start_key, secret_key, store_key
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
 from broker_project.stack.services import Application, Service, python
 from broker_project.stack.set_up import ADMIN, VALID_LOGIN, WRONG_SETTINGS
@@ -80,7 +80,7 @@ def running(
             folder.forget_stores()
         else:
             check_start_key(kept)
-        store_running_key(kept)
+        store_key(kept, RUNNING)
         servers = servers_of(folder, kept, durable=durable, port=kept.port)
         say(f"starting {' and '.join(service.name for service in servers.embedded) or 'with your own servers'} ...")
         supervisor.start(*servers.embedded)
@@ -102,7 +102,7 @@ def _start(
     say("updating the database ...")
     password = kept.password("admin password")
     admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
-    store_last_key(kept)
+    store_key(kept, LAST)
     flower_login = f"{ADMIN}:{kept.password('Flower password')}"
     installation = kept.secret("installation")[:8]
     flower_port = kept.port("Flower", FLOWER_PORT)  # as late as possible: the port is not held until Flower listens

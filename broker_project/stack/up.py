@@ -16,7 +16,7 @@ from broker_project.stack import servers, stacks
 from broker_project.stack.folders import ROOT, STATE, AlreadyRunning, StackFolder, StackSettings, is_locked
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.postgres import NoOrdinaryUser, ProgramFailed, WrongPassword
-from broker_project.stack.secret_keys import WrongSecretKey, check_last_key, check_running_key
+from broker_project.stack.secret_keys import LAST, RUNNING, WrongSecretKey, check_key
 from broker_project.stack.supervisor import DidNotStart
 
 EXPLAINED: Final = (
@@ -101,12 +101,12 @@ def manage(*arguments: str) -> int:
     folder = StackFolder(STATE)
     if is_locked(folder.lock):
         settings = StackSettings(folder.settings, say)
-        check_running_key(settings)
+        check_key(settings, RUNNING)
         stores = servers.servers_of(folder, settings, durable=True, port=settings.chosen_port).environment
         return _manage(stacks.variables(settings, stores, settings.chosen_port("web")), *arguments)
     with servers.running(STATE, say=say) as stores:
         settings = StackSettings(folder.settings, say)
-        check_last_key(settings)
+        check_key(settings, LAST)
         return _manage(stacks.variables(settings, stores, stacks.WEB_PORT), *arguments)
 
 

@@ -15,7 +15,7 @@ from broker_project import environment, settings
 from broker_project.stack import stacks, up
 from broker_project.stack.folders import ROOT, StackFolder, StackSettings, locked
 from broker_project.stack.ports import any_free
-from broker_project.stack.secret_keys import WrongSecretKey, check_start_key, store_last_key, store_running_key
+from broker_project.stack.secret_keys import LAST, RUNNING, WrongSecretKey, check_start_key, store_key
 
 FIRST = "first secret key"
 OTHER = "other secret key"
@@ -227,8 +227,8 @@ def start(folder: Path) -> None:
     """Do with the keys what a start does."""
     kept = StackSettings(StackFolder(folder).settings, print)
     check_start_key(kept)
-    store_running_key(kept)
-    store_last_key(kept)
+    store_key(kept, RUNNING)
+    store_key(kept, LAST)
 
 
 def in_one_line(refusal: pytest.ExceptionInfo[WrongSecretKey]) -> str:
@@ -322,7 +322,7 @@ def test_manage_refuses_another_key_than_the_running_stack(
     new = {**own_stores, "BROKER_SECRET_KEY": FIRST, "BROKER_SECRET_KEY_FALLBACKS": "the one before"}
     given(new)
     with locked(StackFolder(tmp_path).lock):
-        store_running_key(StackSettings(StackFolder(tmp_path).settings, print))
+        store_key(StackSettings(StackFolder(tmp_path).settings, print), RUNNING)
         given(own_stores)
         with pytest.raises(WrongSecretKey) as refusal:
             up.manage("rotate_keys", "--check")
