@@ -75,7 +75,7 @@ def hurried(receiver: Receiver, path: str, count: int = 1) -> list[bytes]:
 
 @pytest.mark.behaviour("6.7", "6.8")
 @pytest.mark.parametrize("before_its_own_answer", [True, False])
-def test_an_endpoint_replies_to_the_brokers_address_and_the_publisher_hears_of_it(
+def test_reply_reaches_the_publisher(
     client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker, before_its_own_answer: bool
 ) -> None:
     gate = receiver.gate(WORK)
@@ -97,9 +97,7 @@ def test_an_endpoint_replies_to_the_brokers_address_and_the_publisher_hears_of_i
 
 
 @pytest.mark.behaviour("6.7")
-def test_a_repeated_request_bears_the_same_address(
-    client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
-) -> None:
+def test_retries_keep_the_address(client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker) -> None:
     receiver.on(WORK, answer(500), answer(503), answer(200))
     publish_job(client, receiver.url(DONE))
     hurried(receiver, WORK, 3)
@@ -107,7 +105,7 @@ def test_a_repeated_request_bears_the_same_address(
 
 
 @pytest.mark.behaviour("6.7")
-def test_each_group_has_an_address_and_a_reply_of_its_own(
+def test_each_group_has_an_address(
     client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
 ) -> None:
     factories.subscription(event_type=delivered_job, endpoint=receiver.url("/other"), filter="$$->'Body'->>'x' is null")
@@ -119,7 +117,7 @@ def test_each_group_has_an_address_and_a_reply_of_its_own(
     assert {*hurried(receiver, DONE, 2)} == {address.encode() for address in addresses}
 
 
-def test_a_job_without_a_callback_url_has_no_such_header(
+def test_jobs_without_callback_url(
     client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
 ) -> None:
     publish(client, b"{}", event=JOB_EVENT)
@@ -128,9 +126,7 @@ def test_a_job_without_a_callback_url_has_no_such_header(
 
 
 @pytest.mark.behaviour("6.10")
-def test_a_token_that_the_endpoint_echoes_is_not_stored(
-    client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
-) -> None:
+def test_echoed_token_is_removed(client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker) -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         address = receiver.of(WORK)[0].headers["callbackurl"]
         body = f"{address} {address.rpartition('/')[2]}".rjust(KEPT_BODY_BYTES + 20, "-")
@@ -148,9 +144,7 @@ def test_a_token_that_the_endpoint_echoes_is_not_stored(
 
 
 @pytest.mark.behaviour("6.9")
-def test_an_endpoint_may_hand_its_address_on_to_a_job_of_its_own(
-    client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
-) -> None:
+def test_address_may_be_handed_on(client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker) -> None:
     part = factories.event_type("Shop.Invoice.Part", EventKind.QUEUE)
     factories.subscription(event_type=part, endpoint=receiver.url("/part"))
     message_id = publish_job(client, receiver.url(DONE)).json()["id"]
@@ -167,9 +161,7 @@ def test_an_endpoint_may_hand_its_address_on_to_a_job_of_its_own(
     assert [one["state"] for one in endpoint.get("/api/v1/callbacks").json()["items"]] == ["PASSED_ON"]
 
 
-def test_a_group_whose_token_cannot_be_decrypted_is_not_sent_until_the_secret_key_is_back(
-    client: Client, delivered_job: EventType, receiver: Receiver
-) -> None:
+def test_undecryptable_token_waits_for_the_key(client: Client, delivered_job: EventType, receiver: Receiver) -> None:
     publish_job(client, receiver.url(DONE))
     terms = callback_terms()
     with running_worker(terms=replace(terms, keys=Keyring(["another secret"], CALLBACK_TOKEN))):
@@ -214,9 +206,7 @@ def test_the_original_address_is_shown_to_those_who_may_see_contents(callback: C
     assert REPLY_URL in text_of(browser_with(*view_permissions(), "delivery.view_payload"), pages[1])
 
 
-def test_a_list_takes_the_same_number_of_queries_at_any_length(
-    admin: Client, client: Client, callback: Callback
-) -> None:
+def test_a_list_takes_the_same_number_of_queries_at_any_size(admin: Client, client: Client, callback: Callback) -> None:
     def cost() -> int:
         with CaptureQueriesContext(connection) as queries:
             text_of(admin, LIST)
@@ -233,7 +223,7 @@ def test_a_list_takes_the_same_number_of_queries_at_any_length(
     ("stage", "waiting", "replied", "missed"),
     [("waiting", True, False, False), ("in_flight", False, True, False), ("missed", False, False, True)],
 )
-def test_the_list_can_be_narrowed_to_a_stage(
+def test_the_list_is_filtered_by_stage(
     admin: Client, client: Client, job: EventType, stage: str, waiting: bool, replied: bool, missed: bool
 ) -> None:
     of_stage = {
@@ -270,9 +260,7 @@ def test_a_message_shows_its_callbacks_and_a_reply_what_it_answers(admin: Client
     assert "who gets it, and why" not in reply.lower()
 
 
-def test_lines_of_callbacks_are_listed_until_their_reply_has_ended(
-    admin: Client, client: Client, callback: Callback
-) -> None:
+def test_callback_lines_are_listed_until_the_reply_ends(admin: Client, client: Client, callback: Callback) -> None:
     ended = create_callback(client)
     for one in (callback, ended):
         post_reply(one)
@@ -294,9 +282,7 @@ def test_replies_are_not_listed_as_published(admin: Client, callback: Callback) 
     assert link in text_of(admin, f"/admin/delivery/message/?q={reply_id}")
 
 
-def test_deliveries_of_replies_say_for_which_callback_they_are_and_when_they_are_tried_again(
-    admin: Client, management: Client, callback: Callback
-) -> None:
+def test_reply_deliveries_show_callback_and_next_try(admin: Client, management: Client, callback: Callback) -> None:
     delivery = Delivery.objects.get(message=post_reply(callback).json()["id"])
     attempt = Attempt.objects.create(delivery=delivery, number=1, started_at=callback.created_at, duration_ms=1)
     Attempt.objects.create(delivery=delivery, number=2, started_at=callback.created_at, duration_ms=1)

@@ -142,9 +142,7 @@ def test_publishes_with_different_callback_urls_differ(client: Client, wanted_jo
 
 
 @pytest.mark.behaviour("2.6", "6.9")
-def test_a_repeated_publish_is_answered_as_before_though_its_callback_has_expired(
-    client: Client, wanted_job: EventType
-) -> None:
+def test_repeated_publish_has_the_same_answer_after_expiry(client: Client, wanted_job: EventType) -> None:
     publish_job(client)
     ours = callback_address(Callback.objects.get())
     first = publish_job(client, ours, Idempotency_Key="k")
@@ -175,9 +173,7 @@ def test_our_own_address_is_resolved_when_publishing(client: Client, wanted_job:
         ("TOKEN", "TOKEN#"),
     ],
 )
-def test_our_own_address_is_recognised_in_any_spelling(
-    client: Client, wanted_job: EventType, written: str, instead: str
-) -> None:
+def test_own_address_is_recognised(client: Client, wanted_job: EventType, written: str, instead: str) -> None:
     publish_job(client)
     first = Callback.objects.get()
     token = token_in(callback_address(first)) or ""
@@ -297,9 +293,7 @@ def test_a_publisher_reads_why_its_own_address_did_not_take_a_reply(client: Clie
 
 
 @pytest.mark.parametrize(("replied", "state"), [(False, "EXPIRED"), (True, "REPLIED")])
-def test_a_callback_without_a_reply_is_shown_as_expired(
-    client: Client, callback: Callback, replied: bool, state: str
-) -> None:
+def test_callback_without_reply_expires(client: Client, callback: Callback, replied: bool, state: str) -> None:
     if replied:
         post_reply(callback)
     Callback.objects.update(expires_at=Now())

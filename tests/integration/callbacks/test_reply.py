@@ -158,9 +158,7 @@ def waiting_for_locks() -> int:
 
 
 @pytest.mark.behaviour("6.10")
-def test_simultaneous_posts_of_one_reply_are_stored_once(
-    storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_simultaneous_equal_replies(storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]") -> None:
     answers = at_once([lambda: post_reply(callback)] * 15, callback, elsewhere)
     assert sorted(answer.status_code for answer in answers) == [200] * 14 + [201]
     assert len({answer.json()["id"] for answer in answers}) == 1
@@ -169,9 +167,7 @@ def test_simultaneous_posts_of_one_reply_are_stored_once(
 
 
 @pytest.mark.behaviour("6.10")
-def test_one_of_several_different_simultaneous_replies_counts(
-    storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_simultaneous_other_replies(storage: None, callback: Callback, elsewhere: "psycopg.Connection[Any]") -> None:
     calls = [partial(post_reply, callback, b"%d" % number) for number in range(8)]
     answers = at_once([*calls], callback, elsewhere)
     assert sorted(answer.status_code for answer in answers) == [201] + [409] * 7
@@ -252,9 +248,7 @@ def test_no_log_has_a_token(callback: Callback, caplog: pytest.LogCaptureFixture
         ("/API/v1/Callbacks/./TOKEN", "/API/v1/Callbacks/…"),
     ],
 )
-def test_no_log_has_the_token_of_an_address_that_was_spelt_otherwise(
-    callback: Callback, caplog: pytest.LogCaptureFixture, path: str, logged: str
-) -> None:
+def test_tokens_are_never_logged(callback: Callback, caplog: pytest.LogCaptureFixture, path: str, logged: str) -> None:
     token = callback_path(callback).rpartition("/")[2]
     assert Client().post(path.replace("TOKEN", token)).status_code == 404
     (record,) = [one for one in caplog.records if one.name == "django.request"]

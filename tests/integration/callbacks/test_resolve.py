@@ -105,9 +105,7 @@ def test_a_reply_is_forwarded_unchanged(received_callback: Callback, receiver: R
     assert attempts_of(ended.pk) == [(1, 200)]
 
 
-def test_its_line_is_at_rest_afterwards_and_goes(
-    received_callback: Callback, receiver: Receiver, worker: Worker
-) -> None:
+def test_its_line_is_deleted_after_it(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
     post_reply(received_callback)
     wait_until_ended(received_callback)
     wait_until(lambda: remove_ended_lines() == 1)
@@ -119,7 +117,7 @@ def test_its_line_is_at_rest_afterwards_and_goes(
     ("status", "becomes"),
     [(204, "DELIVERED"), (302, "3xxNOTSUPPORTED"), (404, "REJECTED"), (429, "REJECTED"), (410, "REJECTED")],
 )
-def test_which_answers_end_a_reply(
+def test_answers_that_end_a_reply(
     received_callback: Callback, receiver: Receiver, worker: Worker, client: Client, status: int, becomes: str
 ) -> None:
     receiver.on(THERE, answer(status), answer(200))
@@ -132,7 +130,7 @@ def test_which_answers_end_a_reply(
 
 @pytest.mark.behaviour("6.8")
 @pytest.mark.parametrize("behaviour", [answer(500), answer(503), answer(599), answer(600), close, reset])
-def test_all_other_answers_to_a_reply_are_retried(
+def test_other_answers_are_retried(
     received_callback: Callback, receiver: Receiver, worker: Worker, behaviour: Behaviour
 ) -> None:
     receiver.on(THERE, behaviour, behaviour, answer(200))
@@ -145,7 +143,7 @@ def test_all_other_answers_to_a_reply_are_retried(
 
 
 @pytest.mark.behaviour("6.8")
-def test_a_reply_to_an_unreachable_url_waits_ever_longer_and_is_visible(
+def test_unreachable_is_retried(
     received_callback: Callback, receiver: Receiver, worker: Worker, client: Client
 ) -> None:
     receiver.close_port()
@@ -163,7 +161,7 @@ def test_a_reply_to_an_unreachable_url_waits_ever_longer_and_is_visible(
 
 
 @pytest.mark.behaviour("6.8")
-def test_an_unreachable_callback_url_delays_no_other(
+def test_unreachable_url_is_alone(
     client: Client, received_callback: Callback, receiver: Receiver, worker: Worker
 ) -> None:
     gate = receiver.gate(THERE)
@@ -177,9 +175,7 @@ def test_an_unreachable_callback_url_delays_no_other(
 
 
 @pytest.mark.behaviour("6.8")
-def test_a_reply_in_flight_when_a_worker_vanished_is_sent_again_and_flagged(
-    received_callback: Callback, receiver: Receiver
-) -> None:
+def test_a_crash_in_flight_repeats_and_flags_the_reply(received_callback: Callback, receiver: Receiver) -> None:
     post_reply(received_callback)
     crash_while_sending(line_of(received_callback))
     assert reply_of(received_callback).status == DeliveryStatus.IN_FLIGHT
@@ -204,9 +200,7 @@ def test_a_finished_reply_is_not_sent_again(received_callback: Callback, receive
 
 
 @pytest.mark.behaviour("6.8")
-def test_no_reply_is_lost_while_workers_start_and_stop(
-    client: Client, received_callback: Callback, receiver: Receiver
-) -> None:
+def test_worker_restarts_lose_no_reply(client: Client, received_callback: Callback, receiver: Receiver) -> None:
     callbacks = [received_callback, *(a_callback(client, receiver) for _ in range(19))]
     for number, one in enumerate(callbacks):
         post_reply(one, b"%d" % number)
@@ -224,9 +218,7 @@ def test_no_reply_is_lost_while_workers_start_and_stop(
     assert len(repeated) == 10
 
 
-def test_a_reply_that_expired_while_it_waited_is_not_sent(
-    received_callback: Callback, receiver: Receiver, worker: Worker
-) -> None:
+def test_an_expired_reply_is_not_sent(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
     receiver.close_port()
     post_reply(received_callback)
     wait_until(lambda: line_of(received_callback).held_since)
@@ -310,9 +302,7 @@ def test_a_reply_in_flight_does_not_expire(callback: Callback) -> None:
     assert expire_replies() == 0
 
 
-def test_replies_in_flight_do_not_keep_others_from_expiring(
-    client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_expire_during_a_reply(client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch) -> None:
     for one in (callback, create_callback(client)):
         assert post_reply(one).status_code == 201
     grow_older(14)
@@ -375,7 +365,7 @@ def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
 
 
 @pytest.mark.behaviour("5.7", "6.8")
-def test_a_callbacks_line_held_for_over_a_minute_is_announced_with_its_callback(
+def test_a_long_hold_of_a_callback_line_is_announced(
     storage: None, publisher: Publisher, client: Client, receiver: Receiver, long_pauses: None
 ) -> None:
     job_type()

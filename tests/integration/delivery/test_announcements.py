@@ -65,9 +65,7 @@ def published() -> list[str]:
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_rejected_delivery_is_announced_to_subscriptions(
-    wanted: Subscription, ops: Subscription, receiver: Receiver
-) -> None:
+def test_a_rejected_delivery_is_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404), answer(200))
     with running_worker():
         publish_numbered(wanted.event_type, 2)
@@ -92,9 +90,7 @@ def test_a_failed_delivery_is_announced(wanted: Subscription, ops: Subscription,
 
 
 @pytest.mark.behaviour("5.7", "6.4")
-def test_each_rejection_of_a_job_is_announced_even_if_another_endpoint_accepts_it(
-    wanted: Subscription, ops: Subscription, receiver: Receiver
-) -> None:
+def test_each_rejection_of_a_job_is_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     jobs = factories.event_type("Shop.Job", EventKind.QUEUE)
     for _ in range(3):
         factories.subscription(wanted.subscriber, jobs, receiver.url("/jobs"))
@@ -113,9 +109,7 @@ def test_each_rejection_of_a_job_is_announced_even_if_another_endpoint_accepts_i
 
 
 @pytest.mark.behaviour("5.7", "6.5")
-def test_a_job_that_no_endpoint_accepts_is_announced(
-    wanted: Subscription, ops: Subscription, receiver: Receiver
-) -> None:
+def test_a_job_that_nobody_accepts_is_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     jobs = factories.event_type(kind=EventKind.QUEUE)
     factories.subscription(event_type=jobs, endpoint=receiver.url("/jobs"))
     receiver.on("/jobs", answer(404))
@@ -130,7 +124,7 @@ def test_a_job_that_no_endpoint_accepts_is_announced(
     ("pattern", "rows"), [("Broker.*", 1), ("Broker.Delivery.*", 1), ("", 1), ("Broker.Line.*", 0), ("*", 0)]
 )
 @pytest.mark.parametrize("kind", [EventKind.TOPIC, EventKind.QUEUE])
-def test_a_rejection_without_subscription_to_it_stores_nothing(
+def test_a_rejection_without_a_matching_subscription_stores_nothing(
     storage: None, receiver: Receiver, nobody_announces: None, pattern: str, rows: int, kind: EventKind
 ) -> None:
     event_type = factories.event_type(kind=kind)
@@ -160,9 +154,7 @@ def test_other_final_statuses_are_not_announced(wanted: Subscription, ops: Subsc
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_dead_endpoint_for_such_events_makes_no_more_of_them(
-    wanted: Subscription, ops: Subscription, receiver: Receiver
-) -> None:
+def test_rejected_announcements_make_no_more(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404))
     receiver.on("/ops", answer(404))
     with running_worker():
@@ -182,9 +174,7 @@ def test_announcements_are_published_once_and_in_order(ops: Subscription) -> Non
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_broker_killed_before_announcing_announces_later_and_once(
-    ops: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_delays_but_loses_no_announcement(ops: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded(REJECTED)
     with monkeypatch.context() as dying:
 
@@ -246,9 +236,7 @@ def announced() -> list[str]:
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_line_held_for_over_a_minute_is_announced_once_and_so_is_its_end(
-    held: Line, ops: Subscription, wanted: Subscription, receiver: Receiver
-) -> None:
+def test_a_hold_and_its_end_announced(held: Line, ops: Subscription, wanted: Subscription, receiver: Receiver) -> None:
     assert (announce_held_lines(), announce_held_lines(), announced()) == (1, 0, [PAUSED])
     paused = Announcement.objects.get()
     assert (paused.line, paused.subscription, paused.delivery_id) == (held, wanted, held.head_id)
@@ -293,9 +281,7 @@ def test_a_line_whose_head_is_not_sent_is_not_announced(held: Line, wanted: Subs
 
 @pytest.mark.parametrize("how", OTHERWISE)
 @pytest.mark.behaviour("5.7")
-def test_an_announced_line_resumes_when_its_head_is_not_sent_any_more(
-    held: Line, wanted: Subscription, how: str
-) -> None:
+def test_an_announced_line_resumes_without_its_head(held: Line, wanted: Subscription, how: str) -> None:
     announce_held_lines()
     stop(wanted, how)
     assert (announce_held_lines(), announced()) == (1, [PAUSED, RESUMED])
@@ -310,9 +296,7 @@ def test_two_at_a_time_do_not_look_for_held_lines(held: Line, elsewhere: "psycop
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_line_held_by_a_broker_event_is_not_announced(
-    ops: Subscription, receiver: Receiver, long_pauses: None
-) -> None:
+def test_a_hold_by_an_announcement_is_silent(ops: Subscription, receiver: Receiver, long_pauses: None) -> None:
     receiver.on("/ops", answer(503))
     recorded(REJECTED)
     with running_worker():

@@ -90,9 +90,7 @@ def test_a_suspended_subscription_is_not_probed_early(suspended: Subscription, r
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_due_probe_sends_the_oldest_delivery_and_waits_another_interval(
-    suspended: Subscription, receiver: Receiver
-) -> None:
+def test_a_due_probe_sends_the_oldest_delivery(suspended: Subscription, receiver: Receiver) -> None:
     make_probe_due(suspended)
     assert (probe(), probe(), pause_of(suspended)) == (1, 0, ("POLICY", True, True))
     assert lines_with_due_work() == [line_of(suspended.subscriber).pk]
@@ -136,7 +134,7 @@ def test_a_monitor_url_is_probed_until_it_answers_2xx(monitored: Subscription, r
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_hanging_monitor_delays_nothing_and_gets_one_request_at_a_time(
+def test_a_hanging_monitor_is_alone(
     monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health_probe, "DEADLINE_SECONDS", 3600.0)
@@ -182,9 +180,7 @@ def test_a_suspended_subscription_without_work_resumes_at_once(suspended: Subscr
 
 
 @pytest.mark.behaviour("5.3", "5.6")
-def test_a_suspended_subscription_with_work_in_the_retry_line_only_resumes(
-    suspended: Subscription, receiver: Receiver
-) -> None:
+def test_a_subscription_with_only_retries_resumes(suspended: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(200))
     apart = retry_line_of(suspended.subscriber)
     Delivery.objects.open().filter(subscription=suspended).update(line=apart, due_at=Now())

@@ -72,9 +72,7 @@ def send(client: HttpClient, receiver: Receiver, *paths: str) -> None:
     client.begin()
 
 
-def test_requests_that_went_out_together_are_answered_together(
-    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_are_gathered(http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delivery.http.client.GATHER_SECONDS", LONG)
     paths = [f"/{number}" for number in range(20)]
     send(http_client, receiver, *paths)
@@ -95,7 +93,7 @@ def test_answers_wait_for_one_that_does_not_come_but_a_moment(http_client: HttpC
     assert http_client.is_gathering, "it may still come"
 
 
-def test_answers_do_not_wait_for_what_went_out_earlier(
+def test_earlier_requests_do_not_delay_answers(
     http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delivery.http.client.GATHER_SECONDS", LONG)
@@ -123,7 +121,7 @@ def test_a_client_that_has_been_closed_can_be_interrupted_and_rings_nobody_elses
 
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_what_its_process_was_stopped_with_is_not_sent_when_its_time_is_over(
+def test_a_request_past_its_deadline_is_not_sent(
     http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, is_kept: bool
 ) -> None:
     """Somebody else has the line by then, and has sent it."""
@@ -148,9 +146,7 @@ def test_what_its_process_was_stopped_with_is_not_sent_when_its_time_is_over(
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_requests_time_counts_from_when_it_was_sure_that_nobody_else_sends_it(
-    http_client: HttpClient, receiver: Receiver
-) -> None:
+def test_the_deadline_counts_from_the_given_start(http_client: HttpClient, receiver: Receiver) -> None:
     receiver.on("/hangs", hang)
     began = time.monotonic()
     http_client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), since=began - LONG + LEFT)
@@ -161,7 +157,7 @@ def test_a_requests_time_counts_from_when_it_was_sure_that_nobody_else_sends_it(
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_request_that_is_begun_anew_has_what_is_left_of_its_time(
+def test_a_restarted_request_keeps_its_deadline(
     http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = LateBytes(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n")
@@ -181,9 +177,7 @@ def test_a_request_that_is_begun_anew_has_what_is_left_of_its_time(
 
 
 @pytest.mark.behaviour("4.11")
-def test_libcurl_counting_from_too_late_does_not_keep_a_request_for_longer(
-    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_timer_of_libcurl(http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at the time when it begins, before which its process may have been stopped."""
     receiver.on("/hangs", hang)
     send(http_client, receiver, "/answers", "/hangs")
@@ -209,9 +203,7 @@ def ask(client: HttpClient, receiver: Receiver, path: str) -> Answer:
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("then_close", [False, True])
 @pytest.mark.parametrize("more", [b"HTTP/1.1 408 -\r\nContent-Length: 0\r\n\r\n", b"\n"])
-def test_what_nobody_asked_for_is_no_answer(
-    http_client: HttpClient, receiver: Receiver, more: bytes, then_close: bool
-) -> None:
+def test_unsolicited_bytes_ignored(http_client: HttpClient, receiver: Receiver, more: bytes, then_close: bool) -> None:
     later = LateBytes(b"HTTP/1.1 200 -\r\nContent-Length: 5\r\n\r\nfirst", more, then_close=then_close)
     receiver.on("/first", later)
     receiver.on("/second", answer(201, b"second"))
@@ -311,9 +303,7 @@ def named(receiver: Receiver, path: str = "/") -> str:
     return receiver.url(path).replace(HERE, NAME)
 
 
-def test_an_address_out_of_reach_is_never_connected_to(
-    guarded_client: Asking, receiver: Receiver, private: Private
-) -> None:
+def test_denied_address_is_never_connected_to(guarded_client: Asking, receiver: Receiver, private: Private) -> None:
     assert guarded_client.ask(receiver.url().replace(HERE, ELSEWHERE)) == (LOOPBACK, True)
     assert guarded_client.ask(receiver.url()) == (200, False)
     assert not private.was_met()
@@ -332,7 +322,7 @@ def test_a_name_is_no_disguise_either(guarded_client: Asking, receiver: Receiver
 
 
 @pytest.mark.parametrize("addresses", [f"{ELSEWHERE},{HERE}", f"{HERE},{ELSEWHERE}", f"[::1],{HERE}"])
-def test_of_several_addresses_those_in_reach_are_connected_to(
+def test_allowed_address_is_chosen(
     guarded_client: Asking, receiver: Receiver, private: Private, addresses: str
 ) -> None:
     guarded_client.addresses = addresses
@@ -341,7 +331,7 @@ def test_of_several_addresses_those_in_reach_are_connected_to(
 
 
 @pytest.mark.parametrize("addresses", [f"{ELSEWHERE},{HERE}", f"{HERE},{ELSEWHERE}"])
-def test_where_the_one_in_reach_is_down_the_endpoint_is_and_no_other_address_stands_in(
+def test_a_denied_address_is_no_fallback(
     guarded_client: Asking, receiver: Receiver, private: Private, addresses: str
 ) -> None:
     receiver.close_port()
@@ -350,9 +340,7 @@ def test_where_the_one_in_reach_is_down_the_endpoint_is_and_no_other_address_sta
     assert (str(reason).startswith("Failed to connect"), is_refused, private.was_met()) == (True, False, False)
 
 
-def test_what_a_name_stands_for_is_looked_at_each_time(
-    guarded_client: Asking, receiver: Receiver, private: Private
-) -> None:
+def test_names_are_resolved_for_each_request(guarded_client: Asking, receiver: Receiver, private: Private) -> None:
     receiver.on("/", close, answer())
     assert guarded_client.ask(named(receiver, "/kept")) == (200, False)
     receiver.close_port()
@@ -364,9 +352,7 @@ def test_what_a_name_stands_for_is_looked_at_each_time(
     assert not private.was_met()
 
 
-def test_a_kept_connection_to_what_is_out_of_reach_by_now_is_not_used(
-    guarded_client: Asking, egress: EgressPolicy, receiver: Receiver
-) -> None:
+def test_kept_connection_to_a_denied_address(guarded_client: Asking, egress: EgressPolicy, receiver: Receiver) -> None:
     assert guarded_client.ask(receiver.url("/kept")) == (200, False)
     egress.refusal = EgressPolicy().refusal
     assert guarded_client.ask(receiver.url("/kept")) == (LOOPBACK, True)
@@ -380,7 +366,7 @@ def test_a_redirect_leads_nowhere(guarded_client: Asking, receiver: Receiver, pr
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
-def test_no_proxy_of_the_environment_is_asked(
+def test_proxy_variables_are_ignored(
     guarded_client: Asking, receiver: Receiver, private: Private, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, f"http://{ELSEWHERE}:{private.port}")
@@ -388,7 +374,7 @@ def test_no_proxy_of_the_environment_is_asked(
     assert not private.was_met()
 
 
-def test_no_login_is_taken_from_netrc(
+def test_netrc_is_ignored(
     guarded_client: Asking, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / ".netrc").write_text(f"machine {HERE} login me password secret\n")
@@ -460,9 +446,7 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 
 
 @pytest.mark.parametrize(("strange", "status"), ANSWERED.values(), ids=ANSWERED.keys())
-def test_a_strange_answer_counts_by_its_status(
-    receiver: Receiver, worker: Worker, wanted: Subscription, strange: Behaviour, status: int
-) -> None:
+def test_odd_answers(receiver: Receiver, worker: Worker, wanted: Subscription, strange: Behaviour, status: int) -> None:
     receiver.on("/a", strange, answer())
     publish_numbered(wanted.event_type, 2)
     wait_until_done()
@@ -497,7 +481,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[requests.PreparedRequ
 
 @pytest.mark.behaviour("4.8", "4.11")
 @pytest.mark.parametrize("slow", [hang, dripping(0.1)], ids=["hang", "drip"])
-def test_a_request_ends_at_its_deadline_and_the_next_try_is_flagged(
+def test_deadline(
     receiver: Receiver,
     wanted: Subscription,
     slow: Behaviour,
@@ -535,7 +519,7 @@ def test_no_more_of_an_answer_is_read_than_its_cap(receiver: Receiver, worker: W
     [{"endpoint": "not a URL"}, {"endpoint": "http://é/"}, {"signing_secret": "whsec_!"}],
     ids=["endpoint", "host", "secret"],
 )
-def test_a_destination_that_cannot_be_used_stops_its_own_line_only(
+def test_a_broken_destination_stops_its_own_line_only(
     receiver: Receiver, worker: Worker, wanted: Subscription, fields: dict[str, Any]
 ) -> None:
     unusable = subscription(**fields)

@@ -60,7 +60,7 @@ def beside(receiver: Receiver, wanted: Subscription) -> Subscription:
 
 @pytest.mark.behaviour("1.6")
 @pytest.mark.parametrize("status", [302, 404, 500, 503, None])
-def test_whatever_an_endpoint_does_the_broker_inactivates_nothing(
+def test_failures_never_inactivate(
     receiver: Receiver, worker: Worker, wanted: Subscription, status: int | None
 ) -> None:
     receiver.on("/a", answer(status)) if status else receiver.close_port()
@@ -81,7 +81,7 @@ def _tries() -> int:
 
 @pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
-def test_what_was_published_while_inactive_never_arrives(
+def test_messages_published_while_inactive_never_arrive(
     receiver: Receiver, worker: Worker, wanted: Subscription, whose: str
 ) -> None:
     thing = wanted if whose == "subscription" else wanted.subscriber
@@ -97,9 +97,7 @@ def test_what_was_published_while_inactive_never_arrives(
 
 @pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
-def test_what_was_pending_is_kept_while_inactive_and_then_sent_in_order(
-    receiver: Receiver, wanted: Subscription, whose: str
-) -> None:
+def test_pending_deliveries_survive_inactivity_in_order(receiver: Receiver, wanted: Subscription, whose: str) -> None:
     thing = wanted if whose == "subscription" else wanted.subscriber
     publish_numbered(wanted.event_type, 5)
     inactivate(thing)
@@ -113,9 +111,7 @@ def test_what_was_pending_is_kept_while_inactive_and_then_sent_in_order(
 
 
 @pytest.mark.behaviour("1.7", "4.9")
-def test_what_is_inactive_is_skipped_and_keeps_its_place(
-    receiver: Receiver, wanted: Subscription, beside: Subscription
-) -> None:
+def test_an_inactive_subscription_is_skipped(receiver: Receiver, wanted: Subscription, beside: Subscription) -> None:
     for number in range(3):
         publish_bodies(wanted.event_type, b"a%d" % number)
         publish_bodies(beside.event_type, b"b%d" % number)
@@ -133,7 +129,7 @@ def test_what_is_inactive_is_skipped_and_keeps_its_place(
 
 @pytest.mark.behaviour("4.9")
 @pytest.mark.parametrize("reason", ["refused", "503"])
-def test_a_line_moves_on_when_its_head_becomes_inactive(
+def test_a_line_passes_an_inactive_head(
     receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription, reason: str
 ) -> None:
     receiver.on("/a", answer(503, Retry_After="300"))
@@ -153,9 +149,7 @@ def test_a_line_moves_on_when_its_head_becomes_inactive(
 
 
 @pytest.mark.behaviour("4.9")
-def test_a_line_moves_on_when_its_head_becomes_inactive_in_flight(
-    receiver: Receiver, wanted: Subscription, beside: Subscription
-) -> None:
+def test_head_inactive_in_flight_is_passed(receiver: Receiver, wanted: Subscription, beside: Subscription) -> None:
     receiver.on("/a", hang)
     with running_worker(deadline_seconds=1.0):
         publish_numbered(wanted.event_type, 1)
@@ -177,7 +171,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.behaviour("4.9", "4.15")
 @pytest.mark.parametrize(("whose", "fields"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_change_makes_a_waiting_line_due_at_once(
+def test_a_change_makes_a_held_line_due(
     receiver: Receiver, worker: Worker, wanted: Subscription, whose: str, fields: dict[str, Any]
 ) -> None:
     receiver.on("/a", answer(503, Retry_After="300"), answer())
@@ -196,7 +190,7 @@ def test_a_change_makes_a_waiting_line_due_at_once(
 
 
 @pytest.mark.behaviour("4.9")
-def test_a_held_line_that_nobody_touches_stays_held(
+def test_a_hold_ends_only_in_time(
     receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription
 ) -> None:
     receiver.on("/a", answer(503, Retry_After="300"))
@@ -208,9 +202,7 @@ def test_a_held_line_that_nobody_touches_stays_held(
 
 
 @pytest.mark.behaviour("4.15")
-def test_a_page_in_hand_is_sent_as_configured_when_each_request_starts(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_a_change_applies_from_the_next_request_on(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 3)
     wait_until(lambda: receiver.log)
@@ -228,9 +220,7 @@ def test_a_page_in_hand_is_sent_as_configured_when_each_request_starts(
 
 @pytest.mark.behaviour("4.15")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
-def test_a_page_in_hand_is_not_sent_once_its_subscription_is_inactive(
-    receiver: Receiver, worker: Worker, wanted: Subscription, whose: str
-) -> None:
+def test_inactivating_stops_read_pages(receiver: Receiver, worker: Worker, wanted: Subscription, whose: str) -> None:
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 3)
     wait_until(lambda: receiver.log)
@@ -268,7 +258,7 @@ def test_nothing_is_sent_that_was_cancelled_in_hand(receiver: Receiver, worker: 
 
 @pytest.mark.behaviour("1.8")
 @pytest.mark.parametrize("status", [503, 500])
-def test_what_is_unfinished_keeps_a_subscription_until_it_is_cancelled(
+def test_open_deliveries_keep_a_subscription_until_cancelled(
     receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription, status: int
 ) -> None:
     receiver.on("/a", answer(status, Retry_After="300"))
@@ -286,7 +276,7 @@ def test_what_is_unfinished_keeps_a_subscription_until_it_is_cancelled(
 
 
 @pytest.mark.behaviour("4.10", "1.8")
-def test_a_head_that_was_never_sent_leaves_no_gap_when_it_is_cancelled(
+def test_a_cancelled_unsent_head_leaves_no_gap(
     receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription
 ) -> None:
     Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/closed")
@@ -339,9 +329,7 @@ def test_what_is_released_is_sent_in_order_of_id(held: Delivery, filtered_subscr
 
 
 @pytest.mark.behaviour("3.6")
-def test_what_is_held_holds_nobody_up_and_goes_out_once_it_is_released(
-    held: Delivery, filtered_subscription: Subscription, receiver: Receiver
-) -> None:
+def test_held_deliveries_are_released(held: Delivery, filtered_subscription: Subscription, receiver: Receiver) -> None:
     with running_worker():
         wait_until(lambda: statuses(filtered_subscription) == ["DELIVERED", "HELD", "DELIVERED"])
         address = f"{LIST}/{held.pk}/release"

@@ -72,9 +72,7 @@ def told() -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.behaviour("1.6")
-def test_what_is_paused_stores_and_sends_nothing_and_then_goes_on_in_order(
-    wanted: Subscription, receiver: Receiver
-) -> None:
+def test_a_paused_subscription_resumes_in_order(wanted: Subscription, receiver: Receiver) -> None:
     other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
     assert pause([wanted.pk], reason="") == [wanted.pk]
     with running_worker():
@@ -115,9 +113,7 @@ def test_a_head_that_is_paused_holds_nobody_up(wanted: Subscription, receiver: R
 
 
 @pytest.mark.behaviour("1.6", "4.9")
-def test_an_edited_policy_locks_its_followers_in_the_order_in_which_many_are_paused(
-    wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_a_policy_edit_locks_in_the_order_of_pauses(wanted: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
     policy, newer = factories.retry_policy(), factories.subscription()
     for one in (newer, wanted):  # so the older one is found behind the newer
         Subscription.objects.filter(pk=one.pk).update(retry_policy=policy)
@@ -174,7 +170,7 @@ def test_a_pause_by_hand_is_in_the_history_and_announced_once(wanted: Subscripti
 
 
 @pytest.mark.behaviour("5.7")
-def test_what_tells_of_the_broker_itself_pauses_without_a_word(storage: None) -> None:
+def test_a_subscription_to_announcements_pauses_silently(storage: None) -> None:
     itself = factories.subscription(event_pattern="Broker.*")
     pause([itself.pk], reason="")
     resume([itself.pk])
@@ -205,9 +201,7 @@ def test_what_is_getting_older_messages_is_neither_paused_nor_resumed_by_hand(wa
 
 
 @pytest.mark.behaviour("5.8")
-def test_the_admin_says_why_one_that_is_getting_older_messages_is_not_resumed(
-    wanted: Subscription, operator: Client
-) -> None:
+def test_the_admin_says_why_a_backfill_is_not_resumed(wanted: Subscription, operator: Client) -> None:
     paused_otherwise(wanted, PausedBy.BACKFILL)
     said = operator.post(f"{ADMIN}/{wanted.pk}/resume/", {"_form_submitted": "on"}, follow=True).content.decode()
     wanted.refresh_from_db()
@@ -320,7 +314,7 @@ def test_in_the_admin_many_are_paused_after_a_question(wanted: Subscription, ope
     assert offered(operator, f"{ADMIN}/{sync.pk}") == set()
 
 
-def test_whoever_may_only_look_or_change_pauses_nothing(wanted: Subscription) -> None:
+def test_pausing_needs_its_own_permission(wanted: Subscription) -> None:
     user = User.objects.create(username="editor", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=["view_subscription", "change_subscription"]))
     editor = Client()

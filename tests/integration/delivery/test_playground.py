@@ -39,7 +39,7 @@ def shown(answer: Answer) -> str:
     return " ".join(answer.content.decode().split())
 
 
-def test_a_subscription_leads_to_the_lab_with_its_filters_and_the_newest_message(
+def test_a_subscription_opens_its_filter_lab_with_the_newest_message(
     admin: Client, client: Client, filtered_subscription: Subscription
 ) -> None:
     publish(client, b'{"state": "shut"}', FILTER_STRING="eu")
@@ -101,9 +101,7 @@ def test_the_header_filter_counts(client: Client, event_type: EventType) -> None
         assert trial == trials.Trial(tried=3, matching=2, failing=0)
 
 
-def test_a_messages_page_matches_deliveries_with_subscriptions(
-    admin: Client, client: Client, event_type: EventType
-) -> None:
+def test_a_messages_page_links_its_subscriptions(admin: Client, client: Client, event_type: EventType) -> None:
     made = factories.subscription(event_type=event_type, endpoint="PUT:https://tracker.example:8443/hook?a=b")
     publish(client, b"1")
     page = shown(admin.get(f"/admin/delivery/message/{Message.objects.get().pk}/change/"))
@@ -111,19 +109,17 @@ def test_a_messages_page_matches_deliveries_with_subscriptions(
     assert "by today&#x27;s configuration" in page
 
 
-def test_an_event_type_without_messages_has_nothing_to_try_on(
-    admin: Client, filtered_subscription: Subscription
-) -> None:
+def test_the_lab_needs_a_stored_message(admin: Client, filtered_subscription: Subscription) -> None:
     page = admin.get(LAB, {"subscription": filtered_subscription.pk})
     assert page.context["form"].errors == {"message": ["No message of this event type is stored yet."]}
 
 
 @pytest.mark.parametrize("query", [{}, {"subscription": "x"}, {"message": "9" * 30}, {"event_type": "x"}])
-def test_the_lab_opens_whatever_its_address_says(admin: Client, query: dict[str, str]) -> None:
+def test_the_lab_opens_with_any_query(admin: Client, query: dict[str, str]) -> None:
     assert "Try it" in shown(admin.get(LAB, query))
 
 
-def test_a_filter_is_tried_on_no_more_than_fits_into_memory(
+def test_filter_trials_have_limited_size(
     client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trials, "TRIED_BYTES", 45)
@@ -134,7 +130,7 @@ def test_a_filter_is_tried_on_no_more_than_fits_into_memory(
     assert trial == trials.Trial(tried=2, matching=1, failing=0)
 
 
-def test_a_filter_is_tried_on_no_more_than_takes_a_moment(
+def test_filter_trials_have_limited_work(
     client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
@@ -162,9 +158,7 @@ def test_only_who_may_see_messages_enters_the_lab(db: None) -> None:
     assert Client().get(LAB).status_code == 302
 
 
-def test_a_messages_page_says_who_gets_it_and_why(
-    admin: Client, client: Client, filtered_subscription: Subscription
-) -> None:
+def test_message_pages_explain_the_routing(admin: Client, client: Client, filtered_subscription: Subscription) -> None:
     factories.subscription(event_type=filtered_subscription.event_type, filter="$$->'Body'->'huge' = '1'")
     publish(client, b'{"state": "<i>shut</i>", "huge": 1e999999}', FILTER_STRING="eu")
     page = shown(admin.get(f"/admin/delivery/message/{Message.objects.get().pk}/change/"))
@@ -210,9 +204,7 @@ def ask(client: Client, path: str, **fields: object) -> Answer:
 
 
 @pytest.mark.behaviour("8.1")
-def test_a_subscriptions_script_is_tried_and_nothing_is_sent(
-    management: Client, scripted_subscription: Subscription
-) -> None:
+def test_a_script_is_tried_without_sending(management: Client, scripted_subscription: Subscription) -> None:
     answer = ask(management, f"subscriptions/{scripted_subscription.pk}/test-script", **GIVEN)
     assert (answer.status_code, answer.json()) == (
         200,
@@ -261,9 +253,7 @@ def test_a_script_that_fails_says_why_and_where(management: Client, script: str,
     assert reason in tried["reason"]
 
 
-def test_a_script_is_tried_on_a_stored_message_by_whoever_may_see_it(
-    client: Client, management: Client, scripted_subscription: Subscription
-) -> None:
+def test_script_trials_need_access(client: Client, management: Client, scripted_subscription: Subscription) -> None:
     other = factories.subscription()
     publish(client, b'{"id": 7}', X_TEAM="blue")
     tests = {"script": SCRIPT, "message_id": Message.objects.get().pk}
@@ -284,17 +274,13 @@ def test_a_script_is_tried_on_a_stored_message_by_whoever_may_see_it(
         ({"script": "1", "body": "{"}, "#/body", "not JSON"),
     ],
 )
-def test_what_cannot_be_tried_is_refused_with_the_place(
-    management: Client, fields: dict[str, object], pointer: str, detail: str
-) -> None:
+def test_a_bad_trial_is_refused(management: Client, fields: dict[str, object], pointer: str, detail: str) -> None:
     answer = ask(management, "scripts/test", **fields)
     error = answer.json()["errors"][0]
     assert (answer.status_code, error["pointer"], detail in error["detail"]) == (400, pointer, True)
 
 
-def test_those_who_try_scripts_wait_for_each_other_and_not_too_many_do(
-    management: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_script_trials_are_limited(management: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_waiting_threads", threading.BoundedSemaphore(1))
     with runner._waiting_threads:
         answer = ask(management, "scripts/test", script="1", body="1")
@@ -325,7 +311,7 @@ def test_the_script_that_answers_calls_is_tried_too(management: Client) -> None:
     assert "$statuscode must be from 200 to 599" in refused["reason"]
 
 
-def test_a_script_of_nobodys_shows_the_status_that_it_sets(management: Client) -> None:
+def test_a_script_without_subscription_shows_its_status(management: Client) -> None:
     scripts = ["$statuscode = 404", "1", "$statuscode = 'none'"]
     tried = [ask(management, "scripts/test", script=script, body="1").json() for script in scripts]
     assert [(one["is_sent"], one["status_code"]) for one in tried] == [(True, 404), (True, 200), (True, None)]

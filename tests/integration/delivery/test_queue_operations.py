@@ -69,9 +69,7 @@ def test_what_is_in_flight_is_asked_to_end_and_keeps_its_group(group: list[Subsc
 
 @pytest.mark.behaviour("1.8", "3.6")
 @pytest.mark.parametrize("due_at", [None, UNTIL_RELEASED, UNTIL_ACTIVE])
-def test_a_group_that_nobody_would_read_again_ends_with_its_last_delivery(
-    group: list[Subscription], due_at: dt.datetime | None
-) -> None:
+def test_a_group_ends_with_its_last_delivery(group: list[Subscription], due_at: dt.datetime | None) -> None:
     publish_bodies(group[0].event_type, b'{"n": 6}')
     QueueGroup.objects.update(due_at=due_at)
     Delivery.objects.update(due_at=due_at, status="HELD" if due_at == UNTIL_RELEASED else "PENDING")
@@ -83,9 +81,7 @@ def test_a_group_that_nobody_would_read_again_ends_with_its_last_delivery(
 
 
 @pytest.mark.behaviour("1.8")
-def test_cancelling_keeps_senders_from_settling_meanwhile_and_no_other_line(
-    storage: None, group: list[Subscription], elsewhere: psycopg.Connection[Any]
-) -> None:
+def test_cancels_lock_the_senders(storage: None, group: list[Subscription], elsewhere: psycopg.Connection[Any]) -> None:
     publish_bodies(group[0].event_type, b'{"n": 6}')
 
     with transaction.atomic():
@@ -97,7 +93,7 @@ def test_cancelling_keeps_senders_from_settling_meanwhile_and_no_other_line(
 
 @pytest.mark.behaviour("1.8", "6.6")
 @pytest.mark.parametrize("kind", [EventKind.QUEUE, EventKind.TOPIC])
-def test_what_is_in_flight_elsewhere_is_settled_between_two_slices_of_a_large_cancel(
+def test_deliveries_in_flight_are_settled_between_slices_of_a_cancel(
     storage: None, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, kind: EventKind
 ) -> None:
     going = factories.subscription(event_type=factories.event_type(kind=kind), endpoint=receiver.url("/hook"))
@@ -159,9 +155,7 @@ def test_what_waits_for_an_inactive_subscription_is_kept_and_nothing_new_is_for_
 
 
 @pytest.mark.behaviour("3.6")
-def test_releasing_one_held_delivery_frees_its_group_and_wakes_its_sender(
-    storage: None, group: list[Subscription], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_release_wakes_the_sender(storage: None, group: list[Subscription], monkeypatch: pytest.MonkeyPatch) -> None:
     publish_bodies(group[0].event_type, UNREADABLE, UNREADABLE)
     first, second = QueueGroup.objects.order_by("id")
     woken: list[tuple[str, list[int]]] = []
@@ -178,9 +172,7 @@ def test_releasing_one_held_delivery_frees_its_group_and_wakes_its_sender(
 
 
 @pytest.mark.behaviour("3.6", "6.4")
-def test_what_is_released_is_taken_by_one_endpoint(
-    group: list[Subscription], receiver: Receiver, worker: Worker
-) -> None:
+def test_a_released_job_goes_to_one_endpoint(group: list[Subscription], receiver: Receiver, worker: Worker) -> None:
     Subscription.objects.update(endpoint=receiver.url("/hook"))
     (held,) = publish_bodies(group[0].event_type, UNREADABLE)
     publish_bodies(group[0].event_type, b'{"n": 6}')
@@ -199,9 +191,7 @@ def test_what_is_released_is_taken_by_one_endpoint(
 
 
 @pytest.mark.behaviour("11.4")
-def test_a_message_is_kept_for_its_groups_and_goes_with_the_last_of_them(
-    storage: None, group: list[Subscription]
-) -> None:
+def test_a_message_is_kept_until_its_last_group_ends(storage: None, group: list[Subscription]) -> None:
     day = today() - dt.timedelta(days=KEEP_DAYS + 6)
     StorageDay.objects.bulk_create(
         [StorageDay(day=day + dt.timedelta(days=n)) for n in range(KEEP_DAYS + 6 + DAYS_AHEAD)], ignore_conflicts=True
@@ -222,9 +212,7 @@ def test_a_message_is_kept_for_its_groups_and_goes_with_the_last_of_them(
 
 
 @pytest.mark.behaviour("6.2", "11.3")
-def test_what_waits_for_a_sender_that_there_is_no_longer_is_left_to_the_sweep(
-    storage: None, event_type: EventType
-) -> None:
+def test_groups_of_removed_senders_are_left_to_the_sweep(storage: None, event_type: EventType) -> None:
     factories.subscription(event_type=event_type)
     publish_bodies(event_type, b"{}")
     retired = Line.objects.create(lane=Lane.QUEUE, sender=7)

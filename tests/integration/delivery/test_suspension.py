@@ -75,9 +75,7 @@ def begin_trial(wanted: Subscription) -> None:
 
 
 @pytest.mark.behaviour("5.5", "5.6")
-def test_what_is_used_up_goes_back_to_its_place_and_pauses_its_subscription(
-    receiver: Receiver, wanted: Subscription
-) -> None:
+def test_used_up_retries_suspend_the_subscription(receiver: Receiver, wanted: Subscription) -> None:
     suspend(receiver, wanted)
     wanted.refresh_from_db()
     line = line_of(wanted.subscriber)
@@ -104,7 +102,7 @@ def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Su
 
 
 @pytest.mark.behaviour("5.6", "5.7")
-def test_the_beginning_and_the_end_of_a_suspension_are_told_once(receiver: Receiver, wanted: Subscription) -> None:
+def test_a_suspension_and_its_end_are_recorded_once(receiver: Receiver, wanted: Subscription) -> None:
     suspend(receiver, wanted)
     for _ in range(2):
         begin_trial(wanted)
@@ -122,9 +120,7 @@ def test_the_beginning_and_the_end_of_a_suspension_are_told_once(receiver: Recei
 
 
 @pytest.mark.behaviour("5.7")
-def test_a_suspension_and_its_end_are_recorded_to_be_announced(
-    receiver: Receiver, wanted: Subscription, nobody_announces: None
-) -> None:
+def test_a_suspension_is_announced(receiver: Receiver, wanted: Subscription, nobody_announces: None) -> None:
     suspend(receiver, wanted, messages=1)
     begin_trial(wanted)
     receiver.on("/a", answer())
@@ -150,7 +146,7 @@ def test_the_subscribers_other_subscriptions_go_on(receiver: Receiver, wanted: S
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_trial_in_vain_is_one_request_and_no_other_message_is_tried(receiver: Receiver, wanted: Subscription) -> None:
+def test_a_failed_trial_is_one_request(receiver: Receiver, wanted: Subscription) -> None:
     suspend(receiver, wanted)
     begin_trial(wanted)
     with running_worker():
@@ -178,9 +174,7 @@ def test_it_goes_on_in_order_once_a_trial_works(receiver: Receiver, wanted: Subs
 
 @pytest.mark.behaviour("5.6")
 @pytest.mark.parametrize("status", [302, 404, 500])
-def test_any_answer_but_a_transient_error_ends_a_suspension(
-    receiver: Receiver, wanted: Subscription, status: int
-) -> None:
+def test_lasting_answers_end_a_suspension(receiver: Receiver, wanted: Subscription, status: int) -> None:
     suspend(receiver, wanted)
     begin_trial(wanted)
     receiver.on("/a", answer(status), answer())
@@ -191,9 +185,7 @@ def test_any_answer_but_a_transient_error_ends_a_suspension(
 
 
 @pytest.mark.behaviour("4.10", "5.6")
-def test_a_number_given_for_what_was_refused_and_suspended_is_given_back(
-    receiver: Receiver, wanted: Subscription
-) -> None:
+def test_an_unsent_number_is_given_back(receiver: Receiver, wanted: Subscription) -> None:
     other = subscription(wanted.subscriber, endpoint="http://127.0.0.1:9/nobody", retry_policy=wanted.retry_policy)
     with running_worker():
         publish_numbered(other.event_type, 1)
@@ -246,9 +238,7 @@ def test_a_trial_is_the_main_lines_alone(receiver: Receiver, wanted: Subscriptio
 
 
 @pytest.mark.behaviour("1.6", "5.6")
-def test_a_policy_makes_no_pause_by_hand_its_own(
-    receiver: Receiver, wanted: Subscription, nobody_announces: None
-) -> None:
+def test_a_manual_pause_is_not_suspended(receiver: Receiver, wanted: Subscription, nobody_announces: None) -> None:
     gate = receiver.gate("/a", answer(503))
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | {"max_retries": 0}))
     with running_worker() as worker:
@@ -265,7 +255,7 @@ def test_a_policy_makes_no_pause_by_hand_its_own(
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspended_afterwards(
+def test_a_locked_subscription_is_suspended_afterwards(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     policy = retry_policy(**SUSPENDS | {"schedule": [0.1, 0.1, 3600.0], "max_delay_seconds": 3600.0})
@@ -283,7 +273,7 @@ def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspend
 
 @pytest.mark.behaviour("4.8", "5.6")
 @pytest.mark.parametrize("is_locked", [False, True])
-def test_a_trial_that_holds_the_line_waits_for_its_pause_whether_it_could_let_its_subscription_go_on_or_not(
+def test_a_trial_that_holds_the_line_waits_for_its_pause(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]", *, is_locked: bool
 ) -> None:
     suspend(receiver, wanted, messages=1)
@@ -301,7 +291,7 @@ def test_a_trial_that_holds_the_line_waits_for_its_pause_whether_it_could_let_it
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_trial_that_worked_while_somebody_had_it_locked_goes_on_with_the_next(
+def test_a_trial_of_a_locked_subscription_goes_on_with_the_next(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     suspend(receiver, wanted, messages=1)
@@ -321,7 +311,7 @@ def test_a_trial_that_worked_while_somebody_had_it_locked_goes_on_with_the_next(
 
 @pytest.mark.behaviour("4.15", "5.6")
 @pytest.mark.parametrize("half_open", [False, True])
-def test_what_was_repaired_meanwhile_is_not_suspended_for_what_was_sent_before(
+def test_a_repaired_subscription_is_not_suspended_for_an_older_request(
     receiver: Receiver, wanted: Subscription, nobody_announces: None, *, half_open: bool
 ) -> None:
     policy = retry_policy(**SUSPENDS | {"max_retries": 0})
@@ -346,7 +336,7 @@ def test_what_was_repaired_meanwhile_is_not_suspended_for_what_was_sent_before(
 
 
 @pytest.mark.behaviour("5.3", "5.6")
-def test_a_suspension_out_of_the_retry_line_waits_for_nobody_who_claims_the_main_one(
+def test_a_suspension_from_the_retry_line_does_not_wait_for_the_main_line(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     far_off = {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0}
@@ -366,7 +356,7 @@ def test_a_suspension_out_of_the_retry_line_waits_for_nobody_who_claims_the_main
 
 @pytest.mark.behaviour("5.5")
 @pytest.mark.parametrize("on_exhausted", [OnExhausted.REJECT, OnExhausted.FAIL])
-def test_what_holds_the_line_ends_when_its_retries_are_used_up_and_the_next_goes(
+def test_a_held_head_ends_when_its_retries_are_used_up(
     receiver: Receiver, worker: Worker, wanted: Subscription, on_exhausted: OnExhausted
 ) -> None:
     policy = retry_policy(**SUSPENDS | {"on_exhausted": on_exhausted})

@@ -66,9 +66,7 @@ def test_nothing_is_stored_of_it(wanted: Subscription, receiver: Receiver) -> No
 
 
 @pytest.mark.parametrize("fields", [{"status": "INACTIVE"}, {"event_pattern": "Order.*"}, {"sample": ""}])
-def test_a_test_event_ignores_the_status_and_needs_no_example(
-    order: EventType, receiver: Receiver, fields: dict[str, Any]
-) -> None:
+def test_a_test_event_ignores_the_status(order: EventType, receiver: Receiver, fields: dict[str, Any]) -> None:
     if "sample" in fields:
         EventType.objects.update(**fields)
         fields = {"event_type": order}
@@ -92,7 +90,7 @@ def test_of_every_kind(receiver: Receiver, storage: None, kind: EventKind) -> No
         (close, None, "Empty reply from server"),
     ],
 )
-def test_a_test_event_reports_every_kind_of_answer(
+def test_a_test_event_reports_each_answer(
     wanted: Subscription, receiver: Receiver, behaviour: Any, status: int | None, reason: str
 ) -> None:
     receiver.on("/hook", behaviour)
@@ -101,9 +99,7 @@ def test_a_test_event_reports_every_kind_of_answer(
     assert len(receiver.log) == 1
 
 
-def test_a_test_event_waits_for_seconds_only(
-    wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_test_event_times_out(wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delivery.playground.test_events.DEADLINE_SECONDS", 0.2)
     receiver.on("/hook", hang)
     said = send(wanted).json()
@@ -111,9 +107,7 @@ def test_a_test_event_waits_for_seconds_only(
     assert connection.connection is None, "given back, and not taken again to tell of it"
 
 
-def test_nothing_goes_to_an_address_that_is_out_of_reach(
-    wanted: Subscription, receiver: Receiver, settings: Any
-) -> None:
+def test_denied_addresses_are_not_sent_to(wanted: Subscription, receiver: Receiver, settings: Any) -> None:
     settings.EGRESS_POLICY = EgressPolicy()
     said = send(wanted).json()
     assert (said["status_code"], said["reason"], receiver.log) == (None, "Address not allowed (loopback)", [])
@@ -128,7 +122,7 @@ def test_nothing_goes_to_an_address_that_is_out_of_reach(
         ("$outheader = {'Webhook-Test': 'false'};", [], "the script brought nothing to send: "),
     ],
 )
-def test_a_test_event_is_transformed_by_the_script(
+def test_test_events_use_the_script(
     wanted: Subscription, receiver: Receiver, script: str, body: list[bytes], reason: str
 ) -> None:
     Subscription.objects.update(script=script)
@@ -150,9 +144,7 @@ def test_a_subscription_without_endpoint_gets_no_test_event(storage: None, field
     assert problem_of(send(wanted)) == (400, "nothing_to_send_to")
 
 
-def test_a_subscriber_key_sends_test_events_of_its_own_subscriptions_only(
-    wanted: Subscription, publisher: Publisher, receiver: Receiver
-) -> None:
+def test_subscribers_test_their_own_only(wanted: Subscription, publisher: Publisher, receiver: Receiver) -> None:
     stranger = factories.subscription()
     assert send(wanted, client_of(wanted.subscriber)).status_code == 200
     assert send(wanted, client_of(stranger.subscriber)).status_code == 404
@@ -161,9 +153,7 @@ def test_a_subscriber_key_sends_test_events_of_its_own_subscriptions_only(
     assert len(receiver.log) == 1
 
 
-def test_more_than_a_few_at_a_time_are_refused(
-    wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_at_a_time(wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delivery.playground.test_events.MAX_WAITING", 0)
     assert problem_of(send(wanted)) == (503, "too_many_calls")
     assert receiver.log == []

@@ -107,7 +107,7 @@ def test_a_volatile_message_is_signed(client: Client, shop: Subscription, receiv
         (close, "no_answer"),
     ],
 )
-def test_no_answer_makes_a_volatile_message_repeat(
+def test_volatile_messages_are_not_retried(
     client: Client, shop: Subscription, receiver: Receiver, behaviour: Behaviour, outcome: str
 ) -> None:
     receiver.on("/shop", behaviour)
@@ -185,7 +185,7 @@ def test_an_unrouted_volatile_message_is_not_queued(client: Client, shop: Subscr
 
 
 @pytest.mark.behaviour("3.6")
-def test_a_failing_filter_is_counted_and_affects_no_other_subscription(
+def test_failing_filters_are_counted(
     client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
 ) -> None:
     failing = factories.subscription(event_type=event_type, filter="$$->'Body'->'n' > '5'")
@@ -205,7 +205,7 @@ def test_a_failing_filter_is_counted_and_affects_no_other_subscription(
         {"script": "$outheader = {'Host': 'elsewhere'}"},
     ],
 )
-def test_a_subscription_that_is_not_sending_is_skipped(
+def test_inactive_ones_are_skipped(
     client: Client, shop: Subscription, receiver: Receiver, change: dict[str, Any]
 ) -> None:
     publish(client, **VOLATILE_HEADERS)
@@ -233,9 +233,7 @@ def test_a_cloud_event_can_be_volatile(client: Client, shop: Subscription, recei
 
 
 @pytest.mark.behaviour("2.12")
-def test_a_volatile_message_is_sent_as_a_cloud_event_if_configured(
-    client: Client, shop: Subscription, receiver: Receiver
-) -> None:
+def test_a_volatile_message_becomes_a_cloud_event(client: Client, shop: Subscription, receiver: Receiver) -> None:
     Subscription.objects.filter(pk=shop.pk).update(output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
     publish_and_send(client, receiver, b"[1]")
     (request,) = receiver.log
@@ -243,7 +241,7 @@ def test_a_volatile_message_is_sent_as_a_cloud_event_if_configured(
     assert (event["type"], event["data"], f"{event['id']}_{shop.pk}") == (EVENT, [1], request.headers["webhook-id"])
 
 
-def test_a_hanging_subscriber_leaves_room_for_others(
+def test_a_hanging_subscriber_leaves_room(
     client: Client, event_type: EventType, shop: Subscription, receiver: Receiver, settings: Any
 ) -> None:
     settings.VOLATILE_MAX_IN_FLIGHT = 4
@@ -261,9 +259,7 @@ def test_a_hanging_subscriber_leaves_room_for_others(
 
 
 @pytest.mark.behaviour("1.4")
-def test_a_rate_limit_applies_to_volatile_messages(
-    client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
-) -> None:
+def test_a_rate_limit_applies(client: Client, event_type: EventType, shop: Subscription, receiver: Receiver) -> None:
     limited = factories.subscription(event_type=event_type, endpoint=receiver.url("/limited"), rate_limit="0.01")
     publish_and_send(client, receiver, *[b"{}"] * 3)
     assert volatile_counts(limited) == {"accepted": 3, "delivered": 1, "dropped": 2}
@@ -288,7 +284,7 @@ def slot() -> datetime:
 
 @pytest.mark.behaviour("1.4")
 @pytest.mark.parametrize("was_tried", [False, True])
-def test_stored_deliveries_go_first_under_a_rate_limit(
+def test_stored_deliveries_go_before_volatile_ones(
     client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, *, was_tried: bool
 ) -> None:
     monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))  # however slow this is
@@ -305,7 +301,7 @@ def test_stored_deliveries_go_first_under_a_rate_limit(
 
 
 @pytest.mark.behaviour("1.4")
-def test_a_slightly_late_message_uses_the_time_that_was_due(
+def test_a_late_message_uses_the_slot_that_was_due(
     client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))
@@ -337,7 +333,7 @@ def test_an_expired_message_does_not_count_towards_the_rate_limit(client: Client
 
 
 @pytest.mark.behaviour("1.4")
-def test_a_dropped_message_does_not_count_towards_the_rate_limit(
+def test_a_dropped_message_does_not_use_the_rate_limit(
     client: Client, shop: Subscription, limited: Subscription, receiver: Receiver, settings: Any
 ) -> None:
     settings.VOLATILE_MAX_IN_FLIGHT = 1
@@ -349,9 +345,7 @@ def test_a_dropped_message_does_not_count_towards_the_rate_limit(
     assert (volatile_counts(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
 
 
-def test_requests_in_flight_are_lost_when_a_worker_stops(
-    client: Client, shop: Subscription, receiver: Receiver
-) -> None:
+def test_a_stopped_worker_loses_its_requests(client: Client, shop: Subscription, receiver: Receiver) -> None:
     receiver.on("/shop", hang)
     publish(client, **VOLATILE_HEADERS)
     run_tasks()
@@ -359,7 +353,7 @@ def test_requests_in_flight_are_lost_when_a_worker_stops(
     assert volatile_counts(shop) == {"accepted": 1, "lost": 1}
 
 
-def test_a_worker_without_redis_does_not_send_a_volatile_message(
+def test_without_redis_nothing_volatile_is_sent(
     client: Client, shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(client, **VOLATILE_HEADERS)
@@ -429,7 +423,7 @@ def test_the_admin_shows_volatile_counts(admin: Client, event_type: EventType, s
         ({"event": "Shop.Call", **VOLATILE_HEADERS}, "Broker-Durability"),
     ],
 )
-def test_a_message_that_cannot_be_volatile_is_refused_with_the_reason(
+def test_unsuitable_messages_are_refused(
     client: Client, shop: Subscription, receiver: Receiver, sent: dict[str, Any], named: str
 ) -> None:
     factories.event_type("Shop.Job", EventKind.QUEUE)
@@ -469,9 +463,7 @@ def test_guaranteed_is_the_default_durability(client: Client, shop: Subscription
 
 
 @pytest.mark.behaviour("9.1")
-def test_a_volatile_message_for_a_mailbox_is_refused_for_all(
-    client: Client, shop: Subscription, receiver: Receiver
-) -> None:
+def test_volatile_messages_to_mailboxes_are_refused(client: Client, shop: Subscription, receiver: Receiver) -> None:
     mailbox = pulled_subscription(event_type=shop.event_type)
     assert problem_of(publish(client, **VOLATILE_HEADERS)) == (400, "volatile_pulled")
     assert (take_tasks(), stored(), volatile_counts(), receiver.log) == ([], 0, {}, [])
@@ -480,9 +472,7 @@ def test_a_volatile_message_for_a_mailbox_is_refused_for_all(
 
 
 @pytest.mark.behaviour("2.8", "9.1")
-def test_a_volatile_message_for_a_destination_ignores_other_mailboxes(
-    client: Client, shop: Subscription, receiver: Receiver
-) -> None:
+def test_a_destination_ignores_other_mailboxes(client: Client, shop: Subscription, receiver: Receiver) -> None:
     mailbox = pulled_subscription(event_type=shop.event_type)
     taken = publish(client, Broker_Destination=shop.subscriber.name, **VOLATILE_HEADERS)
     run_tasks()
@@ -498,7 +488,7 @@ def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("obstacle", [redis_away, queue_full])
-def test_a_volatile_message_that_cannot_be_queued_is_refused_and_not_counted(
+def test_a_message_that_cannot_be_queued_is_refused_and_not_counted(
     client: Client, shop: Subscription, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     obstacle(monkeypatch)

@@ -119,9 +119,7 @@ def test_the_database_refuses_an_unknown_status(stored: Subscription) -> None:
 
 @pytest.mark.behaviour("10.1")
 @pytest.mark.parametrize("status", sorted(DeliveryStatus))
-def test_unfinished_and_final_deliveries_are_in_different_partitions(
-    stored: Subscription, status: DeliveryStatus
-) -> None:
+def test_open_and_final_deliveries_are_apart_in_storage(stored: Subscription, status: DeliveryStatus) -> None:
     right, wrong = (OPEN_SHELF, TODAY) if status in UNFINISHED else (TODAY, OPEN_SHELF)
     if status != DeliveryStatus.IN_FLIGHT:
         change(status=DeliveryStatus.IN_FLIGHT)  # from where every other one is legal

@@ -63,9 +63,7 @@ def test_both_have_as_much_in_hand_as_the_subscriber_allows() -> None:
     ("fields", "concurrency"),
     [({}, 1), ({"processing": "CONCURRENT", "concurrency": 5}, 5), ({"processing": "CONCURRENT"}, 1)],
 )
-def test_only_a_main_line_whose_order_does_not_count_has_several_strands(
-    fields: dict[str, Any], concurrency: int
-) -> None:
+def test_only_unordered_main_lines_have_several_slots(fields: dict[str, Any], concurrency: int) -> None:
     claims = claims_of(**fields)
     assert (claims[Lane.MAIN].concurrency, claims[Lane.RETRY].concurrency) == (concurrency, 1)
 
@@ -149,9 +147,7 @@ def test_a_paused_subscription_is_not_sent_from_either_line(wanted: Subscription
 
 @pytest.mark.behaviour("1.6", "4.9")
 @pytest.mark.parametrize("lane", [0, 1])
-def test_what_a_line_has_in_hand_is_not_begun_once_its_subscription_is_paused(
-    wanted: Subscription, lines: list[Line], lane: int
-) -> None:
+def test_a_page_in_hand_is_not_begun_after_a_pause(wanted: Subscription, lines: list[Line], lane: int) -> None:
     publish_numbered(wanted.event_type, 1, first=1)
     Delivery.objects.update(line=lines[lane], due_at=Now())
     driven, first, _ = crash_while_sending(lines[lane])
@@ -237,9 +233,7 @@ def test_a_backlog_larger_than_one_slice_is_cancelled_whole(storage: None) -> No
 
 
 @pytest.mark.behaviour("4.11", "4.1")
-def test_a_line_that_its_own_process_claims_again_is_settled_under_the_new_claim_only(
-    receiver: Receiver, worker: Worker
-) -> None:
+def test_a_line_claimed_again_is_settled_under_the_new_claim(receiver: Receiver, worker: Worker) -> None:
     subscription = factories.subscription(endpoint=receiver.url("/a"))
     gate = receiver.gate("/a")
     publish_numbered(subscription.event_type, 3)

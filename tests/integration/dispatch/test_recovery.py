@@ -79,9 +79,7 @@ def claimed(line: Line, worker: str = "vanished") -> ActiveLine:
 
 
 @pytest.mark.behaviour("4.11", "11.3")
-def test_what_was_in_flight_when_a_worker_vanished_is_repeated_once_and_flagged(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_a_crash_in_flight_repeats_once_and_flags(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 3)
     _, delivery, number = crash_while_sending(line)
     assert claim([line.pk], worker="other") == []
@@ -104,7 +102,7 @@ def test_a_flag_stays_until_the_delivery_ends(receiver: Receiver, wanted: Subscr
 
 
 @pytest.mark.behaviour("4.11", "11.3")
-def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
+def test_a_restarted_worker_takes_back_its_lines(
     receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)  # Redis is away: nobody gives a hint
@@ -133,7 +131,7 @@ def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receive
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_its_lease_and_making_it(
+def test_a_worker_frozen_before_its_request_sends_nothing(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, clock, frozen = Slot.start, time.monotonic, 0.0
@@ -153,7 +151,7 @@ def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_it
 
 
 @pytest.mark.behaviour("4.11", "11.3")
-def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
+def test_a_stopped_worker_finishes_its_request(
     receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)
@@ -184,7 +182,7 @@ def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> No
 
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("late", [200, 404, 500, 503])
-def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
+def test_a_worker_without_its_lease_settles_nothing(
     receiver: Receiver, wanted: Subscription, line: Line, late: int
 ) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
@@ -204,9 +202,7 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
 
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("late", [200, 404])
-def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_in_flight(
-    receiver: Receiver, wanted: Subscription, line: Line, late: int
-) -> None:
+def test_a_worker_takes_over_its_own_line(receiver: Receiver, wanted: Subscription, line: Line, late: int) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
     with running_worker() as worker:
         publish_numbered(wanted.event_type, 3)
@@ -236,9 +232,7 @@ def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver
 
 
 @pytest.mark.behaviour("4.11")
-def test_what_was_answered_before_the_crash_is_never_sent_again(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_an_answered_delivery_is_not_repeated(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 5)
     assert go_on_and_vanish(claimed(line), settled=2) == 3
     recover(line)
@@ -247,9 +241,7 @@ def test_what_was_answered_before_the_crash_is_never_sent_again(
 
 
 @pytest.mark.behaviour("4.10")
-def test_numbers_go_on_after_a_crash_that_wrote_none_on_the_line(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_numbers_go_on_after_a_crash_without_one(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 5)
     driven = claimed(line)
     go_on_and_vanish(driven, settled=3)
@@ -260,9 +252,7 @@ def test_numbers_go_on_after_a_crash_that_wrote_none_on_the_line(
 
 
 @pytest.mark.behaviour("4.10")
-def test_numbers_go_on_when_everything_sent_before_the_crash_was_filed(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_numbers_go_on_after_filed_deliveries(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 2)
     driven, delivery, number = crash_while_sending(line)
     settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
@@ -285,9 +275,7 @@ def test_numbers_go_on_after_days_without_any_worker(receiver: Receiver, wanted:
 
 
 @pytest.mark.behaviour("4.10")
-def test_numbers_go_on_after_two_crashes_with_days_between(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_numbers_go_on_after_two_distant_crashes(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     today = datetime.now(UTC)
     then = today - timedelta(days=4)
     for day in (then, today - timedelta(days=1)):
@@ -303,9 +291,7 @@ def test_numbers_go_on_after_two_crashes_with_days_between(
 
 
 @pytest.mark.behaviour("4.10")
-def test_what_was_in_flight_goes_first_even_if_something_older_has_become_visible(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_the_delivery_in_flight_goes_before_an_older_one(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     publish_bodies(wanted.event_type, b"older", b"under way", b"newer")
     Delivery.objects.filter(message__in=_message_of(b"older")).update(line_id=0)  # not committed yet
     crash_while_sending(line)
@@ -324,9 +310,7 @@ def _message_of(body: bytes) -> list[int]:
 
 
 @pytest.mark.behaviour("4.10", "1.8")
-def test_what_was_cancelled_in_flight_and_then_abandoned_is_told_in_the_history(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_a_delivery_cancelled_in_flight_is_in_the_history(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     beside = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/b"))
     publish_numbered(wanted.event_type, 1)
     _, delivery, number = crash_while_sending(line)
@@ -341,9 +325,7 @@ def test_what_was_cancelled_in_flight_and_then_abandoned_is_told_in_the_history(
 
 
 @pytest.mark.behaviour("4.10", "1.8")
-def test_what_was_abandoned_and_then_cancelled_is_told_in_the_history(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_an_abandoned_and_cancelled_one_is_recorded(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     receiver.close_port()
     publish_numbered(wanted.event_type, 1)
     _, _, number = crash_while_sending(line)
@@ -360,9 +342,7 @@ def test_what_was_abandoned_and_then_cancelled_is_told_in_the_history(
 
 
 @pytest.mark.behaviour("11.3")
-def test_what_was_published_while_no_worker_ran_is_found_when_one_starts(
-    receiver: Receiver, wanted: Subscription
-) -> None:
+def test_messages_published_without_workers_are_found(receiver: Receiver, wanted: Subscription) -> None:
     bodies = publish_numbered(wanted.event_type, 5)
     notify.redis_client().flushdb()
     with running_worker():
@@ -371,9 +351,7 @@ def test_what_was_published_while_no_worker_ran_is_found_when_one_starts(
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_a_short_lease_is_renewed_before_a_request(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 1)
     (taken,) = claim([line.pk], worker="slow")

@@ -180,9 +180,7 @@ def test_tasks_that_nobody_takes_do_not_pile_up(redis_empty: None, monkeypatch: 
     assert (tasks_sent(), sorted(notify.woken_lines(QUEUE))) == (3, [*range(10)])
 
 
-def test_a_failed_hint_is_told_and_not_tried_again_for_a_while(
-    redis_empty: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_hint_is_logged_and_not_retried_soon(redis_empty: None, monkeypatch: pytest.MonkeyPatch) -> None:
     away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
     monkeypatch.setattr(notify, "redis_client", lambda: away)
     monkeypatch.setattr(notify, "breaker", notify._Breaker())

@@ -84,9 +84,7 @@ async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 @pytest.mark.behaviour("4.14")
-def test_a_run_is_a_chain_of_turns_each_begun_after_the_one_before(
-    receiver: Receiver, events: Events, celery: None
-) -> None:
+def test_turns_of_a_line_run_one_after_the_other(receiver: Receiver, events: Events, celery: None) -> None:
     wanted = subscription(endpoint=receiver.url("/a"))
     receiver.on("/a", slowly)
     bodies = publish_numbered(wanted.event_type, 1_000)  # for several turns of a second

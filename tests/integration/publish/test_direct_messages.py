@@ -76,7 +76,7 @@ def test_only_the_named_subscriber_gets_it(client: Client, event_type: EventType
         ([{"position": 1, "event_pattern": "Mill.*"}, {"position": 2, "event_pattern": "*"}], 1),
     ],
 )
-def test_of_its_subscriptions_the_first_by_position_that_qualifies_gets_it(
+def test_the_first_qualifying_position_gets_it(
     client: Client, event_type: EventType, blue: Subscriber, wishes: list[dict[str, Any]], first: int
 ) -> None:
     made = [factories.subscription(blue, event_type, **wish) for wish in wishes]
@@ -89,7 +89,7 @@ def test_of_its_subscriptions_the_first_by_position_that_qualifies_gets_it(
 
 @pytest.mark.behaviour("2.8", "3.6")
 @pytest.mark.parametrize("destination", ["blue", "default"])
-def test_a_destinations_failing_filter_counts_as_the_first_and_is_held(
+def test_failing_filters_count_as_first(
     client: Client, event_type: EventType, blue: Subscriber, destination: str
 ) -> None:
     failing = factories.subscription(blue, event_type, filter=BIG, position=1)
@@ -100,9 +100,7 @@ def test_a_destinations_failing_filter_counts_as_the_first_and_is_held(
 
 
 @pytest.mark.behaviour("2.8")
-def test_filters_behind_the_first_that_qualifies_are_not_looked_at(
-    client: Client, event_type: EventType, blue: Subscriber
-) -> None:
+def test_later_filters_are_not_evaluated(client: Client, event_type: EventType, blue: Subscriber) -> None:
     first = factories.subscription(blue, event_type, position=1)
     factories.subscription(blue, event_type, filter=BIG, position=2)
 
@@ -113,7 +111,7 @@ def test_filters_behind_the_first_that_qualifies_are_not_looked_at(
 
 @pytest.mark.behaviour("2.8", "2.14", "11.2")
 @pytest.mark.parametrize("why", ["filter", "header", "status", "of its subscriber", "event type"])
-def test_a_destination_without_qualifying_subscription_is_discarded_and_logged(
+def test_without_a_match_it_is_discarded(
     client: Client, event_type: EventType, blue: Subscriber, why: str, commits: Commits
 ) -> None:
     others: dict[str, dict[str, Any]] = {
@@ -138,9 +136,7 @@ def test_a_destination_without_qualifying_subscription_is_discarded_and_logged(
 
 
 @pytest.mark.behaviour("2.8", "2.14")
-def test_an_unknown_destination_is_accepted_and_dead_lettered(
-    client: Client, event_type: EventType, commits: Commits
-) -> None:
+def test_an_unknown_destination_is_dead_lettered(client: Client, event_type: EventType, commits: Commits) -> None:
     factories.subscription(event_type=event_type)
 
     with capture_logs() as logged, commits(execute=True):
@@ -154,9 +150,7 @@ def test_an_unknown_destination_is_accepted_and_dead_lettered(
 
 
 @pytest.mark.behaviour("2.8")
-def test_destination_default_reaches_each_subscribers_first_qualifying_subscription_once(
-    client: Client, event_type: EventType, blue: Subscriber
-) -> None:
+def test_default_reaches_each_subscriber_once(client: Client, event_type: EventType, blue: Subscriber) -> None:
     red = factories.subscriber("red")
     wishes = [(blue, 2, ""), (red, 1, RED), (blue, 1, ""), (red, 2, ""), (red, 3, "")]
     made = [factories.subscription(one, event_type, position=place, filter=text) for one, place, text in wishes]
@@ -172,9 +166,7 @@ def test_destination_default_without_qualifying_subscription_is_unrouted(client:
 
 
 @pytest.mark.behaviour("2.8", "4.1")
-def test_items_of_a_batch_have_destinations_of_their_own_and_stay_in_order(
-    client: Client, event_type: EventType, blue: Subscriber
-) -> None:
+def test_batch_items_have_their_own_destinations(client: Client, event_type: EventType, blue: Subscriber) -> None:
     red = factories.subscriber("red")
     to_blue, again_to_blue, to_red = (factories.subscription(one, event_type) for one in (blue, blue, red))
     destinations = ["red", None, "blue", "nobody", "default", "blue"]

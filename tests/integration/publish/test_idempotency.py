@@ -27,9 +27,7 @@ SELECT pid FROM pg_stat_activity
 
 
 @pytest.mark.behaviour("2.6")
-def test_the_same_publish_under_a_key_gets_the_first_answer(
-    client: Client, publisher: Publisher, event_type: EventType
-) -> None:
+def test_a_repeated_key_gets_the_first_answer(client: Client, publisher: Publisher, event_type: EventType) -> None:
     factories.subscription(event_type=event_type)
     first = publish(client, b"1", Idempotency_Key="order-7")
     factories.subscription(event_type=event_type)
@@ -74,7 +72,7 @@ def test_a_key_is_its_publishers_own_and_ends_with_its_time(client: Client) -> N
 
 @pytest.mark.behaviour("2.6")
 @pytest.mark.django_db(transaction=True)
-def test_a_key_whose_first_publish_is_running_is_refused_at_once_and_only_until_it_ends(
+def test_a_key_of_a_running_publish_is_refused(
     client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]
 ) -> None:
     elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('k', %s))", [publisher.pk])
@@ -144,9 +142,7 @@ def refusal(answer: Answer) -> tuple[int, str, str]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.behaviour("2.6")
-def test_one_of_twenty_simultaneous_publishes_is_stored_and_none_waits(
-    order: Publishing, storing_waits: psycopg.Connection[Any]
-) -> None:
+def test_simultaneous_publishes_are_stored_once(order: Publishing, storing_waits: psycopg.Connection[Any]) -> None:
     with at_once(insisting(order), 20) as publishing:
         others = [future.result() for future in islice(as_completed(publishing, timeout=PATIENCE_SECONDS), 19)]
         storing_waits.rollback()
@@ -171,9 +167,7 @@ def test_many_publishers_that_retry_one_key_get_one_answer(order: Publishing) ->
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.behaviour("2.6")
-def test_a_publish_whose_connection_dies_frees_its_key_and_is_not_remembered(
-    order: Publishing, storing_waits: psycopg.Connection[Any]
-) -> None:
+def test_a_lost_connection_frees_the_key(order: Publishing, storing_waits: psycopg.Connection[Any]) -> None:
     with at_once(order, 1) as (dying,):
         wait_until(waiting)
         meanwhile = order()
@@ -190,7 +184,7 @@ def test_a_publish_whose_connection_dies_frees_its_key_and_is_not_remembered(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.behaviour("2.6", "2.7")
-def test_a_batch_does_not_wait_for_a_running_publish_with_one_of_its_keys(
+def test_a_batch_does_not_wait_for_a_running_key(
     client: Client, order: Publishing, storing_waits: psycopg.Connection[Any]
 ) -> None:
     items = ", ".join(f'{{"event": "{EVENT}", "body": 1, "idempotency_key": "{key}"}}' for key in ("new", "order-7"))

@@ -75,9 +75,7 @@ def test_a_message_goes_to_the_sender_that_its_id_says(event_type: EventType) ->
 
 @pytest.mark.behaviour("6.2")
 @pytest.mark.django_db(transaction=True)
-def test_the_senders_that_got_something_are_woken_each_on_its_celery_queue(
-    storage: None, event_type: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_senders_with_work_are_woken(storage: None, event_type: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     factories.subscription(event_type=event_type)
     woken: list[tuple[str, list[int]]] = []
     monkeypatch.setattr(notify, "wake", lambda queue, lines: woken.append((queue, lines)))
@@ -152,9 +150,7 @@ def test_patterns_do_not_reach_queue_messages(client: Client, event_type: EventT
     ("header", "sent", "groups"),
     [("FILTER_STRING", "eu", 2), ("HTTP_FILTER_STRING", "eu", 2), ("FILTER_STRING", "EU", 1), ("X-Other", "eu", 1)],
 )
-def test_a_header_filter_makes_a_group_of_its_own_and_is_compared_literally(
-    client: Client, event_type: EventType, header: str, sent: str, groups: int
-) -> None:
+def test_header_filters_make_groups(client: Client, event_type: EventType, header: str, sent: str, groups: int) -> None:
     for header_filter in ("", "eu", "eu"):
         factories.subscription(event_type=event_type, header_filter_string=header_filter)
     given: dict[str, Any] = {header: sent} if header.startswith("HTTP_") else {"headers": {header: sent}}
@@ -197,9 +193,7 @@ def test_the_callback_is_part_of_the_fingerprint(client: Client, event_type: Eve
         (EventKind.QUEUE, "", 400),
     ],
 )
-def test_a_callback_url_must_be_valid_and_belongs_to_queue_messages(
-    client: Client, kind: EventKind, url: str, status: int
-) -> None:
+def test_callback_urls_are_valid_and_for_queues(client: Client, kind: EventKind, url: str, status: int) -> None:
     factories.event_type(EVENT, kind)
     item = f'{{"events": [{{"event": "{EVENT}", "body": 1, "callback_url": "{url}"}}]}}'
 

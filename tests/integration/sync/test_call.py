@@ -44,9 +44,7 @@ def event_type(calls: None) -> EventType:
 
 @pytest.mark.behaviour("7.2")
 @pytest.mark.behaviour("10.3")
-def test_a_call_is_recorded_with_its_message_delivery_and_attempt(
-    client: Client, asked: Subscription, receiver: Receiver
-) -> None:
+def test_a_call_is_recorded(client: Client, asked: Subscription, receiver: Receiver) -> None:
     receiver.on(SYNC_PATH, answer(409, b"x" * 2000, Content_Type="text/plain"))
 
     publish(client, b'{"n": 1}', X_Tenant="blue", Filter_String="eu")
@@ -65,7 +63,7 @@ def test_a_call_is_recorded_with_its_message_delivery_and_attempt(
 
 
 @pytest.mark.behaviour("7.2")
-def test_an_answer_outlives_a_record_that_fails(
+def test_the_answer_outlives_a_failed_record(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call, "RECORD_SECONDS", 0.5)
@@ -85,7 +83,7 @@ def test_an_answer_outlives_a_record_that_fails(
 
 
 @pytest.mark.behaviour("7.2")
-def test_a_call_is_recorded_once_the_database_is_back(
+def test_calls_are_recorded_once_the_database_is_back(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call, "RECORD_SECONDS", PATIENCE_SECONDS)
@@ -152,9 +150,7 @@ def test_the_admin_shows_a_call_without_a_line(client: Client, asked: Subscripti
 
 
 @pytest.mark.behaviour("7.2")
-def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
-    client: Client, event_type: EventType, receiver: Receiver, settings: Any
-) -> None:
+def test_waiting_calls_are_limited(client: Client, event_type: EventType, receiver: Receiver, settings: Any) -> None:
     names = [str(number) for number in range(MAX_WAITING // MAX_WAITING_PER_OWNER)]
     for name in [*names, "another"]:
         factories.subscription(event_type=event_type, endpoint=receiver.url(SYNC_PATH), header_filter_string=name)
@@ -189,9 +185,7 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
 
 
 @pytest.mark.behaviour("7.2")
-def test_a_hanging_endpoint_leaves_room_for_other_calls(
-    client: Client, asked: Subscription, receiver: Receiver, settings: Any
-) -> None:
+def test_a_hanging_endpoint_is_isolated(client: Client, asked: Subscription, receiver: Receiver, settings: Any) -> None:
     settings.SYNC_SECONDS = PATIENCE_SECONDS
     other = factories.event_type("Other.Question", EventKind.SYNC)
     factories.subscription(event_type=other, endpoint=receiver.url("/other"))
@@ -213,7 +207,7 @@ def test_a_hanging_endpoint_leaves_room_for_other_calls(
 
 
 @pytest.mark.behaviour("7.2")
-def test_a_call_that_cannot_be_made_or_a_failing_loop_affects_no_later_call(
+def test_a_failing_call_or_loop_affects_no_later_call(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert publish(client).status_code == 200

@@ -41,7 +41,7 @@ def answered_by(client: Client, event_type: EventType, script: str, body: bytes 
         ("", 200, b"", JSON),
     ],
 )  # fmt: skip
-def test_the_script_is_the_answer(
+def test_the_publisher_gets_the_answer(
     client: Client, event_type: EventType, script: str, status: int, body: bytes, content_type: str
 ) -> None:
     answered = answered_by(client, event_type, script or "// nothing")
@@ -93,9 +93,7 @@ def test_the_documented_example(client: Client, event_type: EventType, item: str
         ("$outheader = {'X-A': 'a\\nb'}", "script failed: "),
     ],
 )
-def test_a_script_that_fails_is_an_error_of_the_broker(
-    client: Client, event_type: EventType, script: str, reason: str
-) -> None:
+def test_a_failing_script_is_an_error(client: Client, event_type: EventType, script: str, reason: str) -> None:
     answered = answered_by(client, event_type, script)
 
     assert (problem_of(answered), answered["Broker-Outcome"]) == ((500, "script_failed"), "script_failed")
@@ -116,9 +114,7 @@ def test_an_endless_script_fails_the_call(client: Client, event_type: EventType)
 
 @pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
-def test_a_script_that_is_too_slow_or_lost_fails_the_call(
-    client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_scripts_fail_the_call(client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "TOTAL_SECONDS", 0.0)
     answered = answered_by(client, event_type, "while (1);")
     assert problem_of(answered) == (500, "script_failed")

@@ -50,9 +50,7 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 
 
 @pytest.mark.behaviour("4.1", "4.12")
-def test_one_subscriber_gets_all_its_subscriptions_messages_strictly_in_sequence(
-    receiver: Receiver, worker: Worker
-) -> None:
+def test_a_subscriber_gets_all_its_messages_in_sequence(receiver: Receiver, worker: Worker) -> None:
     abc = subscriber("ABC")
     created = subscription(abc, event_type("ABC.Create"), receiver.url("/abc"))
     updated = subscription(abc, event_type("ABC.Update"), receiver.url("/abc"))
@@ -145,9 +143,7 @@ def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subsc
 
 
 @pytest.mark.behaviour("11.1")
-def test_lines_that_share_a_small_budget_all_get_through(
-    receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_share_a_small_budget(receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delivery.worker.event_loop.MAX_PROCESS_BYTES", 3 * MAX_LINE_BYTES)
     kind = event_type()
     for number in range(8):
@@ -161,9 +157,7 @@ def test_lines_that_share_a_small_budget_all_get_through(
 
 
 @pytest.mark.behaviour("11.1")
-def test_a_line_whose_endpoint_hangs_keeps_only_what_is_in_flight(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_a_hanging_line_keeps_one_body(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = receiver.gate("/a")
     publish_bodies(wanted.event_type, *[b"x" * 1000] * 20)
     wait_until(lambda: receiver.log)
@@ -192,7 +186,7 @@ def publish_beside(kind: EventType, turns: Sequence[bytes], committed: list[byte
 
 
 @pytest.mark.behaviour("4.14")
-def test_a_line_without_work_stays_with_its_driver_until_its_turn_ends(
+def test_an_idle_line_stays_until_its_turn_ends(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "TURN_SECONDS", PATIENCE_SECONDS)
@@ -253,9 +247,7 @@ def test_a_publish_that_commits_late_is_sent_late_and_not_lost(receiver: Receive
 
 
 @pytest.mark.behaviour("4.10")
-def test_the_head_is_not_overtaken_by_what_was_published_before_it_but_committed_later(
-    receiver: Receiver, worker: Worker, long_pauses: None
-) -> None:
+def test_a_late_commit_does_not_overtake_the_head(receiver: Receiver, worker: Worker, long_pauses: None) -> None:
     wanted = subscription(endpoint=receiver.url("/a"))
     receiver.on("/a", answer(503), answer())
     with connection.cursor() as cursor:
@@ -283,9 +275,7 @@ def test_success_delivers(receiver: Receiver, worker: Worker, wanted: Subscripti
 
 @pytest.mark.behaviour("4.4")
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
-def test_a_redirect_is_neither_followed_nor_tried_again(
-    receiver: Receiver, worker: Worker, wanted: Subscription, status: int
-) -> None:
+def test_redirects_are_final(receiver: Receiver, worker: Worker, wanted: Subscription, status: int) -> None:
     receiver.on("/a", answer(status, Location=receiver.url("/elsewhere")), answer())
     publish_numbered(wanted.event_type, 2)
     wait_until_done()
@@ -295,9 +285,7 @@ def test_a_redirect_is_neither_followed_nor_tried_again(
 
 @pytest.mark.behaviour("4.5")
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 410, 425, 429, 499])
-def test_a_client_error_rejects_and_the_next_goes(
-    receiver: Receiver, worker: Worker, wanted: Subscription, status: int
-) -> None:
+def test_client_errors_reject(receiver: Receiver, worker: Worker, wanted: Subscription, status: int) -> None:
     receiver.on("/a", answer(status, b"no, thanks"), answer())
     publish_numbered(wanted.event_type, 2)
     wait_until_done()
@@ -317,7 +305,7 @@ def test_an_attempt_keeps_what_was_answered(receiver: Receiver, worker: Worker, 
 
 @pytest.mark.behaviour("4.6")
 @pytest.mark.parametrize("status", [500, 501, 502, 504, 599, 600, 999])
-def test_a_server_error_sets_aside_and_the_next_goes(
+def test_server_errors_defer_the_delivery(
     receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None, status: int
 ) -> None:
     receiver.on("/a", answer(status), answer())
@@ -329,9 +317,7 @@ def test_a_server_error_sets_aside_and_the_next_goes(
 
 
 @pytest.mark.behaviour("4.6")
-def test_the_pause_of_what_is_set_aside_doubles(
-    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None
-) -> None:
+def test_the_pause_doubles(receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None) -> None:
     receiver.on("/a", answer(500))
     publish_numbered(wanted.event_type, 1)
     for tries, pause in enumerate([1, 2, 4, 8, 16, 32, 60, 60], start=1):
@@ -349,9 +335,7 @@ def check_pause(due_at: datetime | None, least: float, most: float) -> None:
 
 @pytest.mark.behaviour("4.2", "4.6")
 @pytest.mark.parametrize("queued", [1, 2, 500])
-def test_neither_what_is_stuck_nor_what_is_new_starves_the_other(
-    receiver: Receiver, wanted: Subscription, queued: int
-) -> None:
+def test_deferred_and_new_deliveries_take_turns(receiver: Receiver, wanted: Subscription, queued: int) -> None:
     Subscriber.objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=queued)
     stuck = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/stuck"))
     receiver.on("/stuck", answer(500))
@@ -383,7 +367,7 @@ def test_service_unavailable_holds_the_line(
 
 @pytest.mark.behaviour("4.7")
 @pytest.mark.parametrize(("asked", "seconds"), [("120", 120), ("86400", 300), ("0", LONGER), ("soon", LONGER)])
-def test_retry_after_is_honoured_up_to_a_cap(
+def test_retry_after_is_honoured_up_to_a_limit(
     receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None, asked: str, seconds: float
 ) -> None:
     receiver.on("/a", answer(503, Retry_After=asked), answer())
@@ -392,9 +376,7 @@ def test_retry_after_is_honoured_up_to_a_cap(
 
 
 @pytest.mark.behaviour("4.8")
-def test_a_refused_connection_holds_the_line_until_it_is_reachable(
-    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None
-) -> None:
+def test_no_connection_holds(receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None) -> None:
     receiver.close_port()
     publish_numbered(wanted.event_type, 3)
     line = wait_until_held(wanted.subscriber)
@@ -409,9 +391,7 @@ def test_a_refused_connection_holds_the_line_until_it_is_reachable(
 
 
 @pytest.mark.behaviour("4.8")
-def test_the_pause_of_a_line_grows_and_starts_anew_after_success(
-    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None
-) -> None:
+def test_pauses_grow_until_success(receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None) -> None:
     receiver.close_port()
     publish_numbered(wanted.event_type, 1)
     for tries, longest in enumerate([1, 2, 4, 8, 16, 32, 60, 60, 60], start=1):
@@ -444,9 +424,7 @@ def check_hold(wanted: Subscription, tries: int, longest: float) -> None:
     ],
     ids=["close", "reset", "no HTTP", "half a body", "broken chunks", "zero bytes"],
 )
-def test_an_incomplete_answer_holds_the_line_and_flags_the_next_try(
-    receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour
-) -> None:
+def test_incomplete_answers_hold(receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour) -> None:
     receiver.on("/a", broken, answer())
     publish_numbered(wanted.event_type, 2)
     cut_pauses_until_done()
@@ -458,9 +436,7 @@ def test_an_incomplete_answer_holds_the_line_and_flags_the_next_try(
 
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("broken", [close, reset], ids=["close", "reset"])
-def test_a_kept_connection_that_breaks_is_not_sent_on_again_unflagged(
-    receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour
-) -> None:
+def test_broken_connections_flag(receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour) -> None:
     receiver.on("/a", answer(), broken, answer())
     publish_numbered(wanted.event_type, 3)
     cut_pauses_until_done()

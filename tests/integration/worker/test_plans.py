@@ -218,9 +218,7 @@ def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeyp
 
 @pytest.mark.behaviour("4.2", "5.3")
 @pytest.mark.parametrize("apart", [0, 5_000], ids=["none apart", "many apart"])
-def test_a_page_reads_no_more_of_what_its_line_has_waiting_than_it_takes_and_nothing_of_its_sisters(
-    storage: None, monkeypatch: pytest.MonkeyPatch, apart: int
-) -> None:
+def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.MonkeyPatch, apart: int) -> None:
     wanted = event_type()
     busy = subscription(None, wanted)
     lines = [line_of(busy.subscriber), retry_line_of(busy.subscriber)]

@@ -91,9 +91,7 @@ def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, 
 
 
 @pytest.mark.behaviour("2.10", "4.15")
-def test_what_has_expired_is_not_asked_for_even_before_anybody_has_ended_it(
-    receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_groups_are_not_sent(receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(periodic.JOBS, "expire_overdue")
     kind, _ = queue_of(receiver, "/a")
     publish_bodies(kind, b"late")
@@ -115,9 +113,7 @@ def test_what_has_expired_is_not_asked_for_even_before_anybody_has_ended_it(
         (close, "REDUNDANT"),
     ],
 )
-def test_what_one_endpoint_does_not_take_the_next_one_does(
-    receiver: Receiver, worker: Worker, behaviour: Behaviour, status: str
-) -> None:
+def test_the_next_endpoint_takes_over(receiver: Receiver, worker: Worker, behaviour: Behaviour, status: str) -> None:
     kind, (unwilling, willing) = queue_of(receiver, "/unwilling", "/willing")
     receiver.on("/unwilling", behaviour)
     publish_bodies(kind, *[b"%d" % number for number in range(20)])
@@ -158,9 +154,7 @@ def test_a_group_that_nobody_takes_is_tried_again_with_a_growing_pause(receiver:
 
 
 @pytest.mark.behaviour("6.5")
-def test_who_was_asked_is_not_asked_again_at_once_where_the_next_one_is_gone_meanwhile(
-    receiver: Receiver, worker: Worker
-) -> None:
+def test_a_lone_endpoint_gets_a_pause_between_its_requests(receiver: Receiver, worker: Worker) -> None:
     kind, (_, other) = queue_of(receiver, "/one", "/other")
     gate = receiver.gate("/one", answer(500))
     receiver.on("/one", gate)
@@ -210,9 +204,7 @@ def test_a_slow_endpoint_on_its_own_has_as_many_in_flight_as_the_sender_may(rece
 
 
 @pytest.mark.behaviour("6.6")
-def test_slow_endpoints_of_one_message_do_not_stop_the_others_not_even_at_the_end_of_a_turn(
-    receiver: Receiver, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_endpoints_leave_others_alone(receiver: Receiver, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "TURN_SECONDS", 0.2)
     slow, _ = queue_of(receiver, "/slow")
     quick, _ = queue_of(receiver, "/quick")
@@ -245,9 +237,7 @@ def test_a_sender_serves_the_messages_of_its_number_only(receiver: Receiver, sto
 
 
 @pytest.mark.behaviour("1.7", "6.4")
-def test_who_is_inactive_is_not_asked_and_a_group_without_anybody_waits_until_one_is_active_again(
-    receiver: Receiver, storage: None
-) -> None:
+def test_a_group_without_active_endpoints_waits(receiver: Receiver, storage: None) -> None:
     kind, (one, other) = queue_of(receiver, "/one", "/other")
     receiver.on("/other", answer(500))
     publish_bodies(kind, *[b"%d" % number for number in range(10)])
@@ -266,9 +256,7 @@ def test_who_is_inactive_is_not_asked_and_a_group_without_anybody_waits_until_on
 
 @pytest.mark.behaviour("1.8", "6.5")
 @pytest.mark.parametrize(("late", "ends"), [(500, ["CANCELLED", "DELIVERED"]), (200, ["DELIVERED", "REDUNDANT"])])
-def test_what_is_cancelled_in_flight_ends_unless_it_is_taken(
-    receiver: Receiver, storage: None, late: int, ends: list[str]
-) -> None:
+def test_a_job_cancelled_in_flight_may_end(receiver: Receiver, storage: None, late: int, ends: list[str]) -> None:
     kind, pair = queue_of(receiver, "/one", "/other")
     publish_bodies(kind, b"1")
     inactivate(pair[1])
@@ -303,9 +291,7 @@ def hung(receiver: Receiver, worker: Worker) -> Iterator[str]:
 
 @pytest.mark.behaviour("6.4", "6.6")
 @pytest.mark.parametrize("good", [1, 2])
-def test_an_endpoint_that_hangs_leaves_the_messages_to_a_good_one_of_its_group(
-    receiver: Receiver, hung: str, good: int
-) -> None:
+def test_a_hanging_endpoint_leaves_messages_to_a_good_one(receiver: Receiver, hung: str, good: int) -> None:
     paths = [hung, *[f"/good{number}" for number in range(good)]]
     kind = hanging_queue(receiver, *paths)
     publish_bodies(kind, *[b"x"] * 5 * MANY)
@@ -325,9 +311,7 @@ def test_two_that_hang_leave_them_to_the_third(receiver: Receiver, hung: str) ->
 
 @pytest.mark.behaviour("6.6")
 @pytest.mark.parametrize("failing", [[], ["/failing"]], ids=["alone", "with one that fails"])
-def test_an_endpoint_that_hangs_does_not_stop_the_messages_to_others(
-    receiver: Receiver, hung: str, failing: list[str]
-) -> None:
+def test_a_hanging_endpoint_does_not_stop_others(receiver: Receiver, hung: str, failing: list[str]) -> None:
     stuck, quick = hanging_queue(receiver, hung, *failing), hanging_queue(receiver, "/quick")
     receiver.on("/failing", answer(500))
     publish_bodies(stuck, *[b"stuck"] * 2 * MANY)
@@ -383,9 +367,7 @@ def path_of(delivery: Outgoing) -> str:
 
 @pytest.mark.behaviour("4.11", "6.4")
 @pytest.mark.parametrize("which", range(4))
-def test_what_was_in_flight_when_a_worker_vanished_is_repeated_to_the_same_endpoint_and_flagged(
-    receiver: Receiver, jobs: EventType, which: int
-) -> None:
+def test_a_crash_repeats_to_the_same_endpoint(receiver: Receiver, jobs: EventType, which: int) -> None:
     publish_bodies(jobs, b"1")
     line, delivery = begin_and_vanish(which)
     recover(line)
@@ -397,9 +379,7 @@ def test_what_was_in_flight_when_a_worker_vanished_is_repeated_to_the_same_endpo
 
 
 @pytest.mark.behaviour("4.11", "6.4")
-def test_others_are_flagged_too_where_the_endpoint_that_may_have_got_it_does_not_take_it(
-    receiver: Receiver, jobs: EventType
-) -> None:
+def test_the_next_endpoint_is_flagged_after_a_crash(receiver: Receiver, jobs: EventType) -> None:
     publish_bodies(jobs, b"1")
     line, delivery = begin_and_vanish()
     receiver.on(path_of(delivery), answer(404))
@@ -411,9 +391,7 @@ def test_others_are_flagged_too_where_the_endpoint_that_may_have_got_it_does_not
 
 @pytest.mark.behaviour("4.11", "6.4")
 @pytest.mark.parametrize("meanwhile", ["inactive", "cancelled"])
-def test_others_are_flagged_where_the_endpoint_that_may_have_got_it_is_not_asked_again(
-    receiver: Receiver, jobs: EventType, meanwhile: str
-) -> None:
+def test_others_are_flagged_without_the_first(receiver: Receiver, jobs: EventType, meanwhile: str) -> None:
     publish_bodies(jobs, b"1")
     line, delivery = begin_and_vanish()
     one = Subscription.objects.get(pk=delivery.destination.subscription_id)
@@ -429,9 +407,7 @@ def test_others_are_flagged_where_the_endpoint_that_may_have_got_it_is_not_asked
 
 @pytest.mark.behaviour("4.11", "6.4")
 @pytest.mark.parametrize("late", [200, 404, 500])
-def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
-    receiver: Receiver, jobs: EventType, late: int
-) -> None:
+def test_a_worker_without_its_lease_settles_nothing(receiver: Receiver, jobs: EventType, late: int) -> None:
     gates = [receiver.gate(path, answer(late), answer(201)) for path in PATHS]
     with running_worker("frozen") as frozen:
         publish_bodies(jobs, b"1")
@@ -492,9 +468,7 @@ def test_what_is_noted_for_mending_is_what_is_in_hand_and_in_flight(jobs: EventT
 
 
 @pytest.mark.behaviour("4.11")
-def test_who_has_lost_a_line_reads_nothing_and_leaves_the_notes_of_who_drives_it_now(
-    receiver: Receiver, jobs: EventType
-) -> None:
+def test_a_worker_that_lost_its_line_reads_nothing(receiver: Receiver, jobs: EventType) -> None:
     publish_bodies(jobs, b"1")
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     claim([line.pk], worker="frozen")
@@ -511,7 +485,7 @@ def test_who_has_lost_a_line_reads_nothing_and_leaves_the_notes_of_who_drives_it
 
 
 @pytest.mark.behaviour("4.1", "6.6")
-def test_queues_whose_settling_fails_leave_the_subscribers_lines_alone(
+def test_failing_settles_of_queues_leave_lines_alone(
     receiver: Receiver, jobs: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object, **_options: object) -> None:

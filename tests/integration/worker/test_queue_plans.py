@@ -134,7 +134,7 @@ def send_and_crash(jobs: EventType) -> None:
 
 @pytest.mark.behaviour("1.7", "11.4")
 @pytest.mark.parametrize("analysed", ["", "delivery_queuegroup", "delivery_open"])
-def test_no_statement_of_a_sender_reads_what_is_parked(
+def test_no_statement_of_a_sender_reads_parked_deliveries(
     queue_of_three: EventType, parked: Subscription, monkeypatch: pytest.MonkeyPatch, analysed: str
 ) -> None:
     if analysed:
@@ -230,7 +230,7 @@ def sweep(group: list[Subscription]) -> None:
 
 @pytest.mark.behaviour("6.2", "11.4")
 @pytest.mark.parametrize("act", [publish_and_cancel, publish_and_release, look_at_a_message, sweep])
-def test_no_statement_reads_the_groups_that_wait(
+def test_no_statement_reads_waiting_groups(
     group: list[Subscription], monkeypatch: pytest.MonkeyPatch, act: Callable[[list[Subscription]], None]
 ) -> None:
     with explained_statements(monkeypatch) as statements:
@@ -241,7 +241,7 @@ def test_no_statement_reads_the_groups_that_wait(
 
 
 @pytest.mark.behaviour("6.4", "6.5", "11.4")
-def test_sending_reads_no_group_but_those_that_are_sent(
+def test_sending_reads_no_other_groups(
     group: list[Subscription], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for one, behaviour in zip(group, (answer(200), answer(404), answer(500)), strict=True):
@@ -256,9 +256,7 @@ def test_sending_reads_no_group_but_those_that_are_sent(
     assert [(one.rows_read, one.statement) for one in hot if one.rows_read > FEW] == []
 
 
-def test_looking_at_the_senders_counts_no_further_than_needed(
-    group: list[Subscription], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counting_a_senders_groups_is_limited(group: list[Subscription], monkeypatch: pytest.MonkeyPatch) -> None:
     with explained_statements(monkeypatch) as statements:
         assert {one.line.deferred for one in senders()} == {1_000}
         assert client_of().get("/api/v1/senders").status_code == 200
@@ -306,9 +304,7 @@ def forgotten_and_taken_again() -> None:
 
 @pytest.mark.behaviour("11.4")
 @pytest.mark.parametrize("what", [analysed, forgotten_and_taken_again], ids=lambda one: one.__name__)
-def test_the_queues_are_planned_for_as_they_were_pictured_once(
-    queue_with_jobs: EventType, what: Callable[[], None]
-) -> None:
+def test_queue_statistics_stay_as_they_were(queue_with_jobs: EventType, what: Callable[[], None]) -> None:
     before = asked(PICTURE, QUEUES)
     waiting = [(one.id, one.due_at) for one in Delivery.objects.open().order_by("id")]
     subscription = Subscription.objects.get()

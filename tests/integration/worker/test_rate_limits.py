@@ -78,9 +78,7 @@ def wait_until_paced(limited: Subscription) -> None:
 
 
 @pytest.mark.behaviour("1.4")
-def test_each_request_has_a_slot_and_slots_are_evenly_spaced(
-    receiver: Receiver, worker: Worker, limited: Subscription
-) -> None:
+def test_requests_are_evenly_spaced(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     Subscription.objects.update(rate_limit=RATE)
     begun = now()
     bodies = publish_numbered(limited.event_type, 20)
@@ -102,7 +100,7 @@ def test_both_lines_and_all_workers_keep_to_one_rate(receiver: Receiver, limited
 
 
 @pytest.mark.behaviour("1.4", "4.13")
-def test_those_sent_at_a_time_keep_to_it_too(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
+def test_concurrent_deliveries_keep_to_the_rate(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     type(limited.subscriber).objects.update(processing="CONCURRENT", concurrency=8)
     Subscription.objects.update(rate_limit=RATE)
     begun = now()
@@ -113,9 +111,7 @@ def test_those_sent_at_a_time_keep_to_it_too(receiver: Receiver, worker: Worker,
 
 
 @pytest.mark.behaviour("1.4")
-def test_a_line_that_waits_for_its_rate_is_not_held_and_nobody_looks_at_it_meanwhile(
-    receiver: Receiver, limited: Subscription
-) -> None:
+def test_a_line_that_waits_for_its_rate_is_not_held(receiver: Receiver, limited: Subscription) -> None:
     line = send_first(receiver, limited)
     assert (line.head_id, line.held_since, line.held_reason) == (Delivery.objects.open().get().pk, None, "")
     assert line.due_at == pytest.approx(last_at(limited) + timedelta(seconds=1000), abs=timedelta(seconds=5))
@@ -123,9 +119,7 @@ def test_a_line_that_waits_for_its_rate_is_not_held_and_nobody_looks_at_it_meanw
 
 
 @pytest.mark.behaviour("1.4", "4.7", "5.7")
-def test_a_line_that_was_held_still_is_while_its_head_waits_for_its_rate_and_not_with_the_next(
-    receiver: Receiver, limited: Subscription
-) -> None:
+def test_a_hold_lasts_while_the_head_waits_for_its_rate(receiver: Receiver, limited: Subscription) -> None:
     receiver.on("/a", answer(503), answer())
     with running_worker():
         publish_numbered(limited.event_type, 2)
@@ -144,7 +138,7 @@ def test_a_line_that_was_held_still_is_while_its_head_waits_for_its_rate_and_not
 
 
 @pytest.mark.behaviour("1.4")
-def test_it_outlives_whoever_sent_the_latest(receiver: Receiver, limited: Subscription) -> None:
+def test_the_rate_outlives_the_worker(receiver: Receiver, limited: Subscription) -> None:
     line = send_first(receiver, limited)
     Line.objects.update(due_at=None)
     with running_worker("another"):
@@ -176,9 +170,7 @@ def test_another_subscriber_does_not_wait(receiver: Receiver, worker: Worker, li
 
 
 @pytest.mark.behaviour("1.4", "4.12")
-def test_the_order_of_a_subscriber_counts_for_more_than_the_rate_of_one_of_its_subscriptions(
-    receiver: Receiver, worker: Worker, limited: Subscription
-) -> None:
+def test_a_rate_limit_does_not_break_the_order(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
     publish_numbered(limited.event_type, 3)
     wait_until_paced(limited)
@@ -229,7 +221,7 @@ def test_only_what_is_sent_takes_a_slot(limited: Subscription) -> None:
 
 
 @pytest.mark.behaviour("1.4")
-def test_before_its_slot_nothing_is_sent_and_the_wait_is_told(limited: Subscription) -> None:
+def test_nothing_is_sent_before_its_slot(limited: Subscription) -> None:
     publish_numbered(limited.event_type, 1)
     Pace.objects.update(last_at=Now())
     refused, _ = marked(limited, spacing=1000.0)
@@ -251,9 +243,7 @@ def test_what_is_marked_already_has_its_slot_should_its_settle_be_repeated(limit
     ("ago", "from_last"),
     [(1000.0, 1000.0), (1000.5, 1000.0), (1500.0, 1500.0), (5000.0, 5000.0)],
 )
-def test_a_slot_a_little_late_is_the_one_that_was_due_and_after_a_rest_the_next_is_now(
-    limited: Subscription, ago: float, from_last: float
-) -> None:
+def test_a_late_slot_is_the_one_that_was_due(limited: Subscription, ago: float, from_last: float) -> None:
     publish_numbered(limited.event_type, 1)
     Pace.objects.update(last_at=Now() - timedelta(seconds=ago))
     before = last_at(limited)
@@ -263,9 +253,7 @@ def test_a_slot_a_little_late_is_the_one_that_was_due_and_after_a_rest_the_next_
 
 
 @pytest.mark.behaviour("1.4")
-def test_of_one_subscription_one_is_sent_in_a_round_and_others_of_the_round_do_not_mind(
-    limited: Subscription,
-) -> None:
+def test_a_round_sends_one_delivery_of_a_limited_subscription(limited: Subscription) -> None:
     other = subscription(limited.subscriber, limited.event_type)
     publish_numbered(limited.event_type, 2)
     line = line_of(limited.subscriber)

@@ -72,7 +72,7 @@ def moved(wanted: Subscription) -> SideEffects:
 
 @pytest.mark.behaviour("5.3", "5.4")
 @pytest.mark.parametrize("status", [302, 404, 429, 500, 503])
-def test_new_messages_flow_past_what_is_retried_apart(receiver: Receiver, wanted: Subscription, status: int) -> None:
+def test_new_messages_pass_the_retry_line(receiver: Receiver, wanted: Subscription, status: int) -> None:
     receiver.on("/a", answer(status), answer())
     with running_worker():
         publish_numbered(wanted.event_type, 3)
@@ -104,9 +104,7 @@ def test_a_line_of_the_queue_retry_sends_it_again(receiver: Receiver, wanted: Su
 
 @pytest.mark.behaviour("5.3")
 @pytest.mark.parametrize(("pause", "rest"), [(600.0, 5), (100.0, 1)])
-def test_a_retry_line_rests_for_a_hundredth_of_the_pause_and_five_seconds_at_most(
-    receiver: Receiver, storage: None, pause: float, rest: int
-) -> None:
+def test_a_retry_line_gathers_due_deliveries(receiver: Receiver, storage: None, pause: float, rest: int) -> None:
     policy = retry_policy(**APART, initial_delay_seconds=pause, max_delay_seconds=pause, **TWICE)
     wanted = subscription(endpoint=receiver.url("/a"), retry_policy=policy)
     receiver.on("/a", answer(500))
@@ -123,9 +121,7 @@ def test_a_retry_line_rests_for_a_hundredth_of_the_pause_and_five_seconds_at_mos
     assert pause - rest - 50 < earlier.total_seconds() <= pause - rest, "what is due meanwhile goes in one turn"
 
 
-def test_a_retry_line_reads_once_and_goes(
-    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retry_line_reads_once(receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     line, asked = retry_line_of(wanted.subscriber), list[int]()
 
     def read(lines: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
@@ -157,9 +153,7 @@ def test_what_has_been_retried_often_enough_fails(receiver: Receiver, wanted: Su
 
 
 @pytest.mark.behaviour("5.2", "5.3")
-def test_what_is_apart_stays_there_and_says_so_also_under_the_default_policy(
-    receiver: Receiver, wanted: Subscription
-) -> None:
+def test_retries_stay_in_the_retry_line_under_any_policy(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500), answer(503), answer())
     with running_worker():
         publish_numbered(wanted.event_type, 1)
@@ -182,9 +176,7 @@ def test_workfront_tries_thirteen_times(receiver: Receiver, wanted: Subscription
 
 @pytest.mark.behaviour("5.3")
 @pytest.mark.parametrize(("honours", "waits"), [(True, 7200.0), (False, 600.0)])
-def test_an_endpoint_may_ask_for_more_time_where_its_policy_hears_it(
-    receiver: Receiver, wanted: Subscription, honours: bool, waits: float
-) -> None:
+def test_retry_after_in_the_retry_line(receiver: Receiver, wanted: Subscription, honours: bool, waits: float) -> None:
     RetryPolicy.objects.filter(is_preset=False).update(respect_retry_after=honours, max_delay_seconds=86_400.0)
     receiver.on("/a", answer(429, Retry_After="7200"), answer())
     with running_worker():
@@ -195,7 +187,7 @@ def test_an_endpoint_may_ask_for_more_time_where_its_policy_hears_it(
 
 
 @pytest.mark.behaviour("4.10", "5.3")
-def test_what_was_refused_and_retried_apart_keeps_its_number(receiver: Receiver, wanted: Subscription) -> None:
+def test_a_refused_delivery_keeps_its_number_in_the_retry_line(receiver: Receiver, wanted: Subscription) -> None:
     receiver.close_port()
     with running_worker():
         publish_numbered(wanted.event_type, 1)
@@ -211,9 +203,7 @@ def test_what_was_refused_and_retried_apart_keeps_its_number(receiver: Receiver,
 
 @pytest.mark.behaviour("4.10", "5.3")
 @pytest.mark.parametrize("is_up", [True, False], ids=["reset", "refused"])
-def test_what_fails_without_ever_having_been_answered_is_told_in_the_history(
-    receiver: Receiver, wanted: Subscription, is_up: bool
-) -> None:
+def test_unanswered_failures_are_in_the_history(receiver: Receiver, wanted: Subscription, is_up: bool) -> None:
     receiver.on("/a", reset)
     if not is_up:
         receiver.close_port()
@@ -235,7 +225,7 @@ def test_what_fails_without_ever_having_been_answered_is_told_in_the_history(
         ({"on_client_error": "END"}, 404, "Broker.Delivery.Rejected", "answered 404", 1),
     ],
 )
-def test_the_end_of_a_delivery_is_recorded_to_be_announced(
+def test_failures_are_announced(
     receiver: Receiver,
     wanted: Subscription,
     nobody_announces: None,
@@ -258,9 +248,7 @@ def test_the_end_of_a_delivery_is_recorded_to_be_announced(
 
 
 @pytest.mark.behaviour("5.7")
-def test_the_failure_of_an_announcement_is_not_announced(
-    receiver: Receiver, storage: None, nobody_announces: None
-) -> None:
+def test_failed_announcements_are_not_announced(receiver: Receiver, storage: None, nobody_announces: None) -> None:
     one = subscription(event_type=event_type("Broker.Test"), endpoint=receiver.url("/a"))
     subscription(endpoint=receiver.url("/told"), event_pattern="Broker.*")
     receiver.on("/a", answer(404))
@@ -271,9 +259,7 @@ def test_the_failure_of_an_announcement_is_not_announced(
 
 
 @pytest.mark.behaviour("4.9", "5.3")
-def test_what_waits_apart_follows_the_policy_that_its_subscription_has_by_then(
-    receiver: Receiver, wanted: Subscription
-) -> None:
+def test_retries_follow_the_current_policy(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500), answer(500), answer(404))
     with running_worker():
         publish_numbered(wanted.event_type, 1)
@@ -288,9 +274,7 @@ def test_what_waits_apart_follows_the_policy_that_its_subscription_has_by_then(
 
 
 @pytest.mark.behaviour("4.11", "5.3")
-def test_a_settle_repeated_after_the_delivery_has_moved_on_leaves_its_next_request_alone(
-    wanted: Subscription,
-) -> None:
+def test_a_repeated_settle_leaves_the_next_request_alone(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
     main, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     apart = settlement(main, delivery, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
@@ -304,7 +288,7 @@ def test_a_settle_repeated_after_the_delivery_has_moved_on_leaves_its_next_reque
 
 @pytest.mark.behaviour("4.10", "4.11", "5.3")
 @pytest.mark.parametrize("then", ["waits", "is under way", "has ended"])
-def test_numbers_go_on_after_a_crash_although_the_last_one_has_moved_apart(wanted: Subscription, then: str) -> None:
+def test_numbers_go_on_after_the_last_moved_to_the_retry_line(wanted: Subscription, then: str) -> None:
     publish_numbered(wanted.event_type, 2)
     line, retry_line = line_of(wanted.subscriber), retry_line_of(wanted.subscriber)
     main, first, number = crash_while_sending(line)
@@ -324,9 +308,7 @@ def test_numbers_go_on_after_a_crash_although_the_last_one_has_moved_apart(wante
 
 
 @pytest.mark.behaviour("4.11", "5.3", "11.3")
-def test_what_a_retry_line_had_in_flight_at_a_crash_is_flagged_and_holds_nobody_up(
-    receiver: Receiver, wanted: Subscription
-) -> None:
+def test_a_crash_of_a_retry_line_flags_and_holds_nothing(receiver: Receiver, wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 2)
     Delivery.objects.update(line=retry_line_of(wanted.subscriber), due_at=Now(), sequence=F("id"), attempts=1)
     line = retry_line_of(wanted.subscriber)
@@ -416,9 +398,7 @@ def test_its_subscriptions_take_turns_however_long_one_has_been_due(owner: Subsc
 
 
 @pytest.mark.behaviour("5.3", "5.4")
-def test_each_of_them_begins_as_often_as_the_others_if_one_hangs_and_has_the_turn_for_itself(
-    owner: Subscriber,
-) -> None:
+def test_each_subscription_begins_a_turn_as_often_as_the_others(owner: Subscriber) -> None:
     due = {waiting_apart(owner, 5, since=60.0 * number).pk for number in range(3)}
     begins = [page_of(retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
     assert set(begins[:3]) == due
@@ -426,7 +406,7 @@ def test_each_of_them_begins_as_often_as_the_others_if_one_hangs_and_has_the_tur
 
 
 @pytest.mark.behaviour("5.3", "5.4")
-def test_those_of_which_nothing_is_due_have_no_turn(owner: Subscriber) -> None:
+def test_subscriptions_without_due_retries_have_no_turn(owner: Subscriber) -> None:
     for _ in range(4):
         subscription(owner)
     due = [waiting_apart(owner, 5, since=60.0).pk for _ in range(2)]

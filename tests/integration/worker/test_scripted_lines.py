@@ -101,7 +101,7 @@ def test_scripts_keep_the_order_of_a_line(receiver: Receiver, worker: Worker, wa
         ("$outheader = {Host: 'b'}", "script failed: The header Host is set by the broker or the connection itself"),
     ],
 )
-def test_what_fails_is_held_without_a_number_and_the_line_goes_on(
+def test_a_failing_script_holds_its_delivery_and_the_line_goes_on(
     receiver: Receiver,
     worker: Worker,
     wanted: Subscription,
@@ -119,9 +119,7 @@ def test_what_fails_is_held_without_a_number_and_the_line_goes_on(
 
 
 @pytest.mark.behaviour("8.3", "4.15")
-def test_what_is_held_is_run_again_by_the_script_then_in_force_once_released(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_a_released_delivery_uses_the_new_script(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     write(wanted, "throw 1")
     publish_numbered(wanted.event_type, 2)
     wait_until_only_held()
@@ -151,9 +149,7 @@ def test_a_repeated_request_has_the_same_body(receiver: Receiver, wanted: Subscr
 
 
 @pytest.mark.behaviour("4.10", "8.3")
-def test_a_number_that_may_have_been_sent_is_kept_and_told_where_the_script_then_fails(
-    receiver: Receiver, wanted: Subscription
-) -> None:
+def test_a_number_possibly_sent_outlives_a_failing_script(receiver: Receiver, wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 2)
     crash_while_sending(line_of(wanted.subscriber))
     expire_lease(line_of(wanted.subscriber))
@@ -171,9 +167,7 @@ def test_a_number_that_may_have_been_sent_is_kept_and_told_where_the_script_then
 
 
 @pytest.mark.behaviour("4.15")
-def test_the_script_in_force_when_a_request_starts_is_the_one_that_counts(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_the_current_script_is_used(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     write(wanted, "$outmessage = 'old ' + $inmessage")
     receiver.on("/a", answer(503), answer(200))
     publish_numbered(wanted.event_type, 3)
@@ -204,7 +198,7 @@ def hit(worker: Worker, number: signal.Signals) -> None:
         (signal.SIGSTOP, 2.0, "script lost: it took longer than 2 s"),
     ],
 )
-def test_a_lost_script_is_set_aside_and_run_again(
+def test_a_lost_script_is_deferred_and_run_again(
     receiver: Receiver,
     worker: Worker,
     wanted: Subscription,
@@ -238,7 +232,7 @@ def test_a_worker_stops_while_scripts_run_and_nothing_is_marked(receiver: Receiv
 
 
 @pytest.mark.behaviour("8.3")
-def test_hostile_scripts_leave_the_lines_of_others_alone(
+def test_hostile_scripts_leave_other_lines_alone(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile = [subscription() for _ in range(10)]

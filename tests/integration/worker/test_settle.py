@@ -110,9 +110,7 @@ def test_nothing_is_marked_that_is_not_as_it_was_read(wanted: Subscription) -> N
         (NO_ANSWER, CANCELLED),
     ],
 )
-def test_what_is_cancelled_in_flight_ends_so_unless_its_answer_ends_it(
-    wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus
-) -> None:
+def test_cancelling_in_flight(wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus) -> None:
     publish_numbered(wanted.event_type, 3)
     line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1)
@@ -123,7 +121,7 @@ def test_what_is_cancelled_in_flight_ends_so_unless_its_answer_ends_it(
 
 
 @pytest.mark.behaviour("4.10")
-def test_cancelling_what_may_not_have_arrived_is_told_in_the_history(wanted: Subscription) -> None:
+def test_cancelling_an_uncertain_delivery_is_in_the_history(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, number = crash_while_sending(line_of(wanted.subscriber))
     cancel_deliveries_of(wanted.pk, reason="unwanted")
@@ -190,7 +188,7 @@ def _somebody_waits() -> bool:
 @pytest.mark.parametrize(
     ("answered", "end"), [({}, DELIVERED), (NO_ANSWER, CANCELLED), ({"status": PENDING, "pause": 1.0}, CANCELLED)]
 )
-def test_a_settle_that_a_cancel_overtakes_misses_nothing(
+def test_a_settle_overtaken_by_a_cancel_misses_nothing(
     wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(wanted.event_type, 1)
@@ -206,7 +204,7 @@ def test_a_settle_that_a_cancel_overtakes_misses_nothing(
 
 
 @pytest.mark.behaviour("1.8", "4.11")
-def test_what_a_settle_misses_of_a_line_that_is_locked_again_is_settled_later(
+def test_a_settlement_missed_under_a_lock_is_settled_later(
     wanted: Subscription, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cancelled_again_after_it(*args: Any, **kwargs: Any) -> Settled:
@@ -233,9 +231,7 @@ def test_what_a_settle_misses_of_a_line_that_is_locked_again_is_settled_later(
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_line_is_not_let_go_before_what_it_had_in_flight_is_settled(
-    wanted: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_with_an_unsettled_delivery_is_kept(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     line.holds(delivery, Hold(1.0, "no answer", delivery.destination.config_version))
@@ -286,9 +282,7 @@ def budget_left(worker: Worker) -> int:
 
 
 @pytest.mark.behaviour("4.10", "4.11", "11.3")
-def test_connections_cut_again_and_again_lose_and_repeat_nothing(
-    receiver: Receiver, worker: Worker, reachable_subscription: Subscription
-) -> None:
+def test_cut_connections_lose_nothing(receiver: Receiver, worker: Worker, reachable_subscription: Subscription) -> None:
     gates = [receiver.gate("/a") for _ in range(4)]
     behaviours: list[Behaviour] = []
     for gate in gates:
@@ -307,9 +301,7 @@ def test_connections_cut_again_and_again_lose_and_repeat_nothing(
 
 
 @pytest.mark.behaviour("4.11")
-def test_an_answer_that_comes_while_the_database_is_cut_is_recorded(
-    receiver: Receiver, worker: Worker, reachable_subscription: Subscription
-) -> None:
+def test_answers_during_a_cut(receiver: Receiver, worker: Worker, reachable_subscription: Subscription) -> None:
     gate = receiver.gate("/a")
     publish_numbered(reachable_subscription.event_type, 2)
     wait_until(lambda: receiver.log)
@@ -350,9 +342,7 @@ def test_data_that_the_database_refuses_stops_its_own_line_only(
 
 
 @pytest.mark.behaviour("6.6")
-def test_a_queue_message_whose_outcome_the_database_refuses_waits_and_its_sender_goes_on(
-    refusing_teapots: None, receiver: Receiver, worker: Worker
-) -> None:
+def test_a_refused_outcome_of_a_job_waits(refusing_teapots: None, receiver: Receiver, worker: Worker) -> None:
     jobs = event_type(kind=EventKind.QUEUE)
     subscription(event_type=jobs, endpoint=receiver.url("/teapot"))
     receiver.on("/teapot", answer(418), answer())
@@ -394,7 +384,7 @@ class Unheard:
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("when", ["marks", "settlements", "states"])
 @pytest.mark.parametrize("status", [200, 404, 500, 503])
-def test_a_commit_that_was_not_heard_of_is_not_doubled(
+def test_a_commit_with_a_lost_reply_is_not_doubled(
     receiver: Receiver, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch, when: str, status: int
 ) -> None:
     unheard = Unheard(when)
@@ -413,7 +403,7 @@ def test_a_commit_that_was_not_heard_of_is_not_doubled(
 
 
 @pytest.mark.behaviour("4.10", "4.15")
-def test_a_mark_that_was_not_heard_of_and_may_not_be_sent_any_more_is_not_forgotten(
+def test_a_mark_with_a_lost_reply_is_not_forgotten(
     receiver: Receiver, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unheard = Unheard("marks")
@@ -433,9 +423,7 @@ def test_a_mark_that_was_not_heard_of_and_may_not_be_sent_any_more_is_not_forgot
 
 
 @pytest.mark.behaviour("4.15", "6.6")
-def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_sender_goes_on(
-    receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_mark_of_a_job_is_harmless(receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = event_type(kind=EventKind.QUEUE)
     wanted = subscription(event_type=jobs, endpoint=receiver.url("/a"))
     unheard = Unheard("marks", settle_groups)
@@ -448,7 +436,7 @@ def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_send
     assert sorted(map(int, receiver.bodies("/moved"))) == [*range(30)]
 
 
-def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
+def test_a_turn_that_claims_nothing_ends_at_once(
     worker: Worker, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "TURN_SECONDS", PATIENCE_SECONDS)

@@ -54,9 +54,7 @@ def change(owner: Subscriber, processing: Processing, concurrency: int = 1) -> N
 
 
 @pytest.mark.behaviour("4.13")
-def test_as_many_as_it_allows_are_in_flight_and_each_is_sent_once(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_the_concurrency_is_used_and_kept_to(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = closed_gate(receiver)
     bodies = publish_numbered(wanted.event_type, 40)
     wait_for_requests(receiver, 3)
@@ -68,7 +66,7 @@ def test_as_many_as_it_allows_are_in_flight_and_each_is_sent_once(
 
 
 @pytest.mark.behaviour("4.13")
-def test_what_hangs_leaves_the_other_places_to_others(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+def test_a_hanging_delivery_leaves_other_slots_free(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 20)
     wait_until(lambda: statuses(wanted) == [IN_FLIGHT] + [DELIVERED] * 19, saying=lambda: statuses(wanted))
@@ -80,7 +78,7 @@ def test_what_hangs_leaves_the_other_places_to_others(receiver: Receiver, worker
 
 
 @pytest.mark.behaviour("1.4", "4.13")
-def test_what_waits_for_a_script_or_its_rate_does_not_fill_a_short_page(wanted: Subscription) -> None:
+def test_busy_deliveries_do_not_fill_a_short_page(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 3)
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="worker")
     first, second, _ = (one.id for one in outgoing_of(taken))
@@ -90,9 +88,7 @@ def test_what_waits_for_a_script_or_its_rate_does_not_fill_a_short_page(wanted: 
 
 
 @pytest.mark.behaviour("4.10", "4.13")
-def test_what_is_in_no_order_has_no_number_and_numbers_go_on_where_it_is_again(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_unordered_deliveries_have_no_numbers(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     for processing, concurrency in [(Processing.SERIAL, 1), (Processing.CONCURRENT, 3), (Processing.SERIAL, 1)]:
         change(wanted.subscriber, processing, concurrency)
         publish_numbered(wanted.event_type, 3)
@@ -102,9 +98,7 @@ def test_what_is_in_no_order_has_no_number_and_numbers_go_on_where_it_is_again(
 
 
 @pytest.mark.behaviour("4.7", "4.8", "4.13")
-def test_what_holds_the_line_stops_them_all_and_the_others_in_flight_are_settled(
-    receiver: Receiver, wanted: Subscription, long_pauses: None
-) -> None:
+def test_holding_the_line_stops_all_slots(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
     gate = closed_gate(receiver)
     receiver.on("/a", answer(503), gate)
     with running_worker():
@@ -117,7 +111,7 @@ def test_what_holds_the_line_stops_them_all_and_the_others_in_flight_are_settled
 
 
 @pytest.mark.behaviour("4.7", "4.13")
-def test_what_was_held_is_tried_alone_before_the_others_are(wanted: Subscription) -> None:
+def test_a_held_head_is_tried_alone(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 9)
     line = line_of(wanted.subscriber)
     slots = []
@@ -130,9 +124,7 @@ def test_what_was_held_is_tried_alone_before_the_others_are(wanted: Subscription
 
 @pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
-def test_how_many_there_are_counts_from_the_next_request_on(
-    receiver: Receiver, worker: Worker, wanted: Subscription, concurrency: int
-) -> None:
+def test_the_concurrency_may_change(receiver: Receiver, worker: Worker, wanted: Subscription, concurrency: int) -> None:
     first, second = closed_gate(receiver), closed_gate(receiver)
     receiver.on("/a", first)
     publish_numbered(wanted.event_type, 20)
@@ -148,9 +140,7 @@ def test_how_many_there_are_counts_from_the_next_request_on(
 
 
 @pytest.mark.behaviour("4.12", "4.13")
-def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
-    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_extra_slots_are_limited(receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_loop, "MAX_IN_FLIGHT", 6)
     monkeypatch.setattr(event_loop, "MAX_EXTRA_SLOTS", 2)
     subscription(subscriber(processing="CONCURRENT", concurrency=3), wanted.event_type, receiver.url("/a"))
@@ -186,9 +176,7 @@ def begin_all_and_vanish(line: Line) -> list[int]:
 
 @pytest.mark.behaviour("4.11", "4.13")
 @pytest.mark.parametrize("processing", [Processing.CONCURRENT, Processing.SERIAL])
-def test_after_an_unclean_end_as_many_are_repeated_and_flagged(
-    receiver: Receiver, wanted: Subscription, processing: Processing
-) -> None:
+def test_a_crash_repeats_and_flags_all(receiver: Receiver, wanted: Subscription, processing: Processing) -> None:
     publish_numbered(wanted.event_type, 9)
     line = line_of(wanted.subscriber)
     begun = begin_all_and_vanish(line)
@@ -202,9 +190,7 @@ def test_after_an_unclean_end_as_many_are_repeated_and_flagged(
 
 
 @pytest.mark.behaviour("4.6", "4.13")
-def test_what_is_set_aside_comes_again_and_is_in_no_ones_way(
-    receiver: Receiver, wanted: Subscription, long_pauses: None
-) -> None:
+def test_deferred_deliveries_come_again(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
     receiver.on("/a", *[answer(500)] * 4, answer())
     with running_worker():
         publish_numbered(wanted.event_type, 12)

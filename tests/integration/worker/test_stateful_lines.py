@@ -253,7 +253,7 @@ class StatefulTopic(PolicyOperations):
 
 
 @pytest.mark.behaviour("1.6", "2.10", "2.13", "4.10", "4.11", "5.3", "5.5", "5.6", "5.8", "11.3")
-def test_anything_goes(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_history(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
     database = FailingDatabase()
     monkeypatch.setattr(pending_settles, "settle", database)
     run_random_history(partial(StatefulTopic, policies=policies), database)
@@ -263,7 +263,7 @@ def test_anything_goes(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("number", [3, 4])
 @pytest.mark.parametrize("result", [503, "cut"])
 @pytest.mark.parametrize("event", SIDE_EVENTS)
-def test_whatever_happens_to_a_subscription_while_it_is_worn_out(
+def test_side_events_while_retries_are_used_up(
     policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch, number: int, result: int | str, event: str
 ) -> None:
     database = FailingDatabase()

@@ -55,7 +55,7 @@ MINUTES, HOURS = 60.0, 3_600.0
 @pytest.mark.parametrize(
     ("tries", "seconds"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60), (8, 60), (1_000_000, 60)]
 )
-def test_what_is_set_aside_waits_twice_as_long_each_time(tries: int, seconds: float) -> None:
+def test_deferred_deliveries_wait_twice_as_long_each_time(tries: int, seconds: float) -> None:
     assert deferred_pause(tries) == seconds
 
 
@@ -82,9 +82,7 @@ def test_hold_pause(failures: int, retry_after: float | None, chance: float, sec
 
 
 @given(st.integers(1, 10**6), st.none() | st.floats(0, 1e12), st.floats(0, 1))
-def test_a_pause_is_never_shorter_than_a_second_nor_longer_than_five_minutes(
-    failures: int, retry_after: float | None, chance: float
-) -> None:
+def test_pauses_are_a_second_to_five_minutes(failures: int, retry_after: float | None, chance: float) -> None:
     assert 1.0 <= hold_pause(failures, retry_after=retry_after, chance=chance) <= 300.0
 
 
@@ -112,7 +110,7 @@ def test_a_pause_is_never_shorter_than_a_second_nor_longer_than_five_minutes(
         (b"HTTP/1.1 503 -\r\nRetry-After: 5\r\nRetry-After: 9\r\n\r\n", 5),
     ],
 )
-def test_retry_after(head: bytes, seconds: float | None) -> None:
+def test_retry_after_is_honoured_up_to_a_limit(head: bytes, seconds: float | None) -> None:
     assert retry_after_seconds(head, at=NOON) == seconds
 
 
@@ -162,7 +160,7 @@ def test_the_terms_of_the_default_policy_say_what_the_default_rules_do() -> None
         assert decide(outcome, spelled_out.rules) == decide(outcome, TEAMFORGE)
 
 
-def test_whoever_names_the_default_policy_follows_the_same_as_who_names_none() -> None:
+def test_naming_the_default_policy_changes_nothing() -> None:
     assert policy_of(TEAMFORGE_TERMS) is TEAMFORGE_POLICY
 
 
@@ -172,9 +170,7 @@ def test_like_terms_are_one_policy(terms: RetryTerms) -> None:
 
 
 @pytest.mark.parametrize(("policy", "rules"), [(TEAMFORGE_POLICY, TEAMFORGE), (CALLBACK_POLICY, CALLBACK)])
-def test_without_a_spacing_of_its_own_a_policy_pauses_as_lines_always_do(
-    policy: RetryPolicy, rules: RetryRules
-) -> None:
+def test_the_default_pauses_are_those_of_lines(policy: RetryPolicy, rules: RetryRules) -> None:
     pauses = {ASIDE: deferred_pause(3), HOLD: hold_pause(3, retry_after=None, chance=0.5)}
     for outcome in EVERY_OUTCOME:
         decision = decide(outcome, rules)
@@ -213,9 +209,7 @@ def test_how_each_preset_judges_a_first_try(name: str, verdicts: list[tuple[Deci
         (S, 8, Answered(500), FAILED),
     ],
 )
-def test_each_preset_tries_again_so_often_and_then_ends(
-    name: str, retries: int, outcome: Outcome, end: Decision
-) -> None:
+def test_each_preset_has_its_number_of_retries(name: str, retries: int, outcome: Outcome, end: Decision) -> None:
     policy = policy_of(PRESETS[name])
     last, used_up = (judge(outcome, policy, replace(FIRST, attempts=n), chance=0.0) for n in (retries - 1, retries))
     assert last.decision in {APART, HOLD}
@@ -265,9 +259,7 @@ def test_pauses_grow_by_their_factor_up_to_the_longest() -> None:
         (Action.DEFER, True, 900.0, 900.0),
     ],
 )
-def test_what_the_endpoint_asks_for_only_lengthens_a_pause(
-    action: Action, honours: bool, asked: float, pause: float
-) -> None:
+def test_retry_after_only_lengthens_a_pause(action: Action, honours: bool, asked: float, pause: float) -> None:
     terms = replace(
         PRESETS[W],
         on_unavailable=action,
@@ -291,7 +283,7 @@ def test_a_trial_decides_at_once_whatever_was_tried_before() -> None:
 @pytest.mark.behaviour("5.3")
 @pytest.mark.parametrize("outcome", [Answered(500), Answered(503), Unreachable("refused")])
 @pytest.mark.parametrize("name", [T, W, S])
-def test_what_waits_apart_stays_apart_under_whatever_policy(name: str, outcome: Outcome) -> None:
+def test_retries_stay_in_the_retry_line(name: str, outcome: Outcome) -> None:
     history = History(attempts=1, times_deferred=1, failures=0, in_retry_line=True)
     assert judge(outcome, policy_of(PRESETS[name]), history, chance=0.0).decision is APART
 
@@ -313,9 +305,7 @@ def test_a_pause_grows_until_it_is_the_longest_however_slowly(factor: float, ret
     ("name", "chance", "pause"),
     [(T, 0.0, 60.0), (T, 1.0, 48.0), (W, 0.0, 600.0), (M, 0.0, 10.0), (S, 0.0, max(PRESETS[S].schedule))],
 )
-def test_what_is_not_sent_for_its_address_waits_for_the_longest_pause_at_once(
-    name: str, chance: float, pause: float
-) -> None:
+def test_a_denied_address_waits_for_the_longest_pause(name: str, chance: float, pause: float) -> None:
     verdict = judge(Unreachable("no", is_refused=True), policy_of(PRESETS[name]), FIRST, chance=chance)
     plain = judge(Unreachable("no"), policy_of(PRESETS[name]), FIRST, chance=chance)
     assert verdict.decision is plain.decision
@@ -330,7 +320,7 @@ def test_what_is_not_sent_for_its_address_waits_for_the_longest_pause_at_once(
     in_retry_line=st.booleans(),
     chance=st.floats(0, 1),
 )
-def test_whatever_happens_a_delivery_ends_or_waits_for_a_time(
+def test_every_delivery_ends_or_waits_for_a_limited_time(
     outcome: Outcome, terms: RetryTerms, factor: float, attempts: int, in_retry_line: bool, chance: float
 ) -> None:
     policy = policy_of(replace(terms, factor=factor))

@@ -86,9 +86,7 @@ def run(wanted: Destination | None, came: Sequence[object], *, at: float = NOW, 
         (destination(script="1"), [NotRun()], ([Job], VolatileOutcome.DROPPED)),
     ],
 )
-def test_the_outcome_follows_from_the_script_and_the_answer(
-    wanted: Destination | None, came: Sequence[object], expected: Any
-) -> None:
+def test_outcomes_of_scripts_and_answers(wanted: Destination | None, came: Sequence[object], expected: Any) -> None:
     assert run(wanted, came) == expected
 
 

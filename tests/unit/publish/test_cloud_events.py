@@ -36,9 +36,7 @@ def values_of(draft: Draft | Refusal) -> dict[str, str]:
 
 @pytest.mark.behaviour("2.12")
 @given(id_=WORDS, source=WORDS, extensions=EXTENSIONS, data=st.dictionaries(st.text(), st.integers()))
-def test_both_forms_that_the_library_makes_of_an_event_open_to_the_same(
-    id_: str, source: str, extensions: dict[str, str], data: dict[str, int]
-) -> None:
+def test_both_modes_open_to_the_same(id_: str, source: str, extensions: dict[str, str], data: dict[str, int]) -> None:
     attributes = {"id": id_, "source": source, "type": "Order", "datacontenttype": "application/json", **extensions}
     made = [make(CloudEvent(attributes, data)) for make in (http.to_binary_event, http.to_structured_event)]
 

@@ -40,7 +40,7 @@ def taken_from_buffer(hand: Buffer[Outgoing], *, deferred_next: bool = False) ->
         (5, [1, 2], [7], False, [5, 7, 1, 2]),
     ],
 )
-def test_the_head_first_then_new_and_stuck_in_turn(
+def test_the_head_goes_first_then_fresh_and_deferred_in_turn(
     head: int | None, new: Sequence[int], stuck: Sequence[int], deferred_next: bool, order: list[int]
 ) -> None:
     hand = Buffer(
@@ -55,9 +55,7 @@ def test_the_head_first_then_new_and_stuck_in_turn(
     has_head=st.booleans(),
     deferred_next=st.booleans(),
 )
-def test_nothing_is_lost_and_each_kind_keeps_its_order(
-    new: int, stuck: int, has_head: bool, deferred_next: bool
-) -> None:
+def test_each_kind_keeps_its_order(new: int, stuck: int, has_head: bool, deferred_next: bool) -> None:
     hand = Buffer(
         head=outgoing(1000) if has_head else None,
         fresh=fresh_deliveries(*range(new)),
@@ -137,9 +135,7 @@ def taken_from_page(waiting: list[Row], budget: int = PLENTY, **wanted: int | bo
         (1, True, [11]),
     ],
 )
-def test_a_page_however_short_begins_with_those_whose_turn_it_is(
-    capacity: int, deferred_next: bool, expected: list[int]
-) -> None:
+def test_a_page_begins_with_the_next_kind(capacity: int, deferred_next: bool, expected: list[int]) -> None:
     waiting = [*(row(n, FRESH) for n in (1, 2, 3)), *(row(n, DEFERRED) for n in (11, 12, 13))]
     assert taken_from_page(waiting, capacity=capacity, deferred_next=deferred_next) == expected
 
@@ -197,7 +193,7 @@ def test_what_has_been_taken_already_is_no_part_of_a_page(busy: list[int], *, mo
 
 
 @pytest.mark.behaviour("4.11", "4.13")
-def test_what_a_strand_has_taken_is_not_taken_by_another_though_it_is_not_marked_yet() -> None:
+def test_slots_do_not_take_unmarked_deliveries_of_others() -> None:
     waiting = [row(5, HEAD), row(1, FRESH), row(2, FRESH), row(11, DEFERRED), row(12, DEFERRED)]
     line = PageRequest(1, 1, head_id=5, capacity=500, busy=[5, 1, 12])
     assert [one.id for one in page_of(waiting, line, BodyBudget(PLENTY)).taken] == [2, 11]

@@ -85,7 +85,7 @@ def ended(step: Step) -> tuple[int, DeliveryStatus, float | None]:
         ),
     ],
 )
-def test_endpoints_are_tried_in_turn_until_one_takes_it(
+def test_endpoints_are_tried_until_one_takes_it(
     replies: Sequence[Reply], settled: list[tuple[int, DeliveryStatus, float | None]]
 ) -> None:
     line = a_sender()
@@ -160,7 +160,7 @@ def test_who_has_half_of_the_strands_waiting_gets_no_more_until_it_answers() -> 
 
 
 @pytest.mark.behaviour("6.5", "6.6")
-def test_who_has_half_of_the_strands_waiting_is_left_out_of_a_cycle() -> None:
+def test_an_endpoint_with_half_of_the_slots_is_left_out() -> None:
     line = a_sender(2)
     step = begin(line, group(7, 1, 2))
     assert sent(step).id == 2
@@ -169,7 +169,7 @@ def test_who_has_half_of_the_strands_waiting_is_left_out_of_a_cycle() -> None:
 
 
 @pytest.mark.behaviour("6.5")
-def test_groups_never_tried_and_those_tried_in_vain_take_turns() -> None:
+def test_fresh_and_deferred_groups_take_turns() -> None:
     line = a_sender()
     step = begin(line, group(1, 11), group(2, 12), group(3, 13, is_deferred=True), group(4, 14, is_deferred=True))
     order = []
@@ -180,7 +180,7 @@ def test_groups_never_tried_and_those_tried_in_vain_take_turns() -> None:
 
 
 @pytest.mark.behaviour("6.6")
-def test_strands_take_groups_side_by_side_and_none_of_them_twice() -> None:
+def test_each_slot_takes_another_group() -> None:
     line = a_sender(3)
     groups = [group(number, number * 10) for number in range(1, 4)]
     for slot in line.slots:
@@ -191,7 +191,7 @@ def test_strands_take_groups_side_by_side_and_none_of_them_twice() -> None:
 
 
 @pytest.mark.behaviour("6.6")
-def test_at_the_end_of_its_turn_a_strand_rests_unless_another_hangs() -> None:
+def test_a_slot_rests_after_its_turn_unless_another_hangs() -> None:
     line = a_sender(2, seconds=-1.0)
     hanging, other = line.slots
     hanging.waiting_since = time.monotonic()
@@ -258,7 +258,7 @@ def fair_share(slots: int, waiting: Mapping[int, int]) -> FairShare:
         ({3: 5}, 99, [2, 1, 3]),
     ],
 )
-def test_endpoints_go_as_shuffled_but_those_last_that_have_their_share_of_the_strands(
+def test_endpoints_with_their_share_of_slots_go_last(
     waiting: Mapping[int, int], first_id: int | None, order: Sequence[int]
 ) -> None:
     endpoints = [Endpoint(one, replace(DESTINATION, subscription_id=one)) for one in (1, 2, 3)]
@@ -271,7 +271,7 @@ def test_endpoints_go_as_shuffled_but_those_last_that_have_their_share_of_the_st
 @pytest.mark.behaviour("6.4", "6.6")
 @pytest.mark.parametrize("slots", [1, 2, 3, 16, 100])
 @pytest.mark.parametrize("endpoints", [2, 3, 5, 16])
-def test_where_all_but_one_hang_a_strand_is_left_for_that_one(slots: int, endpoints: int) -> None:
+def test_a_slot_is_left_for_the_last_good_endpoint(slots: int, endpoints: int) -> None:
     waiting = FairShare(slots)
     for one in range(1, endpoints):
         while not waiting.place(one, endpoints):
@@ -295,9 +295,7 @@ def test_where_all_but_one_hang_a_strand_is_left_for_that_one(slots: int, endpoi
         (1, 1, True),
     ],
 )
-def test_half_of_the_strands_wait_for_one_that_has_not_answered_and_no_more(
-    slots: int, waiting: int, full: bool
-) -> None:
+def test_at_most_half_of_the_slots_wait_for_one_endpoint(slots: int, waiting: int, full: bool) -> None:
     assert fair_share(slots, {1: waiting}).is_full(1) is full
     assert not fair_share(slots, {1: waiting}).is_full(2)
 

@@ -133,9 +133,7 @@ def test_what_has_ended_is_settled_with_what_is_sent_next() -> None:
         (999, PENDING, 1.0),
     ],
 )
-def test_what_does_not_hold_the_line_lets_the_next_go(
-    status: int, becomes: DeliveryStatus, pause: float | None
-) -> None:
+def test_other_failures_let_the_next_go(status: int, becomes: DeliveryStatus, pause: float | None) -> None:
     sent, step = run(a_line(), Buffer(fresh=fresh_deliveries(1, 2)), [status])
     assert isinstance(step, Send)
     assert step.ended
@@ -152,9 +150,7 @@ def test_what_does_not_hold_the_line_lets_the_next_go(
         (unanswered(was_sent=False), 1.0, "no answer: gone", 9),
     ],
 )
-def test_what_holds_the_line_lets_it_rest_with_its_head(
-    reply: RequestSent, pause: float, reason: str, last_sequence: int
-) -> None:
+def test_a_held_line_rests_with_its_head(reply: RequestSent, pause: float, reason: str, last_sequence: int) -> None:
     line = a_line()
     assert isinstance(go(line), Read)
     step = go(line, hand=Buffer(fresh=fresh_deliveries(1, 2)))
@@ -244,7 +240,7 @@ def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_f
 
 
 @pytest.mark.behaviour("4.15")
-def test_what_may_not_be_sent_as_it_was_read_is_read_anew() -> None:
+def test_a_changed_delivery_is_read_again() -> None:
     line = a_line()
     go(line)
     assert send(go(line, hand=Buffer(fresh=fresh_deliveries(1, 2)))).id == 1
@@ -305,7 +301,7 @@ def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paus
 
 
 @pytest.mark.behaviour("5.6")
-def test_in_the_retry_line_it_has_the_page_read_anew_before_anything_else_goes() -> None:
+def test_a_suspension_in_the_retry_line_reads_the_page_again() -> None:
     line = a_line()
     line.claim = replace(line.claim, lane="retry", sibling_line_id=7)
     sent, step = run(line, Buffer(deferred=[replace(suspending(), is_deferred=True), *deferred_deliveries(2)]), [503])
@@ -326,9 +322,7 @@ def test_a_trial_that_holds_the_line_lets_its_subscription_go_on_and_waits_all_t
 
 @pytest.mark.behaviour("1.4", "11.1")
 @pytest.mark.parametrize(("head", "failures", "size"), [(None, 0, 16), (1, 2, 16), (1, 0, 2)])
-def test_a_line_that_waited_for_its_rate_reads_no_more_than_it_may_need(
-    head: int | None, failures: int, size: int
-) -> None:
+def test_a_line_that_waited_for_its_rate_reads_a_short_page(head: int | None, failures: int, size: int) -> None:
     assert a_line(head=head, failures=failures).page_request().capacity == size
 
 

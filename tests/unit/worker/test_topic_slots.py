@@ -49,9 +49,7 @@ def hand_of(line: ActiveLine, *deliveries: Outgoing) -> list[Step]:
 
 @pytest.mark.behaviour("4.13")
 @given(slots=st.integers(2, 5), answers=st.lists(st.tuples(st.integers(0, 4), st.sampled_from([200, 404, 503]))))
-def test_whatever_is_answered_each_is_taken_by_one_strand_and_what_holds_stops_them_all(
-    slots: int, answers: list[tuple[int, int]]
-) -> None:
+def test_each_delivery_is_taken_by_one_slot_and_a_hold_stops_all(slots: int, answers: list[tuple[int, int]]) -> None:
     line = a_line(slots)
     steps = dict(enumerate(hand_of(line, *(to(number, concurrency=slots) for number in range(100)))))
     sent = [step.delivery.id for step in steps.values() if isinstance(step, Send)]
@@ -177,9 +175,7 @@ def test_a_retry_line_does_not_stay_for_what_waits_for_its_rate() -> None:
     [(Buffer(fresh=[to(2)]), 900.0), (Buffer(more=True), 900.0), (Buffer[Outgoing](), 1.0)],
     ids=["more in hand", "more to read", "soon"],
 )
-def test_a_line_with_more_to_do_is_let_go_for_the_next_turn(
-    lane: str, slots: int, in_hand: Buffer[Outgoing], until: float
-) -> None:
+def test_a_line_with_more_work_is_let_go(lane: str, slots: int, in_hand: Buffer[Outgoing], until: float) -> None:
     line = a_line(slots, lane)
     line.leave_out(to(1), time.monotonic() + until)
     line.buffer = in_hand
@@ -192,9 +188,7 @@ def test_a_line_with_more_to_do_is_let_go_for_the_next_turn(
 @pytest.mark.parametrize(
     ("lane", "failures", "waits"), [("main", 3, True), ("main", 0, False), ("retry", 3, False), ("retry", 0, False)]
 )
-def test_what_holds_the_line_does_so_while_it_waits_for_its_rate_though_no_order_counts(
-    lane: str, failures: int, *, waits: bool
-) -> None:
+def test_a_hold_lasts_while_an_unordered_head_waits_for_its_rate(lane: str, failures: int, *, waits: bool) -> None:
     line = a_line(2, lane, head=1, failures=failures)
     limited = to(1, spacing=1000.0, concurrency=2)
     line.rate_limiter.learn(limited.destination, 900.0, time.monotonic())
@@ -232,9 +226,7 @@ def test_what_is_left_out_is_read_again_when_its_time_has_come_however_long_the_
 
 @pytest.mark.behaviour("1.4", "4.13")
 @pytest.mark.parametrize(("wait", "second"), [(50.0, Read), (0.1, Wait)])
-def test_one_strand_waits_for_a_rate_and_the_others_look_for_something_else(
-    wait: float, second: type[Step], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_slot_waits_for_a_rate(wait: float, second: type[Step], monkeypatch: pytest.MonkeyPatch) -> None:
     line = a_line(2)
     limited = [to(number, spacing=1000.0, concurrency=2) for number in (1, 2)]
     monkeypatch.setattr(line.rate_limiter, "wait", lambda *_: wait)
@@ -255,9 +247,7 @@ def test_what_may_be_sent_soon_is_waited_for() -> None:
 
 @pytest.mark.behaviour("1.4")
 @pytest.mark.parametrize(("slots", "lane"), [(1, "main"), (1, "retry"), (2, "main")])
-def test_what_may_be_sent_soon_after_the_turn_is_waited_for_too_or_the_line_came_too_late_for_its_slot(
-    slots: int, lane: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slot_soon_after_the_turn_is_waited_for(slots: int, lane: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delivery.worker.line.LONG_WAIT_SECONDS", 1000.0)  # no machine is as slow as that
     line = a_line(slots, lane)
     limited = [to(number, subscription_id=number, spacing=1000.0, concurrency=slots) for number in range(slots)]
