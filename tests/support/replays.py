@@ -13,15 +13,14 @@ from delivery.replay.eligibility import RESUBMITTABLE, Selection
 from delivery.replay.replay_job import begin, go_on
 from subscriptions.models import EventType, Status, Subscription
 from tests.support import factories
-from tests.support.worker import publish_numbered, running_worker, wait_until_done
+from tests.support.worker import publish_numbered, run_worker_until_done
 
 
 def ended(shop: Subscription, receiver: Receiver, numbers: int, status: int = 404) -> list[Delivery]:
     """Publish so many, and let their endpoint answer so."""
     receiver.on("/hook", answer(status))
     publish_numbered(shop.event_type, numbers)
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     receiver.on("/hook", answer(200))
     return [*Delivery.objects.filter(subscription=shop).order_by("id")]
 

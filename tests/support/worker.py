@@ -159,6 +159,12 @@ def wait_until_done(seconds: float = PATIENCE_SECONDS) -> None:
     wait_until(lambda: unfinished() == 0, seconds, saying=lambda: [*Delivery.objects.open().values()[:5]])
 
 
+def run_worker_until_done() -> None:
+    """Run a worker until nothing is pending any more."""
+    with running_worker():
+        wait_until_done()
+
+
 def cut_pauses_until_done() -> None:
     """Cut every pause short until nothing is pending any more."""
 

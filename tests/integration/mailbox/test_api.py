@@ -150,8 +150,7 @@ def test_invalid_requests_are_refused_and_fetch_nothing(
     assert statuses(pulled) == ["PENDING"]
 
 
-@pytest.mark.behaviour("9.2")
-@pytest.mark.behaviour("9.4")
+@pytest.mark.behaviour("9.2", "9.4")
 def test_many_receipts_are_answered_one_by_one_in_their_order(reader: Client, pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     first, second, third = receipts(reader)

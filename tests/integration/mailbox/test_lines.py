@@ -41,6 +41,7 @@ from tests.support.worker import (
     publish_bodies,
     publish_numbered,
     retry_line_of,
+    run_worker_until_done,
     running_worker,
     settlement,
     statuses,
@@ -181,8 +182,7 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
 
     receiver.on("/a", answer())
     switch_delivery_mode(pushed, PUSH)
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert receiver.bodies("/a")[-3:] == [b"0", b"1", b"2"]
 
 
@@ -353,8 +353,7 @@ def test_what_is_fetched_and_what_is_pushed_after_each_switch_goes_on_where_the_
     assert [one.content.body for one in messages] == [b"2", b"3"]
     switch_delivery_mode(switched, PUSH)
     publish_numbered(switched.event_type, 1, first=6)
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"4", b"5", b"6"]
     numbers = Delivery.objects.oldest_first().values_list("sequence", flat=True)
     assert [*numbers] == [1, 2, None, None, 3, 4, 5]
@@ -433,8 +432,7 @@ def test_what_timed_out_and_was_returned_later_is_still_a_possible_duplicate(
     (again,) = fetch_all(switched)
     nack(switched.subscriber_id, [again.receipt])
     switch_delivery_mode(switched, PUSH)
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert [one.is_flagged for one in receiver.log] == [True]
 
 

@@ -381,8 +381,6 @@ def test_a_look_reads_what_there_are_polls_for_and_no_more(
     assert (len(looks), costly_statements(looks, max_rows=20, max_in_vain=0)) == (2, [])
 
 
-@pytest.mark.django_db
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("failure", [OperationalError("the connection is lost"), ValueError("whatever it is")])
 def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
     uncommitted_mailbox: Subscription, event_type: EventType, monkeypatch: pytest.MonkeyPatch, failure: Exception

@@ -47,6 +47,8 @@ from tests.support.worker import (
     statuses,
 )
 
+pytestmark = pytest.mark.behaviour("9.7")
+
 WAITING_FOR_US: LiteralString = """
 SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"""
 
@@ -79,7 +81,6 @@ def next_body(wanted: Subscription) -> bytes | None:
     return messages[0].content.body if messages else None
 
 
-@pytest.mark.behaviour("9.7")
 def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_subscriptions(
     pulled: Subscription, other_mailbox: Subscription
 ) -> None:
@@ -92,7 +93,6 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
     assert next_body(pulled) is None
 
 
-@pytest.mark.behaviour("9.7")
 @pytest.mark.parametrize("how", ["returned", "timed out"])
 def test_what_comes_back_is_the_next_again(pulled: Subscription, how: str) -> None:
     publish_numbered(pulled.event_type, 2)
@@ -104,7 +104,7 @@ def test_what_comes_back_is_the_next_again(pulled: Subscription, how: str) -> No
     assert (next_body(pulled), next_body(pulled)) == (b"0", None)
 
 
-@pytest.mark.behaviour("9.7", "9.8")
+@pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("how", ["inactive", "paused", "pushed"])
 def test_what_is_in_flight_holds_up_the_rest_although_its_subscription_is_fetched_no_more(
     pulled: Subscription, other_mailbox: Subscription, how: str
@@ -123,7 +123,7 @@ def test_what_is_in_flight_holds_up_the_rest_although_its_subscription_is_fetche
     assert next_body(pulled) == b"beside"
 
 
-@pytest.mark.behaviour("9.7", "3.6", "2.13")
+@pytest.mark.behaviour("3.6", "2.13")
 def test_what_cannot_be_fetched_holds_nothing_up(pulled: Subscription) -> None:
     publish_bodies(pulled.event_type, b"delayed", not_before="2999-01-01T00:00:00Z")
     publish_bodies(pulled.event_type, b"held", b"next")
@@ -132,7 +132,6 @@ def test_what_cannot_be_fetched_holds_nothing_up(pulled: Subscription) -> None:
     assert next_body(pulled) == b"next"
 
 
-@pytest.mark.behaviour("9.7")
 def test_what_was_fetched_before_the_mailbox_was_ordered_comes_in_order_again(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 4)
@@ -144,7 +143,7 @@ def test_what_was_fetched_before_the_mailbox_was_ordered_comes_in_order_again(pu
     assert next_body(pulled) == b"3"
 
 
-@pytest.mark.behaviour("9.7", "9.4")
+@pytest.mark.behaviour("9.4")
 def test_what_timed_out_is_not_prolonged_since_something_newer_may_be_out(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
@@ -154,7 +153,7 @@ def test_what_timed_out_is_not_prolonged_since_something_newer_may_be_out(pulled
     assert next_body(pulled) == b"0"
 
 
-@pytest.mark.behaviour("9.7", "9.3")
+@pytest.mark.behaviour("9.3")
 def test_eight_clients_who_all_ask_get_the_messages_one_after_the_other(
     pulled: Subscription, other_mailbox: Subscription
 ) -> None:
@@ -217,7 +216,6 @@ def bodies(wanted: Subscription) -> list[bytes]:
     return [one.content.body for one in fetch_all(wanted)]
 
 
-@pytest.mark.behaviour("9.7")
 @pytest.mark.parametrize(("say", "next_one"), [(nack, b"0"), (acknowledge, b"1")])
 def test_whoever_says_something_late_of_the_oldest_is_waited_for(
     pulled: Subscription,
@@ -234,7 +232,7 @@ def test_whoever_says_something_late_of_the_oldest_is_waited_for(
     assert got.result() == [next_one]
 
 
-@pytest.mark.behaviour("9.7", "9.8")
+@pytest.mark.behaviour("9.8")
 def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched_is_waited_for(
     pushed: Subscription,
     another_client: Callable[[Subscription], "Future[list[bytes]]"],
@@ -250,7 +248,6 @@ def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched
     assert (got.result(), Delivery.objects.get(pk=oldest.pk).fetches) == ([], 0)
 
 
-@pytest.mark.behaviour("9.7")
 def test_whoever_fetches_as_the_mailbox_becomes_ordered_is_waited_for_once_he_has_something(
     pulled: Subscription,
     another_client: Callable[[Subscription], "Future[list[bytes]]"],
@@ -266,7 +263,6 @@ def test_whoever_fetches_as_the_mailbox_becomes_ordered_is_waited_for_once_he_ha
     assert got.result() == []
 
 
-@pytest.mark.behaviour("9.7")
 def test_of_what_timed_out_before_the_mailbox_was_ordered_the_oldest_comes_first(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 80)
@@ -283,7 +279,7 @@ def looked(wanted: Subscription) -> list[Any]:
     return rows(COUNT_AVAILABLE, [[wanted.subscriber_id], [3]])
 
 
-@pytest.mark.behaviour("9.7", "9.8")
+@pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("status_code", [200, 503])
 def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
     pushed: Subscription, status_code: int
@@ -301,7 +297,7 @@ def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
     assert bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
 
 
-@pytest.mark.behaviour("9.7", "9.8", "4.11")
+@pytest.mark.behaviour("9.8", "4.11")
 def test_what_a_vanished_worker_was_sending_is_waited_for_until_its_line_is_mended(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 2)
     crash_while_sending(line_of(pushed.subscriber))
@@ -312,7 +308,6 @@ def test_what_a_vanished_worker_was_sending_is_waited_for_until_its_line_is_mend
     assert bodies(pushed) == [b"0"]
 
 
-@pytest.mark.behaviour("9.7")
 def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(pushed: Subscription) -> None:
     beside = pulled_subscription(pushed.subscriber)
     publish_numbered(pushed.event_type, 1)
@@ -321,7 +316,7 @@ def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(p
     assert bodies(beside) == [b"1"]
 
 
-@pytest.mark.behaviour("9.7", "11.4")
+@pytest.mark.behaviour("11.4")
 def test_what_other_lines_have_read_is_not_looked_at(pushed: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_numbered(pushed.event_type, NOTES * OF_A_NOTE)
     crash_while_sending(line_of(pushed.subscriber))
@@ -345,7 +340,7 @@ def purge_all(subscriber_id: int, _: list[Receipt]) -> Purged:
     return purge(subscriber_id, seconds=60)
 
 
-@pytest.mark.behaviour("9.2", "9.7", "11.3")
+@pytest.mark.behaviour("9.2", "11.3")
 @pytest.mark.parametrize("hours", [1, -1], ids=["in flight", "timed out"])
 @pytest.mark.parametrize("waits", [purge_all, acknowledge, nack, partial(extend, seconds=60)])
 def test_whoever_waits_for_a_delivery_has_locked_none_that_is_newer(

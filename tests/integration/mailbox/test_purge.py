@@ -35,6 +35,8 @@ from tests.support.mailboxes import (
 from tests.support.query_plans import costly_statements, explained_statements, prepared_statements
 from tests.support.worker import inactivate, line_of, publish_bodies, publish_numbered, statuses
 
+pytestmark = pytest.mark.behaviour("9.7")
+
 CANCELLED, DELIVERED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
@@ -59,7 +61,6 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
     return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
 
 
-@pytest.mark.behaviour("9.7")
 def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Subscription) -> None:
     beside, pushed = pulled_subscription(pulled.subscriber), subscription(pulled.subscriber)
     stranger = pulled_subscription(event_type=pulled.event_type)
@@ -89,7 +90,6 @@ def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Su
     assert purge(pulled.subscriber_id, seconds=60) == (0, 0, True)
 
 
-@pytest.mark.behaviour("9.7")
 def test_a_purge_that_takes_too_long_says_that_there_is_more(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +104,6 @@ def test_a_purge_that_takes_too_long_says_that_there_is_more(
     ]
 
 
-@pytest.mark.behaviour("9.7")
 def test_what_is_in_flight_is_asked_to_end_slice_by_slice(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,14 +116,13 @@ def test_what_is_in_flight_is_asked_to_end_slice_by_slice(
     assert (fetch_all(pulled), return_overdue(), statuses(pulled)) == ([], 5, [CANCELLED] * 5)
 
 
-@pytest.mark.behaviour("9.7", "9.8")
+@pytest.mark.behaviour("9.8")
 def test_what_is_pushed_by_now_is_not_purged(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     switch_delivery_mode(pulled, DeliveryMode.PUSH)
     assert (purge(pulled.subscriber_id, seconds=60), statuses(pulled)) == ((0, 0, True), [PENDING])
 
 
-@pytest.mark.behaviour("9.7")
 def test_what_a_client_gives_back_while_a_purge_waits_for_it_is_purged(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
@@ -135,7 +133,6 @@ def test_what_a_client_gives_back_while_a_purge_waits_for_it_is_purged(pulled: S
     assert (fetch_all(pulled), statuses(pulled)) == ([], [CANCELLED])
 
 
-@pytest.mark.behaviour("9.7")
 def test_what_a_client_fetches_while_a_purge_waits_for_it_is_asked_to_end(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     with ExitStack() as purges, transaction.atomic():
@@ -146,7 +143,7 @@ def test_what_a_client_fetches_while_a_purge_waits_for_it_is_asked_to_end(pulled
     assert statuses(pulled) == [CANCELLED]
 
 
-@pytest.mark.behaviour("9.4", "9.7")
+@pytest.mark.behaviour("9.4")
 def test_what_a_client_acknowledges_while_a_purge_waits_for_it_is_delivered(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
@@ -157,7 +154,7 @@ def test_what_a_client_acknowledges_while_a_purge_waits_for_it_is_delivered(pull
     assert statuses(pulled) == [DELIVERED]
 
 
-@pytest.mark.behaviour("9.3", "9.7", "11.3")
+@pytest.mark.behaviour("9.3", "11.3")
 def test_a_storm_of_clients_and_purges_leaves_nothing_available_and_fails_nobody(pulled: Subscription) -> None:
     for number in range(ROUNDS):
         receipts = hand_out_newest_first(pulled, HANDED_OUT, hours=1 if number % 2 else -1)
@@ -228,7 +225,7 @@ def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "CANCEL", CANCEL_IN_SLICES)
 
 
-@pytest.mark.behaviour("9.7", "11.4")
+@pytest.mark.behaviour("11.4")
 @pytest.mark.usefixtures("in_slices")
 def test_a_slice_of_a_purge_reads_no_more_than_it_ends_or_asks_to_end(
     crowded_mailbox: Subscription, monkeypatch: pytest.MonkeyPatch
@@ -256,7 +253,7 @@ def test_what_has_expired_is_found_whatever_clients_have_in_hand(
     assert second.rows_read == 0
 
 
-@pytest.mark.behaviour("9.7", "11.4")
+@pytest.mark.behaviour("11.4")
 def test_no_plan_made_while_nothing_is_there_searches_when_there_is_much(storage: None, event_type: EventType) -> None:
     wanted = subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
     publish_numbered(event_type, 10)

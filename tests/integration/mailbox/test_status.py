@@ -29,6 +29,8 @@ from tests.support.mailboxes import (
 )
 from tests.support.worker import activate, crash_while_sending, inactivate, line_of, publish_bodies, publish_numbered
 
+pytestmark = pytest.mark.behaviour("9.5")
+
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
 
@@ -52,7 +54,6 @@ def count_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox_status, "MAILBOX_STATUS", few)
 
 
-@pytest.mark.behaviour("9.5")
 def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
     beside = pulled_subscription(pulled.subscriber)
     assert counts(pulled) == (0, 0, 0, 0, 0)
@@ -78,7 +79,7 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
     assert counts(pulled) == (0, 1, 1, 1, 6)
 
 
-@pytest.mark.behaviour("9.5", "1.6", "3.6")
+@pytest.mark.behaviour("1.6", "3.6")
 def test_what_is_held_or_paused_waits(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     held, *_ = Delivery.objects.oldest_first()
@@ -88,7 +89,6 @@ def test_what_is_held_or_paused_waits(pulled: Subscription) -> None:
     assert counts(pulled) == (0, 0, 3, 0, 0)
 
 
-@pytest.mark.behaviour("9.5")
 def test_a_mailbox_that_can_get_nothing_is_seen(pulled: Subscription) -> None:
     def subscriptions() -> tuple[int, int]:
         one = standing_of(pulled)
@@ -109,7 +109,7 @@ def test_a_mailbox_that_can_get_nothing_is_seen(pulled: Subscription) -> None:
     assert standing_of(subscription()).subscriptions == 0
 
 
-@pytest.mark.behaviour("9.5", "2.10")
+@pytest.mark.behaviour("2.10")
 def test_what_is_pushed_counts_nowhere_however_it_ends(pulled: Subscription) -> None:
     pushed = subscription(pulled.subscriber)
     publish_numbered(pushed.event_type, 1)
@@ -118,7 +118,6 @@ def test_what_is_pushed_counts_nowhere_however_it_ends(pulled: Subscription) -> 
     assert (expire_overdue(), counts(pulled)) == (1, (0, 0, 0, 0, 0))
 
 
-@pytest.mark.behaviour("9.5")
 def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
     assert (standing_of(pulled).oldest_published_at, standing_of(pulled).oldest_age_seconds) == (None, None)
     publish_numbered(pulled.event_type, 3)
@@ -130,14 +129,12 @@ def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
     assert one.oldest_age_seconds > 0
 
 
-@pytest.mark.behaviour("9.5")
 def test_a_mailbox_is_counted_no_further_than_it_says(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_numbered(pulled.event_type, 2)
     count_to(1, monkeypatch)
     assert counts(pulled) == (1, 0, 0, 0, 0)
 
 
-@pytest.mark.behaviour("9.5")
 @pytest.mark.parametrize("oldest", ["returned", "timed out", "set aside", "of another subscription"])
 def test_the_oldest_is_found_however_few_are_counted(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch, oldest: str
@@ -157,7 +154,6 @@ def test_the_oldest_is_found_however_few_are_counted(
     assert counts(pulled)[0] == 2
 
 
-@pytest.mark.behaviour("9.5")
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch, before: int
@@ -170,7 +166,7 @@ def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
     assert standing_of(pulled).oldest_published_at == Message.objects.order_by("id")[before].published_at
 
 
-@pytest.mark.behaviour("9.5", "9.8")
+@pytest.mark.behaviour("9.8")
 def test_what_was_set_aside_before_the_switch_is_available_whenever_it_was_due(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     Delivery.objects.update(due_at="2999-01-01T00:00:00Z", attempts=1)
@@ -179,7 +175,6 @@ def test_what_was_set_aside_before_the_switch_is_available_whenever_it_was_due(p
     assert counts(pulled) == (0, 0, 3, 0, 0)
 
 
-@pytest.mark.behaviour("9.5")
 def test_several_mailboxes_are_looked_at_at_once_also_those_of_nobody(pulled: Subscription) -> None:
     stranger = pulled_subscription(event_type=pulled.event_type)
     publish_numbered(pulled.event_type, 2)

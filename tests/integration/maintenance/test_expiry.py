@@ -37,6 +37,7 @@ from tests.support.worker import (
     outgoing_of,
     publish_bodies,
     retry_line_of,
+    run_worker_until_done,
     running_worker,
     statuses,
     wait_until_done,
@@ -367,8 +368,7 @@ def test_a_queue_message_is_not_sent_before_its_time(storage: None, receiver: Re
     assert lines_with_due_work() == []
 
     QueueGroup.objects.update(due_at=Now())
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
 
     assert sorted(status for one in alike for status in statuses(one)) == ["DELIVERED", "REDUNDANT"]
 

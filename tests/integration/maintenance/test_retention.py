@@ -34,11 +34,14 @@ from tests.support.worker import (
     line_of,
     publish_bodies,
     publish_numbered,
+    run_worker_until_done,
     running_worker,
     settlement,
     statuses,
     wait_until_done,
 )
+
+pytestmark = pytest.mark.behaviour("11.4")
 
 KEEP_DAYS = 14
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -124,7 +127,6 @@ def leaves(day: dt.date) -> list[str]:
         return sorted(name for (name,) in cursor.fetchall())
 
 
-@pytest.mark.behaviour("11.4")
 def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wanted: Subscription) -> None:
     published_on(past, wanted, b"old")
     delivery_id, _ = finish_one(wanted)
@@ -135,7 +137,6 @@ def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wante
     assert (leaves(past), StorageDay.objects.filter(day=past).exists()) == ([], False)
 
 
-@pytest.mark.behaviour("11.4")
 def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:
     maintain(keep_days=MAX_DAYS)
     assert StorageDay.objects.filter(day=past).exists()
@@ -144,7 +145,6 @@ def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:
     assert drop() == []
 
 
-@pytest.mark.behaviour("11.4")
 def test_a_day_that_ended_less_long_ago_stays(lived: None) -> None:
     last_kept = today() - dt.timedelta(days=KEEP_DAYS)
     open_days(last_kept, ahead=0)
@@ -152,7 +152,6 @@ def test_a_day_that_ended_less_long_ago_stays(lived: None) -> None:
     assert drop_past_days(today() + dt.timedelta(days=1), keep_days=KEEP_DAYS) == [last_kept]
 
 
-@pytest.mark.behaviour("11.4")
 def test_a_clock_that_jumps_ahead_by_weeks_drops_no_more_than_tomorrow_would(lived: None) -> None:
     oldest, *others = StorageDay.objects.order_by("day").values_list("day", flat=True)
     later = today() + dt.timedelta(weeks=6)
@@ -163,7 +162,6 @@ def test_a_clock_that_jumps_ahead_by_weeks_drops_no_more_than_tomorrow_would(liv
     assert drop_past_days(after, keep_days=KEEP_DAYS) == others
 
 
-@pytest.mark.behaviour("11.4")
 def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
     past: dt.date, wanted: Subscription, receiver: Receiver
 ) -> None:
@@ -174,14 +172,12 @@ def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
     assert leaves(past) == [leaf_of("delivery_message", past)]
     assert StorageDay.objects.get(day=past).dropped_at is not None
     assert drop() == []
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert receiver.bodies("/a") == [b"needed \xff\x00"]
     assert drop() == [past]
     assert (leaves(past), Message.objects.count(), gone) == ([], 0, first_id(past))
 
 
-@pytest.mark.behaviour("11.4")
 def test_what_is_kept_goes_into_a_table_that_was_there_before(past: dt.date, wanted: Subscription) -> None:
     published_on(past, wanted, b"needed")
     drop()
@@ -193,7 +189,7 @@ def test_what_is_kept_goes_into_a_table_that_was_there_before(past: dt.date, wan
         assert cursor.fetchall() == [(True,)], "else the copy may bypass the write-ahead log, and its commit is long"
 
 
-@pytest.mark.behaviour("11.4", "1.7")
+@pytest.mark.behaviour("1.7")
 def test_of_what_was_kept_most_goes_once_most_is_not_needed(past: dt.date, wanted: Subscription) -> None:
     beside = subscription(subscriber=wanted.subscriber)
     published_on(past, wanted, *[b"%d" % number for number in range(5)])
@@ -209,7 +205,6 @@ def test_of_what_was_kept_most_goes_once_most_is_not_needed(past: dt.date, wante
     assert drop() == []
 
 
-@pytest.mark.behaviour("11.4")
 def test_a_day_opened_again_takes_what_ends_on_it(past: dt.date, wanted: Subscription) -> None:
     published_on(past, wanted, b"needed")
     drop()
@@ -218,7 +213,6 @@ def test_a_day_opened_again_takes_what_ends_on_it(past: dt.date, wanted: Subscri
     assert StorageDay.objects.get(day=past).dropped_at is None
 
 
-@pytest.mark.behaviour("11.4")
 def test_a_finished_delivery_may_outlive_its_message(
     past: dt.date, wanted: Subscription, client: Client, publisher: Publisher, admin_client: Client
 ) -> None:
@@ -234,7 +228,7 @@ def test_a_finished_delivery_may_outlive_its_message(
     assert (gone.status_code, b"Perhaps it was deleted?" in gone.content) == (200, True)
 
 
-@pytest.mark.behaviour("11.4", "5.2")
+@pytest.mark.behaviour("5.2")
 def test_what_is_still_unfinished_keeps_its_count_when_its_attempts_go(past: dt.date, wanted: Subscription) -> None:
     published_on(past, wanted, b"stuck")
     line = line_of(wanted.subscriber)
@@ -248,7 +242,7 @@ def test_what_is_still_unfinished_keeps_its_count_when_its_attempts_go(past: dt.
     assert (Attempt.objects.get().number, Delivery.objects.get().attempts) == (2, 2)
 
 
-@pytest.mark.behaviour("11.4", "2.6")
+@pytest.mark.behaviour("2.6")
 def test_a_key_is_answered_as_before_though_its_message_is_gone(
     past: dt.date, wanted: Subscription, publisher: Publisher, client: Client
 ) -> None:
@@ -260,7 +254,7 @@ def test_a_key_is_answered_as_before_though_its_message_is_gone(
     assert Message.objects.count() == 0
 
 
-@pytest.mark.behaviour("11.4", "4.10")
+@pytest.mark.behaviour("4.10")
 def test_the_history_of_lines_is_kept(past: dt.date, wanted: Subscription) -> None:
     line = line_of(wanted.subscriber)
     LineEvent.objects.create(line=line, at=midnight(past), kind="NUMBER_UNCERTAIN")
@@ -268,7 +262,7 @@ def test_the_history_of_lines_is_kept(past: dt.date, wanted: Subscription) -> No
     assert LineEvent.objects.count() == 1
 
 
-@pytest.mark.behaviour("11.4", "4.10")
+@pytest.mark.behaviour("4.10")
 def test_the_last_number_of_a_line_abandoned_long_ago_is_not_dropped_before_it_is_mended(
     past: dt.date, wanted: Subscription
 ) -> None:
@@ -283,7 +277,6 @@ def test_the_last_number_of_a_line_abandoned_long_ago_is_not_dropped_before_it_i
     assert (taken.last_sequence, drop()) == (number, [past])
 
 
-@pytest.mark.behaviour("11.4")
 def test_numbers_go_on_after_a_crash_though_older_days_were_dropped(past: dt.date, wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 3)
     first, _ = finish_one(wanted)
@@ -297,7 +290,6 @@ def test_numbers_go_on_after_a_crash_though_older_days_were_dropped(past: dt.dat
     assert (number, taken.last_sequence) == (2, 2)
 
 
-@pytest.mark.behaviour("11.4")
 @pytest.mark.parametrize("table", ["delivery_message", "delivery_delivery", "delivery_attempt"])
 def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
     past: dt.date,
@@ -329,7 +321,6 @@ def is_at_it(day: dt.date) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-@pytest.mark.behaviour("11.4")
 def test_nobody_who_stops_waits_for_a_day_that_is_in_use(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
     stopping = threading.Event()
     maintainer = Maintainer(stopping, keep_days=KEEP_DAYS)
@@ -345,7 +336,6 @@ def test_nobody_who_stops_waits_for_a_day_that_is_in_use(past: dt.date, elsewher
     assert not maintainer.is_alive()
 
 
-@pytest.mark.behaviour("11.4")
 def test_whoever_stops_begins_no_other_day(past: dt.date) -> None:
     second = past + dt.timedelta(days=1)
     open_days(second, ahead=0)
@@ -354,7 +344,6 @@ def test_whoever_stops_begins_no_other_day(past: dt.date) -> None:
     assert drop() == [second]
 
 
-@pytest.mark.behaviour("11.4")
 def test_two_that_drop_at_once_do_it_once(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
     with elsewhere.transaction():
         elsewhere.execute("SELECT pg_advisory_xact_lock(hashtext('delivery.storage_days'))")
@@ -362,7 +351,6 @@ def test_two_that_drop_at_once_do_it_once(past: dt.date, elsewhere: psycopg.Conn
     assert drop() == [past]
 
 
-@pytest.mark.behaviour("11.4")
 def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscription, receiver: Receiver) -> None:
     published_on(past, wanted, b"needed")
     days = [past - dt.timedelta(days=number) for number in range(1, 6)]
@@ -394,7 +382,7 @@ def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscripti
     assert set(statuses(wanted)) <= {DELIVERED}
 
 
-@pytest.mark.behaviour("11.3", "11.4")
+@pytest.mark.behaviour("11.3")
 def test_publishing_settling_and_cancelling_go_on_where_days_are_missing(wanted: Subscription, past: dt.date) -> None:
     for day in StorageDay.objects.exclude(day=past):
         _lose(day.day)
@@ -412,7 +400,7 @@ def _lose(day: dt.date) -> None:
     StorageDay.objects.filter(day=day).delete()
 
 
-@pytest.mark.behaviour("11.3", "11.4")
+@pytest.mark.behaviour("11.3")
 def test_what_ends_while_the_clock_is_before_every_day_is_filed_under_the_first(
     wanted: Subscription, past: dt.date
 ) -> None:
@@ -424,7 +412,6 @@ def test_what_ends_while_the_clock_is_before_every_day_is_filed_under_the_first(
     assert Delivery.objects.get().closed_on == today() + dt.timedelta(days=1)
 
 
-@pytest.mark.behaviour("11.4")
 def test_ids_never_go_back_when_the_clock_does(wanted: Subscription) -> None:
     open_days(today(), ahead=1)
     (before,) = publish_bodies(wanted.event_type, b"before")
@@ -448,7 +435,7 @@ def test_how_long_the_day_still_takes_is_asked_of_the_database(db: None) -> None
     assert (ends[0] - after).total_seconds() <= left <= (ends[1] - before).total_seconds()
 
 
-@pytest.mark.behaviour("11.3", "11.4")
+@pytest.mark.behaviour("11.3")
 def test_days_that_cannot_be_opened_stop_nothing_and_are_opened_later(
     wanted: Subscription, elsewhere: psycopg.Connection[Any]
 ) -> None:
@@ -485,7 +472,6 @@ def warnings(logged: list[Any]) -> list[list[str]]:
     return [event["days"] for event in logged if event["event"] == "storage_day.waits_for_summary"]
 
 
-@pytest.mark.behaviour("11.4")
 def test_a_day_past_its_time_waits_for_its_summary(unsummarized_day: dt.date) -> None:
     maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert (is_kept(unsummarized_day), days_kept()) == (True, [unsummarized_day])
@@ -494,7 +480,6 @@ def test_a_day_past_its_time_waits_for_its_summary(unsummarized_day: dt.date) ->
     assert (is_kept(unsummarized_day), days_kept()) == (False, [])
 
 
-@pytest.mark.behaviour("11.4")
 def test_a_day_waits_for_the_summary_of_the_next_too_whose_first_rows_may_stand_in_it(
     unsummarized_day: dt.date,
 ) -> None:
@@ -507,7 +492,6 @@ def test_a_day_waits_for_the_summary_of_the_next_too_whose_first_rows_may_stand_
     assert not is_kept(unsummarized_day)
 
 
-@pytest.mark.behaviour("11.4")
 def test_a_day_waits_for_the_summary_of_the_day_before_whose_last_rows_may_stand_in_it(
     unsummarized_day: dt.date,
 ) -> None:
@@ -522,7 +506,6 @@ def test_a_day_waits_for_the_summary_of_the_day_before_whose_last_rows_may_stand
     assert (is_kept(before), is_kept(unsummarized_day)) == (False, False)
 
 
-@pytest.mark.behaviour("11.4")
 def test_after_an_outage_the_next_day_is_the_one_on_which_the_broker_ran_again(unsummarized_day: dt.date) -> None:
     long_ago = unsummarized_day - 30 * DAY
     opened_then = [long_ago + number * DAY for number in range(1 + DAYS_AHEAD)]
@@ -535,7 +518,6 @@ def test_after_an_outage_the_next_day_is_the_one_on_which_the_broker_ran_again(u
     assert not is_kept(long_ago)
 
 
-@pytest.mark.behaviour("11.4")
 def test_where_no_summaries_are_wanted_nothing_waits_for_them(unsummarized_day: dt.date) -> None:
     maintain(keep_days=KEEP_DAYS, until_summarized=False)
     assert (is_kept(unsummarized_day), days_kept()) == (False, [])

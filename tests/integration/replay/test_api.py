@@ -19,7 +19,11 @@ from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, client_with, problem_of
 from tests.support.replays import run_replays
-from tests.support.worker import publish_bodies, publish_numbered, running_worker, wait_until_done
+from tests.support.worker import (
+    publish_bodies,
+    publish_numbered,
+    run_worker_until_done,
+)
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -40,8 +44,7 @@ def rejected_shop(storage: None, receiver: Receiver) -> Subscription:
     shop = factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
     receiver.on("/hook", answer(404))
     publish_numbered(shop.event_type, 3)
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     return shop
 
 
@@ -179,8 +182,7 @@ def shop(storage: None, receiver: Receiver) -> Subscription:
 def rejected(shop: Subscription, receiver: Receiver) -> Delivery:
     receiver.on("/hook", answer(404), answer(200))
     publish_bodies(shop.event_type, BODY)
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     return Delivery.objects.get()
 
 
@@ -219,8 +221,7 @@ def test_an_edited_body_is_sent_and_a_wrong_one_refused(rejected: Delivery, rece
     assert Delivery.objects.count() == 1
     admin.post(form_of(rejected), {"body": "[\r\n2]"})
     assert [bytes(one.body) for one in Message.objects.order_by("id")] == [BODY, b"[\n2]"]
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert receiver.bodies("/hook") == [BODY, b"[\n2]"]
 
 
@@ -229,8 +230,7 @@ def test_a_body_that_is_not_text_is_sent_unchanged(shop: Subscription, receiver:
     binary = factories.event_type(content_type="image/png")
     factories.subscription(shop.subscriber, binary, receiver.url("/bytes"))
     publish_bodies(binary, b"\xff\xfe")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     client_of_admin().post(form_of(Delivery.objects.get()), {"body": ""})
     assert Message.objects.count() == 1
     assert Delivery.objects.count() == 2
@@ -305,8 +305,7 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
     Delivery.objects.update(created_at=Now() - timedelta(hours=5))
     receiver.on("/hook", answer(404))
     publish_bodies(shop.event_type, b"2", b"3")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     monkeypatch.setattr(replay_job, "COUNT_SLICE", 1)
     monkeypatch.setattr(replay_job, "MAX_COUNTED", 1)
     admin, since = client_of_admin(), datetime.now(UTC) - timedelta(hours=1)

@@ -28,6 +28,7 @@ from tests.support.worker import (
     line_of,
     publish_bodies,
     publish_numbered,
+    run_worker_until_done,
     running_worker,
     statuses,
     wait_until_done,
@@ -278,8 +279,7 @@ def test_what_was_sent_again_to_somebody_is_not_for_others(kind: EventType, rece
     receiver.on("/hook", answer(404))
     factories.subscription(event_type=kind, endpoint=receiver.url("/hook"))
     publish_bodies(kind, b"true")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     address = f"/api/v1/deliveries/{Delivery.objects.get().pk}/resubmit"
     edited = client_of(factories.subscriber()).post(address, {"body": "false"}, content_type=JSON)
     assert edited.status_code == 404
@@ -448,8 +448,7 @@ def test_what_was_ended_is_tried_again_as_if_it_had_never_been(kind: EventType, 
     run_backfill(ended)
     assert statuses(one) == ["CANCELLED"] * 4
     run_backfill(start_backfill(one))
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert receiver.bodies("/new") == [*old, b"live"]
     inactivate(one)
     refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)

@@ -230,7 +230,6 @@ def start(*chosen: Subscription, status: str, more: tuple[str, ...] = (), pace: 
     begin(selection, pace=pace, subscription_id=None, created_by="")
 
 
-@pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize(
     ("status", "made", "max_rows"),
     [("DELIVERED", 1_000, SLICE_ROWS), pytest.param("REJECTED", 0, 100, marks=pytest.mark.lengthy)],
@@ -246,7 +245,6 @@ def test_a_slice_reads_along_indexes(
     assert Delivery.objects.open().count() == made
 
 
-@pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize(
     "more", [("DELIVERED", "EXPIRED"), pytest.param(("EXPIRED", "FAILED"), marks=pytest.mark.lengthy)]
 )
@@ -263,7 +261,6 @@ def test_a_slice_of_many_subscriptions_reads_no_more_than_one_of_few(
     assert 0 < Delivery.objects.open().count() <= 20, "what its pace has room for, or the first of that"
 
 
-@pytest.mark.behaviour("5.8")
 def test_a_backfill_looks_at_what_is_asked_for_alone(
     history: list[Subscription], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +277,6 @@ def test_a_backfill_looks_at_what_is_asked_for_alone(
     assert (backfill.total, backfill.filed) == (len(recent), len(recent))
 
 
-@pytest.mark.behaviour("5.8")
 def test_ids_are_taken_from_the_first_of_many_ranges(
     history: list[Subscription], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ from tests.support.worker import (
     QUEUE_SENDERS,
     inactivate,
     publish_bodies,
+    run_worker_until_done,
     running_worker,
     statuses,
     unfinished,
@@ -54,8 +55,7 @@ def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription,
     replay.refresh_from_db()
     assert (replay.state, replay.filed, replay.skipped, replay.reason) == (ReplayState.DONE, 20, 0, "")
     assert repeated() == [one.pk for one in old]
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert receiver.bodies("/hook") == [b"%d" % n for n in range(20)] * 2
     assert [one.sequence for one in receiver.of("/hook")] == [*range(1, 41)]
     assert statuses(shop) == ["REJECTED"] * 20 + ["DELIVERED"] * 20
@@ -80,8 +80,7 @@ def test_what_it_makes_itself_is_no_part_of_it(
     start_replay(of(shop))
     go_on()
     monkeypatch.setattr(periodic, "JOBS", {})  # nobody else goes on with it
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert statuses(shop) == ["REJECTED"] * 5
     run_replays()
     assert repeated() == [one.pk for one in old]
@@ -105,8 +104,7 @@ def test_only_what_was_asked_for_is_made_again(shop: Subscription, receiver: Rec
     ended(shop, receiver, 2)
     receiver.on("/hook", answer(404))
     publish_bodies(cart, b"cart")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     stranger = factories.subscription(event_type=shop.event_type)
     both = (shop, everything)
     assert count(of(*both)).total == 5
@@ -128,8 +126,7 @@ def test_what_cannot_be_sent_is_passed_over_and_counted(shop: Subscription, rece
     idle = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/idle"))
     receiver.on("/idle", answer(404))
     publish_bodies(shop.event_type, b"5")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     inactivate(idle)
     Message.objects.filter(pk=old[1].message_id or 0).delete()
     replay = start_replay(of(shop, idle))
@@ -144,8 +141,7 @@ def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: 
     receiver.on("/1", answer(404))
     receiver.on("/2", answer(404), answer(200))
     publish_bodies(queue, b"1", b"2", b"3")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     ends = Counter([*statuses(one), *statuses(two)])
     assert ends["DELIVERED"] == 2
     refused = Message.objects.exclude(pk__in=Delivery.objects.filter(status="DELIVERED").values("message")).get()
@@ -276,14 +272,12 @@ def test_one_that_fails_does_not_double_the_next(shop: Subscription, receiver: R
     for _ in range(3):
         assert start_replay(of(shop)).total == 3
         run_replays()
-        with running_worker():
-            wait_until_done()
+        run_worker_until_done()
     assert len(repeated()) == 9
     receiver.on("/hook", answer(200))
     start_replay(of(shop))
     run_replays()
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert statuses(shop) == ["REJECTED"] * 12 + ["DELIVERED"] * 3
     assert count(of(shop)).total == 0, "each was taken in the end"
     assert len({one.delivery_id for one in receiver.of("/hook")}) == 3 + 12
@@ -329,8 +323,7 @@ def refused(storage: None, receiver: Receiver) -> Group:
         factories.subscription(event_type=queue, endpoint=receiver.url(path))
         receiver.on(path, answer(404), answer(200))
     publish_bodies(queue, b"1", callback_url=receiver.url("/reply"))
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     first, second = Delivery.objects.filter(group_id__isnull=False).order_by("id")
     return first, second
 
@@ -346,8 +339,7 @@ def test_a_job_that_is_asked_for_again_has_one_taker(refused: Group, receiver: R
     repeats = again(first)
     with pytest.raises(NotResubmittable, match="still to be asked"):
         again(second)
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert Delivery.objects.get(pk=repeats.pk).status == "DELIVERED"
     with pytest.raises(NotResubmittable, match="took the message"):
         again(second)
@@ -381,8 +373,7 @@ def test_two_replays_of_one_job_have_one_taker(refused: Group, *, is_taken: bool
 
 
 def deliver() -> None:
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
 
 
 @pytest.mark.behaviour("6.4")

@@ -17,7 +17,17 @@ from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
 from subscriptions.models import EventKind, Publisher, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, problem_of, publish
-from tests.support.worker import QUEUE_SENDERS, inactivate, publish_bodies, running_worker, statuses, wait_until_done
+from tests.support.worker import (
+    QUEUE_SENDERS,
+    inactivate,
+    publish_bodies,
+    run_worker_until_done,
+    running_worker,
+    statuses,
+    wait_until_done,
+)
+
+pytestmark = pytest.mark.behaviour("5.8")
 
 LIST = "/api/v1/deliveries"
 MOST = 1_000_000
@@ -33,8 +43,7 @@ def rejected(shop: Subscription, receiver: Receiver) -> Delivery:
     """One that the endpoint would not have; whatever comes next it takes."""
     receiver.on("/hook", answer(404), answer(200))
     publish_bodies(shop.event_type, b'{"n": 1}')
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     return Delivery.objects.get()
 
 
@@ -46,7 +55,6 @@ def everything_of(delivery: Delivery) -> dict[str, Any]:
     return {**Delivery.objects.filter(pk=delivery.pk).values().get()}
 
 
-@pytest.mark.behaviour("5.8")
 def test_it_is_sent_again_as_a_new_delivery_that_names_the_old_one(
     rejected: Delivery, shop: Subscription, receiver: Receiver
 ) -> None:
@@ -56,8 +64,7 @@ def test_it_is_sent_again_as_a_new_delivery_that_names_the_old_one(
     new = Delivery.objects.get(pk=answered.json()["id"])
     assert answered["Location"] == f"{LIST}/{new.pk}"
     assert (new.resubmit_of, new.message_id, new.subscription_id) == (rejected.pk, rejected.message_id, shop.pk)
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert [one.body for one in receiver.of("/hook")] == [b'{"n": 1}'] * 2
     assert [one.delivery_id for one in receiver.of("/hook")] == [rejected.pk, new.pk]
     assert [one.sequence for one in receiver.of("/hook")] == [1, 2]
@@ -65,26 +72,21 @@ def test_it_is_sent_again_as_a_new_delivery_that_names_the_old_one(
     assert Delivery.objects.get(pk=new.pk).resubmit_of == rejected.pk
 
 
-@pytest.mark.behaviour("5.8")
 def test_it_goes_behind_what_waits(rejected: Delivery, shop: Subscription, receiver: Receiver) -> None:
     publish_bodies(shop.event_type, b"2")
     post_resubmit(client_of(), rejected)
     publish_bodies(shop.event_type, b"3")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert receiver.bodies("/hook")[1:] == [b"2", b'{"n": 1}', b"3"]
 
 
-@pytest.mark.behaviour("5.8")
 def test_two_resubmits_are_two_deliveries(rejected: Delivery, receiver: Receiver) -> None:
     first, second = (post_resubmit(client_of(), rejected).json()["id"] for _ in range(2))
     assert first != second
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert len(receiver.of("/hook")) == 3
 
 
-@pytest.mark.behaviour("5.8")
 def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Delivery, receiver: Receiver) -> None:
     answered = post_resubmit(client_of(), rejected, body='{"n": 2.0}')
     assert answered.status_code == 201
@@ -96,12 +98,10 @@ def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Del
         None,
     )
     assert bytes(Message.objects.earliest("id").body) == b'{"n": 1}'
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 2.0}']
 
 
-@pytest.mark.behaviour("5.8")
 @pytest.mark.behaviour("2.12")
 @pytest.mark.parametrize("specversion", ["1.0", None])
 def test_an_edited_cloud_event_is_another_event(
@@ -134,7 +134,6 @@ def test_an_edited_body_may_be_of_another_content_type(shop: Subscription, recei
     assert (last.body, last.headers["content-type"], last.headers["x-trace"]) == (b"2", "application/json; v=2", "t")
 
 
-@pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize(
     ("edit", "answered"),
     [
@@ -158,7 +157,6 @@ def test_an_edited_body_is_judged_like_a_publish(
     assert (Delivery.objects.count(), Message.objects.count()) == (1, 1)
 
 
-@pytest.mark.behaviour("5.8")
 def test_a_body_that_is_too_large_is_refused(rejected: Delivery) -> None:
     for body in (b'"1234567"', b'"12345678"'):
         with contextlib.suppress(PayloadTooLarge):
@@ -166,19 +164,17 @@ def test_a_body_that_is_too_large_is_refused(rejected: Delivery) -> None:
     assert [bytes(one.body) for one in Message.objects.order_by("id")] == [b'{"n": 1}', b'"1234567"']
 
 
-@pytest.mark.behaviour("5.8")
 def test_what_is_not_over_or_has_been_taken_is_refused(shop: Subscription) -> None:
     publish_bodies(shop.event_type, b"1")
     waiting = Delivery.objects.get()
     refused = post_resubmit(client_of(), waiting)
     assert problem_of(refused) == (409, "not_resubmittable")
     assert refused.json()["detail"].startswith("It is PENDING, and will be sent. Wait for that, or cancel all")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert "a replay sends it again" in post_resubmit(client_of(), waiting).json()["detail"]
 
 
-@pytest.mark.behaviour("1.6", "5.8")
+@pytest.mark.behaviour("1.6")
 @pytest.mark.parametrize("whole", [True, False])
 def test_nothing_is_made_for_whoever_is_inactive(rejected: Delivery, shop: Subscription, whole: bool) -> None:
     inactivate(shop.subscriber if whole else shop)
@@ -187,13 +183,12 @@ def test_nothing_is_made_for_whoever_is_inactive(rejected: Delivery, shop: Subsc
     assert "INACTIVE: activate that first" in refused.json()["detail"]
 
 
-@pytest.mark.behaviour("5.8")
 def test_what_belongs_to_a_deleted_subscription_is_refused(rejected: Delivery, shop: Subscription) -> None:
     shop.delete()
     assert "deleted" in post_resubmit(client_of(), rejected).json()["detail"]
 
 
-@pytest.mark.behaviour("5.8", "11.4")
+@pytest.mark.behaviour("11.4")
 def test_what_is_no_longer_kept_is_gone(rejected: Delivery) -> None:
     Message.objects.all().delete()
     assert problem_of(post_resubmit(client_of(), rejected)) == (410, "no_longer_kept")
@@ -207,7 +202,7 @@ def test_only_whose_it_is_may_send_it_again(rejected: Delivery) -> None:
     assert Delivery.objects.count() == 1
 
 
-@pytest.mark.behaviour("5.8", "11.4")
+@pytest.mark.behaviour("11.4")
 def test_the_day_of_its_message_is_not_dropped_meanwhile(
     rejected: Delivery, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
@@ -225,7 +220,6 @@ def test_the_day_of_its_message_is_not_dropped_meanwhile(
             elsewhere.rollback()
 
 
-@pytest.mark.behaviour("5.8")
 def test_what_fails_leaves_no_copy_behind(rejected: Delivery, shop: Subscription) -> None:
     Message.objects.all().delete()
     with pytest.raises(NoLongerKept):
@@ -233,22 +227,20 @@ def test_what_fails_leaves_no_copy_behind(rejected: Delivery, shop: Subscription
     assert not Message.objects.exists()
 
 
-@pytest.mark.behaviour("5.8", "6.3")
+@pytest.mark.behaviour("6.3")
 def test_one_of_a_queue_is_a_group_by_itself(storage: None, receiver: Receiver) -> None:
     queue = factories.event_type(kind=EventKind.QUEUE)
     asked = factories.subscription(event_type=queue, endpoint=receiver.url("/job"))
     receiver.on("/job", answer(404), answer(200))
     publish_bodies(queue, b"1")
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     old = Delivery.objects.get()
     new_id = post_resubmit(client_of(), old).json()["id"]
     new, group = Delivery.objects.get(pk=new_id), QueueGroup.objects.get()
     assert (new.group_id, group.pk, group.delivery_ids) == (new_id, new_id, [new_id])
     assert new.line
     assert new.line.lane == Lane.QUEUE
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     assert (statuses(asked), QueueGroup.objects.exists()) == (["REJECTED", "DELIVERED"], False)
     assert receiver.bodies("/job") == [b"1", b"1"]
 
@@ -269,7 +261,6 @@ def post_republish(client: Client) -> Any:
 
 
 @pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("5.8")
 def test_what_was_unrouted_goes_to_whoever_qualifies_now(unheard_publisher: Publisher, receiver: Receiver) -> None:
     old = Message.objects.get()
     wanted = factories.subscription(
@@ -285,8 +276,7 @@ def test_what_was_unrouted_goes_to_whoever_qualifies_now(unheard_publisher: Publ
     assert shown == {old.pk: None, copy.pk: old.pk}
     assert answered["Location"] == f"/api/v1/messages/{copy.pk}"
     assert (copy.copy_of, copy.publisher_id, bytes(copy.body)) == (old.pk, unheard_publisher.pk, b'{"n": 1.0}')
-    with running_worker():
-        wait_until_done()
+    run_worker_until_done()
     (request,) = receiver.of("/hook")
     assert (request.body, request.headers["x-trace"]) == (b'{"n": 1.0}', "t")
     assert statuses(wanted) == ["DELIVERED"]
@@ -295,7 +285,6 @@ def test_what_was_unrouted_goes_to_whoever_qualifies_now(unheard_publisher: Publ
 
 
 @pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("5.8")
 def test_nobody_may_want_it_still(unheard_publisher: Publisher) -> None:
     assert post_republish(client_of()).json()["outcome"] == "UNROUTED"
     assert post_republish(client_of()).json()["outcome"] == "UNROUTED"
@@ -304,7 +293,6 @@ def test_nobody_may_want_it_still(unheard_publisher: Publisher) -> None:
 
 
 @pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("5.8")
 def test_once_somebody_got_a_copy_it_is_not_published_again(unheard_publisher: Publisher) -> None:
     assert post_republish(client_of()).status_code == 202
     old, unrouted = Message.objects.order_by("id")
@@ -320,9 +308,7 @@ def test_once_somebody_got_a_copy_it_is_not_published_again(unheard_publisher: P
     assert statuses(wanted) == ["PENDING"]
 
 
-@pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("5.8")
-@pytest.mark.behaviour("1.2")
+@pytest.mark.behaviour("2.14", "1.2")
 def test_what_its_publisher_may_not_publish_any_more_is_refused(unheard_publisher: Publisher) -> None:
     unheard_publisher.event_types.add(factories.event_type("Other"))
     for client in (client_of(unheard_publisher), client_of()):
@@ -334,7 +320,6 @@ def test_what_its_publisher_may_not_publish_any_more_is_refused(unheard_publishe
 
 
 @pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("5.8")
 def test_a_destination_that_was_unknown_is_tried_again(storage: None) -> None:
     event_type = factories.event_type()
     publish_bodies(event_type, b"1", destination="later")
@@ -346,16 +331,13 @@ def test_a_destination_that_was_unknown_is_tried_again(storage: None) -> None:
 
 
 @pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("5.8")
 def test_what_somebody_got_is_refused(storage: None) -> None:
     publish_bodies(factories.subscription().event_type, b"1")
     assert problem_of(post_republish(client_of())) == (409, "not_resubmittable")
     assert Message.objects.count() == 1
 
 
-@pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("5.8")
-@pytest.mark.behaviour("1.2")
+@pytest.mark.behaviour("2.14", "1.2")
 def test_only_its_publisher_and_management_may(unheard_publisher: Publisher) -> None:
     assert post_republish(client_of(factories.publisher())).status_code == 404
     assert post_republish(client_of(factories.subscriber())).status_code == 403
@@ -363,7 +345,6 @@ def test_only_its_publisher_and_management_may(unheard_publisher: Publisher) -> 
 
 
 @pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("5.8")
 def test_in_the_admin_it_is_published_again_from_its_page(unheard_publisher: Publisher, receiver: Receiver) -> None:
     admin, old = client_of_admin(), Message.objects.get()
     page = f"/admin/delivery/message/{old.pk}/"

@@ -15,7 +15,7 @@ from tests.support.api import client_of, problem_of
 from tests.support.query_plans import ExplainedStatement
 from tests.support.worker import line_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.behaviour("5.3"), pytest.mark.django_db]
 
 URL = "/api/v1/dead-letters"
 LIST = "/admin/delivery/deadletter/"
@@ -69,7 +69,6 @@ def listed(client: Client, **query: Any) -> list[int]:
     return ids
 
 
-@pytest.mark.behaviour("5.3")
 def test_only_dead_letters_are_listed_newest_first(management: Client, ended: dict[str, list[int]]) -> None:
     dead = sorted((one for reason in REASONS for one in ended[reason]), reverse=True)
     assert {*REASONS} == {"REJECTED", "3xxNOTSUPPORTED", "FAILED", "EXPIRED", "CANCELLED"}
@@ -77,14 +76,13 @@ def test_only_dead_letters_are_listed_newest_first(management: Client, ended: di
     assert listed(management, subscriber="shop") == dead[5:]
 
 
-@pytest.mark.behaviour("5.3")
 @pytest.mark.parametrize("reason", REASONS)
 def test_dead_letters_are_found_by_how_they_ended(management: Client, ended: dict[str, list[int]], reason: str) -> None:
     assert listed(management, reason=reason) == ended[reason]
     assert listed(management, reason=reason, subscriber="theirs") == ended[reason][:1]
 
 
-@pytest.mark.behaviour("5.3", "1.9")
+@pytest.mark.behaviour("1.9")
 def test_dead_letters_are_found_by_event_type(
     management: Client, ended: dict[str, list[int]], subscription: Subscription
 ) -> None:
@@ -103,7 +101,7 @@ def test_dead_letters_are_found_by_event_type(
     assert listed(management, event_type="Unknown") == []
 
 
-@pytest.mark.behaviour("5.3", "1.2")
+@pytest.mark.behaviour("1.2")
 def test_a_subscriber_sees_its_own(ended: dict[str, list[int]], theirs: Subscription) -> None:
     own = client_of(theirs.subscriber)
     assert listed(own) == sorted((ended[reason][0] for reason in REASONS), reverse=True)
@@ -111,7 +109,7 @@ def test_a_subscriber_sees_its_own(ended: dict[str, list[int]], theirs: Subscrip
     assert own.get(f"{URL}/counts").json() == dict.fromkeys(REASONS, 1)
 
 
-@pytest.mark.behaviour("5.3", "2.14")
+@pytest.mark.behaviour("2.14")
 def test_dead_letters_are_counted_by_status_with_undeliverable_messages(
     management: Client, ended: dict[str, list[int]]
 ) -> None:
@@ -125,7 +123,6 @@ def test_dead_letters_are_counted_by_status_with_undeliverable_messages(
     assert message["outcome"] == "DEAD_LETTERED"
 
 
-@pytest.mark.behaviour("5.3")
 @pytest.mark.parametrize("order", [{"before": "<", "direction": "DESC"}, {"before": ">", "direction": "ASC"}])
 def test_other_finished_deliveries_are_not_read(
     ended: dict[str, list[int]], subscription: Subscription, order: dict[str, str]
@@ -149,7 +146,6 @@ def test_publishers_see_no_dead_letters(client: Client) -> None:
     assert [problem_of(client.get(url))[0] for url in (URL, f"{URL}/counts")] == [403, 403]
 
 
-@pytest.mark.behaviour("5.3")
 def test_the_admin_lists_them_by_how_they_ended(
     admin: Client, ended: dict[str, list[int]], subscription: Subscription
 ) -> None:
