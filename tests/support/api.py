@@ -58,6 +58,22 @@ def client_of_admin() -> Client:
     return client
 
 
+def read_pages(client: Client, path: str, query: str = "", *, limit: int = 3) -> list[dict[str, Any]]:
+    """Return the items of all pages of a list; assert that the pages are the same when read backwards."""
+    url: Any = f"{path}?limit={limit}&{query}"
+    back: Any = None
+    pages: list[list[dict[str, Any]]] = []
+    while url:
+        answer = client.get(url).json()
+        pages.append(answer["items"])
+        url, back = answer["next"], answer["previous"]
+    for page in reversed(pages[:-1]):
+        answer = client.get(back).json()
+        assert answer["items"] == page
+        back = answer["previous"]
+    return [item for page in pages for item in page]
+
+
 def publish(
     client: Client, body: bytes = b"{}", content_type: str = JSON, event: str = EVENT, **headers: str
 ) -> Answer:

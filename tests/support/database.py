@@ -1,5 +1,6 @@
 """Empty the database, open a second connection, run something beside a transaction."""
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -62,6 +63,11 @@ def prepare_database(**_: object) -> None:
     install(apps)
 
 
+def database_url() -> str:
+    """Return the address of the test's own database."""
+    return f"{os.environ['DATABASE_URL'].rpartition('/')[0]}/{connection.settings_dict['NAME']}"
+
+
 def another_connection() -> "psycopg.Connection[Any]":
     """Open a connection as the broker's own are, with the same settings of the planner."""
     parameters = connection.get_connection_params()
@@ -79,14 +85,17 @@ def do_and_disconnect(do: Callable[[], T]) -> T:
 
 @contextmanager
 def in_other_thread(do: Callable[[], T]) -> "Iterator[Future[T]]":
-    """Do it in a thread of its own; begun when it is done, or waits for somebody."""
+    """Call `do` in another thread; begin the block when it has returned or waits for a lock."""
+    waiting_before = lock_waiters()
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(do_and_disconnect, do)
-        wait_until(lambda: done.done() or _is_anybody_waiting())
+        wait_until(lambda: done.done() or lock_waiters() > waiting_before)
         yield done
 
 
-def _is_anybody_waiting() -> bool:
+def lock_waiters() -> int:
+    """Return how many sessions wait for a lock, also within a transaction, which caches what it reads of sessions."""
     with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(LOCK_WAITS)
-        return cursor.fetchone() is not None
+        return int(cursor.rowcount)

@@ -12,12 +12,12 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
-from broker_project.core.db import forget_connection
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.mailbox import FetchedMessage, MailboxRef, Receipt
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
+from tests.support.database import do_and_disconnect
 from tests.support.factories import subscription
 from tests.support.worker import publish_numbered
 
@@ -78,6 +78,14 @@ def fetch_all(wanted: Subscription, most: int = 100) -> list[FetchedMessage]:
     return fetch(mailbox_of(wanted.subscriber), max_messages=most)
 
 
+def bodies_of(messages: list[FetchedMessage]) -> list[bytes]:
+    return [one.content.body for one in messages]
+
+
+def fetch_bodies(wanted: Subscription, max_messages: int = 100) -> list[bytes]:
+    return bodies_of(fetch_all(wanted, max_messages))
+
+
 def let_days_pass(*, days: int) -> None:
     """Let so many days pass: every delivery was made, and everything noted of a subscription, that much earlier."""
     Delivery.objects.update(created_at=F("created_at") - timedelta(days=days))
@@ -85,16 +93,9 @@ def let_days_pass(*, days: int) -> None:
 
 
 def in_parallel(number: int, do: Callable[[], T]) -> list[T]:
-    """Do the same in so many threads, each with a connection of its own; return what each got."""
-
-    def done() -> T:
-        try:
-            return do()
-        finally:
-            forget_connection()
-
+    """Call `do` in `number` threads, each with a connection of its own; return the results."""
     with ThreadPoolExecutor(number) as threads:
-        return [one.result() for one in [threads.submit(done) for _ in range(number)]]
+        return [one.result() for one in [threads.submit(do_and_disconnect, do) for _ in range(number)]]
 
 
 def mailbox_page(of: Subscription, what: str = "change") -> str:

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F
+from django.test import Client
 
 from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Delivery, Replay, ReplayState
@@ -13,6 +14,7 @@ from delivery.replay.eligibility import RESUBMITTABLE, Selection
 from delivery.replay.replay_job import begin, go_on
 from subscriptions.models import EventType, Status, Subscription
 from tests.support import factories
+from tests.support.api import JSON
 from tests.support.worker import publish_numbered, run_worker_until_done
 
 
@@ -44,6 +46,20 @@ def run_replays() -> None:
         pass
 
 
+def run_replays_to_the_end() -> None:
+    """Run steps until all replays are finished, which may wait for other threads."""
+    while Replay.objects.filter(finished_at=None).exists():
+        go_on()
+
+
+def run_replay(selection: Selection) -> Replay:
+    """Ask for a replay, and run it to its end."""
+    replay = start_replay(selection)
+    run_replays()
+    replay.refresh_from_db()
+    return replay
+
+
 def repeated() -> list[int | None]:
     """Return which deliveries were made again, in the order of the new ones."""
     return [*Delivery.objects.filter(replay_id__isnull=False).order_by("id").values_list("resubmit_of", flat=True)]
@@ -60,10 +76,23 @@ def new(kind: EventType, receiver: Receiver, **fields: Any) -> Subscription:
     )
 
 
+def republish(client: Client, message_id: int) -> Any:
+    """Ask for a stored message to be published again."""
+    return client.post(f"/api/v1/messages/{message_id}/resubmit", content_type=JSON)
+
+
 def start_backfill(subscription: Subscription, since: datetime | None = None) -> Replay:
     """Ask for it, and let it be counted: from then on the subscription gets what is published."""
     backfill = begin_backfill(subscription.pk, since=since, created_by="test")
     while state_of(backfill) == ReplayState.COUNTING:
+        go_on_with_backfill()
+    return backfill
+
+
+def start_filing(subscription: Subscription) -> Replay:
+    """Ask for a backfill, and run it until it makes deliveries."""
+    backfill = start_backfill(subscription)
+    while state_of(backfill) != ReplayState.FILING:
         go_on_with_backfill()
     return backfill
 

@@ -10,18 +10,16 @@ from typing import Any, Final
 import pytest
 from django.db.models.functions import Now
 
-from delivery.dispatch import notify
 from delivery.mailbox.acknowledge import UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
 from delivery.mailbox.mailbox import FetchedMessage, Receipt
 from delivery.mailbox.unread import expire_unread, return_overdue
 from delivery.maintenance.partitions import open_days, today
-from delivery.models import Delivery, LineEvent
+from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.api import JSON, client_of, problem_of
-from tests.support.factories import subscription
 from tests.support.mailboxes import (
     fetch_all,
     in_parallel,
@@ -30,7 +28,9 @@ from tests.support.mailboxes import (
     switch_delivery_mode,
     time_out_hand_outs,
 )
-from tests.support.worker import NO_ANSWER, crash_while_sending, line_of, publish_numbered, settlement, statuses
+from tests.support.worker import crash_while_sending, line_of, publish_numbered, settlement, statuses
+
+pytestmark = pytest.mark.behaviour("9.4")
 
 CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
 FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
@@ -44,19 +44,6 @@ SAY: Final[dict[str, Callable[[int, list[Receipt]], dict[Receipt, ReceiptResult]
 
 ACKNOWLEDGED = ReceiptCode.ACKNOWLEDGED
 RETURNED, STALE, ENDED = ReceiptCode.RETURNED, ReceiptCode.STALE, ReceiptCode.ENDED
-
-RECEIPT_CANCELLED, RECEIPT_FAILED, RETURNED_RETURNING_UNTRIED, STALE_RETURNING_UNTRIED = (
-    ReceiptCode.CANCELLED,
-    ReceiptCode.FAILED,
-    ReceiptCode.RETURNED,
-    ReceiptCode.STALE,
-)
-
-
-@pytest.fixture
-def pulled(storage: None, event_type: EventType) -> Subscription:
-    """One that has an endpoint as well, so that it may be switched."""
-    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
 
 
 @pytest.fixture
@@ -133,7 +120,7 @@ def give_it_back(wanted: Subscription) -> None:
     nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
 
 
-@pytest.mark.behaviour("9.2", "9.4")
+@pytest.mark.behaviour("9.2")
 @pytest.mark.parametrize("is_late", [False, True], ids=["in time", "late"])
 @pytest.mark.parametrize(
     ("what", "result", "after"),
@@ -151,7 +138,6 @@ def test_the_newest_receipt_counts_also_when_it_is_late(
     assert (said(what, pulled, one), state()) == (result, after)
 
 
-@pytest.mark.behaviour("9.4")
 @pytest.mark.parametrize(
     ("meanwhile", "status", "ack", "nack", "extend"),
     [
@@ -185,7 +171,6 @@ def test_what_has_happened_since_decides_what_a_receipt_is_answered(
     assert Delivery.objects.values().get() == before
 
 
-@pytest.mark.behaviour("9.4")
 @pytest.mark.parametrize("what", [*SAY])
 def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
     pulled: Subscription, one: Receipt, what: str
@@ -199,25 +184,6 @@ def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
     assert before["status"] == IN_FLIGHT
 
 
-@pytest.mark.behaviour("9.4")
-def test_many_receipts_are_answered_one_by_one(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 4)
-    old, done, *_ = [message.receipt for message in fetch_all(pulled, 2)]
-    acknowledge(pulled.subscriber_id, [done])
-    time_out_hand_outs()
-    again, third, fourth = [message.receipt for message in fetch_all(pulled)]
-    answers = acknowledge(pulled.subscriber_id, [fourth, old, Receipt(1, 1), done, again, fourth])
-    assert {receipt: (answer.status, answer.code) for receipt, answer in answers.items()} == {
-        fourth: (OK, ACKNOWLEDGED),
-        old: (CONFLICT, STALE),
-        Receipt(1, 1): (HTTPStatus.NOT_FOUND, ReceiptCode.UNKNOWN),
-        done: (OK, ACKNOWLEDGED),
-        again: (OK, ACKNOWLEDGED),
-    }
-    assert [*Delivery.objects.open().values_list("id", "fetches")] == [third]
-
-
-@pytest.mark.behaviour("9.4")
 @pytest.mark.parametrize("what", [*SAY])
 def test_twenty_who_say_the_same_at_once_are_answered_alike(pulled: Subscription, what: str) -> None:
     publish_numbered(pulled.event_type, 5)
@@ -237,7 +203,7 @@ def test_twenty_who_say_the_same_at_once_are_answered_alike(pulled: Subscription
     assert (Delivery.objects.count(), ended) == (5, 5 if what == "ack" else 0)
 
 
-@pytest.mark.behaviour("9.4", "9.3")
+@pytest.mark.behaviour("9.3")
 def test_of_an_acknowledgement_and_a_return_at_once_one_counts(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 20)
     receipts = [message.receipt for message in fetch_all(pulled)]
@@ -254,7 +220,6 @@ def test_of_an_acknowledgement_and_a_return_at_once_one_counts(pulled: Subscript
     assert (sum(map(len, shares)), len(set[Receipt]().union(*shares))) == (20, 20)
 
 
-@pytest.mark.behaviour("9.4")
 def test_an_acknowledged_receipt_is_known_as_long_as_its_day_is_kept(pulled: Subscription, one: Receipt) -> None:
     acknowledge(pulled.subscriber_id, [one])
     day = today() - dt.timedelta(days=3)
@@ -265,7 +230,6 @@ def test_an_acknowledged_receipt_is_known_as_long_as_its_day_is_kept(pulled: Sub
     assert said("ack", pulled, one) == UNKNOWN
 
 
-@pytest.mark.behaviour("9.4")
 def test_prolonging_never_shortens(pulled: Subscription, one: Receipt) -> None:
     until = Delivery.objects.get().fetched_until
     answer = extend(pulled.subscriber_id, [one], seconds=1)[one]
@@ -277,32 +241,15 @@ def test_prolonging_never_shortens(pulled: Subscription, one: Receipt) -> None:
     assert answer.seconds
 
 
-@pytest.mark.behaviour("9.4", "9.8")
+@pytest.mark.behaviour("9.8")
 def test_what_is_returned_wakes_its_line_where_it_is_pushed_by_now(
-    pulled: Subscription, one: Receipt, monkeypatch: pytest.MonkeyPatch
+    pulled: Subscription, one: Receipt, woken: list[list[int]]
 ) -> None:
-    woken: list[list[int]] = []
-    monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
     nack(pulled.subscriber_id, [one])
     (again,) = fetch_all(pulled)
     switch_delivery_mode(pulled, DeliveryMode.PUSH)
     nack(pulled.subscriber_id, [again.receipt])
-    assert woken == [[], [line_of(pulled.subscriber).pk]]
-
-
-@pytest.mark.behaviour("4.10", "9.8")
-@pytest.mark.parametrize("is_answered", [False, True])
-def test_a_number_that_nobody_is_known_to_have_received_is_told_of(pulled: Subscription, *, is_answered: bool) -> None:
-    switch_delivery_mode(pulled, DeliveryMode.PUSH)
-    publish_numbered(pulled.event_type, 1)
-    line, delivery, number = crash_while_sending(line_of(pulled.subscriber))
-    fields = {"pause": 0.0, "status_code": 500} if is_answered else NO_ANSWER
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **({"status": PENDING} | fields))])
-    switch_delivery_mode(pulled, DeliveryMode.PULL)
-    (one,) = fetch_all(pulled)
-    acknowledge(pulled.subscriber_id, [one.receipt])
-    told = LineEvent.objects.filter(kind="NUMBER_UNCERTAIN").values_list("sequence", "delivery_id")
-    assert [*told] == ([] if is_answered else [(number, delivery.id)])
+    assert woken == [[line_of(pulled.subscriber).pk]]
 
 
 @pytest.fixture
@@ -326,39 +273,38 @@ def test_what_nobody_has_begun_is_available_again_until_somebody_fails_with_it(
     for redeliveries in range(3):
         (one,) = fetch_all(pulled_once)
         assert one.redeliveries == redeliveries
-        assert returned(pulled_once, one, not_attempted=True) == RETURNED_RETURNING_UNTRIED
+        assert returned(pulled_once, one, not_attempted=True) == RETURNED
         assert statuses(pulled_once) == [DeliveryStatus.PENDING]
     (one,) = fetch_all(pulled_once)
     if fails == "given back":
-        assert returned(pulled_once, one, not_attempted=False) == RECEIPT_FAILED
+        assert returned(pulled_once, one, not_attempted=False) == ReceiptCode.FAILED
     else:
         time_out_hand_outs()
         assert return_overdue() == 1
     assert statuses(pulled_once) == [DeliveryStatus.FAILED]
 
 
-@pytest.mark.behaviour("9.4")
 def test_to_return_it_twice_is_answered_alike_and_a_receipt_that_is_stale_returns_nothing(
     pulled_once: Subscription,
 ) -> None:
     (one,) = fetch_all(pulled_once)
-    assert [returned(pulled_once, one, not_attempted=True) for _ in range(2)] == [RETURNED_RETURNING_UNTRIED] * 2
+    assert [returned(pulled_once, one, not_attempted=True) for _ in range(2)] == [RETURNED] * 2
     fetch_all(pulled_once)
-    assert returned(pulled_once, one, not_attempted=True) == STALE_RETURNING_UNTRIED
+    assert returned(pulled_once, one, not_attempted=True) == STALE
     assert statuses(pulled_once) == [DeliveryStatus.IN_FLIGHT]
 
 
 def test_what_timed_out_is_returned_untried_as_long_as_nobody_has_seen_to_it(pulled_once: Subscription) -> None:
     (one,) = fetch_all(pulled_once)
     time_out_hand_outs()
-    assert returned(pulled_once, one, not_attempted=True) == RETURNED_RETURNING_UNTRIED
+    assert returned(pulled_once, one, not_attempted=True) == RETURNED
     assert [again.fetch_number for again in fetch_all(pulled_once)] == [2]
 
 
 def test_what_is_asked_to_be_cancelled_ends_though_nobody_has_begun_it(pulled_once: Subscription) -> None:
     (one,) = fetch_all(pulled_once)
     cancel_deliveries_of(pulled_once.pk, reason="cancelled")
-    assert returned(pulled_once, one, not_attempted=True) == RECEIPT_CANCELLED
+    assert returned(pulled_once, one, not_attempted=True) == ReceiptCode.CANCELLED
     assert statuses(pulled_once) == [DeliveryStatus.CANCELLED]
 
 

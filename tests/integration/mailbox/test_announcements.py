@@ -150,23 +150,15 @@ ENDS = [acknowledged_late, cancelled_when_timed_out, expired_when_timed_out, ret
 
 
 @pytest.mark.behaviour("4.10", "9.8")
+@pytest.mark.parametrize("answer", [{"status_code": 503}, NO_ANSWER], ids=["answered", "not answered"])
 @pytest.mark.parametrize("end", ENDS)
-def test_a_number_that_the_endpoint_has_answered_is_in_no_doubt_for_having_timed_out_in_a_mailbox(
-    pushed: Subscription, end: Callable[[Subscription], None]
+def test_a_number_is_uncertain_only_if_the_endpoint_did_not_answer(
+    pushed: Subscription, end: Callable[[Subscription], None], answer: dict[str, Any]
 ) -> None:
-    pushed_before(pushed, status_code=503)
+    pushed_before(pushed, **answer)
     end(pushed)
-    assert (Delivery.objects.get().sequence, events()) == (1, [])
-
-
-@pytest.mark.behaviour("4.10", "9.8")
-@pytest.mark.parametrize("end", ENDS)
-def test_a_number_that_nobody_has_answered_is_told_of(
-    pushed: Subscription, end: Callable[[Subscription], None]
-) -> None:
-    pushed_before(pushed, **NO_ANSWER)
-    end(pushed)
-    assert [event[:3] for event in events()] == [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)]
+    uncertain = [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)] if answer is NO_ANSWER else []
+    assert (Delivery.objects.get().sequence, [event[:3] for event in events()]) == (1, uncertain)
 
 
 @pytest.mark.behaviour("4.10", "4.11", "9.8")

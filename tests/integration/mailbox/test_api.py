@@ -13,7 +13,7 @@ from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
 from tests.support.api import JSON, Answer, client_of, problem_of
 from tests.support.mailboxes import pulled_subscription, time_out_hand_outs
-from tests.support.worker import publish_bodies, publish_numbered, statuses
+from tests.support.worker import publish_numbered, statuses
 
 pytestmark = pytest.mark.django_db
 
@@ -86,12 +86,6 @@ def test_the_oldest_messages_are_fetched_each_with_a_receipt_of_its_own(
     assert statuses(pulled) == ["IN_FLIGHT"] * 15
 
 
-def test_a_fetch_that_did_not_wait_says_so(reader: Client, pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    answer = call(reader, "next", max_messages=1, wait_seconds=20).json()
-    assert (len(answer["messages"]), answer["waited_seconds"]) == (1, 0)
-
-
 @pytest.mark.behaviour("9.1")
 def test_an_empty_mailbox_has_no_content(reader: Client) -> None:
     answer = reader.generic("POST", f"/api/v1/mailboxes/{SHOP}/next")  # and without a body
@@ -113,13 +107,6 @@ def test_a_call_that_may_not_wait_gets_retry_after(reader: Client) -> None:
             seats.enter_context(long_poll.WAITING.slot(-another))
         answer = call(reader, "next", wait_seconds=20)
     assert (answer.status_code, answer["Retry-After"]) == (204, "1")
-
-
-@pytest.mark.behaviour("2.5")
-def test_a_body_that_is_no_text_comes_in_base64(reader: Client, event_type: EventType) -> None:
-    publish_bodies(event_type, b"\xff\x00", content_type="image/png")
-    (message,) = fetched(reader)
-    assert (message["body_base64"], message["content_type"], "body" in message) == ("/wA=", "image/png", False)
 
 
 @pytest.mark.behaviour("1.2")
@@ -184,16 +171,6 @@ def test_a_single_receipt_is_answered_with_its_own_status(reader: Client, pulled
     assert [(answer.status_code, answer.json()) for answer in said[2:]] == [(200, done)] * 2
     assert problem_of(call(reader, "nack", receipt=newest)) == (409, "acknowledged")
     assert call(reader, "ack", receipt=other).status_code == 200, "late, and not handed out again meanwhile"
-
-
-@pytest.mark.behaviour("9.4")
-def test_a_message_that_is_returned_is_there_at_once_and_flagged(reader: Client, pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    (receipt,) = receipts(reader)
-    assert results(call(reader, "nack", receipts=[receipt])) == [(200, "returned")]
-    (again,) = fetched(reader)
-    assert (again["redeliveries"], again["possible_duplicate"]) == (1, True)
-    assert again["receipt"] != receipt
 
 
 @pytest.mark.behaviour("9.4")

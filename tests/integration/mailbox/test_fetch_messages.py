@@ -17,12 +17,22 @@ from delivery.mailbox.mailbox import FetchedMessage, MailboxRef
 from delivery.models import Delivery
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import EventType, Subscriber, Subscription
+from subscriptions.models import Subscriber, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.integration.mailbox.test_plans import FILL, fill
-from tests.support.mailboxes import fetch_all, in_parallel, mailbox_of, pulled_subscription, time_out_hand_outs
+from tests.support.mailboxes import (
+    bodies_of,
+    fetch_all,
+    fetch_bodies,
+    in_parallel,
+    mailbox_of,
+    pulled_subscription,
+    time_out_hand_outs,
+)
 from tests.support.query_plans import ExplainedStatement, costly_statements, explained_statements
 from tests.support.worker import activate, inactivate, publish_bodies, publish_numbered
+
+pytestmark = pytest.mark.behaviour("9.1", "9.3")
 
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
@@ -32,20 +42,10 @@ SORTS = 3
 BESIDE = 50
 
 
-@pytest.fixture
-def pulled(storage: None, event_type: EventType) -> Subscription:
-    return pulled_subscription(event_type=event_type)
-
-
-def bodies(messages: list[FetchedMessage]) -> list[bytes]:
-    return [one.content.body for one in messages]
-
-
-@pytest.mark.behaviour("9.1")
 def test_the_oldest_are_handed_out_first_each_with_a_receipt_of_its_own(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 5)
     first, second = fetch_all(pulled, 3), fetch_all(pulled, 3)
-    assert [bodies(first), bodies(second), fetch_all(pulled)] == [[b"0", b"1", b"2"], [b"3", b"4"], []]
+    assert [bodies_of(first), bodies_of(second), fetch_all(pulled)] == [[b"0", b"1", b"2"], [b"3", b"4"], []]
     assert len({one.receipt for one in first + second}) == 5
     assert {(one.fetch_number, one.is_uncertain, one.possible_duplicate) for one in first + second} == {
         (1, False, False)
@@ -54,26 +54,24 @@ def test_the_oldest_are_handed_out_first_each_with_a_receipt_of_its_own(pulled: 
     assert [*rows] == [(IN_FLIGHT, 1, one.until, 0, None) for one in first + second]
 
 
-@pytest.mark.behaviour("9.1")
 def test_subscriptions_of_one_mailbox_are_fetched_in_the_order_of_publishing(pulled: Subscription) -> None:
     beside = pulled_subscription(pulled.subscriber)
     stranger = pulled_subscription(event_type=beside.event_type)
     for number in range(4):
         publish_numbered((pulled, beside)[number % 2].event_type, 1, first=number)
     messages = fetch_all(pulled)
-    assert bodies(messages) == [b"0", b"1", b"2", b"3"]
+    assert bodies_of(messages) == [b"0", b"1", b"2", b"3"]
     assert [one.subscription_id for one in messages] == [pulled.pk, beside.pk] * 2
-    assert bodies(fetch_all(stranger)) == [b"1", b"3"]
+    assert fetch_bodies(stranger) == [b"1", b"3"]
 
 
-@pytest.mark.behaviour("9.1")
 def test_one_fetch_takes_a_mebibyte_of_bodies_at_most_but_always_one_message(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fetch_messages.MAX_FETCH_BYTES == 1024 * 1024
     half = b"x" * (fetch_messages.MAX_FETCH_BYTES // 2)
     publish_bodies(pulled.event_type, half, half, b"y", half * 2 + b"x", b"z", content_type="text/plain")
-    lengths = [[len(one) for one in bodies(fetch_all(pulled))] for _ in range(5)]
+    lengths = [[len(one) for one in fetch_bodies(pulled)] for _ in range(5)]
     assert lengths == [[len(half)] * 2, [1], [len(half) * 2 + 1], [1], []]
 
 
@@ -83,7 +81,7 @@ def test_what_timed_out_comes_again_before_what_is_newer_and_says_so(pulled: Sub
     first = fetch_all(pulled, 2)
     time_out_hand_outs()
     again = fetch_all(pulled, 3)
-    assert bodies(again) == [b"0", b"1", b"2"]
+    assert bodies_of(again) == [b"0", b"1", b"2"]
     assert [(one.fetch_number, one.redeliveries, one.possible_duplicate) for one in again] == [
         (2, 1, True),
         (2, 1, True),
@@ -103,7 +101,6 @@ def test_the_time_out_is_the_subscribers(pulled: Subscription) -> None:
     assert 500 < one.seconds < 600
 
 
-@pytest.mark.behaviour("9.3")
 def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 160)
     start = threading.Barrier(8)
@@ -122,7 +119,6 @@ def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> N
     assert all([one.delivery_id for one in share] == sorted(one.delivery_id for one in share) for share in shares)
 
 
-@pytest.mark.behaviour("9.3")
 def test_what_timed_out_goes_to_one_of_eight_who_all_ask(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     for number in range(1, 5):
@@ -136,7 +132,7 @@ def test_what_timed_out_goes_to_one_of_eight_who_all_ask(pulled: Subscription) -
         time_out_hand_outs()
 
 
-@pytest.mark.behaviour("9.1", "1.7")
+@pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 def test_what_is_inactive_is_kept_and_fetched_once_it_is_active_again(pulled: Subscription, whose: str) -> None:
     publish_numbered(pulled.event_type, 2)
@@ -146,10 +142,10 @@ def test_what_is_inactive_is_kept_and_fetched_once_it_is_active_again(pulled: Su
     assert fetch_all(pulled) == []
     assert acknowledge(pulled.subscriber_id, [held.receipt])[held.receipt].status == 200
     activate(thing)
-    assert bodies(fetch_all(pulled)) == [b"1"]
+    assert fetch_bodies(pulled) == [b"1"]
 
 
-@pytest.mark.behaviour("9.1", "1.6")
+@pytest.mark.behaviour("1.6")
 def test_a_paused_subscription_is_passed_over(pulled: Subscription) -> None:
     beside = pulled_subscription(pulled.subscriber, pulled.event_type)
     publish_numbered(pulled.event_type, 1)
@@ -164,7 +160,7 @@ def test_what_has_expired_or_is_not_due_yet_is_not_handed_out(pulled: Subscripti
     publish_bodies(pulled.event_type, b"3")
     (first, *_) = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=first.pk).update(expires_at="2026-01-01T00:00:00Z")
-    assert bodies(fetch_all(pulled)) == [b"1", b"3"]
+    assert fetch_bodies(pulled) == [b"1", b"3"]
     Delivery.objects.update(fetched_until="2026-01-01T00:00:00Z", expires_at="2026-01-01T00:00:00Z")
     assert fetch_all(pulled) == []
 
@@ -174,9 +170,9 @@ def test_what_is_held_is_handed_out_once_it_is_released(pulled: Subscription) ->
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=first.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
-    assert bodies(fetch_all(pulled)) == [b"1"]
+    assert fetch_bodies(pulled) == [b"1"]
     release([first.pk])
-    assert bodies(fetch_all(pulled)) == [b"0"]
+    assert fetch_bodies(pulled) == [b"0"]
 
 
 @pytest.mark.behaviour("2.12")
@@ -188,16 +184,15 @@ def test_a_message_comes_in_the_form_that_its_subscription_wants(pulled: Subscri
     assert b'"data":{"a":1}' in one.content.body
 
 
-@pytest.mark.behaviour("9.3")
 def test_a_message_that_somebody_is_at_is_passed_over_and_not_waited_for(
     pulled: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [first.pk])
-    assert [bodies(fetch_all(pulled)), fetch_all(pulled)] == [[b"1"], []]
+    assert [fetch_bodies(pulled), fetch_all(pulled)] == [[b"1"], []]
     elsewhere.rollback()
-    assert bodies(fetch_all(pulled)) == [b"0"]
+    assert fetch_bodies(pulled) == [b"0"]
 
 
 @pytest.mark.behaviour("9.7")
@@ -205,15 +200,14 @@ def test_whoever_does_not_know_that_the_mailbox_was_set_anew_fetches_as_it_is_no
     publish_numbered(pulled.event_type, 4)
     stale = mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=True)
-    assert bodies(fetch(stale, max_messages=10)) == [b"0"]
+    assert bodies_of(fetch(stale, max_messages=10)) == [b"0"]
     time_out_hand_outs()
     stale = mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=False)
-    assert bodies(fetch(stale, max_messages=10)) == [b"0", b"1", b"2", b"3"]
+    assert bodies_of(fetch(stale, max_messages=10)) == [b"0", b"1", b"2", b"3"]
     assert fetch(MailboxRef(0, is_ordered=False), max_messages=10) == []
 
 
-@pytest.mark.behaviour("9.1", "9.3")
 def test_whoever_wants_one_gets_one_although_another_is_at_the_next_hundred(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 101)
     box = mailbox_of(pulled.subscriber)
@@ -223,7 +217,6 @@ def test_whoever_wants_one_gets_one_although_another_is_at_the_next_hundred(pull
     assert one.content.body == b"100"
 
 
-@pytest.mark.behaviour("9.1")
 def test_what_has_lost_its_message_is_told_of_and_does_not_keep_back_the_rest(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
     lost, _ = Delivery.objects.oldest_first()
@@ -242,7 +235,6 @@ def crowd(pulled: Subscription) -> Subscription:
     return pulled
 
 
-@pytest.mark.behaviour("9.1")
 def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
     crowd: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:

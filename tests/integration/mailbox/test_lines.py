@@ -9,7 +9,6 @@ from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
-from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_due
 from delivery.mailbox import long_poll
@@ -27,7 +26,14 @@ from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.support.api import client_of
 from tests.support.factories import subscription
-from tests.support.mailboxes import fetch_all, hand_out, pulled_subscription, switch_delivery_mode, time_out_hand_outs
+from tests.support.mailboxes import (
+    fetch_all,
+    fetch_bodies,
+    hand_out,
+    pulled_subscription,
+    switch_delivery_mode,
+    time_out_hand_outs,
+)
 from tests.support.worker import (
     NO_ANSWER,
     QUEUE_SENDERS,
@@ -49,15 +55,11 @@ from tests.support.worker import (
     wait_until_held,
 )
 
+pytestmark = pytest.mark.behaviour("9.1", "9.8")
+
 PUSH, PULL = DeliveryMode.PUSH, DeliveryMode.PULL
 CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
-
-DELIVERED_MAILBOX_SWITCHING, IN_FLIGHT_MAILBOX_SWITCHING, PENDING_MAILBOX_SWITCHING = (
-    DeliveryStatus.DELIVERED,
-    DeliveryStatus.IN_FLIGHT,
-    DeliveryStatus.PENDING,
-)
 
 
 @pytest.fixture
@@ -71,14 +73,6 @@ def pulled(pushed: Subscription) -> Subscription:
     return pulled_subscription(pushed.subscriber, pushed.event_type)
 
 
-@pytest.fixture
-def woken(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """The lines that are woken, each time."""
-    lines: list[list[int]] = []
-    monkeypatch.setattr(notify, "wake", lambda _, line_ids: lines.append(line_ids) if line_ids else None)
-    return lines
-
-
 def row_of(delivery_id: int) -> dict[str, Any]:
     return dict(Delivery.objects.values().get(pk=delivery_id))
 
@@ -87,7 +81,6 @@ def deliveries_of(wanted: Subscription) -> list[Delivery]:
     return [*Delivery.objects.filter(subscription=wanted).oldest_first()]
 
 
-@pytest.mark.behaviour("9.1")
 def test_what_is_fetched_waits_and_holds_up_nothing_that_is_sent(
     receiver: Receiver, pushed: Subscription, pulled: Subscription
 ) -> None:
@@ -101,7 +94,6 @@ def test_what_is_fetched_waits_and_holds_up_nothing_that_is_sent(
     assert (lines_with_due_work(), still_due([line_of(pulled.subscriber).pk])) == ([], [])
 
 
-@pytest.mark.behaviour("9.1")
 @pytest.mark.parametrize("told", [{}, {"ttl": 60.0}], ids=["plain", "timed"])
 def test_publishing_wakes_the_line_of_what_is_sent_and_hints_at_what_is_fetched(
     pushed: Subscription, woken: list[list[int]], monkeypatch: pytest.MonkeyPatch, told: dict[str, Any]
@@ -116,14 +108,14 @@ def test_publishing_wakes_the_line_of_what_is_sent_and_hints_at_what_is_fetched(
     assert (len(woken), hinted[1:]) == (1, [{stranger.subscriber_id, pushed.subscriber_id}])
 
 
-@pytest.mark.behaviour("9.1", "2.8")
+@pytest.mark.behaviour("2.8")
 def test_a_message_for_one_destination_is_fetched_by_it_alone(pushed: Subscription, woken: list[list[int]]) -> None:
     stranger = pulled_subscription(event_type=pushed.event_type)
     publish_bodies(pushed.event_type, b"0", destination=stranger.subscriber.name)
     assert (statuses(stranger), statuses(pushed), woken) == ([PENDING], [], [])
 
 
-@pytest.mark.behaviour("9.1", "2.13")
+@pytest.mark.behaviour("2.13")
 def test_what_is_due_by_now_wakes_only_lines_that_send(
     pushed: Subscription, pulled: Subscription, woken: list[list[int]]
 ) -> None:
@@ -136,7 +128,7 @@ def test_what_is_due_by_now_wakes_only_lines_that_send(
     assert (begin_delayed(), woken) == (4, [[line_of(pushed.subscriber).pk]])
 
 
-@pytest.mark.behaviour("9.1", "5.8")
+@pytest.mark.behaviour("5.8")
 def test_what_is_made_again_to_be_fetched_wakes_no_line(
     pushed: Subscription, pulled: Subscription, woken: list[list[int]]
 ) -> None:
@@ -149,7 +141,6 @@ def test_what_is_made_again_to_be_fetched_wakes_no_line(
         assert (statuses(wanted), woken) == ([PENDING] * 2, lines)
 
 
-@pytest.mark.behaviour("9.1")
 def test_what_waits_in_a_mailbox_does_not_stand_in_the_line(pushed: Subscription, pulled: Subscription) -> None:
     publish_numbered(pushed.event_type, 3)
     line = line_of(pulled.subscriber)
@@ -160,7 +151,6 @@ def test_what_waits_in_a_mailbox_does_not_stand_in_the_line(pushed: Subscription
     assert (standing.state, standing.waiting) == (LineState.IDLE, 0)
 
 
-@pytest.mark.behaviour("9.8")
 def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from_its_place(
     receiver: Receiver, pushed: Subscription
 ) -> None:
@@ -186,20 +176,21 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
     assert receiver.bodies("/a")[-3:] == [b"0", b"1", b"2"]
 
 
-@pytest.mark.behaviour("9.8", "4.15")
+@pytest.mark.behaviour("4.15")
 @pytest.mark.parametrize(("status", "fields"), [(DELIVERED, {}), (PENDING, {"pause": 0.0, "status_code": 503})])
-def test_a_request_in_flight_ends_as_its_answer_says_although_its_subscription_is_switched(
+def test_a_request_in_flight_is_not_fetched_and_ends_as_its_answer_says_although_its_subscription_is_switched(
     pushed: Subscription, status: DeliveryStatus, fields: dict[str, Any]
 ) -> None:
     publish_numbered(pushed.event_type, 2)
     line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
     switch_delivery_mode(pushed, PULL)
+    assert fetch_bodies(pushed) == [b"1"]
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, status, **fields)])
-    assert (statuses(pushed), len(attempts_of(delivery.id))) == ([status, PENDING], 1)
+    assert (statuses(pushed), len(attempts_of(delivery.id))) == ([status, IN_FLIGHT], 1)
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
 
 
-@pytest.mark.behaviour("9.3", "9.8")
+@pytest.mark.behaviour("9.3")
 @pytest.mark.parametrize("is_late", [False, True])
 def test_no_line_takes_what_is_handed_out_however_late_that_is(pushed: Subscription, *, is_late: bool) -> None:
     publish_numbered(pushed.event_type, 2)
@@ -212,7 +203,7 @@ def test_no_line_takes_what_is_handed_out_however_late_that_is(pushed: Subscript
     assert (outgoing_of(taken), lines_with_due_work()) == ([], [])
 
 
-@pytest.mark.behaviour("9.3", "9.8")
+@pytest.mark.behaviour("9.3")
 def test_a_line_does_not_mark_what_was_handed_out_since_it_was_read(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 1)
     (one,) = deliveries_of(pushed)
@@ -300,7 +291,6 @@ def test_what_has_been_fetched_from_is_not_new_and_so_not_backfilled(
         count(pulled, None)
 
 
-@pytest.mark.behaviour("9.1")
 def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     late, out, waiting = deliveries_of(pulled)
@@ -322,7 +312,6 @@ def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subsc
     assert [one["id"] for one in in_flight] == [out.pk]
 
 
-@pytest.mark.behaviour("9.1")
 def test_what_is_handed_out_has_a_due_time_that_never_comes(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     hand_out(*deliveries_of(pulled))
@@ -330,88 +319,62 @@ def test_what_is_handed_out_has_a_due_time_that_never_comes(pulled: Subscription
     assert Line.objects.filter(lease_until__isnull=False).count() == 0
 
 
-@pytest.fixture
-def switched(receiver: Receiver, storage: None, event_type: EventType) -> Subscription:
-    return subscription(event_type=event_type, endpoint=receiver.url("/a"))
-
-
-def bodies(wanted: Subscription, most: int = 100) -> list[bytes]:
-    return [one.content.body for one in fetch_all(wanted, most)]
-
-
-@pytest.mark.behaviour("9.8")
 def test_what_is_fetched_and_what_is_pushed_after_each_switch_goes_on_where_the_other_ended(
-    receiver: Receiver, switched: Subscription
+    receiver: Receiver, pushed: Subscription
 ) -> None:
-    publish_numbered(switched.event_type, 2)
+    publish_numbered(pushed.event_type, 2)
     with running_worker():
-        wait_until(lambda: statuses(switched) == [DELIVERED_MAILBOX_SWITCHING] * 2)
-    switch_delivery_mode(switched, PULL)
-    publish_numbered(switched.event_type, 4, first=2)
-    messages = fetch_all(switched, 2)
-    acknowledge(switched.subscriber_id, [one.receipt for one in messages])
+        wait_until(lambda: statuses(pushed) == [DELIVERED] * 2)
+    switch_delivery_mode(pushed, PULL)
+    publish_numbered(pushed.event_type, 4, first=2)
+    messages = fetch_all(pushed, 2)
+    acknowledge(pushed.subscriber_id, [one.receipt for one in messages])
     assert [one.content.body for one in messages] == [b"2", b"3"]
-    switch_delivery_mode(switched, PUSH)
-    publish_numbered(switched.event_type, 1, first=6)
+    switch_delivery_mode(pushed, PUSH)
+    publish_numbered(pushed.event_type, 1, first=6)
     run_worker_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"4", b"5", b"6"]
     numbers = Delivery.objects.oldest_first().values_list("sequence", flat=True)
     assert [*numbers] == [1, 2, None, None, 3, 4, 5]
 
 
-@pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("lane", ["main", "retry"])
 def test_what_was_set_aside_before_the_switch_is_fetched_in_its_place_and_waits_for_no_time(
-    switched: Subscription, lane: str
+    pushed: Subscription, lane: str
 ) -> None:
-    publish_numbered(switched.event_type, 2)
-    line = line_of(switched.subscriber) if lane == "main" else retry_line_of(switched.subscriber)
+    publish_numbered(pushed.event_type, 2)
+    line = line_of(pushed.subscriber) if lane == "main" else retry_line_of(pushed.subscriber)
     first = Delivery.objects.oldest_first()[0]
     Delivery.objects.filter(pk=first.pk).update(due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1)
-    switch_delivery_mode(switched, PULL)
+    switch_delivery_mode(pushed, PULL)
     assert Delivery.objects.get(pk=first.pk).next_try_at is None
-    assert bodies(switched) == [b"0", b"1"]
+    assert fetch_bodies(pushed) == [b"0", b"1"]
     rows = Delivery.objects.oldest_first().values_list("line", "sequence", "attempts")
-    assert [*rows] == [(line_of(switched.subscriber).pk, 1, 1), (line_of(switched.subscriber).pk, None, 0)]
+    assert [*rows] == [(line_of(pushed.subscriber).pk, 1, 1), (line_of(pushed.subscriber).pk, None, 0)]
 
 
-@pytest.mark.behaviour("9.1", "9.8")
-def test_of_very_many_that_were_set_aside_the_oldest_is_fetched_first(switched: Subscription) -> None:
-    publish_numbered(switched.event_type, 80)
+def test_of_very_many_that_were_set_aside_the_oldest_is_fetched_first(pushed: Subscription) -> None:
+    publish_numbered(pushed.event_type, 80)
     for number, one in enumerate(Delivery.objects.oldest_first()):
         Delivery.objects.filter(pk=one.pk).update(due_at=Now() + timedelta(seconds=20 - number), attempts=1)
-    switch_delivery_mode(switched, PULL)
-    assert bodies(switched, 3) == [b"0", b"1", b"2"]
+    switch_delivery_mode(pushed, PULL)
+    assert fetch_bodies(pushed, 3) == [b"0", b"1", b"2"]
 
 
-@pytest.mark.behaviour("9.8")
-def test_a_request_in_flight_is_not_fetched_and_ends_by_its_answer(switched: Subscription) -> None:
-    publish_numbered(switched.event_type, 2)
-    line, delivery, _ = crash_while_sending(line_of(switched.subscriber))
-    switch_delivery_mode(switched, PULL)
-    assert bodies(switched) == [b"1"]
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery)])
-    assert (statuses(switched), attempts_of(delivery.id)) == (
-        [DELIVERED_MAILBOX_SWITCHING, IN_FLIGHT_MAILBOX_SWITCHING],
-        [(1, 200)],
-    )
-
-
-@pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
 def test_what_is_fetched_ends_by_its_receipt_or_its_time_out_and_is_not_pushed_before(
-    receiver: Receiver, switched: Subscription, how: str
+    receiver: Receiver, pushed: Subscription, how: str
 ) -> None:
-    switch_delivery_mode(switched, PULL)
-    publish_numbered(switched.event_type, 2)
-    (first,) = fetch_all(switched, 1)
-    switch_delivery_mode(switched, PUSH)
+    switch_delivery_mode(pushed, PULL)
+    publish_numbered(pushed.event_type, 2)
+    (first,) = fetch_all(pushed, 1)
+    switch_delivery_mode(pushed, PUSH)
     with running_worker():
-        wait_until(lambda: statuses(switched) == [IN_FLIGHT_MAILBOX_SWITCHING, DELIVERED_MAILBOX_SWITCHING])
+        wait_until(lambda: statuses(pushed) == [IN_FLIGHT, DELIVERED])
         if how == "acknowledged":
-            acknowledge(switched.subscriber_id, [first.receipt])
+            acknowledge(pushed.subscriber_id, [first.receipt])
         elif how == "returned":
-            nack(switched.subscriber_id, [first.receipt])
+            nack(pushed.subscriber_id, [first.receipt])
         else:
             time_out_hand_outs()
             return_overdue()
@@ -421,30 +384,30 @@ def test_what_is_fetched_ends_by_its_receipt_or_its_time_out_and_is_not_pushed_b
     assert flags == [False] + [how == "timed out"] * (how != "acknowledged")
 
 
-@pytest.mark.behaviour("4.11", "9.8")
+@pytest.mark.behaviour("4.11")
 def test_what_timed_out_and_was_returned_later_is_still_a_possible_duplicate(
-    receiver: Receiver, switched: Subscription
+    receiver: Receiver, pushed: Subscription
 ) -> None:
-    switch_delivery_mode(switched, PULL)
-    publish_numbered(switched.event_type, 1)
-    fetch_all(switched)
+    switch_delivery_mode(pushed, PULL)
+    publish_numbered(pushed.event_type, 1)
+    fetch_all(pushed)
     time_out_hand_outs()
-    (again,) = fetch_all(switched)
-    nack(switched.subscriber_id, [again.receipt])
-    switch_delivery_mode(switched, PUSH)
+    (again,) = fetch_all(pushed)
+    nack(pushed.subscriber_id, [again.receipt])
+    switch_delivery_mode(pushed, PUSH)
     run_worker_until_done()
     assert [one.is_flagged for one in receiver.log] == [True]
 
 
-@pytest.mark.behaviour("9.8", "4.15")
-def test_a_line_ends_the_request_in_flight_and_begins_no_other(receiver: Receiver, switched: Subscription) -> None:
+@pytest.mark.behaviour("4.15")
+def test_a_line_ends_the_request_in_flight_and_begins_no_other(receiver: Receiver, pushed: Subscription) -> None:
     gate = receiver.gate("/a")
-    publish_numbered(switched.event_type, 3)
+    publish_numbered(pushed.event_type, 3)
     with running_worker():
         wait_until(lambda: receiver.bodies("/a") == [b"0"])
-        switch_delivery_mode(switched, PULL)
-        publish_numbered(switched.event_type, 1, first=3)
+        switch_delivery_mode(pushed, PULL)
+        publish_numbered(pushed.event_type, 1, first=3)
         gate.open()
-        wait_until(lambda: statuses(switched)[0] == DELIVERED_MAILBOX_SWITCHING)
+        wait_until(lambda: statuses(pushed)[0] == DELIVERED)
         wait_until(lambda: not Line.objects.filter(lease_until__isnull=False).exists())
-    assert (receiver.bodies("/a"), bodies(switched)) == ([b"0"], [b"1", b"2", b"3"])
+    assert (receiver.bodies("/a"), fetch_bodies(pushed)) == ([b"0"], [b"1", b"2", b"3"])

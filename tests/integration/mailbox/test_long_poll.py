@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -13,7 +14,6 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
-from django.test import Client
 
 from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
@@ -29,13 +29,14 @@ from delivery.mailbox.long_poll import (
     WaitingPolls,
     poll_messages,
 )
-from delivery.mailbox.mailbox import FetchedMessage, MailboxRef
+from delivery.mailbox.mailbox import MailboxRef
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import ApiKey, EventType, Subscriber, Subscription
 from tests.support import factories
-from tests.support.api import JSON, Answer, client_of
-from tests.support.mailboxes import hand_out, pulled_subscription, time_out_hand_outs
+from tests.support.api import JSON, client_of
+from tests.support.database import do_and_disconnect
+from tests.support.mailboxes import bodies_of, hand_out, pulled_subscription, time_out_hand_outs
 from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.worker import activate, inactivate, publish_numbered, terminate_backends
 
@@ -44,11 +45,6 @@ pytestmark = pytest.mark.behaviour("9.1")
 ENDPOINT = "http://127.0.0.1:9/hook"
 
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def pulled(storage: None, event_type: EventType) -> Subscription:
-    return pulled_subscription(event_type=event_type)
 
 
 @pytest.fixture
@@ -74,10 +70,6 @@ def poll(
     return poll_messages(mailbox, max_messages=max_messages, wait_seconds=wait_seconds, polls=polls, **options)
 
 
-def bodies(messages: list[FetchedMessage]) -> list[bytes]:
-    return [one.content.body for one in messages]
-
-
 def in_use() -> int:
     """Return how many connections of this process's pool somebody has."""
     default: Any = connection
@@ -91,7 +83,7 @@ def polling(polls: WaitingPolls, *pulled: Subscription, most: int = 1) -> Iterat
 
     def poll_once(wanted: Subscription) -> list[bytes]:
         try:
-            return bodies(poll(wanted, polls, max_messages=most).messages)
+            return bodies_of(poll(wanted, polls, max_messages=most).messages)
         finally:
             connection.close()
 
@@ -113,7 +105,7 @@ def test_who_does_not_want_to_wait_is_answered_at_once(pulled: Subscription, pol
 def test_what_is_there_is_fetched_without_waiting(pulled: Subscription, polls: WaitingPolls) -> None:
     published = publish_numbered(pulled.event_type, 3)
     polled = poll(pulled, polls, max_messages=2)
-    assert (bodies(polled.messages), polled.had_slot, polled.waited_seconds) == (published[:2], True, 0.0)
+    assert (bodies_of(polled.messages), polled.had_slot, polled.waited_seconds) == (published[:2], True, 0.0)
 
 
 def test_who_waits_in_vain_gets_nothing_when_the_time_is_over(pulled: Subscription, polls: WaitingPolls) -> None:
@@ -123,17 +115,14 @@ def test_who_waits_in_vain_gets_nothing_when_the_time_is_over(pulled: Subscripti
 
 def test_whoever_waited_is_told_how_long_that_was(pulled: Subscription, polls: WaitingPolls) -> None:
     def publish() -> None:
-        try:
-            wait_until(polls.counts)
-            publish_numbered(pulled.event_type, 1)
-        finally:
-            connection.close()
+        wait_until(polls.counts)
+        publish_numbered(pulled.event_type, 1)
 
     began = time.monotonic()
     with ThreadPoolExecutor(1) as threads:
-        threads.submit(publish)
+        threads.submit(do_and_disconnect, publish)
         polled = poll(pulled, polls)
-    assert bodies(polled.messages) == [b"0"]
+    assert bodies_of(polled.messages) == [b"0"]
     assert 0 < polled.waited_seconds < time.monotonic() - began
 
 
@@ -216,17 +205,14 @@ def test_an_ordered_mailbox_gives_to_one_poll_at_a_time(pulled: Subscription, po
 def test_a_client_that_hangs_up_gets_nothing_and_leaves_its_seat(pulled: Subscription, polls: WaitingPolls) -> None:
     gone: Future[None] = Future()
     found: list[PollResult] = []
-    act = lambda: found.append(  # noqa: E731 - what the thread does
-        poll(pulled, polls, watch_disconnect=lambda: gone)
-    )
-    waiting = threading.Thread(target=act)
+    waiting = threading.Thread(target=lambda: found.append(poll(pulled, polls, watch_disconnect=lambda: gone)))
     waiting.start()
     wait_until(polls.counts)
     gone.set_result(None)
     publish_numbered(pulled.event_type, 1)
     waiting.join(PATIENCE_SECONDS)
     assert (found, polls.counts()) == ([PollResult([], had_slot=False)], {})
-    assert bodies(fetch(box_of(pulled), max_messages=1)) == [b"0"], "it is there for somebody else"
+    assert bodies_of(fetch(box_of(pulled), max_messages=1)) == [b"0"], "it is there for somebody else"
 
 
 def test_nobody_watches_a_client_that_has_been_answered(pulled: Subscription, polls: WaitingPolls) -> None:
@@ -268,8 +254,7 @@ def found(*subscribers: Subscriber, poll_count: int = 3) -> list[int]:
         seated: list[list[Poll | None]] = [
             [seats.enter_context(polls.slot(one.pk)) for _ in range(poll_count)] for one in subscribers
         ]
-        look_out = MailboxPoller(polls)
-        look_out.look()
+        MailboxPoller(polls).look()
         return [sum(poll is not None and poll.is_woken for poll in its) for its in seated]
 
 
@@ -369,18 +354,16 @@ def test_a_look_reads_what_there_are_polls_for_and_no_more(
 ) -> None:
     publish_numbered(event_type, 400)
     hand_out(*Delivery.objects.oldest_first()[:50])
+    subscriber_id = uncommitted_mailbox.subscriber_id
     with explained_statements(monkeypatch) as explained:
-        assert rows(COUNT_AVAILABLE, [[uncommitted_mailbox.subscriber_id], [3]]) == [
-            (uncommitted_mailbox.subscriber_id, 3)
-        ]
-        time_out_hand_outs()
-        assert rows(COUNT_AVAILABLE, [[uncommitted_mailbox.subscriber_id], [5]]) == [
-            (uncommitted_mailbox.subscriber_id, 5)
-        ]
+        for polls in (3, 5):
+            assert rows(COUNT_AVAILABLE, [[subscriber_id], [polls]]) == [(subscriber_id, polls)]
+            time_out_hand_outs()
     looks = [one for one in explained if "unnest" in one.statement]
     assert (len(looks), costly_statements(looks, max_rows=20, max_in_vain=0)) == (2, [])
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("failure", [OperationalError("the connection is lost"), ValueError("whatever it is")])
 def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
     uncommitted_mailbox: Subscription, event_type: EventType, monkeypatch: pytest.MonkeyPatch, failure: Exception
@@ -410,13 +393,6 @@ def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
     assert not look_out.is_alive()
 
 
-def waited(client: Client, mailbox: str) -> Answer:
-    try:
-        return client.post(f"/api/v1/mailboxes/{mailbox}/next", {"wait_seconds": 20}, content_type=JSON)
-    finally:
-        forget_connection()
-
-
 @pytest.mark.usefixtures("storage")
 @pytest.mark.behaviour("1.2")
 @pytest.mark.parametrize(
@@ -434,7 +410,9 @@ def test_whoever_waits_gets_nothing_by_a_key_that_is_good_no_more(
     pulled = pulled_subscription(event_type=event_type)
     client = client_of(pulled.subscriber)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(waited, client, pulled.subscriber.name)
+        path = f"/api/v1/mailboxes/{pulled.subscriber.name}/next"
+        ask = partial(client.post, path, {"wait_seconds": 20}, content_type=JSON)
+        waiting = threads.submit(do_and_disconnect, ask)
         wait_until(WAITING.counts)
         act()
         publish_numbered(event_type, 1)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any, LiteralString
@@ -12,8 +12,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from broker_project.core.db import forget_connection, rows
-from broker_project.stack.load.wait import wait_until
+from broker_project.core.db import rows
 from delivery.dispatch.claim import claim
 from delivery.mailbox.acknowledge import ReceiptCode, acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, fetch
@@ -29,6 +28,7 @@ from tests.support.database import in_other_thread
 from tests.support.factories import subscriber, subscription
 from tests.support.mailboxes import (
     fetch_all,
+    fetch_bodies,
     hand_out_newest_first,
     in_parallel,
     pulled_subscription,
@@ -48,9 +48,6 @@ from tests.support.worker import (
 )
 
 pytestmark = pytest.mark.behaviour("9.7")
-
-WAITING_FOR_US: LiteralString = """
-SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"""
 
 NOTES, OF_A_NOTE = 10, 200
 NOTED: LiteralString = """
@@ -149,7 +146,8 @@ def test_what_timed_out_is_not_prolonged_since_something_newer_may_be_out(pulled
     (one,) = fetch_all(pulled)
     assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.EXTENDED
     time_out_hand_outs()
-    assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.TIMED_OUT
+    late = extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt]
+    assert (late.code, late.delivery_status) == (ReceiptCode.TIMED_OUT, DeliveryStatus.PENDING)
     assert next_body(pulled) == b"0"
 
 
@@ -187,79 +185,47 @@ def pushed(storage: None, event_type: EventType) -> Subscription:
     return subscription(subscriber(mailbox_ordered=True), event_type)
 
 
-@pytest.fixture
-def another_client() -> Iterator[Callable[[Subscription], "Future[list[bytes]]"]]:
-    """What another client does meanwhile: fetch; begun when it has got something, or waits for this one."""
-    with ThreadPoolExecutor(1) as thread:
-
-        def fetches(wanted: Subscription) -> list[bytes]:
-            try:
-                return bodies(wanted)
-            finally:
-                forget_connection()
-
-        def begin(wanted: Subscription) -> "Future[list[bytes]]":
-            got = thread.submit(fetches, wanted)
-            wait_until(lambda: got.done() or is_anybody_waiting_for_us())
-            return got
-
-        yield begin
-
-
-def is_anybody_waiting_for_us() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(WAITING_FOR_US)
-        return bool(cursor.fetchone() != (0,))
-
-
-def bodies(wanted: Subscription) -> list[bytes]:
-    return [one.content.body for one in fetch_all(wanted)]
-
-
 @pytest.mark.parametrize(("say", "next_one"), [(nack, b"0"), (acknowledge, b"1")])
 def test_whoever_says_something_late_of_the_oldest_is_waited_for(
     pulled: Subscription,
-    another_client: Callable[[Subscription], "Future[list[bytes]]"],
     say: Callable[..., Any],
     next_one: bytes,
 ) -> None:
     publish_numbered(pulled.event_type, 2)
     (late,) = fetch_all(pulled)
     time_out_hand_outs()
-    with transaction.atomic():
+    with ExitStack() as others, transaction.atomic():
         say(pulled.subscriber_id, [late.receipt])
-        got = another_client(pulled)
+        got = others.enter_context(in_other_thread(lambda: fetch_bodies(pulled)))
     assert got.result() == [next_one]
 
 
 @pytest.mark.behaviour("9.8")
 def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched_is_waited_for(
     pushed: Subscription,
-    another_client: Callable[[Subscription], "Future[list[bytes]]"],
     elsewhere: "psycopg.Connection[Any]",
 ) -> None:
     publish_numbered(pushed.event_type, 2)
     oldest = Delivery.objects.oldest_first()[0]
-    with transaction.atomic():
+    with ExitStack() as others, transaction.atomic():
         crash_while_sending(line_of(pushed.subscriber))
         elsewhere.execute("UPDATE subscriptions_subscription SET delivery_mode = 'PULL' WHERE id = %s", [pushed.pk])
         elsewhere.commit()
-        got = another_client(pushed)
+        got = others.enter_context(in_other_thread(lambda: fetch_bodies(pushed)))
     assert (got.result(), Delivery.objects.get(pk=oldest.pk).fetches) == ([], 0)
 
 
 def test_whoever_fetches_as_the_mailbox_becomes_ordered_is_waited_for_once_he_has_something(
     pulled: Subscription,
-    another_client: Callable[[Subscription], "Future[list[bytes]]"],
     elsewhere: "psycopg.Connection[Any]",
 ) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 2)
-    with transaction.atomic():
+    with ExitStack() as others, transaction.atomic():
         assert len(rows(FETCH, {"subscriber": pulled.subscriber_id, "max_messages": 1, "depth": 50})) == 1
         elsewhere.execute("UPDATE subscriptions_subscriber SET mailbox_ordered = true")
         elsewhere.commit()
-        got = another_client(pulled)
+        got = others.enter_context(in_other_thread(lambda: fetch_bodies(pulled)))
     assert got.result() == []
 
 
@@ -271,7 +237,7 @@ def test_of_what_timed_out_before_the_mailbox_was_ordered_the_oldest_comes_first
     with connection.cursor() as cursor:  # the oldest timed out last
         cursor.execute("UPDATE delivery_open SET fetched_until = fetched_until - (id %% 1000000) * interval '1 s'", [])
     Subscriber.objects.update(mailbox_ordered=True)
-    assert bodies(pulled) == [b"0"]
+    assert fetch_bodies(pulled) == [b"0"]
 
 
 def looked(wanted: Subscription) -> list[Any]:
@@ -287,14 +253,14 @@ def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
     publish_numbered(pushed.event_type, 2)
     line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
     switch_delivery_mode(pushed, DeliveryMode.PULL)
-    assert (bodies(pushed), looked(pushed)) == ([], [])
+    assert (fetch_bodies(pushed), looked(pushed)) == ([], [])
     if status_code == 503:
         outcome: dict[str, Any] = {"status": DeliveryStatus.PENDING, "pause": 3600.0, "status_code": 503}
     else:
         outcome = {}
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **outcome)])
     assert looked(pushed) == [(pushed.subscriber_id, 1)]
-    assert bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
+    assert fetch_bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
 
 
 @pytest.mark.behaviour("9.8", "4.11")
@@ -303,9 +269,9 @@ def test_what_a_vanished_worker_was_sending_is_waited_for_until_its_line_is_mend
     crash_while_sending(line_of(pushed.subscriber))
     switch_delivery_mode(pushed, DeliveryMode.PULL)
     expire_lease(line_of(pushed.subscriber))
-    assert (bodies(pushed), looked(pushed)) == ([], [])
+    assert (fetch_bodies(pushed), looked(pushed)) == ([], [])
     claim([line_of(pushed.subscriber).pk], worker="another")
-    assert bodies(pushed) == [b"0"]
+    assert fetch_bodies(pushed) == [b"0"]
 
 
 def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(pushed: Subscription) -> None:
@@ -313,7 +279,7 @@ def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(p
     publish_numbered(pushed.event_type, 1)
     publish_numbered(beside.event_type, 1, first=1)
     crash_while_sending(line_of(pushed.subscriber))
-    assert bodies(beside) == [b"1"]
+    assert fetch_bodies(beside) == [b"1"]
 
 
 @pytest.mark.behaviour("11.4")
@@ -326,7 +292,7 @@ def test_what_other_lines_have_read_is_not_looked_at(pushed: Subscription, monke
         cursor.execute(NOTED, [OF_A_NOTE, NOTES, pushed.subscriber_id])
     Line.objects.filter(lease_until=None).update(lease_until="2999-01-01T00:00:00Z")
     with explained_statements(monkeypatch) as found:
-        assert (bodies(pushed), looked(pushed)) == ([], [])
+        assert (fetch_bodies(pushed), looked(pushed)) == ([], [])
     looks = [one for one in found if one.statement in {FETCH_IN_ORDER, COUNT_AVAILABLE}]
     assert (len(looks), costly_statements(looks, max_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
 

@@ -23,7 +23,7 @@ from delivery.operations import CANCEL
 from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
-from tests.support.database import another_connection, do_and_disconnect, in_other_thread
+from tests.support.database import do_and_disconnect, in_other_thread
 from tests.support.factories import subscription
 from tests.support.mailboxes import (
     fetch_all,
@@ -32,7 +32,7 @@ from tests.support.mailboxes import (
     switch_delivery_mode,
     time_out_hand_outs,
 )
-from tests.support.query_plans import costly_statements, explained_statements, prepared_statements
+from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.worker import inactivate, line_of, publish_bodies, publish_numbered, statuses
 
 pytestmark = pytest.mark.behaviour("9.7")
@@ -54,11 +54,6 @@ SORTS = 4
 EACH = 200
 OF_EACH = 4
 """Times that a delivery which is ended is read: found, locked, found again, and deleted."""
-
-
-@pytest.fixture
-def pulled(storage: None, event_type: EventType) -> Subscription:
-    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
 
 
 def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Subscription) -> None:
@@ -123,14 +118,18 @@ def test_what_is_pushed_by_now_is_not_purged(pulled: Subscription) -> None:
     assert (purge(pulled.subscriber_id, seconds=60), statuses(pulled)) == ((0, 0, True), [PENDING])
 
 
-def test_what_a_client_gives_back_while_a_purge_waits_for_it_is_purged(pulled: Subscription) -> None:
+@pytest.mark.behaviour("9.4")
+@pytest.mark.parametrize(("say", "cancelled", "status"), [(nack, 1, CANCELLED), (acknowledge, 0, DELIVERED)])
+def test_a_purge_waits_for_a_client_that_returns_or_acknowledges(
+    pulled: Subscription, say: Callable[..., Any], cancelled: int, status: DeliveryStatus
+) -> None:
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
     with ExitStack() as purges, transaction.atomic():
-        nack(pulled.subscriber_id, [one.receipt])
+        say(pulled.subscriber_id, [one.receipt])
         purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
-    assert purged.result() == Purged(cancelled=1, in_flight=0, is_complete=True)
-    assert (fetch_all(pulled), statuses(pulled)) == ([], [CANCELLED])
+    assert purged.result() == Purged(cancelled, in_flight=0, is_complete=True)
+    assert (fetch_all(pulled), statuses(pulled)) == ([], [status])
 
 
 def test_what_a_client_fetches_while_a_purge_waits_for_it_is_asked_to_end(pulled: Subscription) -> None:
@@ -141,17 +140,6 @@ def test_what_a_client_fetches_while_a_purge_waits_for_it_is_asked_to_end(pulled
     assert purged.result() == Purged(cancelled=0, in_flight=1, is_complete=True)
     nack(pulled.subscriber_id, [one.receipt])
     assert statuses(pulled) == [CANCELLED]
-
-
-@pytest.mark.behaviour("9.4")
-def test_what_a_client_acknowledges_while_a_purge_waits_for_it_is_delivered(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    (one,) = fetch_all(pulled)
-    with ExitStack() as purges, transaction.atomic():
-        acknowledge(pulled.subscriber_id, [one.receipt])
-        purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
-    assert purged.result() == Purged(cancelled=0, in_flight=0, is_complete=True)
-    assert statuses(pulled) == [DELIVERED]
 
 
 @pytest.mark.behaviour("9.3", "11.3")
@@ -251,27 +239,3 @@ def test_what_has_expired_is_found_whatever_clients_have_in_hand(
     first, second = found
     assert costly_statements([first], OF_EACH * EACH) == []
     assert second.rows_read == 0
-
-
-@pytest.mark.behaviour("11.4")
-def test_no_plan_made_while_nothing_is_there_searches_when_there_is_much(storage: None, event_type: EventType) -> None:
-    wanted = subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
-    publish_numbered(event_type, 10)
-    forget_connection()
-    receipts = [one.receipt for one in fetch_all(wanted)]
-    for say in (nack, acknowledge):
-        say(wanted.subscriber_id, receipts)
-    purge(wanted.subscriber_id, seconds=60)
-    expire_overdue()
-    statements = prepared_statements()
-    with another_connection() as raw:
-        fill(wanted)
-        raw.execute("DELETE FROM delivery_open")
-        raw.execute("VACUUM delivery_open")
-        for number, one in enumerate(statements):
-            one.prepare(raw, number)
-        publish_numbered(event_type, 1)
-        fill(wanted)
-        plans = [one.kept_plan(raw, number) for number, one in enumerate(statements)]
-    assert len(plans) > 6
-    assert [(one.searched, one.statement) for one in plans if "delivery_open" in one.searched] == []

@@ -2,66 +2,36 @@
 
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, TypeVar
 
 import psycopg
 import pytest
-from django.db import connection
 
-from broker_project.core.db import forget_connection
-from broker_project.stack.load.wait import wait_until
 from delivery.mailbox import fetch_messages, unread
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
-from delivery.mailbox.mailbox import FetchedMessage
 from delivery.mailbox.unread import Purged, expire_unread, purge, return_overdue
 from delivery.models import UNTIL_RELEASED, Delivery
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import EventType, Subscriber, Subscription
-from tests.support.mailboxes import fetch_all, let_days_pass, mailbox_of, pulled_subscription, time_out_hand_outs
+from subscriptions.models import Subscriber, Subscription
+from tests.support.database import in_other_thread
+from tests.support.mailboxes import (
+    bodies_of,
+    fetch_all,
+    let_days_pass,
+    mailbox_of,
+    time_out_hand_outs,
+)
 from tests.support.worker import publish_numbered, statuses
 
 HELD, IN_FLIGHT, PENDING = DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 FOUND = re.compile(r"\(SELECT (?:id|\*) FROM (\w+) ORDER BY id\)")
 Elsewhere = psycopg.Connection[Any]
 T = TypeVar("T")
-
-
-@pytest.fixture
-def pulled(storage: None, event_type: EventType) -> Subscription:
-    return pulled_subscription(event_type=event_type)
-
-
-def bodies(messages: "list[FetchedMessage]") -> list[bytes]:
-    return [one.content.body for one in messages]
-
-
-def waiters() -> int:
-    """Return how many wait for a lock."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
-        return int(cursor.rowcount)
-
-
-@contextmanager
-def waiting(do: Callable[[], T]) -> "Iterator[Future[T]]":
-    """Let somebody else do it until he waits for a lock; he is to be done when the block ends."""
-
-    def done() -> T:
-        try:
-            return do()
-        finally:
-            forget_connection()
-
-    before = waiters()
-    with ThreadPoolExecutor(1) as thread:
-        somebody = thread.submit(done)
-        wait_until(lambda: somebody.done() or waiters() > before)
-        yield somebody
 
 
 @contextmanager
@@ -79,7 +49,7 @@ def between_looking_and_taking(
     elsewhere.execute("SELECT pg_advisory_xact_lock(1)")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, name, stopping)
-        with waiting(do) as somebody:
+        with in_other_thread(do) as somebody:
             patch.undo()
             yield somebody
             elsewhere.rollback()
@@ -103,8 +73,8 @@ def test_what_another_client_was_quicker_to_take_is_not_handed_out_twice(
         fetch_all(pulled)
         time_out_hand_outs()
     with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetch_all(pulled, 1), elsewhere) as slower:
-        assert bodies(fetch_all(pulled, 1)) == [b"0"]
-    assert bodies(slower.result()) == [b"1"]
+        assert bodies_of(fetch_all(pulled, 1)) == [b"0"]
+    assert bodies_of(slower.result()) == [b"1"]
 
 
 @pytest.mark.behaviour("9.3", "9.4")
@@ -114,7 +84,7 @@ def test_what_was_acknowledged_late_is_not_handed_out_any_more(pulled: Subscript
     time_out_hand_outs()
     with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetch_all(pulled, 1), elsewhere) as slower:
         acknowledge(pulled.subscriber_id, [late.receipt])
-    assert bodies(slower.result()) == [b"1"]
+    assert bodies_of(slower.result()) == [b"1"]
 
 
 @pytest.mark.behaviour("9.7")
@@ -124,7 +94,7 @@ def test_whoever_fetches_from_an_ordered_mailbox_waits_for_whoever_is_at_it(
     Subscriber.objects.update(mailbox_ordered=True)
     publish_numbered(pulled.event_type, 2)
     hand_out_elsewhere(pulled, elsewhere)
-    with waiting(lambda: fetch_all(pulled)) as slower:
+    with in_other_thread(lambda: fetch_all(pulled)) as slower:
         elsewhere.commit()
     assert (slower.result(), statuses(pulled)) == ([], [IN_FLIGHT, PENDING])
 
@@ -140,8 +110,8 @@ def test_of_two_who_fetch_from_an_ordered_mailbox_only_one_gets_something_though
     taking = between_looking_and_taking(fetch_messages, "FETCH_IN_ORDER", lambda: fetch_all(pulled), elsewhere)
     with ExitStack() as afterwards, taking as first:
         release([oldest.pk])
-        second = afterwards.enter_context(waiting(lambda: fetch_all(pulled)))
-    assert (bodies(first.result()), bodies(second.result())) == ([b"1"], [])
+        second = afterwards.enter_context(in_other_thread(lambda: fetch_all(pulled)))
+    assert (bodies_of(first.result()), bodies_of(second.result())) == ([b"1"], [])
 
 
 @pytest.mark.behaviour("9.7")
@@ -151,7 +121,7 @@ def test_whoever_prolongs_waits_for_whoever_is_at_an_ordered_mailbox(
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
     elsewhere.execute(LOCK, [pulled.subscriber_id])
-    with waiting(lambda: extend(pulled.subscriber_id, [one.receipt], seconds=60)) as slower:
+    with in_other_thread(lambda: extend(pulled.subscriber_id, [one.receipt], seconds=60)) as slower:
         assert not slower.done()
         elsewhere.rollback()
     assert slower.result()[one.receipt].status == 200
@@ -181,7 +151,7 @@ def test_what_is_prolonged_at_the_last_moment_does_not_fail(pulled: Subscription
 def test_a_purge_leaves_what_is_being_fetched_to_its_client(pulled: Subscription, elsewhere: Elsewhere) -> None:
     publish_numbered(pulled.event_type, 2)
     hand_out_elsewhere(pulled, elsewhere)
-    with waiting(lambda: purge(pulled.subscriber_id, seconds=60)) as purging:
+    with in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)) as purging:
         elsewhere.commit()
     assert purging.result() == Purged(cancelled=1, in_flight=1, is_complete=True)
     assert statuses(pulled) == [IN_FLIGHT, DeliveryStatus.CANCELLED]

@@ -1,16 +1,14 @@
 """How mailboxes stand, and lists of what they have handed out (contract 9.2, 9.5)."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
-from django.test import Client
 
 from delivery.mailbox import mailbox_status
-from delivery.mailbox.acknowledge import ReceiptCode, extend, nack
+from delivery.mailbox.acknowledge import nack
 from delivery.mailbox.mailbox_status import MailboxStatus, mailboxes_of
 from delivery.mailbox.unread import expire_unread
 from delivery.maintenance.expiry import expire_overdue
@@ -18,7 +16,7 @@ from delivery.models import Delivery, Message
 from delivery.status import dead_letters, in_flight
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
-from tests.support.api import client_of, client_of_admin
+from tests.support.api import client_of, client_of_admin, read_pages
 from tests.support.factories import subscriber, subscription
 from tests.support.mailboxes import (
     fetch_all,
@@ -32,11 +30,6 @@ from tests.support.worker import activate, crash_while_sending, inactivate, line
 pytestmark = pytest.mark.behaviour("9.5")
 
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
-
-
-@pytest.fixture
-def pulled(storage: None, event_type: EventType) -> Subscription:
-    return pulled_subscription(event_type=event_type)
 
 
 def standing_of(wanted: Subscription) -> MailboxStatus:
@@ -129,12 +122,6 @@ def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
     assert one.oldest_age_seconds > 0
 
 
-def test_a_mailbox_is_counted_no_further_than_it_says(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_numbered(pulled.event_type, 2)
-    count_to(1, monkeypatch)
-    assert counts(pulled) == (1, 0, 0, 0, 0)
-
-
 @pytest.mark.parametrize("oldest", ["returned", "timed out", "set aside", "of another subscription"])
 def test_the_oldest_is_found_however_few_are_counted(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch, oldest: str
@@ -216,21 +203,6 @@ def standing_by_hand() -> dict[int, str]:
         return dict(cursor.fetchall())
 
 
-def pages(client: Client, query: str) -> Iterator[dict[str, Any]]:
-    """Return what a list shows, read in pages of three; and check that it reads the same backwards."""
-    url: Any = f"/api/v1/deliveries?limit=3&{query}"
-    read: list[list[dict[str, Any]]] = []
-    while url:
-        answer = client.get(url).json()
-        read.append(answer["items"])
-        url, back = answer["next"], answer["previous"]
-    for page in reversed(read[:-1]):
-        answer = client.get(back).json()
-        assert answer["items"] == page
-        back = answer["previous"]
-    return (one for page in read for one in page)
-
-
 @pytest.mark.behaviour("9.2", "10.1")
 @pytest.mark.parametrize("status", [None, PENDING, IN_FLIGHT])
 def test_what_has_timed_out_reads_and_lists_as_pending(mixed: Subscriber, status: str | None) -> None:
@@ -243,7 +215,7 @@ def test_what_has_timed_out_reads_and_lists_as_pending(mixed: Subscriber, status
         (client_of(), "subscriber=wanted", {*every} & own),
         (client_of(mixed), "", {*every} & own),
     ):
-        shown = [(one["id"], one["status"]) for one in pages(client, query + asked)]
+        shown = [(one["id"], one["status"]) for one in read_pages(client, "/api/v1/deliveries", query + asked)]
         assert shown == [(pk, every[pk]) for pk in every if pk in wanted]
 
 
@@ -274,13 +246,3 @@ def test_one_delivery_and_its_message_say_it_too(mixed: Subscriber) -> None:
     assert client.get(f"/api/v1/deliveries/{late.pk}").json()["status"] == PENDING
     of_message = client.get(f"/api/v1/messages/{late.message_id}").json()["deliveries"]
     assert {one["id"]: one["status"] for one in of_message}[late.pk] == PENDING
-
-
-@pytest.mark.behaviour("9.4")
-def test_whoever_prolongs_too_late_is_told_that_it_is_pending(storage: None, event_type: EventType) -> None:
-    box = pulled_subscription(subscriber(mailbox_ordered=True), event_type)
-    publish_numbered(event_type, 1)
-    (one,) = fetch_all(box)
-    time_out_hand_outs()
-    answer = extend(box.subscriber_id, [one.receipt], seconds=9)[one.receipt]
-    assert (answer.code, answer.delivery_status) == (ReceiptCode.TIMED_OUT, PENDING)

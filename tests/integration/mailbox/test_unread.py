@@ -9,7 +9,6 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from broker_project.environment import MAX_DAYS
-from delivery.dispatch import notify
 from delivery.mailbox import unread
 from delivery.mailbox.acknowledge import acknowledge, nack
 from delivery.mailbox.unread import EXPIRE, EXPIRE_PER_KIND, MAX_SKIPPED, expire_unread, return_overdue
@@ -33,20 +32,12 @@ from tests.support.worker import (
     statuses,
 )
 
+pytestmark = pytest.mark.behaviour("9.6", "9.7")
+
 CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
 FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+HELD = DeliveryStatus.HELD
 
-DELIVERED_MAILBOX_UNREAD, EXPIRED_MAILBOX_UNREAD, HELD = (
-    DeliveryStatus.DELIVERED,
-    DeliveryStatus.EXPIRED,
-    DeliveryStatus.HELD,
-)
-IN_FLIGHT_MAILBOX_UNREAD, PENDING_MAILBOX_UNREAD = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
-
-EXPIRED_MAILBOX_UNREAD_AMONG_OTHERS, PENDING_MAILBOX_UNREAD_AMONG_OTHERS = (
-    DeliveryStatus.EXPIRED,
-    DeliveryStatus.PENDING,
-)
 MANY = 20_000
 
 
@@ -55,12 +46,6 @@ INSERT INTO subscriptions_statuschange (subscriber_id, subscription_id, status, 
 SELECT s.subscriber_id, CASE n %% 2 WHEN 0 THEN s.id END, 'ACTIVE', now() - interval '9 days'
   FROM subscriptions_subscription s CROSS JOIN generate_series(1, %s) n
 """
-
-
-@pytest.fixture
-def pulled(storage: None, event_type: EventType) -> Subscription:
-    """One that has an endpoint as well, so that it may be switched."""
-    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
 
 
 def reasons(wanted: Subscription) -> list[str]:
@@ -82,7 +67,6 @@ def test_what_may_be_fetched_again_is_left_alone(pulled: Subscription) -> None:
     assert (return_overdue(), [*Delivery.objects.oldest_first().values()]) == (0, before)
 
 
-@pytest.mark.behaviour("9.7")
 @pytest.mark.parametrize("most", [0, 1, 2])
 @pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
 def test_a_message_fails_once_its_redeliveries_are_used_up(
@@ -105,18 +89,7 @@ def test_a_message_fails_once_its_redeliveries_are_used_up(
     assert [one.content.body for one in fetch_all(pulled)] == [b"1"]
 
 
-@pytest.mark.behaviour("9.7")
-def test_what_has_used_up_its_redeliveries_is_not_handed_out_before_anybody_has_seen_to_it(
-    pulled: Subscription,
-) -> None:
-    Subscriber.objects.update(max_redeliveries=0)
-    publish_numbered(pulled.event_type, 1)
-    fetch_all(pulled)
-    time_out_hand_outs()
-    assert fetch_all(pulled) == []
-
-
-@pytest.mark.behaviour("5.7", "9.7")
+@pytest.mark.behaviour("5.7")
 @pytest.mark.parametrize("name", ["Shop.Order.Cancelled", "Broker.Line.Paused"])
 @pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
 def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
@@ -157,22 +130,18 @@ def test_what_somebody_has_asked_to_cancel_ends_unless_it_is_acknowledged(pulled
 
 @pytest.mark.behaviour("9.8", "4.11")
 def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
+    pulled: Subscription, woken: list[list[int]]
 ) -> None:
-    woken: list[list[int]] = []
-    monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
     publish_numbered(pulled.event_type, 2)
     fetch_all(pulled, 1)
     switch_delivery_mode(pulled, DeliveryMode.PUSH)
-    assert (return_overdue(), woken.pop()) == (0, [])
+    assert (return_overdue(), woken) == (0, [])
     time_out_hand_outs()
-    woken.clear()
     assert (return_overdue(), woken) == (1, [[line_of(pulled.subscriber).pk]])
     row = dict(Delivery.objects.oldest_first().values("status", "due_at", "fetched_until", "uncertain")[0])
     assert row == {"status": PENDING, "due_at": None, "fetched_until": None, "uncertain": True}
 
 
-@pytest.mark.behaviour("9.7")
 def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +162,6 @@ def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
     assert sum(return_overdue() for _ in range(9)) == 1, "the walk begins anew"
 
 
-@pytest.mark.behaviour("9.7")
 def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +184,7 @@ def hold() -> None:
     Delivery.objects.update(status="HELD", due_at="9999-12-31T00:00:00Z")
 
 
-@pytest.mark.behaviour("9.6", "2.10")
+@pytest.mark.behaviour("2.10")
 def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     out, late = fetch_all(pulled, 1), fetch_all(pulled, 1)
@@ -225,14 +193,13 @@ def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Sub
     assert expire_unread() == 0
     let_days_pass(days=1)
     assert (expire_unread(), expire_unread()) == (2, 0)
-    assert statuses(pulled) == [IN_FLIGHT_MAILBOX_UNREAD, EXPIRED_MAILBOX_UNREAD, EXPIRED_MAILBOX_UNREAD]
+    assert statuses(pulled) == [IN_FLIGHT, EXPIRED, EXPIRED]
     assert reasons(pulled) == ["", "unread for 4 days", "unread for 4 days"]
     assert redact_reason(reasons(pulled)[1]) == "unread for 4 days"
     acknowledge(pulled.subscriber_id, [out[0].receipt])
-    assert statuses(pulled)[0] == DELIVERED_MAILBOX_UNREAD
+    assert statuses(pulled)[0] == DELIVERED
 
 
-@pytest.mark.behaviour("9.6")
 def test_how_many_days_is_a_setting_and_counts_at_once(pulled: Subscription, settings: Any) -> None:
     publish_numbered(pulled.event_type, 1)
     let_days_pass(days=1)
@@ -261,7 +228,7 @@ CLOSED: dict[str, tuple[Callable[[Subscription], None], Callable[[Subscription],
 }
 
 
-@pytest.mark.behaviour("9.6", "1.7", "9.8")
+@pytest.mark.behaviour("1.7", "9.8")
 @pytest.mark.parametrize("how", CLOSED)
 def test_the_days_in_which_it_could_not_be_read_do_not_count(pulled: Subscription, how: str) -> None:
     close, reopen = CLOSED[how]
@@ -270,36 +237,36 @@ def test_the_days_in_which_it_could_not_be_read_do_not_count(pulled: Subscriptio
     let_days_pass(days=3)
     close(pulled)
     let_days_pass(days=9)
-    assert (expire_unread(), statuses(stranger)) == (2, [EXPIRED_MAILBOX_UNREAD] * 2)
+    assert (expire_unread(), statuses(stranger)) == (2, [EXPIRED] * 2)
     reopen(pulled)
     let_days_pass(days=3)
-    assert (expire_unread(), statuses(pulled)) == (0, [PENDING_MAILBOX_UNREAD] * 2)
+    assert (expire_unread(), statuses(pulled)) == (0, [PENDING] * 2)
     let_days_pass(days=1)
-    assert (expire_unread(), statuses(pulled)) == (2, [EXPIRED_MAILBOX_UNREAD] * 2)
+    assert (expire_unread(), statuses(pulled)) == (2, [EXPIRED] * 2)
 
 
-@pytest.mark.behaviour("9.6", "2.13")
+@pytest.mark.behaviour("2.13")
 def test_the_days_of_what_was_delayed_begin_when_it_is_due(pulled: Subscription) -> None:
     publish_bodies(pulled.event_type, b"due", b"delayed")
     let_days_pass(days=9)
     due, delayed = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=3))
     Delivery.objects.filter(pk=delayed.pk).update(not_before="2999-01-01T00:00:00Z", due_at="9999-12-29T00:00:00Z")
-    assert (expire_unread(), statuses(pulled)) == (0, [PENDING_MAILBOX_UNREAD, PENDING_MAILBOX_UNREAD])
+    assert (expire_unread(), statuses(pulled)) == (0, [PENDING, PENDING])
     Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=4))
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED_MAILBOX_UNREAD, PENDING_MAILBOX_UNREAD])
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED, PENDING])
 
 
-@pytest.mark.behaviour("9.6", "3.6")
+@pytest.mark.behaviour("3.6")
 def test_the_days_of_what_was_held_begin_when_it_is_released(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
     hold()
     let_days_pass(days=9)
     assert (expire_unread(), statuses(pulled)) == (0, [HELD] * 2)
     release([Delivery.objects.oldest_first()[0].pk])
-    assert (expire_unread(), statuses(pulled)) == (0, [PENDING_MAILBOX_UNREAD, HELD])
-    Delivery.objects.filter(status=PENDING_MAILBOX_UNREAD).update(not_before=Now() - timedelta(days=4))
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED_MAILBOX_UNREAD, HELD])
+    assert (expire_unread(), statuses(pulled)) == (0, [PENDING, HELD])
+    Delivery.objects.filter(status=PENDING).update(not_before=Now() - timedelta(days=4))
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED, HELD])
 
 
 @pytest.mark.behaviour("2.13", "3.6")
@@ -316,14 +283,14 @@ def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mod
     assert (now.not_before is None, now.due_at) == (mode == DeliveryMode.PUSH, None)
 
 
-@pytest.mark.behaviour("9.6", "9.8")
+@pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("lane", ["main", "retry"])
 def test_what_was_set_aside_before_the_switch_expires_too(pulled: Subscription, lane: str) -> None:
     publish_numbered(pulled.event_type, 1)
     line = line_of(pulled.subscriber) if lane == "main" else retry_line_of(pulled.subscriber)
     Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)
     let_days_pass(days=4)
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED_MAILBOX_UNREAD])
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])
 
 
 FILL = """
@@ -340,7 +307,6 @@ def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = un
     monkeypatch.setattr(unread, "EXPIRE", statement.replace(f"LIMIT {unread.EXPIRE_BATCH})", f"LIMIT {all_in_all})"))
 
 
-@pytest.mark.behaviour("9.6")
 @pytest.mark.parametrize("sort", ["fresh", "aside", "timed out"])
 @pytest.mark.parametrize("young_by", ["its due time", "its publishing", "being in flight"])
 def test_no_number_of_others_hides_what_is_old(
@@ -364,12 +330,11 @@ def test_no_number_of_others_hides_what_is_old(
     else:
         last = before[0]
         Delivery.objects.exclude(pk=last).update(created_at=Now(), fetched_until=None)
-        Delivery.objects.exclude(pk=last).update(status=PENDING_MAILBOX_UNREAD_AMONG_OTHERS, due_at=None)
+        Delivery.objects.exclude(pk=last).update(status=PENDING, due_at=None)
     assert expire_unread() == 1
-    assert [*Delivery.objects.filter(status=EXPIRED_MAILBOX_UNREAD_AMONG_OTHERS).values_list("pk", flat=True)] == [last]
+    assert [*Delivery.objects.filter(status=EXPIRED).values_list("pk", flat=True)] == [last]
 
 
-@pytest.mark.behaviour("9.6")
 def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     others = [subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL) for _ in range(2)]
     subscription(event_type=pulled.event_type)
@@ -378,10 +343,10 @@ def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, m
     small(monkeypatch, of_each=2, all_in_all=5)
     ended = [expire_unread() for _ in range(6)]
     assert (max(ended), sum(ended), ended[-1]) == (5, 15, 0)
-    assert [statuses(one) for one in [pulled, *others]] == [[EXPIRED_MAILBOX_UNREAD_AMONG_OTHERS] * 5] * 3
+    assert [statuses(one) for one in [pulled, *others]] == [[EXPIRED] * 5] * 3
 
 
-@pytest.mark.behaviour("9.6", "11.4")
+@pytest.mark.behaviour("11.4")
 @pytest.mark.parametrize(
     ("days", "is_delayed", "read"),
     [(0, False, 1), (9, False, EXPIRE_PER_KIND), (9, True, MAX_SKIPPED)],
@@ -395,10 +360,7 @@ def test_no_look_for_it_reads_all_there_is(
     *,
     is_delayed: bool,
 ) -> None:
-    boxes = [
-        pulled,
-        subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL),
-    ]
+    boxes = [pulled, subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)]
     publish_numbered(pulled.event_type, 1)
     let_days_pass(days=days)
     with connection.cursor() as cursor:

@@ -44,7 +44,7 @@ from tests.support.worker import (
     wait_until_held,
 )
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.behaviour("2.10", "2.13"), pytest.mark.django_db]
 
 HOUR = 3_600.0
 BIG = "$$->'Body'->'n' > '5'"
@@ -66,12 +66,10 @@ def ended() -> list[tuple[str, str]]:
     return [*Delivery.objects.final().oldest_first().values_list("status", "reason")]
 
 
-@pytest.mark.behaviour("2.10")
 def test_the_time_to_live_begins_with_publishing(client: Client, wanting: Subscription) -> None:
     before = timezone.now()
     answer = publish(client, Broker_TTL="15m")
     after = timezone.now()
-
     live = dt.timedelta(minutes=15)
     message, delivery = Message.objects.get(), Delivery.objects.get()
     assert delivery.expires_at == message.expires_at
@@ -80,18 +78,15 @@ def test_the_time_to_live_begins_with_publishing(client: Client, wanting: Subscr
     assert dt.datetime.fromisoformat(shown) == message.expires_at
 
 
-@pytest.mark.behaviour("2.10")
 def test_items_of_a_batch_have_times_of_their_own(client: Client, wanting: Subscription) -> None:
     item = f'"event": "{EVENT}", "body": {{}}'
     publish_batch(client, f'{{"events": [{{{item}}}, {{{item}, "ttl": "90"}}]}}')
     assert [one.expires_at is None for one in Delivery.objects.oldest_first()] == [True, False]
-
     refused = publish_batch(client, f'{{"events": [{{{item}, "ttl": "soon"}}]}}')
     assert refused.json()["results"][0]["code"] == "invalid_metadata"
     assert problem_of(publish(client, Broker_TTL="soon")) == (400, "invalid_metadata")
 
 
-@pytest.mark.behaviour("2.10")
 def test_what_was_not_sent_in_time_ends_as_expired_and_nothing_else_does(
     event_type: EventType, wanting: Subscription
 ) -> None:
@@ -99,13 +94,11 @@ def test_what_was_not_sent_in_time_ends_as_expired_and_nothing_else_does(
     end_time()
     publish_bodies(event_type, b"1", ttl=HOUR)
     publish_bodies(event_type, b"2")
-
     assert (expire_overdue(), expire_overdue()) == (1, 0)
     assert statuses(wanting) == ["EXPIRED", "PENDING", "PENDING"]
     assert ended() == [("EXPIRED", "expired")]
 
 
-@pytest.mark.behaviour("2.10")
 def test_what_is_overdue_is_not_sent_even_where_nobody_has_ended_it(
     event_type: EventType, wanting: Subscription
 ) -> None:
@@ -115,12 +108,11 @@ def test_what_is_overdue_is_not_sent_even_where_nobody_has_ended_it(
     driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     (in_hand,) = outgoing_of(taken)
     end_time()
-
     assert settle({line.pk: taken.epoch}, marks=[driven.mark(in_hand)]).started == {}
     assert outgoing_of(taken) == []
 
 
-@pytest.mark.behaviour("2.10", "6.3")
+@pytest.mark.behaviour("6.3")
 def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -> None:
     queue = factories.event_type(EVENT, EventKind.QUEUE)
     factories.subscription(event_type=queue)
@@ -131,34 +123,30 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     group = read_groups([page], BodyBudget(MAX_BODY_BYTES), callback_terms())[taken.line_id].take(deferred_next=False)
     assert group
     end_time()
-
     mark = driven.mark(group.delivery(group.endpoints[0], tried=0, uncertain=False))
     assert settle_groups({taken.line_id: taken.epoch}, marks=[mark]).started == {}
 
 
-@pytest.mark.behaviour("2.10")
 def test_what_is_in_flight_is_left_to_its_answer(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", ttl=HOUR)
     crash_while_sending(line_of(wanting.subscriber))
     end_time()
-
     assert expire_overdue() == 0
     assert statuses(wanting) == ["IN_FLIGHT"]
 
 
-@pytest.mark.behaviour("2.10", "3.6")
+@pytest.mark.behaviour("3.6")
 def test_what_is_held_expires_too(event_type: EventType) -> None:
     holding = factories.subscription(event_type=event_type, filter=BIG)
     publish_bodies(event_type, UNREADABLE, ttl=HOUR)
     assert statuses(holding) == ["HELD"]
     end_time()
-
     assert expire_overdue() == 1
     ((status, reason),) = ended()
     assert (status, reason[:24]) == ("EXPIRED", "expired: filter failed: ")
 
 
-@pytest.mark.behaviour("2.10", "4.10")
+@pytest.mark.behaviour("4.10")
 def test_what_is_retried_apart_expires_too_and_its_number_is_told(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", b"1", ttl=HOUR)
     nobody_had, somebody_had = Delivery.objects.oldest_first()
@@ -166,7 +154,6 @@ def test_what_is_retried_apart_expires_too_and_its_number_is_told(event_type: Ev
     Delivery.objects.update(line=apart, due_at=Now() + dt.timedelta(hours=1), attempts=3, sequence=7)
     Delivery.objects.filter(pk=nobody_had.pk).update(unreceived=True)
     end_time()
-
     assert expire_overdue() == 2
     assert [*Delivery.objects.values_list("pk", "line_id", "attempts").order_by("pk")] == [
         (nobody_had.pk, apart.pk, 3),
@@ -176,7 +163,7 @@ def test_what_is_retried_apart_expires_too_and_its_number_is_told(event_type: Ev
     assert [*told] == [(line_of(wanting.subscriber).pk, "NUMBER_UNCERTAIN", 7, nobody_had.pk)]
 
 
-@pytest.mark.behaviour("2.10", "6.3")
+@pytest.mark.behaviour("6.3")
 def test_a_queue_group_ends_with_the_last_of_it() -> None:
     queue = factories.event_type(EVENT, EventKind.QUEUE)
     alike = [factories.subscription(event_type=queue) for _ in range(3)]
@@ -185,7 +172,6 @@ def test_a_queue_group_ends_with_the_last_of_it() -> None:
     in_flight = Delivery.objects.filter(subscription=alike[0]).oldest_first()[0]
     Delivery.objects.filter(pk=in_flight.pk).update(status="IN_FLIGHT")
     end_time()
-
     assert expire_overdue() == 2
     assert QueueGroup.objects.count() == 2, "one of it is under way"
     Delivery.objects.filter(pk=in_flight.pk).update(status="PENDING")
@@ -195,7 +181,7 @@ def test_a_queue_group_ends_with_the_last_of_it() -> None:
     ]
 
 
-@pytest.mark.behaviour("2.10", "4.7")
+@pytest.mark.behaviour("4.7")
 @pytest.mark.django_db(transaction=True)
 def test_a_line_goes_on_when_what_it_is_held_for_expires(worker: Worker, receiver: Receiver) -> None:
     wanting = factories.subscription(endpoint=receiver.url("/hook"))
@@ -205,14 +191,11 @@ def test_a_line_goes_on_when_what_it_is_held_for_expires(worker: Worker, receive
     hold_for_an_hour(wanting.subscriber)
     receiver.on("/hook", answer())
     publish_bodies(wanting.event_type, b"1")
-
     end_time()
     wait_until_done()
-
     assert statuses(wanting) == ["EXPIRED", "DELIVERED"]
 
 
-@pytest.mark.behaviour("2.10")
 @pytest.mark.django_db(transaction=True)
 def test_lines_that_somebody_is_at_are_left_to_the_next_time(
     elsewhere: psycopg.Connection[Any], event_type: EventType
@@ -221,7 +204,6 @@ def test_lines_that_somebody_is_at_are_left_to_the_next_time(
     publish_bodies(event_type, b"0", ttl=HOUR)
     end_time()
     elsewhere.execute("SELECT id FROM delivery_line WHERE id = %s FOR UPDATE", [line_of(busy.subscriber).pk])
-
     assert expire_overdue() == 1
     assert (statuses(busy), statuses(idle)) == (["PENDING"], ["EXPIRED"])
     elsewhere.rollback()
@@ -243,20 +225,18 @@ def sent_next(wanting: Subscription) -> list[int]:
     return [one.id for one in outgoing_of(taken)]
 
 
-@pytest.mark.behaviour("2.13")
 def test_until_its_time_it_is_not_sent_and_holds_nobody_up(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", not_before=tomorrow())
     assert lines_with_due_work() == []
     publish_bodies(event_type, b"1")
     delayed, fresh = Delivery.objects.oldest_first()
-
     assert begin_delayed() == 0
     assert sent_next(wanting) == [fresh.pk]
     assert delayed.due_at == UNTIL_DUE
     assert delayed.next_try_at == delayed.not_before
 
 
-@pytest.mark.behaviour("2.13", "4.10")
+@pytest.mark.behaviour("4.10")
 def test_when_its_time_has_come_it_takes_the_place_that_it_was_published_at(
     event_type: EventType, wanting: Subscription
 ) -> None:
@@ -264,24 +244,20 @@ def test_when_its_time_has_come_it_takes_the_place_that_it_was_published_at(
         publish_bodies(event_type, body, not_before=not_before)
     ids = [one.pk for one in Delivery.objects.oldest_first()]
     Delivery.objects.filter(pk=ids[1]).update(not_before=Now())
-
     assert (begin_delayed(), begin_delayed()) == (1, 0)
     assert sent_next(wanting) == ids[:3]
 
 
-@pytest.mark.behaviour("2.13")
 @pytest.mark.django_db(transaction=True)
 def test_lines_are_woken_for_what_may_now_be_sent(storage: None, event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", not_before=tomorrow())
     notify.asleep(notify.TOPIC, notify.woken_lines(notify.TOPIC))
     end_delays()
-
     begin_delayed()
-
     assert notify.woken_lines(notify.TOPIC) == [line_of(wanting.subscriber).pk]
 
 
-@pytest.mark.behaviour("2.13", "11.3")
+@pytest.mark.behaviour("11.3")
 @pytest.mark.django_db(transaction=True)
 def test_what_is_delayed_outlives_its_workers(storage: None, receiver: Receiver) -> None:
     wanting = factories.subscription(endpoint=receiver.url("/hook"))
@@ -292,11 +268,9 @@ def test_what_is_delayed_outlives_its_workers(storage: None, receiver: Receiver)
     end_delays()
     with running_worker("after"):
         wait_until_done()
-
     assert receiver.bodies("/hook") == [b"1", b"0"]
 
 
-@pytest.mark.behaviour("2.13")
 @pytest.mark.parametrize(
     ("said", "is_delayed"),
     [("2026-01-01T00:00:00Z", False), ("Thu, 01 Jan 2026 00:00:00 GMT", False), ("tomorrow", True)],
@@ -307,7 +281,6 @@ def test_a_publish_says_so_in_a_header_or_a_field(
     moment = tomorrow().isoformat() if said == "tomorrow" else said
     publish(client, Broker_Not_Before=moment)
     publish_batch(client, f'{{"events": [{{"event": "{EVENT}", "body": {{}}, "not_before": "{moment}"}}]}}')
-
     assert [one.due_at == UNTIL_DUE for one in Delivery.objects.all()] == [is_delayed] * 2
     assert [one.due_at is None for one in Delivery.objects.all()] == [not is_delayed] * 2
     one, other = Message.objects.all()
@@ -321,13 +294,12 @@ def test_what_is_no_time_is_refused(client: Client, wanting: Subscription, said:
     assert refused.json()["results"][0]["code"] == "invalid_metadata"
 
 
-@pytest.mark.behaviour("2.13", "3.6")
+@pytest.mark.behaviour("3.6")
 def test_released_before_its_time_it_waits_for_that(event_type: EventType) -> None:
     holding = factories.subscription(event_type=event_type, filter=BIG)
     publish_bodies(event_type, UNREADABLE, not_before=tomorrow())
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.due_at) == ("HELD", UNTIL_RELEASED)
-
     release_one(delivery.pk)
     assert lines_with_due_work() == []
     end_delays()
@@ -335,7 +307,6 @@ def test_released_before_its_time_it_waits_for_that(event_type: EventType) -> No
     assert sent_next(holding) == [delivery.pk]
 
 
-@pytest.mark.behaviour("2.13", "2.10")
 def test_a_time_to_live_that_ends_before_it_may_be_sent_is_refused(client: Client, event_type: EventType) -> None:
     moment = tomorrow().isoformat()
     item = f'{{"event": "{EVENT}", "body": {{}}, "not_before": "{moment}", "ttl": "1h"}}'
@@ -344,15 +315,13 @@ def test_a_time_to_live_that_ends_before_it_may_be_sent_is_refused(client: Clien
     assert Message.objects.count() == 0
 
 
-@pytest.mark.behaviour("2.13", "2.10")
 def test_it_may_expire_before_its_time(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", not_before=tomorrow(), ttl=172_800.0)
     Delivery.objects.update(expires_at=Now())
-
     assert (expire_overdue(), statuses(wanting)) == (1, ["EXPIRED"])
 
 
-@pytest.mark.behaviour("2.13", "6.2")
+@pytest.mark.behaviour("6.2")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("body", [b'{"n": 6}', UNREADABLE])
 def test_a_queue_message_is_not_sent_before_its_time(storage: None, receiver: Receiver, body: bytes) -> None:
@@ -366,14 +335,12 @@ def test_a_queue_message_is_not_sent_before_its_time(storage: None, receiver: Re
     group = QueueGroup.objects.get()
     assert (group.due_at, {one.due_at for one in Delivery.objects.all()}) == (moment, {None})
     assert lines_with_due_work() == []
-
     QueueGroup.objects.update(due_at=Now())
     run_worker_until_done()
-
     assert sorted(status for one in alike for status in statuses(one)) == ["DELIVERED", "REDUNDANT"]
 
 
-@pytest.mark.behaviour("2.13", "6.2")
+@pytest.mark.behaviour("6.2")
 def test_topic_and_queue_messages_of_one_batch_wait_each_in_its_way(client: Client, wanting: Subscription) -> None:
     queue = factories.event_type("Queued", EventKind.QUEUE)
     factories.subscription(event_type=queue)
@@ -382,6 +349,5 @@ def test_topic_and_queue_messages_of_one_batch_wait_each_in_its_way(client: Clie
         f'{{"event": "{name}", "body": {{}}, "not_before": "{moment.isoformat()}"}}' for name in (EVENT, "Queued")
     ]
     publish_batch(client, f'{{"events": [{", ".join(items)}]}}')
-
     assert [one.due_at for one in Delivery.objects.oldest_first()] == [UNTIL_DUE, None]
     assert QueueGroup.objects.get().due_at == moment

@@ -1,6 +1,8 @@
 """What becomes due by the clock alone is looked after by every worker, and by a task."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from django.conf import settings
@@ -13,6 +15,17 @@ from delivery.maintenance.periodic import PeriodicJob, PeriodicJobs, run_periodi
 from tests.support.worker import lone_worker
 
 ONE_DAY = 86_400.0
+
+
+@contextmanager
+def attending() -> Iterator[None]:
+    """Run the periodic jobs in a thread, as a worker does."""
+    stopping = threading.Event()
+    attendant = PeriodicJobs(stopping, settings.EGRESS_POLICY)
+    attendant.start()
+    yield
+    stopping.set()
+    attendant.join(PATIENCE_SECONDS)
 
 
 def only(monkeypatch: pytest.MonkeyPatch, **jobs: PeriodicJob) -> None:
@@ -54,12 +67,8 @@ def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch
         return calls[-1]
 
     only(monkeypatch, job=job)
-    stopping = threading.Event()
-    attendant = PeriodicJobs(stopping, settings.EGRESS_POLICY)
-    attendant.start()
-    wait_until(lambda: len(calls) == 4)
-    stopping.set()
-    attendant.join(PATIENCE_SECONDS)
+    with attending():
+        wait_until(lambda: len(calls) == 4)
     assert calls == [1000, 1000, 17, 0], "then it waits"
 
 
@@ -102,12 +111,8 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_somethin
 
     only(monkeypatch, often=often, announce_held_lines=seldom)
     monkeypatch.setattr(periodic, "SELDOM_SECONDS", ONE_DAY)
-    stopping = threading.Event()
-    attendant = PeriodicJobs(stopping, settings.EGRESS_POLICY)
-    attendant.start()
-    wait_until(lambda: calls.count("often") == 4)
-    stopping.set()
-    attendant.join(PATIENCE_SECONDS)
+    with attending():
+        wait_until(lambda: calls.count("often") == 4)
     rounds = len(found) + 1
     assert calls[: rounds + 4] == ["often", "seldom"] * rounds + ["often"] * (4 - rounds)
 
@@ -115,7 +120,7 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_somethin
 def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
     storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probed, stopping = threading.Event(), threading.Event()
+    probed = threading.Event()
 
     def probe(_monitors: object) -> int:
         probed.set()
@@ -125,8 +130,5 @@ def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
     only(monkeypatch)
     tasks.attend()
     assert not probed.is_set()
-    attendant = PeriodicJobs(stopping, settings.EGRESS_POLICY)
-    attendant.start()
-    assert probed.wait(PATIENCE_SECONDS)
-    stopping.set()
-    attendant.join(PATIENCE_SECONDS)
+    with attending():
+        assert probed.wait(PATIENCE_SECONDS)

@@ -11,7 +11,6 @@ from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from broker_project.core.db import forget_connection
 from broker_project.environment import MAX_DAYS
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
@@ -26,6 +25,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
 from tests.support.api import publish
+from tests.support.database import do_and_disconnect
 from tests.support.factories import subscription
 from tests.support.worker import (
     crash_while_sending,
@@ -363,9 +363,8 @@ def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscripti
         while not done.is_set() or number < 100:
             publish_numbered(wanted.event_type, 1, number)
             number += 1
-        forget_connection()
 
-    publisher = threading.Thread(target=publish_until_done)
+    publisher = threading.Thread(target=do_and_disconnect, args=[publish_until_done])
     with running_worker(), structlog.testing.capture_logs() as told:
         publisher.start()
         wait_until(lambda: len(receiver.log) > 10)
@@ -472,24 +471,16 @@ def warnings(logged: list[Any]) -> list[list[str]]:
     return [event["days"] for event in logged if event["event"] == "storage_day.waits_for_summary"]
 
 
-def test_a_day_past_its_time_waits_for_its_summary(unsummarized_day: dt.date) -> None:
+def test_a_day_past_its_time_waits_for_its_summary_and_that_of_the_next_day(unsummarized_day: dt.date) -> None:
     maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert (is_kept(unsummarized_day), days_kept()) == (True, [unsummarized_day])
-    summarize(unsummarized_day, unsummarized_day + DAY)
-    maintain(keep_days=KEEP_DAYS, until_summarized=True)
-    assert (is_kept(unsummarized_day), days_kept()) == (False, [])
-
-
-def test_a_day_waits_for_the_summary_of_the_next_too_whose_first_rows_may_stand_in_it(
-    unsummarized_day: dt.date,
-) -> None:
     summarize(unsummarized_day)
     with structlog.testing.capture_logs() as logged:
         maintain(keep_days=KEEP_DAYS, until_summarized=True)
-    assert (is_kept(unsummarized_day), warnings(logged)) == (True, [])  # it is not the one that has none
+    assert (is_kept(unsummarized_day), warnings(logged)) == (True, [])  # the next day has no summary
     summarize(unsummarized_day + DAY)
     maintain(keep_days=KEEP_DAYS, until_summarized=True)
-    assert not is_kept(unsummarized_day)
+    assert (is_kept(unsummarized_day), days_kept()) == (False, [])
 
 
 def test_a_day_waits_for_the_summary_of_the_day_before_whose_last_rows_may_stand_in_it(

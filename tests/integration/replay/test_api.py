@@ -14,7 +14,6 @@ from django.urls import reverse
 from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.replay import replay_job
-from delivery.replay.replay_job import go_on
 from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, client_with, problem_of
@@ -55,10 +54,8 @@ def ask(client: Client, **asked: Any) -> Any:
 def test_a_dry_run_counts_and_makes_nothing(rejected_shop: Subscription) -> None:
     for asked in ({"subscription": rejected_shop.pk}, {"subscriber": "shop"}):
         counted = ask(client_of(), **asked, dry_run=True)
-        assert (counted.status_code, counted.json()) == (
-            200,
-            {"count": 3, "by_status": {"REJECTED": 3}, "complete": True},
-        )
+        counts = {"count": 3, "by_status": {"REJECTED": 3}, "complete": True}
+        assert (counted.status_code, counted.json()) == (200, counts)
     assert not Replay.objects.exists()
 
 
@@ -83,8 +80,7 @@ def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) ->
         "to": "2100-01-01T00:00:00+00:00",
     }
     Replay.objects.update(pace=None)
-    while go_on():
-        pass
+    run_replays()
     done = client.get(accepted["Location"]).json()
     assert (done["state"], done["created"], done["skipped"]) == ("DONE", 3, 0)
     assert client.get(REPLAYS, {"state": "DONE"}).json()["items"] == [done]
@@ -127,8 +123,7 @@ def test_cancelling_is_idempotent_and_refused_for_finished_replays(rejected_shop
         cancelled = client.post(f"{address}/cancel", content_type=JSON)
         assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
     done = ask(client, subscription=rejected_shop.pk)["Location"]
-    while go_on():
-        pass
+    run_replays()
     assert problem_of(client.post(f"{done}/cancel", content_type=JSON)) == (409, "finished")
     assert client.post(f"{REPLAYS}/{10**17}/cancel", content_type=JSON).status_code == 404
 
@@ -171,11 +166,6 @@ def test_only_management_sees_who_started_a_replay(rejected_shop: Subscription) 
     told = {one["id"]: one["created_by"] for one in management.get(REPLAYS).json()["items"]}
     assert "own" in told[made[1]["id"]]
     assert told[made[0]["id"]]
-
-
-@pytest.fixture
-def shop(storage: None, receiver: Receiver) -> Subscription:
-    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from django.db import Error, connection
 from django.test import Client
 
-from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, Message, Replay, ReplayState
@@ -22,7 +22,17 @@ from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
 from tests.support import factories
 from tests.support.api import JSON, client_of, problem_of
-from tests.support.replays import bodies_of, new, run_backfill, some_time_later, start_backfill, state_of
+from tests.support.database import do_and_disconnect
+from tests.support.replays import (
+    bodies_of,
+    new,
+    republish,
+    run_backfill,
+    some_time_later,
+    start_backfill,
+    start_filing,
+    state_of,
+)
 from tests.support.worker import (
     inactivate,
     line_of,
@@ -102,28 +112,23 @@ def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
     numbers, enough = itertools.count(), threading.Event()
     published: list[bytes] = []
 
-    def go_on_publishing() -> None:
-        try:
-            while not enough.is_set():
-                body = b"%d" % next(numbers)
-                publish_bodies(kind, body)
-                published.append(body)
-        finally:
-            forget_connection()
+    def publish_until_enough() -> None:
+        while not enough.is_set():
+            body = b"%d" % next(numbers)
+            publish_bodies(kind, body)
+            published.append(body)
 
-    publishers = [threading.Thread(target=go_on_publishing) for _ in range(3)]
-    for publisher in publishers:
-        publisher.start()
-    try:
-        wait_until(lambda: len(published) > 30)
-        one = new(kind, receiver)
-        run_backfill(start_backfill(one))
-        more = len(published) + 10
-        wait_until(lambda: len(published) > more)
-    finally:
-        enough.set()
-        for publisher in publishers:
-            publisher.join()
+    with ThreadPoolExecutor(3) as publishers:
+        for _ in range(3):
+            publishers.submit(do_and_disconnect, publish_until_enough)
+        try:
+            wait_until(lambda: len(published) > 30)
+            one = new(kind, receiver)
+            run_backfill(start_backfill(one))
+            more = len(published) + 10
+            wait_until(lambda: len(published) > more)
+        finally:
+            enough.set()
     assert sorted(bodies_of(one)) == sorted(published)
     order = [*Delivery.objects.filter(subscription=one).order_by("id").values_list("message", flat=True)]
     backfilled = [*Delivery.objects.filter(replay_id__isnull=False).order_by("id").values_list("message", flat=True)]
@@ -293,7 +298,7 @@ def test_what_was_sent_again_to_somebody_is_not_for_others(kind: EventType, rece
 
 def test_what_was_published_again_comes_once(kind: EventType, receiver: Receiver) -> None:
     (lost,) = publish_bodies(kind, b"1")
-    assert client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON).status_code == 202
+    assert republish(client_of(), lost.id).status_code == 202
     one = new(kind, receiver)
     run_backfill(start_backfill(one))
     assert bodies_of(one) == [b"1"]
@@ -301,46 +306,30 @@ def test_what_was_published_again_comes_once(kind: EventType, receiver: Receiver
 
 @pytest.mark.behaviour("2.14")
 @pytest.mark.parametrize("fields", [{}, {"event_pattern": "Shop.*"}])
-def test_what_it_may_be_about_to_send_is_not_published_again(
+def test_a_message_that_it_sends_or_has_sent_is_not_published_again(
     kind: EventType, receiver: Receiver, fields: dict[str, str]
 ) -> None:
     (lost,) = publish_bodies(kind, b"1")
     one = new(kind, receiver, **fields)
     backfill = start_backfill(one)
     assert Subscription.objects.get(pk=one.pk).status == Status.ACTIVE
-    assert problem_of(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
-        409,
-        "not_resubmittable",
-    )
+    assert problem_of(republish(client_of(), lost.id)) == (409, "not_resubmittable")
     run_backfill(backfill)
     assert bodies_of(one) == [b"1"]
+    assert problem_of(republish(client_of(), lost.id)) == (409, "not_resubmittable")
+    assert Message.objects.count() == 1
+    (explained,) = client_of().get(f"/api/v1/messages/{lost.id}/explanation").json()["subscriptions"]
+    assert (explained["subscription_id"], explained["qualifies"]) == (one.pk, True)
 
 
 @pytest.mark.behaviour("2.14")
 def test_of_what_it_sent_no_copy_is_published_again_either(kind: EventType, receiver: Receiver) -> None:
     (lost,) = publish_bodies(kind, b"1")
-    copy = client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON).json()["id"]
+    copy = republish(client_of(), lost.id).json()["id"]
     one = new(kind, receiver)
     run_backfill(start_backfill(one))
-    assert problem_of(client_of().post(f"/api/v1/messages/{copy}/resubmit", content_type=JSON)) == (
-        409,
-        "not_resubmittable",
-    )
+    assert problem_of(republish(client_of(), copy)) == (409, "not_resubmittable")
     assert bodies_of(one) == [b"1"]
-
-
-@pytest.mark.behaviour("2.14")
-def test_what_somebody_got_by_it_is_not_published_again(kind: EventType, receiver: Receiver) -> None:
-    (lost,) = publish_bodies(kind, b"1")
-    one = new(kind, receiver)
-    run_backfill(start_backfill(one))
-    assert problem_of(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
-        409,
-        "not_resubmittable",
-    )
-    assert Message.objects.count() == 1
-    (explained,) = client_of().get(f"/api/v1/messages/{lost.id}/explanation").json()["subscriptions"]
-    assert (explained["subscription_id"], explained["qualifies"]) == (one.pk, True)
 
 
 def test_it_is_counted_and_given_ids_a_slice_at_a_time(
@@ -368,9 +357,7 @@ def test_only_the_oldest_of_very_many_are_counted_for_whoever_waits(
     publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
     monkeypatch.setattr(backfill_job, "MAX_COUNTED", 6)
-    counted = client_of().post(
-        f"/api/v1/subscriptions/{new(kind, receiver).pk}/backfill", {"dry_run": True}, content_type=JSON
-    )
+    counted = ask(client_of(), new(kind, receiver), dry_run=True)
     assert counted.json() == {"count": 6, "complete": False}
 
 
@@ -398,7 +385,7 @@ def test_it_begins_where_the_moment_asked_for_is(kind: EventType) -> None:
 def test_a_second_one_is_refused_while_the_first_is_under_way(kind: EventType, receiver: Receiver) -> None:
     one = new(kind, receiver)
     begin(one.pk, since=None, created_by="test")
-    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
+    refused = ask(client_of(), one)
     assert problem_of(refused) == (409, "not_inactive")
 
 
@@ -414,7 +401,7 @@ def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: R
     publish_numbered(kind, 1)
     one = new(kind, receiver)
     pause([one.pk], reason="not yet")
-    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
+    refused = ask(client_of(), one)
     assert problem_of(refused) == (409, "still_paused")
     resume([one.pk])
     backfill = begin(one.pk, since=None, created_by="test")
@@ -451,7 +438,7 @@ def test_what_was_ended_is_tried_again_as_if_it_had_never_been(kind: EventType, 
     run_worker_until_done()
     assert receiver.bodies("/new") == [*old, b"live"]
     inactivate(one)
-    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
+    refused = ask(client_of(), one)
     assert problem_of(refused) == (409, "not_new")
 
 
@@ -460,9 +447,7 @@ def test_whoever_published_while_it_was_ended_is_waited_for_too(
 ) -> None:
     publish_numbered(kind, 3)
     one = new(kind, receiver)
-    ended = start_backfill(one)
-    while state_of(ended) != ReplayState.FILING:
-        go_on()
+    ended = start_filing(one)
     elsewhere.execute(
         "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
         " SELECT max(id), %s, %s, 'PENDING', 4 FROM delivery_message",
@@ -482,16 +467,13 @@ def test_whoever_activates_it_before_all_is_cancelled_gets_what_is_published_sin
 ) -> None:
     publish_numbered(kind, 3)
     one = new(kind, receiver)
-    ended = start_backfill(one)
-    while state_of(ended) != ReplayState.FILING:
-        go_on()
+    ended = start_filing(one)
     go_on()
     cancel(ended.pk, reason="unwanted")
     activate(one)
     publish_bodies(kind, b"since")
     with running_worker():
-        while Replay.objects.filter(pk=ended.pk, finished_at=None).exists():
-            go_on()
+        run_backfill(ended)
         wait_until_done()
     one.refresh_from_db()
     assert (state_of(ended), one.status, one.is_sending) == (ReplayState.CANCELLED, Status.ACTIVE, True)

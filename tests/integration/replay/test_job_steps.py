@@ -1,7 +1,6 @@
 """The steps of a replay, and what each reads."""
 
 import datetime as dt
-import os
 from typing import Any
 
 import pytest
@@ -14,11 +13,10 @@ from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.replay import backfill_job, job_steps, replay_job
-from delivery.replay.eligibility import Selection
 from delivery.replay.replay_job import SLICE, MatchedDelivery, begin, count, go_on
 from subscriptions.models import Status, Subscription
-from tests.support import factories
-from tests.support.api import EVENT, client_of, problem_of
+from tests.support.api import client_of, problem_of
+from tests.support.database import database_url
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
@@ -36,11 +34,6 @@ SLICE_ROWS = 40_000
 EVERY_SECOND_ID = """
 UPDATE delivery_replay SET ids = (SELECT range_agg(int8range(n * 2, n * 2 + 1)) FROM generate_series(1, 30000) AS n)
 """
-
-
-@pytest.fixture
-def shop(storage: None, receiver: Receiver) -> Subscription:
-    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
 
 
 def test_it_is_counted_a_slice_at_a_time(
@@ -137,21 +130,6 @@ def test_one_that_fails_goes_behind_the_others_and_ends_after_some_tries(
     assert (repeated(), len(old)) == ([], 3)
 
 
-def test_one_that_gets_on_has_not_failed(
-    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended(shop, receiver, 3)
-    replay = start_replay(of(shop))
-    with monkeypatch.context() as broken:
-        broken.setattr(replay_job, "MOVE", "SELECT 1 / 0, %(id)s")
-        with pytest.raises(Error):
-            go_on()
-    some_time_later()
-    run_replays()
-    replay.refresh_from_db()
-    assert (replay.state, replay.filed, replay.failures, replay.reason) == (ReplayState.DONE, 3, 0, "")
-
-
 def test_one_that_has_just_failed_again_waits(shop: Subscription, receiver: Receiver) -> None:
     ended(shop, receiver, 1)
     start_replay(of(shop))
@@ -217,17 +195,11 @@ def history(storage: None) -> list[Subscription]:
     days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
     for day in days:
         open_days(day, ahead=0)
-    base, _, _ = os.environ["DATABASE_URL"].rpartition("/")
-    url = f"{base}/{connection.settings_dict['NAME']}"
+    url = database_url()
     receivers = [(line_of(one.subscriber).pk, one.pk) for one in made]
     filling.finish(url, receivers, kind.pk, count=FINISHED, days=days)
     filling.settle_down(url)
     return made
-
-
-def start(*chosen: Subscription, status: str, more: tuple[str, ...] = (), pace: int | None = None) -> None:
-    selection = Selection(chosen[0].subscriber_id, [one.pk for one in chosen], [status, *more])
-    begin(selection, pace=pace, subscription_id=None, created_by="")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +209,7 @@ def start(*chosen: Subscription, status: str, more: tuple[str, ...] = (), pace: 
 def test_a_slice_reads_along_indexes(
     history: list[Subscription], monkeypatch: pytest.MonkeyPatch, status: str, made: int, max_rows: int
 ) -> None:
-    start(history[0], status=status)
+    begin(of(history[0], statuses=[status]), pace=None, subscription_id=None, created_by="")
     with explained_statements(monkeypatch) as statements:
         go_on()  # counts them
         go_on()
@@ -251,9 +223,7 @@ def test_a_slice_reads_along_indexes(
 def test_a_slice_of_many_subscriptions_reads_no_more_than_one_of_few(
     history: list[Subscription], monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
-    start(*history, status="REJECTED", more=more, pace=10)
-    while Replay.objects.filter(state=ReplayState.COUNTING).exists():
-        go_on()
+    start_replay(of(*history, statuses=["REJECTED", *more]), pace=10)
     Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
     with explained_statements(monkeypatch) as statements:
         go_on()
@@ -268,7 +238,8 @@ def test_a_backfill_looks_at_what_is_asked_for_alone(
     Message.objects.update(published_at=Now() - dt.timedelta(days=3))
     recent = publish_numbered(kind, 10)
     late = subscription(event_type=kind, status=Status.INACTIVE)
-    backfill = backfill_job.begin(late.pk, since=today_begins(), created_by="")
+    midnight = dt.datetime.combine(today(), dt.time(), dt.UTC)
+    backfill = backfill_job.begin(late.pk, since=midnight, created_by="")
     with explained_statements(monkeypatch) as statements:
         while Replay.objects.filter(pk=backfill.pk, finished_at=None).exists():
             backfill_job.go_on()
@@ -292,7 +263,3 @@ def test_ids_are_taken_from_the_first_of_many_ranges(
     assert max(node["Actual Rows"] for node in line_up.nodes()) <= SLICE
     given = Delivery.objects.open().filter(subscription=late).order_by("id").values_list("pk", flat=True)
     assert [*given] == [2 * number for number in range(1, SLICE + 1)]
-
-
-def today_begins() -> dt.datetime:
-    return dt.datetime.combine(today(), dt.time(), dt.UTC)

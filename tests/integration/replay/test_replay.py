@@ -1,7 +1,6 @@
 """Replays: which deliveries, in what order, how fast, and what they leave out (contract 5.8)."""
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +9,6 @@ from django.db import Error
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.maintenance import periodic
@@ -23,8 +21,18 @@ from delivery.replay.replay_job import ReplayFinished, begin, cancel, count, go_
 from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
 from subscriptions.models import EventKind, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, JSON, client_of, problem_of
-from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
+from tests.support.api import JSON, client_of, problem_of
+from tests.support.mailboxes import in_parallel
+from tests.support.replays import (
+    ended,
+    of,
+    repeated,
+    run_replay,
+    run_replays,
+    run_replays_to_the_end,
+    some_time_later,
+    start_replay,
+)
 from tests.support.worker import (
     QUEUE_SENDERS,
     inactivate,
@@ -39,11 +47,6 @@ from tests.support.worker import (
 pytestmark = pytest.mark.behaviour("5.8")
 
 Group = tuple[Delivery, Delivery]
-
-
-@pytest.fixture
-def shop(storage: None, receiver: Receiver) -> Subscription:
-    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
 
 
 def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription, receiver: Receiver) -> None:
@@ -63,11 +66,9 @@ def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription,
 
 def test_what_was_delivered_is_made_again_if_asked_for(shop: Subscription, receiver: Receiver) -> None:
     old = ended(shop, receiver, 3, 200)
-    start_replay(of(shop))
-    run_replays()
+    run_replay(of(shop))
     assert repeated() == []
-    start_replay(of(shop, statuses=REPLAYABLE))
-    run_replays()
+    run_replay(of(shop, statuses=REPLAYABLE))
     assert repeated() == [one.pk for one in old]
 
 
@@ -92,8 +93,7 @@ def test_several_subscriptions_are_made_again_in_the_order_of_publishing(
     other = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/hook"))
     ended(shop, receiver, 10)
     monkeypatch.setattr(replay_job, "SLICE", 3)
-    start_replay(of(shop, other))
-    run_replays()
+    run_replay(of(shop, other))
     assert len(repeated()) == 20
     assert repeated() == sorted(one for one in repeated() if one)
 
@@ -116,8 +116,7 @@ def test_only_what_was_asked_for_is_made_again(shop: Subscription, receiver: Rec
     day = timedelta(days=1)
     assert [count(of(*both, begin=now + n * day)).total for n in (-1, 1)] == [5, 0]
     assert [count(of(*both, end=now + n * day)).total for n in (-1, 1)] == [0, 5]
-    start_replay(of(*both, event_type_id=cart.pk))
-    run_replays()
+    run_replay(of(*both, event_type_id=cart.pk))
     assert [one.subscription_id for one in Delivery.objects.filter(replay_id__isnull=False)] == [everything.pk]
 
 
@@ -129,9 +128,7 @@ def test_what_cannot_be_sent_is_passed_over_and_counted(shop: Subscription, rece
     run_worker_until_done()
     inactivate(idle)
     Message.objects.filter(pk=old[1].message_id or 0).delete()
-    replay = start_replay(of(shop, idle))
-    run_replays()
-    replay.refresh_from_db()
+    replay = run_replay(of(shop, idle))
     assert (replay.total, replay.filed, replay.skipped) == (5, 3, 2)
 
 
@@ -145,9 +142,7 @@ def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: 
     ends = Counter([*statuses(one), *statuses(two)])
     assert ends["DELIVERED"] == 2
     refused = Message.objects.exclude(pk__in=Delivery.objects.filter(status="DELIVERED").values("message")).get()
-    replay = start_replay(of(one, two))
-    run_replays()
-    replay.refresh_from_db()
+    replay = run_replay(of(one, two))
     made = Delivery.objects.filter(replay_id=replay.pk)
     assert [*made.values_list("message", flat=True)] == [refused.pk], "one endpoint is asked for it, not both"
     assert (replay.filed, replay.skipped) == (1, ends["REJECTED"] - 1)
@@ -169,7 +164,7 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
         some_time_later()
     run_replays()
     replay.refresh_from_db()
-    assert (replay.state, replay.filed) == (ReplayState.DONE, 10)
+    assert (replay.state, replay.filed, replay.failures, replay.reason) == (ReplayState.DONE, 10, 0, "")
     assert repeated() == [one.pk for one in old]
 
 
@@ -178,18 +173,8 @@ def test_several_workers_share_a_replay_and_keep_its_order(
 ) -> None:
     old = ended(shop, receiver, 60)
     monkeypatch.setattr(replay_job, "SLICE", 2)
-    replay = start_replay(of(shop))
-
-    def work() -> None:
-        try:
-            while Replay.objects.filter(pk=replay.pk, finished_at=None).exists():
-                go_on()
-        finally:
-            forget_connection()
-
-    with ThreadPoolExecutor(4) as threads:
-        for working_on_it in [threads.submit(work) for _ in range(4)]:
-            working_on_it.result()
+    start_replay(of(shop))
+    in_parallel(4, run_replays_to_the_end)
     assert repeated() == [one.pk for one in old]
 
 
@@ -223,8 +208,7 @@ def test_cancelling_ends_it_and_leaves_what_is_made(
     replay.refresh_from_db()
     assert (replay.state, replay.filed, replay.reason, unfinished()) == (ReplayState.CANCELLED, 4, "unwanted", 4)
     cancel_deliveries_of(shop.pk, reason="unwanted")
-    done = start_replay(of(shop))
-    run_replays()
+    done = run_replay(of(shop))
     with pytest.raises(ReplayFinished, match="DONE"):
         cancel(done.pk, reason="too late")
 
@@ -275,8 +259,7 @@ def test_one_that_fails_does_not_double_the_next(shop: Subscription, receiver: R
         run_worker_until_done()
     assert len(repeated()) == 9
     receiver.on("/hook", answer(200))
-    start_replay(of(shop))
-    run_replays()
+    run_replay(of(shop))
     run_worker_until_done()
     assert statuses(shop) == ["REJECTED"] * 12 + ["DELIVERED"] * 3
     assert count(of(shop)).total == 0, "each was taken in the end"
@@ -287,8 +270,7 @@ def test_one_that_fails_does_not_double_the_next(shop: Subscription, receiver: R
 def test_one_that_was_corrected_by_hand_is_not_sent_as_it_was(shop: Subscription, receiver: Receiver) -> None:
     first, second = ended(shop, receiver, 2)
     again(first, b"10")
-    start_replay(of(shop))
-    run_replays()
+    run_replay(of(shop))
     assert repeated() == [second.pk]
 
 
@@ -298,17 +280,7 @@ def test_two_at_once_share_what_there_is(
     old = ended(shop, receiver, 40)
     monkeypatch.setattr("delivery.replay.replay_job.SLICE", 3)
     replays = [start_replay(of(shop)) for _ in range(2)]
-
-    def work() -> None:
-        try:
-            while Replay.objects.filter(finished_at=None).exists():
-                go_on()
-        finally:
-            forget_connection()
-
-    with ThreadPoolExecutor(4) as threads:
-        for working_on_it in [threads.submit(work) for _ in range(4)]:
-            working_on_it.result()
+    in_parallel(4, run_replays_to_the_end)
     assert sorted(one or 0 for one in repeated()) == [one.pk for one in old]
     done = [*Replay.objects.filter(pk__in=[one.pk for one in replays])]
     assert sum(one.filed for one in done) == 40
@@ -353,8 +325,7 @@ def test_that_the_job_was_asked_for_with_another_body_changes_nothing(refused: G
     again(first, b"2")
     with pytest.raises(NotResubmittable, match="still to be asked"):
         again(second)
-    start_replay(of_one(second))
-    run_replays()
+    run_replay(of_one(second))
     assert repeated() == []
 
 
@@ -362,18 +333,11 @@ def test_that_the_job_was_asked_for_with_another_body_changes_nothing(refused: G
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_two_replays_of_one_job_have_one_taker(refused: Group, *, is_taken: bool) -> None:
     first, second = refused
-    start_replay(of_one(first))
-    run_replays()
+    run_replay(of_one(first))
     if is_taken:
-        deliver()
-    other = start_replay(of_one(second))
-    run_replays()
-    other.refresh_from_db()
+        run_worker_until_done()
+    other = run_replay(of_one(second))
     assert (repeated(), other.total, other.filed, other.skipped) == ([first.pk], 1, 0, 1)
-
-
-def deliver() -> None:
-    run_worker_until_done()
 
 
 @pytest.mark.behaviour("6.4")
@@ -384,15 +348,13 @@ def test_once_the_one_asked_again_has_refused_another_is_asked_and_still_replied
     receiver.on("/1", answer(404))
     receiver.on("/2", answer(404))
     repeats = again(first)
-    deliver()
+    run_worker_until_done()
     assert Callback.objects.get().group_id == repeats.pk
     last = again(second)
     assert Callback.objects.get().group_id == last.pk
-    deliver()
+    run_worker_until_done()
     both = of(*Subscription.objects.order_by("pk"))
-    replay = start_replay(both)
-    run_replays()
-    replay.refresh_from_db()
+    replay = run_replay(both)
     assert (replay.total, replay.filed, replay.skipped) == (2, 1, 1), "one is asked, in the place of both"
 
 

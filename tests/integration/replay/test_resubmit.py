@@ -17,6 +17,7 @@ from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
 from subscriptions.models import EventKind, Publisher, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, problem_of, publish
+from tests.support.replays import republish
 from tests.support.worker import (
     QUEUE_SENDERS,
     inactivate,
@@ -31,11 +32,6 @@ pytestmark = pytest.mark.behaviour("5.8")
 
 LIST = "/api/v1/deliveries"
 MOST = 1_000_000
-
-
-@pytest.fixture
-def shop(storage: None, receiver: Receiver) -> Subscription:
-    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
 
 
 @pytest.fixture
@@ -72,31 +68,23 @@ def test_it_is_sent_again_as_a_new_delivery_that_names_the_old_one(
     assert Delivery.objects.get(pk=new.pk).resubmit_of == rejected.pk
 
 
-def test_it_goes_behind_what_waits(rejected: Delivery, shop: Subscription, receiver: Receiver) -> None:
+def test_each_resubmission_is_a_delivery_behind_those_that_wait(
+    rejected: Delivery, shop: Subscription, receiver: Receiver
+) -> None:
     publish_bodies(shop.event_type, b"2")
-    post_resubmit(client_of(), rejected)
-    publish_bodies(shop.event_type, b"3")
-    run_worker_until_done()
-    assert receiver.bodies("/hook")[1:] == [b"2", b'{"n": 1}', b"3"]
-
-
-def test_two_resubmits_are_two_deliveries(rejected: Delivery, receiver: Receiver) -> None:
     first, second = (post_resubmit(client_of(), rejected).json()["id"] for _ in range(2))
     assert first != second
+    publish_bodies(shop.event_type, b"3")
     run_worker_until_done()
-    assert len(receiver.of("/hook")) == 3
+    assert receiver.bodies("/hook")[1:] == [b"2", b'{"n": 1}', b'{"n": 1}', b"3"]
 
 
 def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Delivery, receiver: Receiver) -> None:
     answered = post_resubmit(client_of(), rejected, body='{"n": 2.0}')
     assert answered.status_code == 201
     copy = Message.objects.get(pk=answered.json()["message_id"])
-    assert (copy.copy_of, bytes(copy.body), copy.size, copy.publisher_id) == (
-        rejected.message_id,
-        b'{"n": 2.0}',
-        10,
-        None,
-    )
+    stored = (copy.copy_of, bytes(copy.body), copy.size, copy.publisher_id)
+    assert stored == (rejected.message_id, b'{"n": 2.0}', 10, None)
     assert bytes(Message.objects.earliest("id").body) == b'{"n": 1}'
     run_worker_until_done()
     assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 2.0}']
@@ -255,9 +243,7 @@ def unheard_publisher(storage: None) -> Publisher:
 
 
 def post_republish(client: Client) -> Any:
-    return client.post(
-        f"/api/v1/messages/{Message.objects.earliest('id').pk}/resubmit", content_type="application/json"
-    )
+    return republish(client, Message.objects.earliest("id").pk)
 
 
 @pytest.mark.behaviour("2.14")
@@ -300,10 +286,7 @@ def test_once_somebody_got_a_copy_it_is_not_published_again(unheard_publisher: P
     wanted = factories.subscription(event_type=old.event_type)
     assert post_republish(client_of()).json()["outcome"] == "ROUTED"
     for pk in (old.pk, unrouted.pk):
-        assert problem_of(client_of().post(f"/api/v1/messages/{pk}/resubmit", content_type="application/json")) == (
-            409,
-            "not_resubmittable",
-        )
+        assert problem_of(republish(client_of(), pk)) == (409, "not_resubmittable")
     assert f"{page}resubmit/" not in admin.get(f"{page}change/").content.decode()
     assert statuses(wanted) == ["PENDING"]
 

@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.db import connection
@@ -11,7 +12,7 @@ from delivery.models import Message
 from delivery.status.dead_letters import ALL_WITH_STATUS, REASONS
 from subscriptions.models import Subscription
 from tests.support import factories
-from tests.support.api import client_of, problem_of
+from tests.support.api import client_of, problem_of, read_pages
 from tests.support.query_plans import ExplainedStatement
 from tests.support.worker import line_of
 
@@ -59,14 +60,7 @@ def file(subscription: Subscription, status: str, message_id: int = 1) -> int:
 
 
 def listed(client: Client, **query: Any) -> list[int]:
-    """Return the ids of all pages, walked through two at a time."""
-    ids: list[int] = []
-    url, query = URL, {"limit": 2, **query}
-    while url:
-        page = client.get(url, query).json()
-        ids += [item["id"] for item in page["items"]]
-        url, query = page["next"], {}
-    return ids
+    return [one["id"] for one in read_pages(client, URL, urlencode(query), limit=2)]
 
 
 def test_only_dead_letters_are_listed_newest_first(management: Client, ended: dict[str, list[int]]) -> None:

@@ -103,9 +103,7 @@ def test_a_message_shows_which_endpoint_took_it_and_which_were_not_needed(
 @pytest.mark.behaviour("6.5")
 def test_a_message_shows_failed_cycles_and_the_next_try(admin: Client, group: list[Subscription]) -> None:
     QueueGroup.objects.update(due_at=LATER, cycles=7)
-
     (shown,) = message()["groups"]
-
     assert (shown["state"], shown["cycles"], shown["taken_by"]) == ("DEFERRED", 7, None)
     assert parse_datetime(shown["next_try_at"]) == LATER
     for text in (page(admin, Message.objects.get()), page(admin, QueueGroup.objects.get())):
@@ -128,18 +126,14 @@ def test_a_group_shows_its_state(
 ) -> None:
     QueueGroup.objects.update(due_at=due_at)
     Delivery.objects.filter(subscription=group[1]).update(status=status)
-
     (standing,) = groups_of(Delivery.objects.all())
-
     assert (standing.state, standing.next_try_at) == (state, LATER if state == GroupState.DEFERRED else None)
 
 
 def test_a_group_without_a_winner_has_ended(group: list[Subscription]) -> None:
     for one in group:
         cancel_deliveries_of(one.pk, reason="unwanted")
-
     (standing,) = groups_of(Delivery.objects.all())
-
     assert (standing.state, standing.taken_by, standing.attempts) == (GroupState.ENDED, None, 0)
 
 
@@ -170,9 +164,7 @@ def test_the_deliveries_of_a_group_are_listed_for_keys_that_see_them(group: list
 def test_a_delivery_for_topic_is_in_no_group(admin: Client) -> None:
     one = factories.subscription()
     publish_bodies(one.event_type, b"{}")
-
     delivery = Delivery.objects.get()
-
     assert client_of().get(f"/api/v1/deliveries/{delivery.pk}").json()["group_id"] is None
     assert message()["groups"] == []
     assert "grp_" not in page(admin, delivery) + page(admin, Message.objects.get())
@@ -181,18 +173,14 @@ def test_a_delivery_for_topic_is_in_no_group(admin: Client) -> None:
 @pytest.mark.behaviour("1.7")
 def test_a_parked_delivery_has_no_next_try(group: list[Subscription]) -> None:
     Delivery.objects.update(due_at=UNTIL_ACTIVE)
-
     shown = client_of().get("/api/v1/deliveries").json()["items"]
-
     assert {one["due_at"] for one in shown} == {None}
 
 
 @pytest.mark.behaviour("2.2")
 def test_why_a_queue_message_is_for_a_subscription_is_explained(group: list[Subscription]) -> None:
     factories.subscription(event_type=group[0].event_type, filter=OPEN.replace("open", "shut"))
-
     found = client_of().get(f"/api/v1/messages/{Message.objects.get().pk}/explanation").json()["subscriptions"]
-
     assert [one["qualifies"] for one in found] == [True, True, True, False]
     assert not any("TOPIC" in one["why"] for one in found)
 
@@ -236,9 +224,7 @@ def test_a_claimed_sender_shows_its_worker_and_requests_in_flight(admin: Client,
     for _ in range(2):
         PageRead.objects.create(line=line, delivery_ids=QueueGroup.objects.get().delivery_ids)
     Delivery.objects.filter(subscription=group[0]).update(status="IN_FLIGHT")
-
     shown = sender()
-
     assert (shown["state"], shown["worker"], shown["in_flight"]) == ("SENDING", "worker-7", 1)
     assert "worker-7" in page(admin, line)
 
@@ -263,7 +249,6 @@ def test_the_state_of_a_sender_follows_from_its_groups(
 ) -> None:
     QueueGroup.objects.update(due_at=due_at)
     line = line_of_the_group()
-
     assert line_statuses([line.pk])[line.pk] == standing
     assert str(standing.state) in page(admin, line)
 
@@ -274,9 +259,7 @@ def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> No
         QueueGroup(id=one.pk + 10 + n, line_id=one.line_id, delivery_ids=[], size=1, due_at=LATER + timedelta(days=n))
         for n in range(MAX_COUNTED + 1)
     )
-
     standing = line_statuses([one.line_id or 0])[one.line_id or 0]
-
     assert (standing.waiting, standing.deferred, standing.deferred_due_at) == (
         MAX_COUNTED,
         MAX_COUNTED,

@@ -5,7 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from broker_client import Mailbox
-from tests.support.mailbox_server import MAILBOX_NAME, MAILBOX_TOKEN, PlayedMailbox, running_mailbox_server
+from tests.support.mailbox_server import (
+    MAILBOX_NAME,
+    MAILBOX_TOKEN,
+    PlayedMailbox,
+    StoppableHandler,
+    running_mailbox_server,
+)
 
 
 @pytest.fixture
@@ -19,3 +25,8 @@ def played() -> Iterator[PlayedMailbox]:
 def mailbox(played: PlayedMailbox) -> Mailbox:
     """Call the played mailbox."""
     return Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN)
+
+
+@pytest.fixture
+def work() -> StoppableHandler:
+    return StoppableHandler()

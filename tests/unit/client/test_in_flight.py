@@ -111,7 +111,6 @@ def test_a_call_that_hangs_is_tried_at_least_three_times_before_the_message_time
         at += call_timeout([one], at)
         at += min(pause, call_timeout([one], at))
         tries += 1
-
     assert tries >= 3
 
 
@@ -122,10 +121,8 @@ def test_time_in_flight_counts_from_before_the_request_whatever_the_clocks_say(
     played.clock_is_ahead = ahead
     played.put(b"1")
     before = now()
-
     (message,) = mailbox.fetch().messages
     (result,) = mailbox.extend([message.receipt])
-
     assert before + 30 <= message.held_until <= played.calls[0].at + 30
     assert message.held_until <= result.held_until <= played.calls[1].at + 30
     assert 0 < message.seconds_left <= 30
@@ -135,9 +132,7 @@ def test_time_in_flight_counts_from_after_a_long_poll(played: PlayedMailbox, mai
     played.waited = 19.5
     played.put(b"1")
     before = now()
-
     (message,) = mailbox.fetch(wait_seconds=20).messages
-
     assert before + 49.5 <= message.held_until <= played.calls[0].at + 49.5
 
 
@@ -168,11 +163,9 @@ def is_empty(in_flight: InFlightMessages) -> bool:
 
 def test_a_message_that_could_not_be_extended_is_acknowledged_when_it_is_done() -> None:
     in_flight = one_in_flight()
-
     assert in_flight.apply_results(EXTEND, [result(409, "timed_out")]) == {"dlv_1": "timed_out"}
     assert not in_flight.holds(held_message())
     in_flight.resolve(held_message(), ACK)
-
     assert next_calls(in_flight) == {ACK: ["receipt-1"]}
     assert in_flight.apply_results(ACK, [result(200, "acknowledged")]) == {}
     assert is_empty(in_flight)
@@ -182,7 +175,6 @@ def test_a_message_done_while_its_extension_is_refused_is_acknowledged() -> None
     in_flight = one_in_flight()
     in_flight.resolve(held_message(), ACK)
     in_flight.apply_results(EXTEND, STALE)
-
     assert next_calls(in_flight) == {ACK: ["receipt-1"]}
 
 
@@ -192,7 +184,6 @@ def test_a_failed_message_that_could_not_be_extended_is_not_returned() -> None:
     before.resolve(held_message(), NACK)
     after.resolve(held_message(), NACK)
     after.apply_results(EXTEND, STALE)
-
     assert is_empty(before)
     assert is_empty(after)
 
@@ -203,7 +194,6 @@ def test_closing_returns_messages_that_were_not_started() -> None:
     in_flight.start_next()
     in_flight.close()
     in_flight.add([held_message(3)])
-
     assert in_flight.start_next() is None
     assert next_calls(in_flight) == {NOT_ATTEMPTED: ["receipt-2", "receipt-3"]}
 
@@ -212,7 +202,6 @@ def test_a_message_that_timed_out_is_not_started_but_returned(caplog: pytest.Log
     in_flight = InFlightMessages()
     in_flight.add([held_message(1, seconds=0), held_message(2)])
     started = in_flight.start_next()
-
     assert started
     assert started.id == "dlv_2"
     assert next_calls(in_flight) == {NOT_ATTEMPTED: ["receipt-1"]}
@@ -222,7 +211,6 @@ def test_a_message_that_timed_out_is_not_started_but_returned(caplog: pytest.Log
 def test_a_message_that_could_not_be_extended_is_not_started() -> None:
     in_flight = one_in_flight(is_started=False)
     in_flight.apply_results(EXTEND, STALE)
-
     assert in_flight.start_next() is None
     assert is_empty(in_flight)
 
@@ -232,6 +220,5 @@ def test_a_message_is_held_until_its_time_out_or_extension(seconds: float, statu
     in_flight = InFlightMessages()
     in_flight.add([held_message(seconds=seconds)])
     in_flight.apply_results(EXTEND, [result(status, "extended")] if status else [])
-
     assert in_flight.holds(held_message()) == holds
     assert not in_flight.holds(held_message(2))

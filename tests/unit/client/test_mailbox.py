@@ -12,9 +12,7 @@ from tests.support.mailbox_server import LOST_ANSWER, MAILBOX_NAME, MAILBOX_TOKE
 def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, mailbox: Mailbox) -> None:
     bodies = [b'{"cents": 250}', "Gr\u00fc\u00dfe\x00\r\n".encode(), b"\xff\xfe\x00", b""]
     played.put(*bodies)
-
     fetched = mailbox.fetch(max_messages=4).messages
-
     assert [message.body for message in fetched] == bodies
     assert fetched[0].json() == {"cents": 250}
     assert played.said("next") == [{"max_messages": 4, "wait_seconds": 0}]
@@ -22,9 +20,7 @@ def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, ma
 
 def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"{}")
-
     (message,) = mailbox.fetch().messages
-
     assert (message.receipt, message.id, message.message_id) == ("receipt-1", "dlv_1", 1)
     assert (message.event_type, message.subscription_id) == ("Shop.Order.Paid", 7)
     assert message.published_at == datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
@@ -35,7 +31,6 @@ def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> N
 
 def test_nothing_there_is_no_message(mailbox: Mailbox) -> None:
     fetched = mailbox.fetch()
-
     assert (fetched.messages, fetched.retry_after) == ([], None)
 
 
@@ -43,17 +38,14 @@ def test_where_there_is_no_place_to_wait_the_broker_says_when_to_come_again(
     played: PlayedMailbox, mailbox: Mailbox
 ) -> None:
     played.troubles["next"].append(PlayedFailure(204, headers={"Retry-After": "1"}))
-
     assert mailbox.fetch(wait_seconds=20).retry_after == 1
 
 
 def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"1", b"2")
     first, second = mailbox.fetch().messages
-
     results = [*mailbox.extend([first.receipt]), *mailbox.ack([first.receipt, "nonsense"])]
     results += mailbox.nack([second.receipt, first.receipt])
-
     assert [(result.receipt, result.status, result.code) for result in results] == [
         ("receipt-1", 200, "extended"),
         ("receipt-1", 200, "acknowledged"),
@@ -68,13 +60,11 @@ def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbo
 def test_what_nobody_has_begun_is_returned_as_untried(played: PlayedMailbox, mailbox: Mailbox) -> None:
     mailbox.nack(["receipt-1"])
     mailbox.nack(["receipt-1"], not_attempted=True)
-
     assert played.said("nack") == [{"receipts": ["receipt-1"]}, {"receipts": ["receipt-1"], "not_attempted": True}]
 
 
 def test_of_no_receipts_nothing_is_asked(played: PlayedMailbox, mailbox: Mailbox) -> None:
     assert [mailbox.ack([]), mailbox.nack([], not_attempted=True), mailbox.extend([])] == [[], [], []]
-
     assert played.calls == []
 
 
@@ -82,7 +72,6 @@ def test_to_extend_for_a_time_of_ones_own_is_said(played: PlayedMailbox, mailbox
     mailbox.extend(["receipt-1"], seconds=600)
     mailbox.extend(["receipt-1"], seconds=0)
     mailbox.extend(["receipt-1"])
-
     receipts = {"receipts": ["receipt-1"]}
     assert played.said("extend") == [receipts | {"seconds": 600}, receipts | {"seconds": 0}, receipts]
 
@@ -90,14 +79,12 @@ def test_to_extend_for_a_time_of_ones_own_is_said(played: PlayedMailbox, mailbox
 def test_the_status_is_as_the_broker_says_it(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"1", b"2")
     mailbox.fetch(max_messages=1)
-
     assert mailbox.status() == {"available": 1, "in_flight": 1}
 
 
 def test_a_purge_ends_what_is_there(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.put(b"1", b"2", b"3")
     mailbox.fetch(max_messages=1)
-
     assert mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
     assert (played.said("purge"), mailbox.fetch().messages) == ([{}], [])
 
@@ -161,10 +148,8 @@ def test_what_the_broker_refuses_says_why_and_whether_it_passes(
     retry_after: float | None,
 ) -> None:
     played.troubles["next"].append(trouble)
-
     with pytest.raises(BrokerError) as refused:
         mailbox.fetch()
-
     assert (str(refused.value), refused.value.is_transient, refused.value.retry_after) == (
         text,
         is_transient,
@@ -174,6 +159,5 @@ def test_what_the_broker_refuses_says_why_and_whether_it_passes(
 
 def test_no_answer_is_an_error_of_the_connection(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.troubles["next"].append(LOST_ANSWER)
-
     with pytest.raises(requests.RequestException):
         mailbox.fetch()

@@ -62,10 +62,10 @@ def test_a_reader_may_be_told_whatever_the_broker_allows(terms: dict[str, int]) 
     MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
 
 
-def test_a_message_is_acknowledged_after_its_handler_has_returned(played: PlayedMailbox) -> None:
-    work = StoppableHandler()
+def test_a_message_is_acknowledged_after_its_handler_has_returned(
+    played: PlayedMailbox, work: StoppableHandler
+) -> None:
     played.put(b"1")
-
     with running_reader(played, work):
         assert work.started.wait(PATIENCE_SECONDS)
         assert played.said("ack") == []
@@ -76,10 +76,8 @@ def test_a_message_is_acknowledged_after_its_handler_has_returned(played: Played
 def test_messages_are_worked_off_in_order_and_acknowledged_together(played: PlayedMailbox) -> None:
     begun: list[int] = []
     played.put(*[b"{}"] * 25)
-
     with running_reader(played, lambda message: begun.append(message.message_id), max_messages=10):
         played.wait_for(lambda: len(played.acknowledged) == 25)
-
     assert begun == played.acknowledged == [*range(1, 26)]
     assert len(played.said("next")) <= 4
 
@@ -91,32 +89,26 @@ def test_what_comes_while_the_reader_waits_is_worked_on(played: PlayedMailbox) -
         played.wait_for(lambda: played.acknowledged == [1])
 
 
-def test_what_is_in_hand_is_extended_while_the_handler_works(played: PlayedMailbox) -> None:
-    work = StoppableHandler()
+def test_what_is_in_hand_is_extended_while_the_handler_works(played: PlayedMailbox, work: StoppableHandler) -> None:
     played.seconds = READ_TIMEOUT_SECONDS
     played.put(b"1", b"2")
-
     with running_reader(played, work):
         played.wait_for(lambda: len(played.said("extend")) >= 2)
         work.may_end.set()
         played.wait_for(lambda: played.acknowledged == [1, 2])
-
     assert played.said("extend")[0] == {"receipts": ["receipt-1", "receipt-2"]}
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=-1), timedelta(hours=1)])
 def test_what_is_in_hand_is_worked_on_and_extended_whatever_the_clocks_say(
-    played: PlayedMailbox, ahead: timedelta
+    played: PlayedMailbox, work: StoppableHandler, ahead: timedelta
 ) -> None:
-    work = StoppableHandler()
     played.seconds, played.clock_is_ahead = READ_TIMEOUT_SECONDS, ahead
     played.put(b"1")
-
     with running_reader(played, work):
         played.wait_for(lambda: played.said("extend"))
         work.may_end.set()
         played.wait_for(lambda: played.acknowledged == [1])
-
     assert work.begun == [1]
 
 
@@ -142,7 +134,6 @@ def test_a_message_whose_handler_raises_is_returned_and_comes_again(
 def test_several_consumers_work_side_by_side(played: PlayedMailbox) -> None:
     together = threading.Barrier(4, timeout=PATIENCE_SECONDS)
     played.put(*[b"{}"] * 4)
-
     with running_reader(played, lambda _: together.wait(), max_messages=1, consumers=4):
         played.wait_for(lambda: sorted(played.acknowledged) == [1, 2, 3, 4])
 
@@ -186,7 +177,6 @@ def test_a_consumer_that_does_not_wait_for_messages_rests_after_each_call_in_vai
         Consumer(
             Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, in_flight, max_messages=10, wait_seconds=0
         ).run()
-
     assert len(played.calls) == len(in_flight.rests) == 3
     assert all(least <= seconds <= longest for seconds in in_flight.rests), in_flight.rests
 
@@ -196,7 +186,6 @@ def test_an_empty_mailbox_is_asked_again_after_a_second_and_no_sooner_than_the_b
     took: float, wanted: float | None
 ) -> None:
     rest = empty_poll_pause(took, wanted)
-
     assert max(0.0, MIN_POLL_SECONDS - took, min(wanted or 0.0, MAX_PAUSE_SECONDS)) <= rest <= MAX_PAUSE_SECONDS
     assert rest <= max(MIN_POLL_SECONDS, 1.5 * (wanted or 0.0))
 
@@ -210,7 +199,6 @@ def test_whoever_cannot_be_reached_is_left_alone_for_a_while_but_not_for_long(wa
     backoff = Backoff(0.5)
     seconds = [retry_pause(BrokerError(503, "Later", wanted), backoff) for _ in range(20)]
     least = min(wanted or 0.25, MAX_PAUSE_SECONDS)
-
     assert all(least <= one <= MAX_PAUSE_SECONDS for one in seconds), seconds
     assert retry_pause(requests.ConnectionError(), backoff) >= MAX_PAUSE_SECONDS / 2
 
@@ -241,36 +229,32 @@ def test_a_call_that_fails_is_made_again(played: PlayedMailbox, what: str, troub
 def test_a_broker_without_a_place_to_wait_is_asked_again_when_it_says(played: PlayedMailbox) -> None:
     played.troubles["next"].append(PlayedFailure(204, headers=SOON))
     played.put(b"1")
-
     with running_reader(played, lambda _: None):
         played.wait_for(lambda: played.acknowledged == [1])
 
 
-def test_what_has_gone_to_somebody_else_is_not_begun(played: PlayedMailbox, caplog: pytest.LogCaptureFixture) -> None:
-    work = StoppableHandler()
+def test_what_has_gone_to_somebody_else_is_not_begun(
+    played: PlayedMailbox, work: StoppableHandler, caplog: pytest.LogCaptureFixture
+) -> None:
     played.seconds = READ_TIMEOUT_SECONDS
     played.put(b"1", b"2")
-
     with running_reader(played, work):
         assert work.started.wait(PATIENCE_SECONDS)
         played.take_back("receipt-2")
         played.wait_for(lambda: {"receipts": ["receipt-1"]} in played.said("extend"))
         work.may_end.set()
         played.wait_for(lambda: played.acknowledged)
-
     assert work.begun == played.acknowledged == [1]
     assert "mailbox.receipt_invalid id=dlv_2 call=extend code=stale_receipt" in caplog.text
 
 
 def test_what_timed_out_while_it_was_worked_on_is_acknowledged_all_the_same(
-    played: PlayedMailbox, caplog: pytest.LogCaptureFixture
+    played: PlayedMailbox, work: StoppableHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    work = StoppableHandler()
     timed_out = {"receipt": "receipt-1", "status": 409, "code": "timed_out"}
     played.seconds = READ_TIMEOUT_SECONDS
     played.troubles["extend"].append(PlayedFailure(200, {"results": [timed_out]}))
     played.put(b"1")
-
     with running_reader(played, work):
         played.wait_for(lambda: played.said("extend"))
         wait_until(lambda: "mailbox.receipt_invalid id=dlv_1 call=extend code=timed_out" in caplog.text)
@@ -301,7 +285,7 @@ def test_no_call_about_what_is_in_hand_takes_longer_than_a_third_of_what_is_left
     assert max(patience) <= played.seconds / 3
 
 
-def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMailbox) -> None:
+def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMailbox, mailbox: Mailbox) -> None:
     held: list[bool] = []
 
     def work(message: Message) -> None:
@@ -312,7 +296,7 @@ def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMa
 
     played.seconds = READ_TIMEOUT_SECONDS
     played.put(b"1")
-    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait_seconds=0)
+    reader = MailboxReader(mailbox, work, wait_seconds=0)
     reader.start()
     wait_until(lambda: len(held) == 2)
     reader.stop()
@@ -322,19 +306,18 @@ def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMa
 
 
 @pytest.mark.parametrize("what", ["next", "ack"])
-def test_a_reader_that_is_refused_for_good_ends_and_says_why(played: PlayedMailbox, what: str) -> None:
+def test_a_reader_that_is_refused_for_good_ends_and_says_why(
+    played: PlayedMailbox, mailbox: Mailbox, what: str
+) -> None:
     played.troubles[what].append(PlayedFailure(403, {"title": "Forbidden"}))
     played.put(b"1")
-    reader = MailboxReader(
-        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, wait_seconds=0, consumers=3
-    )
-
+    reader = MailboxReader(mailbox, lambda _: None, wait_seconds=0, consumers=3)
     with pytest.raises(BrokerError, match="403: Forbidden"):
         reader.run()
 
 
 def test_a_consumer_that_cannot_be_started_ends_the_others(
-    played: PlayedMailbox, monkeypatch: pytest.MonkeyPatch
+    played: PlayedMailbox, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
     start = threading.Thread.start
@@ -348,9 +331,7 @@ def test_a_consumer_that_cannot_be_started_ends_the_others(
     monkeypatch.setattr(threading.Thread, "start", start_two)
     played.troubles["next"].extend([PlayedFailure(204)])
     with pytest.raises(RuntimeError, match="new thread"):
-        MailboxReader(
-            Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, wait_seconds=0, consumers=3
-        ).run()
+        MailboxReader(mailbox, lambda _: None, wait_seconds=0, consumers=3).run()
 
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
@@ -365,43 +346,41 @@ def interrupt() -> None:
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_a_reader_that_stops_finishes_what_it_works_on_and_returns_the_rest(played: PlayedMailbox) -> None:
-    work = StoppableHandler()
+def test_a_reader_that_stops_finishes_what_it_works_on_and_returns_the_rest(
+    played: PlayedMailbox, work: StoppableHandler
+) -> None:
     played.put(b"1", b"2", b"3")
-
     with running_reader(played, work) as reader:
         assert work.started.wait(PATIENCE_SECONDS)
         reader.stop()
         played.wait_for(lambda: played.said("nack"))
         work.may_end.set()
-
     assert work.begun == played.acknowledged == [1]
     assert played.said("nack") == [{"receipts": ["receipt-2", "receipt-3"], "not_attempted": True}]
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_what_comes_to_a_reader_that_has_been_stopped_is_returned(played: PlayedMailbox) -> None:
-    work = StoppableHandler()
-
+def test_what_comes_to_a_reader_that_has_been_stopped_is_returned(
+    played: PlayedMailbox, work: StoppableHandler
+) -> None:
     with running_reader(played, work) as reader:
         played.wait_for(lambda: played.said("next"))
         reader.stop()
         played.put(b"1")
-
     assert work.begun == []
     assert played.said("nack") == [{"receipts": ["receipt-1"], "not_attempted": True}]
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
 def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_returned(
-    played: PlayedMailbox, caplog: pytest.LogCaptureFixture
+    played: PlayedMailbox, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     def leave(_: Message) -> None:
         raise SystemExit("enough")
 
     played.put(b"1", b"2")
     with pytest.raises(SystemExit, match="enough"):
-        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), leave, wait_seconds=0).run()
+        MailboxReader(mailbox, leave, wait_seconds=0).run()
 
     assert played.acknowledged == []
     assert sorted(receipt for call in played.said("nack") for receipt in call["receipts"]) == ["receipt-1", "receipt-2"]
@@ -409,7 +388,7 @@ def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_retur
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox) -> None:
+def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox, mailbox: Mailbox) -> None:
     ended: list[int] = []
 
     def work(message: Message) -> None:
@@ -419,15 +398,16 @@ def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox
 
     played.put(b"1", b"2")
     with pytest.raises(KeyboardInterrupt):
-        MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait_seconds=0).run()
+        MailboxReader(mailbox, work, wait_seconds=0).run()
 
     assert ended == played.acknowledged == [1]
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_whoever_joins_after_ctrl_c_waits_for_the_handler(played: PlayedMailbox) -> None:
+def test_whoever_joins_after_ctrl_c_waits_for_the_handler(
+    played: PlayedMailbox, mailbox: Mailbox, work: StoppableHandler
+) -> None:
     ended: list[int] = []
-    work = StoppableHandler()
 
     def let_it_end() -> None:
         ended.append(1)
@@ -438,7 +418,7 @@ def test_whoever_joins_after_ctrl_c_waits_for_the_handler(played: PlayedMailbox)
         reader.join()
 
     played.put(b"1")
-    reader = MailboxReader(Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, wait_seconds=0)
+    reader = MailboxReader(mailbox, work, wait_seconds=0)
     reader.start()
     assert work.started.wait(PATIENCE_SECONDS)
 
