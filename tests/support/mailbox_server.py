@@ -12,6 +12,8 @@ from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import requests
+
 from broker_client import Mailbox, MailboxReader, Message
 from broker_client.message import now
 from broker_client.reader import MAX_WAIT_SECONDS
@@ -154,11 +156,8 @@ class PlayedMailbox:
 
     def _extend(self, document: Any) -> PlayedFailure:
         extended = {"code": "extended", "status": 200, **self._time_out()}
-        known = self._in_flight
-        return PlayedFailure(
-            200,
-            {"results": [{"receipt": one} | (extended if one in known else STALE) for one in document["receipts"]]},
-        )
+        results = [{"receipt": one} | (extended if one in self._in_flight else STALE) for one in document["receipts"]]
+        return PlayedFailure(200, {"results": results})
 
     def _status(self, _: Any) -> PlayedFailure:
         return PlayedFailure(200, {"available": len(self._available), "in_flight": len(self._in_flight)})
@@ -264,11 +263,16 @@ class StoppableHandler:
 
 @contextlib.contextmanager
 def running_reader(
-    played: PlayedMailbox, handler: Callable[[Message], object], *, max_messages: int = 10, consumers: int = 1
+    played: PlayedMailbox,
+    handler: Callable[[Message], object],
+    *,
+    max_messages: int = 10,
+    consumers: int = 1,
+    sessions: Callable[[], requests.Session] = requests.Session,
 ) -> Iterator[MailboxReader]:
     """Read until the block ends; then stop, and wait for the end."""
     reader = MailboxReader(
-        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN),
+        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=sessions),
         handler,
         max_messages=max_messages,
         wait_seconds=MAX_WAIT_SECONDS,

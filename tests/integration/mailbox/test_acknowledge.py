@@ -19,7 +19,7 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
-from tests.support.api import JSON, client_of, problem_of
+from tests.support.api import JSON, client_of
 from tests.support.mailboxes import (
     fetch_all,
     in_parallel,
@@ -185,7 +185,7 @@ def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
 
 
 @pytest.mark.parametrize("what", [*SAY])
-def test_twenty_who_say_the_same_at_once_are_answered_alike(pulled: Subscription, what: str) -> None:
+def test_twenty_equal_calls_at_once_are_answered_alike(pulled: Subscription, what: str) -> None:
     publish_numbered(pulled.event_type, 5)
     receipts = [message.receipt for message in fetch_all(pulled)]
     orders = itertools.cycle([receipts, receipts[::-1]])
@@ -309,23 +309,13 @@ def test_what_is_asked_to_be_cancelled_ends_though_nobody_has_begun_it(pulled_on
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
-    [({"not_attempted": True}, "PENDING"), ({"not_attempted": False}, "FAILED"), ({}, "FAILED")],
+    ("said", "status"), [({"not_attempted": True}, "PENDING"), ({"not_attempted": False}, "FAILED"), ({}, "FAILED")]
 )
 def test_clients_say_so_when_they_return_it(pulled_once: Subscription, said: dict[str, Any], status: str) -> None:
     reader, address = client_of(pulled_once.subscriber), f"/api/v1/mailboxes/{pulled_once.subscriber.name}"
     (one,) = reader.post(f"{address}/next", {}, content_type=JSON).json()["messages"]
     told = reader.post(f"{address}/nack", {"receipt": one["receipt"], **said}, content_type=JSON)
     assert (told.status_code, told.json()["delivery_status"]) == (200, status)
-
-
-@pytest.mark.parametrize(("what", "not_attempted"), [("nack", "yes"), ("nack", None), ("ack", True), ("extend", True)])
-def test_only_who_returns_something_says_whether_it_was_tried(
-    pulled_once: Subscription, what: str, not_attempted: object
-) -> None:
-    reader, address = client_of(pulled_once.subscriber), f"/api/v1/mailboxes/{pulled_once.subscriber.name}"
-    said = {"receipt": "A" * 27, "not_attempted": not_attempted}
-    assert problem_of(reader.post(f"{address}/{what}", said, content_type=JSON)) == (400, "invalid")
 
 
 @pytest.fixture

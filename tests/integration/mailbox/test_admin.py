@@ -4,7 +4,6 @@ import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -17,6 +16,7 @@ from delivery.status.in_flight import in_flight_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import factories
+from tests.support.admin import browser_with
 from tests.support.mailboxes import (
     fetch_all,
     mailbox_page,
@@ -268,11 +268,9 @@ def test_a_mailbox_is_purged_after_a_confirmation(admin: Client, wanted: Subscri
 
 
 @pytest.mark.parametrize("what", ["give_back", "purge"])
-def test_returning_and_purging_take_a_permission(client: Client, wanted: Subscription, what: str) -> None:
+def test_returning_and_purging_take_a_permission(wanted: Subscription, what: str) -> None:
     (one,) = fetch_all(wanted, most=1)
-    looker = User.objects.create(username="looker", is_staff=True)
-    looker.user_permissions.add(Permission.objects.get(codename="view_mailbox"))
-    client.force_login(looker)
+    client = browser_with("delivery.view_mailbox")
     assert mailbox_page(wanted, what) not in client.get(mailbox_page(wanted)).content.decode()
     assert client.post(mailbox_page(wanted, what), {"_selected_action": f"{one.delivery_id}.1"}).status_code == 403
     assert statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]

@@ -174,9 +174,7 @@ def test_so_is_one_whose_worker_vanished_and_that_was_fetched_then(pushed: Subsc
 
 
 @pytest.mark.behaviour("4.10", "9.6")
-def test_a_number_lost_unread_in_the_retry_line_is_told_by_the_history_of_the_line_that_gave_it(
-    pushed: Subscription,
-) -> None:
+def test_a_number_lost_unread_in_the_retry_line_is_in_the_history_of_the_main_line(pushed: Subscription) -> None:
     one = pushed_before(pushed, **NO_ANSWER)
     Delivery.objects.filter(pk=one.pk).update(line=retry_line_of(pushed.subscriber))
     let_days_pass(days=5)

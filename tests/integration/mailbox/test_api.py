@@ -20,6 +20,7 @@ pytestmark = pytest.mark.django_db
 SHOP = "shop"
 FORGED = "A" * 27
 BAD_NUMBERS: list[Any] = [0, 101, -1, 2**70, 1.0, "5", True, None, []]
+BAD_EXTENSIONS: list[Any] = [0, 43_201, -1, 1.5, "30", True, None]
 BAD_SECONDS: list[Any] = [-1, 20.1, 1e300, "5", True, None, {}]
 
 
@@ -118,20 +119,39 @@ def test_management_fetches_from_every_mailbox_and_a_publisher_from_none(
     assert len(fetched(management)) == 1
 
 
-@pytest.mark.parametrize(
-    ("said", "pointer"),
-    [
-        *[({"max_messages": value}, "#/max_messages") for value in BAD_NUMBERS],
-        *[({"wait_seconds": value}, "#/wait_seconds") for value in BAD_SECONDS],
-        ({"most": 1}, "#/most"),
-        ({"max_messages": 1, "Max_messages": 1}, "#/Max_messages"),
-    ],
-)
-def test_invalid_requests_are_refused_and_fetch_nothing(
-    reader: Client, pulled: Subscription, said: dict[str, Any], pointer: str
+BAD_RECEIPTS: list[tuple[dict[str, Any], str]] = [
+    ({}, "#"),
+    ({"receipt": FORGED, "receipts": [FORGED]}, "#"),
+    ({"receipt": 5}, "#/receipt"),
+    ({"receipt": None}, "#/receipt"),
+    ({"receipt": [FORGED]}, "#/receipt"),
+    ({"receipt": "\0"}, "#/receipt"),
+    ({"receipts": []}, "#/receipts"),
+    ({"receipts": FORGED}, "#/receipts"),
+    ({"receipts": {FORGED: 1}}, "#/receipts"),
+    ({"receipts": [FORGED] * 1001}, "#/receipts"),
+    ({"receipts": [FORGED, 5]}, "#/receipts/1"),
+    ({"receipts": [None]}, "#/receipts/0"),
+    ({"receipts": [FORGED], "reason": "x"}, "#/reason"),
+]
+INVALID_CALLS: list[tuple[str, dict[str, Any], str]] = [
+    *[("next", {"max_messages": value}, "#/max_messages") for value in BAD_NUMBERS],
+    *[("next", {"wait_seconds": value}, "#/wait_seconds") for value in BAD_SECONDS],
+    ("next", {"most": 1}, "#/most"),
+    ("next", {"max_messages": 1, "Max_messages": 1}, "#/Max_messages"),
+    *[(what, said, pointer) for what in ("ack", "nack", "extend") for said, pointer in BAD_RECEIPTS],
+    *[("extend", {"receipts": [FORGED], "seconds": value}, "#/seconds") for value in BAD_EXTENSIONS],
+    *[("nack", {"receipt": FORGED, "not_attempted": value}, "#/not_attempted") for value in ("yes", None)],
+    *[(what, {"receipt": FORGED, "not_attempted": True}, "#/not_attempted") for what in ("ack", "extend")],
+]
+
+
+@pytest.mark.parametrize(("what", "said", "pointer"), INVALID_CALLS)
+def test_invalid_calls_are_refused_and_do_nothing(
+    reader: Client, pulled: Subscription, what: str, said: dict[str, Any], pointer: str
 ) -> None:
     publish_numbered(pulled.event_type, 1)
-    answer = call(reader, "next", **said)
+    answer = call(reader, what, **said)
     assert problem_of(answer) == (400, "invalid")
     assert {error["pointer"] for error in answer.json()["errors"]} == {pointer}
     assert statuses(pulled) == ["PENDING"]
@@ -212,38 +232,6 @@ def test_receipts_outlive_a_change_of_the_secret(reader: Client, pulled: Subscri
 
 @pytest.mark.parametrize("what", ["ack", "nack", "extend"])
 @pytest.mark.parametrize(
-    ("said", "pointer"),
-    [
-        ({}, "#"),
-        ({"receipt": FORGED, "receipts": [FORGED]}, "#"),
-        ({"receipt": 5}, "#/receipt"),
-        ({"receipt": None}, "#/receipt"),
-        ({"receipt": [FORGED]}, "#/receipt"),
-        ({"receipt": "\0"}, "#/receipt"),
-        ({"receipts": []}, "#/receipts"),
-        ({"receipts": FORGED}, "#/receipts"),
-        ({"receipts": {FORGED: 1}}, "#/receipts"),
-        ({"receipts": [FORGED] * 1001}, "#/receipts"),
-        ({"receipts": [FORGED, 5]}, "#/receipts/1"),
-        ({"receipts": [None]}, "#/receipts/0"),
-        ({"receipts": [FORGED], "reason": "x"}, "#/reason"),
-    ],
-)
-def test_invalid_receipts_are_refused(reader: Client, what: str, said: dict[str, Any], pointer: str) -> None:
-    answer = call(reader, what, **said)
-    assert problem_of(answer) == (400, "invalid")
-    assert {error["pointer"] for error in answer.json()["errors"]} == {pointer}
-
-
-@pytest.mark.parametrize("seconds", [0, 43_201, -1, 1.5, "30", True, None])
-def test_how_long_a_message_can_be_prolonged_has_limits(reader: Client, seconds: object) -> None:
-    answer = call(reader, "extend", receipts=[FORGED], seconds=seconds)
-    assert problem_of(answer) == (400, "invalid")
-    assert {error["pointer"] for error in answer.json()["errors"]} == {"#/seconds"}
-
-
-@pytest.mark.parametrize("what", ["ack", "nack", "extend"])
-@pytest.mark.parametrize(
     "receipt", ["x", "A" * 26, "A" * 28, "A" * 100_000, "\u00e4" * 27, "_" * 27, "A" * 26 + "=", "\n"]
 )
 def test_a_malformed_receipt_is_an_unknown_one(reader: Client, what: str, receipt: str) -> None:
@@ -311,5 +299,5 @@ def test_other_methods_are_not_allowed(reader: Client, method: str, what: str) -
 
 
 @pytest.mark.parametrize("name", ["nobody", "..", "%00", "x" * 256])
-def test_a_mailbox_that_is_none_is_not_found(management: Client, name: str) -> None:
+def test_an_unknown_mailbox_is_not_found(management: Client, name: str) -> None:
     assert problem_of(call(management, "next", name))[0] == 404

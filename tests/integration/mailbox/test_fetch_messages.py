@@ -119,7 +119,7 @@ def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> N
     assert all([one.delivery_id for one in share] == sorted(one.delivery_id for one in share) for share in shares)
 
 
-def test_what_timed_out_goes_to_one_of_eight_who_all_ask(pulled: Subscription) -> None:
+def test_a_timed_out_message_goes_to_one_of_eight_clients(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     for number in range(1, 5):
         start = threading.Barrier(8)
@@ -196,7 +196,7 @@ def test_a_message_that_somebody_is_at_is_passed_over_and_not_waited_for(
 
 
 @pytest.mark.behaviour("9.7")
-def test_whoever_does_not_know_that_the_mailbox_was_set_anew_fetches_as_it_is_now(pulled: Subscription) -> None:
+def test_a_fetch_follows_the_current_order_setting_of_the_mailbox(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
     stale = mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=True)
@@ -208,7 +208,7 @@ def test_whoever_does_not_know_that_the_mailbox_was_set_anew_fetches_as_it_is_no
     assert fetch(MailboxRef(0, is_ordered=False), max_messages=10) == []
 
 
-def test_whoever_wants_one_gets_one_although_another_is_at_the_next_hundred(pulled: Subscription) -> None:
+def test_a_fetch_of_one_succeeds_while_another_fetch_holds_the_first_hundred(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 101)
     box = mailbox_of(pulled.subscriber)
     with transaction.atomic():
@@ -217,7 +217,7 @@ def test_whoever_wants_one_gets_one_although_another_is_at_the_next_hundred(pull
     assert one.content.body == b"100"
 
 
-def test_what_has_lost_its_message_is_told_of_and_does_not_keep_back_the_rest(pulled: Subscription) -> None:
+def test_a_delivery_without_its_message_is_logged_and_does_not_block_the_others(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
     lost, _ = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=lost.pk).update(message=0)

@@ -14,8 +14,7 @@ from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_du
 from delivery.mailbox import long_poll
 from delivery.mailbox.acknowledge import acknowledge, nack
 from delivery.mailbox.unread import return_overdue
-from delivery.maintenance.expiry import expire_overdue
-from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Line
+from delivery.models import Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.replay.backfill_job import count
 from delivery.replay.eligibility import NotNew
@@ -248,33 +247,6 @@ def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
     assert (mended.epoch > taken.epoch, [*Delivery.objects.values()]) == (True, before)
 
 
-@pytest.mark.behaviour("9.2", "1.8")
-def test_cancelling_ends_what_timed_out_and_asks_for_what_is_in_flight(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 3)
-    late, out, _ = deliveries_of(pulled)
-    hand_out(late)
-    time_out_hand_outs()
-    hand_out(out)
-    assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (2, 1)
-    assert [(one.status, one.fetches, one.cancel_requested) for one in deliveries_of(pulled)] == [
-        (CANCELLED, 1, True),
-        (IN_FLIGHT, 1, True),
-        (CANCELLED, 0, True),
-    ]
-
-
-@pytest.mark.behaviour("9.6", "2.10")
-def test_a_time_to_live_ends_what_timed_out_and_never_what_is_in_flight(pulled: Subscription) -> None:
-    publish_bodies(pulled.event_type, b"0", b"1", ttl=60.0)
-    Delivery.objects.exclude(subscription=pulled).delete()
-    late, out = deliveries_of(pulled)
-    hand_out(late)
-    time_out_hand_outs()
-    hand_out(out)
-    Delivery.objects.update(expires_at="2026-01-01T00:00:00Z")
-    assert (expire_overdue(), expire_overdue(), statuses(pulled)) == (1, 0, [EXPIRED, IN_FLIGHT])
-
-
 @pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize("was_handed_out", [False, True])
 def test_what_has_been_fetched_from_is_not_new_and_so_not_backfilled(
@@ -310,13 +282,6 @@ def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subsc
     assert {one["due_at"] for one in shown.values()} == {None}
     in_flight = client.get(f"{of_it}&status=IN_FLIGHT").json()["items"]
     assert [one["id"] for one in in_flight] == [out.pk]
-
-
-def test_what_is_handed_out_has_a_due_time_that_never_comes(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    hand_out(*deliveries_of(pulled))
-    assert [(one.due_at, one.next_try_at) for one in deliveries_of(pulled)] == [(UNTIL_RETURNED, None)]
-    assert Line.objects.filter(lease_until__isnull=False).count() == 0
 
 
 def test_what_is_fetched_and_what_is_pushed_after_each_switch_goes_on_where_the_other_ended(

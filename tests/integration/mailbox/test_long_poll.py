@@ -98,7 +98,7 @@ def polling(polls: WaitingPolls, *pulled: Subscription, most: int = 1) -> Iterat
             polls.close()
 
 
-def test_who_does_not_want_to_wait_is_answered_at_once(pulled: Subscription, polls: WaitingPolls) -> None:
+def test_a_poll_without_a_wait_is_answered_at_once(pulled: Subscription, polls: WaitingPolls) -> None:
     assert poll(pulled, polls, max_messages=10, wait_seconds=0) == PollResult([], had_slot=True)
 
 
@@ -108,12 +108,12 @@ def test_what_is_there_is_fetched_without_waiting(pulled: Subscription, polls: W
     assert (bodies_of(polled.messages), polled.had_slot, polled.waited_seconds) == (published[:2], True, 0.0)
 
 
-def test_who_waits_in_vain_gets_nothing_when_the_time_is_over(pulled: Subscription, polls: WaitingPolls) -> None:
+def test_a_poll_ends_without_messages_when_its_time_is_over(pulled: Subscription, polls: WaitingPolls) -> None:
     assert poll(pulled, polls, wait_seconds=0.01) == PollResult([], had_slot=True)
     assert polls.counts() == {}
 
 
-def test_whoever_waited_is_told_how_long_that_was(pulled: Subscription, polls: WaitingPolls) -> None:
+def test_a_poll_reports_how_long_it_waited(pulled: Subscription, polls: WaitingPolls) -> None:
     def publish() -> None:
         wait_until(polls.counts)
         publish_numbered(pulled.event_type, 1)
@@ -127,7 +127,9 @@ def test_whoever_waited_is_told_how_long_that_was(pulled: Subscription, polls: W
 
 
 @pytest.mark.parametrize("comes", ["published", "timed out", "activated"])
-def test_whoever_waits_gets_what_becomes_available(pulled: Subscription, polls: WaitingPolls, comes: str) -> None:
+def test_a_waiting_poll_gets_a_message_that_becomes_available(
+    pulled: Subscription, polls: WaitingPolls, comes: str
+) -> None:
     if comes != "published":
         publish_numbered(pulled.event_type, 1)
         hand_out(Delivery.objects.get()) if comes == "timed out" else inactivate(pulled)
@@ -150,14 +152,6 @@ def test_a_message_goes_only_to_the_poll_that_waited_longest(pulled: Subscriptio
             assert [poll.done() for poll in waiting].count(True) == number + 1
 
 
-def test_each_mailbox_has_polls_of_its_own(pulled: Subscription, polls: WaitingPolls) -> None:
-    other = pulled_subscription()
-    with polling(polls, pulled, other) as (ours, theirs):
-        publish_numbered(other.event_type, 1)
-        assert theirs.result(PATIENCE_SECONDS) == [b"0"]
-        assert not ours.done()
-
-
 @pytest.mark.behaviour("9.3")
 def test_forty_eight_polls_hold_no_connection_and_get_a_message_each(
     pulled: Subscription, polls: WaitingPolls, elsewhere: "psycopg.Connection[Any]"
@@ -173,7 +167,9 @@ def test_forty_eight_polls_hold_no_connection_and_get_a_message_each(
     assert {*Delivery.objects.values_list("status", "fetches")} == {(DeliveryStatus.IN_FLIGHT, 1)}
 
 
-def test_a_poll_woken_in_vain_holds_no_connection_while_it_waits(pulled: Subscription, polls: WaitingPolls) -> None:
+def test_a_poll_woken_without_a_message_holds_no_connection_while_it_waits(
+    pulled: Subscription, polls: WaitingPolls
+) -> None:
     with polling(polls, *[pulled] * MAX_POLLS):
         polls.wake({pulled.subscriber_id: MAX_POLLS})
         wait_until(lambda: not any(poll.is_woken for poll in polls._polls))
@@ -181,7 +177,7 @@ def test_a_poll_woken_in_vain_holds_no_connection_while_it_waits(pulled: Subscri
         assert polls.counts() == {pulled.subscriber_id: MAX_POLLS}, "each has got one, and waits on"
 
 
-def test_who_gives_up_its_seat_to_another_mailbox_is_told_so(pulled: Subscription, polls: WaitingPolls) -> None:
+def test_a_poll_that_loses_its_slot_to_another_mailbox_reports_that(pulled: Subscription, polls: WaitingPolls) -> None:
     polls.set_limit(2)
     with ThreadPoolExecutor(1) as threads, polls.slot(pulled.subscriber_id):
         second = threads.submit(poll, pulled, polls)
@@ -228,7 +224,7 @@ def test_a_process_that_stops_lets_all_polls_go_and_takes_no_more(pulled: Subscr
         assert poll(pulled, polls) == PollResult([], had_slot=False)
 
 
-def test_polls_outlive_the_connection_of_who_looks_out_for_them(
+def test_polls_outlive_the_connection_of_the_poller(
     pulled: Subscription, polls: WaitingPolls, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     elsewhere.autocommit = True
@@ -365,7 +361,7 @@ def test_a_look_reads_what_there_are_polls_for_and_no_more(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("failure", [OperationalError("the connection is lost"), ValueError("whatever it is")])
-def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
+def test_the_poller_goes_on_after_failures(
     uncommitted_mailbox: Subscription, event_type: EventType, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     failures = iter([failure] * 4)
@@ -404,7 +400,7 @@ def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
     ],
     ids=["revoked", "expired", "good still"],
 )
-def test_whoever_waits_gets_nothing_by_a_key_that_is_good_no_more(
+def test_a_waiting_poll_gets_nothing_once_its_key_is_invalid(
     event_type: EventType, act: Callable[[], object], status: DeliveryStatus
 ) -> None:
     pulled = pulled_subscription(event_type=event_type)

@@ -152,9 +152,7 @@ def test_what_timed_out_is_not_prolonged_since_something_newer_may_be_out(pulled
 
 
 @pytest.mark.behaviour("9.3")
-def test_eight_clients_who_all_ask_get_the_messages_one_after_the_other(
-    pulled: Subscription, other_mailbox: Subscription
-) -> None:
+def test_eight_clients_get_the_messages_one_after_the_other(pulled: Subscription, other_mailbox: Subscription) -> None:
     for number in range(24):
         publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
     start = threading.Barrier(8)
@@ -186,10 +184,8 @@ def pushed(storage: None, event_type: EventType) -> Subscription:
 
 
 @pytest.mark.parametrize(("say", "next_one"), [(nack, b"0"), (acknowledge, b"1")])
-def test_whoever_says_something_late_of_the_oldest_is_waited_for(
-    pulled: Subscription,
-    say: Callable[..., Any],
-    next_one: bytes,
+def test_a_fetch_waits_for_a_late_receipt_of_the_oldest(
+    pulled: Subscription, say: Callable[..., Any], next_one: bytes
 ) -> None:
     publish_numbered(pulled.event_type, 2)
     (late,) = fetch_all(pulled)
@@ -202,8 +198,7 @@ def test_whoever_says_something_late_of_the_oldest_is_waited_for(
 
 @pytest.mark.behaviour("9.8")
 def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched_is_waited_for(
-    pushed: Subscription,
-    elsewhere: "psycopg.Connection[Any]",
+    pushed: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     publish_numbered(pushed.event_type, 2)
     oldest = Delivery.objects.oldest_first()[0]
@@ -215,9 +210,8 @@ def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched
     assert (got.result(), Delivery.objects.get(pk=oldest.pk).fetches) == ([], 0)
 
 
-def test_whoever_fetches_as_the_mailbox_becomes_ordered_is_waited_for_once_he_has_something(
-    pulled: Subscription,
-    elsewhere: "psycopg.Connection[Any]",
+def test_a_fetch_waits_for_a_fetch_that_began_before_the_mailbox_became_ordered(
+    pulled: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 2)
@@ -309,7 +303,7 @@ def purge_all(subscriber_id: int, _: list[Receipt]) -> Purged:
 @pytest.mark.behaviour("9.2", "11.3")
 @pytest.mark.parametrize("hours", [1, -1], ids=["in flight", "timed out"])
 @pytest.mark.parametrize("waits", [purge_all, acknowledge, nack, partial(extend, seconds=60)])
-def test_whoever_waits_for_a_delivery_has_locked_none_that_is_newer(
+def test_a_call_that_waits_for_a_delivery_has_locked_no_newer_one(
     unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", waits: Say, hours: int
 ) -> None:
     receipts = hand_out_newest_first(unordered_mailbox, 5, hours=hours)
@@ -323,9 +317,7 @@ def test_whoever_waits_for_a_delivery_has_locked_none_that_is_newer(
 
 
 @pytest.mark.behaviour("2.10", "9.2")
-def test_whoever_ends_what_has_expired_waits_for_no_client(
-    unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_expiry_waits_for_no_client(unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
     oldest = hand_out_newest_first(unordered_mailbox, 5, hours=-1)[-1].delivery_id
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [oldest])
     assert expire_overdue() == 4

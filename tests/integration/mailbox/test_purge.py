@@ -85,9 +85,7 @@ def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Su
     assert purge(pulled.subscriber_id, seconds=60) == (0, 0, True)
 
 
-def test_a_purge_that_takes_too_long_says_that_there_is_more(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_purge_that_takes_too_long_is_not_complete(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_numbered(pulled.event_type, 5)
     monkeypatch.setattr(operations, "SLICE", 2)
     monkeypatch.setattr(operations, "CANCEL", CANCEL.replace("5000", "2"))
@@ -99,7 +97,7 @@ def test_a_purge_that_takes_too_long_says_that_there_is_more(
     ]
 
 
-def test_what_is_in_flight_is_asked_to_end_slice_by_slice(
+def test_messages_in_flight_are_asked_to_end_slice_by_slice(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(pulled.event_type, 5)
@@ -112,7 +110,7 @@ def test_what_is_in_flight_is_asked_to_end_slice_by_slice(
 
 
 @pytest.mark.behaviour("9.8")
-def test_what_is_pushed_by_now_is_not_purged(pulled: Subscription) -> None:
+def test_deliveries_that_are_now_pushed_are_not_purged(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     switch_delivery_mode(pulled, DeliveryMode.PUSH)
     assert (purge(pulled.subscriber_id, seconds=60), statuses(pulled)) == ((0, 0, True), [PENDING])
@@ -132,7 +130,7 @@ def test_a_purge_waits_for_a_client_that_returns_or_acknowledges(
     assert (fetch_all(pulled), statuses(pulled)) == ([], [status])
 
 
-def test_what_a_client_fetches_while_a_purge_waits_for_it_is_asked_to_end(pulled: Subscription) -> None:
+def test_a_message_fetched_while_a_purge_waits_is_asked_to_end(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     with ExitStack() as purges, transaction.atomic():
         (one,) = fetch_all(pulled)
@@ -229,7 +227,7 @@ def test_a_slice_of_a_purge_reads_no_more_than_it_ends_or_asks_to_end(
 
 
 @pytest.mark.behaviour("2.10", "11.4")
-def test_what_has_expired_is_found_whatever_clients_have_in_hand(
+def test_expired_deliveries_are_found_among_many_in_flight(
     crowded_mailbox: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = Delivery.objects.filter(subscription=crowded_mailbox, fetched_until__isnull=False).oldest_first()[:EACH]

@@ -19,13 +19,7 @@ from delivery.operations import release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber, Subscription
 from tests.support.database import in_other_thread
-from tests.support.mailboxes import (
-    bodies_of,
-    fetch_all,
-    let_days_pass,
-    mailbox_of,
-    time_out_hand_outs,
-)
+from tests.support.mailboxes import bodies_of, fetch_all, let_days_pass, mailbox_of, time_out_hand_outs
 from tests.support.worker import publish_numbered, statuses
 
 HELD, IN_FLIGHT, PENDING = DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
@@ -88,9 +82,7 @@ def test_what_was_acknowledged_late_is_not_handed_out_any_more(pulled: Subscript
 
 
 @pytest.mark.behaviour("9.7")
-def test_whoever_fetches_from_an_ordered_mailbox_waits_for_whoever_is_at_it(
-    pulled: Subscription, elsewhere: Elsewhere
-) -> None:
+def test_a_fetch_from_an_ordered_mailbox_waits_for_another_fetch(pulled: Subscription, elsewhere: Elsewhere) -> None:
     Subscriber.objects.update(mailbox_ordered=True)
     publish_numbered(pulled.event_type, 2)
     hand_out_elsewhere(pulled, elsewhere)
@@ -100,7 +92,7 @@ def test_whoever_fetches_from_an_ordered_mailbox_waits_for_whoever_is_at_it(
 
 
 @pytest.mark.behaviour("9.7")
-def test_of_two_who_fetch_from_an_ordered_mailbox_only_one_gets_something_though_an_older_message_comes_between(
+def test_of_two_fetches_from_an_ordered_mailbox_one_gets_a_message_although_an_older_one_is_released_between(
     pulled: Subscription, elsewhere: Elsewhere
 ) -> None:
     Subscriber.objects.update(mailbox_ordered=True)
@@ -115,9 +107,7 @@ def test_of_two_who_fetch_from_an_ordered_mailbox_only_one_gets_something_though
 
 
 @pytest.mark.behaviour("9.7")
-def test_whoever_prolongs_waits_for_whoever_is_at_an_ordered_mailbox(
-    pulled: Subscription, elsewhere: Elsewhere
-) -> None:
+def test_an_extension_waits_for_the_lock_of_the_mailbox(pulled: Subscription, elsewhere: Elsewhere) -> None:
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
     elsewhere.execute(LOCK, [pulled.subscriber_id])

@@ -353,12 +353,7 @@ def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, m
     ids=["young", "old", "old, and due just now"],
 )
 def test_no_look_for_it_reads_all_there_is(
-    pulled: Subscription,
-    monkeypatch: pytest.MonkeyPatch,
-    days: int,
-    read: int,
-    *,
-    is_delayed: bool,
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, days: int, read: int, *, is_delayed: bool
 ) -> None:
     boxes = [pulled, subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)]
     publish_numbered(pulled.event_type, 1)

@@ -46,7 +46,7 @@ def test_a_job_that_fails_stops_no_other(storage: None, monkeypatch: pytest.Monk
     assert broken == ["defective"], "that the database refuses is no defect"
 
 
-def test_whoever_stops_begins_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_job_begins_while_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
     stopping = threading.Event()
 
     def first() -> int:

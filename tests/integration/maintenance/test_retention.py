@@ -292,11 +292,7 @@ def test_numbers_go_on_after_a_crash_though_older_days_were_dropped(past: dt.dat
 
 @pytest.mark.parametrize("table", ["delivery_message", "delivery_delivery", "delivery_attempt"])
 def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
-    past: dt.date,
-    wanted: Subscription,
-    elsewhere: psycopg.Connection[Any],
-    monkeypatch: pytest.MonkeyPatch,
-    table: str,
+    past: dt.date, wanted: Subscription, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     monkeypatch.setattr(retention, "TRIES", 2)
     published_on(past, wanted, b"needed")
@@ -321,7 +317,7 @@ def is_at_it(day: dt.date) -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def test_nobody_who_stops_waits_for_a_day_that_is_in_use(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
+def test_stopping_does_not_wait_for_a_day_that_is_in_use(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
     stopping = threading.Event()
     maintainer = Maintainer(stopping, keep_days=KEEP_DAYS)
     maintainer.wait_until_stopped()
@@ -336,7 +332,7 @@ def test_nobody_who_stops_waits_for_a_day_that_is_in_use(past: dt.date, elsewher
     assert not maintainer.is_alive()
 
 
-def test_whoever_stops_begins_no_other_day(past: dt.date) -> None:
+def test_no_other_day_is_dropped_while_stopping(past: dt.date) -> None:
     second = past + dt.timedelta(days=1)
     open_days(second, ahead=0)
     first = StorageDay.objects.filter(day=past)
@@ -420,10 +416,7 @@ def test_ids_never_go_back_when_the_clock_does(wanted: Subscription) -> None:
     open_days(today(), ahead=1)
 
 
-@pytest.mark.parametrize(
-    ("left", "seconds"),
-    [(80_000.0, 3600.0), (3595.0, 3600.0), (3000.0, 3005.0), (0.001, 5.001)],
-)
+@pytest.mark.parametrize(("left", "seconds"), [(80_000.0, 3600.0), (3595.0, 3600.0), (3000.0, 3005.0), (0.001, 5.001)])
 def test_tables_are_maintained_every_hour_and_as_soon_as_a_day_has_begun(left: float, seconds: float) -> None:
     assert maintenance_pause(left) == seconds
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
@@ -16,13 +16,10 @@ from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.replay import replay_job
 from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
+from tests.support.admin import browser_with
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, client_with, problem_of
 from tests.support.replays import run_replays
-from tests.support.worker import (
-    publish_bodies,
-    publish_numbered,
-    run_worker_until_done,
-)
+from tests.support.worker import publish_bodies, publish_numbered, run_worker_until_done
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -180,14 +177,6 @@ def form_of(delivery: Delivery) -> str:
     return reverse("admin:delivery_delivery_resubmission", args=[delivery.pk])
 
 
-def browser_of(*permissions: str) -> Client:
-    user = User.objects.create(username="somebody", is_staff=True)
-    user.user_permissions.add(*Permission.objects.filter(codename__in=permissions))
-    browser = Client()
-    browser.force_login(user)
-    return browser
-
-
 def test_a_delivery_is_resubmitted_unchanged_from_its_page(rejected: Delivery) -> None:
     admin, page = client_of_admin(), reverse("admin:delivery_delivery_change", args=[rejected.pk])
     assert f"/{rejected.pk}/resubmit" in admin.get(page).content.decode()
@@ -227,11 +216,11 @@ def test_a_body_that_is_not_text_is_sent_unchanged(shop: Subscription, receiver:
 
 
 def test_it_takes_the_permission_and_the_body_is_for_those_who_may_see_it(rejected: Delivery) -> None:
-    looker = browser_of("view_delivery")
+    looker = browser_with("delivery.view_delivery")
     assert looker.get(form_of(rejected)).status_code == looker.post(form_of(rejected), {"body": "3"}).status_code == 403
     assert Delivery.objects.count() == 1
     User.objects.all().delete()
-    sender = browser_of("view_delivery", "replay")
+    sender = browser_with("delivery.view_delivery", "delivery.replay")
     assert "&quot;n&quot;: 1" not in sender.get(form_of(rejected)).content.decode()
     assert sender.post(form_of(rejected), {"body": ""}).status_code == 302
     assert Message.objects.count() == 1
@@ -369,7 +358,7 @@ def test_a_running_replay_is_cancelled_from_its_page(rejected: Delivery, shop: S
 
 def test_view_permission_starts_and_cancels_nothing(rejected: Delivery, shop: Subscription) -> None:
     seal = seal_in(client_of_admin().post(NEW, {"subscription": shop.pk, **ALL}).content.decode())
-    looker = browser_of("view_replay", "view_delivery")
+    looker = browser_with("delivery.view_replay", "delivery.view_delivery")
     for model in ("replay", "delivery"):
         assert "replay_these" not in looker.get(f"/admin/delivery/{model}/").content.decode()
         assert NEW not in looker.get(f"/admin/delivery/{model}/").content.decode()
@@ -396,6 +385,6 @@ def test_a_new_subscription_is_backfilled_from_its_page_after_a_question(
     admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
     late.refresh_from_db()
     assert (late.status, late.paused_by) == (Status.INACTIVE, "")
-    looker = browser_of("view_subscription", "change_subscription")
+    looker = browser_with("subscriptions.view_subscription", "subscriptions.change_subscription")
     assert looker.post(address).status_code == 403
     assert Replay.objects.count() == 1

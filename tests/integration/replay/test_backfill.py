@@ -83,7 +83,7 @@ def test_nothing_is_sent_before_all_is_lined_up(
     assert (one.paused_by, one.is_sending) == ("BACKFILL", False)
 
 
-def test_whoever_published_without_seeing_it_is_waited_for(
+def test_a_backfill_waits_for_publishers_that_did_not_see_the_subscription(
     kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     old = publish_numbered(kind, 3)
@@ -194,6 +194,9 @@ def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType, 
     inactivate(used)
     assert asked(used) == (409, "not_new")
     assert not Replay.objects.exists()
+    filling = new(kind, receiver)
+    begin(filling.pk, since=None, created_by="test")
+    assert asked(filling) == (409, "not_inactive")
 
 
 def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType, receiver: Receiver) -> None:
@@ -261,7 +264,7 @@ def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType, receiver:
     assert bodies_of(one) == [b"live"]
 
 
-def test_whoever_still_publishes_from_before_it_was_inactive_is_not_repeated(
+def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
     kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     one = new(kind, receiver, status=Status.ACTIVE)
@@ -351,7 +354,7 @@ def test_it_is_counted_and_given_ids_a_slice_at_a_time(
     assert bodies_of(one) == old
 
 
-def test_only_the_oldest_of_very_many_are_counted_for_whoever_waits(
+def test_a_dry_run_counts_only_the_oldest_of_many(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(kind, 10)
@@ -380,13 +383,6 @@ def test_it_begins_where_the_moment_asked_for_is(kind: EventType) -> None:
     assert messages[9].pk <= published_before(then + timedelta(days=1)) < messages[10].pk
     assert published_before(then - timedelta(days=1)) < messages[0].pk
     assert published_before(None) == 0
-
-
-def test_a_second_one_is_refused_while_the_first_is_under_way(kind: EventType, receiver: Receiver) -> None:
-    one = new(kind, receiver)
-    begin(one.pk, since=None, created_by="test")
-    refused = ask(client_of(), one)
-    assert problem_of(refused) == (409, "not_inactive")
 
 
 def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType, receiver: Receiver) -> None:
@@ -442,7 +438,7 @@ def test_what_was_ended_is_tried_again_as_if_it_had_never_been(kind: EventType, 
     assert problem_of(refused) == (409, "not_new")
 
 
-def test_whoever_published_while_it_was_ended_is_waited_for_too(
+def test_a_cancelled_backfill_waits_for_publishers_too(
     kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     publish_numbered(kind, 3)
@@ -462,9 +458,7 @@ def test_whoever_published_while_it_was_ended_is_waited_for_too(
     assert statuses(one) == ["CANCELLED"]
 
 
-def test_whoever_activates_it_before_all_is_cancelled_gets_what_is_published_since_alone(
-    kind: EventType, receiver: Receiver
-) -> None:
+def test_a_subscription_activated_during_cancelling_gets_only_new_messages(kind: EventType, receiver: Receiver) -> None:
     publish_numbered(kind, 3)
     one = new(kind, receiver)
     ended = start_filing(one)

@@ -234,9 +234,7 @@ def test_what_ended_is_forgotten_with_the_deliveries_of_its_time(shop: Subscript
         at = Now() - timedelta(days=days)
         Replay.objects.filter(pk=one.pk).update(state=ReplayState.DONE, finished_at=at, created_by=name)
         VolatileCount.objects.create(
-            hour=timezone.now() - timedelta(days=days),
-            event_type_id=shop.event_type_id or 0,
-            accepted=days,
+            hour=timezone.now() - timedelta(days=days), event_type_id=shop.event_type_id or 0, accepted=days
         )
     running = start_replay(of(shop))
     Replay.objects.filter(pk=running.pk).update(created_at=Now() - timedelta(days=99), created_by="running")
@@ -358,7 +356,7 @@ def test_once_the_one_asked_again_has_refused_another_is_asked_and_still_replied
     assert (replay.total, replay.filed, replay.skipped) == (2, 1, 1), "one is asked, in the place of both"
 
 
-def test_what_answers_whoever_waits_is_not_replayed(shop: Subscription, receiver: Receiver) -> None:
+def test_sync_subscriptions_are_not_replayed(shop: Subscription, receiver: Receiver) -> None:
     ended(shop, receiver, 2)
     asked = factories.subscription(
         shop.subscriber, factories.event_type("Shop.Ask", kind=EventKind.SYNC), receiver.url("/ask")

@@ -164,7 +164,9 @@ def test_what_is_not_over_or_has_been_taken_is_refused(shop: Subscription) -> No
 
 @pytest.mark.behaviour("1.6")
 @pytest.mark.parametrize("whole", [True, False])
-def test_nothing_is_made_for_whoever_is_inactive(rejected: Delivery, shop: Subscription, whole: bool) -> None:
+def test_nothing_is_resubmitted_to_an_inactive_subscription_or_subscriber(
+    rejected: Delivery, shop: Subscription, whole: bool
+) -> None:
     inactivate(shop.subscriber if whole else shop)
     refused = post_resubmit(client_of(), rejected)
     assert (problem_of(refused), Delivery.objects.count()) == ((409, "not_resubmittable"), 1)
@@ -247,7 +249,9 @@ def post_republish(client: Client) -> Any:
 
 
 @pytest.mark.behaviour("2.14")
-def test_what_was_unrouted_goes_to_whoever_qualifies_now(unheard_publisher: Publisher, receiver: Receiver) -> None:
+def test_an_unrouted_message_goes_to_subscriptions_that_qualify_now(
+    unheard_publisher: Publisher, receiver: Receiver
+) -> None:
     old = Message.objects.get()
     wanted = factories.subscription(
         event_type=old.event_type, endpoint=receiver.url("/hook"), header_filter_string="blue"

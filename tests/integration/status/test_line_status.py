@@ -61,15 +61,11 @@ def shown(admin: Client, line: Line) -> str:
     return str(admin.get(reverse("admin:delivery_line_change", args=[line.pk])).content.decode())
 
 
-def test_a_line_without_work_is_idle(wanted: Subscription) -> None:
-    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.IDLE, None, 0, 0, None)
-
-
-def test_a_line_with_unclaimed_work_is_waiting(line: Line) -> None:
+def test_a_line_is_idle_or_waiting_and_once_claimed_sending_until_its_lease_runs_out(wanted: Subscription) -> None:
+    line = line_of(wanted.subscriber)
+    assert standing_of(line) == LineStatus(LineState.IDLE, None, 0, 0, None)
+    publish_numbered(wanted.event_type, 3)
     assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 0, None)
-
-
-def test_a_claimed_line_is_sending_until_its_lease_runs_out(line: Line) -> None:
     claim([line.pk], worker="w")
     assert standing_of(line).state == LineState.SENDING
     Line.objects.filter(pk=line.pk).update(lease_until=SINCE)

@@ -260,11 +260,7 @@ def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> No
         for n in range(MAX_COUNTED + 1)
     )
     standing = line_statuses([one.line_id or 0])[one.line_id or 0]
-    assert (standing.waiting, standing.deferred, standing.deferred_due_at) == (
-        MAX_COUNTED,
-        MAX_COUNTED,
-        LATER,
-    )
+    assert (standing.waiting, standing.deferred, standing.deferred_due_at) == (MAX_COUNTED, MAX_COUNTED, LATER)
 
 
 def test_the_list_of_lines_has_them_of_every_owner(admin: Client, group: list[Subscription]) -> None:

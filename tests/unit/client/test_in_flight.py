@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_client import Mailbox, ReceiptResult
-from broker_client.in_flight import (
-    MIN_TIMEOUT,
-    Disposition,
-    InFlightMessage,
-    InFlightMessages,
-    call_timeout,
-    due_calls,
-)
+from broker_client.in_flight import MIN_TIMEOUT, Disposition, InFlightMessage, InFlightMessages, call_timeout, due_calls
 from broker_client.message import now
 from tests.support.mailbox_server import PlayedMailbox, held_message
 
@@ -115,7 +108,7 @@ def test_a_call_that_hangs_is_tried_at_least_three_times_before_the_message_time
 
 
 @pytest.mark.parametrize("ahead", [timedelta(days=-1), timedelta(0), timedelta(days=1)])
-def test_time_in_flight_counts_from_before_the_request_whatever_the_clocks_say(
+def test_time_in_flight_counts_from_before_the_request_and_ignores_clock_differences(
     played: PlayedMailbox, mailbox: Mailbox, ahead: timedelta
 ) -> None:
     played.clock_is_ahead = ahead

@@ -89,7 +89,7 @@ def test_a_purge_ends_what_is_there(played: PlayedMailbox, mailbox: Mailbox) -> 
     assert (played.said("purge"), mailbox.fetch().messages) == ([{}], [])
 
 
-def test_the_key_goes_along_whatever_the_session_knows(played: PlayedMailbox) -> None:
+def test_the_key_is_sent_although_the_session_has_other_credentials(played: PlayedMailbox) -> None:
     def session() -> requests.Session:
         made = requests.Session()
         made.auth = ("somebody", "else")
@@ -124,12 +124,7 @@ ERRORS = [
             False,
             None,
         ),
-        (
-            PlayedFailure(400, {"title": "Odd", "errors": ["text", {"detail": 5}, None]}),
-            "400: Odd 5",
-            False,
-            None,
-        ),
+        (PlayedFailure(400, {"title": "Odd", "errors": ["text", {"detail": 5}, None]}), "400: Odd 5", False, None),
         (PlayedFailure(400, {"title": "Odd", "errors": "text"}), "400: Odd", False, None),
         (PlayedFailure(403, {"title": "Forbidden"}), "403: Forbidden", False, None),
         (PlayedFailure(400, ["no problem document"]), "400: Bad Request", False, None),

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from broker_client import BrokerError, Mailbox, MailboxReader, Message
 from broker_client.in_flight import InFlightMessages
-from broker_client.reader import (
-    MAX_PAUSE_SECONDS,
-    MIN_POLL_SECONDS,
-    Backoff,
-    Consumer,
-    empty_poll_pause,
-    retry_pause,
-)
+from broker_client.reader import MAX_PAUSE_SECONDS, MIN_POLL_SECONDS, Backoff, Consumer, empty_poll_pause, retry_pause
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from tests.support.mailbox_server import (
     LOST_ANSWER,
@@ -58,7 +51,7 @@ def test_a_reader_that_could_not_read_is_refused_at_once(terms: dict[str, int], 
 
 
 @pytest.mark.parametrize("terms", [{"max_messages": 1, "wait_seconds": 0}, {"max_messages": 100, "wait_seconds": 20}])
-def test_a_reader_may_be_told_whatever_the_broker_allows(terms: dict[str, int]) -> None:
+def test_a_reader_accepts_the_limits_of_the_broker(terms: dict[str, int]) -> None:
     MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
 
 
@@ -100,7 +93,7 @@ def test_what_is_in_hand_is_extended_while_the_handler_works(played: PlayedMailb
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=-1), timedelta(hours=1)])
-def test_what_is_in_hand_is_worked_on_and_extended_whatever_the_clocks_say(
+def test_messages_are_handled_and_extended_despite_clock_differences(
     played: PlayedMailbox, work: StoppableHandler, ahead: timedelta
 ) -> None:
     played.seconds, played.clock_is_ahead = READ_TIMEOUT_SECONDS, ahead
@@ -168,7 +161,7 @@ def work(_: Message) -> None:
         (PlayedFailure(503, {"title": "Later"}, {"Retry-After": "3600"}), 10.0, 10.0),
     ],
 )
-def test_a_consumer_that_does_not_wait_for_messages_rests_after_each_call_in_vain(
+def test_a_consumer_without_a_long_poll_pauses_after_each_empty_call(
     trouble: PlayedFailure | None, least: float, longest: float
 ) -> None:
     in_flight = RestRecorder()
@@ -190,12 +183,12 @@ def test_an_empty_mailbox_is_asked_again_after_a_second_and_no_sooner_than_the_b
     assert rest <= max(MIN_POLL_SECONDS, 1.5 * (wanted or 0.0))
 
 
-def test_those_who_are_sent_away_together_do_not_come_again_together() -> None:
+def test_pauses_of_consumers_differ() -> None:
     assert len({empty_poll_pause(0.0, 1.0) for _ in range(100)}) > 1
 
 
 @pytest.mark.parametrize("wanted", [None, 0.0, 3.0, 3600.0])
-def test_whoever_cannot_be_reached_is_left_alone_for_a_while_but_not_for_long(wanted: float | None) -> None:
+def test_an_unreachable_broker_is_called_again_after_a_bounded_pause(wanted: float | None) -> None:
     backoff = Backoff(0.5)
     seconds = [retry_pause(BrokerError(503, "Later", wanted), backoff) for _ in range(20)]
     least = min(wanted or 0.25, MAX_PAUSE_SECONDS)
@@ -273,14 +266,8 @@ def test_no_call_about_what_is_in_hand_takes_longer_than_a_third_of_what_is_left
 
     played.seconds = 12.0
     played.put(b"1", b"2")
-    reader = MailboxReader(
-        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=Session), lambda _: None, wait_seconds=0
-    )
-    reader.start()
-    played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
-    reader.stop()
-    reader.join()
-
+    with running_reader(played, lambda _: None, sessions=Session):
+        played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
     assert patience
     assert max(patience) <= played.seconds / 3
 
@@ -404,7 +391,7 @@ def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_whoever_joins_after_ctrl_c_waits_for_the_handler(
+def test_join_after_ctrl_c_waits_for_the_handler(
     played: PlayedMailbox, mailbox: Mailbox, work: StoppableHandler
 ) -> None:
     ended: list[int] = []
@@ -446,14 +433,8 @@ def test_a_reader_that_has_ended_has_no_connection_left_and_reads_no_more(played
             super().close()
 
     played.put(b"1")
-    reader = MailboxReader(
-        Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=Session), lambda _: None, wait_seconds=0
-    )
-    reader.start()
-    played.wait_for(lambda: played.acknowledged)
-    reader.stop()
-    reader.join()
-
+    with running_reader(played, lambda _: None, sessions=Session) as reader:
+        played.wait_for(lambda: played.acknowledged)
     assert len(opened) == 2  # the worker's, and the keeper's
     assert {*map(id, opened)} == {*map(id, closed)}
     with pytest.raises(RuntimeError, match="reads once"):

@@ -28,7 +28,7 @@ def test_another_subscribers_receipt_says_nothing(receipt: Receipt, mine: int, o
 
 
 @given(st.integers(0, 26), st.sampled_from(ALPHABET))
-def test_a_receipt_with_another_character_is_none(place: int, character: str) -> None:
+def test_a_receipt_with_a_changed_character_is_invalid(place: int, character: str) -> None:
     changed = ONE[:place] + character + ONE[place + 1 :]
     assert (decode_receipt(changed, subscriber_id=7, keys=[KEY]) is None) == (changed != ONE)
 
@@ -56,8 +56,3 @@ def test_no_text_is_an_error(text: str) -> None:
 )
 def test_a_receipt_counts_under_the_keys_of_this_installation(keys: list[bytes], *, is_known: bool) -> None:
     assert (decode_receipt(ONE, subscriber_id=7, keys=keys) == Receipt(5, 1)) == is_known
-
-
-def test_every_hand_out_has_a_receipt_of_its_own() -> None:
-    texts = {encode_receipt(Receipt(5, fetch), subscriber_id=7, key=KEY) for fetch in range(1, 101)}
-    assert len(texts) == 100
