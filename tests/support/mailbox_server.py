@@ -25,13 +25,13 @@ STALE = {"status": 409, "code": "stale_receipt"}
 
 
 LOST_ANSWER = None
-"""The call does what it should, and nobody hears of it."""
+"""The call has its effect, and its answer is lost."""
 
 MAILBOX_TOKEN = "brk_played"
 MAILBOX_NAME = "archive"
 
 READ_TIMEOUT_SECONDS = 4.0
-"""Long enough that a busy machine lets nothing go, short enough to wait for what is extended."""
+"""Long enough for a busy machine, and short enough to wait for an extension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class PlayedFailure:
 
 
 def message_document(number: int, body: bytes) -> dict[str, Any]:
-    """Return a message as it is handed out, but for what differs each time."""
+    """Return the document of a message, without the fields that differ in each fetch."""
     try:
         text = {"body": body.decode()}
     except UnicodeDecodeError:
@@ -80,9 +80,9 @@ class PlayedMailbox:
         self.clock_is_ahead = timedelta()
         """That of the database, which says until when; that of the web server, which says `Date`, goes right."""
         self.waited = 0.0
-        """Seconds for which a call has waited for its messages, as it says."""
+        """Seconds that a call reports to have waited for its messages."""
         self.is_over = False
-        """Whether nobody has to wait for messages any more."""
+        """Whether long polls return at once."""
         self.calls: list[Call] = []
         self.acknowledged: list[int] = []
         self.troubles: defaultdict[str, deque[PlayedFailure | None]] = defaultdict(deque)
@@ -102,29 +102,29 @@ class PlayedMailbox:
             self._changed.notify_all()
 
     def take_back(self, receipt: str) -> None:
-        """Let a receipt be stale: somebody else has the message."""
+        """Make a receipt stale, as if another client had the message."""
         with self._changed:
             del self._in_flight[receipt]
 
     def said(self, what: str) -> list[Any]:
-        """Return what was sent with the calls of one kind."""
+        """Return the documents sent with the calls to one operation."""
         return [call.document for call in self.calls if call.what == what]
 
     def end(self) -> None:
-        """Let nobody wait for messages any more."""
+        """Let long polls return at once."""
         with self._changed:
             self.is_over = True
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        """Wait until something holds of the calls that came."""
+        """Wait until the condition is true; it is evaluated after each call."""
         with self._changed:
             assert self._changed.wait_for(condition, PATIENCE_SECONDS), self.calls
 
     # --- of the client ----------------------------------------------------------------------------------------------
 
     def answer(self, what: str, document: Any) -> PlayedFailure | None:
-        """Do what is asked; return the answer, or None where it gets lost."""
+        """Execute a call; return the answer, or None if it is to be lost."""
         with self._changed:
             self.calls.append(Call(what, document))
             self._changed.notify_all()

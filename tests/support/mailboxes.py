@@ -24,13 +24,13 @@ from tests.support.worker import publish_numbered
 NEWEST_FIRST: LiteralString = """
 UPDATE delivery_open SET fetched_until = now() + %s::int * interval '1 hour' - id %% 1000000 * interval '1 ms',
                          expires_at = now() - id %% 1000000 * interval '1 ms'"""
-"""Whatever has an order of its own has it the other way round than ids."""
+"""Orders by time-out and by expiry are the reverse of the order of ids."""
 
 T = TypeVar("T")
 
 
 def hand_out_newest_first(pulled: Subscription, number: int, *, hours: int) -> list[Receipt]:
-    """Hand out so many, due in so many hours, or timed out that long ago; return their receipts, newest first."""
+    """Hand out `number` messages that time out in `hours`, which may be negative; return their receipts, newest first."""
     publish_numbered(pulled.event_type, number)
     receipts = [one.receipt for one in fetch_all(pulled, number)]
     with connection.cursor() as cursor:
@@ -41,17 +41,17 @@ def hand_out_newest_first(pulled: Subscription, number: int, *, hours: int) -> l
 def pulled_subscription(
     subscriber: Subscriber | None = None, event_type: EventType | None = None, **fields: Any
 ) -> Subscription:
-    """Store a subscription that is fetched, without an endpoint."""
+    """Store a PULL subscription without an endpoint."""
     return subscription(subscriber, event_type, endpoint="", delivery_mode=DeliveryMode.PULL, **fields)
 
 
 def switch_delivery_mode(wanted: Subscription, mode: DeliveryMode) -> None:
-    """Switch it, whoever has it in hand; as a change over the API does, in one statement."""
+    """Switch the delivery mode in one statement, as a change over the API does."""
     Subscription.objects.filter(pk=wanted.pk).update(delivery_mode=mode)
 
 
 def hand_out(*deliveries: Delivery) -> None:
-    """Hand these out for half a minute, whoever else could have them: what a fetch writes."""
+    """Hand the deliveries out for 30 seconds, as a fetch does, without checking their state."""
     for one in deliveries:
         assert one.subscription, "what is handed out has a subscription"
         Delivery.objects.filter(pk=one.pk).update(
@@ -64,17 +64,17 @@ def hand_out(*deliveries: Delivery) -> None:
 
 
 def time_out_hand_outs() -> None:
-    """Let every hand-out have timed out."""
+    """Let all messages in flight time out."""
     Delivery.objects.filter(fetched_until__isnull=False).update(fetched_until=Now() - timedelta(milliseconds=1))
 
 
 def mailbox_of(subscriber: Subscriber) -> MailboxRef:
-    """Return its mailbox as whoever fetches finds it."""
+    """Return the mailbox of a subscriber with its current order setting."""
     return MailboxRef(subscriber.pk, Subscriber.objects.get(pk=subscriber.pk).mailbox_ordered)
 
 
 def fetch_all(wanted: Subscription, most: int = 100) -> list[FetchedMessage]:
-    """Fetch from its subscriber's mailbox."""
+    """Fetch from the mailbox of the subscriber."""
     return fetch(mailbox_of(wanted.subscriber), max_messages=most)
 
 
@@ -87,7 +87,7 @@ def fetch_bodies(wanted: Subscription, max_messages: int = 100) -> list[bytes]:
 
 
 def let_days_pass(*, days: int) -> None:
-    """Let so many days pass: every delivery was made, and everything noted of a subscription, that much earlier."""
+    """Move the creation of all deliveries and all status changes into the past."""
     Delivery.objects.update(created_at=F("created_at") - timedelta(days=days))
     StatusChange.objects.update(at=F("at") - timedelta(days=days))
 

@@ -85,9 +85,7 @@ def test_a_slow_one_looks_not_far_ahead(
     assert (looked_at, repeated()) == ([10], [one.pk for one in old[:2]])
 
 
-def test_a_pace_is_never_ahead_of_its_time(
-    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pace_is_never_ahead_of_its_time(shop: Subscription, receiver: Receiver) -> None:
     ended(shop, receiver, 30)
     replay = start_replay(of(shop), pace=50)
     began = replay.sliced_at

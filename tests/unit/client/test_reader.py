@@ -219,13 +219,6 @@ def test_a_call_that_fails_is_made_again(played: PlayedMailbox, what: str, troub
             played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
 
 
-def test_a_broker_without_a_place_to_wait_is_asked_again_when_it_says(played: PlayedMailbox) -> None:
-    played.troubles["next"].append(PlayedFailure(204, headers=SOON))
-    played.put(b"1")
-    with running_reader(played, lambda _: None):
-        played.wait_for(lambda: played.acknowledged == [1])
-
-
 def test_what_has_gone_to_somebody_else_is_not_begun(
     played: PlayedMailbox, work: StoppableHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
