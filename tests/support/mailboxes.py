@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def hand_out_newest_first(pulled: Subscription, number: int, *, hours: int) -> list[Receipt]:
-    """Hand out `number` messages that time out in `hours`, which may be negative; return their receipts, newest first."""
+    """Hand out `number` messages that time out in `hours`, or did so; return their receipts, newest first."""
     publish_numbered(pulled.event_type, number)
     receipts = [one.receipt for one in fetch_all(pulled, number)]
     with connection.cursor() as cursor:
