@@ -1,12 +1,10 @@
 """What a scenario works with: a running stack, its management API, and how long to measure."""
 
-import contextlib
 import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import psycopg
@@ -91,19 +89,6 @@ class Bench:
     def _services(self) -> Iterator[tuple[str, Child]]:
         workers = (f"worker{number + 1}" for number in range(os.cpu_count() or 1))
         return ((name, self.stack.supervisor[name]) for name in (*SERVICES, *workers))
-
-
-@contextlib.contextmanager
-def running(folder: Path, options: Options, say: Callable[[str], None]) -> Iterator[Bench]:
-    """Run a fresh stack, durable as a real one, for one scenario."""
-    with stacks.running(folder, fresh=True, say=say) as stack, on(stack, options, say) as bench:
-        yield bench
-
-
-@contextlib.contextmanager
-def on(stack: stacks.Stack, options: Options, say: Callable[[str], None]) -> Iterator[Bench]:
-    """Measure on a stack that is running."""
-    yield Bench(stack, Management.of(stack), options, say)
 
 
 def create_event_types(api: Management, count: int, *, kind: str = "TOPIC") -> list[str]:

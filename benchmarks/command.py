@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks import bench
 from benchmarks.bench import Bench, Options
 from benchmarks.figures import Outcome, table, write
 from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
+from broker_project.stack import stacks
 from broker_project.stack.folders import STATE
+from broker_project.stack.load.management import Management
 
 FOLDER: Final = STATE / "bench"
 DEFAULTS: Final = Options()
@@ -55,7 +56,8 @@ SCENARIOS: Final = {
         latency.run_sync, "100 SYNC calls a second, alternating with the same calls to the endpoint itself"
     ),
     scale.MATCHING: Scenario(
-        scale.run_matching, "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message"
+        lambda bench: scale.run_matching(bench.stack.environment, bench.say),
+        "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message",
     ),
     latency.SCRIPTS: Scenario(
         latency.run_scripts, "100 single publishes a second over 100 subscribers beside 50 endless scripts"
@@ -74,7 +76,11 @@ SCENARIOS: Final = {
     soak.NAME: Scenario(
         soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
     ),
-    scale.GROWTH: Scenario(scale.run_growth, "10 million finished deliveries beside those in flight", is_long=True),
+    scale.GROWTH: Scenario(
+        lambda bench: scale.run_growth(bench.stack.environment, bench.say),
+        "10 million finished deliveries beside those in flight",
+        is_long=True,
+    ),
     summaries.NAME: Scenario(
         summaries.run, "--attempts summarized by Spark and by PostgreSQL alone, and beside deliveries", is_long=True
     ),
@@ -152,9 +158,10 @@ def _positive(text: str) -> float:
 def _run(name: str, options: Options) -> Outcome:
     _say(f"{name}: {SCENARIOS[name].about}")
     try:
-        with bench.running(FOLDER, options, _say) as running:
-            outcome = SCENARIOS[name].run(running)
-            outcome = dataclasses.replace(outcome, problems=[*outcome.problems, *running.ended()])
+        with stacks.running(FOLDER, fresh=True, say=_say) as stack:
+            bench = Bench(stack, Management.of(stack), options, _say)
+            outcome = SCENARIOS[name].run(bench)
+            outcome = dataclasses.replace(outcome, problems=[*outcome.problems, *bench.ended()])
     finally:
         shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
     print(table(outcome.figures), flush=True)

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
@@ -14,6 +14,8 @@ from broker_project.stack.folders import ROOT
 
 Command = Callable[..., Any]
 """Calls a method in the process, by name and arguments, and returns its result."""
+SUBSCRIPTION_FIELDS: Final = {"endpoint": "http://127.0.0.1:9/", "signing_secret": "whsec_" + "A" * 43 + "="}
+"""Fields of subscriptions to which nothing is sent."""
 
 
 def serve_commands(target: object) -> None:

@@ -17,10 +17,6 @@ class Target:
     sign: str
     value: float
 
-    def is_met(self, value: float) -> bool:
-        """Return whether a figure reaches it."""
-        return value >= self.value if self.sign == "≥" else value <= self.value
-
 
 def at_least(value: float) -> Target:
     """Return the target of a figure that should be large."""
@@ -46,15 +42,11 @@ class Figure:
 
     def __str__(self) -> str:
         bare = "" if self.bare is None else rounded(self.bare)
-        return COLUMNS.format(
-            self.scenario, self.figure, rounded(self.value), self.unit, bare, self._verdict()
-        ).rstrip()
-
-    def _verdict(self) -> str:
-        if self.target is None:
-            return ""
-        missed = "" if self.target.is_met(self.value) else ", missed"
-        return f"target {self.target.sign} {rounded(self.target.value)}{missed}"
+        verdict = ""
+        if target := self.target:
+            is_met = self.value >= target.value if target.sign == "≥" else self.value <= target.value
+            verdict = f"target {target.sign} {rounded(target.value)}{'' if is_met else ', missed'}"
+        return COLUMNS.format(self.scenario, self.figure, rounded(self.value), self.unit, bare, verdict).rstrip()
 
 
 @dataclass(frozen=True, slots=True)

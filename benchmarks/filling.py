@@ -48,7 +48,7 @@ SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s
  ORDER BY n
 """
 
-APART: Final = """
+RETRIED: Final = """
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, attempts, times_deferred, sequence,
                            due_at)
 SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s, 1, 1, n / %(receivers)s + 1,
@@ -73,14 +73,11 @@ def finish(url: str, receivers: Receivers, event_type_id: int, *, count: int, da
         _slices(url, ATTEMPTS, f"delivery_attempt_{day:%Y%m%d}", receivers, event_type_id, day, share)
 
 
-def leave_waiting(url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date) -> None:
-    """Store `count` waiting deliveries to `receivers`, of messages of `day`."""
-    _slices(url, WAITING, "delivery_open", receivers, event_type_id, day, count)
-
-
-def leave_apart(url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date) -> None:
-    """Let `count` deliveries wait to be tried again in `receivers`' retry lines, of messages of `day`."""
-    _slices(url, APART, "delivery_open", receivers, event_type_id, day, count)
+def store_open(
+    statement: LiteralString, url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date
+) -> None:
+    """Store `count` open deliveries of messages of `day` to `receivers`: `WAITING`, or `RETRIED` in retry lines."""
+    _slices(url, statement, "delivery_open", receivers, event_type_id, day, count)
 
 
 def settle_down(url: str) -> None:

@@ -13,7 +13,7 @@ from django.core.management import call_command
 django.setup()  # before any model is imported
 
 from benchmarks import filling
-from benchmarks.databases import serve_commands
+from benchmarks.databases import SUBSCRIPTION_FIELDS, serve_commands
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
@@ -43,8 +43,8 @@ FETCHED: Final = 10
 DAYS: Final = 10
 
 
-class Database:
-    """The database: lines of busy subscribers, some with an inactive subscription too, and a mailbox."""
+class GrowthDatabase:
+    """A database with lines of busy subscribers, some with an inactive subscription too, and a mailbox."""
 
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)
@@ -66,15 +66,14 @@ class Database:
         _subscribe(client, self._fetched, Status.ACTIVE, delivery_mode=DeliveryMode.PULL)
         self._box = MailboxRef(client.pk, is_ordered=False)
 
-    def fill(self, url: str, finished: int, waiting: int) -> dict[str, Any]:
+    def fill(self, url: str, finished: int, waiting: int) -> None:
         """Store finished and waiting deliveries."""
         days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
         for day in days:
             open_days(day, ahead=0)
         filling.finish(url, self._busy, self._event_type.pk, count=finished, days=days)
-        filling.leave_waiting(url, self._parked, self._event_type.pk, count=waiting, day=days[0])
+        filling.store_open(filling.WAITING, url, self._parked, self._event_type.pk, count=waiting, day=days[0])
         filling.settle_down(url)
-        return {}
 
     def round(self) -> dict[str, float]:
         """Publish, sweep, claim, read, settle, release; fetch, acknowledge; return the seconds of each."""
@@ -120,8 +119,8 @@ def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: C
 
 
 def _subscribe(subscriber: Subscriber, event_type: EventType, status: Status, **fields: Any) -> Subscription:
-    usual = {"endpoint": "http://127.0.0.1:9/", "signing_secret": SECRET, **fields}
-    return Subscription.objects.create(subscriber=subscriber, event_type=event_type, status=status, **usual)
+    terms = {"subscriber": subscriber, "event_type": event_type, "status": status}
+    return Subscription.objects.create(**SUBSCRIPTION_FIELDS, **terms, **fields)
 
 
 def _answered(line_id: int, delivery_id: int) -> Settlement:
@@ -141,8 +140,5 @@ def _answered(line_id: int, delivery_id: int) -> Settlement:
     )
 
 
-SECRET: Final = "whsec_" + "A" * 43 + "="
-
-
 if __name__ == "__main__":
-    serve_commands(Database())
+    serve_commands(GrowthDatabase())

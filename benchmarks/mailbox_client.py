@@ -104,7 +104,7 @@ class Consumer(threading.Thread):
         self._body = json.dumps({"max_messages": plan.max_messages, "wait_seconds": plan.wait_seconds}).encode()
 
     def run(self) -> None:
-        """Fetch until told to stop."""
+        """Fetch until stopped."""
         try:
             while not self._shared.over.is_set():
                 self._shared.over.wait(self._fetch())
@@ -130,7 +130,7 @@ class Consumer(threading.Thread):
                 return AGAIN_SECONDS
             self._shared.fetched.empty.append(seconds)
             if seconds < self._plan.wait_seconds - LEEWAY_SECONDS:
-                self._shared.faults["an empty answer to somebody who wanted to wait"] += 1
+                self._shared.faults["an empty answer to a client that wanted to wait"] += 1
         return 0.0 if self._plan.wait_seconds else EMPTY_SECONDS
 
     def _answer(self) -> Answer:

@@ -11,7 +11,7 @@ from django.db import connection
 
 django.setup()  # before any model is imported
 
-from benchmarks.databases import serve_commands
+from benchmarks.databases import SUBSCRIPTION_FIELDS, serve_commands
 from delivery.callbacks.address import callback_terms
 from delivery.publish.publish import publish
 from delivery.publish.store import NewMessage
@@ -20,17 +20,16 @@ from subscriptions.models import EventType, Subscriber, Subscription
 WANTED: Final = "wanted"
 PATH: Final = "$$->'Body'->'customer'->>'id'"
 BODY: Final = json.dumps({"customer": {"id": WANTED}, "padding": "x" * 950}).encode()
-SECRET: Final = "whsec_" + "A" * 43 + "="
 
 
-class Database:
-    """The database: event types named for the kind and the number of their subscriptions."""
+class MatchingDatabase:
+    """A database with event types named for the kind and the number of their subscriptions."""
 
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)
         self._event_types: dict[str, EventType] = {}
 
-    def subscribe(self, kind: str, count: int, matching: int) -> dict[str, float]:
+    def subscribe(self, kind: str, count: int, matching: int) -> None:
         """Create an event type with `count` subscriptions, each with its own subscriber; some of them match."""
         event_type = EventType.objects.create(name=f"{kind}.{count}", kind="TOPIC")
         self._event_types[event_type.name] = event_type
@@ -39,19 +38,16 @@ class Database:
             Subscription(
                 subscriber=subscriber,
                 event_type=event_type,
-                endpoint="http://127.0.0.1:9/",
-                signing_secret=SECRET,
+                **SUBSCRIPTION_FIELDS,
                 **_filtered(kind, WANTED if number < matching else f"customer-{number}"),
             )
             for number, subscriber in enumerate(subscribers)
         )
-        return {}
 
-    def settle_down(self) -> dict[str, float]:
+    def settle_down(self) -> None:
         """Vacuum and analyze, as autovacuum would after a while."""
         with connection.cursor() as cursor:
             cursor.execute("VACUUM (ANALYZE) subscriptions_subscription, subscriptions_subscriber, delivery_line")
-        return {}
 
     def publish(self, names: Sequence[str]) -> dict[str, float]:
         """Publish one message to each of the event types; return the seconds of each."""
@@ -75,4 +71,4 @@ def _filtered(kind: str, value: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    serve_commands(Database())
+    serve_commands(MatchingDatabase())

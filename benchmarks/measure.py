@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import mean
 from typing import Final
 
 from benchmarks.bench import Bench, create_event_types, create_publisher, subscribe
 from benchmarks.figures import Figure, Outcome, Target, percentile
 from benchmarks.mailbox_client import RunningConsumers
-from benchmarks.processes import busy_seconds, cpu_seconds
+from benchmarks.processes import TICK, cpu_seconds
 from benchmarks.publisher import Plan, Published, RunningPublisher, publishing
 from benchmarks.receipts import ANY, JobLog, Key, Log, Receipts, problems
 from benchmarks.sink import TAKEN, RunningSink, running_sink
@@ -206,7 +207,9 @@ def watched(
     roots = bench.roots() | {receiving.name: receiving.process.pid or 0, "publisher": publisher.process.pid or 0}
 
     def now() -> Moment:
-        return Moment(time.monotonic(), receiving.delivered, cpu_seconds(roots), busy_seconds())
+        user, nice, system, _idle, _waiting, interrupts, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
+        busy = (user + nice + system + interrupts + soft) * TICK
+        return Moment(time.monotonic(), receiving.delivered, cpu_seconds(roots), busy)
 
     if not is_cold:
         time.sleep(bench.options.warm_seconds)
@@ -245,7 +248,7 @@ def awaiting(published: Sequence[Published], begin: Moment, end: Moment) -> floa
 
 
 def expected_by_any(published: Sequence[Published]) -> dict[Key, int]:
-    """Return how many messages of each stream are to be received, by whichever endpoint or consumer."""
+    """Return how many messages of each stream are to be received, by any endpoint or consumer."""
     return {(ANY, stream.stream): sum(stream.counts) for stream in published}
 
 
@@ -271,16 +274,14 @@ def compared(
             outcomes[what].append(variants[what]())
     every = [outcome for several in outcomes.values() for outcome in several]
     void = next((outcome.void for outcome in every if outcome.void), "")
-    figures = [*_means(name, outcomes, shown), *_ratios(name, outcomes, target)]
-    return Outcome(figures, [text for outcome in every for text in outcome.problems], void)
-
-
-def _means(name: str, outcomes: Mapping[str, Sequence[Outcome]], shown: Sequence[str]) -> Iterator[Figure]:
-    for figure in shown:
-        for what, several in outcomes.items():
-            (unit,) = {one.unit for one in several[0].figures if one.figure == figure} or {""}
-            if unit:
-                yield Figure(name, f"{figure}, {what}", mean(outcome.value(figure) for outcome in several), unit)
+    means = [
+        Figure(name, f"{figure}, {what}", mean(outcome.value(figure) for outcome in several), unit)
+        for figure in shown
+        for what, several in outcomes.items()
+        for unit in {one.unit for one in several[0].figures if one.figure == figure}
+    ]
+    problems = [text for outcome in every for text in outcome.problems]
+    return Outcome([*means, *_ratios(name, outcomes, target)], problems, void)
 
 
 def _ratios(name: str, outcomes: Mapping[str, Sequence[Outcome]], target: Target) -> Iterator[Figure]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 from broker_project.core.subprocesses import die_with
 
@@ -31,54 +31,39 @@ class Usage:
     """Proportional set size: shared memory counts in parts."""
 
 
-class _Process(NamedTuple):
-    pid: int
-    parent: int
-    cpu_seconds: float
-
-
-def busy_seconds() -> float:
-    """Return the CPU time that the whole machine has used."""
-    user, nice, system, _idle, _waiting, interrupts, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
-    return (user + nice + system + interrupts + soft) * TICK
-
-
 def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
     """Return the CPU time of each tree, by name of its root."""
-    children = _by_parent()
-    return {name: sum(each.cpu_seconds for each in _tree(root, children)) for name, root in roots.items()}
+    return {name: sum(tree.values()) for name, tree in _cpu_by_tree(roots).items()}
 
 
 def usage(roots: Mapping[str, int]) -> dict[str, Usage]:
     """Return CPU time and memory of each tree, by name of its root; reading memory costs some ms a process."""
-    children = _by_parent()
-    trees = {name: list(_tree(root, children)) for name, root in roots.items()}
     return {
-        name: Usage(sum(each.cpu_seconds for each in tree), sum(_pss(each.pid) for each in tree))
-        for name, tree in trees.items()
+        name: Usage(sum(tree.values()), sum(_pss_bytes(pid) for pid in tree))
+        for name, tree in _cpu_by_tree(roots).items()
     }
 
 
-def _by_parent() -> dict[int, list[_Process]]:
-    """Return all processes of the machine by their parent; each also under its own negative number."""
-    found: dict[int, list[_Process]] = defaultdict(list)
+def _cpu_by_tree(roots: Mapping[str, int]) -> dict[str, dict[int, float]]:
+    """Return the CPU time of each process by its id, for each root and its descendants."""
+    cpu: dict[int, float] = {}
+    children: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            cpu = sum(map(int, fields[11:15])) * TICK  # with that of the children that it has waited for
-            process = _Process(int(folder.name), int(fields[1]), cpu)
-            found[process.parent].append(process)
-            found[-process.pid].append(process)
-    return found
+            children[int(fields[1])].append(int(folder.name))
+            # With the CPU time of the children that it has waited for.
+            cpu[int(folder.name)] = sum(map(int, fields[11:15])) * TICK
+    trees = {}
+    for name, root in roots.items():
+        tree = [root]
+        for pid in tree:  # grows meanwhile
+            tree += children[pid]
+        trees[name] = {pid: cpu[pid] for pid in tree if pid in cpu}
+    return trees
 
 
-def _tree(root: int, children: Mapping[int, list[_Process]]) -> Iterator[_Process]:
-    yield from children.get(-root, [])
-    for child in children.get(root, []):
-        yield from _tree(child.pid, children)
-
-
-def _pss(pid: int) -> int:
+def _pss_bytes(pid: int) -> int:
     """Return a process's share of the memory; 0 if it has just ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -51,7 +51,7 @@ class Published:
 
 @dataclass(slots=True)
 class Flow:
-    """What the streams share: how much is in flight, and whether they are to stop."""
+    """What the streams share: how much is in flight, and whether they stop."""
 
     plan: Plan
     delivered: c_int64
@@ -59,11 +59,8 @@ class Flow:
     _published: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def turns(self, stream: int) -> Iterator[float]:
-        """Yield when each call of a stream is due, as soon as it is."""
-        return self._by_timetable(stream) if self.plan.per_second else self._by_window()
-
-    def _by_window(self) -> Iterator[float]:
+    def by_window(self) -> Iterator[float]:
+        """Yield the time of each call of a stream, as soon as the window allows it."""
         while not self.enough.value:
             with self._lock:
                 goes = self._published + self.plan.per_call - self.delivered.value <= self.plan.window
@@ -73,8 +70,8 @@ class Flow:
             else:
                 time.sleep(LOOK_SECONDS)
 
-    def _by_timetable(self, stream: int) -> Iterator[float]:
-        """Keep to the timetable: a late call counts from when it was due."""
+    def by_timetable(self, stream: int) -> Iterator[float]:
+        """Yield when each call of a stream is due, as soon as it is; a late call counts from when it was due."""
         step = self.plan.per_call / self.plan.per_second
         due = time.monotonic() + stream * step
         while not self.enough.value:
@@ -100,8 +97,9 @@ class Stream:
 
     def run(self) -> None:
         """Publish until stopped."""
+        flow = self._flow
         try:
-            for due in self._flow.turns(self._number):
+            for due in flow.by_timetable(self._number) if self._plan.per_second else flow.by_window():
                 self._publish(due)
         except (Refused, OSError) as problem:
             self._problem = str(problem)
@@ -112,9 +110,13 @@ class Stream:
         return Published(self._number, self._counts, self._due, self._accept_seconds, self._problem)
 
     def _publish(self, due: float) -> None:
-        sent, first = int(due * 1e9), self._next
+        items = []
+        for message in range(self._next, self._next + self._plan.per_call):
+            position = message % len(self._counts)
+            self._counts[position] += 1
+            body = body_of(self._number, self._counts[position], int(due * 1e9))
+            items.append((self._plan.event_types[position].encode(), body))
         self._next += self._plan.connections * self._plan.per_call
-        items = [self._item(sent, first + position) for position in range(self._plan.per_call)]
         if self._plan.per_call == 1:
             ((name, body),) = items
             self._connection.post(b"/api/v1/events/" + name, body, expected=ACCEPTED)
@@ -123,11 +125,6 @@ class Stream:
             self._connection.post(b"/api/v1/events", b'{"events":[%s]}' % b",".join(texts), expected=ACCEPTED)
         self._due.append(due)
         self._accept_seconds.append(time.monotonic() - due)
-
-    def _item(self, sent: int, message: int) -> tuple[bytes, bytes]:
-        position = message % len(self._counts)
-        self._counts[position] += 1
-        return self._plan.event_types[position].encode(), body_of(self._number, self._counts[position], sent)
 
 
 def publish(control: Control, plan: Plan, delivered: c_int64, enough: c_bool) -> None:

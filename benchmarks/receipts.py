@@ -5,6 +5,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from benchmarks.connection import NUMBER, SENT, STREAM
@@ -19,18 +20,18 @@ SEQUENCE: Final = b"Webhook-Sequence: "
 FLAG: Final = b"Webhook-Possible-Duplicate: true"
 
 
-def _instants() -> "array[int]":
-    return array("q")
+INSTANTS: Final = partial(array, "q")
+"""Makes an array of nanoseconds."""
 
 
 @dataclass(slots=True)
 class Receipts:
     """The requests since the last report, and the faults since the start."""
 
-    at: "array[int]" = field(default_factory=_instants)
-    sent: "array[int]" = field(default_factory=_instants)
-    subscriber: "array[int]" = field(default_factory=_instants)
-    failed_at: "array[int]" = field(default_factory=_instants)
+    at: "array[int]" = field(default_factory=INSTANTS)
+    sent: "array[int]" = field(default_factory=INSTANTS)
+    subscriber: "array[int]" = field(default_factory=INSTANTS)
+    failed_at: "array[int]" = field(default_factory=INSTANTS)
     """Times of the requests that were answered 500."""
     last: dict[Key, int] = field(default_factory=dict)
     """How far each stream has come: the highest number of a line, the number of different jobs."""
@@ -63,46 +64,39 @@ class Log:
         self.count = 0
         self.example = b""
         """The last request."""
-        self._receipts = Receipts()
+        self.receipts = Receipts()
         self._sequences: dict[int, int] = {}
 
     def record(self, subscriber: int, head: bytes, body: bytes) -> None:
         """Record a request."""
-        receipts, key, number = self._receipts, (subscriber, int(body[STREAM])), int(body[NUMBER])
+        receipts, key, number = self.receipts, (subscriber, int(body[STREAM])), int(body[NUMBER])
         sequence = int(head.partition(SEQUENCE)[2].partition(b"\r")[0])
         if (
             number != receipts.last.get(key, 0) + 1
             or sequence != self._sequences.get(subscriber, self._numbers_used) + 1
         ):
-            self._note_odd(head, key, number)
-            if number <= receipts.last.get(key, 0):
+            last = receipts.last.get(key, 0)
+            # With the flag, because the broker cannot know whether the endpoint took the first request.
+            if not (number == last and FLAG in head and subscriber < self._hanging):
+                receipts.faults["came again, or too late" if number <= last else "came too early"] += 1
+            if number <= last:
                 return
         receipts.last[key] = number
         self._sequences[subscriber] = sequence
         self._keep(subscriber, body)
 
-    def record_failed(self) -> None:
-        """Record the time of a request that is answered 500."""
-        self._receipts.failed_at.append(time.monotonic_ns())
-
     def report(self) -> Receipts:
         """Return the receipts since the last report."""
-        reported = self._receipts
+        reported = self.receipts
         reported.example = self.example
-        self._receipts = Receipts(last=reported.last, highest=reported.highest, faults=reported.faults)
+        self.receipts = Receipts(last=reported.last, highest=reported.highest, faults=reported.faults)
         return reported
 
     def _keep(self, subscriber: int, body: bytes) -> None:
-        self._receipts.at.append(time.monotonic_ns())
-        self._receipts.sent.append(int(body[SENT]))
-        self._receipts.subscriber.append(subscriber)
+        self.receipts.at.append(time.monotonic_ns())
+        self.receipts.sent.append(int(body[SENT]))
+        self.receipts.subscriber.append(subscriber)
         self.count += 1
-
-    def _note_odd(self, head: bytes, key: tuple[int, int], number: int) -> None:
-        last = self._receipts.last.get(key, 0)
-        if number == last and FLAG in head and key[0] < self._hanging:
-            return  # the broker cannot know whether it was taken
-        self._receipts.faults["came again, or too late" if number <= last else "came too early"] += 1
 
 
 class JobLog(Log):
@@ -115,13 +109,13 @@ class JobLog(Log):
     def record(self, subscriber: int, head: bytes, body: bytes) -> None:  # noqa: ARG002 - jobs have no sequence
         """Record a request."""
         stream, number = int(body[STREAM]), int(body[NUMBER])
-        highest = self._receipts.highest
+        highest = self.receipts.highest
         highest[ANY, stream] = max(number, highest.get((ANY, stream), 0))
         if number in self._seen[stream]:
-            self._receipts.faults["came again"] += 1
+            self.receipts.faults["came again"] += 1
             return
         self._seen[stream].add(number)
-        self._receipts.last[ANY, stream] = len(self._seen[stream])
+        self.receipts.last[ANY, stream] = len(self._seen[stream])
         self._keep(subscriber, body)
 
 

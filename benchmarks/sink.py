@@ -125,8 +125,10 @@ class Sink:
         if descriptor in self._partial:
             data = self._partial.pop(descriptor) + data
         while data:
-            end = _end_of_request(data)
-            if end > len(data):
+            head = data.find(HEAD_END)
+            start = data.find(LENGTH) + len(LENGTH)
+            end = head + len(HEAD_END) + int(data[start : data.index(b"\r", start)]) if head >= 0 else None
+            if end is None or end > len(data):
                 self._partial[descriptor] = data
                 return
             self._take(descriptor, data[:end])
@@ -136,7 +138,7 @@ class Sink:
         head, _, body = request.partition(HEAD_END)
         subscriber = int(head[SUBSCRIBER])
         if subscriber == FAILING:
-            self._log.record_failed()
+            self._log.receipts.failed_at.append(time.monotonic_ns())
             self._answer(descriptor, FAILED)
             return
         self._log.record(subscriber, head, body)
@@ -160,15 +162,6 @@ class Sink:
         if descriptor in self._unanswered:
             self._unanswered.remove(descriptor)
         self._waiting = deque(late for late in self._waiting if late[1] != descriptor)
-
-
-def _end_of_request(data: bytes) -> int:
-    """Return where the first request ends; behind the data where it is not complete."""
-    head = data.find(HEAD_END)
-    if head < 0:
-        return len(data) + 1
-    start = data.index(LENGTH) + len(LENGTH)
-    return head + len(HEAD_END) + int(data[start : data.index(b"\r", start)])
 
 
 def serve(control: Connection, delivered: c_int64, log: Log, behaviour: SinkBehaviour) -> None:

@@ -31,8 +31,8 @@ MAX_SECONDS: Final = 3600.0
 DELIVERIES_PER_MESSAGE: Final = 2
 
 
-class Database:
-    """The database, with a history of the day before yesterday."""
+class SummaryDatabase:
+    """A database with a history of the day before yesterday."""
 
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)
@@ -92,4 +92,4 @@ class Database:
 
 
 if __name__ == "__main__":
-    serve_commands(Database())
+    serve_commands(SummaryDatabase())

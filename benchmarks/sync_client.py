@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Control
-from typing import Final, cast
+from typing import Final
 
 from benchmarks.connection import Connection, Refused, body_of
-from benchmarks.processes import spawned
 
 ANSWERED: Final = 204
 CONNECTIONS: Final = 8
@@ -83,7 +82,7 @@ class SyncCaller:
 
 
 def call(control: Control, plan: CallPlan) -> None:
-    """Run the callers' process."""
+    """Run the callers' process; send the `CallTimes` once all calls have been made."""
     callers = [SyncCaller(number, plan) for number in range(CONNECTIONS)]
     times = CallTimes()
 
@@ -109,9 +108,3 @@ def call(control: Control, plan: CallPlan) -> None:
     times.through_rate = rate(plan.seconds, through_broker=True)
     times.direct_rate = rate(plan.seconds / 4, through_broker=False)
     control.send(times)
-
-
-def calling(plan: CallPlan) -> CallTimes:
-    """Return how long the answers took, once all calls have been made."""
-    with spawned(call, plan) as (_, control):
-        return cast("CallTimes", control.recv())

@@ -6,9 +6,10 @@ from benchmarks.bench import Bench, create_event_types, create_publisher, subscr
 from benchmarks.connection import path_of
 from benchmarks.figures import Figure, Outcome, at_most, percentile
 from benchmarks.measure import PERCENTS, Load, measured, percentiles
+from benchmarks.processes import spawned
 from benchmarks.receipts import JobLog
 from benchmarks.sink import running_sink
-from benchmarks.sync_client import CallPlan, calling
+from benchmarks.sync_client import CallPlan, CallTimes, call
 
 SCRIPTS: Final = "scripts"
 QUICK_SCRIPT: Final = "$outmessage = $inmessage"
@@ -66,7 +67,8 @@ def run_sync(bench: Bench, *, per_second: float = 100) -> Outcome:
             seconds=options.seconds,
             warm_seconds=options.warm_seconds,
         )
-        times = calling(plan)
+        with spawned(call, plan) as (_, control):
+            times: CallTimes = control.recv()
         faults = sink.report().faults
     ((delivered, recorded),) = bench.ask(RECORDED, event_type)
     problems = [*times.problems, *(f"{count} calls {fault}" for fault, count in faults.items())]

@@ -137,7 +137,7 @@ def run_throughput(bench: Bench, *, per_call: int = 100, window: int = 3_000) ->
     figures = [
         Figure(THROUGHPUT, "acknowledged", rate, "/s", target=at_least(3_000)),
         Figure(THROUGHPUT, "messages a fetch", during.messages / max(1, len(during.fetched)), f"of {MAX_MESSAGES}"),
-        Figure(THROUGHPUT, "fetches in vain", 100 * len(during.empty) / max(1, calls), "% of all"),
+        Figure(THROUGHPUT, "empty fetches", 100 * len(during.empty) / max(1, calls), "% of all"),
         *call_figures(THROUGHPUT, during, {}),
         Figure(THROUGHPUT, "publishers awaiting answers", awaiting(published, begin, end), "% of time"),
         *cpu_figures(THROUGHPUT, begin, end),
@@ -255,14 +255,14 @@ def _record_arrivals(
 
 def _poll_figures(times: Mapping[int, PollTimes], seats: int, clients: int) -> Iterator[Figure]:
     alone = _p95(times[0].accepted)
-    yield Figure(POLLING, "accepted p95, nobody waits", alone, "ms")
+    yield Figure(POLLING, "accepted p95, no client waits", alone, "ms")
     for count in (seats, clients):
         one = times[count]
         yield Figure(POLLING, f"accepted p95, {count} clients", _p95(one.accepted), "ms")
         yield Figure(POLLING, f"reached p95, {count} clients", _p95(one.reached), "ms", target=SOON)
         yield Figure(POLLING, f"others waiting p50, {count} clients", percentile(sorted(one.others), 50), "clients")
     ratio = _p95(times[seats].accepted) / max(1e-9, alone)
-    yield Figure(POLLING, f"accepted p95, {seats} clients : nobody", ratio, "times", target=at_most(1.2))
+    yield Figure(POLLING, f"accepted p95, {seats} clients : none", ratio, "times", target=at_most(1.2))
     yield Figure(POLLING, f"turned away p95, {clients} clients", _p95(times[clients].turned_away), "ms", target=SOON)
 
 

@@ -1,7 +1,6 @@
 """`topic.retrying`: as `topic.dense`, beside deliveries in the retry lanes of the same subscribers that always fail."""
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -15,10 +14,10 @@ from benchmarks.publisher import ACCEPTED
 from benchmarks.receipts import Log, Receipts
 from benchmarks.scenarios.topic import dense_load
 from benchmarks.sink import FAILING, RunningSink
+from broker_project.stack.load.wait import wait_until
 
 NAME: Final = "topic.retrying"
 STREAM: Final = 0
-LOOK_SECONDS: Final = 0.1
 RETRY_LANE_SECONDS: Final = 300.0
 """How long it may take until all have failed once."""
 WORKFRONT_SECONDS: Final = 600.0
@@ -72,23 +71,17 @@ def retry_lanes_filled(
     for number in range(count // len(names)):
         publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(STREAM, number, 0), expected=ACCEPTED)
     publisher.close()
-    _wait_until_in_retry_lane(bench, ids, count // len(names) * len(names))
+    wait_until(
+        lambda: bench.ask(IN_RETRY_LANE, ids) == [(count // len(names) * len(names),)],
+        RETRY_LANE_SECONDS,
+        saying=lambda: f"{bench.ask(IN_RETRY_LANE, ids)} of {count} deliveries are in the retry lanes",
+    )
     bench.ask(PAUSE, pause_seconds, pause_seconds, policy)
     bench.ask(SPREAD, pause_seconds, ids)
     yield
     for subscription_id in ids:  # so that the next measurement has nothing of it beside it
         bench.api.send("POST", f"subscriptions/{subscription_id}/pause")
         bench.api.send("POST", f"subscriptions/{subscription_id}/cancel-deliveries")
-
-
-def _wait_until_in_retry_lane(bench: Bench, subscription_ids: Sequence[object], count: int) -> None:
-    until = time.monotonic() + RETRY_LANE_SECONDS
-    while time.monotonic() < until:
-        ((found,),) = bench.ask(IN_RETRY_LANE, [*subscription_ids])
-        if found == count:
-            return
-        time.sleep(LOOK_SECONDS)
-    raise TimeoutError(f"{found} of {count} deliveries were in the retry lanes after {RETRY_LANE_SECONDS:g} s")
 
 
 def run(

@@ -6,9 +6,8 @@ Everything is measured in turn, so that other load on the machine affects all al
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from benchmarks.bench import Bench
 from benchmarks.databases import measured_database, url_of
 from benchmarks.figures import Figure, Outcome, at_most
 
@@ -23,20 +22,21 @@ PROCESS: Final = "benchmarks.matching_database"
 KINDS: Final = {"header": "header filters", "filter": "equality filters"}
 COUNTS: Final = (10, 1_000, 10_000)
 MATCHING_SUBSCRIPTIONS: Final = 5
-MOST: Final = 3.0
+MAX_RATIO: Final = 3.0
 
 
-def run_growth(bench: Bench, *, finished: int = 10_000_000, waiting: int = 1_000_000, rounds: int = 200) -> Outcome:
-    """Measure beside `finished` deliveries that ended and `waiting` ones of inactive subscriptions."""
-    return Outcome(
-        measure_growth(bench.stack.environment, bench.say, finished=finished, waiting=waiting, rounds=rounds)
-    )
+def run_growth(
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+    *,
+    finished: int = 10_000_000,
+    waiting: int = 1_000_000,
+    rounds: int = 200,
+) -> Outcome:
+    """Measure beside `finished` deliveries that ended and `waiting` ones of inactive subscriptions.
 
-
-def measure_growth(
-    environment: Mapping[str, str], say: Any, *, finished: int, waiting: int, rounds: int
-) -> Sequence[Figure]:
-    """Return the ratios, on a server that lets us create databases."""
+    The server of `environment` must allow new databases.
+    """
     with (
         measured_database(environment, EMPTY, GROWTH_PROCESS) as (empty, _),
         measured_database(environment, GROWN, GROWTH_PROCESS) as (grown, _),
@@ -48,23 +48,22 @@ def measure_growth(
             grown("round")
         say("measuring both in turn")
         pairs = [(empty("round"), grown("round")) for _ in range(rounds)]
-    return [_ratio(kind, pairs) for kind in pairs[0][0]]
+    figures = []
+    for kind in pairs[0][0]:
+        before, after = (statistics.median(pair[side][kind] for pair in pairs) for side in (0, 1))
+        ratio, target = after / before, at_most(GROWTH_LIMIT)
+        figures.append(Figure(GROWTH, f"{kind}, grown : empty", ratio, "times", target=target))
+    return Outcome(figures)
 
 
-def _ratio(kind: str, pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> Figure:
-    before, after = (statistics.median(pair[side][kind] for pair in pairs) for side in (0, 1))
-    return Figure(GROWTH, f"{kind}, grown : empty", after / before, "times", target=at_most(GROWTH_LIMIT))
-
-
-def run_matching(bench: Bench) -> Outcome:
-    """Measure publishing to 10, 1,000 and 10,000 subscriptions of which 5 match."""
-    return Outcome(measure_matching(bench.stack.environment, bench.say))
-
-
-def measure_matching(
+def run_matching(
     environment: Mapping[str, str], say: Callable[[str], None], *, counts: Sequence[int] = COUNTS, rounds: int = 300
-) -> Sequence[Figure]:
-    """Return the costs with the fewest subscriptions and the ratios, on a server that lets us create databases."""
+) -> Outcome:
+    """Measure publishing to 10, 1,000 and 10,000 subscriptions of which 5 match.
+
+    The figures are the cost with the fewest subscriptions, and ratios to it. The server of `environment` must allow
+    new databases.
+    """
     with measured_database(environment, f"broker_matching_{os.getpid()}", PROCESS) as (command, _):
         say(f"making {sum(counts) * len(KINDS):,} subscriptions")
         for kind in KINDS:
@@ -77,23 +76,12 @@ def measure_matching(
         say("publishing to each in turn")
         seconds = [command("publish", names=names) for _ in range(rounds)]
     medians = {name: statistics.median(one[name] for one in seconds) for name in names}
-    return [figure for kind in KINDS for figure in _figures(kind, counts, medians)]
-
-
-def _figures(kind: str, counts: Sequence[int], medians: Mapping[str, float]) -> list[Figure]:
     few, *more = counts
-    base = medians[f"{kind}.{few}"]
-    return [
-        Figure(MATCHING, f"{KINDS[kind]}, {few:,}", base * 1000, "ms"),
-        *(
-            Figure(
-                MATCHING,
-                f"{KINDS[kind]}, {count:,} : {few:,}",
-                medians[f"{kind}.{count}"] / base,
-                "times",
-                None,
-                at_most(MOST),
-            )
-            for count in more
-        ),
-    ]
+    figures = []
+    for kind, about in KINDS.items():
+        base = medians[f"{kind}.{few}"]
+        figures.append(Figure(MATCHING, f"{about}, {few:,}", base * 1000, "ms"))
+        for count in more:
+            ratio = medians[f"{kind}.{count}"] / base
+            figures.append(Figure(MATCHING, f"{about}, {count:,} : {few:,}", ratio, "times", target=at_most(MAX_RATIO)))
+    return Outcome(figures)

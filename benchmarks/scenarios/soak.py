@@ -12,7 +12,7 @@ from typing import Final
 
 from benchmarks.bench import Bench, create_publisher
 from benchmarks.figures import Figure, Outcome, at_most
-from benchmarks.measure import publishing_problems
+from benchmarks.measure import DELIVERED, publishing_problems
 from benchmarks.processes import Usage, usage
 from benchmarks.publisher import Plan, publishing
 from benchmarks.receipts import problems
@@ -61,19 +61,18 @@ def sampled(bench: Bench, sink: RunningSink, seconds: float) -> Iterator[Sample]
             for part, size in (("rows", heap), ("indexes", indexes))
         }
         sample = Sample(time.monotonic(), sink.delivered, usage(roots), sizes)
-        bench.say(_line(number + 1, sample))
+        memory = " ".join(f"{name} {used.pss_bytes >> 20}" for name, used in sample.services.items())
+        tables = " ".join(f"{name} {size >> 10}" for name, size in sizes.items())
+        bench.say(f"{number + 1:4}: {sample.delivered} delivered; MB: {memory}; KB: {tables}")
         yield sample
-
-
-def _line(number: int, sample: Sample) -> str:
-    memory = " ".join(f"{name} {used.pss_bytes >> 20}" for name, used in sample.services.items())
-    tables = " ".join(f"{name} {size >> 10}" for name, size in sample.tables.items())
-    return f"{number:4}: {sample.delivered} delivered; MB: {memory}; KB: {tables}"
 
 
 def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_SECONDS) -> Outcome:
     """Publish evenly, sample everything every ten seconds, and compare the quarters."""
-    rate = bench.options.rate or _capacity(bench, subscribers) / 2
+    if not (rate := bench.options.rate):
+        options = dataclasses.replace(bench.options, seconds=min(bench.options.seconds, MAX_MEASURING))
+        capacity = topic.run_dense(dataclasses.replace(bench, options=options), subscribers=subscribers)
+        rate = capacity.value(DELIVERED) / 2
     bench.say(f"{NAME}: {rate:.0f} deliveries a second for {bench.options.minutes:g} minutes")
     load = topic.dense_load(NAME, subscribers)
     with running_sink() as sink:
@@ -87,13 +86,6 @@ def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_
             unfinished = bench.unfinished(sink, sum(expected.values()))
         wrong = [*unfinished, *publishing_problems(published), *problems(sink.report(), expected)]
     return Outcome([*_speeds(samples, rate), *_sizes(samples)], wrong)
-
-
-def _capacity(bench: Bench, subscribers: int) -> float:
-    """Return what the broker delivers a second when it is kept busy."""
-    seconds = min(bench.options.seconds, MAX_MEASURING)
-    short = dataclasses.replace(bench, options=dataclasses.replace(bench.options, seconds=seconds))
-    return topic.run_dense(short, subscribers=subscribers).figures[0].value
 
 
 def _speeds(samples: Sequence[Sample], rate: float) -> Iterator[Figure]:

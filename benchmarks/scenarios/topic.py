@@ -3,8 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -13,8 +12,8 @@ from benchmarks.connection import Connection, body_of
 from benchmarks.figures import Figure, Outcome, Target, at_least, at_most
 from benchmarks.measure import DELIVERED, Load, compared, measure_latency, measure_throughput, void
 from benchmarks.publisher import ACCEPTED
-from benchmarks.receipts import Receipts, problems
-from benchmarks.sink import NOT_FOUND, TAKEN, RunningSink, running_sink
+from benchmarks.receipts import problems
+from benchmarks.sink import NOT_FOUND, TAKEN, running_sink
 
 DENSE: Final = "topic.dense"
 SINGLE: Final = "topic.single"
@@ -90,41 +89,26 @@ def run_rejected(bench: Bench, *, subscribers: int = 100) -> Outcome:
     return compared(REJECTED, variants, at_least(0.9), shown=shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The receipts of one message."""
-
-    unfinished: Sequence[str]
-    receipts: Receipts
-
-    def seconds(self) -> float:
-        """Return the seconds to the last receipt."""
-        return max(self.receipts.seconds(), default=math.inf)
-
-
 def run_fanout(bench: Bench, *, subscribers: int = 1_000, times: int = 10) -> Outcome:
     """Publish one message after the other, each after the one before has arrived everywhere; the first warms up."""
     with running_sink() as sink:
         (event_type,) = create_event_types(bench.api, 1)
         subscribe(bench.api, sink, [event_type] * subscribers)
         publisher = Connection(bench.stack.web, create_publisher(bench.api))
-        rounds = [_round(bench, sink, publisher, event_type, number + 1, subscribers) for number in range(times + 1)]
+        seconds, unfinished = [], list[str]()
+        for number in range(1, times + 2):
+            body = body_of(STREAM, number, time.monotonic_ns())
+            publisher.post(f"/api/v1/events/{event_type}".encode(), body, expected=ACCEPTED)
+            unfinished += bench.unfinished(sink, number * subscribers)
+            receipts = sink.report()
+            seconds.append(max(receipts.seconds(), default=math.inf))
         publisher.close()
-        bare = sink.bare_rate(rounds[-1].receipts.example, bench.options.bare_seconds)
-    seconds = sorted(one.seconds() for one in rounds[1:])
+        bare = sink.bare_rate(receipts.example, bench.options.bare_seconds)
+    seconds = sorted(seconds[1:])
     wanted = {(subscriber, STREAM): times + 1 for subscriber in range(subscribers)}
-    wrong = [text for one in rounds for text in one.unfinished] + [*problems(rounds[-1].receipts, wanted)]
     figures = [
         Figure(FANOUT, f"to the last, {what}", value, "s", subscribers / bare, FANOUT_TARGET)
         for what, value in (("median", seconds[len(seconds) // 2]), ("worst", seconds[-1]))
     ]
+    wrong = [*unfinished, *problems(receipts, wanted)]
     return Outcome(figures, wrong, void(subscribers / seconds[0], bare))
-
-
-def _round(
-    bench: Bench, sink: RunningSink, publisher: Connection, event_type: str, number: int, subscribers: int
-) -> Round:
-    """Publish one message; return once nothing of it is open."""
-    body = body_of(STREAM, number, time.monotonic_ns())
-    publisher.post(f"/api/v1/events/{event_type}".encode(), body, expected=ACCEPTED)
-    return Round(bench.unfinished(sink, number * subscribers), sink.report())

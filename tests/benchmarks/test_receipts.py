@@ -143,7 +143,7 @@ def handed_out(stream: int, redeliveries: int) -> bytes:
 
 @pytest.fixture
 def consumers(receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[RunningConsumers]:
-    """One who wants to wait as long as the test says, or else not at all; nothing is there yet."""
+    """A client that waits as long as the parameter says, by default not at all, on an empty mailbox."""
     receiver.on(NEXT, NOTHING)
     receiver.on(ACK, answer(body=b'{"results": [{"code": "acknowledged"}]}'))
     with fetching(

@@ -5,12 +5,12 @@ import os
 import pytest
 from django.db import connection
 
-from benchmarks.scenarios.scale import EMPTY, GROWN, measure_growth, measure_matching
+from benchmarks.scenarios.scale import EMPTY, GROWN, run_growth, run_matching
 
 
 @pytest.mark.lengthy
 def test_growth_is_measured_for_all_that_a_delivery_goes_through(transactional_db: None) -> None:
-    figures = measure_growth(os.environ, lambda _said: None, finished=1_000, waiting=100, rounds=3)
+    figures = run_growth(os.environ, lambda _: None, finished=1_000, waiting=100, rounds=3).figures
     assert [figure.figure.partition(",")[0] for figure in figures] == [
         *("publish", "sweep", "claim", "read a page", "settle", "look again", "fetch", "acknowledge")
     ]
@@ -22,7 +22,7 @@ def test_growth_is_measured_for_all_that_a_delivery_goes_through(transactional_d
 
 @pytest.mark.lengthy
 def test_matching_is_measured_for_each_kind_of_filter_and_number_of_subscriptions(transactional_db: None) -> None:
-    figures = measure_matching(os.environ, lambda _said: None, counts=(6, 60), rounds=3)
+    figures = run_matching(os.environ, lambda _: None, counts=(6, 60), rounds=3).figures
     assert [(figure.figure, figure.unit) for figure in figures] == [
         ("header filters, 6", "ms"),
         ("header filters, 60 : 6", "times"),

@@ -2,14 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks.bench import Bench, Options, create_event_types, create_mailbox, create_publisher, on, subscribe
+from benchmarks.bench import Bench, Options, create_event_types, create_mailbox, create_publisher, subscribe
 from benchmarks.connection import Connection, body_of
 from benchmarks.databases import measured_database
 from benchmarks.figures import FIELDS, Outcome, write
@@ -29,16 +29,13 @@ SHORT = Options(seconds=1.0, warm_seconds=0.3, bare_seconds=0.2, minutes=0.02, r
 
 
 @pytest.fixture
-def bench(broker: Broker) -> Iterator[Bench]:
-    with on(broker.stack, SHORT, lambda _: None) as running:
-        yield running
+def bench(broker: Broker, request: pytest.FixtureRequest) -> Bench:
+    """Return a bench that measures for as long as the test's parameter says, otherwise for a second."""
+    options = replace(SHORT, seconds=getattr(request, "param", SHORT.seconds))
+    return Bench(broker.stack, broker.management, options, lambda _: None)
 
 
-@pytest.fixture
-def patient(broker: Broker) -> Iterator[Bench]:
-    """Where what is counted begins only after a while."""
-    with on(broker.stack, replace(SHORT, seconds=3.0), lambda _: None) as running:
-        yield running
+measured_for = partial(pytest.mark.parametrize, "bench", indirect=True)
 
 
 def values(outcome: Outcome) -> dict[str, float]:
@@ -73,10 +70,9 @@ def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, ru
         pytest.param(partial(queue.run_slow, per_call=5), id="slow", marks=pytest.mark.lengthy),
     ],
 )
-def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(
-    patient: Bench, run: Callable[[Bench], Outcome]
-) -> None:
-    found = values(run(patient))
+@measured_for([3.0])
+def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(bench: Bench, run: Callable[[Bench], Outcome]) -> None:
+    found = values(run(bench))
     assert found["jobs"] > 0
     assert found["senders, max / mean"] >= 1
     shares = [found[f"share of endpoint {number}"] for number in (1, 2, 3)]
@@ -111,13 +107,13 @@ def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
 
 
 @pytest.mark.lengthy
-def test_those_that_hang_do_not_count_among_those_that_answer(bench: Bench) -> None:
+def test_hanging_endpoints_do_not_count(bench: Bench) -> None:
     found = values(topic.run_hanging(bench, subscribers=4, hanging=2, per_second=40, min_seconds=1.0))
     assert 0 < found["delivered"] < found["accepted"]
 
 
 @pytest.mark.lengthy
-def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> None:
+def test_endless_scripts_do_not_count(bench: Bench) -> None:
     found = values(latency.run_scripts(bench, subscribers=3, hostile=2, per_second=30))
     assert all(found[f"{what}, delivered"] > 0 for what in ("alone", "beside", "scripted, beside"))
     assert found["p99, beside / alone"] > 0
@@ -125,15 +121,16 @@ def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> 
 
 @pytest.mark.lengthy
 @pytest.mark.behaviour("5.3")
-def test_what_is_tried_again_apart_is_measured_beside_what_is_not(patient: Bench) -> None:
-    found = values(retries.run(patient, subscribers=3, count=300, pause_seconds=0.2, parts=1, rounds=1))
+@measured_for([3.0])
+def test_deliveries_are_measured_beside_retry_lanes(bench: Bench) -> None:
+    found = values(retries.run(bench, subscribers=3, count=300, pause_seconds=0.2, parts=1, rounds=1))
     assert all(found[f"delivered, {what} apart"] > 0 for what in ("nothing", "waiting", "due"))
     assert min(found["tried again apart, waiting apart"], found["tried again apart, due apart"]) > 0
     assert found["waiting apart / nothing apart"] > 0
 
 
 @pytest.mark.lengthy
-def test_what_is_rejected_is_measured_beside_what_is_taken(bench: Bench) -> None:
+def test_rejected_deliveries_are_measured_beside_accepted_ones(bench: Bench) -> None:
     found = values(topic.run_rejected(bench, subscribers=3))
     assert min(found["delivered, 204"], found["delivered, 404"], found["404 / 204"]) > 0
     ((rejections,),) = bench.ask("SELECT count(*) FROM delivery_delivery WHERE status = 'REJECTED'")
@@ -141,7 +138,7 @@ def test_what_is_rejected_is_measured_beside_what_is_taken(bench: Bench) -> None
 
 
 @pytest.mark.lengthy
-def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Bench) -> None:
+def test_open_deliveries_and_ended_services_are_reported(bench: Bench) -> None:
     with running_sink(hanging=1) as sink:
         (event_type,) = create_event_types(bench.api, 1)
         subscribe(bench.api, sink, [event_type])
@@ -176,51 +173,48 @@ def test_a_history_is_summed_up_by_spark_and_in_sql(bench: Bench) -> None:
     assert min(cost.by_spark["seconds"], cost.by_spark["lake_bytes"], cost.in_sql["seconds"], cost.pss_bytes) > 0
 
 
-@pytest.fixture
-def mailbox_bench(broker: Broker) -> Iterator[Bench]:
-    with on(broker.stack, replace(SHORT, seconds=2.0), lambda _: None) as running:
-        yield running
-
-
-def test_what_is_fetched_is_acknowledged_and_verified(mailbox_bench: Bench) -> None:
-    found = values(mailbox.run_throughput(mailbox_bench, per_call=10, window=200))
+@measured_for([2.0])
+def test_fetched_messages_are_acknowledged_and_verified(bench: Bench) -> None:
+    found = values(mailbox.run_throughput(bench, per_call=10, window=200))
     assert found["acknowledged"] > 0
     assert 1 <= found["messages a fetch"] <= 10
     assert 0 < found["fetch p50"] <= found["fetch p95"]
     assert 0 < found["acknowledge p50"] <= found["acknowledge p95"]
-    assert 0 <= found["fetches in vain"] <= 100
+    assert 0 <= found["empty fetches"] <= 100
     assert found["CPU of consumers"] > 0
 
 
 @pytest.mark.lengthy
-def test_fetches_are_timed_out_of_a_full_mailbox_that_is_empty_in_the_end(mailbox_bench: Bench) -> None:
-    ((others,),) = mailbox_bench.ask("SELECT COALESCE(max(id), 0) FROM subscriptions_subscription")
-    found = values(mailbox.run_million(mailbox_bench, messages=20_000))
+@measured_for([2.0])
+def test_fetches_are_timed_out_of_a_full_mailbox_that_is_empty_in_the_end(bench: Bench) -> None:
+    ((others,),) = bench.ask("SELECT COALESCE(max(id), 0) FROM subscriptions_subscription")
+    found = values(mailbox.run_million(bench, messages=20_000))
     for of in ("", ", timed out"):
         assert min(found[f"acknowledged{of}"], found[f"accepted p95{of}"]) > 0
         assert 0 < found[f"fetch p50{of}"] <= found[f"fetch p95{of}"] <= found[f"fetch p99{of}"]
-    ((still_open,),) = mailbox_bench.ask("SELECT count(*) FROM delivery_open WHERE subscription_id > %s", others)
+    ((still_open,),) = bench.ask("SELECT count(*) FROM delivery_open WHERE subscription_id > %s", others)
     assert still_open == 0
 
 
 @pytest.mark.lengthy
-def test_those_who_wait_are_reached_and_those_who_may_not_are_told(mailbox_bench: Bench) -> None:
-    found = values(mailbox.run_polling(mailbox_bench, per_second=20, seats=3, clients=60))
-    assert min(found["accepted p95, nobody waits"], found["accepted p95, 3 clients : nobody"]) > 0
+@measured_for([2.0])
+def test_waiting_clients_get_messages_and_the_others_are_turned_away(bench: Bench) -> None:
+    found = values(mailbox.run_polling(bench, per_second=20, seats=3, clients=60))
+    assert min(found["accepted p95, no client waits"], found["accepted p95, 3 clients : none"]) > 0
     assert min(found["reached p95, 3 clients"], found["reached p95, 60 clients"]) > 0
     assert 0 <= found["others waiting p50, 3 clients"] <= 2
     assert found["turned away p95, 60 clients"] > 0
 
 
-def test_a_message_that_comes_again_is_a_fault(mailbox_bench: Bench) -> None:
-    (event_type,) = create_event_types(mailbox_bench.api, 1)
-    mailbox, key = create_mailbox(mailbox_bench.api, event_type)
-    publisher = Connection(mailbox_bench.stack.web, create_publisher(mailbox_bench.api))
+def test_a_repeated_message_is_a_fault(bench: Bench) -> None:
+    (event_type,) = create_event_types(bench.api, 1)
+    mailbox, key = create_mailbox(bench.api, event_type)
+    publisher = Connection(bench.stack.web, create_publisher(bench.api))
     for _ in range(2):
         publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(0, 1, 0), expected=ACCEPTED)
     publisher.close()
-    with fetching(FetchPlan(mailbox_bench.stack.web, key, mailbox, 1, max_messages=1, wait_seconds=0)) as consumers:
-        assert mailbox_bench.unfinished(consumers, 2) == []
+    with fetching(FetchPlan(bench.stack.web, key, mailbox, 1, max_messages=1, wait_seconds=0)) as consumers:
+        assert bench.unfinished(consumers, 2) == []
         taken = consumers.end()
     assert (taken.messages, faults_of(taken)) == (2, [])
     assert [*problems(taken.receipts, {(ANY, 0): 2})] == ["1 requests came again", "1 deliveries never arrived"]

@@ -25,6 +25,7 @@ from broker_project.stack.demo.events import (
     RECEIVERS,
     REFUSAL_AFTER,
     REFUSAL_SECONDS,
+    REGIONS,
     REPORT,
     SUBSCRIBERS,
     WORKERS,
@@ -72,12 +73,17 @@ class SampleEndpoint(Endpoint):
             self.secrets[path] = _subscribe(api, self.sample, event_type, **terms)["signing_secret"]
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer a request and, if it asks for a reply, post one afterwards."""
+        """Answer a request; if it asks for a reply, post one until the broker accepts or refuses it."""
         request = self._receiver.log[-1]
         has_answered = await super().__call__(reader, writer)
         if has_answered and (address := request.headers.get("callbackurl")):
             content = {"number": number_in(request.body), "done_by": self.name}
-            threading.Thread(target=post_reply, args=(address, content), daemon=True).start()
+
+            def post_reply() -> None:
+                while requests.post(address, json=content, timeout=TIMEOUT_SECONDS).status_code >= SERVER_ERROR:
+                    time.sleep(REPEAT_SECONDS)
+
+            threading.Thread(target=post_reply, daemon=True).start()
         return has_answered
 
     def record(self, request: Received) -> Exchange:
@@ -110,14 +116,10 @@ class SampleEndpoint(Endpoint):
         """Return whether this is the bad time, which begins after some events and ends by the clock."""
         if self._refuses_until is None and len(self._attempts) > REFUSAL_AFTER:
             self._refuses_until = time.monotonic() + REFUSAL_SECONDS
-            if self.sample.behaviour is Behaviour.DOWN:
-                threading.Thread(target=self._go_down, daemon=True).start()
+            if self.sample.behaviour is Behaviour.DOWN:  # in a thread, because this one is the receiver's own
+                threading.Thread(target=self._receiver.close_port, daemon=True).start()
+                threading.Timer(REFUSAL_SECONDS, self._receiver.open_port).start()
         return self._refuses_until is not None and time.monotonic() < self._refuses_until
-
-    def _go_down(self) -> None:
-        self._receiver.close_port()
-        time.sleep(REFUSAL_SECONDS)
-        self._receiver.open_port()
 
 
 class ReplyEndpoint(Endpoint):
@@ -136,12 +138,6 @@ def is_sample(body: bytes) -> bool:
     """Return whether a body is that of a sample event, byte for byte."""
     content = json.loads(body)
     return body == event(content["number"], content["event"]).body
-
-
-def post_reply(address: str, content: Mapping[str, object]) -> None:
-    """Post a reply to a callback until the broker accepts or refuses it."""
-    while requests.post(address, json=content, timeout=TIMEOUT_SECONDS).status_code >= SERVER_ERROR:
-        time.sleep(REPEAT_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +169,11 @@ class Cast:
         """Return everything that receives, subscribers of topics first."""
 
         def wanted(sample: Sample) -> list[Event]:
-            return [each for each in self.events if sample.wants(each.type, each.region)]
+            regions = {sample.region} if sample.region else {*REGIONS}
+            return [each for each in self.events if each.type in sample.event_types and each.region in regions]
+
+        def archived() -> list[Exchange]:
+            return [Exchange(**fields) for name in READERS for fields in read_log(log_of(self.folder, name))]
 
         def together(samples: Sequence[Sample]) -> list[Exchange]:
             return [one for sample in samples for one in self.endpoints[sample.name].exchanges]
@@ -186,14 +186,10 @@ class Cast:
         ]
         return [
             *lines,
-            Group(ARCHIVE.name, "three readers fetch", self.archived, wanted(ARCHIVE)),
+            Group(ARCHIVE.name, "three readers fetch", archived, wanted(ARCHIVE)),
             Group("printers", "share the jobs", lambda: together(WORKERS), reports),
             Group("replies", "to some of the jobs", lambda: self.replies.exchanges, replied),
         ]
-
-    def archived(self) -> list[Exchange]:
-        """Return what the readers of the mailbox have logged so far."""
-        return [Exchange(**fields) for name in READERS for fields in read_log(log_of(self.folder, name))]
 
     @property
     def planned(self) -> int:
@@ -234,14 +230,20 @@ def cast_around(api: Management, folder: Path) -> Iterator[Cast]:
             endpoints[sample.name] = SampleEndpoint(sample, receiver)
         sessions = _configure(api, endpoints, token_in(folder))
         topics = [
-            (name, size, [event(number, _type_of(name, number)) for number in numbers])
+            (name, size, [event(number, random.Random(-number).choice(PUBLISHERS[name])) for number in numbers])  # noqa: S311 - samples, no secrets
             for name, size, numbers in _shares()
         ]
         reports = [event(TOPIC_EVENTS + number, REPORT) for number in range(1, REPORTS + 1)]
         replied = [each.number for each in reports if wants_reply(each.number)]
+        with_callbacks = [
+            replace(
+                each, headers={"CallbackURL": shared.url(f"/replies/{each.number}")} if each.number in replied else {}
+            )
+            for each in reports
+        ]
         yield Cast(
             topics=[_publisher(api, sessions[name], events, size) for name, size, events in topics],
-            office=_publisher(api, sessions["office"], [_with_callback(each, shared) for each in reports]),
+            office=_publisher(api, sessions["office"], with_callbacks),
             caller=_caller(api, sessions["office"]),
             endpoints=endpoints,
             replies=ReplyEndpoint(shared, replied),
@@ -255,15 +257,6 @@ def _shares() -> Iterator[tuple[str, int, range]]:
     share = TOPIC_EVENTS // 4
     for place, (name, size) in enumerate(itertools.product(("tracker", "shop"), (1, BATCH_SIZE))):
         yield name, size, range(1 + place * share, 1 + (place + 1) * share)
-
-
-def _type_of(publisher: str, number: int) -> str:
-    return random.Random(-number).choice(PUBLISHERS[publisher])  # noqa: S311 - samples, no secrets
-
-
-def _with_callback(report: Event, receiver: Receiver) -> Event:
-    address = receiver.url(f"/replies/{report.number}")
-    return replace(report, headers={"CallbackURL": address}) if wants_reply(report.number) else report
 
 
 def _publisher(api: Management, session: requests.Session, events: Sequence[Event], size: int = 1) -> Publisher:

@@ -76,7 +76,10 @@ def _run(stack: stacks.Stack, api: Management) -> Verdict:
         for problem in cast.problems:
             say(f"publishing failed: {problem}")
         verdict = _judged(cast, groups, api)
-        _write_logs(cast)
+        for publisher in (*cast.topics, cast.office):
+            write_log(folder / "published.jsonl", publisher.published)
+        for endpoint in (*cast.endpoints.values(), cast.replies):  # readers of the mailbox write their logs themselves
+            write_log(log_of(folder, endpoint.name), endpoint.exchanges)
         if api.suffix:
             for sample in (*RECEIVERS, ARCHIVE):
                 api.send("POST", f"subscribers/{sample.name}{api.suffix}/inactivate")
@@ -103,32 +106,22 @@ def _judged(cast: Cast, groups: Sequence[Group], api: Management) -> Verdict:
     published = {event.number: event for publisher in (*cast.topics, cast.office) for event in publisher.published}
     accounts = {}
     for group in groups:
-        names = {ARCHIVE.name: [ARCHIVE], "printers": WORKERS}.get(group.name)
+        recorded: Counter[int] | None = None
+        if samples := {ARCHIVE.name: [ARCHIVE], "printers": WORKERS}.get(group.name):
+            names = [sample.name + api.suffix for sample in samples]
+            pages = (api.every("deliveries", subscriber=name, status="DELIVERED") for name in names)
+            recorded = Counter(delivery["message_id"] for page in pages for delivery in page)
         accounts[group.name] = judge(
             [published[event.number] for event in group.events if event.number in published],
             group.exchanges(),
             is_ordered=group.name in {sample.name for sample in SUBSCRIBERS},
-            recorded=_recorded(api, [sample.name for sample in names]) if names else None,
+            recorded=recorded,
         )
     topics = {name: accounts.pop(name) for name in [*(sample.name for sample in SUBSCRIBERS), ARCHIVE.name]}
     answers = {call.number: price_of(call.number) for call in cast.caller.calls}
     calls = judge_calls(QUESTIONS, cast.caller.calls, answers)
     announced = sum(event.deliveries for publisher in cast.topics for event in publisher.published)
     return Verdict(cast.planned, len(published) + calls.delivered, announced, topics, {**accounts, "calls": calls})
-
-
-def _recorded(api: Management, subscribers: Sequence[str]) -> Counter[int]:
-    """Return how many deliveries of each message to these subscribers the broker has recorded as DELIVERED."""
-    pages = (api.every("deliveries", subscriber=name + api.suffix, status="DELIVERED") for name in subscribers)
-    return Counter(delivery["message_id"] for page in pages for delivery in page)
-
-
-def _write_logs(cast: Cast) -> None:
-    """Write down what publishers and endpoints recorded; the readers of the mailbox have done so themselves."""
-    for publisher in (*cast.topics, cast.office):
-        write_log(cast.folder / "published.jsonl", publisher.published)
-    for endpoint in (*cast.endpoints.values(), cast.replies):
-        write_log(log_of(cast.folder, endpoint.name), endpoint.exchanges)
 
 
 def _report(verdict: Verdict) -> None:

@@ -72,10 +72,6 @@ class Sample:
     region: str = ""
     """Only events of this region; empty: all."""
 
-    def wants(self, event_type: str, region: str) -> bool:
-        """Return whether an event is for this subscriber."""
-        return event_type in self.event_types and self.region in {"", region}
-
 
 SUBSCRIBERS = (
     Sample("warehouse", Behaviour.STEADY, SHOP),

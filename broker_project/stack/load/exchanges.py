@@ -55,7 +55,7 @@ class Exchange:
     attempt: int = 1
     """Which attempt of its delivery, as far as the broker knew."""
     endpoint: str = ""
-    """Who got it."""
+    """The name of the receiver."""
 
     @property
     def may_have_been_taken(self) -> bool:

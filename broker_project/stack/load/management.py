@@ -52,7 +52,7 @@ class Management:
         return str(created["token"])
 
     def change(self, path: str, **fields: object) -> None:
-        """Change an object, in whatever version it is."""
+        """Change an object of any version."""
         self.send("PATCH", path, fields)
 
     def get(self, path: str, **query: str) -> Any:

@@ -103,7 +103,7 @@ class Publisher(threading.Thread):
         call = Call(time.monotonic())
         self.calls.append(call)
         try:
-            answer = self._post_one(events[0]) if self._batch_size == 1 else self._post_batch(events)
+            answer = self._post(events)
         except requests.RequestException:
             return None
         finally:
@@ -117,14 +117,14 @@ class Publisher(threading.Thread):
             self.give_up()
         return None
 
-    def _post_one(self, event: Event) -> requests.Response:
-        region = {"FILTER_STRING": event.region} if event.region else {}
-        headers = {**JSON, "Idempotency-Key": f"event-{event.number}", **region, **event.headers}
-        address = f"{self._address}/{event.type}{self._suffix}"
-        return self._session.post(address, event.body, headers=headers, timeout=TIMEOUT_SECONDS)
-
-    def _post_batch(self, events: Sequence[Event]) -> requests.Response:
-        """Post events with their bodies byte for byte."""
+    def _post(self, events: Sequence[Event]) -> requests.Response:
+        """Post one event alone, or a batch with the events' bodies byte for byte."""
+        if self._batch_size == 1:
+            (event,) = events
+            filter_string = {"FILTER_STRING": event.region} if event.region else {}
+            headers = {**JSON, "Idempotency-Key": f"event-{event.number}", **filter_string, **event.headers}
+            address = f"{self._address}/{event.type}{self._suffix}"
+            return self._session.post(address, event.body, headers=headers, timeout=TIMEOUT_SECONDS)
         items = []
         for event in events:
             region = f'"filter_string": "{event.region}", ' if event.region else ""

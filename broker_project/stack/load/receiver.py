@@ -10,13 +10,14 @@ import struct
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from broker_project.stack.ports import LOOPBACK
 
+T = TypeVar("T")
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -205,7 +206,8 @@ class Receiver(threading.Thread):
 
     def open_port(self) -> None:
         """Listen, on the same port as before `close_port`."""
-        self._call(self._listen())
+        listening = asyncio.start_server(self._serve, LOOPBACK, self._port, backlog=1024, reuse_address=True)
+        self._server = self._call(listening)
 
     def stop(self) -> None:
         """Close everything and end the thread."""
@@ -222,14 +224,8 @@ class Receiver(threading.Thread):
         """Return the bodies of these requests."""
         return [request.body for request in self.of(path)]
 
-    def _call(self, action: Awaitable[None]) -> None:
-        async def run() -> None:
-            await action
-
-        asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_SECONDS)
-
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, LOOPBACK, self._port, backlog=1024, reuse_address=True)
+    def _call(self, action: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(action, self._loop).result(PATIENCE_SECONDS)
 
     async def _close(self) -> None:
         if self._server:

@@ -72,12 +72,14 @@ class Grown:
         filling.finish(url(), receivers(self.busy), self.event_type.pk, count=count, days=self.days)
 
     def leave_waiting(self, count: int) -> None:
-        filling.leave_waiting(url(), receivers(self.parked), self.event_type.pk, count=count, day=self.days[0])
+        filling.store_open(
+            filling.WAITING, url(), receivers(self.parked), self.event_type.pk, count=count, day=self.days[0]
+        )
 
     def leave_apart(self, count: int) -> None:
         """Let one who is busy have as many to be tried again apart."""
         apart = [(retry_line_of(self.busy[0].subscriber).pk, self.busy[0].pk)]
-        filling.leave_apart(url(), apart, self.event_type.pk, count=count, day=self.days[0])
+        filling.store_open(filling.RETRIED, url(), apart, self.event_type.pk, count=count, day=self.days[0])
 
 
 def url() -> str:
@@ -222,8 +224,8 @@ def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.Monk
     wanted = event_type()
     busy = subscription(None, wanted)
     lines = [line_of(busy.subscriber), retry_line_of(busy.subscriber)]
-    filling.leave_waiting(url(), [(lines[0].pk, busy.pk)], wanted.pk, count=5_000, day=today())
-    filling.leave_apart(url(), [(lines[1].pk, busy.pk)], wanted.pk, count=apart, day=today())
+    filling.store_open(filling.WAITING, url(), [(lines[0].pk, busy.pk)], wanted.pk, count=5_000, day=today())
+    filling.store_open(filling.RETRIED, url(), [(lines[1].pk, busy.pk)], wanted.pk, count=apart, day=today())
     with connection.cursor() as cursor:
         # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
         cursor.execute("VACUUM delivery_open")
