@@ -1,4 +1,4 @@
-"""What a broken broker would leave behind, written into the database of a real one: the fault suite would see it."""
+"""The audit of the fault suite finds faults that are written into the database of a real broker."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -38,7 +38,7 @@ SENT_AFTER_ITS_ANSWER = """
 
 
 @pytest.mark.behaviour("4.10", "4.11")
-def test_a_planted_inversion_and_a_planted_duplicate_turn_the_verdict_red(broker: Broker, receiver: Receiver) -> None:
+def test_a_planted_inversion_and_a_planted_duplicate_fail_the_audit(broker: Broker, receiver: Receiver) -> None:
     history, event_type = Since(broker), broker.event_type()
     spared, harmed = (broker.subscribe(receiver.url(path), event_type) for path in ("/spared", "/harmed"))
     with broker.publisher() as publisher:
@@ -65,7 +65,7 @@ def test_a_planted_inversion_and_a_planted_duplicate_turn_the_verdict_red(broker
 
 
 @pytest.mark.behaviour("4.10", "4.11", "5.3")
-def test_what_is_late_paused_and_tried_again_is_explained_and_a_fault_among_it_is_not(
+def test_late_paused_and_retried_deliveries_are_explained_but_faults_among_them_are_not(
     broker: Broker, receiver: Receiver
 ) -> None:
     history, event_types = Since(broker), [broker.event_type() for _ in range(2)]

@@ -28,7 +28,7 @@ from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 pytestmark = pytest.mark.faults
 
 MIN_FIELDS = 90
-"""A walk that found fewer would miss some."""
+"""The document has at least as many."""
 
 JSON = "application/json"
 DEPTHS = [1_100, 2_000, 50_000]
@@ -45,9 +45,9 @@ OPERATIONS: Final = {str(one.definition.raw["operationId"]): one for one in FOUN
 
 HOLDERS: Final = ("management", "publisher", "subscriber", "")
 NEVER_MANAGED: Final = {"api_keys_revoke_create", "api_keys_rotate_create", "summary_runs_create"}
-"""Management's key could end itself, or others of this run; and each run starts Spark."""
+"""With a management key these could revoke the keys of this run, or start Spark for each example."""
 LEFT: Final = {"event_types_destroy", "publishers_destroy", "retry_policies_destroy", "subscribers_destroy"}
-"""What would be deleted is asked for by names that nothing has: the others need it."""
+"""Only unknown names are deleted, because other operations need the objects."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_every_operation_with_a_body_is_in_the_table(document: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("operation", bodies.OPERATIONS, ids=" ".join)
-def test_a_body_that_cannot_be_meant_is_refused(shop: Shop, operation: tuple[str, str]) -> None:
+def test_invalid_bodies_are_refused(shop: Shop, operation: tuple[str, str]) -> None:
     rows = bodies.rows_of(operation)
     assert {row.what: shop.ask(row).problem for row in rows} == {row.what: (row.status, row.code) for row in rows}
     shop.assert_unchanged()
@@ -89,7 +89,7 @@ def test_no_field_accepts_values_of_another_type(shop: Shop, document: dict[str,
 
 
 def not_refused(shop: Shop, one: bodies.Field) -> dict[str, tuple[int, str]]:
-    """Return how the field answers what it does not refuse, or not for itself."""
+    """Return the answers to wrong values that are accepted, or refused for another field."""
     answered = {row.what: (row, shop.ask(row)) for row in one.rows()}
     return {
         what: (answer.status, answer.body.decode()[:200])
@@ -99,7 +99,7 @@ def not_refused(shop: Shop, one: bodies.Field) -> dict[str, tuple[int, str]]:
 
 
 def names(answer: Answer, field: str) -> bool:
-    """Tell whether an answer finds something wrong with that field."""
+    """Return whether an answer reports an error of that field."""
     return any(f"{error['pointer']}/".startswith(f"#/{field}/") for error in answer.json["errors"])
 
 
@@ -160,7 +160,7 @@ def deep(depth: int, opening: str = "[", closing: str = "]") -> str:
 
 @pytest.fixture(params=["array", "object"])
 def nested(request: pytest.FixtureRequest) -> Any:
-    """How something is made that is so many levels deep."""
+    """Return a function that makes JSON of the given depth."""
     return {"array": deep, "object": lambda depth: deep(depth, '{"a":', "}")}[request.param]
 
 
@@ -200,7 +200,7 @@ def test_configuration_has_a_maximum_depth(broker: Broker, nested: Any, depth: i
         assert problem(post(management, f"{broker.web}/api/v1/{path}", body)) == (400, "malformed_body")
 
 
-def test_bytes_that_are_no_json_to_the_broker_may_look_as_they_like(broker: Broker, nested: Any) -> None:
+def test_bodies_of_other_content_types_have_no_maximum_depth(broker: Broker, nested: Any) -> None:
     publisher, event_type = broker.publisher(), broker.event_type(content_type="text/plain")
     answer = post(publisher, f"{broker.web}/api/v1/events/{event_type}", nested(100_000), "text/plain")
     assert answer.status_code == 202
@@ -243,7 +243,7 @@ CHECKS: Final = [
 
 
 def there(shop: Shop, path: str) -> dict[str, str]:
-    """Return what the parameters of an address stand for where it is to be that of something."""
+    """Return path parameters that name existing objects."""
     names = {"event-types": "topic", "publishers": "publisher", "retry-policies": "policy"}
     ids = {"messages": "message", "deliveries": "delivery", "replays": "replay", "subscriptions": "subscription"}
     resource = path.split("/")[3]
@@ -256,7 +256,7 @@ def there(shop: Shop, path: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if f"{{{name}}}" in path}
 
 
-def test_every_operation_can_be_asked() -> None:
+def test_every_operation_can_be_tested() -> None:
     assert all(isinstance(one, Ok) for one in SCHEMA.get_all_operations())
 
 

@@ -35,7 +35,7 @@ COUNTS = """
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A SYNC event type with one endpoint, and somebody who asks it."""
+    """A SYNC event type with one endpoint, and a publisher that calls it."""
 
     broker: Broker
     publisher: requests.Session
@@ -77,7 +77,7 @@ def asking(broker: Broker, receiver: Receiver) -> Iterator[Asking]:
         (503, b"", None),
     ],
 )
-def test_the_endpoints_answer_comes_through(
+def test_the_caller_gets_the_answer_of_the_endpoint(
     asking: Asking, receiver: Receiver, status: int, body: bytes, content_type: str | None
 ) -> None:
     headers: dict[str, Any] = {"Content_Type": content_type} if content_type else {}
@@ -92,7 +92,7 @@ def test_the_endpoints_answer_comes_through(
 
 
 @pytest.mark.behaviour("7.2")
-def test_a_head_that_is_no_text_stops_nothing(asking: Asking, receiver: Receiver) -> None:
+def test_unreadable_response_headers_are_dropped(asking: Asking, receiver: Receiver) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\nRetry-After: \x01\r\nContent-Length: 2\r\n\r\nok"
     receiver.on(PATH, raw(head, keep=True))
 
@@ -104,7 +104,7 @@ def test_a_head_that_is_no_text_stops_nothing(asking: Asking, receiver: Receiver
 
 @pytest.mark.behaviour("7.2")
 @pytest.mark.behaviour("10.3")
-def test_a_call_is_recorded_though_nobody_waits_for_it_any_more(asking: Asking, receiver: Receiver) -> None:
+def test_an_abandoned_call_is_recorded(asking: Asking, receiver: Receiver) -> None:
     gate = receiver.gate(PATH, answer(200, b"too late"))
     with pytest.raises(requests.ReadTimeout):
         asking.ask(seconds=0.5)
@@ -116,7 +116,7 @@ def test_a_call_is_recorded_though_nobody_waits_for_it_any_more(asking: Asking, 
 
 
 @pytest.mark.behaviour("7.2")
-def test_publishing_goes_on_while_as_many_calls_wait_as_may(asking: Asking, receiver: Receiver) -> None:
+def test_publishing_continues_at_the_limit_of_waiting_calls(asking: Asking, receiver: Receiver) -> None:
     broker, topic = asking.broker, asking.broker.event_type()
     questions = [broker.event_type(f"Test.Question{n}", "SYNC") for n in range(MAX_WAITING // MAX_WAITING_PER_OWNER)]
     broker.subscribe(receiver.url(PATH), *questions)
@@ -138,7 +138,7 @@ def test_publishing_goes_on_while_as_many_calls_wait_as_may(asking: Asking, rece
 
 
 @pytest.mark.behaviour("7.2")
-def test_the_web_server_stops_with_calls_under_way(asking: Asking, receiver: Receiver) -> None:
+def test_the_web_server_finishes_calls_before_it_stops(asking: Asking, receiver: Receiver) -> None:
     gate = receiver.gate(PATH, answer(200, b"done"))
     came: list[requests.Response] = []
     caller = threading.Thread(target=lambda: came.append(asking.ask()))
@@ -158,7 +158,7 @@ def test_the_web_server_stops_with_calls_under_way(asking: Asking, receiver: Rec
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A QUEUE event type with one endpoint, and somebody who publishes to it."""
+    """A QUEUE event type with one endpoint, and a publisher."""
 
     broker: Broker
     publisher: requests.Session
@@ -174,12 +174,12 @@ class Work:
         return int(answered.json()["id"])
 
     def address(self) -> str:
-        """Wait for the job; return the address that its endpoint was given."""
+        """Wait for the job; return its callback URL."""
         wait_until(lambda: self.receiver.of(WORK))
         return self.receiver.of(WORK)[0].headers["callbackurl"]
 
     def state(self, message_id: int) -> str:
-        """Return how the message's callback stands."""
+        """Return the state of the message's callback."""
         (shown,) = self.broker.get("callbacks", message=str(message_id))["items"]
         return str(shown["state"])
 
@@ -199,7 +199,7 @@ def reply(address: str, body: bytes = b"done") -> requests.Response:
 
 @pytest.mark.behaviour("6.8")
 @pytest.mark.behaviour("6.10")
-def test_of_twenty_posts_at_once_one_is_stored_and_delivered(work: Work) -> None:
+def test_one_of_twenty_concurrent_replies_is_stored_and_delivered(work: Work) -> None:
     message_id = work.publish()
     address = work.address()
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -212,7 +212,7 @@ def test_of_twenty_posts_at_once_one_is_stored_and_delivered(work: Work) -> None
 
 
 @pytest.mark.behaviour("6.10")
-def test_no_log_has_a_token_whatever_is_done_with_it(work: Work) -> None:
+def test_no_log_contains_a_callback_token(work: Work) -> None:
     message_id = work.publish()
     address = work.address()
     token = address.rpartition("/")[2]
@@ -229,7 +229,7 @@ def test_no_log_has_a_token_whatever_is_done_with_it(work: Work) -> None:
 
 
 @pytest.mark.behaviour("2.9")
-def test_what_was_counted_is_written_down_when_processes_stop(broker: Broker, receiver: Receiver) -> None:
+def test_counters_are_stored_when_processes_stop(broker: Broker, receiver: Receiver) -> None:
     event_type = broker.event_type()
     broker.subscribe(receiver.url("/hook"), event_type)
     publisher = broker.publisher()

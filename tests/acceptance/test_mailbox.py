@@ -23,7 +23,7 @@ pytestmark = pytest.mark.faults
 TIME_OUT = 3
 TIMES = 2
 LONG = 600
-"""Where nothing is to time out, however busy the machine is."""
+"""Long enough that nothing times out on a busy machine."""
 ENDED = """
     SELECT d.status, d.fetches FROM delivery_delivery d JOIN subscriptions_subscription s ON s.id = d.subscription_id
       JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
@@ -37,12 +37,12 @@ HELD_UNTIL = """
 MAX_WAIT = 20
 POLL_PATIENCE_SECONDS = MAX_WAIT + TIMEOUT_SECONDS
 CLIENTS = 200
-NOBODY = "redis://127.0.0.1:9/0"
+NO_REDIS = "redis://127.0.0.1:9/0"
 
 
 @dataclass(slots=True)
 class Read:
-    """A mailbox with a reader to come."""
+    """A mailbox, and what a reader has got from it."""
 
     broker: Broker
     name: str
@@ -87,7 +87,7 @@ def read(broker: Broker) -> Iterator[Read]:
 
 
 @pytest.mark.behaviour("9.2")
-def test_everything_is_delivered_after_its_handler_has_returned(read: Read) -> None:
+def test_messages_are_delivered_when_their_handler_returns(read: Read) -> None:
     read.publish(25)
     with read.by(lambda _: None):
         wait_until(lambda: [status for status, _ in read.ended()] == ["DELIVERED"] * 25)
@@ -96,7 +96,7 @@ def test_everything_is_delivered_after_its_handler_has_returned(read: Read) -> N
 
 
 @pytest.mark.behaviour("9.4")
-def test_a_message_is_held_for_as_long_as_its_handler_works(read: Read) -> None:
+def test_a_message_stays_in_flight_while_its_handler_works(read: Read) -> None:
     def work(message: Message) -> None:
         enough = message.in_flight_until.timestamp() + TIMES * TIME_OUT
         wait_until(lambda: read.broker.ask(HELD_UNTIL, delivery=message.delivery_id)[0][0] > enough)
@@ -109,7 +109,7 @@ def test_a_message_is_held_for_as_long_as_its_handler_works(read: Read) -> None:
 
 
 @pytest.mark.behaviour("9.4")
-def test_a_message_whose_handler_raises_is_handed_out_again(read: Read) -> None:
+def test_a_message_whose_handler_raises_is_redelivered(read: Read) -> None:
     def fail_once(message: Message) -> None:
         if not message.redeliveries:
             raise ValueError("the first time")
@@ -122,7 +122,7 @@ def test_a_message_whose_handler_raises_is_handed_out_again(read: Read) -> None:
 
 
 @pytest.mark.behaviour("9.4")
-def test_what_a_reader_that_stops_has_not_begun_is_available_at_once(read: Read) -> None:
+def test_a_stopped_reader_returns_messages_that_it_has_not_started(read: Read) -> None:
     begun, may_end = threading.Event(), threading.Event()
 
     def work(_: Message) -> None:
@@ -142,7 +142,7 @@ def test_what_a_reader_that_stops_has_not_begun_is_available_at_once(read: Read)
 
 
 @pytest.mark.behaviour("9.7")
-def test_a_purge_ends_what_is_there_and_leaves_to_its_client_what_is_in_flight(read: Read) -> None:
+def test_a_purge_cancels_available_messages_and_leaves_those_in_flight(read: Read) -> None:
     read.publish(3)
     (message,) = read.mailbox.fetch(max_messages=1).messages
     assert read.mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
@@ -152,7 +152,7 @@ def test_a_purge_ends_what_is_there_and_leaves_to_its_client_what_is_in_flight(r
 
 @dataclass(frozen=True, slots=True)
 class PolledMailbox:
-    """A subscriber's mailbox at a broker, and whoever publishes for it."""
+    """A subscriber's mailbox and a publisher."""
 
     broker: Broker
     name: str
@@ -175,7 +175,7 @@ class PolledMailbox:
         )
 
     def hanging(self) -> socket.socket:
-        """Ask for one message on a connection of its own, to wait for as long as one may."""
+        """Send a fetch with the longest wait on its own connection; return that."""
         address, body = urlsplit(self.broker.web), b'{"wait_seconds": %d}' % MAX_WAIT
         head = {
             "Host": address.netloc,
@@ -208,7 +208,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def numbers(answers: list[requests.Response]) -> list[int]:
-    """Return what the messages say that these were answered, which is one each."""
+    """Return the numbers of the messages in these answers."""
     return [int(message["body"]) for answer in answers for message in answer.json()["messages"]]
 
 
@@ -217,7 +217,7 @@ def is_turned_away(answer: requests.Response) -> bool:
 
 
 def polling(mailbox: PolledMailbox, threads: ThreadPoolExecutor, web: str = "") -> "Future[requests.Response]":
-    """Let a client wait; return once it has its seat."""
+    """Let a client wait; return when its poll has begun."""
     since = database_now(mailbox.broker)
     waiting = threads.submit(mailbox.next, MAX_WAIT, web)
     wait_until_polling(mailbox.broker, since)
@@ -225,7 +225,7 @@ def polling(mailbox: PolledMailbox, threads: ThreadPoolExecutor, web: str = "") 
 
 
 @pytest.mark.behaviour("9.1")
-def test_of_200_clients_48_wait_and_the_others_are_answered_meanwhile(
+def test_48_of_200_clients_wait_and_the_others_are_answered(
     mailbox: PolledMailbox, threads: ThreadPoolExecutor
 ) -> None:
     clients = [threads.submit(mailbox.next, MAX_WAIT) for _ in range(CLIENTS)]
@@ -238,7 +238,7 @@ def test_of_200_clients_48_wait_and_the_others_are_answered_meanwhile(
 
 
 @pytest.mark.behaviour("9.1")
-def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: PolledMailbox) -> None:
+def test_a_closed_connection_ends_its_poll(mailbox: PolledMailbox) -> None:
     with ExitStack() as hanging:
         clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MAX_POLLS + 1)]
         wait_until(lambda: select.select(clients, [], [], 0)[0])  # one has been turned away
@@ -247,8 +247,8 @@ def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: PolledMailbox) 
 
 
 @pytest.mark.behaviour("9.1")
-@pytest.mark.parametrize("environment", [{}, {"REDIS_URL": NOBODY}], ids=["with Redis", "without Redis"])
-def test_a_message_wakes_who_waits_whichever_process_either_came_to(
+@pytest.mark.parametrize("environment", [{}, {"REDIS_URL": NO_REDIS}], ids=["with Redis", "without Redis"])
+def test_a_message_wakes_polls_in_every_web_process(
     mailbox: PolledMailbox, threads: ThreadPoolExecutor, environment: dict[str, str]
 ) -> None:
     with another_web_process(mailbox.broker, **environment) as other:
@@ -259,9 +259,7 @@ def test_a_message_wakes_who_waits_whichever_process_either_came_to(
 
 
 @pytest.mark.behaviour("9.1")
-def test_a_web_process_that_is_told_to_stop_lets_its_polls_go(
-    mailbox: PolledMailbox, threads: ThreadPoolExecutor
-) -> None:
+def test_a_stopping_web_process_ends_its_polls(mailbox: PolledMailbox, threads: ThreadPoolExecutor) -> None:
     with another_web_process(mailbox.broker) as other:
         waiting = polling(mailbox, threads, web=other.address)
         other.process.terminate()

@@ -1,4 +1,4 @@
-"""What operators rely on: health, consumed queues, Flower."""
+"""Health checks, consumed queues, Flower."""
 
 import re
 from itertools import product
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.faults
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 READ_BY_POST = "/tasks/datatable"
 NO_RESULTS = "/api/task/result/-"
-"""Flower has nothing to ask there, and answers 503: turns have no results."""
+"""Flower answers 503 because tasks have no results."""
 
 
 def worker_names(broker: Broker) -> set[str]:
-    """Return those that deliver, and the one that summarizes."""
+    """Return the names of the workers that deliver and of the one that summarizes."""
     workers = (*broker.workers(), broker.stack.supervisor["analytics"])
     return {f"celery@{worker.service.environment['BROKER_WORKER_NAME']}" for worker in workers}
 
@@ -33,7 +33,7 @@ def test_health_says_that_all_is_well(broker: Broker) -> None:
 
 
 @pytest.mark.behaviour("4.14")
-def test_every_declared_queue_is_consumed_that_of_summaries_by_a_worker_of_its_own(broker: Broker) -> None:
+def test_every_queue_is_consumed_and_summaries_have_their_own_worker(broker: Broker) -> None:
     declared = {queue.name for queue in settings.CELERY_TASK_QUEUES}
     workers = worker_names(broker)
     with Celery(broker=broker.stack.environment["REDIS_URL"], set_as_current=False) as asking:
@@ -66,7 +66,7 @@ PATHS = sorted({path_of(route) for route in handlers})
 
 @pytest.fixture(params=["", "not base64", "Basic", "Basic YWRtaW4=", "Basic w7w6w7w=", "Bearer", "no login"])
 def wrong(request: pytest.FixtureRequest) -> dict[str, str]:
-    """What somebody says who does not know the login, if anything."""
+    """Return headers with a wrong login, or none."""
     return {} if request.param == "no login" else {"Authorization": request.param}
 
 
@@ -114,7 +114,7 @@ def test_the_list_of_tasks_can_be_read(broker: Broker) -> None:
     assert answer.json().keys() == {"draw", "data", "recordsTotal", "recordsFiltered"}
 
 
-def test_what_looks_like_the_list_of_tasks_is_not_let_through(broker: Broker) -> None:
+def test_a_command_with_a_similar_path_is_refused(broker: Broker) -> None:
     command = f"{broker.stack.flower}/api/task/send-task/delivery.turn{READ_BY_POST}"
     assert requests.post(command, auth=login(broker), timeout=TIMEOUT_SECONDS).status_code == 403
 

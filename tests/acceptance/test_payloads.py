@@ -1,4 +1,4 @@
-"""Whatever is published, singly or in batches, arrives byte for byte, in order, numbered and signed."""
+"""Payloads published singly or in batches arrive byte for byte, in order, numbered and signed."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ JSON_BODIES = {
     "a text": b'""',
     "null": b"null",
     "five hundred levels": b"[" * 500 + b"]" * 500,
-    "as much as there may be": b'"' + b"x" * (MEGABYTE - 2) + b'"',
+    "the largest allowed body": b'"' + b"x" * (MEGABYTE - 2) + b'"',
 }
 OTHER_BODIES = {
     "nothing": b"",
@@ -82,7 +82,7 @@ class Way:
             self.sent += batch
 
     def received(self) -> list[Received]:
-        """Return what has come, once it is all there."""
+        """Wait until everything has arrived; return the requests."""
         wait_until(lambda: len(self.receiver.of(ENDPOINT)) >= len(self.sent), THROUGH_SECONDS)
         wait_until(lambda: self.broker.has_finished([self.subscriber]))
         return self.receiver.of(ENDPOINT)
@@ -104,7 +104,7 @@ def _leave_endpoints_alone(broker: Broker) -> Iterator[None]:
 
 
 def with_text(payload: Payload) -> bytes:
-    """Return a batch's item with the body as a JSON value, as it stands."""
+    """Return a batch's item with the body as a JSON value, unchanged."""
     return b'{"event": "%s", "body": %s}' % (payload.event_type.encode(), payload.body)
 
 
@@ -116,7 +116,7 @@ def with_base64(payload: Payload) -> bytes:
 
 
 def arrived(way: Way) -> list[Payload]:
-    """Return what has come, in order: each numbered, with an id of its own, and signed."""
+    """Return the payloads in the order of arrival; check their numbers, ids and signatures."""
     came = way.received()
     assert [request.sequence for request in came] == [number + 1 for number in range(len(came))]
     assert len({request.headers["webhook-id"] for request in came}) == len(came)
@@ -133,9 +133,7 @@ def payload_of(request: Received) -> Payload:
 @pytest.mark.behaviour("2.5")
 @pytest.mark.behaviour("2.7")
 @pytest.mark.behaviour("4.10")
-def test_real_payloads_arrive_as_they_were_published(
-    broker: Broker, receiver: Receiver, request: pytest.FixtureRequest
-) -> None:
+def test_real_payloads_arrive_unchanged(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> None:
     file: Path | None = request.config.getoption("--payloads")
     if file is None:
         pytest.skip("no --payloads FILE with real payloads was given")
@@ -153,7 +151,7 @@ def test_real_payloads_arrive_as_they_were_published(
 
 
 def payload_in(line: bytes) -> Payload:
-    """Return the payload of a line, its body's text as it stands there."""
+    """Return the payload of a line, with its body byte for byte."""
     text = line.decode()
     named = json.loads(text)
     begin = text.index('"body"') + len('"body"')
@@ -164,7 +162,7 @@ def payload_in(line: bytes) -> Payload:
 
 
 @pytest.mark.behaviour("2.5")
-def test_no_json_is_too_odd_to_arrive_as_it_was_published(broker: Broker, receiver: Receiver) -> None:
+def test_unusual_json_arrives_unchanged(broker: Broker, receiver: Receiver) -> None:
     event_type = broker.event_type()
     payloads = [Payload(event_type, body) for body in JSON_BODIES.values()]
     way = way_of(broker, receiver, event_type)
@@ -175,7 +173,7 @@ def test_no_json_is_too_odd_to_arrive_as_it_was_published(broker: Broker, receiv
 
 
 @pytest.mark.behaviour("2.5")
-def test_bytes_that_are_no_json_arrive_as_they_were_published(broker: Broker, receiver: Receiver) -> None:
+def test_other_bytes_arrive_unchanged(broker: Broker, receiver: Receiver) -> None:
     content_type = "application/octet-stream"
     event_type = broker.event_type(content_type=content_type)
     payloads = [Payload(event_type, body, content_type) for body in OTHER_BODIES.values()]

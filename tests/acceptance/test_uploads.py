@@ -1,4 +1,4 @@
-"""Bodies that come slowly, large, or many at a time, and connections that say nothing."""
+"""Slow, large and concurrent bodies, and idle connections."""
 
 import contextlib
 import socket
@@ -17,24 +17,24 @@ from tests.support.real_broker import TIMEOUT_SECONDS, Broker, WebProcess, anoth
 pytestmark = pytest.mark.faults
 
 MEBIBYTE = 1024 * 1024
-ROOM = 16 * MEBIBYTE
+QUOTA = 16 * MEBIBYTE
 BATCH = 5 * MEBIBYTE
-"""The largest that is taken, and here all that strangers have room for."""
+"""The largest allowed body, and here the whole quota of unauthenticated clients."""
 SECONDS = 2
 MAX_WAITING = 50
 
 
 @pytest.fixture(scope="module")
 def web(brokers: Brokers) -> Iterator[WebProcess]:
-    """A web process with little room for bodies and little time for them."""
-    environment = {"BROKER_UPLOADS_MB": str(ROOM // MEBIBYTE), "BROKER_UPLOAD_SECONDS": str(SECONDS)}
+    """A web process with a small upload quota and a short time limit."""
+    environment = {"BROKER_UPLOADS_MB": str(QUOTA // MEBIBYTE), "BROKER_UPLOAD_SECONDS": str(SECONDS)}
     with another_web_process(brokers.broker(), BROKER_FAILURES_PER_MINUTE="0", **environment) as running:
         yield running
 
 
 @pytest.fixture
 def until_the_end(web: WebProcess) -> Iterator[contextlib.ExitStack]:
-    """Hold connections open until the test is over, and wait until the room that they had is there for the next one."""
+    """Hold connections open until the test ends, then wait until their quota is returned."""
     with contextlib.ExitStack() as stack:
         yield stack
     wait_until(lambda: post(web, BATCH).status_code == 401)
@@ -45,16 +45,16 @@ def announced(size: int, *lines: str) -> bytes:
 
 
 def post(web: WebProcess, size: int, key: str = "") -> requests.Response:
-    """Post a batch of this size: who may publish is asked when it has arrived."""
+    """Post a batch of this size; the key is checked when the body has arrived."""
     body = b'"' + b"x" * (size - 2) + b'"'
     headers = {"Authorization": key} if key else {}
     return requests.post(f"{web.address}/api/v1/events", body, headers=headers, timeout=TIMEOUT_SECONDS)
 
 
-def refused_at_last(web: WebProcess, waiting: contextlib.ExitStack, key: str = "") -> requests.Response:
-    """Let ever more bodies wait half sent until one that is sent is refused; return its answer.
+def fill_quota(web: WebProcess, waiting: contextlib.ExitStack, key: str = "") -> requests.Response:
+    """Leave more and more bodies half sent until another one is refused; return that answer.
 
-    Each may be refused in the place of another: it is not known in which order they arrive.
+    The order in which bodies arrive is unknown, so a half-sent one may be refused instead.
     """
     lines = [f"Authorization: {key}"] if key else []
     for _ in range(MAX_WAITING):
@@ -63,25 +63,25 @@ def refused_at_last(web: WebProcess, waiting: contextlib.ExitStack, key: str = "
         answer = post(web, MEBIBYTE, key)
         if answer.status_code == 503:
             return answer
-    raise AssertionError("there is always room")
+    raise AssertionError("the quota is never exhausted")
 
 
-def key_shown_to(web: WebProcess, broker: Broker) -> str:
-    """Return the `Authorization` of a key that this process has seen to be good."""
+def known_key(web: WebProcess, broker: Broker) -> str:
+    """Return the `Authorization` of a key that this process has accepted before."""
     key = str(broker.publisher().headers["Authorization"])
     assert post(web, 10, key).status_code != 401
     return key
 
 
 def mebibytes_of(web: WebProcess) -> float:
-    """Return what the process and its children have in memory."""
+    """Return the resident memory of the process and its children."""
     pids = Path(f"/proc/{web.process.pid}/task/{web.process.pid}/children").read_text().split()
     statuses = [Path(f"/proc/{pid}/status").read_text() for pid in (web.process.pid, *pids)]
     return sum(int(status.partition("VmRSS:")[2].split()[0]) for status in statuses) / 1024
 
 
 @pytest.mark.parametrize("size", [1000, BATCH, 100 * MEBIBYTE])
-def test_a_body_that_stops_coming_is_ended_and_so_is_its_connection(web: WebProcess, size: int) -> None:
+def test_a_stalled_body_ends_with_408_and_a_closed_connection(web: WebProcess, size: int) -> None:
     with open_connection(web.address) as connection:
         began = time.monotonic()
         connection.sendall(announced(size) + b'{"events"')
@@ -91,7 +91,7 @@ def test_a_body_that_stops_coming_is_ended_and_so_is_its_connection(web: WebProc
     assert SECONDS <= time.monotonic() - began < SECONDS + TIMEOUT_SECONDS / 2
 
 
-def test_a_body_that_drips_is_ended(web: WebProcess) -> None:
+def test_a_dripping_body_ends_with_408(web: WebProcess) -> None:
     with open_connection(web.address) as connection, contextlib.suppress(ConnectionError):
         connection.sendall(announced(BATCH))
         connection.settimeout(0.1)
@@ -104,7 +104,7 @@ def test_a_body_that_drips_is_ended(web: WebProcess) -> None:
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_that_keeps_coming_has_more_time(web: WebProcess) -> None:
+def test_a_body_that_arrives_steadily_has_more_time(web: WebProcess) -> None:
     piece = b" " * 128 * 1024
     began = time.monotonic()
 
@@ -117,8 +117,8 @@ def test_a_body_that_keeps_coming_has_more_time(web: WebProcess) -> None:
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
 
 
-def test_large_bodies_have_so_much_room_together(web: WebProcess, until_the_end: contextlib.ExitStack) -> None:
-    refused = refused_at_last(web, until_the_end)
+def test_large_bodies_share_a_quota(web: WebProcess, until_the_end: contextlib.ExitStack) -> None:
+    refused = fill_quota(web, until_the_end)
     assert (refused.json()["code"], refused.headers["Retry-After"]) == ("no_room", "1")
     assert post(web, 60 * 1024).status_code == 401
     until_the_end.close()
@@ -134,15 +134,15 @@ def test_the_quota_of_large_bodies_is_returned_after_the_answer(web: WebProcess)
 def test_clients_without_a_key_leave_quota_for_those_with_one(
     web: WebProcess, broker: Broker, until_the_end: contextlib.ExitStack
 ) -> None:
-    key = key_shown_to(web, broker)
+    key = known_key(web, broker)
     for wrong in ("", "Bearer brk_", "Bearer " + "x" * 47):
-        assert refused_at_last(web, until_the_end, wrong).status_code == 503
+        assert fill_quota(web, until_the_end, wrong).status_code == 503
     assert post(web, BATCH, key).json()["code"] == "malformed_body"
 
 
 def test_one_key_leaves_quota_for_others(web: WebProcess, broker: Broker, until_the_end: contextlib.ExitStack) -> None:
-    greedy, other = key_shown_to(web, broker), key_shown_to(web, broker)
-    assert refused_at_last(web, until_the_end, greedy).status_code == 503
+    greedy, other = known_key(web, broker), known_key(web, broker)
+    assert fill_quota(web, until_the_end, greedy).status_code == 503
     assert post(web, BATCH, other).json()["code"] == "malformed_body"
     assert post(web, MEBIBYTE).status_code == 401
 

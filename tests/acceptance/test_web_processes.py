@@ -3,9 +3,8 @@
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import Any
 
 import pytest
 import requests
@@ -40,7 +39,7 @@ def web(broker: Broker) -> Iterator[WebProcess]:
 
 @pytest.fixture(scope="module")
 def web_past_its_proxy(broker: Broker) -> Iterator[WebProcess]:
-    """A process whose proxy is elsewhere: whoever asks here comes past it."""
+    """A process whose proxy is on another machine: requests from here bypass it."""
     with another_web_process(broker, BROKER_PROXIES="10.0.0.5", **PRODUCTION) as running:
         yield running
 
@@ -51,7 +50,7 @@ def get(web: WebProcess, path: str = LOGIN, **headers: str) -> requests.Response
 
 
 def wrong_login(web: WebProcess, heard_from: str) -> int:
-    """Try to log in, through the proxy, from an address that it has heard."""
+    """Try to log in through the proxy, which reports this address; return the status."""
     headers = {"Host": "broker.example.org", "X-Forwarded-For": heard_from, **THROUGH_TLS}
     page = get(web, **THROUGH_TLS)
     cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in page.cookies)
@@ -61,13 +60,13 @@ def wrong_login(web: WebProcess, heard_from: str) -> int:
     return requests.post(web.address + LOGIN, form, headers=sent, timeout=TIMEOUT_SECONDS).status_code
 
 
-def test_without_tls_one_is_led_to_it(web: WebProcess) -> None:
+def test_requests_without_tls_are_redirected(web: WebProcess) -> None:
     answer = get(web)
     assert (answer.status_code, answer.headers["Location"]) == (301, "https://broker.example.org/admin/login/")
     assert get(web, "/livez").status_code == 200
 
 
-def test_through_the_proxy_cookies_are_for_tls_and_this_host_alone(web: WebProcess) -> None:
+def test_cookies_through_the_proxy_are_for_tls_and_this_host_only(web: WebProcess) -> None:
     answer = get(web, **THROUGH_TLS)
     assert (answer.status_code, answer.headers["Strict-Transport-Security"][:16]) == (200, "max-age=31536000")
     assert re.fullmatch(
@@ -75,12 +74,12 @@ def test_through_the_proxy_cookies_are_for_tls_and_this_host_alone(web: WebProce
     )
 
 
-def test_past_the_proxy_nobody_says_that_there_was_tls(web: WebProcess, web_past_its_proxy: WebProcess) -> None:
+def test_only_the_proxy_may_report_tls(web: WebProcess, web_past_its_proxy: WebProcess) -> None:
     assert get(web_past_its_proxy, **THROUGH_TLS).status_code == 301
     assert get(web, X_Forwarded_Proto="https").status_code == 301
 
 
-def test_logins_count_for_the_address_that_the_proxy_has_heard(web: WebProcess) -> None:
+def test_logins_are_counted_by_the_address_that_the_proxy_reports(web: WebProcess) -> None:
     assert [wrong_login(web, f"1.2.3.{number}, 203.0.113.7") for number in range(6)] == [200] * 5 + [429]
     assert wrong_login(web, "203.0.113.8") == 200
 
@@ -97,15 +96,6 @@ class Webs:
     addresses: tuple[str, str]
     publisher: requests.Session
     event_type: str
-
-    def configure(self, web: str, method: str, path: str, **fields: object) -> Any:
-        """Do something through one of the processes, with a management key."""
-        headers = {"Authorization": f"Bearer {self.broker.management.token}", "If-Match": "*"}
-        answer = requests.request(
-            method, f"{web}/api/v1/{path}", json=fields or None, headers=headers, timeout=TIMEOUT_SECONDS
-        )
-        answer.raise_for_status()
-        return answer.json()
 
     def deliveries(self, web: str, **headers: str) -> int:
         """Publish through one of the processes; return how many subscriptions got the message."""
@@ -125,9 +115,9 @@ def webs(broker: Broker) -> Iterator[Webs]:
 
 
 @pytest.mark.behaviour("3.7")
-def test_a_change_through_one_process_counts_for_the_next_publish_through_the_other(webs: Webs) -> None:
+def test_a_change_through_one_process_applies_to_the_next_publish_through_another(webs: Webs) -> None:
     subscribed = webs.broker.subscribe(ENDPOINT, webs.event_type).name
-    (one,) = webs.configure(webs.broker.web, "GET", f"subscriptions?subscriber={subscribed}")["items"]
+    (one,) = webs.broker.get("subscriptions", subscriber=subscribed)["items"]
     subscription, subscriber = f"subscriptions/{one['id']}", f"subscribers/{subscribed}"
     new = {"subscriber": subscribed, "endpoint": ENDPOINT}
     state, team = "$$->'Body'->>'state'", "$$->'Body'->'team'->>'name'"
@@ -147,19 +137,19 @@ def test_a_change_through_one_process_counts_for_the_next_publish_through_the_ot
     ]
     assert [webs.deliveries(web) for web in webs.addresses] == [1, 1]
     for through, (method, path, fields, expected) in zip(cycle((0, 1)), steps, strict=False):
-        webs.configure(webs.addresses[through], method, path, **fields)
+        replace(webs.broker.management, web=webs.addresses[through]).send(method, path, fields)
         assert webs.deliveries(webs.addresses[1 - through]) == expected, (method, path, fields)
         assert webs.deliveries(webs.addresses[through]) == expected
 
 
 @pytest.fixture(scope="module")
 def limited_web(brokers: Brokers) -> Iterator[WebProcess]:
-    """A web process that bears few failures, and believes its proxy."""
+    """A web process that allows few failures a minute and trusts its proxy."""
     with another_web_process(brokers.broker(), BROKER_FAILURES_PER_MINUTE="20", BROKER_PROXIES=PROXY) as running:
         yield running
 
 
-def test_a_key_that_waits_as_long_as_it_is_told_is_served(broker: Broker) -> None:
+def test_a_limited_key_is_served_after_its_retry_after(broker: Broker) -> None:
     key = broker.management.create("api-keys", kind="MANAGEMENT", label="limited", requests_per_minute=30)
     headers = {"Authorization": f"Bearer {key['token']}"}
 
@@ -180,7 +170,7 @@ def test_a_key_that_waits_as_long_as_it_is_told_is_served(broker: Broker) -> Non
     assert ask().status_code == 200
 
 
-def test_wrong_keys_are_counted_by_the_address_that_the_proxy_names(limited_web: WebProcess) -> None:
+def test_wrong_keys_are_counted_by_the_address_that_the_proxy_reports(limited_web: WebProcess) -> None:
     def guess(address: str) -> int:
         headers = {"Authorization": "Bearer brk_wrong", "X-Forwarded-For": f"{address}, 198.51.100.1"}
         return requests.get(

@@ -28,7 +28,7 @@ class Cases:
     """A plugin for pytest: chooses the cases, and keeps a file with what became of them up to date."""
 
     wanted: Sequence[str] = ()
-    """All, when there is none."""
+    """Empty: all."""
     file: Path | None = None
     table: Path | None = None
     """As `file`, for people."""
@@ -59,7 +59,7 @@ class Cases:
         config.stash[RANDOM] = self.random
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say what is going on."""
+        """Print the name of the case."""
         print(f"\n{self._names[nodeid]} ...", end="", flush=True)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
@@ -73,7 +73,7 @@ class Cases:
             self.write()
 
     def pytest_sessionfinish(self) -> None:
-        """Say what has not passed, and how much was audited, now that all has been."""
+        """Print the failed cases and the totals."""
         self.write()
         print(f"\n\n{summary([*self.verdicts.values()], time.monotonic() - self._begun)}")
 
@@ -86,7 +86,7 @@ class Cases:
 
     @property
     def all_passed(self) -> bool:
-        """Say whether there were any, and each passed."""
+        """Return whether there were any, and each passed."""
         return bool(self.verdicts) and not any(verdict.reason for verdict in self.verdicts.values())
 
 
@@ -110,7 +110,7 @@ def faults(*arguments: str) -> int:
 
 
 def _mistaken(problem: str) -> int:
-    """Say what is wrong with the command line."""
+    """Print what is wrong with the command line; return the exit status."""
     print(f"broker: {problem}", file=sys.stderr)
     return 2
 

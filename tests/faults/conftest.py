@@ -71,7 +71,7 @@ def jobs(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture
 def box(broker: Broker, receiver: Receiver, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MailboxLoad]:
-    """A mailbox, and nobody who fetches yet."""
+    """A mailbox without clients."""
     with mailbox_loaded(broker, receiver, tmp_path) as box:
         yield box
         request.node.stash[VERDICT].figures += box.figures()
@@ -79,7 +79,7 @@ def box(broker: Broker, receiver: Receiver, tmp_path: Path, request: pytest.Fixt
 
 @pytest.fixture
 def replying(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[ReplyLoad]:
-    """A QUEUE with a worker, and somebody who waits for its replies."""
+    """A QUEUE with one worker and an original URL for its replies."""
     with replying_to(broker, receiver) as replying:
         yield replying
         request.node.stash[VERDICT].figures += replying.figures()
@@ -87,7 +87,7 @@ def replying(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest)
 
 @pytest.fixture
 def calling(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[SyncLoad]:
-    """A SYNC event type, and those who call."""
+    """A SYNC event type and its callers."""
     with called(broker, receiver) as calling:
         yield calling
         request.node.stash[VERDICT].figures += calling.figures()

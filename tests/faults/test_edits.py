@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-import requests
 
 from broker_project.stack.load.endpoint import Endpoint
 from broker_project.stack.load.exchanges import Published, inverted
@@ -18,9 +17,9 @@ from tests.support.faults.endpoints import RefusingEndpoint
 from tests.support.faults.exchanges import extra_copies, first_sent, misnumbered, out_of_order
 from tests.support.faults.figures import Figures, Report, renamed
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load
+from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load, begun_by, published_by
 from tests.support.faults.verdicts import Verdict, unharmed
-from tests.support.real_broker import TIMEOUT_SECONDS, Broker
+from tests.support.real_broker import Broker
 
 ADMIN_EDIT_ROUNDS = 2
 ADMIN_EDIT_SECONDS = 1.0
@@ -55,15 +54,14 @@ def edit_every_second(admins: Admins) -> None:
 
 
 def judged(load: Load, admins: Admins, endpoint: Endpoint) -> Figures:
-    """Judge the edited line: what certainly qualified has to arrive, what certainly did not must not."""
-    published = [event for publisher in load.publishers for event in publisher.published]
+    """Judge the edited line: an event must arrive if it certainly matched, and must not if it certainly did not."""
+    published = published_by(load.publishers)
     unwanted = [event.number for event in published if admins.qualified(event) == {False}]
     came = endpoint.accepted().difference(unwanted)
     wanted = [event for event in published if event.number in came or admins.qualified(event) == {True}]
-    begun = {number for publisher in load.publishers for number in publisher.begun}
     line = {endpoint.name: endpoint.exchanges}
     assert len(wanted) > len(unwanted) > 0
-    made = figures_of(wanted, begun.difference(unwanted), line)
+    made = figures_of(wanted, begun_by(load.publishers).difference(unwanted), line)
     return dataclasses.replace(made, inverted=inversions(published, admins, endpoint))
 
 
@@ -120,10 +118,10 @@ def test_admins_edit_every_second(load: Load, figures: EditReport, verdict: Verd
 
 
 class Editor:
-    """Somebody who changes policies, and which one is followed, through the API; none of them gives anything up."""
+    """Changes retry policies, and assigns them to subscriptions, through the API; no policy gives up a delivery."""
 
     def __init__(self, broker: Broker, subscriber: str) -> None:
-        self._broker = broker
+        self._api = broker.management
         self._subscriptions = [one["id"] for one in broker.get("subscriptions", subscriber=subscriber)["items"]]
         self._policies = [broker.retry_policy(**terms) for terms in (APART, HOLDING, SUSPENDING)]
 
@@ -149,22 +147,16 @@ class Editor:
         yield lambda: self.resume(one)
 
     def follow(self, subscription: int, policy: str | None) -> None:
-        self._api("PATCH", f"subscriptions/{subscription}", retry_policy=policy)
+        self._api.change(f"subscriptions/{subscription}", retry_policy=policy)
 
     def change(self, policy: str, **terms: object) -> None:
-        self._api("PATCH", f"retry-policies/{policy}", **terms)
+        self._api.change(f"retry-policies/{policy}", **terms)
 
     def pause(self, subscription: int) -> None:
-        self._api("POST", f"subscriptions/{subscription}/pause", reason="to see what happens")
+        self._api.create(f"subscriptions/{subscription}/pause", reason="to see what happens")
 
     def resume(self, subscription: int) -> None:
-        self._api("POST", f"subscriptions/{subscription}/resume")
-
-    def _api(self, method: str, path: str, **fields: object) -> None:
-        headers = {"Authorization": f"Bearer {self._broker.management.token}", "If-Match": "*"}
-        address = f"{self._broker.web}/api/v1/{path}"
-        answer = requests.request(method, address, json=fields, headers=headers, timeout=TIMEOUT_SECONDS)
-        assert answer.ok, answer.text
+        self._api.create(f"subscriptions/{subscription}/resume")
 
 
 @pytest.mark.behaviour("1.6", "4.9", "4.15")
@@ -194,7 +186,7 @@ def test_admins_change_policies_under_load(load: Load, figures: Report, verdict:
             saying=lambda: load.broker.get(f"subscribers/{edited.name}/line"),
         )
 
-    events = {event.number: event for publisher in load.publishers for event in publisher.published}
+    events = {event.number: event for event in published_by(load.publishers)}
     first = [events[one.number] for one in first_sent(endpoint.exchanges)]
     by_type = [[event for event in first if event.type == kind] for kind in load.event_types]
     verdict.measured["tried_again"] = len(endpoint.exchanges) - len(first)

@@ -1,4 +1,4 @@
-"""Endpoints that misbehave or hang harm nobody but themselves."""
+"""Endpoints that misbehave or hang do not affect others."""
 
 import threading
 import time
@@ -75,8 +75,8 @@ def publish_gently(load: Load) -> Phase:
     return phase
 
 
-def assert_others_do_not_notice(load: Load, verdict: Verdict, calm: Phase, fault: Phase) -> None:
-    """Compare what took how long for the endpoints that never fail."""
+def assert_others_are_unaffected(load: Load, verdict: Verdict, calm: Phase, fault: Phase) -> None:
+    """Compare the latencies of the endpoints that never fail before and during the fault."""
     others = [endpoint for endpoint in load.endpoints.values() if endpoint.name.startswith("steady")]
     before, during = (latency(load, others, phase, percent=95) for phase in (calm, fault))
     verdict.measured |= {"p95_before_ms": before, "p95_during_ms": during}
@@ -120,7 +120,7 @@ def test_an_endpoint_that_misbehaves(load: Load, figures: Report, verdict: Verdi
         seen = figures()
     unanswered = [one for one in mad.exchanges if one.status is None]
     assert (seen.broken, seen.duplicated) == ({}, len(unanswered))
-    assert_others_do_not_notice(load, verdict, calm, fault)
+    assert_others_are_unaffected(load, verdict, calm, fault)
     status, has_error, milliseconds = first_tricked_try_of(load, mad)
     assert (status, has_error) == (kind.misbehaviour.status, kind.misbehaviour.status is None)
     assert (DEADLINE_MS <= milliseconds <= DEADLINE_MS + LATE_MS) if kind.lasts else milliseconds < DEADLINE_MS
@@ -143,7 +143,7 @@ def test_an_endpoint_that_refuses_connections(
         seen = figures()
     unanswered = [one for one in mad.exchanges if one.status is None]
     assert (seen.broken, seen.duplicated) == ({}, len(unanswered))
-    assert_others_do_not_notice(load, verdict, calm, fault)
+    assert_others_are_unaffected(load, verdict, calm, fault)
     status, has_error, milliseconds = first_failed_try_of(load, mad)
     assert (status, has_error, milliseconds < DEADLINE_MS) == (None, True, True)
 
@@ -168,7 +168,7 @@ def test_endpoints_that_answer_garbage(load: Load, figures: Report, verdict: Ver
         seen = figures()
     unanswered = [one for endpoint in mad.values() for one in endpoint.exchanges if one.status is None]
     assert (seen.broken, seen.duplicated) == ({}, len(unanswered))
-    assert_others_do_not_notice(load, verdict, calm, fault)
+    assert_others_are_unaffected(load, verdict, calm, fault)
     tries = {name: first_tricked_try_of(load, endpoint)[:2] for name, endpoint in mad.items()}
     assert tries == {name: (misbehaviour.status, misbehaviour.status is None) for name, misbehaviour in GARBAGE.items()}
 

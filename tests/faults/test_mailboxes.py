@@ -1,4 +1,4 @@
-"""MailboxWorkload while clients misbehave and the broker breaks: each message has one holder and one end."""
+"""Mailboxes while clients misbehave and the broker breaks: each message has one holder and one end."""
 
 import contextlib
 import signal
@@ -47,8 +47,8 @@ FETCHING = """
 LEAVES = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'delivery_message'::regclass"
 
 
-def kill_whoever_has_some(box: MailboxLoad, *, but: Collection[str]) -> list[FetchRecord]:
-    """Kill the process that has got a message last, `but` for what was lost before; return what is lost with it."""
+def kill_a_holder(box: MailboxLoad, *, but: Collection[str]) -> list[FetchRecord]:
+    """Kill the process with the newest message except those in `but`; return the messages that are lost with it."""
 
     def had() -> list[FetchRecord]:
         return [one for one in in_hand(box.records()) if one.receipt not in but]
@@ -63,7 +63,7 @@ def kill_whoever_has_some(box: MailboxLoad, *, but: Collection[str]) -> list[Fet
 
 
 @pytest.mark.case("mailbox-never-acknowledged")
-def test_what_a_client_never_acknowledges_goes_to_others(box: MailboxLoad) -> None:
+def test_unacknowledged_messages_go_to_other_clients(box: MailboxLoad) -> None:
     idle_client = box.client(never_acknowledge, most=5)
     idle_client.start()
     box.read_by(acknowledge)
@@ -78,7 +78,7 @@ def test_what_a_client_never_acknowledges_goes_to_others(box: MailboxLoad) -> No
 
 @pytest.mark.behaviour("9.4")
 @pytest.mark.case("mailbox-acknowledged-late")
-def test_what_is_acknowledged_late_counts_unless_somebody_else_has_it(box: MailboxLoad) -> None:
+def test_a_late_acknowledgement_counts_unless_another_client_has_the_message(box: MailboxLoad) -> None:
     box.publishers[0].publish()
     sluggard = box.client(acknowledge_late, most=5)
     acknowledge_late(sluggard, sluggard.some_receipts())
@@ -89,13 +89,13 @@ def test_what_is_acknowledged_late_counts_unless_somebody_else_has_it(box: Mailb
     wait_until(lambda: any(one.status == 409 for one in box.said("ack")), PATIENCE_SECONDS)
     box.stop(sluggard)
     assert box.figures().broken == {}
-    assert (done.status, done.asked_at > had.until) == (200, True), "nobody else had it"
+    assert (done.status, done.asked_at > had.until) == (200, True), "no other client had it"
     assert {one.code for one in box.said("ack") if one.status == 409} <= {"stale_receipt", "ended"}
 
 
 @pytest.mark.behaviour("9.4")
 @pytest.mark.case("mailbox-acknowledged-twice")
-def test_what_is_acknowledged_twenty_times_at_once_is_delivered_once(box: MailboxLoad) -> None:
+def test_twenty_concurrent_acknowledgements_deliver_a_message_once(box: MailboxLoad) -> None:
     box.hold_for(LONG)
     box.read_by(many_times, give_back_some)
     box.start()
@@ -108,15 +108,15 @@ def test_what_is_acknowledged_twenty_times_at_once_is_delivered_once(box: Mailbo
 
 @pytest.mark.behaviour("9.4")
 @pytest.mark.case("mailbox-stale-receipts")
-def test_a_stale_receipt_changes_nothing_for_whoever_has_the_message(box: MailboxLoad) -> None:
+def test_a_stale_receipt_changes_nothing(box: MailboxLoad) -> None:
     box.publishers[0].publish()
     first, second = box.client(never_acknowledge), box.client(never_acknowledge, wait=20)
     (stale,) = first.some_receipts()
     (newest,) = second.some_receipts()  # as soon as the time is over
-    told = [result.status for word in ("ack", "nack", "extend") for result in first.say(word, [stale])]
+    statuses = [result.status for word in ("ack", "nack", "extend") for result in first.say(word, [stale])]
     assert [result.status for result in second.say("ack", [newest])] == [200]
     box.stop()
-    assert told == [409, 409, 409]
+    assert statuses == [409, 409, 409]
     assert box.figures().broken == {}
 
 
@@ -127,7 +127,7 @@ def test_clients_are_killed_while_others_fetch(box: MailboxLoad) -> None:
     box.start()
     lost: dict[str, FetchRecord] = {}
     for _ in range(KILLS):
-        lost |= {one.receipt: one for one in kill_whoever_has_some(box, but=lost)}
+        lost |= {one.receipt: one for one in kill_a_holder(box, but=lost)}
     box.wait_for(AFTERWARDS)
     box.stop()
     assert box.figures().broken == {}
@@ -155,11 +155,11 @@ def test_postgresql_is_restarted_between_fetch_and_acknowledgement(box: MailboxL
     postgres = box.broker.stack.supervisor["postgres"]
     with restarted(postgres):
         send(signal.SIGQUIT, postgres)
-    told = [result.status for result in holder.say("ack", held)]
+    statuses = [result.status for result in holder.say("ack", held)]
     box.read_by(acknowledge)
     box.wait_for(AFTERWARDS)
     box.stop()
-    assert told == [200] * HELD
+    assert statuses == [200] * HELD
     assert box.figures().broken == {}
 
 
@@ -181,7 +181,7 @@ def test_a_subscription_is_switched_again_and_again_under_load(box: MailboxLoad)
 
 @pytest.mark.behaviour("9.6")
 @pytest.mark.case("mailbox-days-over")
-def test_what_lies_there_for_four_days_expires_but_never_while_somebody_has_it(box: MailboxLoad) -> None:
+def test_messages_expire_after_four_days_but_not_while_in_flight(box: MailboxLoad) -> None:
     box.hold_for(LONG)
     singly, _ = box.publishers
     for _ in range(HELD):
@@ -192,11 +192,11 @@ def test_what_lies_there_for_four_days_expires_but_never_while_somebody_has_it(b
         singly.publish()
     aged = box.broker.ask(AGED, name=box.subscriber)
     wait_until(lambda: box.look_for_dropped() or len(box.dropped) == LEFT, PATIENCE_SECONDS)  # type: ignore[func-returns-value]
-    told = [result.status for result in holder.say("ack", held)]
+    statuses = [result.status for result in holder.say("ack", held)]
     box.stop()
     assert len(aged) == HELD + LEFT
     assert box.dropped == {event.number for event in singly.published[HELD:]}
-    assert told == [200] * HELD
+    assert statuses == [200] * HELD
     assert box.figures().broken == {}
 
 
@@ -236,7 +236,7 @@ HANDED_OUT = """
 
 @contextlib.contextmanager
 def bodies_withheld(broker: Broker) -> Iterator[None]:
-    """Let nobody read a message inside: a fetch that runs waits.
+    """Lock all messages inside: a running fetch waits.
 
     Only the partitions are locked: a statement that waited for the table itself would not have begun to run.
     """
@@ -273,7 +273,7 @@ def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: MailboxLoad
 @pytest.mark.behaviour("9.1")
 @pytest.mark.behaviour("11.3")
 @pytest.mark.case("mailbox-answer-lost")
-def test_what_was_handed_out_and_not_answered_before_the_web_process_was_killed_comes_again(box: MailboxLoad) -> None:
+def test_messages_of_a_lost_answer_are_redelivered(box: MailboxLoad) -> None:
     box.publishers[0].publish()
     web = box.broker.stack.supervisor["web"]
     with contextlib.ExitStack() as broken:
@@ -290,7 +290,7 @@ def test_what_was_handed_out_and_not_answered_before_the_web_process_was_killed_
 
 @pytest.mark.behaviour("9.1")
 @pytest.mark.case("mailbox-redis-away")
-def test_whoever_waits_gets_the_next_message_without_redis(box: MailboxLoad) -> None:
+def test_a_poll_gets_the_next_message_without_redis(box: MailboxLoad) -> None:
     flush_redis(box.broker)
     with away(box.broker.stack.supervisor["redis"]):
         waiting, since = box.client(acknowledge, wait=MAX_WAIT), database_now(box.broker)

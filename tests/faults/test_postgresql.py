@@ -21,32 +21,17 @@ TERMINATIONS = 50
 TERMINATE_EVERY = 0.5
 
 
-@pytest.mark.behaviour("2.1")
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11")
-@pytest.mark.case("postgresql-killed")
-def test_postgresql_is_killed_under_load(load: Load, figures: Report) -> None:
-    load.start()
-    postgres = load.broker.stack.supervisor["postgres"]
-    with load.fault(), restarted(postgres):
-        postgres.kill()
-    load.wait_for(AFTERWARDS)
-    seen = figures()
-    assert seen.broken == {}
-    assert seen.max_per_line <= 1
-    assert seen.pause <= MAX_RESTART
-
-
-@pytest.mark.behaviour("2.1")
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11")
-@pytest.mark.selected
-@pytest.mark.case("postgresql-restarted")
-def test_postgresql_is_restarted_at_once_under_load(load: Load, figures: Report) -> None:
+@pytest.mark.behaviour("2.1", "11.3", "4.11")
+@pytest.mark.case("postgresql-{ended}")
+@pytest.mark.parametrize("ended", ["killed", pytest.param("restarted", marks=pytest.mark.selected)])
+def test_postgresql_is_killed_or_restarted_under_load(load: Load, figures: Report, ended: str) -> None:
     load.start()
     postgres = load.broker.stack.supervisor["postgres"]
     with beat_going_on(load.broker), load.fault(), restarted(postgres):
-        send(signal.SIGQUIT, postgres)
+        if ended == "killed":
+            postgres.kill()
+        else:
+            send(signal.SIGQUIT, postgres)
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert seen.broken == {}
@@ -57,7 +42,7 @@ def test_postgresql_is_restarted_at_once_under_load(load: Load, figures: Report)
 @pytest.mark.behaviour("11.3")
 @pytest.mark.behaviour("4.11")
 @pytest.mark.case("postgresql-killed-before-the-answers")
-def test_what_is_answered_while_postgresql_is_away_is_not_forgotten(load: Load, figures: Report) -> None:
+def test_answers_received_while_postgresql_is_away_are_stored(load: Load, figures: Report) -> None:
     load.start()
     load.wait_until_all_are_under_way()
     postgres = load.broker.stack.supervisor["postgres"]

@@ -25,18 +25,18 @@ def judged(jobs: QueueLoad) -> Figures:
     return jobs.figures()
 
 
-@pytest.mark.behaviour("6.4")
-@pytest.mark.behaviour("11.3")
-@pytest.mark.selected
-@pytest.mark.case("queue-workers-killed")
-def test_every_worker_is_killed_while_jobs_are_under_way(jobs: QueueLoad) -> None:
+@pytest.mark.behaviour("6.4", "11.3")
+@pytest.mark.case("queue-{killed}-killed")
+@pytest.mark.parametrize("killed", [pytest.param("workers", marks=pytest.mark.selected), "celery"])
+def test_processes_are_killed_while_jobs_are_in_flight(jobs: QueueLoad, killed: str) -> None:
     jobs.start()
     jobs.wait_until_under_way()
-    workers = jobs.broker.workers()
-    with restarted(*workers):
+    beat = [jobs.broker.stack.supervisor["beat"]] if killed == "celery" else []
+    processes = [*jobs.broker.workers(), *beat]
+    with restarted(*processes):
         with jobs.fault():
-            for worker in workers:
-                worker.kill()
+            for process in processes:
+                process.kill()
         jobs.go_on()
     seen = judged(jobs)
     assert seen.broken == {}
@@ -56,23 +56,6 @@ def test_workers_are_killed_again_and_again(jobs: QueueLoad) -> None:
             victim.kill()
         jobs.go_on()
         time.sleep(KILL_EVERY)
-    seen = judged(jobs)
-    assert seen.broken == {}
-    assert 0 < seen.max_per_fault <= UNDER_WAY
-
-
-@pytest.mark.behaviour("6.4")
-@pytest.mark.behaviour("11.3")
-@pytest.mark.case("queue-celery-killed")
-def test_all_of_celery_is_killed(jobs: QueueLoad) -> None:
-    jobs.start()
-    jobs.wait_until_under_way()
-    celery = [*jobs.broker.workers(), jobs.broker.stack.supervisor["beat"]]
-    with restarted(*celery):
-        with jobs.fault():
-            for process in celery:
-                process.kill()
-        jobs.go_on()
     seen = judged(jobs)
     assert seen.broken == {}
     assert 0 < seen.max_per_fault <= UNDER_WAY

@@ -1,4 +1,4 @@
-"""Redis flushed, away, hung: nothing lost, nothing twice, nobody waits for long."""
+"""Redis flushed, away, hung: nothing is lost or repeated, and no call waits for long."""
 
 import time
 

@@ -15,7 +15,7 @@ from broker_project.stack.load.endpoint import Endpoint, body_of
 from broker_project.stack.load.exchanges import Exchange, Published
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
-from tests.support.faults.audit import by_status, untold_gaps
+from tests.support.faults.audit import by_status, unrecorded_gaps
 from tests.support.faults.breakage import (
     KILL_EVERY,
     KILLS,
@@ -66,25 +66,35 @@ LONG_SECONDS = 600
 TOGETHER_SECONDS = 20.0
 LEASE_SECONDS = 20.0
 NOTICE_SECONDS = 15.0
-"""Until somebody has seen that a lease has run out, on a busy machine."""
+"""How long it takes to notice an expired lease on a busy machine."""
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.10")
-@pytest.mark.behaviour("4.11")
-@pytest.mark.selected
-@pytest.mark.case("worker-killed")
-def test_a_worker_is_killed_while_requests_are_under_way(load: Load, figures: Report) -> None:
+@pytest.mark.behaviour("11.3", "4.10", "4.11")
+@pytest.mark.case("{killed}")
+@pytest.mark.parametrize(
+    "killed",
+    [pytest.param("worker-killed", marks=pytest.mark.selected), "workers-killed-redis-flushed", "celery-killed"],
+)
+def test_processes_are_killed_while_requests_are_in_flight(load: Load, figures: Report, killed: str) -> None:
     load.start()
     load.wait_until_all_are_under_way()
-    victim = load.first_driver()
-    with restarted(victim):
+    workers = load.broker.workers()
+    victims = {
+        "worker-killed": [load.first_driver()],
+        "workers-killed-redis-flushed": workers,
+        "celery-killed": [*workers, load.broker.stack.supervisor["beat"]],
+    }[killed]
+    with restarted(*victims):
         with load.fault():
-            victim.kill()
+            for victim in victims:
+                victim.kill()
+            if killed == "workers-killed-redis-flushed":
+                flush_redis(load.broker)
         load.go_on()
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert (seen.broken, seen.max_per_line) == ({}, 1)
+    assert killed == "worker-killed" or seen.duplicated == len(load.endpoints)
     assert seen.pause <= MAX_RESTART
 
 
@@ -110,46 +120,9 @@ def test_workers_are_killed_again_and_again(load: Load, figures: Report) -> None
     assert seen.pause <= MAX_RESTART
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.10")
-@pytest.mark.behaviour("4.11")
-@pytest.mark.case("workers-killed-redis-flushed")
-def test_every_worker_is_killed_and_redis_flushed_at_the_same_time(load: Load, figures: Report) -> None:
-    load.start()
-    load.wait_until_all_are_under_way()
-    with restarted(*load.broker.workers()):
-        with load.fault():
-            for worker in load.broker.workers():
-                worker.kill()
-            flush_redis(load.broker)
-        load.go_on()
-    load.wait_for(AFTERWARDS)
-    seen = figures()
-    assert (seen.broken, seen.max_per_line, seen.duplicated) == ({}, 1, len(load.endpoints))
-    assert seen.pause <= MAX_RESTART
-
-
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11")
-@pytest.mark.case("celery-killed")
-def test_all_of_celery_is_killed(load: Load, figures: Report) -> None:
-    load.start()
-    load.wait_until_all_are_under_way()
-    celery = [*load.broker.workers(), load.broker.stack.supervisor["beat"]]
-    with restarted(*celery):
-        with load.fault():
-            for process in celery:
-                process.kill()
-        load.go_on()
-    load.wait_for(AFTERWARDS)
-    seen = figures()
-    assert (seen.broken, seen.max_per_line, seen.duplicated) == ({}, 1, len(load.endpoints))
-    assert seen.pause <= MAX_RESTART
-
-
 @pytest.mark.behaviour("4.11")
 @pytest.mark.case("worker-asked-to-stop")
-def test_a_worker_asked_to_stop_lets_its_requests_end(load: Load, figures: Report) -> None:
+def test_a_stopping_worker_finishes_its_requests(load: Load, figures: Report) -> None:
     load.start()
     load.wait_until_all_are_under_way()
     worker = load.first_driver()
@@ -168,18 +141,10 @@ def test_a_worker_asked_to_stop_lets_its_requests_end(load: Load, figures: Repor
     assert not any(one.flagged for endpoint in load.endpoints.values() for one in endpoint.exchanges)
 
 
-def send_one_by_one(broker: Broker, subscribed: Subscribed) -> None:
-    """Let a subscriber be sent one delivery after the other from now on."""
-    headers = {"Authorization": f"Bearer {broker.management.token}", "If-Match": "*"}
-    address = f"{broker.web}/api/v1/subscribers/{subscribed.name}"
-    serial = {"processing": "SERIAL", "concurrency": 1}
-    requests.patch(address, json=serial, headers=headers, timeout=TIMEOUT_SECONDS).raise_for_status()
-
-
 @pytest.mark.behaviour("11.3")
 @pytest.mark.behaviour("4.11", "4.13")
 @pytest.mark.case("concurrent-killed")
-def test_workers_are_killed_while_a_subscriber_is_sent_several_at_a_time(
+def test_workers_are_killed_while_a_concurrent_subscriber_is_served(
     load: Load, figures: Report, verdict: Verdict
 ) -> None:
     endpoint = Endpoint("several", load.receiver)
@@ -192,7 +157,7 @@ def test_workers_are_killed_while_a_subscriber_is_sent_several_at_a_time(
     kill_again_and_again(load, CONCURRENT_KILLS)
     load.wait_for(AFTERWARDS)
     several = len(endpoint.exchanges)
-    send_one_by_one(load.broker, subscribed)
+    load.broker.change(f"subscribers/{subscribed.name}", processing="SERIAL", concurrency=1)
     wait_until(lambda: endpoint.exchanges[-1].sequence, THROUGH_SECONDS)
     load.wait_for(AFTERWARDS)
     seen = figures()
@@ -222,7 +187,7 @@ SUSPENDING = {
 @pytest.mark.behaviour("11.3")
 @pytest.mark.behaviour("4.11", "5.3")
 @pytest.mark.case("retry-line-killed")
-def test_workers_are_killed_while_deliveries_are_tried_again_apart(
+def test_workers_are_killed_while_deliveries_are_in_the_retry_lane(
     load: Load, figures: Report, verdict: Verdict
 ) -> None:
     endpoint = RefusingEndpoint("apart", load.receiver, times=times_refused)
@@ -238,9 +203,8 @@ def test_workers_are_killed_while_deliveries_are_tried_again_apart(
     seen = figures()
     wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
 
-    published = [event for publisher in load.publishers for event in publisher.published]
+    published, begun = published_by(load.publishers), begun_by(load.publishers)
     doomed = {event.number for event in published if is_doomed(event.number)}
-    begun = {number for publisher in load.publishers for number in publisher.begun}
     own = figures_of_lanes(published, begun, endpoint.exchanges, doomed=doomed, faults=load.faults)
     verdict.figures += own
     verdict.measured["apart"] = len(split_lanes(endpoint.exchanges)[1])
@@ -253,7 +217,7 @@ def test_workers_are_killed_while_deliveries_are_tried_again_apart(
 
 
 def is_suspended(broker: Broker, subscribed: Subscribed) -> bool:
-    """Say whether the one subscription of a subscriber is paused by its policy."""
+    """Return whether the one subscription of a subscriber is paused by its policy."""
     (one,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
     return bool(one["paused_by"] == "POLICY")
 
@@ -284,9 +248,8 @@ def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     seen = figures()
     wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
 
-    events = [event for publisher in load.publishers for event in publisher.published if event.type == wanted]
-    begun = {number for publisher in load.publishers for number in publisher.begun}
-    own = figures_of(events, begun, {"suspended": endpoint.exchanges}, faults=load.faults)
+    events = [event for event in published_by(load.publishers) if event.type == wanted]
+    own = figures_of(events, begun_by(load.publishers), {"suspended": endpoint.exchanges}, faults=load.faults)
     verdict.figures += own
     trials = sum(suspended_at <= one.at < healed_at for one in endpoint.exchanges)
     verdict.measured["trials"] = trials
@@ -306,7 +269,7 @@ class Timed:
     ends: float = float("inf")
 
     def is_out_of_time(self, request: Exchange) -> bool:
-        """Say whether a request came before its time, or left after it."""
+        """Return whether a request came before its time, or left after it."""
         return request.at < self.begins or request.at > self.ends + TRAVEL_SECONDS
 
 
@@ -320,7 +283,7 @@ class Announcer:
         self._numbers: Iterator[int] = itertools.count(1)
 
     def publish(self, count: int, lives: int) -> list[Timed]:
-        """Publish so many of each kind, in turn: at any time, later, and within so many seconds."""
+        """Publish `count` events of each kind in turn: plain, delayed, and with a time-to-live of `lives` seconds."""
         return [one for _ in range(count) for one in (self._plain(), self._delayed(), self._living(lives))]
 
     def _plain(self) -> Timed:
@@ -348,9 +311,7 @@ class Announcer:
 @pytest.mark.behaviour("11.3")
 @pytest.mark.behaviour("2.10", "2.13", "4.15")
 @pytest.mark.case("delayed-and-expiring")
-def test_workers_are_killed_while_messages_wait_for_their_time_or_run_out_of_it(
-    load: Load, figures: Report, verdict: Verdict
-) -> None:
+def test_workers_are_killed_while_messages_are_delayed_or_expire(load: Load, figures: Report, verdict: Verdict) -> None:
     event_type = load.broker.event_type()
     endpoint = Endpoint("timed", load.receiver)
     subscribed = load.broker.subscribe(load.receiver.url("/timed"), event_type)
@@ -372,7 +333,7 @@ def test_workers_are_killed_while_messages_wait_for_their_time_or_run_out_of_it(
     in_order = {one.event.number: one.event for one in through if not one.begins}
     own = figures_of(in_order.values(), timed.keys(), {"timed": endpoint.exchanges}, faults=load.faults)
     numbers = [one.sequence for one in first_sent(endpoint.exchanges)]
-    gaps = untold_gaps(load.broker, subscribed, numbers)
+    gaps = unrecorded_gaps(load.broker, subscribed, numbers)
     own = dataclasses.replace(own, misnumbered=len(gaps), recovered=0)
     verdict.figures += own
     verdict.measured["out_of_time"] = sum(timed[one.number].is_out_of_time(one) for one in endpoint.exchanges)
@@ -389,7 +350,7 @@ def test_workers_are_killed_while_messages_wait_for_their_time_or_run_out_of_it(
 @pytest.mark.case("two-fleets-three-beats")
 def test_two_fleets_of_workers_and_three_beats_run_at_once(load: Load, figures: Report) -> None:
     for endpoint in load.endpoints.values():
-        endpoint.is_slow = True  # time enough for somebody else to begin the next request, if anybody did
+        endpoint.is_slow = True  # time enough for another worker to begin the next request
     load.start()
     drivers: set[str] = set()
     with more_workers(load.broker), more_beats(load.broker, 2):
@@ -405,7 +366,7 @@ def test_two_fleets_of_workers_and_three_beats_run_at_once(load: Load, figures: 
 @pytest.mark.behaviour("4.10")
 @pytest.mark.behaviour("4.11")
 @pytest.mark.case("worker-frozen-past-its-lease")
-def test_a_worker_stands_still_until_others_have_taken_over(load: Load, figures: Report) -> None:
+def test_a_frozen_worker_loses_its_lines_to_others(load: Load, figures: Report) -> None:
     with more_workers(load.broker):
         load.start()
         load.wait_until_all_are_under_way()
@@ -425,7 +386,7 @@ def test_a_worker_stands_still_until_others_have_taken_over(load: Load, figures:
 
 
 def all_have_left(worker: Child, load: Load) -> bool:
-    """Say whether every line has a driver, and that is somebody else."""
+    """Return whether every line has a driver, and it is not this worker."""
     return not {None, worker}.intersection(map(load.broker.worker_driving, load.endpoints))
 
 

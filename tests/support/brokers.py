@@ -1,4 +1,4 @@
-"""Hand out running brokers: another one after a case has failed, which may have left anything behind."""
+"""Provide a running broker, and another one after a failed case, which may have left anything behind."""
 
 import contextlib
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class BrokerHistory:
 
 
 class Brokers:
-    """A broker that runs, with its history; made when somebody asks for it."""
+    """The running broker with its history; started when first needed."""
 
     def __init__(self, folder: Callable[[], Path]) -> None:
         self._folder = folder
@@ -47,15 +47,15 @@ class Brokers:
         self._running: tuple[Broker, BrokerHistory] | None = None
 
     def broker(self) -> Broker:
-        """Return the one that runs."""
+        """Return the running broker."""
         return self._there()[0]
 
     def history(self) -> BrokerHistory:
-        """Return what has happened to the one that runs."""
+        """Return the history of the running broker."""
         return self._there()[1]
 
     def forsake(self) -> None:
-        """End the one that runs, once all that is to be audited of it has been; whoever asks then gets another."""
+        """Audit the running broker's cases and stop it; the next call of `broker` starts another."""
         running, self._running = self._running, None
         with self._until_the_end.pop_all():
             if running:
@@ -69,7 +69,7 @@ class Brokers:
 
 
 def replace_broken_broker(brokers: Brokers, session: pytest.Session) -> None:
-    """Leave the broker that runs where a case has failed at it."""
+    """Stop the running broker if a case has failed on it."""
     if session.stash.get(FAILED, False):
         brokers.forsake()
         session.stash[FAILED] = False

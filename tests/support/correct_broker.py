@@ -16,7 +16,7 @@ KEPT: Final = (
 TIMES: Final = ("created_at", "finished_at", "not_before")
 
 MAX_TURNS: Final = 400
-"""After so many steps of its line the day ends, whatever still waits."""
+"""Steps of a line after which the day ends."""
 APART: Final = 100
 """Between the ids of two publishes: what is made in between by other means has its own there."""
 MAX_ATTEMPTS: Final = 3
@@ -298,7 +298,7 @@ class CorrectBroker:
         return is_due and not one.held and one.status == "PENDING"
 
     def _is_sending(self, one: WaitingDelivery) -> bool:
-        """Tell whether its subscription is; of one that is suspended the oldest is tried now and then."""
+        """Return whether its subscription is sent to; a suspended one sends its oldest delivery now and then."""
         if {None, one.subscription_id} & (self._inactive | self._fetched) or self._is_filled(one):
             return False
         return one.subscription_id not in self._suspended or (not one.apart and self._is_tried(one))
@@ -383,6 +383,6 @@ class CorrectBroker:
         whose = {"delivery_id": one.id, "message_id": one.message_id, "kind": "TOPIC"}
         attempt = {"id": one.id * 1000 + one.attempts, "number": one.attempts, **whose}
         holds = status in (None, 503) if meaning is None else meaning == "hold"
-        told = {"status_code": status, "meaning": meaning, "failed": status != 200, "holds": holds}
-        self.history.attempts.append({**attempt, "started_at": moment(self._now), **told})
+        outcome = {"status_code": status, "meaning": meaning, "failed": status != 200, "holds": holds}
+        self.history.attempts.append({**attempt, "started_at": moment(self._now), **outcome})
         self._now += self._random.choice(self._took)

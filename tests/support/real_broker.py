@@ -31,7 +31,7 @@ LONG_POLL_QUERIES = """
     SELECT FROM pg_stat_activity WHERE query LIKE '%%AS w (subscriber_id, waiting)%%' AND pid <> pg_backend_pid()
        AND state_change > %(since)s
 """
-"""The backend that has looked since then for what polls wait for."""
+"""Backends that have looked for messages of waiting polls since then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,34 +89,34 @@ class Broker:
         return session_of(self.management.key("PUBLISHER", name))
 
     def inactivate_all(self) -> None:
-        """Leave the endpoints of this test alone from now on."""
+        """Inactivate all subscribers of this test."""
         while self._subscribers:
             self.management.send("POST", f"subscribers/{self._subscribers.pop()}/inactivate")
 
-    # --- looking, to know when to act; no verdict comes from here ----------------
+    # --- state, to know when to act; verdicts do not use it ----------------------
 
     def get(self, path: str, **query: str) -> Any:
-        """Return what the API answers to management."""
+        """Return what the management API has under this path."""
         return self.management.get(path, **query)
 
     def has_finished(self, subscribers: Collection[Subscribed]) -> bool:
-        """Say whether nothing of these subscribers is on its way any more."""
+        """Return whether these subscribers have no open deliveries."""
         try:
             return not self.unfinished(subscribers)
         except requests.RequestException:
             return False
 
     def unfinished(self, subscribers: Collection[Subscribed]) -> int:
-        """Return how many deliveries to these subscribers are on their way, those tried again apart among them."""
+        """Return how many deliveries to these subscribers are open, including those in retry lanes."""
         lines = [self.get(f"subscribers/{one.name}/line") for one in subscribers]
         return sum(int(line["waiting"]) + int(line["retry"]["waiting"]) for line in lines)
 
     def driver_of(self, subscriber: Subscribed) -> str:
-        """Return the name of the worker that holds this subscriber's line; "" if nobody does."""
+        """Return the name of the worker that holds this subscriber's line; "" if none does."""
         return str(self.get(f"subscribers/{subscriber.name}/line")["worker"])
 
     def worker_driving(self, subscriber: Subscribed) -> Child | None:
-        """Return the worker that holds this subscriber's line; None if nobody does."""
+        """Return the worker that holds this subscriber's line; None if none does."""
         names = {child.service.environment.get("BROKER_WORKER_NAME"): child for child in self.stack.supervisor}
         driver = self.driver_of(subscriber)
         return names[driver] if driver else None
@@ -125,7 +125,7 @@ class Broker:
         """Return the worker that holds this subscriber's line, once there is one."""
         until = time.monotonic() + TIMEOUT_SECONDS
         while not (driver := self.worker_driving(subscriber)):
-            assert time.monotonic() < until, f"nobody drives {subscriber.name}"
+            assert time.monotonic() < until, f"no worker holds the line of {subscriber.name}"
         return driver
 
     def workers(self) -> list[Child]:
@@ -133,7 +133,7 @@ class Broker:
         return [self.stack.supervisor[f"worker{number + 1}"] for number in range(os.cpu_count() or 1)]
 
     def ask(self, query: str, **arguments: object) -> list[tuple[Any, ...]]:
-        """Return what stands in the books."""
+        """Return the rows of a query to the broker's database."""
         with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
             return connection.execute(query.encode(), arguments).fetchall()
 
@@ -188,5 +188,5 @@ def database_now(broker: Broker) -> Any:
 
 
 def wait_until_polling(broker: Broker, since: Any) -> None:
-    """Wait until a poll has its seat that came since, where none had one before."""
+    """Wait until a poll that came after `since` waits, where none did before."""
     wait_until(lambda: broker.ask(LONG_POLL_QUERIES, since=since))

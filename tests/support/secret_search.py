@@ -1,4 +1,4 @@
-"""Where a secret could have got to, and looking for it there in whatever dress."""
+"""Search for secrets in logs, Redis, Flower, records and processes, through every encoding."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
 BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{24,}={0,2}")
 MAX_DEPTH = 4
-"""A body within JSON within a Celery message within what Redis is told."""
+"""A body in JSON in a Celery message in a Redis command."""
 STANDARD = bytes.maketrans(b"-_", b"+/")
 TASKS = "/api/tasks?limit=100000"
 
@@ -106,7 +106,7 @@ def redis_of(broker: Broker) -> Iterator[tuple[str, bytes]]:
 
 
 def flower_of(broker: Broker) -> Iterator[tuple[str, bytes]]:
-    """Yield what Flower shows to who has its login."""
+    """Yield the pages of Flower."""
     name, _, password = broker.stack.flower_login.partition(":")
     for path in (TASKS, "/api/workers?refresh=1", "/broker", "/workers", "/tasks", "/metrics"):
         answer = requests.get(broker.stack.flower + path, auth=(name, password), timeout=TIMEOUT_SECONDS)

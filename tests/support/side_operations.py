@@ -44,7 +44,7 @@ DEFERRING_POLICY = {"on_server_error": Action.DEFER, "on_throttled": Action.DEFE
 
 failed_answers = st.sampled_from([503, 503, 500, 404, "refused", "cut"])
 SIDE_EVENTS = ("nothing", "lock", "resume", "repair", "pause", "follow", "edit", "probe")
-"""What may happen to a subscription between a request and its answer; "lock": somebody edits it."""
+"""What may happen to a subscription between a request and its answer; "lock": an edit locks its row."""
 side_events = st.sampled_from(SIDE_EVENTS)
 
 
@@ -142,7 +142,7 @@ class SideOperations(StatefulDeliveries):
     # --- how it happens --------------------------------------------------------------------------------
 
     def check_rate(self, request: Request) -> None:
-        """Check that what has a rate limit is sent once in a slot, and that nobody has it sent before the next."""
+        """Check that a subscription with a rate limit is sent at most one delivery in a slot."""
         one = Subscription.objects.get(pk=request.destination.subscription_id)
         assert not one.rate_limit or one.pk not in self.slots_used, "1.4: one in a slot"
         self.slots_used |= {one.pk} if one.rate_limit else set()
@@ -156,7 +156,7 @@ class SideOperations(StatefulDeliveries):
         activate(one)
 
     def could_be_sent(self, delivery_id: int, read_at: int) -> bool:
-        """Tell whether a delivery was to be had when the page was read, and still is."""
+        """Return whether a delivery was to be had when the page was read, and still is."""
         row = Delivery.objects.open().filter(pk=delivery_id).first()
         return bool(row and self.is_active(row) and self.was_active(row, read_at) and self.is_in_time(row, read_at))
 
@@ -170,7 +170,7 @@ class SideOperations(StatefulDeliveries):
         return all(self.inactive_at[thing] < since for thing in both)
 
     def is_in_time(self, row: Delivery, since: int) -> bool:
-        """Tell whether it had begun to be due, and has not expired."""
+        """Return whether it had begun to be due, and has not expired."""
         is_late = row.expires_at is not None and row.expires_at <= timezone.now()
         return not is_late and row.due_at != UNTIL_DUE and self.begun_at[row.pk] < since
 
@@ -227,7 +227,7 @@ class PolicyOperations(SideOperations):
         self.tried: set[int] = set()
         """Suspended subscriptions whose last trial has had its outcome."""
         self.locked = 0
-        """The subscription that somebody else has locked."""
+        """The subscription that another connection has locked."""
 
     # --- what can happen -------------------------------------------------------------------------------
 

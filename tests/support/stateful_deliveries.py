@@ -46,7 +46,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
     def __init__(self, database: FailingDatabase) -> None:
         super().__init__()
         self.database = database
-        self.database.tell(self)
+        self.database.notify(self)
         self.names = 0
         self.workers = [self.new_worker(), self.new_worker()]
         self.frozen: list[SteppedWorker] = []
@@ -230,7 +230,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
         assert not driven & taken, "a lease is respected"
 
     def is_driven(self, line_id: int) -> bool:
-        """Tell whether the lease of a line still runs."""
+        """Return whether the lease of a line still runs."""
         with connection.cursor() as cursor:
             cursor.execute("SELECT lease_until > clock_timestamp() FROM delivery_line WHERE id = %s", [line_id])
             return bool(cursor.fetchone()[0])
@@ -291,7 +291,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
 
     def finish(self) -> None:
         """Let everything that is unfinished be sent and answered 200, without side_effects trouble."""
-        self.database.tell(self)
+        self.database.notify(self)
         self.check_statuses()
         self.activate_all()
         self.switched_off.clear()

@@ -182,20 +182,20 @@ class SettlementListener(Protocol):
     """Whoever follows what is settled."""
 
     def on_settling(self) -> None:
-        """Be told that a round is about to be settled."""
+        """Handle that a round is about to be settled."""
 
     def on_settled(self) -> None:
-        """Be told that it has been."""
+        """Handle that it has been settled."""
 
     def on_recorded(self, settlement: Settlement, epoch: int) -> None:
-        """Be told of an outcome that is recorded, and under which epoch."""
+        """Handle an outcome that is recorded under this epoch."""
 
     def on_withheld(self, withheld: Withheld) -> None:
-        """Be told of a delivery that is not sent."""
+        """Handle a delivery that is not sent."""
 
 
 class FailingDatabase:
-    """Settles as asked; once it is told to fail, it does so, before or after it has settled."""
+    """Settles as requested, and fails once when requested, before or after it has settled."""
 
     def __init__(self, settle: Callable[..., Settled] = settle) -> None:
         self._settle = settle
@@ -207,8 +207,8 @@ class FailingDatabase:
         """Whether the next settle fails."""
         return self._trouble is not None
 
-    def tell(self, listener: SettlementListener) -> None:
-        """Start afresh, and tell somebody of all that is settled."""
+    def notify(self, listener: SettlementListener) -> None:
+        """Reset, and notify `listener` of everything that is settled."""
         self._listener, self._trouble = listener, None
 
     def fail_next(self, *, after_commit: bool, meanwhile: Callable[[], object]) -> None:
@@ -227,7 +227,7 @@ class FailingDatabase:
         return settled
 
     def _told(self, epochs: dict[int, int], **options: Any) -> Settled:
-        """Settle, and tell of it."""
+        """Settle, and notify the listener."""
         if self._listener is None:
             return self._settle(epochs, **options)
         self._listener.on_settling()

@@ -109,7 +109,7 @@ class AllWorkloads:
 
 @contextmanager
 def all_workloads(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[AllWorkloads]:
-    """Give all kinds of work; leave none of it for whoever comes next."""
+    """Give all kinds of work; leave none of it for the next test."""
     since, workloads = Since(broker), AllWorkloads(broker, receiver, Faults())
     with ExitStack() as until_the_end:
         for work in _made(workloads, folder, until_the_end):
@@ -188,7 +188,7 @@ def outcomes_under(broker: Broker, receiver: Receiver, folder: Path, breakage: B
 
 
 def together(workloads: AllWorkloads, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
-    """Return what became of all kinds, each judged by itself and told; pauses do not matter."""
+    """Judge each kind, report it, and return the result of all; pauses do not matter."""
     say(f"answers were stored within {workloads.read_settling():.1f} s while nothing was broken, with room for longer")
     said = dict.fromkeys(stuck, "it did not go on") | dict.fromkeys(left, "it was not through in time")
     judged_apart = {
@@ -229,7 +229,7 @@ def judged(figures: Figures, max_copies: int | None, max_delay_seconds: float) -
 
 @dataclass(slots=True)
 class RandomFaults:
-    """Breaks one thing after the other by the seed, and says each minute what it did."""
+    """Breaks one thing after the other by the seed, and reports each minute what it did."""
 
     workloads: AllWorkloads
     seed: int
@@ -242,8 +242,8 @@ class RandomFaults:
     """What has happened since the last time that something was said."""
 
     def run(self, seconds: float) -> None:
-        """Go on for so long."""
-        began = told = time.monotonic()
+        """Break things for `seconds`."""
+        began = reported = time.monotonic()
         for step in steps(self.seed):
             left = began + seconds - time.monotonic()
             if left <= step.after:
@@ -251,13 +251,13 @@ class RandomFaults:
                 break
             time.sleep(step.after)
             self._break(step)
-            if time.monotonic() - told >= MINUTE:
-                told = time.monotonic()
-                self.tell(told - began)
-        self.tell(time.monotonic() - began)
+            if time.monotonic() - reported >= MINUTE:
+                reported = time.monotonic()
+                self.report(reported - began)
+        self.report(time.monotonic() - began)
 
-    def tell(self, elapsed: float) -> None:
-        """Say what has happened since the last time, and how much each kind has done by now."""
+    def report(self, elapsed: float) -> None:
+        """Report what has happened since the last report, and how much each kind has done by now."""
         done = ", ".join(f"{kind} {count}" for kind, count in self.workloads.done().items())
         broken = "; ".join(self._said) or "nothing"
         self.say(f"{elapsed / MINUTE:.0f} min, step {self.steps}: {broken}. Done so far: {done}")
@@ -276,5 +276,5 @@ class RandomFaults:
 
 
 def happen(context: FaultContext, fault: Fault) -> None:
-    """Break one thing; whom it hits the fault's own seed decides."""
+    """Break one thing; the fault's seed decides which process it hits."""
     fault.breakage.happen(replace(context, random=dice(fault.seed)), fault.seconds)

@@ -32,7 +32,7 @@ UNEXPLAINED = """
      ORDER BY delivery_id LIMIT %(most)s
 """
 
-TOLD = """
+RECORDED = """
     SELECT e.sequence FROM delivery_lineevent e JOIN delivery_line l ON l.id = e.line_id
       JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
      WHERE u.name = %(name)s AND e.sequence IS NOT NULL
@@ -41,7 +41,7 @@ TOLD = """
 MAX_SETTLE_SECONDS: Final = 5.0
 """However busy the machine is: a broker that takes longer is at fault itself."""
 ROOM: Final = 2
-"""By how much those may have waited longer that a fault cut off, of whom the books say nothing."""
+"""Factor by which unrecorded settles, cut off by a fault, may have taken longer."""
 
 COUNTED = """
     SELECT (SELECT coalesce(sum(deliveries), 0) FROM analytics_reliability
@@ -115,7 +115,7 @@ class Since:
         return self.found(Made(self.before, self.newest()))
 
     def summarize(self) -> None:
-        """Summarize what has happened until now, for all who ask then."""
+        """Summarize what has happened until now."""
         summarize(self._broker, self._at)
 
     def newest(self) -> int:
@@ -133,7 +133,7 @@ class Since:
 
 
 def summarize(broker: Broker, since: dt.datetime) -> None:
-    """Run the application as a program of its own, whatever is left of the broker's workers; PostgreSQL is enough."""
+    """Run Spark in its own process, which needs only PostgreSQL, because workers may be down."""
     try:
         ended = subprocess.run(
             python("tests.support.faults.summarize", since.isoformat()),
@@ -192,10 +192,10 @@ def set_aside(broker: Broker, subscribed: Subscribed) -> set[int]:
     return {number for (number,) in broker.ask(SET_ASIDE, name=subscribed.name)}
 
 
-def untold_gaps(broker: Broker, subscribed: Subscribed, arrived: Collection[int]) -> set[int]:
-    """Return the numbers that nobody has received and of which the line's history says nothing."""
-    told = {sequence for (sequence,) in broker.ask(TOLD, name=subscribed.name)}
-    return {*range(1, max(arrived, default=0))}.difference(arrived, told)
+def unrecorded_gaps(broker: Broker, subscribed: Subscribed, arrived: Collection[int]) -> set[int]:
+    """Return the sequence numbers that neither arrived nor are recorded in the line's history."""
+    recorded = {sequence for (sequence,) in broker.ask(RECORDED, name=subscribed.name)}
+    return {*range(1, max(arrived, default=0))}.difference(arrived, recorded)
 
 
 WAITED = """

@@ -81,7 +81,7 @@ def beat_going_on(broker: Broker) -> Iterator[None]:
 
 
 def send(number: signal.Signals, child: Child) -> None:
-    """Send a signal to a process alone, as somebody at a terminal would."""
+    """Send a signal to a process, not to its group."""
     assert child.pid
     os.kill(child.pid, number)
 
@@ -100,12 +100,15 @@ def terminating(broker: Broker) -> Iterator[psycopg.Connection]:
 
 
 def terminate_a_backend(connection: psycopg.Connection) -> Sequence[object] | None:
-    """End a database session of the broker, whichever; return None if there was none."""
+    """End a random database session of the broker; return None if there was none."""
     return connection.execute(TERMINATE_ONE).fetchone()
 
 
 def victims(workers: list[Child], kills: int) -> list[Child]:
-    """Return whom to kill, at random but each as often: who keeps ending is started after longer and longer."""
+    """Return the workers to kill, in random order and each equally often.
+
+    A worker that is killed more often is restarted after longer and longer pauses.
+    """
     rounds = -(-kills // len(workers))
     return random.sample(workers * rounds, kills)
 
@@ -123,7 +126,7 @@ def kill_all(load: Load) -> None:
 
 
 def kill_again_and_again(load: Load, kills: int) -> None:
-    """Kill so many workers, one every few seconds."""
+    """Kill a worker every few seconds, `kills` times."""
     for victim in victims(load.broker.workers(), kills):
         wait_until_there(victim)
         with load.fault():
@@ -142,7 +145,7 @@ def more_workers(broker: Broker) -> Iterator[None]:
 
 @contextmanager
 def more_beats(broker: Broker, count: int) -> Iterator[None]:
-    """Run so many beats more inside."""
+    """Run `count` further beats inside."""
     names = [f"beat-{number + 1}-{SECOND}" for number in range(count)]
     beats = [replace(_installation(broker, name).beat(), name=name) for name in names]
     with broker.stack.supervisor.meanwhile(*beats):

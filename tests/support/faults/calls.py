@@ -1,4 +1,4 @@
-"""Those who wait for an answer: SYNC callers, and jobs with callbacks."""
+"""Load that waits for answers: SYNC callers, and jobs with callbacks."""
 
 import asyncio
 import itertools
@@ -50,7 +50,7 @@ class SyncLoad:
     taken: list[int] = field(default_factory=list)
     """The numbers of the requests that the endpoint got."""
     cut: list[Fault] = field(default_factory=list)
-    """When whoever called may have had no answer, since the web process was killed."""
+    """When callers may have had no answer, because the web process was killed."""
 
     @property
     def calls(self) -> list[Call]:
@@ -99,7 +99,7 @@ class SyncLoad:
         )
 
     def _is_accounted_for(self, call: Call) -> bool:
-        """Say whether it was answered, or else cut off."""
+        """Return whether it was answered, or else cut off."""
         if call.status is None:
             return any(fault.begun <= call.ended and call.begun <= fault.ended for fault in self.cut)
         return call.status == 200 or is_refused_as_documented(call)
@@ -173,7 +173,7 @@ class ReplyLoad:
         return {number_in(request.body): request.headers["callbackurl"] for request in requests_}
 
     def reply(self, number: int, times: int = AT_ONCE) -> list[tuple[int, str]]:
-        """Post a reply so many times side by side; return each answer's status and text."""
+        """Post a reply `times` times concurrently; return each answer's status and text."""
         address = self.addresses()[number]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             answers = [*pool.map(lambda _: post(address, body_of(number)), range(times))]

@@ -32,7 +32,7 @@ Edit = Callable[[], None]
 
 
 class Form(HTMLParser):
-    """What the forms of a page would send if nobody touched them, but for buttons."""
+    """The fields that the forms of a page send unchanged, without buttons."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -166,7 +166,7 @@ class EditedSubscription:
         return f"subscription/{self.id}"
 
     def may_have_sent(self, request: Received, address: str, then: tuple[float, float]) -> bool:
-        """Say whether address, header and signature were in force at some time then."""
+        """Return whether address, header and signature were in force at some time then."""
         return (
             address in self.address.between(*then)
             and request.headers.get(EDITION.lower(), "") in self.edition.between(*then)
@@ -175,7 +175,7 @@ class EditedSubscription:
 
 
 class Admins:
-    """People who edit a subscriber with two subscriptions, through the API and the admin site."""
+    """Edits a subscriber with two subscriptions through the API and the admin site."""
 
     def __init__(self, load: Load, name: str, secrets: dict[str, str], addresses: tuple[str, str]) -> None:
         self.name = name
@@ -189,7 +189,7 @@ class Admins:
             )
             for event_type, secret in secrets.items()
         }
-        self._broker = load.broker
+        self._api = load.broker.management
         self._addresses = addresses
         self._site = AdminSite(load.broker.stack)
         self._record = self._site.find("subscriber", name)
@@ -219,7 +219,7 @@ class Admins:
 
     def move_by_api(self, one: EditedSubscription) -> None:
         with one.address.changing(self._elsewhere(one)):
-            self._api("PATCH", f"subscriptions/{one.id}", endpoint=self._elsewhere(one))
+            self._api.change(f"subscriptions/{one.id}", endpoint=self._elsewhere(one))
 
     def edit_form(self, one: EditedSubscription) -> None:
         """Change endpoint and headers at once."""
@@ -229,7 +229,7 @@ class Admins:
 
     def rotate_by_api(self, one: EditedSubscription) -> None:
         begun = time.monotonic()
-        answered = self._api("POST", f"subscriptions/{one.id}/rotate-secret", overlap_seconds=0)
+        answered = self._api.create(f"subscriptions/{one.id}/rotate-secret", overlap_seconds=0)
         one.secret.has_become(answered["signing_secret"], since=begun)
 
     def rotate_on_page(self, one: EditedSubscription) -> None:
@@ -239,7 +239,7 @@ class Admins:
 
     def switch_by_api(self, one: EditedSubscription, *, active: bool) -> None:
         with one.is_active.changing(active):
-            self._api("POST", f"subscriptions/{one.id}/{_switch(active)}")
+            self._api.create(f"subscriptions/{one.id}/{_switch(active)}")
 
     def switch_both_in_list(self, *, active: bool) -> None:
         one, other = self.subscriptions.values()
@@ -254,19 +254,19 @@ class Admins:
         self._site.save(self._record, **changes)
 
     def rename(self, name: str) -> None:
-        self._api("PATCH", f"subscribers/{self.name}", name=name)
+        self._api.change(f"subscribers/{self.name}", name=name)
         self.name = name
 
     # --- what follows from them ------------------------------------------------
 
     def qualified(self, event: Published) -> set[bool]:
-        """Say whether the event was for the subscriber; both, where something was switched during the call."""
+        """Return whether the event was for the subscriber; both, where something was switched during the call."""
         switches = (self.subscriptions[event.type].is_active, self.is_active)
         own, subscribers = (switch.between(event.started, event.ended) for switch in switches)
         return {both and other for both in own for other in subscribers}
 
     def was_skipped(self, event: Published, sent_at: float) -> bool:
-        """Say whether its own subscription was inactive at some time before it was sent."""
+        """Return whether its own subscription was inactive at some time before it was sent."""
         return False in self.subscriptions[event.type].is_active.between(event.started, sent_at)
 
     def _elsewhere(self, one: EditedSubscription) -> str:
@@ -275,14 +275,6 @@ class Admins:
     def _next_edition(self) -> str:
         self._editions += 1
         return str(self._editions)
-
-    def _api(self, method: str, path: str, **fields: object) -> dict[str, str]:
-        headers = {"Authorization": f"Bearer {self._broker.management.token}", "If-Match": "*"}
-        address = f"{self._broker.web}/api/v1/{path}"
-        answered = requests.request(method, address, json=fields or None, headers=headers, timeout=TIMEOUT_SECONDS)
-        answered.raise_for_status()
-        changed: dict[str, str] = answered.json()
-        return changed
 
 
 def _switch(active: bool) -> str:

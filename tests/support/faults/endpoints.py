@@ -12,7 +12,7 @@ RETRIES = 3
 
 
 class RefusingEndpoint(Endpoint):
-    """Answers so many requests for an event otherwise than 200, whether anybody is left to hear it or not."""
+    """Refuses the first `times` requests for an event, also those whose client is gone."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ APART = {
 
 
 def is_doomed(number: int) -> bool:
-    """Say whether an event is never taken."""
+    """Return whether an event is never accepted."""
     return number % 20 == 1
 
 

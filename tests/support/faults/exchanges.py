@@ -26,7 +26,7 @@ def min_blame(wanted: Sequence[Sequence[int]]) -> int:
 def _finds_room(
     thing: int, wanted: Sequence[Sequence[int]], borne: defaultdict[int, list[int]], most: int, full: set[int]
 ) -> bool:
-    """Give a thing to one that it names, if need be by giving another thing of that one to somebody else."""
+    """Assign a thing to one of its candidates, if need be by moving another thing to a different candidate."""
     for one in wanted[thing]:
         if one in full:
             continue
@@ -48,7 +48,7 @@ class Fault:
     begun: float
     ended: float
     settling: float = SETTLE_SECONDS
-    """What had been answered no longer than so many seconds before may not have been stored."""
+    """Answers received within this many seconds before the fault may not have been stored."""
 
 
 def may_be_unsettled(exchange: Exchange, fault: Fault) -> bool:
@@ -65,7 +65,7 @@ class Copy:
     """The last of those earlier ones; None if the line had gone on to another event in between."""
 
     def is_explained_by(self, fault: Fault, under_way: Sequence[Exchange]) -> bool:
-        """Say whether it came after the fault, and repeats what was under way then."""
+        """Return whether it came after the fault, and repeats what was under way then."""
         return self.request.at > fault.begun and any(one is self.repeated for one in under_way)
 
 
@@ -116,7 +116,7 @@ def unexplained(line: Sequence[Exchange], faults: Collection[Fault]) -> int:
 
 
 def overlapping(line: Sequence[Exchange]) -> int:
-    """Count the requests that came before the one before was answered, though who had sent that was still there."""
+    """Count the requests that began before the previous one was answered, although its client was still connected."""
     return sum(
         before.answered_at is not None and not before.hung_up and after.at < before.answered_at
         for before, after in pairwise(line)

@@ -33,9 +33,9 @@ MOMENT = 0.5
 REDIS, POSTGRES, WEB, WORKERS, BEAT, ADMINS = "redis", "postgres", "web", "workers", "beat", "admins"
 LEASE_SECONDS = 20.0
 UNTIL_TAKEN_OVER = LEASE_SECONDS + 5.0
-"""Who is killed again and again is started after longer and longer: then others wait for the lease."""
+"""A process that is killed repeatedly is restarted after longer and longer pauses; then others wait for the lease."""
 SHORT = 5.0
-"""Seconds in which nobody may notice that Redis is away."""
+"""Longest pause of a line, in seconds, while Redis is away."""
 
 BETWEEN_SECONDS = (1.0, 6.0)
 """From one step's end to the next, at least and at most."""
@@ -47,7 +47,7 @@ TWO_EVERY = 4
 
 
 def some_worker(context: FaultContext) -> Child:
-    """Return one that runs: who keeps ending is started after longer and longer."""
+    """Return a worker that runs: one that keeps ending is restarted after longer and longer pauses."""
     there: list[Child] = []
     wait_until(lambda: there.extend(worker for worker in context.broker.workers() if worker.pid) or there)  # type: ignore[func-returns-value]
     return context.random.choice(there)
@@ -84,7 +84,7 @@ def hang_redis(context: FaultContext, seconds: float) -> None:
 
 
 def kill_workers(context: FaultContext, seconds: float) -> None:
-    """Kill a worker every five seconds, whichever."""
+    """Kill a worker every five seconds, at random."""
 
     def act() -> None:
         victim = some_worker(context)
@@ -131,7 +131,7 @@ def take_postgres_away(context: FaultContext, seconds: float) -> None:
 
 
 def end_sessions(context: FaultContext, seconds: float) -> None:
-    """End a database session every half second, whichever."""
+    """End a database session every half second, at random."""
     with terminating(context.broker) as connection:
 
         def act() -> None:
@@ -174,7 +174,7 @@ class Breakage:
 
     name: str
     happen: Callable[[FaultContext, float], None]
-    """Breaks it for so many seconds, and mends it."""
+    """Breaks something for a number of seconds, and repairs it."""
     seconds: float
     touches: frozenset[str]
     pause: float
@@ -221,7 +221,7 @@ BREAKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing to break, for how long, and what decides whom it hits."""
+    """One thing to break, for how long, and the seed that decides which process it hits."""
 
     breakage: Breakage
     seconds: float
@@ -233,7 +233,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is broken at once, so many seconds after the step before."""
+    """What is broken at once, and how many seconds after the step before."""
 
     after: float
     faults: Sequence[Fault]

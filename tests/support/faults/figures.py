@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 from broker_project.stack.load.exchanges import Exchange, Published
@@ -55,7 +55,7 @@ class Figures:
     recovered: int = 0
     """Of those delivered, the ones whose publish call was never answered 2xx."""
     unexpected: int = 0
-    """Requests for events that nobody began to publish."""
+    """Requests for events that were never published."""
     duplicated: int = 0
     """Requests that were one copy more."""
     inverted: int = 0
@@ -155,10 +155,22 @@ def figures_of_concurrent(
     unfinished: int = 0,
 ) -> Figures:
     """Judge the requests of a subscriber that gets everything in no order."""
-    acknowledged = {event.number for event in published}
-    accepted = {one.number for one in requests if one.status == 200}
     pairs = [*extra_job_copies(requests)]
-    copies = [copy for copy, _ in pairs]
+    return replace(
+        counted({event.number for event in published}, begun, requests, [copy for copy, _ in pairs]),
+        not_under_way=len(unexplained_job_copies(requests, faults)),
+        unfinished=unfinished,
+        max_per_line=len(pairs),
+        max_per_fault=max_job_copies_of_a_fault(pairs, faults),
+    )
+
+
+def counted(
+    acknowledged: Collection[int], begun: Collection[int], requests: Sequence[Exchange], copies: Sequence[Exchange]
+) -> Figures:
+    """Return the figures that do not depend on the order of the requests, `copies` among them."""
+    acknowledged = {*acknowledged}
+    accepted = {one.number for one in requests if one.status == 200}
     return Figures(
         acknowledged=len(acknowledged),
         delivered=len(accepted),
@@ -167,11 +179,7 @@ def figures_of_concurrent(
         unexpected=sum(one.number not in begun for one in requests),
         duplicated=len(copies),
         unflagged=sum(not one.flagged for one in copies) + renamed({"": requests}),
-        not_under_way=len(unexplained_job_copies(requests, faults)),
         altered=sum(one.altered for one in requests),
-        unfinished=unfinished,
-        max_per_line=len(copies),
-        max_per_fault=max_job_copies_of_a_fault(pairs, faults),
     )
 
 
@@ -181,7 +189,7 @@ def split_lanes(requests: Sequence[Exchange]) -> tuple[list[Exchange], list[Exch
 
 
 def have_one_under_way(requests: Sequence[Exchange]) -> bool:
-    """Say whether both lines wait for an answer."""
+    """Return whether both lines wait for an answer."""
     return all(lane and lane[-1].status is None for lane in split_lanes(requests))
 
 
@@ -200,19 +208,15 @@ def figures_of_lanes(
     accepted = {one.number for one in requests if one.status == 200}
     pairs = [*extra_job_copies(apart)]
     copies = [copy.request for copy in extra_copies(own)] + [copy for copy, _ in pairs]
-    return Figures(
-        acknowledged=len(events),
-        delivered=len(accepted),
+    all_counted = counted(events, begun, requests, copies)
+    return replace(
+        all_counted,
         lost=len(events.keys() - accepted - {*doomed}),
-        recovered=len(accepted - events.keys()),
-        unexpected=sum(one.number not in begun for one in requests) + len(accepted & {*doomed}),
-        duplicated=len(copies),
+        unexpected=all_counted.unexpected + len(accepted & {*doomed}),
         inverted=out_of_order(own, events),
-        unflagged=sum(not one.flagged for one in copies) + renamed({"": requests}),
         not_under_way=unexplained(own, faults) + len(unexplained_job_copies(apart, faults)),
         overlapping=overlapping(own) + overlapping(apart),
         misnumbered=misnumbered(own),
-        altered=sum(one.altered for one in requests),
         unfinished=unfinished,
         max_per_line=max(len([*extra_copies(own)]), len(pairs)),
         max_per_fault=max(max_copies_of_a_fault(own, faults), max_job_copies_of_a_fault(pairs, faults)),
@@ -230,7 +234,7 @@ def extra_job_copies(requests: Sequence[Exchange]) -> Iterator[tuple[Exchange, E
 
 
 def was_under_way(request: Exchange, fault: Fault) -> bool:
-    """Say whether a request may have been sent and not yet settled during the fault."""
+    """Return whether a request may have been sent and not yet settled during the fault."""
     return request.at <= fault.ended + TRAVEL_SECONDS and may_be_unsettled(request, fault)
 
 
@@ -279,17 +283,9 @@ def figures_of_jobs(
     """
     copies = [*extra_job_copies(requests)]
     accepted = {one.number for one in requests if one.status == 200}
-    names = {(one.number, one.webhook_id) for one in requests}
-    return Figures(
-        acknowledged=len(acknowledged),
-        delivered=len(accepted),
-        lost=len({*acknowledged} - accepted),
-        recovered=len(accepted - {*acknowledged}),
-        unexpected=sum(one.number not in begun for one in requests),
-        duplicated=len(copies),
-        unflagged=sum(not copy.flagged for copy, _ in copies) + len(names) - len({number for number, _ in names}),
+    return replace(
+        counted(acknowledged, begun, requests, [copy for copy, _ in copies]),
         not_under_way=len(unexplained_job_copies(requests, faults)) if faults else 0,
-        altered=sum(one.altered for one in requests),
         misrecorded=sum(winners.get(number, 0) != 1 for number in {*acknowledged} | accepted | winners.keys()),
         unfinished=unfinished,
         max_per_line=max(Counter(copy.message_id % SENDERS for copy, _ in copies).values(), default=0),

@@ -133,7 +133,7 @@ def published_by(publishers: Iterable[Publisher]) -> list[Published]:
 
 
 def begun_by(publishers: Iterable[Publisher]) -> set[int]:
-    """Return the number of every event that somebody began to publish."""
+    """Return the number of every event that a publisher began to publish."""
     return {number for publisher in publishers for number in publisher.begun}
 
 
@@ -180,7 +180,7 @@ class Load:
         self.wait_for(WARM)
 
     def publish(self, count: int) -> None:
-        """Publish so many events at once, in large batches."""
+        """Publish `count` events at once, in large batches."""
         publisher = self.publisher(LARGE_BATCH)
         for _ in range(count // LARGE_BATCH):
             publisher.publish()
@@ -189,7 +189,7 @@ class Load:
         return sum(len(publisher.published) for publisher in self.publishers)
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more events have been acknowledged."""
+        """Wait until `more` further events have been acknowledged."""
         wanted = self.acknowledged() + more
         wait_until(lambda: self.acknowledged() >= wanted, THROUGH_SECONDS, saying=self.acknowledged)
 
@@ -238,7 +238,7 @@ class Load:
         return self.broker.wait_for_driver_of(next(iter(self.endpoints)))
 
     def figures(self) -> Figures:
-        """Return what became of it all."""
+        """Return the figures of everything."""
         return figures(
             published_by(self.publishers),
             begun_by(self.publishers),
@@ -250,7 +250,7 @@ class Load:
         )
 
     def is_through(self) -> bool:
-        """Say whether all that was acknowledged has been taken, and nothing is on its way."""
+        """Return whether all that was acknowledged has been taken, and nothing is on its way."""
         wanted = {event.number for event in published_by(self.publishers)}
         accepted = all(wanted <= endpoint.accepted() for endpoint in self.endpoints.values())
         return accepted and self.broker.has_finished(self.endpoints.keys())

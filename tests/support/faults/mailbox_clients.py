@@ -28,7 +28,7 @@ LATE = 1.3
 
 
 class Client(threading.Thread):
-    """Fetches until told that it is enough, and treats what it has got in its behaviour."""
+    """Fetches until stopped, and treats the messages as its behaviour says."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Client(threading.Thread):
         return found
 
     def say(self, word: str, receipts: Sequence[str]) -> list[ReceiptResult]:
-        """Say something of receipts, again and again until there is an answer."""
+        """Send `word` (ack, nack or extend) for receipts until there is an answer."""
         for receipt in receipts:
             self._write(RequestRecord(receipt, word, time.time()))
         while receipts:

@@ -30,7 +30,7 @@ class FetchRecord:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """What a client is about to say of a receipt: if it is killed, nobody knows whether it was heard."""
+    """A call for a receipt that a client is about to make; if it is killed, the outcome is unknown."""
 
     receipt: str
     word: str
@@ -39,7 +39,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ResponseRecord:
-    """What a client said of a receipt, and the answer; times are the client's, by the same clock."""
+    """A client's call for a receipt and its answer; times are the client's, by the same clock."""
 
     receipt: str
     word: str
@@ -62,14 +62,14 @@ def in_hand(records: Sequence[Record]) -> list[FetchRecord]:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A stretch of time in which somebody had a message for himself."""
+    """A period in which one client or endpoint had a message."""
 
     begun: float
     ended: float
 
 
 def overlapping(records: Iterable[Record], sent: Iterable[Exchange] = ()) -> int:
-    """Count the messages that began to be somebody's while they still were somebody else's, and print them."""
+    """Count and print the messages that had two holders at the same time."""
     holds = defaultdict(list)
     for number, hold in [*_held([*records]), *_under_way(sent)]:
         holds[number].append(hold)
@@ -84,9 +84,9 @@ def overlapping(records: Iterable[Record], sent: Iterable[Exchange] = ()) -> int
 
 
 def _held(records: Sequence[Record]) -> Iterator[tuple[int, Hold]]:
-    """Yield who was surely held until when: until the time was over, extended or not, or it was to be given back.
+    """Yield how long each message was certainly held: until its time-out, or until the call that returned it.
 
-    To be: where the answer was lost, it may have been heard all the same, and the one to a second call is another.
+    The call counts, not its answer: a lost answer does not mean that the call had no effect.
     """
     extended, given_back = defaultdict(list), defaultdict(list)
     for one in records:
@@ -148,13 +148,13 @@ def figures_of_mailbox(
 
 
 def numbers_done(handed: Iterable[FetchRecord], said: Iterable[ResponseRecord]) -> set[int]:
-    """Return the events that a client was told to have acknowledged."""
+    """Return the events whose acknowledgement was answered 200."""
     receipts = {one.receipt for one in said if one.word == "ack" and one.status == 200}
     return {one.number for one in handed if one.receipt in receipts}
 
 
 def numbers_unheard(handed: Iterable[FetchRecord], records: Iterable[Record], winners: Mapping[int, int]) -> set[int]:
-    """Return the events that a client acknowledged without ever noting an answer, where the books say that it did."""
+    """Return the events acknowledged without a recorded answer that the broker has recorded as delivered."""
     asked = {one.receipt for one in records if isinstance(one, RequestRecord) and one.word == "ack"}
     answered = {one.receipt for one in records if isinstance(one, ResponseRecord) and one.word == "ack"}
     return {one.number for one in handed if one.receipt in asked - answered and winners.get(one.number) == 1}

@@ -111,7 +111,7 @@ class MailboxLoad(OneTypeLoad):
         self.dropped = {number for (number,) in self.broker.ask(DROPPED, event_type=self.event_type)}
 
     def end(self) -> None:
-        """Let nobody do anything any more, nor wait for a message."""
+        """Stop publishers and clients, also those that wait for a message."""
         give_up_all(self.publishers)
         self.stop_publishing(*self.clients)
         for process in self.processes.values():
@@ -119,7 +119,7 @@ class MailboxLoad(OneTypeLoad):
             process.wait()
 
     def figures(self) -> Figures:
-        """Return what became of it all."""
+        """Return the figures of everything."""
         return figures_of_mailbox(
             self.acknowledged(),
             begun_by(self.publishers),

@@ -22,7 +22,7 @@ class Misbehaviour:
 
     behaviour: Behaviour
     status: int | None = None
-    """What that is as an answer; None: it is none."""
+    """Status of the answer; None: no valid answer."""
 
 
 def every_event(_number: int) -> bool:

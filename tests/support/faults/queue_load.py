@@ -62,7 +62,7 @@ class QueueLoad(OneTypeLoad):
         return sorted((one for endpoint in self.endpoints for one in endpoint.exchanges), key=lambda one: one.at)
 
     def figures(self) -> Figures:
-        """Return what became of it all."""
+        """Return the figures of everything."""
         return figures_of_jobs(
             self.acknowledged(),
             begun_by(self.publishers),

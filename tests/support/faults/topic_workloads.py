@@ -26,7 +26,7 @@ from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import Load, begun_by, published_by, publisher_of, volatile_caller
 from tests.support.faults.other_workloads import SubscriberWorkload
 from tests.support.faults.workload import BATCH, EVERY, Round, Workload
-from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
+from tests.support.real_broker import Broker, Subscribed
 
 AT_A_TIME = 8
 RETRIES = 6
@@ -217,7 +217,7 @@ class VolatileWorkload(Workload):
 
 @contextmanager
 def volatile_messages_to(broker: Broker, receiver: Receiver) -> Iterator[VolatileWorkload]:
-    """Give a subscriber to volatile messages; let nobody publish any more afterwards."""
+    """Yield a subscriber to volatile messages; stop publishing afterwards."""
     event_type = broker.event_type("Test.Letter")
     broker.subscribe(receiver.url(PATH), event_type)
     made = VolatileWorkload(volatile_caller(broker, event_type, every=EVERY))
@@ -302,13 +302,17 @@ class ReplayWorkload(Workload):
         return Round(numbers, begun, asked, len(self.endpoint.exchanges))
 
     def _replay(self, since: str) -> None:
-        """Have what was delivered since then replayed, once, whatever answers are lost; wait until it is done."""
+        """Replay the deliveries since then once, even if answers are lost; wait until it is done."""
         known = len(self._replays())
-        asked = {"subscription": self.subscription, "statuses": ["DELIVERED"], "from": since, "max_per_second": PACE}
-        headers = {"Authorization": f"Bearer {self.broker.management.token}"}
+        asked: dict[str, object] = {
+            "subscription": self.subscription,
+            "statuses": ["DELIVERED"],
+            "from": since,
+            "max_per_second": PACE,
+        }
         while len(self._replays()) == known:
             with suppress(requests.RequestException):
-                requests.post(f"{self.broker.web}/api/v1/replays", json=asked, headers=headers, timeout=TIMEOUT_SECONDS)
+                self.broker.management.create("replays", **asked)
         self._wait(lambda: self._replays()[-1] == "DONE")
 
     def _replays(self) -> Sequence[str]:
@@ -316,7 +320,7 @@ class ReplayWorkload(Workload):
         return [state for (state,) in self._asked(REPLAYS, subscription=self.subscription)]
 
     def _asked(self, query: str, **arguments: object) -> Sequence[tuple[Any, ...]]:
-        """Return what stands in the books, as soon as anybody can read them."""
+        """Return the rows of a query as soon as the database answers."""
         while True:
             try:
                 return self.broker.ask(query, **arguments)

@@ -112,7 +112,7 @@ def markdown(verdicts: Sequence[Verdict]) -> str:
 
 
 def summary(verdicts: Sequence[Verdict], seconds: float) -> str:
-    """Return what has not passed, and the sums of all, which took so many seconds together."""
+    """Return the failed cases and the totals of all, which took `seconds` together."""
     failed = [f"{verdict.case}: {verdict.reason}" for verdict in verdicts if verdict.reason]
     audits = [verdict.audit for verdict in verdicts if verdict.audit]
     found = f"audited {sum(audit.audited for audit in audits)}, unexplained {sum(one.unexplained for one in audits)}"
@@ -181,7 +181,7 @@ class Phase:
 
 
 def latency(load: Load, endpoints: Collection[Endpoint], phase: Phase, *, percent: int) -> float:
-    """Return the milliseconds from publish call to first request that so many of those in the phase did not exceed."""
+    """Return the percentile of the milliseconds from publish call to first request in a phase."""
     begun = {
         event.number: event.started
         for publisher in load.publishers

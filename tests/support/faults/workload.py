@@ -32,7 +32,7 @@ class Faults:
 
     all: list[Fault] = field(default_factory=list)
     of_web: list[Fault] = field(default_factory=list)
-    """Those of them that cut off whoever was asking something."""
+    """Those of them that cut off callers."""
 
 
 class Workload(ABC):
@@ -54,18 +54,18 @@ class Workload(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Begin nothing more; what somebody has begun to say is said to its end."""
+        """Begin nothing more, but finish calls in progress."""
 
     @abstractmethod
     def is_through(self) -> bool:
-        """Say whether everything is done; only asked once stopped."""
+        """Return whether everything is done; only asked once stopped."""
 
     @abstractmethod
     def figures(self) -> Figures:
-        """Return what became of it all."""
+        """Return the figures of everything."""
 
     def endpoints(self) -> Collection[Endpoint]:
-        """Return who gets its requests."""
+        """Return the endpoints that get its requests."""
         return ()
 
     def measured(self) -> dict[str, float]:
@@ -142,7 +142,7 @@ class FaultContext:
                 self.faults.of_web.append(self.faults.all[-1])
 
     def again_and_again(self, seconds: float, every: float, act: Callable[[], object]) -> None:
-        """Do something, once at least, and again every so many seconds."""
+        """Do something at least once, and again every `every` seconds."""
         until = time.monotonic() + seconds
         act()
         while (left := until - time.monotonic()) > 0:

@@ -21,7 +21,7 @@ from tests.support.faults.fault_plans import steps
 from tests.support.faults.figures import Figures, figures, figures_of_jobs, figures_of_lanes
 from tests.support.faults.mailbox_figures import FetchRecord, Record, RequestRecord, ResponseRecord, figures_of_mailbox
 from tests.support.faults.topic_workloads import ScriptedEndpoint
-from tests.support.faults.verdicts import Verdict, markdown
+from tests.support.faults.verdicts import Verdict
 
 EVENTS = [Published(number, "A", number, number + 0.5) for number in (1, 2, 3)]
 KILLED = Fault(10.5, 10.5)
@@ -303,21 +303,6 @@ def test_a_case_passes_only_if_its_audit_explains_everything(audit: Audit, reaso
     verdict = Verdict("some", Figures(delivered=1))
     verdict.take(audit)
     assert verdict.reason == reason
-
-
-def test_workloads_are_crossed_with_faults() -> None:
-    verdicts = [
-        Verdict("queue/redis-hung", Figures(delivered=5)),
-        Verdict("topic/redis-hung", Figures(delivered=12, duplicated=2)),
-        Verdict("topic/web-killed", Figures(lost=1), reason="call: lost 1"),
-    ]
-    crossed, _ = markdown(verdicts).split("\n\n")
-    assert crossed.splitlines() == [
-        "|  | queue | topic |",
-        "| --- | ---: | ---: |",
-        "| `redis-hung` | 5 | 12 + 2 |",
-        "| `web-killed` |  | **no** |",
-    ]
 
 
 def test_a_seed_decides_the_plan_and_two_faults_at_once_touch_different_things() -> None:
