@@ -17,6 +17,8 @@ from tests.support.api import Answer
 
 PASSWORD = "correct horse battery staple"
 LOGIN_URL = "/admin/login/"
+SUBSCRIPTION_FORM = {"headers": "{}", "position": "0", "output": "AS_PUBLISHED", "delivery_mode": "PUSH"}
+"""What the form of a subscription cannot do without, beside its endpoint."""
 
 
 @cache
@@ -38,6 +40,11 @@ def browser_at(address: str = "198.51.100.1") -> Client:
 
 def log_in(client: Client, name: str = "ann", password: str = PASSWORD) -> Answer:
     return client.post(LOGIN_URL, {"username": name, "password": password, "next": "/admin/"})
+
+
+def messages_of(answer: Answer) -> str:
+    """Return the messages of the page that an answer leads to."""
+    return " ".join(str(message) for message in answer.context["messages"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,29 @@ REPLY_URL = "https://shop.example.org/done?job=7"
 RESULT_BODY = b'{"total": 12.50, "total": 12.5}'
 
 
+class ApiClient(Client):
+    """A client whose bodies are JSON, unless a test says otherwise."""
+
+    def post(self, path: str, data: Any = None, content_type: str = JSON, *rest: Any, **more: Any) -> Answer:
+        return super().post(path, data, content_type, *rest, **more)
+
+    def patch(self, path: str, data: Any = None, content_type: str = JSON, *rest: Any, **more: Any) -> Answer:
+        return super().patch(path, data, content_type, *rest, **more)
+
+
 def client_of(owner: Owner = None) -> Client:
     """Return a client with a key of a publisher, of a subscriber, or of management."""
     return client_with(api_key(owner)[1])
 
 
 def client_with(token: str) -> Client:
-    return Client(headers={"Authorization": f"Bearer {token}"})
+    return ApiClient(headers={"Authorization": f"Bearer {token}"})
+
+
+def invalid_fields(answer: Answer) -> list[str]:
+    """Return the fields, in order of their names, that an answer refuses as invalid."""
+    assert answer.status_code == 400
+    return sorted(error["pointer"].removeprefix("#/") for error in answer.json()["errors"])
 
 
 def api_document() -> dict[str, Any]:
@@ -95,6 +111,7 @@ def stored_bodies() -> list[bytes]:
 
 
 def problem_of(answer: Answer) -> tuple[int, str]:
+    """Return the status and the code of a problem document."""
     assert answer["Content-Type"] == "application/problem+json"
     return answer.status_code, answer.json()["code"]
 

@@ -101,7 +101,6 @@ def rows() -> dict[str, int]:
         headers=[["X-Secret", "in a header"]],
         filter_string="in the filter string",
         size=25,
-        content_type="application/json",
         outcome="ROUTED",
     )
     line = made.subscriber.lines.get(lane=Lane.MAIN)

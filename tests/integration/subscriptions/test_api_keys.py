@@ -11,7 +11,7 @@ from django.utils import timezone
 from subscriptions.credentials.keys import key_for
 from subscriptions.models import ApiKey, KeyKind
 from tests.support import factories
-from tests.support.api import client_of, client_with
+from tests.support.api import client_of, client_with, invalid_fields
 from tests.support.factories import publisher, subscriber
 
 pytestmark = pytest.mark.django_db
@@ -44,10 +44,10 @@ def test_a_token_is_shown_once_and_works() -> None:
 
 def test_a_revoked_key_opens_nothing_and_stays_listed() -> None:
     client, (key, token) = client_of(), factories.api_key(factories.subscriber())
-    answer = client.post(f"{ROOT}/{key.pk}/revoke", content_type="application/json")
+    answer = client.post(f"{ROOT}/{key.pk}/revoke")
     assert (answer.status_code, answer["ETag"]) == (200, '"2"')
     assert client_with(token).get("/api/v1/subscribers").status_code == 401
-    again = client.post(f"{ROOT}/{key.pk}/revoke", content_type="application/json")
+    again = client.post(f"{ROOT}/{key.pk}/revoke")
     assert (again.status_code, again.json()) == (200, answer.json())
 
 
@@ -75,7 +75,7 @@ def test_an_inconsistent_key_is_not_issued(body: dict[str, object], pointers: li
     factories.publisher("till")
     client = client_of()
     before = ApiKey.objects.count()
-    answer = client.post(ROOT, body, content_type="application/json")
+    answer = client.post(ROOT, body)
     assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (400, pointers)
     assert ApiKey.objects.count() == before
 
@@ -91,7 +91,7 @@ def test_a_key_may_expire() -> None:
 @pytest.mark.behaviour("1.2")
 def test_only_management_issues_keys() -> None:
     clients = [client_of(factories.publisher("till")), client_of(factories.subscriber())]
-    answers = [client.post(ROOT, {"kind": "MANAGEMENT"}, content_type="application/json") for client in clients]
+    answers = [client.post(ROOT, {"kind": "MANAGEMENT"}) for client in clients]
     assert [answer.status_code for answer in answers] == [403, 403]
     assert [client.get(ROOT).status_code for client in clients] == [403, 403]
 
@@ -121,14 +121,14 @@ def test_keys_with_one_prefix_are_listed_a_page_at_a_time() -> None:
 @pytest.mark.parametrize("character", HIDDEN, ids=ascii)
 def test_a_label_has_nothing_in_it_that_is_not_seen(character: str) -> None:
     client = client_of()
-    answer = client.post(ROOT, {"kind": "MANAGEMENT", "label": f"a{character}b"}, content_type="application/json")
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/label")
+    answer = client.post(ROOT, {"kind": "MANAGEMENT", "label": f"a{character}b"})
+    assert {*invalid_fields(answer)} == {"label"}
     assert ApiKey.objects.count() == 1
 
 
 @pytest.mark.parametrize("label", ["", "till 3, Zürich", "קופה 3", "收银台", "👩‍🔧 bench"])
 def test_a_label_is_in_any_writing(label: str) -> None:
-    answer = client_of().post(ROOT, {"kind": "MANAGEMENT", "label": label}, content_type="application/json")
+    answer = client_of().post(ROOT, {"kind": "MANAGEMENT", "label": label})
     assert (answer.status_code, answer.json()["label"]) == (201, label)
 
 

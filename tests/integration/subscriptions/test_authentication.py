@@ -19,15 +19,13 @@ from subscriptions.credentials import keys
 from subscriptions.credentials.tokens import digest_of, token_of
 from subscriptions.models import ApiKey
 from tests.support import factories
-from tests.support.api import Answer, client_of, client_with
+from tests.support.api import Answer, client_of, client_with, problem_of
 from tests.support.factories import api_key
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
 SOME_LIST = "/api/v1/event-types"
 MORNING = dt.datetime(2026, 11, 20, 9, 0, tzinfo=dt.UTC)
-
-ADDRESS = "/api/v1/event-types"
 
 UNKNOWN: Final = "brk_" + "x" * 43
 PAST: Final = timezone.now() - dt.timedelta(hours=1)
@@ -77,7 +75,6 @@ def test_the_scheme_is_read_in_any_case() -> None:
     assert Client(headers={"Authorization": f"bearer {token}"}).get(SOME_LIST).status_code == 200
 
 
-@pytest.mark.behaviour("1.2")
 def test_several_keys_live_at_once_and_one_is_revoked_alone() -> None:
     owner = factories.publisher()
     (old, old_token), (_, new_token) = factories.api_key(owner), factories.api_key(owner)
@@ -129,14 +126,14 @@ def client_limited_to(number: int | None) -> Client:
 
 
 def is_rate_limited(answer: Answer) -> bool:
-    return (answer.status_code, answer.json()["code"]) == (429, "too_many_requests")
+    return problem_of(answer) == (429, "too_many_requests")
 
 
 @pytest.mark.parametrize("limit", [1, 3, 20])
 def test_a_key_may_send_as_many_as_it_says(limit: int) -> None:
     client = client_limited_to(limit)
-    assert [client.get(ADDRESS).status_code for _ in range(limit)] == [200] * limit
-    answer = client.get(ADDRESS)
+    assert [client.get(SOME_LIST).status_code for _ in range(limit)] == [200] * limit
+    answer = client.get(SOME_LIST)
     assert is_rate_limited(answer)
     assert 1 <= int(answer["Retry-After"]) <= 60 // limit
     assert answer.json()["detail"] == f"This key may send {limit} requests a minute."
@@ -144,7 +141,7 @@ def test_a_key_may_send_as_many_as_it_says(limit: int) -> None:
 
 def test_every_answer_has_the_keys_rate_limit() -> None:
     client = client_limited_to(3)
-    paths = (ADDRESS, f"{ADDRESS}/None", ADDRESS, ADDRESS)
+    paths = (SOME_LIST, f"{SOME_LIST}/None", SOME_LIST, SOME_LIST)
     answers = [client.get(path) for path in paths]
     assert [answer.status_code for answer in answers] == [200, 404, 200, 429]
     assert {answer["RateLimit-Policy"] for answer in answers} == {'"default";q=3;w=60'}
@@ -154,23 +151,23 @@ def test_every_answer_has_the_keys_rate_limit() -> None:
 
 
 def test_the_setting_is_for_keys_that_say_nothing(settings: Any) -> None:
-    assert "RateLimit" not in client_limited_to(None).get(ADDRESS)
+    assert "RateLimit" not in client_limited_to(None).get(SOME_LIST)
     settings.REQUESTS_PER_MINUTE = 2
-    assert client_limited_to(None).get(ADDRESS)["RateLimit"] == '"default";r=1;t=30'
-    assert client_limited_to(7).get(ADDRESS)["RateLimit-Policy"] == '"default";q=7;w=60'
+    assert client_limited_to(None).get(SOME_LIST)["RateLimit"] == '"default";r=1;t=30'
+    assert client_limited_to(7).get(SOME_LIST)["RateLimit-Policy"] == '"default";q=7;w=60'
 
 
 def test_each_key_is_counted_for_itself() -> None:
     first, second = client_limited_to(1), client_limited_to(1)
-    assert [client.get(ADDRESS).status_code for client in (first, second, first, second)] == [200, 200, 429, 429]
+    assert [client.get(SOME_LIST).status_code for client in (first, second, first, second)] == [200, 200, 429, 429]
 
 
 def test_lookups_of_wrong_keys_from_one_address_are_limited(settings: Any) -> None:
     settings.FAILURES_PER_MINUTE = 2
     wrong, none = client_with("brk_wrong"), Client()
-    assert [client.get(ADDRESS).status_code for client in (wrong, none, wrong, none)] == [401, 401, 429, 429]
-    assert is_rate_limited(wrong.get(ADDRESS))
-    assert wrong.get(ADDRESS, REMOTE_ADDR="192.0.2.7").status_code == 401
+    assert [client.get(SOME_LIST).status_code for client in (wrong, none, wrong, none)] == [401, 401, 429, 429]
+    assert is_rate_limited(wrong.get(SOME_LIST))
+    assert wrong.get(SOME_LIST, REMOTE_ADDR="192.0.2.7").status_code == 401
 
 
 def test_failures_of_others_at_the_same_address_do_not_shut_out_who_was_let_in_before(
@@ -178,32 +175,32 @@ def test_failures_of_others_at_the_same_address_do_not_shut_out_who_was_let_in_b
 ) -> None:
     settings.FAILURES_PER_MINUTE = 1
     known, new = client_of(), client_of()
-    assert known.get(ADDRESS).status_code == 200
-    assert client_with("brk_wrong").get(ADDRESS).status_code == 401
-    assert [client.get(ADDRESS).status_code for client in (known, new)] == [200, 429]
+    assert known.get(SOME_LIST).status_code == 200
+    assert client_with("brk_wrong").get(SOME_LIST).status_code == 401
+    assert [client.get(SOME_LIST).status_code for client in (known, new)] == [200, 429]
 
 
 def test_a_revoked_key_counts_as_a_wrong_key(settings: Any) -> None:
     settings.FAILURES_PER_MINUTE = 1
     key, token = api_key()
     client = client_with(token)
-    assert client.get(ADDRESS).status_code == 200
+    assert client.get(SOME_LIST).status_code == 200
     ApiKey.objects.filter(pk=key.pk).update(revoked_at="2026-01-01T00:00:00Z")
-    assert [client.get(ADDRESS).status_code for _ in range(2)] == [401, 429]
+    assert [client.get(SOME_LIST).status_code for _ in range(2)] == [401, 429]
 
 
 def test_lookups_of_wrong_callback_tokens_from_one_address_are_limited(settings: Any) -> None:
     settings.FAILURES_PER_MINUTE = 2
     answers = [Client().post(f"/api/v1/callbacks/{n}x", b"", content_type="text/plain") for n in range(3)]
     assert [answer.status_code for answer in answers] == [404, 404, 429]
-    assert Client().get(ADDRESS).status_code == 401
+    assert Client().get(SOME_LIST).status_code == 401
 
 
 def test_a_key_is_issued_with_its_limit() -> None:
     management = client_of()
     for given, status in ((5, 201), (None, 201), (0, 400), (-1, 400), ("5", 400), (1.5, 400), (True, 400)):
         body = {"kind": "MANAGEMENT", "requests_per_minute": given}
-        answer = management.post("/api/v1/api-keys", body, content_type="application/json")
+        answer = management.post("/api/v1/api-keys", body)
         assert answer.status_code == status, given
         if status == 201:
             assert answer.json()["requests_per_minute"] == given
@@ -211,7 +208,7 @@ def test_a_key_is_issued_with_its_limit() -> None:
 
 def test_nothing_is_remembered_of_those_without_a_limit() -> None:
     client = client_limited_to(None)
-    assert [client.get(ADDRESS).status_code for _ in range(3)] == [200] * 3
+    assert [client.get(SOME_LIST).status_code for _ in range(3)] == [200] * 3
     assert not authentication._requests._spent
 
 
@@ -222,7 +219,6 @@ def is_unauthenticated(answer: Answer) -> bool:
     return True
 
 
-@pytest.mark.behaviour("1.2")
 @pytest.mark.parametrize(
     ("why", "end"),
     [
@@ -245,7 +241,6 @@ def test_a_key_that_has_ended_is_named_in_the_log_by_its_prefix(why: str, end: d
     assert token not in str(logged)
 
 
-@pytest.mark.behaviour("1.2")
 @pytest.mark.parametrize("token", [UNKNOWN, "brk_short", "", "x" * 9000])
 def test_of_a_token_that_is_no_keys_nothing_is_logged(token: str) -> None:
     with capture_logs() as logged:
@@ -255,7 +250,6 @@ def test_of_a_token_that_is_no_keys_nothing_is_logged(token: str) -> None:
     ]
 
 
-@pytest.mark.behaviour("1.2")
 @pytest.mark.parametrize(
     "header",
     [
@@ -281,7 +275,6 @@ def test_a_token_counts_alone_and_after_bearer(header: str) -> None:
     assert is_unauthenticated(Client(headers={"Authorization": header.replace("{}", token)}).get(SOME_LIST))
 
 
-@pytest.mark.behaviour("1.2")
 @pytest.mark.parametrize("name", ["access_token", "token", "api_key", "key", "Authorization"])
 def test_a_token_is_not_taken_from_addresses_or_cookies(name: str) -> None:
     _, token = factories.api_key()
@@ -292,7 +285,6 @@ def test_a_token_is_not_taken_from_addresses_or_cookies(name: str) -> None:
     assert is_unauthenticated(in_cookie.get(SOME_LIST))
 
 
-@pytest.mark.behaviour("1.2")
 @pytest.mark.parametrize("name", ["X-Api-Key", "Api-Key", "X-Authorization", "Proxy-Authorization", "X-Auth-Token"])
 def test_a_token_is_not_taken_from_other_headers(name: str) -> None:
     _, token = factories.api_key()
@@ -300,13 +292,11 @@ def test_a_token_is_not_taken_from_other_headers(name: str) -> None:
     assert is_unauthenticated(Client(headers={name: token}).get(SOME_LIST))
 
 
-@pytest.mark.behaviour("1.2")
 def test_a_token_is_not_taken_from_a_body() -> None:
     _, token = factories.api_key()
     assert is_unauthenticated(Client().post(SOME_LIST, {"access_token": token}))
 
 
-@pytest.mark.behaviour("1.2")
 def test_a_text_that_cannot_be_a_token_is_not_looked_up() -> None:
     with CaptureQueriesContext(connection) as asked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "rows", None)
@@ -314,7 +304,6 @@ def test_a_text_that_cannot_be_a_token_is_not_looked_up() -> None:
     assert len(asked) == 0
 
 
-@pytest.mark.behaviour("1.2")
 def test_a_token_in_an_address_stays_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     _, token = factories.api_key()
     Client().get(f"/api/v1/{token}")
@@ -323,7 +312,6 @@ def test_a_token_in_an_address_stays_out_of_the_log(caplog: pytest.LogCaptureFix
     assert (record.levelno, logged["event"]) == (logging.WARNING, "Not Found: /api/v1/brk_…")
 
 
-@pytest.mark.behaviour("1.2")
 def test_a_prefix_stays_in_the_log() -> None:
     key, _ = factories.api_key()
     assert without_tokens(None, "", {"prefix": key.prefix}) == {"prefix": key.prefix}

@@ -9,13 +9,13 @@ from broker_project.core.egress import EgressPolicy, networks_in
 from delivery.models import Message
 from subscriptions.models import EventType, Subscription
 from tests.support import factories
+from tests.support.admin import SUBSCRIPTION_FORM
 from tests.support.api import client_of, job_type, problem_of, publish_job
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/api/v1/subscriptions"
 PAGE = "/admin/subscriptions/subscription"
-JSON = "application/json"
 FIELDS = ["endpoint", "monitor_url"]
 INNER = [
     "http://169.254.169.254/latest/",
@@ -57,8 +57,8 @@ def test_over_the_api_with_the_field(made: Subscription, field: str, url: str) -
     factories.event_type("Order.Paid")
     client = client_of()
     for answer in (
-        client.post(ROOT, new(**{field: url}), content_type=JSON),
-        client.patch(f"{ROOT}/{made.pk}", {field: url}, content_type=JSON),
+        client.post(ROOT, new(**{field: url})),
+        client.patch(f"{ROOT}/{made.pk}", {field: url}),
     ):
         assert problem_of(answer) == (400, "invalid")
         assert [error["pointer"] for error in answer.json()["errors"]] == [f"#/{field}"]
@@ -69,8 +69,8 @@ def test_over_the_api_with_the_field(made: Subscription, field: str, url: str) -
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("url", [INNER[0], DISGUISED[0]])
 def test_in_the_admin_beside_the_field(admin: Client, made: Subscription, field: str, url: str) -> None:
-    form = {"endpoint": made.endpoint, "headers": "{}", "position": "0", "output": "AS_PUBLISHED"}
-    answer = admin.post(f"{PAGE}/{made.pk}/change/", {**form, "delivery_mode": "PUSH", field: url})
+    form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint, field: url}
+    answer = admin.post(f"{PAGE}/{made.pk}/change/", form)
     assert (answer.status_code, [*answer.context["adminform"].form.errors]) == (200, [field])
     made.refresh_from_db()
     assert made.version == 1
@@ -78,16 +78,16 @@ def test_in_the_admin_beside_the_field(admin: Client, made: Subscription, field:
 
 def test_other_fields_of_a_subscription_with_a_blocked_endpoint_can_change(admin: Client) -> None:
     made = factories.subscription(endpoint="http://127.0.0.1:9/hook")
-    form = {"endpoint": made.endpoint, "headers": "{}", "position": "7", "output": "AS_PUBLISHED"}
-    assert admin.post(f"{PAGE}/{made.pk}/change/", {**form, "delivery_mode": "PUSH"}).status_code == 302
+    form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint, "position": "7"}
+    assert admin.post(f"{PAGE}/{made.pk}/change/", form).status_code == 302
     made.refresh_from_db()
     assert made.position == 7
-    assert client_of().patch(f"{ROOT}/{made.pk}", {"position": 8}, content_type=JSON).status_code == 200
+    assert client_of().patch(f"{ROOT}/{made.pk}", {"position": 8}).status_code == 200
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_a_trailing_line_end_is_removed_or_refused(line_end: str, made: Subscription) -> None:
-    answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": f"https://a.example/{line_end}"}, content_type=JSON)
+    answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": f"https://a.example/{line_end}"})
     made.refresh_from_db()
     assert (answer.status_code, made.endpoint) in {
         (200, "https://a.example/"),
@@ -105,5 +105,5 @@ def test_callbacks_that_no_reply_could_reach(client: Client, event_type: EventTy
 
 def test_a_network_that_a_setting_allows_is_accepted(made: Subscription, settings: Any) -> None:
     settings.EGRESS_POLICY = EgressPolicy(networks_in("10.1.0.0/16"))
-    answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": INNER[3]}, content_type=JSON)
+    answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": INNER[3]})
     assert (answer.status_code, answer.json()["endpoint"]) == (200, INNER[3])

@@ -9,12 +9,12 @@ from django.urls import reverse
 
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.api import client_of, client_of_admin
+from tests.support.admin import SUBSCRIPTION_FORM
+from tests.support.api import client_of, client_of_admin, invalid_fields
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.9")]
 
 ROOT = "/api/v1/subscriptions"
-JSON = "application/json"
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +24,9 @@ def created() -> EventType:
 
 
 def post(client: Client, **events: object) -> Any:
-    return client.post(ROOT, {"subscriber": "shop", "endpoint": "http://a.example/", **events}, content_type=JSON)
+    return client.post(ROOT, {"subscriber": "shop", "endpoint": "http://a.example/", **events})
 
 
-@pytest.mark.behaviour("1.9")
 def test_a_subscription_may_name_a_pattern_instead_of_an_event_type() -> None:
     made = post(client_of(), event_pattern="Order.*")
     body = client_of().get(made["Location"]).json()
@@ -36,7 +35,6 @@ def test_a_subscription_may_name_a_pattern_instead_of_an_event_type() -> None:
     assert (body["event_type"], body["event_pattern"]) == ("Order.Created", "")
 
 
-@pytest.mark.behaviour("1.9")
 @pytest.mark.parametrize(
     ("events", "pointer", "code"),
     [
@@ -51,17 +49,14 @@ def test_a_subscription_has_either_an_event_type_or_a_pattern(
     events: dict[str, object], pointer: str, code: str
 ) -> None:
     answer = post(client_of(), **events)
-    assert (answer.status_code, [(one["pointer"], one["code"]) for one in answer.json()["errors"]]) == (
-        400,
-        [(pointer, code)],
-    )
+    assert answer.status_code == 400
+    assert [(one["pointer"], one["code"]) for one in answer.json()["errors"]] == [(pointer, code)]
 
 
-@pytest.mark.behaviour("1.9")
 def test_a_pattern_is_fixed_after_creation() -> None:
     address = post(client_of(), event_pattern="Order.*")["Location"]
-    answer = client_of().patch(address, {"event_pattern": "*"}, content_type=JSON)
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/event_pattern")
+    answer = client_of().patch(address, {"event_pattern": "*"})
+    assert invalid_fields(answer) == ["event_pattern"]
     with pytest.raises(IntegrityError, match="fixed"), transaction.atomic():
         Subscription.objects.update(event_pattern="*")
     with pytest.raises(IntegrityError, match="subscription_pattern"):
@@ -70,7 +65,6 @@ def test_a_pattern_is_fixed_after_creation() -> None:
         )
 
 
-@pytest.mark.behaviour("1.9")
 def test_lists_by_event_type_show_the_patterns_that_reach_it() -> None:
     ids = {pattern: post(client_of(), event_pattern=pattern).json()["id"] for pattern in ("*", "Order.*", "Pay.*")}
     named = post(client_of(), event_type="Order.Created").json()["id"]
@@ -84,12 +78,10 @@ def test_lists_by_event_type_show_the_patterns_that_reach_it() -> None:
     assert listed(event_pattern="Pay.*") == [ids["Pay.*"]]
 
 
-@pytest.mark.behaviour("1.9")
 def test_the_admin_makes_shows_and_finds_patterns(created: EventType) -> None:
     admin, changelist = client_of_admin(), reverse("admin:subscriptions_subscription_changelist")
     shop = factories.subscriber("pattern-shop")
-    fields = {"endpoint": "http://a.example/", "headers": "{}", "position": 0, "status": "ACTIVE"}
-    form = {"subscriber": shop.pk, "output": "AS_PUBLISHED", "delivery_mode": "PUSH", **fields}
+    form = {**SUBSCRIPTION_FORM, "subscriber": shop.pk, "endpoint": "http://a.example/", "status": "ACTIVE"}
     add = reverse("admin:subscriptions_subscription_add")
     refused = admin.post(add, form).content.decode()
     assert "for one event type or for one pattern" in refused

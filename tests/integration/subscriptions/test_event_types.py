@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
@@ -18,7 +17,8 @@ from subscriptions.import_export import RefusedEntries, import_event_types
 from subscriptions.models import EventKind, EventType, Subscription
 from subscriptions.presets import OWN_EVENT_TYPES
 from tests.support import factories
-from tests.support.api import Answer, client_of, problem_of, publish
+from tests.support.admin import browser_with, messages_of
+from tests.support.api import Answer, client_of, invalid_fields, problem_of, publish
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +27,6 @@ EVENT_TYPES = "/api/v1/event-types"
 NAME = "Order.Paid"
 SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"minLength": 1}, "n": {"maximum": 10}}}
 
-TYPES = "/api/v1/event-types"
 SUBSCRIPTIONS = "/api/v1/subscriptions"
 JSON = "application/json"
 REJECTED = "Broker.Delivery.Rejected"
@@ -49,12 +48,8 @@ NEW = {
 @pytest.mark.behaviour("1.1")
 def test_an_event_type_is_created_and_read_as_it_was_given() -> None:
     client = client_of()
-    made = client.post(EVENT_TYPES, NEW, content_type="application/json")
-    assert (made.status_code, made["Location"], made["ETag"]) == (
-        201,
-        f"{EVENT_TYPES}/TeamForge.Artifact.Create",
-        '"1"',
-    )
+    made = client.post(EVENT_TYPES, NEW)
+    assert (made.status_code, made["Location"], made["ETag"]) == (201, f"{EVENT_TYPES}/{NEW['name']}", '"1"')
     read = client.get(made["Location"])
     assert (read.status_code, read["ETag"], read.json()) == (200, '"1"', made.json())
     kept = {"version": 1, "created_at": read.json()["created_at"], "updated_at": read.json()["updated_at"]}
@@ -64,72 +59,57 @@ def test_an_event_type_is_created_and_read_as_it_was_given() -> None:
 @pytest.mark.parametrize("kind", EventKind.values)
 @pytest.mark.behaviour("1.1")
 def test_an_event_type_has_one_of_three_kinds(kind: str) -> None:
-    made = client_of().post(EVENT_TYPES, {"name": "A", "kind": kind}, content_type="application/json")
+    made = client_of().post(EVENT_TYPES, {"name": "A", "kind": kind})
     assert (made.status_code, made.json()["kind"]) == (201, kind)
 
 
 @pytest.mark.behaviour("1.1")
 def test_a_name_is_given_once() -> None:
     factories.event_type("Order.Paid")
-    answer = client_of().post(EVENT_TYPES, {"name": "Order.Paid"}, content_type="application/json")
-    assert (answer.status_code, answer.json()["code"]) == (409, "name_taken")
+    answer = client_of().post(EVENT_TYPES, {"name": "Order.Paid"})
+    assert problem_of(answer) == (409, "name_taken")
     assert EventType.objects.configured().count() == 1
 
 
 @pytest.mark.parametrize("fixed", [{"name": "Other"}, {"kind": "QUEUE"}])
 @pytest.mark.behaviour("1.1")
-def test_name_and_kind_are_fixed(fixed: dict[str, str]) -> None:
-    factories.event_type("Order.Paid")
-    answer = client_of().patch(f"{EVENT_TYPES}/Order.Paid", fixed, content_type="application/json")
+def test_name_and_kind_are_fixed_in_the_api_and_in_the_database(fixed: dict[str, str]) -> None:
+    made = factories.event_type("Order.Paid")
+    answer = client_of().patch(f"{EVENT_TYPES}/Order.Paid", fixed)
     assert (answer.status_code, answer.json()["errors"]) == (
         400,
         [{"pointer": f"#/{next(iter(fixed))}", "code": "unknown_field", "detail": "This cannot be set here."}],
     )
-
-
-@pytest.mark.parametrize("fixed", [{"name": "Other"}, {"kind": "QUEUE"}])
-@pytest.mark.behaviour("1.1")
-def test_the_database_refuses_another_name_or_kind(fixed: dict[str, str]) -> None:
-    made = factories.event_type("Order.Paid")
     with pytest.raises(IntegrityError), transaction.atomic():
         EventType.objects.filter(pk=made.pk).update(**fixed)
 
 
 @pytest.mark.behaviour("1.1")
-def test_description_schema_and_sample_may_change() -> None:
+def test_description_schema_and_sample_may_change_and_only_changes_raise_the_version() -> None:
     factories.event_type("Order.Paid", description="old")
     changes = {"description": "new", "sample": "{}", "schema": {"type": "object"}}
-    answer = client_of().patch(f"{EVENT_TYPES}/Order.Paid", changes, content_type="application/json")
-    assert (answer.status_code, answer["ETag"]) == (200, '"2"')
-    assert {**answer.json(), **changes} == answer.json()
+    for _ in range(2):
+        answer = client_of().patch(f"{EVENT_TYPES}/Order.Paid", changes)
+        assert (answer.status_code, answer["ETag"]) == (200, '"2"')
+        assert {**answer.json(), **changes} == answer.json()
 
 
-def test_a_change_that_changes_nothing_raises_no_version() -> None:
-    factories.event_type("Order.Paid", description="same")
-    answer = client_of().patch(f"{EVENT_TYPES}/Order.Paid", {"description": "same"}, content_type="application/json")
-    assert (answer.status_code, answer["ETag"]) == (200, '"1"')
-
-
-def test_an_unused_event_type_is_deleted() -> None:
-    factories.event_type("Order.Paid")
-    client = client_of()
+def test_an_event_type_is_deleted_once_it_has_no_subscriptions() -> None:
+    client, wanted = client_of(), factories.event_type("Order.Paid")
+    made = factories.subscription(subscriber=factories.subscriber("shop"), event_type=wanted)
+    answer = client.delete(f"{EVENT_TYPES}/Order.Paid")
+    assert problem_of(answer) == (409, "still_in_use")
+    assert answer.json()["detail"] == "shop ← Order.Paid still need it; delete those first."
+    made.delete()
     assert client.delete(f"{EVENT_TYPES}/Order.Paid").status_code == 204
     assert client.get(f"{EVENT_TYPES}/Order.Paid").status_code == 404
-
-
-def test_an_event_type_with_subscriptions_is_not_deleted() -> None:
-    wanted = factories.event_type("Order.Paid")
-    factories.subscription(subscriber=factories.subscriber("shop"), event_type=wanted)
-    answer = client_of().delete(f"{EVENT_TYPES}/Order.Paid")
-    assert (answer.status_code, answer.json()["code"]) == (409, "still_in_use")
-    assert answer.json()["detail"] == "shop ← Order.Paid still need it; delete those first."
 
 
 @pytest.mark.behaviour("1.2")
 def test_deleting_an_event_type_never_lets_a_publisher_publish_more() -> None:
     limited = factories.publisher("till", event_types=[factories.event_type("Order.Paid")])
     answer = client_of().delete(f"{EVENT_TYPES}/Order.Paid")
-    assert (answer.status_code, answer.json()["code"]) == (409, "still_in_use")
+    assert problem_of(answer) == (409, "still_in_use")
     assert [known.name for known in limited.event_types.all()] == ["Order.Paid"]
 
 
@@ -145,9 +125,6 @@ def test_every_kind_of_key_reads_event_types() -> None:
     ("fields", "refused", "says"),
     [
         ({"schema": {"type": "strnig"}}, "schema", "At /type: "),
-        ({"schema": {"$ref": "http://127.0.0.1:9/"}}, "schema", "nothing is fetched"),
-        ({"schema": True}, "schema", "A schema is a JSON object"),
-        ({"schema": {"const": "\0"}}, "schema", "no NUL characters"),
         ({"schema": {}, "content_type": "text/plain"}, "schema", "Only JSON has a schema"),
         ({"sample": "no JSON"}, "sample", "the sample is not"),
         ({"sample": "{}", "schema": {"type": "array"}}, "sample", "does not satisfy the schema"),
@@ -155,7 +132,7 @@ def test_every_kind_of_key_reads_event_types() -> None:
 )
 @pytest.mark.behaviour("1.1")
 def test_a_schema_or_sample_that_does_not_fit_is_refused(fields: dict[str, object], refused: str, says: str) -> None:
-    answer = client_of().post(EVENT_TYPES, {"name": "A", **fields}, content_type="application/json")
+    answer = client_of().post(EVENT_TYPES, {"name": "A", **fields})
     first = answer.json()["errors"][0]
     assert (answer.status_code, first["pointer"]) == (400, f"#/{refused}")
     assert says in first["detail"]
@@ -173,15 +150,14 @@ def test_a_schema_or_sample_that_does_not_fit_is_refused(fields: dict[str, objec
 @pytest.mark.behaviour("1.1")
 def test_a_change_that_separates_sample_and_schema_is_refused(change: dict[str, object], refused: str) -> None:
     factories.event_type("Order.Paid", sample="{}", schema={"type": "object"})
-    answer = client_of().patch(f"{EVENT_TYPES}/Order.Paid", change, content_type="application/json")
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, f"#/{refused}")
+    assert refused in invalid_fields(client_of().patch(f"{EVENT_TYPES}/Order.Paid", change))
     both = {"schema": {"type": "array"}, "sample": "[]"}
-    assert client_of().patch(f"{EVENT_TYPES}/Order.Paid", both, content_type="application/json").status_code == 200
+    assert client_of().patch(f"{EVENT_TYPES}/Order.Paid", both).status_code == 200
 
 
 def test_a_sample_of_another_content_type_may_be_any_text() -> None:
     fields = {"name": "A", "content_type": "text/plain", "sample": "no JSON"}
-    assert client_of().post(EVENT_TYPES, fields, content_type="application/json").status_code == 201
+    assert client_of().post(EVENT_TYPES, fields).status_code == 201
 
 
 @pytest.fixture
@@ -195,7 +171,7 @@ def shop() -> Client:
 
 
 def published(client: Client, body: str | bytes) -> Answer:
-    return client.post(f"/api/v1/events/{NAME}", body, content_type="application/json")
+    return client.post(f"/api/v1/events/{NAME}", body)
 
 
 @pytest.mark.behaviour("2.5")
@@ -236,12 +212,9 @@ def test_a_payload_that_cannot_be_validated_is_refused(order_paid: EventType, sh
 @pytest.mark.behaviour("2.5", "2.7")
 def test_one_invalid_item_refuses_its_batch_and_is_named(order_paid: EventType, shop: Client) -> None:
     many = {f"m{n}": 1 for n in range(20)}
-    edit.change(
-        EventType.objects.filter(pk=order_paid.pk),
-        changes={"schema": {"additionalProperties": {"type": "string"}}},
-    )
+    edit.change(EventType.objects.all(), changes={"schema": {"additionalProperties": {"type": "string"}}})
     events = [{"event": NAME, "body": {"id": "fine"}}, {"event": NAME, "body": many}]
-    answer = shop.post("/api/v1/events", {"events": events}, content_type="application/json")
+    answer = shop.post("/api/v1/events", {"events": events})
     fine, broken = answer.json()["results"]
     assert (answer.status_code, answer.json()["code"], fine) == (422, "invalid_items", {"status": "valid"})
     assert (broken["status"], broken["code"], len(broken["errors"])) == ("invalid", "schema_violated", 10)
@@ -255,7 +228,7 @@ def test_a_changed_schema_counts_from_the_next_publish_on(order_paid: EventType,
     management = client_of()
     statuses = []
     for schema in (SCHEMA, {"type": "array"}, None, SCHEMA):
-        assert management.patch(address, {"schema": schema}, content_type="application/json").status_code == 200
+        assert management.patch(address, {"schema": schema}).status_code == 200
         statuses.append([published(shop, body).status_code for body in ('{"id": "o-1"}', "[]", "5")])
     assert statuses == [[202, 422, 422], [422, 202, 422], [202, 202, 202], [202, 422, 422]]
 
@@ -275,7 +248,7 @@ def test_a_schema_that_is_already_known_costs_no_statement(order_paid: EventType
 def test_an_unusable_stored_schema_is_reported(order_paid: EventType, shop: Client) -> None:
     EventType.objects.update(schema={"type": "strnig"})
     answer = published(shop, "{}")
-    assert (answer.status_code, answer.json()["code"]) == (422, "schema_violated")
+    assert problem_of(answer) == (422, "schema_violated")
     assert answer.json()["errors"][0]["detail"].startswith("The schema itself cannot be used. At /type: ")
 
 
@@ -287,22 +260,22 @@ def wanted(**fields: object) -> dict[str, object]:
 def test_the_brokers_own_event_types_exist_and_cannot_be_changed() -> None:
     management = client_of()
     for name in (f"Broker.{one}" for one in OWN_EVENT_TYPES):
-        read = management.get(f"{TYPES}/{name}")
+        read = management.get(f"{EVENT_TYPES}/{name}")
         assert (read.status_code, read.json()["kind"]) == (200, "TOPIC")
-        changed = management.patch(f"{TYPES}/{name}", {"description": "mine"}, content_type=JSON)
-        assert (changed.status_code, changed.json()["code"]) == (409, "preset")
+        changed = management.patch(f"{EVENT_TYPES}/{name}", {"description": "mine"})
+        assert problem_of(changed) == (409, "preset")
         assert changed.json()["detail"] == f"{name} came installed and stays as it is."
-        assert management.delete(f"{TYPES}/{name}").status_code == 409
+        assert management.delete(f"{EVENT_TYPES}/{name}").status_code == 409
         assert EventType.objects.get(name=name).version == 1
 
 
 @pytest.mark.behaviour("5.7")
 def test_no_other_event_type_begins_with_broker() -> None:
-    answer = client_of().post(TYPES, {"name": "Broker.Mine"}, content_type=JSON)
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/name")
+    answer = client_of().post(EVENT_TYPES, {"name": "Broker.Mine"})
+    assert invalid_fields(answer) == ["name"]
     with pytest.raises(RefusedEntries):
         import_event_types(b"event_types: [{name: Broker.Mine}]", dry_run=False)
-    assert client_of().post(TYPES, {"name": "Brokers.Mine"}, content_type=JSON).status_code == 201
+    assert client_of().post(EVENT_TYPES, {"name": "Brokers.Mine"}).status_code == 201
 
 
 def test_in_the_admin_the_brokers_own_event_types_are_read_only(admin: Client) -> None:
@@ -318,9 +291,9 @@ def test_in_the_admin_the_brokers_own_event_types_are_read_only(admin: Client) -
 @pytest.mark.behaviour("1.2", "5.7")
 def test_subscribing_to_them_takes_management(events: dict[str, str]) -> None:
     own = client_of(factories.subscriber("ops"))
-    refused = own.post(SUBSCRIPTIONS, wanted(**events), content_type=JSON)
+    refused = own.post(SUBSCRIPTIONS, wanted(**events))
     assert (refused.status_code, refused.json()["code"], Subscription.objects.count()) == (403, "forbidden", 0)
-    assert client_of().post(SUBSCRIPTIONS, wanted(**events), content_type=JSON).status_code == 201
+    assert client_of().post(SUBSCRIPTIONS, wanted(**events)).status_code == 201
 
 
 @pytest.mark.behaviour("1.2")
@@ -328,7 +301,7 @@ def test_for_everything_else_a_subscribers_key_is_enough() -> None:
     own = client_of(factories.subscriber("ops"))
     factories.event_type("Brokers.Order")
     for events in ({"event_type": "Brokers.Order"}, {"event_pattern": "*"}, {"event_pattern": "Brokers.*"}):
-        assert own.post(SUBSCRIPTIONS, wanted(**events), content_type=JSON).status_code == 201
+        assert own.post(SUBSCRIPTIONS, wanted(**events)).status_code == 201
 
 
 @pytest.mark.behaviour("5.7")
@@ -348,10 +321,6 @@ def confirmed(client: Client, page: Answer) -> Answer:
     """Return the page after the preview's button was pressed."""
     fields = dict(re.findall(r'name="(previewed|confirmed)" value="([^"]*)"', page.content.decode()))
     return client.post(f"{ADMIN_EVENT_TYPES}/import/", fields, follow=True)
-
-
-def told(answer: Answer) -> str:
-    return " ".join(str(message) for message in answer.context["messages"])
 
 
 @pytest.mark.behaviour("1.1")
@@ -407,7 +376,7 @@ def test_of_two_changes_in_the_same_instant_that_do_not_go_together_the_second_i
     with connection.execute_wrapper(another_admin_is_first):
         answer = admin.post(f"{ADMIN_EVENT_TYPES}/{made.pk}/change/", form, follow=True)
     assert answer.status_code == 200
-    assert told(answer).startswith("Not saved, because of a change made meanwhile: The sample does not satisfy")
+    assert messages_of(answer).startswith("Not saved, because of a change made meanwhile: The sample does not satisfy")
 
 
 def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
@@ -416,7 +385,7 @@ def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
     shown_words = ("Nothing has been changed yet", "would be created", "would be changed", "description")
     assert [word for word in shown_words if word not in page.content.decode()] == []
     assert EventType.objects.configured().get().description == "old"
-    assert told(confirmed(admin, page)) == "Imported: 1 created, 1 changed, 0 unchanged."
+    assert messages_of(confirmed(admin, page)) == "Imported: 1 created, 1 changed, 0 unchanged."
     assert [*EventType.objects.configured().order_by("name").values_list("name", "description")] == [
         ("A", "ü"),
         ("B", ""),
@@ -444,10 +413,8 @@ def test_a_file_that_cannot_be_imported_is_explained(admin: Client, content: str
 def test_a_missing_file_and_a_broken_preview_are_reported(admin: Client) -> None:
     assert b"Show a preview" in admin.get(f"{ADMIN_EVENT_TYPES}/import/").content
     assert b"Choose a file." in admin.post(f"{ADMIN_EVENT_TYPES}/import/", {"previewed": ""}).content
-    assert (
-        b"Choose the file again."
-        in admin.post(f"{ADMIN_EVENT_TYPES}/import/", {"previewed": "%", "confirmed": "yes"}).content
-    )
+    broken = admin.post(f"{ADMIN_EVENT_TYPES}/import/", {"previewed": "%", "confirmed": "yes"})
+    assert b"Choose the file again." in broken.content
 
 
 def test_all_or_some_are_exported(admin: Client) -> None:
@@ -458,9 +425,7 @@ def test_all_or_some_are_exported(admin: Client) -> None:
     assert [re.findall(r"name: (\w)", file.content.decode()) for file in (every, some)] == [["A", "B"], ["B"]]
 
 
-def test_view_permission_imports_nothing(client: Client) -> None:
-    viewer = User.objects.create(username="viewer", is_staff=True)
-    viewer.user_permissions.set(Permission.objects.filter(codename__in=["view_eventtype", "add_eventtype"]))
-    client.force_login(viewer)
-    assert shown(client, "event_types: [{name: A}]").status_code == 403
-    assert client.get(f"{ADMIN_EVENT_TYPES}/export/").status_code == 200
+def test_view_permission_imports_nothing() -> None:
+    viewer = browser_with("subscriptions.view_eventtype", "subscriptions.add_eventtype")
+    assert shown(viewer, "event_types: [{name: A}]").status_code == 403
+    assert viewer.get(f"{ADMIN_EVENT_TYPES}/export/").status_code == 200

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from subscriptions.models import EventType
 from tests.support import factories
-from tests.support.api import Answer, client_of
+from tests.support.api import Answer, client_of, problem_of
 
 pytestmark = pytest.mark.django_db
 
@@ -18,7 +18,7 @@ PAID = {"name": "Order.Paid", "sample": '{"id": "o-1"}', "schema": {"type": "obj
 
 
 def imported(*entries: object, query: str = "") -> Answer:
-    return client_of().post(ADDRESS + query, {"event_types": entries}, content_type="application/json")
+    return client_of().post(ADDRESS + query, {"event_types": entries})
 
 
 def verdicts(answer: Answer) -> list[tuple[str, str, list[str]]]:
@@ -27,7 +27,7 @@ def verdicts(answer: Answer) -> list[tuple[str, str, list[str]]]:
 
 
 def problems(answer: Answer) -> dict[str, str]:
-    assert (answer.status_code, answer.json()["code"]) == (422, "entries_refused")
+    assert problem_of(answer) == (422, "entries_refused")
     return {error["pointer"]: error["detail"] for error in answer.json()["errors"]}
 
 
@@ -111,8 +111,8 @@ def test_one_broken_entry_refuses_the_file_and_every_problem_is_reported() -> No
 def test_an_invalid_file_is_refused() -> None:
     for content in (b"a: &a []\nb: *a", b'{"event_types": [{"\\ud800": 1, "\\ud800": 2}]}'):
         answer = client_of().post(ADDRESS, content, content_type="application/yaml")
-        assert (answer.status_code, answer.json()["code"]) == (400, "unreadable_file")
-    assert client_of().post(ADDRESS, b"{" * 1_100_000, content_type="application/json").status_code == 413
+        assert problem_of(answer) == (400, "unreadable_file")
+    assert client_of().post(ADDRESS, b"{" * 1_100_000).status_code == 413
 
 
 @pytest.mark.behaviour("1.2")

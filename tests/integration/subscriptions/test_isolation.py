@@ -15,7 +15,7 @@ from delivery.maintenance.partitions import today
 from delivery.models import Callback, Delivery, Lane, Message, Replay
 from subscriptions.models import ApiKey, Publisher, Subscriber, Subscription
 from tests.support import factories
-from tests.support.api import JSON, Answer, api_document, client_of, publish
+from tests.support.api import Answer, api_document, client_of, publish
 from tests.support.mailboxes import pulled_subscription
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
@@ -40,16 +40,12 @@ LISTS = [path for method, path in OPERATIONS if "{" not in path and method == "g
 EMPTY = {"/api/v1/dead-letters", "/api/v1/dead-letters/counts"}
 """Nothing of somebody has come to nothing; a test of its own sees to that."""
 NOBODY = "nobody"
-UNKNOWN = 10**17
+UNKNOWN: Final = 10**17
 REFUSED = {403, 404}
 """A view that serves publishers only, say, refuses other keys whatever the address: that tells nothing."""
 
-UNKNOWN_ISOLATED_REFERENCES: Final = 10**17
 NOBODY_ELSE: Final = "nobodyxx"
-API_DOCUMENT: Final = api_document()
 EVENT: Final = "Order.Paid"
-
-
 THERE: Final = {"deliveries", "subscriptions"}
 """Where management finds something by such names, so that finding nothing says something."""
 OF_EVERYBODY: Final = {"cursor", "limit", "event_type", "event_pattern"}
@@ -154,7 +150,7 @@ def test_dead_letters_are_shown_to_their_subscriber(somebody: Subscription) -> N
 
 @pytest.mark.parametrize("path", [path for method, path in OPERATIONS if method == "post" and "{" not in path])
 def test_only_subscriptions_and_replays_are_created_without_a_management_key(path: str) -> None:
-    statuses = [client.post(path, {}, content_type="application/json").status_code for client in strangers()]
+    statuses = [client.post(path, {}).status_code for client in strangers()]
     assert statuses == ([403, 400] if path.endswith(("subscriptions", "replays")) else [403, 403])
 
 
@@ -162,7 +158,7 @@ def test_a_publisher_and_a_subscriber_read_themselves_and_change_nothing() -> No
     till, shop = factories.publisher("till"), factories.subscriber("shop")
     for client, path in ((client_of(till), "/api/v1/publishers/till"), (client_of(shop), "/api/v1/subscribers/shop")):
         assert client.get(path).status_code == 200
-        assert client.patch(path, {"description": "x"}, content_type="application/json").status_code == 403
+        assert client.patch(path, {"description": "x"}).status_code == 403
         assert client.delete(path).status_code == 403
 
 
@@ -206,9 +202,7 @@ def theirs() -> Names:
     event_type = factories.event_type(EVENT)
     wanted = pulled_subscription(factories.subscriber("somebody"), event_type)
     publish(client_of(factories.publisher("somebody")), b"{}", event=EVENT)
-    (handed,) = (
-        client_of(wanted.subscriber).post("/api/v1/mailboxes/somebody/next", content_type=JSON).json()["messages"]
-    )
+    (handed,) = client_of(wanted.subscriber).post("/api/v1/mailboxes/somebody/next").json()["messages"]
     delivery = Delivery.objects.get()
     return {
         "name": "somebody",
@@ -228,7 +222,7 @@ def own(theirs: Names) -> Subscription:
 
 def nobodys(theirs: Names) -> Names:
     receipt = str(theirs["receipt"])
-    unknown = {name: UNKNOWN_ISOLATED_REFERENCES for name, value in theirs.items() if isinstance(value, int)}
+    unknown = {name: UNKNOWN for name, value in theirs.items() if isinstance(value, int)}
     return {
         **theirs,
         **unknown,
@@ -274,7 +268,7 @@ def test_a_body_that_names_it(path: str, theirs: Names, own: Subscription) -> No
     address = f"/api/v1/{path.strip()}".replace("{own}", str(own.pk)).replace("{mailbox}", "shop")
 
     def asked(names: Names) -> Answer:
-        return client.post(address, orjson.dumps(filled(NAMED_IN_BODIES[path], names)), content_type=JSON)
+        return client.post(address, orjson.dumps(filled(NAMED_IN_BODIES[path], names)))
 
     status = alike(asked, theirs)
     assert status in {400, 404} or "receipts" in NAMED_IN_BODIES[path]
@@ -295,7 +289,7 @@ def test_a_query_that_names_it(path: str, name: str, theirs: Names, own: Subscri
 def test_every_name_in_a_query_is_in_the_table() -> None:
     asked = {
         (path.removeprefix("/api/v1/"), parameter["name"])
-        for path, operations in API_DOCUMENT["paths"].items()
+        for path, operations in DOCUMENT.items()
         for parameter in operations.get("get", {}).get("parameters", ())
         if parameter["in"] == "query" and "enum" not in str(parameter["schema"]) and "$ref" not in parameter["schema"]
     }
@@ -319,7 +313,7 @@ def test_a_cursor_of_theirs_leads_to_nothing_of_theirs(path: str, theirs: Names,
 def test_a_message_of_theirs_is_not_to_be_tried_on_but_by_them(theirs: Names, own: Subscription) -> None:
     asked = {"message_id": theirs["message"]}
     tried = [
-        client_of(one).post("/api/v1/filters/test", asked, content_type=JSON).status_code
+        client_of(one).post("/api/v1/filters/test", asked).status_code
         for one in (own.subscriber, Subscriber.objects.get(name="somebody"), None)
     ]
     assert tried == [404, 200, 200]

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.db import IntegrityError, connection, models, transaction
-from django.db.models import ProtectedError
 from django.test import Client
 from django.utils import timezone
 
@@ -22,21 +21,15 @@ from subscriptions.models import (
 from subscriptions.presets import install
 from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests.support import factories
-from tests.support.api import Answer, client_of
+from tests.support.api import client_of, invalid_fields
 
 pytestmark = pytest.mark.django_db
 
 RETRY_POLICIES = "/api/v1/retry-policies"
-JSON = "application/json"
 
 PAUSED = {"paused_since": timezone.now(), "paused_by": PausedBy.HAND}
 
 ADMIN_RETRY_POLICIES = "/admin/subscriptions/retrypolicy"
-
-
-def pointers(answer: Answer) -> set[str]:
-    assert answer.status_code == 400
-    return {error["pointer"] for error in answer.json()["errors"]}
 
 
 @pytest.mark.behaviour("5.1")
@@ -51,10 +44,10 @@ def test_every_key_reads_the_presets() -> None:
 @pytest.mark.behaviour("5.1")
 def test_management_makes_changes_and_deletes_one_by_version() -> None:
     terms = {"on_server_error": "RETRY_LANE", "schedule": [1, 2.5], "max_retries": 2, "on_exhausted": "SUSPEND"}
-    made = client_of().post(RETRY_POLICIES, {"name": "mine", **terms}, content_type=JSON)
+    made = client_of().post(RETRY_POLICIES, {"name": "mine", **terms})
     assert (made.status_code, made["Location"], made["ETag"]) == (201, f"{RETRY_POLICIES}/mine", '"1"')
     assert {**made.json(), **terms} == made.json()
-    changed = client_of().patch(made["Location"], {"jitter": 0.5}, content_type=JSON, headers={"If-Match": '"1"'})
+    changed = client_of().patch(made["Location"], {"jitter": 0.5}, headers={"If-Match": '"1"'})
     assert (changed.status_code, changed.json()["jitter"], changed["ETag"]) == (200, 0.5, '"2"')
     stale = client_of().delete(made["Location"], headers={"If-Match": '"1"'})
     assert (stale.status_code, client_of().delete(made["Location"]).status_code) == (412, 204)
@@ -63,8 +56,8 @@ def test_management_makes_changes_and_deletes_one_by_version() -> None:
 def test_other_keys_change_nothing() -> None:
     address = f"{RETRY_POLICIES}/{factories.retry_policy().name}"
     for client in (client_of(factories.publisher()), client_of(factories.subscriber())):
-        assert client.post(RETRY_POLICIES, {"name": "mine"}, content_type=JSON).status_code == 403
-        assert client.patch(address, {"jitter": 0}, content_type=JSON).status_code == 403
+        assert client.post(RETRY_POLICIES, {"name": "mine"}).status_code == 403
+        assert client.patch(address, {"jitter": 0}).status_code == 403
         assert client.delete(address).status_code == 403
 
 
@@ -72,7 +65,7 @@ def test_other_keys_change_nothing() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_stays_as_it_is(name: str) -> None:
     address = f"{RETRY_POLICIES}/{name}"
-    answers = [client_of().patch(address, {"jitter": 0.3}, content_type=JSON), client_of().delete(address)]
+    answers = [client_of().patch(address, {"jitter": 0.3}), client_of().delete(address)]
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(409, "preset")] * 2
     assert RetryPolicy.objects.get(name=name).version == 1
 
@@ -80,7 +73,7 @@ def test_a_preset_stays_as_it_is(name: str) -> None:
 def test_a_name_is_given_once_and_a_policy_that_is_followed_stays() -> None:
     policy = factories.retry_policy("mine")
     follower = factories.subscription(retry_policy=policy)
-    taken = client_of().post(RETRY_POLICIES, {"name": "mine"}, content_type=JSON)
+    taken = client_of().post(RETRY_POLICIES, {"name": "mine"})
     used = client_of().delete(f"{RETRY_POLICIES}/mine")
     assert [(one.status_code, one.json()["code"]) for one in (taken, used)] == [
         (409, "name_taken"),
@@ -92,32 +85,32 @@ def test_a_name_is_given_once_and_a_policy_that_is_followed_stays() -> None:
 @pytest.mark.parametrize(
     ("body", "at"),
     [
-        ({}, {"#/name"}),
-        ({"name": "two words"}, {"#/name"}),
-        ({"name": "a", "is_preset": True}, {"#/is_preset"}),
-        ({"name": "a", "on_redirect": "IGNORE"}, {"#/on_redirect"}),
-        ({"name": "a", "jitter": "0.1"}, {"#/jitter"}),
-        ({"name": "a", "jitter": True}, {"#/jitter"}),
-        ({"name": "a", "factor": [2]}, {"#/factor"}),
-        ({"name": "a", "schedule": {}}, {"#/schedule"}),
-        ({"name": "a", "schedule": ["1"]}, {"#/schedule/0"}),
-        ({"name": "a", "max_retries": 2.0}, {"#/max_retries"}),
-        ({"name": "a", "respect_retry_after": 1}, {"#/respect_retry_after"}),
-        ({"name": "a", "on_exhausted": "FAIL"}, {"#/max_retries"}),
-        ({"name": "a", "max_retries": 1}, {"#/on_exhausted"}),
-        ({"name": "a", "initial_delay_seconds": 0, "factor": 0}, {"#/initial_delay_seconds", "#/factor"}),
+        ({}, {"name"}),
+        ({"name": "two words"}, {"name"}),
+        ({"name": "a", "is_preset": True}, {"is_preset"}),
+        ({"name": "a", "on_redirect": "IGNORE"}, {"on_redirect"}),
+        ({"name": "a", "jitter": "0.1"}, {"jitter"}),
+        ({"name": "a", "jitter": True}, {"jitter"}),
+        ({"name": "a", "factor": [2]}, {"factor"}),
+        ({"name": "a", "schedule": {}}, {"schedule"}),
+        ({"name": "a", "schedule": ["1"]}, {"schedule/0"}),
+        ({"name": "a", "max_retries": 2.0}, {"max_retries"}),
+        ({"name": "a", "respect_retry_after": 1}, {"respect_retry_after"}),
+        ({"name": "a", "on_exhausted": "FAIL"}, {"max_retries"}),
+        ({"name": "a", "max_retries": 1}, {"on_exhausted"}),
+        ({"name": "a", "initial_delay_seconds": 0, "factor": 0}, {"initial_delay_seconds", "factor"}),
     ],
 )
 def test_an_invalid_policy_is_refused_at_its_field(body: dict[str, Any], at: set[str]) -> None:
-    assert pointers(client_of().post(RETRY_POLICIES, body, content_type=JSON)) == at
+    assert invalid_fields(client_of().post(RETRY_POLICIES, body)) == sorted(at)
 
 
 def test_a_change_after_which_the_terms_do_not_go_together_is_refused() -> None:
     factories.retry_policy("mine", max_retries=2, on_exhausted="FAIL")
     address = f"{RETRY_POLICIES}/mine"
-    assert pointers(client_of().patch(address, {"on_exhausted": "NEVER"}, content_type=JSON)) == {"#/on_exhausted"}
+    assert invalid_fields(client_of().patch(address, {"on_exhausted": "NEVER"})) == ["on_exhausted"]
     both = {"on_exhausted": "NEVER", "max_retries": None}
-    assert client_of().patch(address, both, content_type=JSON).json()["max_retries"] is None
+    assert client_of().patch(address, both).json()["max_retries"] is None
 
 
 def versions(*records: models.Model) -> list[int]:
@@ -187,15 +180,6 @@ def test_a_change_of_a_policy_raises_the_versions_of_its_subscriptions_and_of_no
     assert versions(other, *rest) == [1, 1, 1]
 
 
-def test_a_policy_that_is_followed_stays() -> None:
-    policy = factories.retry_policy()
-    made = factories.subscription(retry_policy=policy)
-    with pytest.raises(ProtectedError):
-        policy.delete()
-    made.delete()
-    policy.delete()
-
-
 @pytest.mark.parametrize(
     ("terms", "rule"),
     [
@@ -220,27 +204,6 @@ def test_a_new_policy_has_the_terms_of_teamforge_by_default() -> None:
     assert RetryPolicy.objects.get(pk=factories.retry_policy().pk).terms == PRESETS["TeamForge"]
     mine = factories.retry_policy(on_server_error=Action.END, schedule=[1, 2.5])
     assert RetryPolicy.objects.get(pk=mine.pk).terms.schedule == (1.0, 2.5)
-
-
-@pytest.mark.behaviour("1.6")
-@pytest.mark.parametrize(
-    ("status", "pause", "is_sending"),
-    [
-        (Status.ACTIVE, {}, True),
-        (Status.INACTIVE, {}, False),
-        (Status.ACTIVE, PAUSED, False),
-        (Status.INACTIVE, PAUSED, False),
-        (Status.ACTIVE, PAUSED | {"half_open": True}, True),
-        (Status.INACTIVE, PAUSED | {"half_open": True}, False),
-    ],
-)
-def test_an_active_subscription_is_sending_unless_paused_and_not_half_open(
-    status: Status, pause: dict[str, Any], is_sending: bool
-) -> None:
-    made = factories.subscription()
-    Subscription.objects.update(status=status, **pause)
-    made.refresh_from_db()
-    assert (made.is_sending, made.version) == (is_sending, 2)
 
 
 @pytest.mark.behaviour("1.6")

@@ -14,19 +14,14 @@ from subscriptions.api.permissions import AnyKey, KeyPermission, ReadOrWrite, ne
 from subscriptions.credentials.scopes import OPENED
 from subscriptions.models import ApiKey, KeyKind, Scope
 from tests.support import factories
-from tests.support.api import Answer, api_document, client_of, client_with
+from tests.support.api import Answer, api_document, client_of, client_with, problem_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
 API_ROOT: Final = "/api/v1/"
-
-
 DOCUMENT: Final = api_document()["paths"]
-
-
 LOOKING: Final = (KeyPermission, ReadOrWrite)
 BY_TOKEN: Final = {"post callbacks/{token}"}
-
 API_KEYS: Final = "/api/v1/api-keys"
 JSON: Final = "application/json"
 
@@ -184,7 +179,7 @@ def test_head_needs_the_scope_of_get() -> None:
 
 
 def issued(token: str, **asked: object) -> Answer:
-    return client_with(token).post(API_KEYS, {"kind": "MANAGEMENT", **asked}, content_type=JSON)
+    return client_with(token).post(API_KEYS, {"kind": "MANAGEMENT", **asked})
 
 
 @pytest.mark.parametrize(
@@ -223,12 +218,12 @@ def test_a_key_with_more_scopes_is_not_rotated() -> None:
     wide, _ = factories.api_key()
     narrow, token = factories.api_key(scopes=["keys"])
     client = client_with(token)
-    refused = client.post(f"{API_KEYS}/{wide.pk}/rotate", content_type=JSON)
-    assert (refused.status_code, refused.json()["code"]) == (403, "beyond_issuer")
+    refused = client.post(f"{API_KEYS}/{wide.pk}/rotate")
+    assert problem_of(refused) == (403, "beyond_issuer")
     wide.refresh_from_db()
     assert wide.retires_at is None
-    assert client.post(f"{API_KEYS}/{narrow.pk}/rotate", content_type=JSON).status_code == 201
-    assert client.post(f"{API_KEYS}/{wide.pk}/revoke", content_type=JSON).status_code == 200, "that opens nothing"
+    assert client.post(f"{API_KEYS}/{narrow.pk}/rotate").status_code == 201
+    assert client.post(f"{API_KEYS}/{wide.pk}/revoke").status_code == 200, "that opens nothing"
 
 
 def test_by_default_a_key_has_all_scopes_but_keys() -> None:
@@ -236,7 +231,7 @@ def test_by_default_a_key_has_all_scopes_but_keys() -> None:
     factories.subscriber("shop")
     client = client_of()
     owners = {"PUBLISHER": {"publisher": "till"}, "SUBSCRIBER": {"subscriber": "shop"}, "MANAGEMENT": {}}
-    answers = [client.post(API_KEYS, {"kind": kind, **owner}, content_type=JSON) for kind, owner in owners.items()]
+    answers = [client.post(API_KEYS, {"kind": kind, **owner}) for kind, owner in owners.items()]
     assert [answer.json()["scopes"] for answer in answers] == [
         ["publish", "read", "operate"],
         ["read", "configure", "receive", "operate"],
@@ -251,7 +246,7 @@ def test_by_default_a_key_has_all_scopes_but_keys() -> None:
 def test_scopes_of_another_kind_are_refused(scopes: object) -> None:
     factories.publisher("till")
     before = (client := client_of()) and ApiKey.objects.count()
-    answer = client.post(API_KEYS, {"kind": "PUBLISHER", "publisher": "till", "scopes": scopes}, content_type=JSON)
+    answer = client.post(API_KEYS, {"kind": "PUBLISHER", "publisher": "till", "scopes": scopes})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"][:8]) == (400, "#/scopes")
     assert ApiKey.objects.count() == before
 
@@ -293,14 +288,14 @@ def test_a_successor_does_not_end_later_either() -> None:
     endless, _ = factories.api_key(scopes=["keys"])
     brief, _ = factories.api_key(scopes=["keys"], expires_at=now + HOUR / 2)
     client = client_with(token)
-    answers = [client.post(f"{API_KEYS}/{key.pk}/rotate", content_type=JSON) for key in (own, endless, brief)]
+    answers = [client.post(f"{API_KEYS}/{key.pk}/rotate") for key in (own, endless, brief)]
     assert [answer.status_code for answer in answers] == [403, 403, 201]
     assert not ApiKey.objects.filter(pk__in=[own.pk, endless.pk], retires_at__isnull=False).exists()
 
 
 def test_an_overlap_does_not_count_since_the_answer_may_have_been_lost() -> None:
     key, token = factories.api_key()
-    answers = [client_with(token).post(f"{API_KEYS}/{key.pk}/rotate", content_type=JSON) for _ in range(2)]
+    answers = [client_with(token).post(f"{API_KEYS}/{key.pk}/rotate") for _ in range(2)]
     assert [answer.status_code for answer in answers] == [201, 201]
 
 
@@ -346,7 +341,7 @@ def test_a_key_with_a_higher_limit_is_not_rotated_and_a_successor_has_the_same_l
     faster, _ = factories.api_key(scopes=["keys"], requests_per_minute=6)
     unlimited, _ = factories.api_key(scopes=["keys"])
     client = client_with(token)
-    answers = [client.post(f"{API_KEYS}/{key.pk}/rotate", content_type=JSON) for key in (faster, unlimited, own)]
+    answers = [client.post(f"{API_KEYS}/{key.pk}/rotate") for key in (faster, unlimited, own)]
     assert [answer.status_code for answer in answers] == [403, 403, 201]
     assert answers[-1].json()["requests_per_minute"] == 5
     assert not ApiKey.objects.filter(pk__in=[faster.pk, unlimited.pk], retires_at__isnull=False).exists()

@@ -5,12 +5,12 @@ from django.test import Client
 
 from subscriptions.models import EventKind, Subscription
 from tests.support import factories
+from tests.support.admin import SUBSCRIPTION_FORM
 from tests.support.api import client_of
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/api/v1/subscriptions"
-JSON = "application/json"
 SCRIPT = "$outmessage = {\n  id: $inmessage.id,\n};"
 BROKEN = "$outmessage = {\n  id: $inmessage.,\n};"
 WRONG = "The script does not compile: SyntaxError: expecting field name (line 2)."
@@ -26,9 +26,9 @@ def test_a_subscription_is_made_and_changed_with_a_script() -> None:
     factories.subscriber("shop")
     factories.event_type("Order.Paid")
     new = {"subscriber": "shop", "event_type": "Order.Paid", "endpoint": "https://shop.example/hook", "script": SCRIPT}
-    created = client_of().post(ROOT, new, content_type=JSON)
+    created = client_of().post(ROOT, new)
     assert (created.status_code, created.json()["script"]) == (201, SCRIPT)
-    changed = client_of().patch(created["Location"], {"script": ""}, content_type=JSON)
+    changed = client_of().patch(created["Location"], {"script": ""})
     assert (changed.status_code, changed.json()["script"], changed["ETag"]) == (200, "", '"2"')
 
 
@@ -42,7 +42,7 @@ def test_a_subscription_is_made_and_changed_with_a_script() -> None:
     ],
 )
 def test_a_script_that_does_not_compile_is_refused_with_its_line(made: Subscription, script: str, wrong: str) -> None:
-    answer = client_of().patch(f"{ROOT}/{made.pk}", {"script": script}, content_type=JSON)
+    answer = client_of().patch(f"{ROOT}/{made.pk}", {"script": script})
     (error,) = answer.json()["errors"]
     assert (answer.status_code, error["pointer"], error["detail"]) == (400, "#/script", wrong)
     made.refresh_from_db()
@@ -62,19 +62,12 @@ def test_queue_and_sync_subscriptions_to_a_url_have_no_script(admin: Client, kin
     event_type = factories.event_type("Order.Paid", EventKind(kind))
     made = factories.subscription(factories.subscriber("shop"), event_type)
     new = {"subscriber": "shop", "event_type": "Order.Paid", "endpoint": "https://shop.example/hook", "script": SCRIPT}
-    changed = client_of().patch(f"{ROOT}/{made.pk}", {"script": SCRIPT}, content_type=JSON)
-    answers = [changed] if kind == "SYNC" else [changed, client_of().post(ROOT, new, content_type=JSON)]
+    changed = client_of().patch(f"{ROOT}/{made.pk}", {"script": SCRIPT})
+    answers = [changed] if kind == "SYNC" else [changed, client_of().post(ROOT, new)]
     for answer in answers:
         (error,) = answer.json()["errors"]
         assert (answer.status_code, error["pointer"], error["detail"]) == (400, "#/script", wrong)
-    form = {
-        "endpoint": made.endpoint,
-        "headers": "{}",
-        "position": "0",
-        "output": "AS_PUBLISHED",
-        "delivery_mode": "PUSH",
-        "script": SCRIPT,
-    }
+    form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint, "script": SCRIPT}
     page = admin.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
     assert page.context["errors"] == [[wrong]]
 
@@ -82,13 +75,7 @@ def test_queue_and_sync_subscriptions_to_a_url_have_no_script(admin: Client, kin
 @pytest.mark.behaviour("8.1")
 def test_the_admin_refuses_it_beside_its_field(admin: Client, made: Subscription) -> None:
     page = f"/admin/subscriptions/subscription/{made.pk}/change/"
-    form = {
-        "endpoint": made.endpoint,
-        "headers": "{}",
-        "position": "0",
-        "output": "AS_PUBLISHED",
-        "delivery_mode": "PUSH",
-    }
+    form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint}
     assert admin.post(page, form | {"script": SCRIPT}).status_code == 302
     refused = admin.post(page, form | {"script": BROKEN})
     assert refused.context["errors"] == [[WRONG]]
@@ -100,13 +87,6 @@ def test_the_admin_refuses_it_beside_its_field(admin: Client, made: Subscription
 def test_a_script_that_does_not_compile_is_not_reported_as_missing(admin: Client) -> None:
     price = factories.event_type("Price", EventKind.SYNC)
     new = {"subscriber": factories.subscriber("shop").pk, "event_type": price.pk, "endpoint": "webr://price"}
-    form = new | {
-        "headers": "{}",
-        "position": "0",
-        "output": "AS_PUBLISHED",
-        "delivery_mode": "PUSH",
-        "status": "ACTIVE",
-        "script": BROKEN,
-    }
+    form = {**SUBSCRIPTION_FORM, **new, "status": "ACTIVE", "script": BROKEN}
     refused = admin.post("/admin/subscriptions/subscription/add/", form)
     assert refused.context["errors"] == [[WRONG]]

@@ -7,7 +7,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.db.models.functions import Now
@@ -28,13 +28,14 @@ from subscriptions.credentials import rotation
 from subscriptions.credentials.rotation import encrypted_columns, reencrypt, rotate_secret
 from subscriptions.models import EventKind, FormerSecret, Publisher, RetryPolicy, Subscriber, Subscription
 from tests.support import factories
+from tests.support.admin import browser_with
 from tests.support.api import (
     JOB_EVENT,
-    JSON,
     SYNC_PATH,
     Answer,
     callback_address,
     client_of,
+    invalid_fields,
     problem_of,
     publish,
     publish_job,
@@ -42,9 +43,7 @@ from tests.support.api import (
 from tests.support.worker import Worker, publish_numbered, statuses, wait_until_done, wait_until_held
 
 DAY = timedelta(days=1)
-
 HEADERS = {"X-Token": "secret 4711"}
-
 TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
 
 
@@ -54,7 +53,7 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 
 
 def rotated(one: Subscription, client: Client | None = None, **asked: Any) -> Answer:
-    return (client or client_of()).post(f"/api/v1/subscriptions/{one.pk}/rotate-secret", asked, content_type=JSON)
+    return (client or client_of()).post(f"/api/v1/subscriptions/{one.pk}/rotate-secret", asked)
 
 
 def new_secret(one: Subscription, **asked: Any) -> str:
@@ -134,7 +133,7 @@ def test_a_client_that_lost_the_new_secret_can_rotate_again(
 def test_an_overlap_can_be_ended_early(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     former, secret = wanted.signing_secret, new_secret(wanted)
     assert known_by(sent_now(receiver, wanted), former, secret) == [True, True]
-    ended = client_of().post(f"/api/v1/subscriptions/{wanted.pk}/end-overlap", content_type=JSON)
+    ended = client_of().post(f"/api/v1/subscriptions/{wanted.pk}/end-overlap")
     assert (ended.status_code, ended.json()["overlap_ends_at"]) == (200, None)
     assert known_by(sent_now(receiver, wanted), former, secret) == [False, True]
 
@@ -183,7 +182,7 @@ def test_expired_secrets_do_not_count_and_are_deleted(storage: None) -> None:
 def test_a_rotation_of_another_version_is_refused_and_leaves_no_former_secret() -> None:
     made = factories.subscription()
     address = f"/api/v1/subscriptions/{made.pk}/rotate-secret"
-    refused = client_of().post(address, content_type=JSON, headers={"If-Match": '"9"'})
+    refused = client_of().post(address, headers={"If-Match": '"9"'})
     assert (problem_of(refused), FormerSecret.objects.count()) == ((412, "version_mismatch"), 0)
 
 
@@ -264,11 +263,9 @@ def test_after_the_rotation_nothing_needs_the_former_key_and_nothing_else_has_ch
     before = [said_by(one) for one in made]
     rotate(settings)
     status, counted = run("--check")
-    assert (status, "signing secret: 3 under former keys" in counted, "former signing secret: 1" in counted) == (
-        1,
-        True,
-        True,
-    )
+    assert status == 1
+    assert "signing secret: 3 under former keys" in counted
+    assert "former signing secret: 1" in counted
     assert run()[0] == 0
     assert run("--check")[0] == 0
     settings.SECRET_KEY_FALLBACKS = []
@@ -368,7 +365,7 @@ def test_a_secret_that_cannot_be_decrypted_holds_the_line_until_it_is_rotated(
     publish_numbered(signed_subscription.event_type, 1)
     wait_until(lambda: statuses(signed_subscription) == [DeliveryStatus.DELIVERED])
     assert statuses(broken) == [DeliveryStatus.PENDING] * 2
-    assert client_of().post(f"/api/v1/subscriptions/{broken.pk}/rotate-secret", content_type=JSON).status_code == 200
+    assert client_of().post(f"/api/v1/subscriptions/{broken.pk}/rotate-secret").status_code == 200
     wait_until_done()
     assert receiver.bodies("/b") == [b"0", b"1"]
 
@@ -383,9 +380,9 @@ def test_the_api_reports_unreadable_values_and_sets_them_again() -> None:
     assert (shown["headers"], shown["unreadable"]) == (None, ["headers"])
     (listed,) = client.get("/api/v1/subscriptions").json()["items"]
     assert listed == shown
-    kept = client.patch(address, {"headers": {"X-Token": None}}, content_type=JSON)
-    assert (kept.status_code, kept.json()["errors"][0]["pointer"]) == (400, "#/headers")
-    mended = client.patch(address, {"headers": {"X-Token": "new"}}, content_type=JSON).json()
+    kept = client.patch(address, {"headers": {"X-Token": None}})
+    assert invalid_fields(kept) == ["headers"]
+    mended = client.patch(address, {"headers": {"X-Token": "new"}}).json()
     assert (mended["headers"], mended["unreadable"]) == ({"X-Token": None}, [])
     assert Subscription.objects.get().headers == {"X-Token": "new"}
 
@@ -416,7 +413,7 @@ def everything() -> bytes:
 
 
 def post(client: Client, path: str, **fields: object) -> Answer:
-    return client.post(f"/api/v1/{path}", json.dumps(fields), content_type=JSON)
+    return client.post(f"/api/v1/{path}", json.dumps(fields))
 
 
 def test_no_table_has_a_readable_secret(
@@ -431,7 +428,7 @@ def test_no_table_has_a_readable_secret(
     publish_numbered(event_type, 2)
     wait_until_done()
     assert {request.headers["x-own"] for request in receiver.log} == {own}
-    client.patch(f"/api/v1/subscriptions/{made['id']}", {"headers": {"X-Own": changed}}, content_type=JSON)
+    client.patch(f"/api/v1/subscriptions/{made['id']}", {"headers": {"X-Own": changed}})
     rotated = post(client, f"subscriptions/{made['id']}/rotate-secret").json()
     form = {"name": "shop", "max_queued_to_send": 500, "processing": "SERIAL", "concurrency": 1, "ack_seconds": 30}
     page = f"/admin/subscriptions/subscriber/{Subscription.objects.get().subscriber_id}/change/"
@@ -452,9 +449,5 @@ def test_no_table_has_a_readable_secret(
 @pytest.mark.parametrize("may", ["view_subscription", "change_subscription"])
 def test_the_admin_shows_header_names_only_with_permission_to_view_or_change_them(may: str) -> None:
     made = factories.subscription(headers={"X-Own": "told in confidence"})
-    somebody = User.objects.create(username="somebody", is_staff=True)
-    somebody.user_permissions.set(Permission.objects.filter(codename=may))
-    browser = Client()
-    browser.force_login(somebody)
-    page = browser.get(f"/admin/subscriptions/subscription/{made.pk}/change/").content.decode()
+    page = browser_with(f"subscriptions.{may}").get(f"/admin/subscriptions/subscription/{made.pk}/change/").text
     assert ("X-Own" in page, "told in confidence" in page) == (True, False)

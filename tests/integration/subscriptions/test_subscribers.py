@@ -4,19 +4,18 @@ import pytest
 
 from subscriptions.models import Subscriber
 from tests.support import factories
-from tests.support.api import client_of
+from tests.support.api import client_of, invalid_fields, problem_of
 
 pytestmark = pytest.mark.django_db
 
 SUBSCRIBERS = "/api/v1/subscribers"
-JSON = "application/json"
 
 PUBLISHERS = "/api/v1/publishers"
 
 
 @pytest.mark.behaviour("1.3")
 def test_by_default_a_subscriber_is_active_and_has_500_queued() -> None:
-    made = client_of().post(SUBSCRIBERS, {"name": "shop"}, content_type=JSON)
+    made = client_of().post(SUBSCRIBERS, {"name": "shop"})
     body = made.json()
     assert (made.status_code, made["Location"]) == (201, f"{SUBSCRIBERS}/shop")
     assert body == {
@@ -40,7 +39,7 @@ def test_by_default_a_subscriber_is_active_and_has_500_queued() -> None:
 @pytest.mark.behaviour("1.3")
 def test_the_values_of_a_subscribers_headers_are_never_shown() -> None:
     client = client_of()
-    made = client.post(SUBSCRIBERS, {"name": "shop", "headers": {"X-Team": "blue"}}, content_type=JSON)
+    made = client.post(SUBSCRIBERS, {"name": "shop", "headers": {"X-Team": "blue"}})
     read, listed = client.get(f"{SUBSCRIBERS}/shop"), client.get(SUBSCRIBERS)
     assert [made.json()["headers"], read.json()["headers"]] == [{"X-Team": None}] * 2
     assert [item["headers"] for item in listed.json()["items"]] == [{"X-Team": None}]
@@ -51,35 +50,32 @@ def test_the_values_of_a_subscribers_headers_are_never_shown() -> None:
 def test_its_status_is_changed_by_people_only_through_actions() -> None:
     factories.subscriber("shop")
     client = client_of()
-    stopped = client.post(f"{SUBSCRIBERS}/shop/inactivate", content_type=JSON)
-    again = client.post(f"{SUBSCRIBERS}/shop/inactivate", content_type=JSON)
-    started = client.post(f"{SUBSCRIBERS}/shop/activate", content_type=JSON)
+    stopped = client.post(f"{SUBSCRIBERS}/shop/inactivate")
+    again = client.post(f"{SUBSCRIBERS}/shop/inactivate")
+    started = client.post(f"{SUBSCRIBERS}/shop/activate")
     assert [(answer.status_code, answer.json()["status"], answer["ETag"]) for answer in (stopped, again, started)] == [
         (200, "INACTIVE", '"2"'),
         (200, "INACTIVE", '"2"'),
         (200, "ACTIVE", '"3"'),
     ]
-    refused = client.patch(f"{SUBSCRIBERS}/shop", {"status": "INACTIVE"}, content_type=JSON)
-    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (400, "#/status")
+    refused = client.patch(f"{SUBSCRIBERS}/shop", {"status": "INACTIVE"})
+    assert invalid_fields(refused) == ["status"]
 
 
 @pytest.mark.parametrize("number", [0, -1, 10_001, 2**31, 2**63, "5", 5.0, 5.5, True, None, [5]])
 @pytest.mark.behaviour("1.3")
 def test_max_queued_to_send_is_a_whole_number_from_1_to_10000(number: object) -> None:
     made = factories.subscriber("shop")
-    answer = client_of().patch(f"{SUBSCRIBERS}/shop", {"max_queued_to_send": number}, content_type=JSON)
+    answer = client_of().patch(f"{SUBSCRIBERS}/shop", {"max_queued_to_send": number})
     made.refresh_from_db()
-    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (
-        400,
-        ["#/max_queued_to_send"],
-    )
+    assert invalid_fields(answer) == ["max_queued_to_send"]
     assert (made.max_queued_to_send, made.version) == (500, 1)
 
 
 @pytest.mark.behaviour("1.3", "4.13")
 def test_a_subscriber_may_be_sent_several_at_a_time() -> None:
     given = {"processing": "CONCURRENT", "concurrency": 8}
-    made = client_of().post(SUBSCRIBERS, {"name": "shop", **given}, content_type=JSON)
+    made = client_of().post(SUBSCRIBERS, {"name": "shop", **given})
     assert (made.status_code, {**made.json(), **given}) == (201, made.json())
 
 
@@ -96,7 +92,7 @@ def test_a_subscriber_may_be_sent_several_at_a_time() -> None:
 @pytest.mark.behaviour("1.3")
 def test_serial_is_one_at_a_time_and_concurrent_up_to_256(changes: dict[str, object], at: str) -> None:
     made = factories.subscriber("shop")
-    answer = client_of().patch(f"{SUBSCRIBERS}/shop", changes, content_type=JSON)
+    answer = client_of().patch(f"{SUBSCRIBERS}/shop", changes)
     made.refresh_from_db()
     assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (400, [at])
     assert (made.processing, made.concurrency) == ("SERIAL", 1)
@@ -106,22 +102,22 @@ def test_serial_is_one_at_a_time_and_concurrent_up_to_256(changes: dict[str, obj
 def test_serial_implies_a_concurrency_of_one() -> None:
     made = factories.subscriber("shop", processing="CONCURRENT", concurrency=10)
     both = {"processing": "SERIAL", "concurrency": 10}
-    assert client_of().patch(f"{SUBSCRIBERS}/shop", both, content_type=JSON).status_code == 400
-    assert client_of().patch(f"{SUBSCRIBERS}/shop", {"processing": "SERIAL"}, content_type=JSON).status_code == 200
+    assert client_of().patch(f"{SUBSCRIBERS}/shop", both).status_code == 400
+    assert client_of().patch(f"{SUBSCRIBERS}/shop", {"processing": "SERIAL"}).status_code == 200
     made.refresh_from_db()
     assert (made.processing, made.concurrency) == ("SERIAL", 1)
 
 
 @pytest.mark.behaviour("2.8")
 def test_no_subscriber_has_the_name_default() -> None:
-    answer = client_of().post(SUBSCRIBERS, {"name": "default"}, content_type=JSON)
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/name")
+    answer = client_of().post(SUBSCRIBERS, {"name": "default"})
+    assert invalid_fields(answer) == ["name"]
 
 
 def test_a_subscriber_with_subscriptions_is_not_deleted() -> None:
     factories.subscription(subscriber=factories.subscriber("shop"), event_type=factories.event_type("Order.Paid"))
     answer = client_of().delete(f"{SUBSCRIBERS}/shop")
-    assert (answer.status_code, answer.json()["code"]) == (409, "still_in_use")
+    assert problem_of(answer) == (409, "still_in_use")
 
 
 def test_a_subscriber_without_subscriptions_is_deleted_with_its_keys() -> None:
@@ -136,15 +132,15 @@ def test_a_publisher_may_be_limited_to_event_types() -> None:
         factories.event_type(name)
     client = client_of()
     body = {"name": "till", "event_types": ["Order.Paid"]}
-    made = client.post(PUBLISHERS, body, content_type="application/json")
+    made = client.post(PUBLISHERS, body)
     assert (made.status_code, made.json()["event_types"]) == (201, ["Order.Paid"])
-    changed = client.patch(f"{PUBLISHERS}/till", {"event_types": ["Order.Sent"]}, content_type="application/json")
+    changed = client.patch(f"{PUBLISHERS}/till", {"event_types": ["Order.Sent"]})
     assert (changed.status_code, changed.json()["event_types"], changed["ETag"]) == (200, ["Order.Sent"], '"2"')
     assert client.get(f"{PUBLISHERS}/till").json() == changed.json()
 
 
 def test_a_publisher_without_a_list_may_publish_everything() -> None:
-    made = client_of().post(PUBLISHERS, {"name": "till"}, content_type="application/json")
+    made = client_of().post(PUBLISHERS, {"name": "till"})
     assert (made.status_code, made.json()["event_types"], made.json()["description"]) == (201, [], "")
 
 
@@ -152,23 +148,23 @@ def test_a_publisher_without_a_list_may_publish_everything() -> None:
 @pytest.mark.behaviour("1.2")
 def test_anything_but_a_list_of_names_never_lifts_a_limit(given: object) -> None:
     limited = factories.publisher("till", event_types=[factories.event_type("Order.Paid")])
-    answer = client_of().patch(f"{PUBLISHERS}/till", {"event_types": given}, content_type="application/json")
-    assert (answer.status_code, {error["pointer"] for error in answer.json()["errors"]}) == (400, {"#/event_types"})
+    answer = client_of().patch(f"{PUBLISHERS}/till", {"event_types": given})
+    assert {*invalid_fields(answer)} == {"event_types"}
     assert [known.name for known in limited.event_types.all()] == ["Order.Paid"]
 
 
 def test_an_unknown_event_type_is_refused_and_nothing_stored() -> None:
     client = client_of()
-    answer = client.post(PUBLISHERS, {"name": "till", "event_types": ["Nothing"]}, content_type="application/json")
-    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (400, ["#/event_types"])
+    answer = client.post(PUBLISHERS, {"name": "till", "event_types": ["Nothing"]})
+    assert invalid_fields(answer) == ["event_types"]
     assert client.get(PUBLISHERS).json()["items"] == []
 
 
 def test_a_publisher_is_renamed_unless_the_name_is_taken() -> None:
     factories.publisher("till"), factories.publisher("shop")
     client = client_of()
-    taken = client.patch(f"{PUBLISHERS}/till", {"name": "shop"}, content_type="application/json")
-    free = client.patch(f"{PUBLISHERS}/till", {"name": "desk"}, content_type="application/json")
+    taken = client.patch(f"{PUBLISHERS}/till", {"name": "shop"})
+    free = client.patch(f"{PUBLISHERS}/till", {"name": "desk"})
     assert [(answer.status_code, answer.json().get("code")) for answer in (taken, free)] == [
         (409, "name_taken"),
         (200, None),

@@ -13,12 +13,12 @@ from subscriptions import edit
 from subscriptions.credentials.tokens import secret_of
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests.support import factories
+from tests.support.admin import SUBSCRIPTION_FORM
 from tests.support.api import Answer, client_of
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/api/v1/subscriptions"
-JSON = "application/json"
 URL = "https://shop.example/hook"
 PRICE = "Shop.Price"
 
@@ -30,7 +30,7 @@ def price() -> EventType:
 
 def create(**fields: Any) -> Answer:
     new = {"subscriber": factories.subscriber().name, "event_type": PRICE, "endpoint": URL, **fields}
-    return client_of().post(ROOT, new, content_type=JSON)
+    return client_of().post(ROOT, new)
 
 
 def error_in(answer: Answer) -> tuple[int, str, str]:
@@ -67,16 +67,16 @@ def test_a_script_replaces_a_url(price: EventType, event: str, fields: dict[str,
 @pytest.mark.behaviour("8.2")
 def test_a_pattern_matches_topics_only_and_so_has_a_url() -> None:
     new = {"subscriber": factories.subscriber().name, "event_pattern": "Shop.*", "endpoint": "webr://", "script": "5"}
-    assert error_in(client_of().post(ROOT, new, content_type=JSON))[:2] == (400, "#/endpoint")
+    assert error_in(client_of().post(ROOT, new))[:2] == (400, "#/endpoint")
 
 
 @pytest.mark.behaviour("8.2")
 def test_a_script_and_its_endpoint_come_and_go_together(price: EventType) -> None:
     made = factories.subscription(event_type=price, endpoint="webr://price", script="$outmessage = 5")
     for changes, refused in (({"script": ""}, "#/script"), ({"endpoint": URL}, "#/script")):
-        assert error_in(client_of().patch(f"{ROOT}/{made.pk}", changes, content_type=JSON))[:2] == (400, refused)
+        assert error_in(client_of().patch(f"{ROOT}/{made.pk}", changes))[:2] == (400, refused)
     both = {"script": "", "endpoint": URL}
-    assert client_of().patch(f"{ROOT}/{made.pk}", both, content_type=JSON).status_code == 200
+    assert client_of().patch(f"{ROOT}/{made.pk}", both).status_code == 200
 
 
 FILTERS: dict[str, Any] = {"header_filter_string": "eu", "filter": "$$->'Body'->>'n' = '1' and $$->'Body'->>'m' = '2'"}
@@ -125,25 +125,18 @@ def test_only_a_change_that_makes_two_equal_is_refused(price: EventType) -> None
     factories.subscription(event_type=price)
     made = factories.subscription(event_type=price, filter="$$->'Body' ? 'n'")
     address = f"{ROOT}/{made.pk}"
-    assert error_in(client_of().patch(address, {"filter": ""}, content_type=JSON))[:2] == (400, "#/filter")
-    assert client_of().patch(address, {"filter": "$$->'Body'  ?  'n'"}, content_type=JSON).status_code == 200
+    assert error_in(client_of().patch(address, {"filter": ""}))[:2] == (400, "#/filter")
+    assert client_of().patch(address, {"filter": "$$->'Body'  ?  'n'"}).status_code == 200
     Subscription.objects.update(filter="")  # by other hands
-    assert client_of().patch(address, {"position": 3}, content_type=JSON).status_code == 200
-    assert client_of().post(f"{address}/inactivate", content_type=JSON).status_code == 200
+    assert client_of().patch(address, {"position": 3}).status_code == 200
+    assert client_of().post(f"{address}/inactivate").status_code == 200
 
 
 @pytest.mark.behaviour("7.3")
 def test_the_admin_refuses_it_beside_its_field(price: EventType, admin_client: Client) -> None:
     other = factories.subscription(event_type=price, header_filter_string="eu")
     made = factories.subscription(event_type=price)
-    form = {
-        "endpoint": URL,
-        "headers": "{}",
-        "position": "0",
-        "output": "AS_PUBLISHED",
-        "delivery_mode": "PUSH",
-        "header_filter_string": "eu",
-    }
+    form = {**SUBSCRIPTION_FORM, "endpoint": URL, "header_filter_string": "eu"}
     page = admin_client.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
     ((wrong,),) = page.context["errors"]
     assert wrong.startswith(f"Subscription {other.pk} has the same filters")
