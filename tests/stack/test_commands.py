@@ -1,6 +1,5 @@
 """The commands of developers: steps, locked packages, semgrep rules, counts; and every program loads by its name."""
 
-import ast
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_project.stack import counts, trace
+from broker_project.stack import trace
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
 from broker_project.stack.test_command import (
@@ -29,10 +28,8 @@ from broker_project.stack.test_command import (
     SKIPPED,
     VULNERABLE,
     WITH_BROKERS,
-    WRONG_ARGUMENTS,
     Step,
     audit,
-    pytest_arguments,
     run_in_parallel,
 )
 
@@ -82,15 +79,6 @@ def test_each_step_has_its_own_variables_and_niceness(tmp_path: Path, capfd: pyt
     tell = ("-c", "import os; print(os.environ['SHARED'], os.environ['OWN'], os.nice(0))")
     run_in_parallel([Step("one", tell, {"OWN": "2"}, niceness=3)], {"SHARED": "1", "OWN": "of all"}, tmp_path)
     assert capfd.readouterr().out == f"\n── one ──\n1 2 {os.nice(0) + 3}\n"
-
-
-@pytest.mark.parametrize(("niceness", "is_apart"), [(0, False), (3, True)])
-def test_niceness_applies_to_the_whole_session(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], niceness: int, *, is_apart: bool
-) -> None:
-    tell = ("-c", f"import os; print(os.getsid(0) != {os.getsid(0)})")
-    run_in_parallel([Step("one", tell, niceness=niceness)], {}, tmp_path)
-    assert capfd.readouterr().out == f"\n── one ──\n{is_apart}\n"
 
 
 def test_failed_step_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -195,17 +183,6 @@ def test_audit_without_data_is_skipped(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.startswith("skipped: no vulnerability data reachable\n")
 
 
-def test_audit_with_a_failing_service_is_skipped(capsys: pytest.CaptureFixture[str]) -> None:
-    with service({}, status=500) as (address, _):
-        assert ask(address) == SKIPPED
-    assert "known" not in capsys.readouterr().out.partition("\n")[0]
-
-
-def test_wrong_arguments_are_explained_by_pip_audit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert audit("--nonsense") == WRONG_ARGUMENTS
-    assert "--nonsense" in capsys.readouterr().err
-
-
 def test_static_checks_cover_every_package() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     assert sorted(SHIPPED) == contracts["root_packages"]
@@ -221,48 +198,6 @@ def _is_there(path: str) -> bool:
     if path.startswith("/"):
         return any(ROOT.glob(path[1:]))
     return any(found for package in SERVER_PACKAGES for found in Path(ROOT / package).rglob(path))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("tests/unit", "-x"), ["tests/unit", "-x"]),
-        (("tests/unit", "--fresh-seeds"), ["tests/unit", "--hypothesis-profile", "fresh"]),
-    ],
-)
-def test_fresh_seeds_select_the_fresh_profile(arguments: tuple[str, ...], expected: list[str]) -> None:
-    assert pytest_arguments(arguments) == expected
-
-
-def test_fresh_seeds_alone_run_the_unit_and_integration_tests() -> None:
-    arguments = pytest_arguments(["--fresh-seeds"])
-    assert [one for one in arguments if one.startswith("tests/")] == ["tests/unit", "tests/integration"]
-    assert arguments[:2] == ["--hypothesis-profile", "fresh"]
-
-
-def module(path: str, text: str) -> counts.Module:
-    return counts.Module(path, text.count("\n"), ast.parse(text))
-
-
-def test_small_module_with_one_importer_is_counted() -> None:
-    small = module("delivery/small.py", "def double(number):\n    return 2 * number\n")
-    user = module("delivery/user.py", "from delivery.small import double\n")
-    handed_on = module("delivery/__init__.py", "from delivery.small import double\n")
-    assert list(counts.small_modules_with_one_importer([small, user, handed_on])) == [
-        "delivery/small.py 2, imported by delivery/user.py"
-    ]
-
-
-def test_short_function_with_one_caller_is_counted() -> None:
-    once = module("delivery/a.py", "def once():\n    return 1\n\n\ndef twice():\n    return once() + 1\n")
-    uses = module("delivery/b.py", "from delivery.a import twice\n\nSUM = twice() + twice()\n")
-    functions = [(one, node) for one in (once, uses) for node in counts.functions_in(one)]
-    assert list(counts.short_functions_with_one_caller([once, uses], functions)) == ["delivery/a.py:1 once"]
-
-
-def test_class_name_used_twice_in_an_app_is_counted() -> None:
-    same = [module(f"{app}/{name}.py", "class Run:\n    pass\n") for app, name in (("a", "x"), ("a", "y"), ("b", "x"))]
-    assert list(counts.classes_of_one_name(same)) == ["Run: a/x.py, a/y.py"]
 
 
 PROGRAMS = (

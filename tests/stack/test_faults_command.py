@@ -49,17 +49,6 @@ def test_of_some(kind, load): pass
 def test_on_request(kind, load): pass
 """
 
-INTERRUPTED = """
-def test_first(): pass
-
-
-def test_second():
-    raise KeyboardInterrupt
-
-
-def test_third(): pass
-"""
-
 COMMAND = """
 import sys
 from pathlib import Path
@@ -99,16 +88,6 @@ def test_every_case_is_listed() -> None:
     assert {"worker-killed-every-5s", "redis-hung", "web-killed"} <= {*answer.stdout.split("\n")}
 
 
-@pytest.mark.lengthy
-def test_a_case_that_is_unknown_is_said_with_those_there_are(folder: Path) -> None:
-    status, printed, verdicts = run(folder, "fine", "nope")
-    assert (status, verdicts) == (2, [])
-    assert (
-        "unknown: nope; the cases: fine, lost-something, never-begun, of-some-first-kind, first/on-request,"
-        " second/on-request" in printed
-    )
-
-
 def test_a_case_that_fails_is_written_down_with_its_reason_and_in_tables_too(folder: Path) -> None:
     status, printed, verdicts = run(folder, "--markdown", str(folder / "verdicts.md"))
     by_case = {one["case"]: one for one in verdicts}
@@ -129,13 +108,3 @@ def test_a_case_that_fails_is_written_down_with_its_reason_and_in_tables_too(fol
         ["| `lost-something`", "**no**", "3", "0"],
     ]
     assert "4 cases in 0 minutes, 2 passed; audited 0, unexplained 0" in printed
-
-
-@pytest.mark.lengthy
-def test_what_an_interrupted_run_has_not_come_to_has_not_passed(tmp_path: Path) -> None:
-    status, _, verdicts = run(with_cases(tmp_path, INTERRUPTED))
-    assert (status, [(one["case"], one["passed"]) for one in verdicts]) == (
-        1,
-        [("first", True), ("second", False), ("third", False)],
-    )
-    assert {one.get("reason") for one in verdicts} == {None, "it was not run to its end"}

@@ -1,6 +1,5 @@
 """What every operation of the API does: problem documents, pages, versions, and its OpenAPI document."""
 
-import gzip
 import io
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -13,7 +12,7 @@ from django.db import connection
 from django.test import Client
 
 from broker_project.stack.load.wait import PATIENCE_SECONDS
-from subscriptions.models import EventType, Scope, Subscriber, Subscription
+from subscriptions.models import EventType, Scope, Subscriber
 from tests.support import factories
 from tests.support.api import api_document, client_of, problem_of
 
@@ -89,14 +88,6 @@ def test_changes_document_if_match(document: dict[str, Any], method: str) -> Non
     assert "If-Match" in {parameter["name"] for parameter in operation["parameters"]}
 
 
-def test_the_documentation_needs_nothing_from_elsewhere() -> None:
-    answer = Client().get("/api/docs/")
-    page = answer.content.decode()
-    assert answer.status_code == 200
-    assert "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js" in page
-    assert [word for word in page.replace('"', " ").split() if word.startswith(("http:", "https:", "//cdn"))] == []
-
-
 @pytest.mark.parametrize("file", ["swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"])
 def test_its_files_are_served_by_the_broker_itself(file: str) -> None:
     answer = Client().get(f"/static/drf_spectacular_sidecar/swagger-ui-dist/{file}")
@@ -162,14 +153,6 @@ def test_changes_are_refused_at_another_version(method: str, tag: str) -> None:
     assert Subscriber.objects.values().get() == Subscriber.objects.filter(version=before.version).values().get()
 
 
-@pytest.mark.parametrize("action", ["rotate-secret", "activate"])
-def test_actions_on_subscriptions_check_the_version_too(action: str) -> None:
-    made = factories.subscription()
-    headers = {"If-Match": '"9"'}
-    answer = client_of().post(f"/api/v1/subscriptions/{made.pk}/{action}", headers=headers)
-    assert (answer.status_code, Subscription.objects.get().signing_secret) == (412, made.signing_secret)
-
-
 @pytest.mark.django_db(transaction=True)
 def test_exactly_one_of_many_changes_of_one_version_succeeds() -> None:
     factories.subscriber("shop")
@@ -192,87 +175,11 @@ def test_exactly_one_of_many_changes_of_one_version_succeeds() -> None:
 
 @pytest.mark.parametrize(
     ("body", "code"),
-    [
-        (b"", "invalid"),
-        (b"{", "malformed_body"),
-        (b'{"\\ud800": 1}', "malformed_body"),
-        (b'{"name": ' + b"[" * 2000 + b"]" * 2000 + b"}", "malformed_body"),
-        (b'{"name": ' + b"[" * 500 + b"]" * 500 + b"}", "invalid"),
-        (b"[]", "invalid"),
-        (b'"A"', "invalid"),
-        (b"null", "invalid"),
-        (b"5", "invalid"),
-        (b'{"name": "A", "description": "\\u0000"}', "invalid"),
-        (b'{"name": "A", "nmae": "B"}', "invalid"),
-        (b'{"name": "A", "\\u0000": "B"}', "invalid"),
-        (b'{"name": "A", "version": 7}', "invalid"),
-    ],
+    [(b"", "invalid"), (b"{", "malformed_body"), (b"[]", "invalid"), (b'{"name": "A", "version": 7}', "invalid")],
 )
 def test_a_broken_body_is_refused_and_nothing_stored(body: bytes, code: str) -> None:
     assert problem_of(client_of().post(EVENT_TYPES, body)) == (400, code)
     assert EventType.objects.configured().count() == 0
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        " ",
-        "../up",
-        "a/b",
-        "-a",
-        ".a",
-        "a b",
-        "a\n",
-        "a\0",
-        "%00",
-        "\u00e4",
-        "\U0001f600",
-        "x" * 256,
-        5,
-        True,
-        None,
-        ["a"],
-        {"a": "b"},
-    ],
-)
-def test_a_name_that_could_not_stand_in_an_address_is_refused(name: object) -> None:
-    answer = client_of().post(EVENT_TYPES, {"name": name})
-    assert problem_of(answer) == (400, "invalid")
-    assert {error["pointer"] for error in answer.json()["errors"]} == {"#/name"}
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"description": 5},
-        {"description": True},
-        {"description": None},
-        {"description": ["x"]},
-        {"sample": {"id": 1}},
-        {"content_type": ""},
-        {"content_type": 5},
-        {"content_type": "x" * 256},
-    ],
-)
-def test_no_type_is_coerced(changes: dict[str, object]) -> None:
-    answer = client_of().post(EVENT_TYPES, {"name": "A", **changes})
-    assert problem_of(answer) == (400, "invalid")
-    assert {error["pointer"] for error in answer.json()["errors"]} == {f"#/{name}" for name in changes}
-
-
-@pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/xml", "multipart/form-data; boundary=x", "nonsense"]
-)
-def test_another_content_type_is_refused(content_type: str) -> None:
-    answer = client_of().post(EVENT_TYPES, b'{"name": "A"}', content_type=content_type)
-    assert problem_of(answer) == (415, "unsupported_media_type")
-
-
-def test_a_compressed_body_is_refused() -> None:
-    body = gzip.compress(b'{"name": "A"}')
-    answer = client_of().post(EVENT_TYPES, body, headers={"Content-Encoding": "gzip"})
-    assert problem_of(answer) == (415, "encoded_body")
 
 
 @pytest.mark.parametrize(("size", "status"), [(MAX_BODY_BYTES, 201), (MAX_BODY_BYTES + 1, 413), (6 * 1024 * 1024, 413)])
@@ -293,29 +200,6 @@ def test_a_body_of_unknown_length_is_refused_instead_of_taken_for_empty() -> Non
 def test_a_length_that_is_none_counts_as_no_body(length: str) -> None:
     answer = client_of().generic("POST", EVENT_TYPES, b'{"name": "A"}', JSON, CONTENT_LENGTH=length)
     assert problem_of(answer)[0] == 400
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/v1/nothing",
-        "/api/v2/event-types",
-        "/api/v1/event-types/",
-        "/api/v1/event-types/Nobody",
-        "/api/v1/event-types/..%2Fup",
-        "/api/v1/event-types/%00",
-        "/api/v1/event-types/%F0%9F%98%80",
-        "/api/v1/event-types/a%0A",
-        "/api/v1/event-types/" + "x" * 256,
-        "/api/v1/subscriptions/-1",
-        "/api/v1/subscriptions/0",
-        "/api/v1/subscriptions/abc",
-        "/api/v1/subscriptions/" + "9" * 30,
-        "/api/v1/subscriptions/" + "9" * 5000,
-    ],
-)
-def test_an_unknown_address_is_not_found(path: str) -> None:
-    assert problem_of(client_of().get(path)) == (404, "not_found")
 
 
 @pytest.mark.parametrize("method", ["PUT", "OPTIONS", "TRACE", "LINK"])
@@ -393,39 +277,10 @@ def test_a_whole_list_on_one_page_has_no_neighbours(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "parameters"),
-    [
-        ("limit=0", ["limit"]),
-        ("limit=-1", ["limit"]),
-        ("limit=201", ["limit"]),
-        ("limit=ten", ["limit"]),
-        ("limit=1e1", ["limit"]),
-        ("limit=" + "9" * 5000, ["limit"]),
-        ("cursor=", ["cursor"]),
-        ("cursor=garbage", ["cursor"]),
-        ("cursor=-1", ["cursor"]),
-        ("cursor=%00", ["cursor"]),
-        ("cursor=%ff%fe", ["cursor"]),
-        ("cursor=" + "x" * 2000, ["cursor"]),
-        ("limit=1&limit=2", ["limit"]),
-        ("page=2", ["page"]),
-        ("status=ACTIVE", ["status"]),
-    ],
+    ("query", "parameter"),
+    [("limit=0", "limit"), ("cursor=garbage", "cursor"), ("limit=1&limit=2", "limit"), ("status=ACTIVE", "status")],
 )
-def test_a_query_that_makes_no_sense_is_refused(query: str, parameters: list[str]) -> None:
+def test_a_query_that_makes_no_sense_is_refused(query: str, parameter: str) -> None:
     answer = client_of().get(f"{PUBLISHERS}?{query}")
     assert problem_of(answer) == (400, "invalid_query")
-    assert [error["parameter"] for error in answer.json()["errors"]] == parameters
-
-
-def test_a_cursor_of_another_list_is_refused(names: list[str]) -> None:
-    client = client_of()
-    cursor = parse_qs(urlsplit(client.get(f"{PUBLISHERS}?limit=3").json()["next"]).query)["cursor"][0]
-    answer = client.get("/api/v1/subscribers", {"cursor": cursor})
-    assert problem_of(answer) == (400, "invalid_query")
-
-
-@pytest.mark.parametrize("status", ["NEITHER", "", "active", "%00"])
-def test_a_filter_that_makes_no_sense_is_refused(status: str) -> None:
-    answer = client_of().get(f"/api/v1/subscriptions?status={status}")
-    assert (answer.status_code, [error["parameter"] for error in answer.json()["errors"]]) == (400, ["status"])
+    assert [error["parameter"] for error in answer.json()["errors"]] == [parameter]

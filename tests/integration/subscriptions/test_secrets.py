@@ -42,6 +42,8 @@ from tests.support.api import (
 )
 from tests.support.worker import Worker, publish_numbered, statuses, wait_until_done, wait_until_held
 
+pytestmark = pytest.mark.django_db
+
 DAY = timedelta(days=1)
 HEADERS = {"X-Token": "secret 4711"}
 TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
@@ -138,7 +140,6 @@ def test_an_overlap_can_be_ended_early(receiver: Receiver, worker: Worker, wante
     assert known_by(sent_now(receiver, wanted), former, secret) == [False, True]
 
 
-@pytest.mark.django_db
 def test_an_overlap_is_a_day_by_default() -> None:
     made = factories.subscription()
     periods: list[tuple[dict[str, Any], timedelta]] = [({}, DAY), ({"overlap_seconds": 604_800}, 7 * DAY)]
@@ -149,7 +150,6 @@ def test_an_overlap_is_a_day_by_default() -> None:
     assert datetime.fromisoformat(shorter) == ends_at, "one of the former signs until then"
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("seconds", [-1, 604_801, "60", None, 1.5, True])
 def test_other_overlaps_are_refused(seconds: object) -> None:
     made = factories.subscription()
@@ -157,7 +157,6 @@ def test_other_overlaps_are_refused(seconds: object) -> None:
     assert Subscription.objects.get().signing_secret == made.signing_secret
 
 
-@pytest.mark.django_db
 def test_more_than_three_former_secrets_are_refused_until_the_overlap_is_ended() -> None:
     made = factories.subscription()
     secrets = [new_secret(made) for _ in range(3)]
@@ -167,7 +166,6 @@ def test_more_than_three_former_secrets_are_refused_until_the_overlap_is_ended()
     assert rotated(made).status_code == 200
 
 
-@pytest.mark.django_db
 def test_expired_secrets_do_not_count_and_are_deleted(storage: None) -> None:
     made = factories.subscription()
     for _ in range(3):
@@ -178,7 +176,6 @@ def test_expired_secrets_do_not_count_and_are_deleted(storage: None) -> None:
     assert FormerSecret.objects.count() == 2
 
 
-@pytest.mark.django_db
 def test_a_rotation_of_another_version_is_refused_and_leaves_no_former_secret() -> None:
     made = factories.subscription()
     address = f"/api/v1/subscriptions/{made.pk}/rotate-secret"
@@ -186,7 +183,6 @@ def test_a_rotation_of_another_version_is_refused_and_leaves_no_former_secret() 
     assert (problem_of(refused), FormerSecret.objects.count()) == ((412, "version_mismatch"), 0)
 
 
-@pytest.mark.django_db
 def test_only_the_answer_to_the_rotation_has_a_secret() -> None:
     made = factories.subscription()
     client = client_of()
@@ -231,7 +227,6 @@ def said_by(one: Subscription) -> tuple[object, ...]:
     return fresh.signing_secret, fresh.headers, fresh.subscriber.headers, fresh.version, fresh.updated_at
 
 
-@pytest.mark.django_db
 def test_tables_are_read_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation, "CHUNK", 2)
     several(5)
@@ -243,7 +238,6 @@ def test_tables_are_read_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatc
     assert len(asked) == 5, "two chunks are found and counted, and there is no third"
 
 
-@pytest.mark.django_db
 def test_each_value_is_counted_once(settings: Any) -> None:
     several()
     rotate(settings)
@@ -252,7 +246,6 @@ def test_each_value_is_counted_once(settings: Any) -> None:
     assert counted.count("subscriber headers: 3 under former keys") == 1
 
 
-@pytest.mark.django_db
 def test_after_the_rotation_nothing_needs_the_former_key_and_nothing_else_has_changed(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +278,6 @@ def test_the_addresses_of_callbacks_are_encrypted_again(publisher: Publisher, st
     assert callback_address(callback) == address
 
 
-@pytest.mark.django_db
 def test_encrypted_columns_of_other_applications_are_encrypted_again(settings: Any) -> None:
     made = SecondFactor.objects.create(user=User.objects.create(username="somebody"), seed="JBSWY3DP")
     rotate(settings)
@@ -294,7 +286,6 @@ def test_encrypted_columns_of_other_applications_are_encrypted_again(settings: A
     assert SecondFactor.objects.get(pk=made.pk).seed == "JBSWY3DP"
 
 
-@pytest.mark.django_db
 def test_expired_secrets_need_no_key(settings: Any) -> None:
     made = factories.subscription()
     rotate_secret(Subscription.objects.filter(pk=made.pk), random_bytes=b"n" * 32)
@@ -305,7 +296,6 @@ def test_expired_secrets_need_no_key(settings: Any) -> None:
     assert "former signing secret: 0 under former keys" in run("--check")[1]
 
 
-@pytest.mark.django_db
 def test_values_that_cannot_be_decrypted_are_reported_and_the_others_encrypted(settings: Any) -> None:
     one, other = several(2)
     with connection.cursor() as cursor:
@@ -320,7 +310,6 @@ def test_values_that_cannot_be_decrypted_are_reported_and_the_others_encrypted(s
     assert run("--check")[0] == 1
 
 
-@pytest.mark.django_db
 def test_a_value_encrypted_for_one_row_cannot_be_decrypted_in_another() -> None:
     one, other = several(2)
     with connection.cursor() as cursor:
@@ -345,14 +334,9 @@ def test_an_interrupted_rotation_continues(settings: Any, monkeypatch: pytest.Mo
     assert sum(slice_.count for slice_ in reencrypt(column)) == 2
 
 
-@pytest.fixture
-def signed_subscription(receiver: Receiver, storage: None) -> Subscription:
-    return factories.subscription(endpoint=receiver.url("/a"))
-
-
 @pytest.mark.parametrize("policy", [None, "Workfront", "webMethods"])
 def test_a_secret_that_cannot_be_decrypted_holds_the_line_until_it_is_rotated(
-    receiver: Receiver, worker: Worker, signed_subscription: Subscription, policy: str | None
+    receiver: Receiver, worker: Worker, wanted: Subscription, policy: str | None
 ) -> None:
     broken = factories.subscription(
         endpoint=receiver.url("/b"), retry_policy=RetryPolicy.objects.get(name=policy) if policy else None
@@ -362,15 +346,14 @@ def test_a_secret_that_cannot_be_decrypted_holds_the_line_until_it_is_rotated(
     publish_numbered(broken.event_type, 2)
     line = wait_until_held(broken.subscriber)
     assert "signing secret cannot be decrypted" in line.held_reason
-    publish_numbered(signed_subscription.event_type, 1)
-    wait_until(lambda: statuses(signed_subscription) == [DeliveryStatus.DELIVERED])
+    publish_numbered(wanted.event_type, 1)
+    wait_until(lambda: statuses(wanted) == [DeliveryStatus.DELIVERED])
     assert statuses(broken) == [DeliveryStatus.PENDING] * 2
     assert client_of().post(f"/api/v1/subscriptions/{broken.pk}/rotate-secret").status_code == 200
     wait_until_done()
     assert receiver.bodies("/b") == [b"0", b"1"]
 
 
-@pytest.mark.django_db
 def test_the_api_reports_unreadable_values_and_sets_them_again() -> None:
     made = factories.subscription(headers=HEADERS)
     with connection.cursor() as cursor:
@@ -387,7 +370,6 @@ def test_the_api_reports_unreadable_values_and_sets_them_again() -> None:
     assert Subscription.objects.get().headers == {"X-Token": "new"}
 
 
-@pytest.mark.django_db
 def test_the_admin_reports_unreadable_values(admin: Client) -> None:
     made = factories.subscriber(headers=HEADERS)
     with connection.cursor() as cursor:
@@ -445,7 +427,6 @@ def test_no_table_has_a_readable_secret(
     assert [one for one in known if one.removeprefix("whsec_").encode() in stored] == []
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("may", ["view_subscription", "change_subscription"])
 def test_the_admin_shows_header_names_only_with_permission_to_view_or_change_them(may: str) -> None:
     made = factories.subscription(headers={"X-Own": "told in confidence"})

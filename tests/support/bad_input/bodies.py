@@ -1,6 +1,7 @@
 """What every operation refuses: bodies that are not JSON, and fields of the wrong type."""
 
 import gzip
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -139,60 +140,55 @@ REFUSED: Final[Mapping[Takes, Mapping[str, Refusal]]] = {
 }
 
 
+_TAKEN: Final[Mapping[Takes, str]] = {
+    Takes.FIELDS: """
+        POST api-keys, POST event-types, POST filters/test, POST mailboxes/{name}/ack, POST mailboxes/{name}/extend,
+        POST mailboxes/{name}/nack, POST publishers, POST replays, POST retry-policies, POST scripts/test,
+        POST subscribers, POST subscriptions, POST subscriptions/{id}/test-filter, POST subscriptions/{id}/test-script,
+        POST summary-runs
+    """,
+    Takes.OPTIONS: """
+        POST api-keys/{id}/rotate, POST deliveries/{id}/resubmit, PATCH event-types/{name}, POST mailboxes/{name}/next,
+        PATCH publishers/{name}, PATCH retry-policies/{name}, PATCH subscribers/{name}, POST subscribers/{name}/pause,
+        PATCH subscriptions/{id}, POST subscriptions/{id}/backfill, POST subscriptions/{id}/pause
+    """,
+    Takes.NOTHING: """
+        POST api-keys/{id}/revoke, POST deliveries/{id}/release, DELETE event-types/{name},
+        POST mailboxes/{name}/purge, POST messages/{id}/resubmit, DELETE publishers/{name}, POST replays/{id}/cancel,
+        DELETE retry-policies/{name}, DELETE subscribers/{name}, POST subscribers/{name}/activate,
+        POST subscribers/{name}/inactivate, POST subscribers/{name}/resume, DELETE subscriptions/{id},
+        POST subscriptions/{id}/activate, POST subscriptions/{id}/cancel-deliveries,
+        POST subscriptions/{id}/end-overlap, POST subscriptions/{id}/inactivate, POST subscriptions/{id}/resume,
+        POST subscriptions/{id}/rotate-secret, POST subscriptions/{id}/send-test-event
+    """,
+    Takes.PAYLOAD: "POST events/{event_type}",
+    Takes.BATCH: "POST events",
+    Takes.FILE: "POST event-type-file",
+    Takes.REPLY: "POST callbacks/{token}",
+}
+_EXISTING: Final = {
+    "api-keys": "<key of neighbour>",
+    "callbacks": TOKEN,
+    "event-types": "<topic>",
+    "events": "<topic>",
+    "mailboxes": "<mailbox>",
+    "retry-policies": "<policy>",
+    "subscribers": "<mailbox>",
+    **{f"{name}s": f"<{name}>" for name in ("message", "publisher", "replay", "subscription")},
+    "deliveries": "<delivery>",
+}
+"""What stands for a name or a number in the addresses of a collection."""
+
+
+def _example(method: str, path: str) -> str:
+    existing = _EXISTING.get(path.partition("/")[0], "")
+    return re.sub(r"\{\w+\}", "<plain>" if (method, path) == ("DELETE", "event-types/{name}") else existing, path)
+
+
 OPERATIONS: Final[Mapping[tuple[str, str], tuple[Takes, str]]] = {
-    ("POST", "api-keys"): (Takes.FIELDS, "api-keys"),
-    ("POST", "api-keys/{id}/revoke"): (Takes.NOTHING, "api-keys/<key of neighbour>/revoke"),
-    ("POST", "api-keys/{id}/rotate"): (Takes.OPTIONS, "api-keys/<key of neighbour>/rotate"),
-    ("POST", "callbacks/{token}"): (Takes.REPLY, f"callbacks/{TOKEN}"),
-    ("POST", "deliveries/{id}/release"): (Takes.NOTHING, "deliveries/<delivery>/release"),
-    ("POST", "deliveries/{id}/resubmit"): (Takes.OPTIONS, "deliveries/<delivery>/resubmit"),
-    ("POST", "event-type-file"): (Takes.FILE, "event-type-file"),
-    ("POST", "event-types"): (Takes.FIELDS, "event-types"),
-    ("PATCH", "event-types/{name}"): (Takes.OPTIONS, "event-types/<topic>"),
-    ("DELETE", "event-types/{name}"): (Takes.NOTHING, "event-types/<plain>"),
-    ("POST", "events"): (Takes.BATCH, "events"),
-    ("POST", "events/{event_type}"): (Takes.PAYLOAD, "events/<topic>"),
-    ("POST", "filters/test"): (Takes.FIELDS, "filters/test"),
-    ("POST", "mailboxes/{name}/ack"): (Takes.FIELDS, "mailboxes/<mailbox>/ack"),
-    ("POST", "mailboxes/{name}/extend"): (Takes.FIELDS, "mailboxes/<mailbox>/extend"),
-    ("POST", "mailboxes/{name}/nack"): (Takes.FIELDS, "mailboxes/<mailbox>/nack"),
-    ("POST", "mailboxes/{name}/next"): (Takes.OPTIONS, "mailboxes/<mailbox>/next"),
-    ("POST", "mailboxes/{name}/purge"): (Takes.NOTHING, "mailboxes/<mailbox>/purge"),
-    ("POST", "messages/{id}/resubmit"): (Takes.NOTHING, "messages/<message>/resubmit"),
-    ("POST", "publishers"): (Takes.FIELDS, "publishers"),
-    ("PATCH", "publishers/{name}"): (Takes.OPTIONS, "publishers/<publisher>"),
-    ("DELETE", "publishers/{name}"): (Takes.NOTHING, "publishers/<publisher>"),
-    ("POST", "replays"): (Takes.FIELDS, "replays"),
-    ("POST", "replays/{id}/cancel"): (Takes.NOTHING, "replays/<replay>/cancel"),
-    ("POST", "retry-policies"): (Takes.FIELDS, "retry-policies"),
-    ("PATCH", "retry-policies/{name}"): (Takes.OPTIONS, "retry-policies/<policy>"),
-    ("DELETE", "retry-policies/{name}"): (Takes.NOTHING, "retry-policies/<policy>"),
-    ("POST", "scripts/test"): (Takes.FIELDS, "scripts/test"),
-    ("POST", "subscribers"): (Takes.FIELDS, "subscribers"),
-    ("PATCH", "subscribers/{name}"): (Takes.OPTIONS, "subscribers/<mailbox>"),
-    ("DELETE", "subscribers/{name}"): (Takes.NOTHING, "subscribers/<mailbox>"),
-    ("POST", "subscribers/{name}/activate"): (Takes.NOTHING, "subscribers/<mailbox>/activate"),
-    ("POST", "subscribers/{name}/inactivate"): (Takes.NOTHING, "subscribers/<mailbox>/inactivate"),
-    ("POST", "subscribers/{name}/pause"): (Takes.OPTIONS, "subscribers/<mailbox>/pause"),
-    ("POST", "subscribers/{name}/resume"): (Takes.NOTHING, "subscribers/<mailbox>/resume"),
-    ("POST", "subscriptions"): (Takes.FIELDS, "subscriptions"),
-    ("PATCH", "subscriptions/{id}"): (Takes.OPTIONS, "subscriptions/<subscription>"),
-    ("DELETE", "subscriptions/{id}"): (Takes.NOTHING, "subscriptions/<subscription>"),
-    ("POST", "subscriptions/{id}/activate"): (Takes.NOTHING, "subscriptions/<subscription>/activate"),
-    ("POST", "subscriptions/{id}/backfill"): (Takes.OPTIONS, "subscriptions/<subscription>/backfill"),
-    ("POST", "subscriptions/{id}/cancel-deliveries"): (
-        Takes.NOTHING,
-        "subscriptions/<subscription>/cancel-deliveries",
-    ),
-    ("POST", "subscriptions/{id}/end-overlap"): (Takes.NOTHING, "subscriptions/<subscription>/end-overlap"),
-    ("POST", "subscriptions/{id}/inactivate"): (Takes.NOTHING, "subscriptions/<subscription>/inactivate"),
-    ("POST", "subscriptions/{id}/pause"): (Takes.OPTIONS, "subscriptions/<subscription>/pause"),
-    ("POST", "subscriptions/{id}/resume"): (Takes.NOTHING, "subscriptions/<subscription>/resume"),
-    ("POST", "subscriptions/{id}/rotate-secret"): (Takes.NOTHING, "subscriptions/<subscription>/rotate-secret"),
-    ("POST", "subscriptions/{id}/send-test-event"): (Takes.NOTHING, "subscriptions/<subscription>/send-test-event"),
-    ("POST", "subscriptions/{id}/test-filter"): (Takes.FIELDS, "subscriptions/<subscription>/test-filter"),
-    ("POST", "subscriptions/{id}/test-script"): (Takes.FIELDS, "subscriptions/<subscription>/test-script"),
-    ("POST", "summary-runs"): (Takes.FIELDS, "summary-runs"),
+    (method, path): (takes, _example(method, path))
+    for takes, operations in _TAKEN.items()
+    for method, path in (operation.split() for operation in operations.split(","))
 }
 """What each operation that changes or tries something takes, and where it is asked here, below `/api/v1/`."""
 

@@ -118,13 +118,7 @@ SUBSCRIPTIONS: Final = [
     _subscribed("a place before the first", position=-1),
     _subscribed("a place beyond all", position=2**31),
     Row("its number", "PATCH", OWN, *INVALID, body=b'{"id": 7}'),
-    Row(
-        "another subscriber",
-        "PATCH",
-        "/api/v1/subscriptions/<subscription>",
-        *INVALID,
-        body=b'{"subscriber": "<neighbour>"}',
-    ),
+    Row("another subscriber", "PATCH", OWN, *INVALID, body=b'{"subscriber": "<neighbour>"}'),
     Row("a status", "PATCH", OWN, *INVALID, body=b'{"status": "INACTIVE"}'),
 ]
 

@@ -94,13 +94,7 @@ HEADERS: Final = [
     *(
         _event(f"{name} that is not ASCII", (400, "unreadable_header"), **_same("\u00e9", name))
         for name in (
-            "Idempotency_Key",
-            "FILTER_STRING",
-            "Broker_TTL",
-            "Broker_Destination",
-            "CallbackURL",
-            "ce_id",
-            "X_A",
+            *("Idempotency_Key", "FILTER_STRING", "Broker_TTL", "Broker_Destination", "CallbackURL", "ce_id", "X_A"),
         )
     ),
     _event("headers of 33 KiB", METADATA, **_same("a" * 8000, *(f"X-{n}" for n in range(5)))),
@@ -109,29 +103,15 @@ HEADERS: Final = [
 
 CALLBACKS: Final = [
     *(
-        _event(f"a CallbackURL {what}", CALLBACK, to="<queue>", CallbackURL=url)
-        for what, url in {
-            "that is empty": b" ",
-            "that is relative": "/done",
-            "without a scheme": "//shop.example/done",
-            "of another scheme": "ftp://shop.example/done",
-            "with a method": "PUT:https://shop.example/done",
-            "with a login": "https://me:secret@shop.example/done",
-            "with a name": "https://me@shop.example/done",
-            "with an empty login": "https://@shop.example/done",
-            "with a backslash": "https://shop.example\\@127.0.0.1/",
-            "with a blank": "https://shop.example/a b",
-            "with a fragment": "https://shop.example/#done",
-            "to port 0": "https://shop.example:0/",
-            "to port 99999": "https://shop.example:99999/",
-            "without a host": "https:///done",
-            "of 2,049 characters": "https://shop.example/" + "x" * 2028,
-            "with a script": "webr://x",
-            "to a private address": "http://10.0.0.1/done",
-            "to one in disguise": "http://0x0a.1/done",
-            "to one in another": "http://[::ffff:10.0.0.1]/done",
-            "to a machine's own data": "http://169.254.169.254/latest",
-        }.items()
+        _event(f"the CallbackURL {url[:40]!r}", CALLBACK, to="<queue>", CallbackURL=url)
+        for url in (
+            *(b" ", "/done", "//shop.example/done", "https:///done", "ftp://shop.example/done", "webr://x"),
+            *("PUT:https://shop.example/done", "https://shop.example/a b", "https://shop.example/#done"),
+            *("https://me:secret@shop.example/done", "https://me@shop.example/done", "https://@shop.example/done"),
+            *("https://shop.example\\@127.0.0.1/", "https://shop.example:0/", "https://shop.example:99999/"),
+            *("https://shop.example/" + "x" * 2028, "http://10.0.0.1/done", "http://0x0a.1/done"),
+            *("http://[::ffff:10.0.0.1]/done", "http://169.254.169.254/latest"),
+        )
     ),
     _event("a CallbackURL for a TOPIC event", METADATA, CallbackURL="https://shop.example/done"),
     _event("a CallbackURL for a SYNC event", METADATA, to="<sync>", CallbackURL="https://shop.example/done"),

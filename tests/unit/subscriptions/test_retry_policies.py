@@ -14,53 +14,22 @@ HOLD, ASIDE, APART, END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.E
 
 @pytest.mark.behaviour("5.1")
 @pytest.mark.parametrize(
-    ("name", "redirect", "throttled", "client_error", "unavailable", "server_error", "no_answer"),
+    ("name", "actions", "end", "delays"),
     [
-        ("TeamForge", END, END, END, HOLD, ASIDE, HOLD),
-        ("Workfront", APART, APART, APART, APART, APART, APART),
-        ("webMethods", END, END, END, HOLD, END, HOLD),
-        ("Standard-Webhooks", END, APART, END, APART, APART, APART),
+        ("TeamForge", (END, END, END, HOLD, ASIDE, HOLD), (None, OnExhausted.NEVER), (1, 2, 60)),
+        ("Workfront", (APART, APART, APART, APART, APART, APART), (12, OnExhausted.FAIL), (600, 1, 600)),
+        ("webMethods", (END, END, END, HOLD, END, HOLD), (5, OnExhausted.REJECT), (10, 1, 10)),
+        ("Standard-Webhooks", (END, APART, END, APART, APART, APART), (8, OnExhausted.FAIL), (300, 1, 86_400)),
     ],
 )
-def test_the_action_of_each_preset_for_each_kind_of_failure(
-    name: str,
-    redirect: Action,
-    throttled: Action,
-    client_error: Action,
-    unavailable: Action,
-    server_error: Action,
-    no_answer: Action,
+def test_the_actions_retries_and_delays_of_each_preset(
+    name: str, actions: tuple[Action, ...], end: tuple[int | None, OnExhausted], delays: tuple[float, float, float]
 ) -> None:
     says = PRESETS[name]
-    assert (says.on_redirect, says.on_throttled, says.on_client_error) == (redirect, throttled, client_error)
-    assert (says.on_unavailable, says.on_server_error, says.on_no_answer) == (unavailable, server_error, no_answer)
-
-
-@pytest.mark.behaviour("5.1")
-@pytest.mark.parametrize(
-    ("name", "retries", "on_exhausted", "initial_delay_seconds", "factor", "max_delay_seconds"),
-    [
-        ("TeamForge", None, OnExhausted.NEVER, 1, 2, 60),
-        ("Workfront", 12, OnExhausted.FAIL, 600, 1, 600),
-        ("webMethods", 5, OnExhausted.REJECT, 10, 1, 10),
-        ("Standard-Webhooks", 8, OnExhausted.FAIL, 300, 1, 86_400),
-    ],
-)
-def test_the_retries_and_delays_of_each_preset(
-    name: str,
-    retries: int | None,
-    on_exhausted: OnExhausted,
-    initial_delay_seconds: float,
-    factor: float,
-    max_delay_seconds: float,
-) -> None:
-    says = PRESETS[name]
-    assert (says.max_retries, says.on_exhausted) == (retries, on_exhausted)
-    assert (says.initial_delay_seconds, says.factor, says.max_delay_seconds) == (
-        initial_delay_seconds,
-        factor,
-        max_delay_seconds,
-    )
+    kinds = ("redirect", "throttled", "client_error", "unavailable", "server_error", "no_answer")
+    assert tuple(getattr(says, f"on_{kind}") for kind in kinds) == actions
+    assert (says.max_retries, says.on_exhausted) == end
+    assert (says.initial_delay_seconds, says.factor, says.max_delay_seconds) == delays
 
 
 def test_there_are_four_presets_and_the_first_is_the_default() -> None:

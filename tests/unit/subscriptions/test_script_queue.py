@@ -14,9 +14,15 @@ def _unhurried_scripts() -> None:
     """Leave the limits as they are: here the time is an argument."""
 
 
-def taken(queue: ScriptQueue) -> QueuedScript | None:
-    """Take one as a single process would that runs them all."""
-    return queue.take(slow=False) or queue.take(slow=True)
+def run_next(queue: ScriptQueue, costs: dict[int, float], now: float = 0.0) -> tuple[QueuedScript, float]:
+    """Run the next script as a single process does; its owner asks for it again at once. Return it, and the time."""
+    entry = queue.take(slow=False) or queue.take(slow=True)
+    assert entry
+    owner = entry.job.owner
+    now += costs[owner]
+    queue.charge(owner, costs[owner])
+    queue.add(entry.token, entry.job, now)
+    return entry, now
 
 
 def shared(costs: dict[int, float], seconds: float) -> Counter[int]:
@@ -25,13 +31,8 @@ def shared(costs: dict[int, float], seconds: float) -> Counter[int]:
     for owner in costs:
         queue.add(owner, Job("", owner), now)
     while now < seconds:
-        entry = taken(queue)
-        assert entry
-        owner = entry.job.owner
-        runs[owner] += 1
-        now += costs[owner]
-        queue.charge(owner, costs[owner])
-        queue.add(owner, Job("", owner), now)
+        entry, now = run_next(queue, costs, now)
+        runs[entry.job.owner] += 1
     return runs
 
 
@@ -48,18 +49,14 @@ def test_each_owner_gets_its_share_of_the_cpu(others: int, cost: float, own: flo
 
 @pytest.mark.behaviour("8.3")
 def test_a_new_owner_is_not_starved_by_quick_ones() -> None:
-    queue = ScriptQueue()
+    queue, costs = ScriptQueue(), dict.fromkeys([*range(1, 50), 1000], 0.04)
     for owner in range(1, 50):
         queue.charge(owner, 0.04)
         queue.add(owner, Job("", owner), 0.0)
     queue.add("new", Job("", 1000), 0.0)
     turns: list[Hashable] = []
     while "new" not in turns:
-        entry = queue.take(slow=False)
-        assert entry
-        turns.append(entry.token)
-        queue.charge(entry.job.owner, 0.04)
-        queue.add(entry.token, entry.job, 0.0)
+        turns.append(run_next(queue, costs)[0].token)
     assert len(turns) < 100
 
 
@@ -70,13 +67,9 @@ def test_an_owner_whose_jobs_time_out_keeps_its_place() -> None:
         queue.charge(owner, cost)
         queue.add(owner, Job("", owner), now)
     while now < 100.0:
-        entry = taken(queue)
-        assert entry
-        owner = entry.job.owner
-        runs[owner] += 1
-        now += costs[owner]
-        queue.charge(owner, costs[owner])
-        for again in (owner, *queue.expire(now)):
+        entry, now = run_next(queue, costs, now)
+        runs[entry.job.owner] += 1
+        for again in queue.expire(now):
             assert isinstance(again, int)
             queue.add(again, Job("", again), now)
     assert min(runs[number] for number in range(1, 41)) >= 8
@@ -84,21 +77,14 @@ def test_an_owner_whose_jobs_time_out_keeps_its_place() -> None:
 
 
 def test_an_idle_owner_saves_up_no_credit() -> None:
-    queue = ScriptQueue()
+    queue, costs, runs = ScriptQueue(), {1: 0.04, 2: 0.04}, Counter[int]()
     queue.charge(1, 0.01)
+    queue.add(2, Job("", 2), 0.0)
     for _ in range(100):
-        queue.add(2, Job("", 2), 0.0)
-        assert taken(queue)
-        queue.charge(2, 0.04)
-    runs: Counter[int] = Counter()
-    for owner in (1, 2):
-        queue.add(owner, Job("", owner), 0.0)
+        run_next(queue, costs)
+    queue.add(1, Job("", 1), 0.0)
     for _ in range(20):
-        entry = taken(queue)
-        assert entry
-        runs[entry.job.owner] += 1
-        queue.charge(entry.job.owner, 0.04)
-        queue.add(entry.token, entry.job, 0.0)
+        runs[run_next(queue, costs)[0].job.owner] += 1
     assert abs(runs[1] - runs[2]) <= 8, "the credit of one long run"
 
 
