@@ -11,8 +11,8 @@ from broker_project.core.egress import EgressPolicy
 from broker_project.stack.load.receiver import Received, Receiver, answer, close, hang
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Publisher, Subscription
-from tests.integration.subscriptions.test_admin import told
 from tests.support import factories
+from tests.support.admin import messages_of
 from tests.support.api import Answer, client_of, problem_of
 
 pytestmark = pytest.mark.usefixtures("calls")
@@ -163,11 +163,11 @@ def test_the_admin_shows_the_answer_to_a_test_event(admin: Client, wanted: Subsc
     receiver.on("/hook", answer(200, b"<b>fine</b>"), answer(503))
     page = f"/admin/subscriptions/subscription/{wanted.pk}"
     sent = admin.post(f"{page}/send_test_event/", {"_form_submitted": "on"}, follow=True)
-    assert told(sent).startswith("Answered 200 after ")
+    assert messages_of(sent).startswith("Answered 200 after ")
     assert b"&lt;b&gt;fine&lt;/b&gt;" in sent.content
     assert b"<b>fine</b>" not in sent.content
     again = admin.post(f"{page}/send_test_event/", {"_form_submitted": "on"}, follow=True)
-    assert told(again).startswith("Answered 503 after ")
+    assert messages_of(again).startswith("Answered 503 after ")
     assert b"send_test_event" in admin.get(f"{page}/change/").content
     assert admin.get(f"{page}/send_test_event/", headers={"HX-Request": "true"}).status_code == 200
     assert len(receiver.log) == 2, "looking at the question sends nothing"
