@@ -106,7 +106,7 @@ class BodyBudget:
 
 
 @dataclass(slots=True)
-class FairShare:
+class SlotShares:
     """How the slots of one line are shared among subscriptions; times are monotonic, in seconds."""
 
     slots: int = 1

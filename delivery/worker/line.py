@@ -26,7 +26,7 @@ from delivery.limits import (
 from delivery.models import Lane
 from delivery.webhook.parts import Outgoing
 from delivery.webhook.request import RequestIdentity, webhook_request
-from delivery.worker.buffer import BodyBudget, Buffer, FairShare, RateLimiter, any_may
+from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares, any_may
 from delivery.worker.pages import PageRequest
 from delivery.worker.steps import Hold, LineUpdate, Mark, RateSlot, Reply, Send, Step, Transform, Turn, Wait
 
@@ -42,7 +42,7 @@ class ActiveLine:
     run: Turn
     renewed_at: float
     """Monotonic time, taken before the statement that renewed the lease."""
-    fair_share: FairShare = field(default_factory=FairShare)
+    slot_shares: SlotShares = field(default_factory=SlotShares)
     rate_limiter: RateLimiter = field(default_factory=RateLimiter)
     """Shared by all lines of the process."""
     slots: list["Slot"] = field(default_factory=list)
@@ -201,7 +201,7 @@ class ActiveLine:
             left_out=[*self.left_out],
             is_concurrent=self.claim.concurrency > 1,
             cut_short=self.cut_short,
-            hanging=self.fair_share.hanging(now),
+            hanging=self.slot_shares.hanging(now),
         )
 
     def receive(self, buffer: Buffer[Any]) -> None:

@@ -28,7 +28,7 @@ from delivery.limits import (
 )
 from delivery.maintenance.periodic import Maintainer, PeriodicJobs
 from delivery.models import Lane
-from delivery.worker.buffer import FairShare, RateLimiter
+from delivery.worker.buffer import RateLimiter, SlotShares
 from delivery.worker.event_loop import EventLoop
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.queue import queue_line
@@ -81,7 +81,7 @@ def active_line(
     is_sender = claimed.lane == Lane.QUEUE
     wanted = queue_max_in_flight if is_sender else 1 if claimed.head_id else claimed.concurrency
     slots = 1 + min(wanted - 1, extra_slots)
-    line = ActiveLine(claimed, run, renewed_at, FairShare(slots), rate_limiter or RateLimiter())
+    line = ActiveLine(claimed, run, renewed_at, SlotShares(slots), rate_limiter or RateLimiter())
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
         slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)

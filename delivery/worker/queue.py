@@ -18,7 +18,7 @@ from delivery.retry import MAX_PAUSE_SECONDS, Verdict, deferred_pause
 from delivery.webhook.content import contents_of
 from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Content, Destination, Outgoing
-from delivery.worker.buffer import BodyBudget, Buffer, FairShare
+from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
 from delivery.worker.line import Slot, Story
 from delivery.worker.pages import DEFERRED, FRESH, GroupRow, Page, PageRequest, charged, page_of
 from delivery.worker.steps import Ended, Reply, RequestSent, Rest, Send, Step
@@ -109,18 +109,18 @@ class OutgoingGroup:
     is_deferred: bool
     callback_url: str = ""
 
-    def may_be_tried(self, fair_share: FairShare) -> bool:
+    def may_be_tried(self, slot_shares: SlotShares) -> bool:
         """Whether an endpoint that is asked first has room for another slot that waits for it."""
         first = asked_first(self.endpoints, self.first_id)
-        return any(not fair_share.is_full(endpoint.subscription_id) for endpoint in first)
+        return any(not slot_shares.is_full(endpoint.subscription_id) for endpoint in first)
 
-    def in_turn(self, shuffle: Shuffle, fair_share: FairShare) -> list[Endpoint]:
+    def in_turn(self, shuffle: Shuffle, slot_shares: SlotShares) -> list[Endpoint]:
         """Return the endpoints in the order in which they are tried: at random, those with their share last."""
         endpoints = [*self.endpoints]
         shuffle(endpoints)
         of = len(endpoints)
         return sorted(
-            endpoints, key=lambda one: (one.delivery_id != self.first_id, fair_share.place(one.subscription_id, of))
+            endpoints, key=lambda one: (one.delivery_id != self.first_id, slot_shares.place(one.subscription_id, of))
         )
 
     def delivery(self, endpoint: Endpoint, *, tried: int, uncertain: bool) -> Outgoing:
@@ -142,11 +142,11 @@ class OutgoingGroup:
 
 def queue_line(slot: Slot, shuffle: Shuffle) -> Story:
     """Send messages of one sender while some are due; at rest, go on when called back."""
-    fair_share = slot.line.fair_share
+    slot_shares = slot.line.slot_shares
     ended: Ended | None = None
     group: OutgoingGroup | None
     while True:
-        take = partial(slot.take, lambda one: one.may_be_tried(fair_share))
+        take = partial(slot.take, lambda one: one.may_be_tried(slot_shares))
         group, ended = yield from next_from_buffer(slot, ended, take)
         if group:
             slot.line.deferred_next = not group.is_deferred
@@ -164,25 +164,25 @@ def _offer(
     If none does, and not all have ended, the group is tried again after a pause that grows with each cycle. A cycle
     leaves out endpoints that keep half of the slots waiting.
     """
-    line, fair_share = slot.line, slot.line.fair_share
+    line, slot_shares = slot.line, slot.line.slot_shares
     uncertain, ended_count, refused = group.uncertain, 0, 0
-    left = group.in_turn(shuffle, fair_share)
+    left = group.in_turn(shuffle, slot_shares)
     for tried in count():
         if line.stopping:
             return ended
         delivery = group.delivery(left[0], tried=tried, uncertain=uncertain)
         subscription_id, since = left[0].subscription_id, time.monotonic()
-        fair_share.join(subscription_id, since)
+        slot_shares.join(subscription_id, since)
         sent = yield Send(ended, delivery)
         answered = isinstance(sent, RequestSent) and not isinstance(sent.answer.result, RequestNotCompleted)
-        fair_share.leave(subscription_id, since, time.monotonic(), answered=answered)
+        slot_shares.leave(subscription_id, since, time.monotonic(), answered=answered)
         if not isinstance(sent, RequestSent):  # something is no longer as it was read
             if tried:
                 line.cut_short.append(group.id)
             return None
         outcome = outcome_of(sent)
         decision = decide(outcome, QUEUE)
-        left = [endpoint for endpoint in left[1:] if not fair_share.is_full(endpoint.subscription_id)]
+        left = [endpoint for endpoint in left[1:] if not slot_shares.is_full(endpoint.subscription_id)]
         ended_count += decision.final_status is not None
         refused += is_out_of_reach(outcome)
         again = None if left else _pause(group, ended=ended_count, refused=refused)

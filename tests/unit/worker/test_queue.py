@@ -11,7 +11,7 @@ from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import HANGING_SECONDS, HANGS_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker.buffer import Buffer, FairShare
+from delivery.worker.buffer import Buffer, SlotShares
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.queue import Endpoint, OutgoingGroup, queue_line
 from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settlement, Step, Turn
@@ -25,7 +25,7 @@ NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
 def a_sender(slots: int = 1, *, seconds: float = 60.0) -> ActiveLine:
     """Return a sender's line whose endpoints are tried from the last to the first."""
     claim = Claim(1, "queue", "queue.0", 1, 0, head_id=None, failures=0, deferred_next=False, capacity=500)
-    line = ActiveLine(claim, Turn([1], seconds), time.monotonic(), fair_share=FairShare(slots))
+    line = ActiveLine(claim, Turn([1], seconds), time.monotonic(), slot_shares=SlotShares(slots))
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
         slot.generator = queue_line(slot, lambda endpoints: endpoints.reverse())
@@ -164,7 +164,7 @@ def test_an_endpoint_with_half_of_the_slots_is_left_out() -> None:
     line = a_sender(2)
     step = begin(line, group(7, 1, 2))
     assert sent(step).id == 2
-    line.fair_share.join(1, time.monotonic())
+    line.slot_shares.join(1, time.monotonic())
     assert ended(line.slots[0].advance(answered(500))) == (2, PENDING, 1.0)
 
 
@@ -234,9 +234,9 @@ def test_what_only_waits_for_those_out_of_reach_waits_for_long(answers: list[Req
     assert ended(step)[2] == again
 
 
-def fair_share(slots: int, waiting: Mapping[int, int]) -> FairShare:
+def slot_shares(slots: int, waiting: Mapping[int, int]) -> SlotShares:
     """Return so many slots, of which so many have waited for each subscription since 10 s."""
-    made = FairShare(slots)
+    made = SlotShares(slots)
     for subscription_id, count in waiting.items():
         for _ in range(count):
             made.join(subscription_id, 10.0)
@@ -263,7 +263,7 @@ def test_endpoints_with_their_share_of_slots_go_last(
 ) -> None:
     endpoints = [Endpoint(one, replace(DESTINATION, subscription_id=one)) for one in (1, 2, 3)]
     group = OutgoingGroup(7, CONTENT, endpoints, first_id, 0, uncertain=False, cycles=0, size=2, is_deferred=False)
-    found = group.in_turn(lambda listed: listed.reverse(), fair_share(16, waiting))
+    found = group.in_turn(lambda listed: listed.reverse(), slot_shares(16, waiting))
     assert [one.delivery_id for one in found] == order
     assert [one.delivery_id for one in endpoints] == [1, 2, 3]
 
@@ -272,7 +272,7 @@ def test_endpoints_with_their_share_of_slots_go_last(
 @pytest.mark.parametrize("slots", [1, 2, 3, 16, 100])
 @pytest.mark.parametrize("endpoints", [2, 3, 5, 16])
 def test_a_slot_is_left_for_the_last_good_endpoint(slots: int, endpoints: int) -> None:
-    waiting = FairShare(slots)
+    waiting = SlotShares(slots)
     for one in range(1, endpoints):
         while not waiting.place(one, endpoints):
             waiting.join(one, 0.0)
@@ -296,14 +296,14 @@ def test_a_slot_is_left_for_the_last_good_endpoint(slots: int, endpoints: int) -
     ],
 )
 def test_at_most_half_of_the_slots_wait_for_one_endpoint(slots: int, waiting: int, full: bool) -> None:
-    assert fair_share(slots, {1: waiting}).is_full(1) is full
-    assert not fair_share(slots, {1: waiting}).is_full(2)
+    assert slot_shares(slots, {1: waiting}).is_full(1) is full
+    assert not slot_shares(slots, {1: waiting}).is_full(2)
 
 
 @pytest.mark.behaviour("6.6")
 @pytest.mark.parametrize(("answered", "full"), [(True, False), (False, True)])
 def test_all_may_wait_for_one_that_has_answered_since_the_first_of_them_began(answered: bool, full: bool) -> None:
-    waiting = fair_share(4, {1: 2})
+    waiting = slot_shares(4, {1: 2})
     waiting.join(1, 11.0)
     waiting.leave(1, 10.0, 12.0, answered=answered)
     assert waiting.is_full(1) is full
@@ -316,7 +316,7 @@ def test_all_may_wait_for_one_that_has_answered_since_the_first_of_them_began(an
 
 @pytest.mark.behaviour("6.6")
 def test_it_hangs_once_half_of_them_have_waited_for_a_second() -> None:
-    waiting = fair_share(4, {1: 2, 2: 1, 3: 0})
+    waiting = slot_shares(4, {1: 2, 2: 1, 3: 0})
     assert waiting.hanging(10.0 + HANGING_SECONDS - 0.01) == {}
     assert waiting.hanging(10.0 + 3 * HANGING_SECONDS) == {1: 3 * HANGING_SECONDS}
     waiting.leave(1, 10.0, 13.0, answered=True)

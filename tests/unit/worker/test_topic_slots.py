@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delivery.dispatch.claim import Claim
 from delivery.webhook.parts import Outgoing
-from delivery.worker.buffer import MIN_KEPT, BodyBudget, Buffer, FairShare, RateLimiter
+from delivery.worker.buffer import MIN_KEPT, BodyBudget, Buffer, RateLimiter, SlotShares
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.steps import Hold, NotStarted, Read, Rest, Send, Step, Turn, Wait
 from delivery.worker.topic import topic_line
@@ -23,7 +23,7 @@ def a_line(slots: int = 1, lane: str = "main", *, head: int | None = None, failu
     claim = Claim(
         1, lane, "topic", 1, 10, head_id=head, failures=failures, deferred_next=False, capacity=500, concurrency=slots
     )
-    line = ActiveLine(claim, Turn([1], TURN), time.monotonic(), fair_share=FairShare(slots))
+    line = ActiveLine(claim, Turn([1], TURN), time.monotonic(), slot_shares=SlotShares(slots))
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
         slot.generator = topic_line(slot, lambda: 0.0)
