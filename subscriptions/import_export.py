@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 
-from broker_project.core.json import same_json
+from broker_project.core.json import refuse_constant, same_json
 from subscriptions import edit
 from subscriptions.models import EventType
 
@@ -215,7 +215,7 @@ def _value(data: bytes) -> Any:
     try:
         text = data.decode("utf-8-sig")
         if text.lstrip().startswith("{"):
-            return json.loads(text, object_pairs_hook=_object_of, parse_constant=_refuse_constant)
+            return json.loads(text, object_pairs_hook=_object_of, parse_constant=refuse_constant)
         return value_of(text)
     except UnicodeDecodeError as broken:
         raise UnreadableFile(f"The file is not UTF-8: byte {broken.start} cannot be read.") from None
@@ -233,10 +233,6 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = ", ".join(repr(key[:100]) for key in [*members][:5])
         raise ValueError(f"a key stands twice in an object; its keys are {keys}")
     return members
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
 
 
 _PLAIN: Final = {

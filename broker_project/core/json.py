@@ -1,7 +1,7 @@
-"""JSON: which content types have it, and when two values are equal in the database."""
+"""JSON: which content types have it, what Python reads although it is none, and when two values are equal."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 
 @lru_cache(maxsize=256)
@@ -14,6 +14,11 @@ def is_json(content_type: str) -> bool:
     """Tell whether a body of this content type must be JSON: `application/json` or any `+json`."""
     media_type = media_type_of(content_type)
     return media_type == "application/json" or media_type.endswith("+json")
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Raise `ValueError` for NaN and Infinity, which Python takes for numbers: the `parse_constant` of a decoder."""
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def same_json(one: Any, other: Any) -> bool:

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from django.core.exceptions import ValidationError
 
-from broker_project.core.json import is_json
+from broker_project.core.json import is_json, refuse_constant
 from delivery.publish.errors import InvalidMetadata, MalformedPayload, UnsuitableCallback
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.filters import Document
@@ -152,12 +152,8 @@ def _check_slowly(body: bytes) -> None:
         raise MalformedPayload(f"The body is not JSON: {broken}.") from None
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
-
-
 # Numbers stay texts: only the grammar matters, and a number of 5,000 digits costs nothing.
-_GRAMMAR: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)
+_GRAMMAR: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=refuse_constant)
 
 
 def durability_of(text: str | None) -> str:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from broker_project.core.json import refuse_constant
+
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 
 
@@ -12,11 +14,7 @@ class NotAsExpected(ValueError):
     """The text is not JSON, or does not have the expected shape."""
 
 
-def _refuse_constant(name: str) -> Any:
-    raise NotAsExpected(f"{name} is not a JSON value")
-
-
-_DECODER: Final = json.JSONDecoder(parse_int=float, parse_constant=_refuse_constant)
+_DECODER: Final = json.JSONDecoder(parse_int=float, parse_constant=refuse_constant)
 """Reads every number as a float: their values are not used, and one of 5,000 digits costs nothing."""
 
 
@@ -54,6 +52,8 @@ class JsonCursor:
             raise NotAsExpected(f"the value at character {begin} is nested too deep") from None
         except json.JSONDecodeError as broken:
             raise NotAsExpected(f"{broken.msg} at character {broken.pos}") from None
+        except ValueError as broken:
+            raise NotAsExpected(str(broken)) from None
         text = self._text[begin : self._at]
         self._skip_blanks()
         return value, text

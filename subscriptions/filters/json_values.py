@@ -4,7 +4,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from enum import Enum
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from broker_project.core.json import refuse_constant
 
 MAX_DIGITS: Final = 131_072
 """Of a `numeric`, before the decimal point."""
@@ -124,11 +126,7 @@ def _number(text: str) -> Decimal:
     return number
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-_DECODER: Final = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_refuse_constant)
+_DECODER: Final = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=refuse_constant)
 
 
 def text_of(value: Json) -> str | None:

@@ -7,6 +7,8 @@ from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, Final
 
+from broker_project.core.json import refuse_constant
+
 MAX_DIGITS: Final = 1000
 """Characters of one number: beyond that it is no quantity, and takes long to read."""
 
@@ -50,12 +52,8 @@ def _number(number_type: Callable[[str], Any], digits: str) -> Any:
     return number_type(digits)
 
 
-def _refuse_constant(name: str) -> Any:
-    raise UnreadableJson(f"{name} is not a JSON value")
-
-
 _DECODER: Final = json.JSONDecoder(
-    parse_int=partial(_number, int), parse_float=partial(_number, Decimal), parse_constant=_refuse_constant
+    parse_int=partial(_number, int), parse_float=partial(_number, Decimal), parse_constant=refuse_constant
 )
 
 
