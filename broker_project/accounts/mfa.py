@@ -43,22 +43,14 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Proved:
-    """The code was right."""
+class CodeCheck:
+    """The result of checking a code."""
 
-    with_recovery_code: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Wrong:
-    """The code was wrong, or was used before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Locked:
-    """The code was not checked, after too many wrong ones."""
-
-    until: dt.datetime
+    is_right: bool = False
+    """False also if the code was used before."""
+    is_recovery_code: bool = False
+    locked_until: dt.datetime | None = None
+    """The code was not checked, after too many wrong ones; codes are checked again from then on."""
 
 
 class AlreadySetUp(Exception):
@@ -101,24 +93,24 @@ def confirm(user: User, code: str, *, random_bytes: bytes, now: dt.datetime) -> 
         return _new_recovery_codes(factor, random_bytes)
 
 
-def prove(user: User, code: str, *, now: dt.datetime) -> Proved | Wrong | Locked:
+def prove(user: User, code: str, *, now: dt.datetime) -> CodeCheck:
     """Check a code and use it up; the row lock makes concurrent tries wait for each other."""
     with transaction.atomic():
         factor = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at__isnull=False).first()
         if factor is None:
-            return Wrong()
+            return CodeCheck()
         if factor.locked_until and now < factor.locked_until:
-            return Locked(factor.locked_until)
-        proof: Proved | Wrong = Wrong()
+            return CodeCheck(locked_until=factor.locked_until)
+        check = CodeCheck()
         if (step := accepted_step(code, factor, now)) is not None:
-            factor.last_step, proof = step, Proved(with_recovery_code=False)
+            factor.last_step, check = step, CodeCheck(is_right=True)
         elif (digest := digest_of(code)) and factor.recovery_codes.filter(digest=digest).delete()[0]:
-            proof = Proved(with_recovery_code=True)
-        factor.failures = 0 if isinstance(proof, Proved) else factor.failures + 1
+            check = CodeCheck(is_right=True, is_recovery_code=True)
+        factor.failures = 0 if check.is_right else factor.failures + 1
         pause = pause_after(factor.failures)
         factor.locked_until = now + pause if pause else None
         factor.save(update_fields=["last_step", "failures", "locked_until"])
-        return proof
+        return check
 
 
 def pause_after(failures: int) -> dt.timedelta | None:

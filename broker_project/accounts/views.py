@@ -22,7 +22,7 @@ from django.utils.safestring import mark_safe
 
 from broker_project.accounts import mfa, sessions
 from broker_project.accounts.login_throttle import tries_of
-from broker_project.accounts.mfa import RECOVERY_BYTES, SEED_BYTES, Locked, Proved, prove
+from broker_project.accounts.mfa import RECOVERY_BYTES, SEED_BYTES
 from broker_project.accounts.models import SecondFactor, second_factor_of
 from broker_project.core.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 from broker_project.core.api import problems
@@ -171,15 +171,15 @@ def _refusal(request: HttpRequest, refuse: Callable[[CodeForm], HttpResponse]) -
     form, user = CodeForm(request.POST), _user(request)
     if not form.is_valid():
         return refuse(form)
-    match prove(user, form.cleaned_data["code"], now=timezone.now()):
-        case Proved(with_recovery_code):
-            if with_recovery_code:
-                mfa.write_history(user, "Used a recovery code.", by=user.pk)
-            return None
-        case Locked(until):
-            return _locked_page(request, until)
-    form.add_error("code", WRONG_CODE)
-    return refuse(form)
+    check = mfa.prove(user, form.cleaned_data["code"], now=timezone.now())
+    if check.locked_until:
+        return _locked_page(request, check.locked_until)
+    if not check.is_right:
+        form.add_error("code", WRONG_CODE)
+        return refuse(form)
+    if check.is_recovery_code:
+        mfa.write_history(user, "Used a recovery code.", by=user.pk)
+    return None
 
 
 def locked_out(request: HttpRequest, _: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:

@@ -19,7 +19,7 @@ from django.test import Client
 from django_otp.oath import totp
 
 from broker_project.accounts.login_throttle import MAX_PER_NAME
-from broker_project.accounts.mfa import MAX_FREE_FAILURES, MAX_PAUSE, Locked, Wrong, pause_after, prove
+from broker_project.accounts.mfa import MAX_FREE_FAILURES, MAX_PAUSE, CodeCheck, pause_after, prove
 from broker_project.accounts.models import RecoveryCode, SecondFactor
 from tests.support.admin import PASSWORD, admin_user, browser_at, log_in
 
@@ -232,8 +232,8 @@ def test_pauses_double_up_to_six_hours() -> None:
 def test_a_refused_code_counts_neither_as_wrong_nor_as_used(page: Client, ann: User) -> None:
     set_up(page, ann)
     for _ in range(MAX_FREE_FAILURES + 1):
-        assert prove(ann, "000000", now=NOW) == Wrong()
-    assert prove(ann, "000000", now=NOW) == Locked(NOW + dt.timedelta(minutes=1))
+        assert prove(ann, "000000", now=NOW) == CodeCheck()
+    assert prove(ann, "000000", now=NOW) == CodeCheck(locked_until=NOW + dt.timedelta(minutes=1))
     assert SecondFactor.objects.get().failures == MAX_FREE_FAILURES + 1
     recovery = set(RecoveryCode.objects.values_list("pk", flat=True))
     assert len(recovery) == 10
