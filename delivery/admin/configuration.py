@@ -11,19 +11,17 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import action, after_dialog, column, dialog, permission
 from broker_project.core.admin.theme import ActionVariant, label
 from delivery.admin.lines import main_line_of
 from delivery.admin.mailboxes import mailbox_link
-from delivery.admin.read_only import counted, link_to, link_to_list, plural
+from delivery.admin.read_only import counted, link_to, link_to_list, may_see_contents, plural
 from delivery.admin.replayable import replay_address
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
 from delivery.playground.test_events import (
     ID_BYTES,
-    EndpointAnswer,
     NothingToSendTo,
     trial_caller,
     try_endpoint,
@@ -74,12 +72,6 @@ def _cancel(subscription: Subscription) -> str:
     return f"Cancelled {plural(ended)}{more}."
 
 
-def _pause_label(subscription: Subscription) -> SafeString | str:
-    if subscription.paused_since is None:
-        return "-"
-    return label("HALF-OPEN" if subscription.half_open else "PAUSED", "warning")
-
-
 admin.site.unregister([Subscriber, Subscription])
 
 
@@ -118,7 +110,12 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         {"title": "More", "items": [*LESS_OFTEN_USED]},
     )
 
-    pause_label = column("paused", _pause_label)
+    pause_label = column(
+        "paused",
+        lambda subscription: (
+            label("HALF-OPEN" if subscription.half_open else "PAUSED", "warning") if subscription.paused_since else "-"
+        ),
+    )
     delivery_list = column(
         "deliveries",
         lambda subscription: link_to_list(
@@ -166,20 +163,17 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         description="Backfill",
         permissions=["replay", "change"],
         icon="history",
+        refusals=(NotBegun,),
         offered=lambda subscription: subscription.kind == EventKind.TOPIC and subscription.status == Status.INACTIVE,
     )
     def backfill(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Count, ask, then activate it and deliver stored messages to it."""
         subscription = get_object_or_404(self.only(object_id).select_related("event_type", "subscriber"))
-        try:
-            if request.method == "POST":
-                begun = backfill_job.begin(subscription.pk, since=None, created_by=str(request.user))
-                self.log_change(request, subscription, "Backfilled.")
-                return HttpResponseRedirect(reverse("admin:delivery_replay_change", args=[begun.pk]))
-            found = backfill_job.count(subscription, None)
-        except NotBegun as refused:
-            self.message_user(request, str(refused), messages.WARNING)
-            return HttpResponseRedirect(self.change_url(object_id))
+        if request.method == "POST":
+            begun = backfill_job.begin(subscription.pk, since=None, created_by=str(request.user))
+            self.log_change(request, subscription, "Backfilled.")
+            return HttpResponseRedirect(reverse("admin:delivery_replay_change", args=[begun.pk]))
+        found = backfill_job.count(subscription, None)
         question = (
             "Activate this subscription and deliver all stored messages to it in order, then new ones?"
             f" Stored messages, before any filter: {found.messages}{'' if found.complete else ' or more'}."
@@ -191,6 +185,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         permissions=["change"],
         icon="outgoing_mail",
         dialog=dialog("Send a test event?", SENDING, "Send"),
+        refusals=(NothingToSendTo, TooManyCalls),
         offered=lambda subscription: (
             subscription.delivery_mode == DeliveryMode.PUSH and not subscription.endpoint.startswith(SCRIPTED)
         ),
@@ -199,13 +194,13 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         """Send one, and show the answer."""
         subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
         caller, random_bytes = trial_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
-        try:
-            rehearsed = try_endpoint(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
-            level = messages.SUCCESS if rehearsed.is_taken else messages.ERROR
-            has_excerpt = request.user.has_perm("delivery.view_payload")
-            self.message_user(request, _answer_text(rehearsed, has_excerpt=has_excerpt), level)
-        except (NothingToSendTo, TooManyCalls) as refused:
-            self.message_user(request, str(refused), messages.WARNING)
+        answer = try_endpoint(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
+        text = f"No answer after {answer.duration_ms} ms: {answer.reason}"
+        if answer.status_code is not None:
+            excerpt = answer.answer_excerpt.decode("utf-8", "replace")[:MAX_EXCERPT]
+            is_shown = excerpt and may_see_contents(request)
+            text = f"Answered {answer.status_code} after {answer.duration_ms} ms{f': {excerpt}' if is_shown else '.'}"
+        self.message_user(request, text, messages.SUCCESS if answer.is_taken else messages.ERROR)
         return after_dialog(request, self.change_url(object_id))
 
     @action(
@@ -237,14 +232,6 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     def cancel_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
         """Ask, then cancel all unfinished deliveries of these."""
         return self.each_confirmed(request, chosen, _cancel_question(chosen), _cancel)
-
-
-def _answer_text(rehearsed: EndpointAnswer, *, has_excerpt: bool) -> str:
-    if rehearsed.status_code is None:
-        return f"No answer after {rehearsed.duration_ms} ms: {rehearsed.reason}"
-    answered = f"Answered {rehearsed.status_code} after {rehearsed.duration_ms} ms"
-    excerpt = rehearsed.answer_excerpt.decode("utf-8", "replace")[:MAX_EXCERPT]
-    return f"{answered}: {excerpt}" if excerpt and has_excerpt else f"{answered}."
 
 
 def _cancel_question(chosen: "Collection[Subscription] | QuerySet[Subscription]") -> str:

@@ -46,21 +46,20 @@ def verdict_label(verdict: Verdict) -> SafeString:
     return label("receives it", "success") if verdict.qualifies else label("does not", "danger")
 
 
-def terms_list(explanation: Explanation | None) -> SafeString:
-    """Return the terms of a filter within one cell."""
-    rows = (
-        (label(term.result.value, RESULT_COLOURS[term.result]), _code(term.text), _found(term))
+def term_cells(explanation: Explanation | None) -> list[list[SafeString]]:
+    """Return each term of a filter, whether it is true, and what it found in the message or why it failed."""
+    return [
+        [
+            _code(term.text),
+            label(term.result.value, RESULT_COLOURS[term.result]),
+            format_html("{}", term.reason) if term.reason else format_html_join(" ", "{}", zip(_values(term))),
+        ]
         for term in (explanation.terms if explanation else ())
-    )
-    return format_html_join("", '<div class="py-1">{} {} — {}</div>', rows)
-
-
-def _found(term: TermResult) -> SafeString:
-    """Return the values that a term read, each with its path if there are two; or why the term failed."""
-    return format_html("{}", term.reason) if term.reason else format_html_join(" ", "{}", zip(_values(term)))
+    ]
 
 
 def _values(term: TermResult) -> Iterator[SafeString]:
+    """Yield the values that a term read, each with its path if there are two."""
     for found in term.values:
         value = format_html("<em>{}</em>", "nothing") if found.value is None else _code(found.value)
         yield format_html("<div>{} is {}</div>", _code(found.path), value) if len(term.values) > 1 else value
@@ -157,15 +156,11 @@ def _results(values: dict[str, Any]) -> dict[str, object]:
     text, header_filter_string = values["filter"], values["header_filter_string"]
     verdict = judge(shown_of(message), header_filter_string=header_filter_string, filter_text=text)
     wanted = parse_filter(text) if text else None
-    terms = [
-        [_code(term.text), label(term.result.value, RESULT_COLOURS[term.result]), _found(term)]
-        for term in (verdict.filter.terms if verdict.filter else ())
-    ]
     return {
         "message": message,
         "verdict": verdict,
         "verdict_label": verdict_label(verdict),
-        "terms": table(["term", "is", "found in the message"], terms) if verdict.filter else "",
+        "terms": table(["term", "is", "found in the message"], term_cells(verdict.filter)) if verdict.filter else "",
         "payload": payload_of(message),
         "trial": try_filters(wanted, message.event_type, header_filter_string=header_filter_string)
         if (wanted or header_filter_string) and message.event_type

@@ -92,26 +92,20 @@ class HandOut(NamedTuple):
 
     pk: str
     text: str
-    ends: bool
-    """Whether its delivery ends when it is returned; otherwise it is available again."""
-
-    @classmethod
-    def of(cls, box: Mailbox, delivery: Delivery) -> "HandOut":
-        """Return the newest hand-out of a delivery."""
-        times = "once" if delivery.fetches == 1 else f"{delivery.fetches} times"
-        end = status_if_returned(
-            cancel_requested=delivery.cancel_requested, fetches=delivery.fetches, max_redeliveries=box.max_redeliveries
-        )
-        text = f"delivery {delivery.pk}, handed out {times}"
-        return cls(
-            f"{delivery.pk}.{delivery.fetches}",
-            f"{text}: ends as {end}, because {END_REASONS[end]}" if end else text,
-            ends=end is not None,
-        )
+    end: DeliveryStatus | None
+    """How its delivery ends when it is returned; None: it is available again."""
 
     def __str__(self) -> str:
         """Return it in words."""
-        return self.text
+        return f"{self.text}: ends as {self.end}, because {END_REASONS[self.end]}" if self.end else self.text
+
+
+def _hand_out(box: Mailbox, delivery: Delivery) -> HandOut:
+    times = "once" if delivery.fetches == 1 else f"{delivery.fetches} times"
+    end = status_if_returned(
+        cancel_requested=delivery.cancel_requested, fetches=delivery.fetches, max_redeliveries=box.max_redeliveries
+    )
+    return HandOut(f"{delivery.pk}.{delivery.fetches}", f"delivery {delivery.pk}, handed out {times}", end)
 
 
 def _count(title: str, read: Callable[[MailboxStatus], int]) -> Callable[[Any, Any], object]:
@@ -188,12 +182,12 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
             return self._done(request, box, *_given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
         asked = request.GET.get("delivery", "")
         only = int(asked) if is_id(asked) else None
-        chosen = [HandOut.of(box, one) for one in handed_out(box, only)]
+        chosen = [_hand_out(box, one) for one in handed_out(box, only)]
         if not chosen:
             nothing = f"Delivery {only} is not in flight." if only is not None else "Nothing is in flight."
             return self._done(request, box, nothing, messages.WARNING)
-        ending = sum(one.ends for one in chosen)
-        question = _question_about_one(ending) if only is not None else _question_about(box, len(chosen), ending)
+        ending = sum(one.end is not None for one in chosen)
+        question = _return_question(box, len(chosen), ending, is_single=only is not None)
         return self.confirmation(request, question, chosen, back=self.change_url(box.pk))
 
     @action(
@@ -241,13 +235,11 @@ def _in_flight_table(box: Mailbox, *, has_links: bool) -> SafeString | str:
     return table_or_dash(["delivery", "event type", "redeliveries", "in flight until", ""], rows)
 
 
-def _question_about_one(ending: int) -> str:
-    then = "Its delivery will end." if ending else "The next client to fetch will receive it."
-    return f"Return this message? Its client may be working on it, and its receipt will no longer be valid. {then}"
-
-
-def _question_about(box: Mailbox, number: int, ending: int) -> str:
+def _return_question(box: Mailbox, number: int, ending: int, *, is_single: bool) -> str:
     """Return what is asked before `number` hand-outs are returned, of which `ending` end by it."""
+    if is_single:
+        then = "Its delivery will end." if ending else "The next client to fetch will receive it."
+        return f"Return this message? Its client may be working on it, and its receipt will no longer be valid. {then}"
     is_all = STATUS.of(box).in_flight <= number
     which = f"all {number} in flight" if is_all else f"the {number} next to time out, of {_in_flight(box)}"
     then = (

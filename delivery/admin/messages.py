@@ -1,5 +1,6 @@
 """Messages in the admin: what was published, who received it and why, and resubmission of what nobody received."""
 
+from functools import partial
 from typing import ClassVar, Final
 
 from django.conf import settings
@@ -8,12 +9,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, action, after_dialog, column, dialog
 from broker_project.core.admin.theme import table
 from delivery.admin.callbacks import callbacks_table
-from delivery.admin.filter_lab import filter_lab_page, terms_list, verdict_label
+from delivery.admin.filter_lab import filter_lab_page, term_cells, verdict_label
 from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
 from delivery.admin.read_only import (
     MAX_SHOWN,
@@ -75,7 +77,7 @@ def _explanation_table(message: Message) -> SafeString:
             subscription_link(one.subscription),
             verdict_label(one.verdict),
             one.verdict.why,
-            terms_list(one.verdict.filter),
+            format_html_join("", '<div class="py-1">{1} {0} — {2}</div>', term_cells(one.verdict.filter)),
         ]
         for one in explanations.found
     ]
@@ -124,12 +126,8 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
 
     def get_urls(self) -> list[URLPattern]:
         """Return the filter lab's address too."""
-        lab = path("filter-lab/", self.admin_site.admin_view(self.filter_lab), name="delivery_message_filter_lab")
-        return [lab, *super().get_urls()]
-
-    def filter_lab(self, request: HttpRequest) -> HttpResponse:
-        """Show the filter lab."""
-        return filter_lab_page(self, request)
+        view = self.admin_site.admin_view(partial(filter_lab_page, self))
+        return [path("filter-lab/", view, name="delivery_message_filter_lab"), *super().get_urls()]
 
     @action(description="Try filters on it", permissions=["view"], icon="science")
     def try_filters(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
@@ -141,20 +139,17 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         permissions=["replay"],
         icon="replay",
         dialog=dialog("Publish this message again?", RESUBMITTING, "Publish"),
+        refusals=(NotResubmittable, Refusal),
         offered=nobody_got,
     )
     def resubmit(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Publish it again, and lead to the copy."""
-        try:
-            accepted = republish(
-                int(object_id),
-                key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-                senders=settings.QUEUE_SENDERS,
-                callbacks=callback_terms(),
-            )
-        except (NotResubmittable, Refusal) as refused:
-            self.message_user(request, str(refused), messages.WARNING)
-            return after_dialog(request, self.change_url(object_id))
+        accepted = republish(
+            int(object_id),
+            key_hours=settings.IDEMPOTENCY_KEY_HOURS,
+            senders=settings.QUEUE_SENDERS,
+            callbacks=callback_terms(),
+        )
         self.log_change(request, Message.objects.only("pk").get(pk=object_id), f"Resubmitted as {accepted.id}.")
         self.message_user(request, f"This message is a copy of {object_id}.", messages.SUCCESS)
         return after_dialog(request, self.change_url(accepted.id))

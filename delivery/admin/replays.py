@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final, Self
 from django import forms
 from django.contrib import admin, messages
 from django.core import signing
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html_join
@@ -135,11 +135,6 @@ class ReplayForm(forms.Form):
             return given
         return {**given, "selection": selection}
 
-    def replay_request(self) -> ReplayRequest:
-        """Return what the form asks for, once it is valid."""
-        given = self.cleaned_data
-        return ReplayRequest(given["selection"], given["subscription"] and given["subscription"].pk, given["pace"])
-
 
 def _selection_table(replay: Replay) -> SafeString:
     """Return what a replay selects; rows that no longer exist are left out."""
@@ -197,10 +192,17 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         """Ask which deliveries, count them, and begin the replay once the count was seen."""
         if "counted" in request.POST:
             return self._begin(request, ReplayRequest.unsealed(request.POST["counted"]))
-        form = ReplayForm(request.POST or None, initial=_initial(request.GET))
+        initial: dict[str, object] = {
+            name: request.GET[name] for name in ("subscription", "subscriber") if is_id(request.GET.get(name, ""))
+        }
+        if statuses := request.GET.getlist("statuses"):
+            initial["statuses"] = statuses
+        form = ReplayForm(request.POST or None, initial=initial)
         context: dict[str, object] = {"form": form}
         if form.is_valid():
-            asked = form.replay_request()
+            given = form.cleaned_data
+            subscription_id = given["subscription"] and given["subscription"].pk
+            asked = ReplayRequest(given["selection"], subscription_id, given["pace"])
             context |= {"counted": replay_job.count(asked.selection), "seal": asked.sealed()}
         return self.page(request, "delivery/replay_form.html", "New replay", **context)
 
@@ -221,24 +223,13 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         icon="cancel",
         variant=ActionVariant.DANGER,
         dialog=dialog("Cancel this replay?", CANCELLING, "Cancel it"),
+        refusals=(ReplayFinished,),
         offered=lambda replay: (
             replay.finished_at is None and replay.state not in {ReplayState.CANCELLING, ReplayState.FAILING}
         ),
     )
     def cancel(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """End it."""
-        try:
-            replay_job.cancel(int(object_id), reason="cancelled in the admin")
-            self.report_change(request, Replay.objects.get(pk=object_id), "Cancelled.")
-        except ReplayFinished as finished:
-            self.message_user(request, str(finished), messages.WARNING)
+        replay_job.cancel(int(object_id), reason="cancelled in the admin")
+        self.report_change(request, Replay.objects.get(pk=object_id), "Cancelled.")
         return after_dialog(request, self.change_url(object_id))
-
-
-def _initial(address: QueryDict) -> dict[str, Any]:
-    """Return what the page that led here fills the form with."""
-    named: dict[str, Any] = {
-        name: address[name] for name in ("subscription", "subscriber") if is_id(address.get(name, ""))
-    }
-    statuses = address.getlist("statuses")
-    return named | ({"statuses": statuses} if statuses else {})

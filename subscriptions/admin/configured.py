@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django import forms
@@ -137,13 +138,12 @@ def record_actions(
     `do` changes a record and returns the note; of the `refusals` it may raise, the text is shown or noted instead.
     """
 
-    @action(description=title, permissions=[permission], dialog=dialog(f"{title}?", explanation, title), **options)
+    asking = dialog(f"{title}?", explanation, title)
+
+    @action(description=title, permissions=[permission], dialog=asking, refusals=refusals, **options)
     def one(pages: ModelAdmin, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         record = pages.only(object_id).get()
-        try:
-            pages.report_change(request, record, do(record))
-        except refusals as refused:
-            pages.message_user(request, str(refused), messages.WARNING)
+        pages.report_change(request, record, do(record))
         return after_dialog(request, pages.change_url(object_id))
 
     def done_or_refused(record: Any) -> str:
@@ -220,12 +220,9 @@ class HeadedForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
         return given
 
 
-def _set_status(status: Status) -> Callable[[Any], str]:
-    def set_status(record: Any) -> str:
-        edit.change(type(record).objects.filter(pk=record.pk), changes={"status": status})
-        return f"The status is now {status}."
-
-    return set_status
+def _set_status(status: Status, record: Any) -> str:
+    edit.change(type(record).objects.filter(pk=record.pk), changes={"status": status})
+    return f"The status is now {status}."
 
 
 class SwitchedAdmin(ConfiguredAdmin[Record]):
@@ -249,7 +246,7 @@ class SwitchedAdmin(ConfiguredAdmin[Record]):
     activate, activate_chosen = record_actions(
         "Activate",
         ACTIVATING,
-        _set_status(Status.ACTIVE),
+        partial(_set_status, Status.ACTIVE),
         permission="change",
         icon="play_arrow",
         variant=ActionVariant.SUCCESS,
@@ -258,7 +255,7 @@ class SwitchedAdmin(ConfiguredAdmin[Record]):
     inactivate, inactivate_chosen = record_actions(
         "Inactivate",
         INACTIVATING,
-        _set_status(Status.INACTIVE),
+        partial(_set_status, Status.INACTIVE),
         permission="change",
         icon="pause",
         variant=ActionVariant.WARNING,

@@ -62,11 +62,16 @@ def superusers_only(_admin: object, request: HttpRequest, *_: object, **__: obje
     return bool(request.user.is_superuser)
 
 
-def action(*, offered: Callable[[Any], object] | None = None, **options: Any) -> Callable[[Method], Method]:
+def action(
+    *,
+    offered: Callable[[Any], object] | None = None,
+    refusals: tuple[type[Exception], ...] = (),
+    **options: Any,
+) -> Callable[[Method], Method]:
     """Declare an action on a row, or on none; 404 for an unknown row.
 
-    `offered` tells from the row whether the action does anything now; without it, it always does. A `dialog` opened
-    outside its page leads to that page.
+    `offered` tells from the row whether the action does anything now; without it, it always does. The text of
+    `refusals` that it raises is shown on the row's page. A `dialog` opened outside its page leads to that page.
     """
     decorate: Callable[[Method], Method] = decorators.action(**options)
 
@@ -75,7 +80,11 @@ def action(*, offered: Callable[[Any], object] | None = None, **options: Any) ->
         def known(admin: Any, *args: Any, **named: Any) -> Any:
             if "object_id" in named and not admin.only(named["object_id"]).exists():
                 raise Http404
-            return method(admin, *args, **named)
+            try:
+                return method(admin, *args, **named)
+            except refusals as refused:
+                admin.message_user(args[0], str(refused), messages.WARNING)
+                return after_dialog(args[0], admin.change_url(named["object_id"]))
 
         decorated: Any = decorate(cast("Method", known))
         if "dialog" in options:
