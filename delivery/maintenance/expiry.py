@@ -106,10 +106,7 @@ RETURNING id
 
 def expire_replies() -> int:
     """End replies that were not taken in time as EXPIRED; return their number."""
-    expired = 0
-    while slice_expired := len(rows(EXPIRE)):
-        expired += slice_expired
-    return expired
+    return sum(iter(lambda: len(rows(EXPIRE)), 0))
 
 
 def remove_ended_lines() -> int:
@@ -122,7 +119,4 @@ def remove_ended_lines() -> int:
 
 def forget_callbacks(*, keep_days: int) -> int:
     """Delete callbacks that ended `keep_days` ago; return their number."""
-    forgotten = 0
-    while slice_forgotten := len(rows(FORGET, [keep_days])):
-        forgotten += slice_forgotten
-    return forgotten
+    return sum(iter(lambda: len(rows(FORGET, [keep_days])), 0))

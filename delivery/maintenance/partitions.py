@@ -12,6 +12,8 @@ from typing import Final
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
+from broker_project.core.db import rows
+
 IDS_PER_DAY: Final = 10**10
 """900712 · 10^10 is below 2^53: ids are safe in JavaScript until the year 2090."""
 
@@ -63,18 +65,13 @@ def leaf_of(table: str, day: dt.date) -> str:
 
 def today() -> dt.date:
     """Return the database's day: a worker with a wrong clock creates and drops nothing."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")
-        day: dt.date = cursor.fetchone()[0]
-        return day
+    day: dt.date = rows("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")[0][0]
+    return day
 
 
 def seconds_left() -> float:
     """Return the seconds until the database's day ends."""
-    with connection.cursor() as cursor:
-        cursor.execute(LEFT)
-        seconds: float = cursor.fetchone()[0]
-        return seconds
+    return float(rows(LEFT)[0][0])
 
 
 def open_days(today: dt.date, ahead: int = DAYS_AHEAD) -> None:

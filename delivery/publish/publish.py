@@ -203,7 +203,12 @@ def publish(
         stored = dict(zip(new, accepted, strict=True))
         wanted = {stored[n].id: CallbackRequest(new[n].event_type_id, target) for n, target in targets.items()}
         create_callbacks(wanted, publisher_id, callbacks)
-        remember(publisher_id, _uses(new, stored), hours=key_hours)
+        uses = {
+            one.idempotency_key: KeyUse(one.fingerprint, answer.id, answer.outcome, answer.deliveries)
+            for one, answer in zip(new.values(), accepted, strict=True)
+            if one.idempotency_key
+        }
+        remember(publisher_id, uses, hours=key_hours)
     answers: list[Accepted] = []
     for position in range(len(messages)):
         answer = stored.get(position) or known[position]
@@ -228,11 +233,3 @@ def _known(messages: Sequence[NewMessage], publisher_id: int | None) -> dict[int
         elif sibling != position:
             known[position] = sibling
     return known
-
-
-def _uses(new: Mapping[int, NewMessage], stored: Mapping[int, Accepted]) -> dict[str, KeyUse]:
-    return {
-        message.idempotency_key: KeyUse(message.fingerprint, answer.id, answer.outcome, answer.deliveries)
-        for message, answer in zip(new.values(), stored.values(), strict=True)
-        if message.idempotency_key
-    }

@@ -83,17 +83,14 @@ def routes_of(messages: Sequence[Directed], *, lock: bool = True) -> list[Route]
     if others:
         found = matching_subscriptions([*others.values()], lock=lock)
         for (place, message), matches in zip(others.items(), found, strict=True):
-            routes[place] = _route(_first_of_each(matches) if message.destination else matches, MessageOutcome.UNROUTED)
+            by_subscriber = itertools.groupby(matches, key=attrgetter("subscriber_id"))  # they are sorted by it
+            received = [next(group) for _, group in by_subscriber] if message.destination else matches
+            routes[place] = _route(received, MessageOutcome.UNROUTED)
     return [routes[place] for place in range(len(messages))]
 
 
 def _route(matches: Sequence[Match] | None, otherwise: MessageOutcome) -> Route:
     return Route(matches, MessageOutcome.ROUTED) if matches else Route((), otherwise)
-
-
-def _first_of_each(matches: Sequence[Match]) -> list[Match]:
-    """Return each subscriber's first match; matches are sorted by subscriber."""
-    return [next(group) for _, group in itertools.groupby(matches, key=attrgetter("subscriber_id"))]
 
 
 def _directed(messages: Sequence[Directed], *, lock: bool) -> list[list[Match] | None]:

@@ -294,17 +294,13 @@ def _go_on(job: _Job) -> None:
     elif job.sliced_at is None:
         rows(WAIT, [job.id])
     elif job.state == ReplayState.WAITING:
-        _begin_filing(job)
+        # Later messages, and those of later event types, found the subscription themselves.
+        last = newest()
+        event_types = event_types_of(Subscription.objects.get(pk=job.subscription_id))
+        before = published_before(job.since)
+        rows(FILE, {"id": job.id, "newest": last, "event_types": event_types, "cursor": before})
     else:
         go_on_ending(job.id, job.subscription_id, cursor=job.cursor, reason=job.reason)
-
-
-def _begin_filing(job: _Job) -> None:
-    """Fix the messages to read: later ones, and those of later event types, found the subscription themselves."""
-    last = newest()
-    event_types = event_types_of(Subscription.objects.get(pk=job.subscription_id))
-    before = published_before(job.since)
-    rows(FILE, {"id": job.id, "newest": last, "event_types": event_types, "cursor": before})
 
 
 def _slice(job: _Job) -> None:

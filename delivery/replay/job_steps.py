@@ -60,18 +60,14 @@ def step(take: LiteralString, do: Callable[..., object]) -> int:
                 do(replay_id, *rest)
     except Exception as failure:
         if replay_id is not None:
-            _note(replay_id, str(failure).partition("\n")[0] or type(failure).__name__)
+            forget_connection()
+            text = str(failure).partition("\n")[0] or type(failure).__name__
+            with contextlib.suppress(Error), transaction.atomic():  # if that fails too, nothing is recorded
+                for (failures,) in rows(FAILED, [text, replay_id]):
+                    if failures >= TRIES:
+                        end(replay_id, ReplayState.FAILED, reason=f"it failed {failures} times: {text}")
         raise
     return int(replay_id is not None)
-
-
-def _note(replay_id: int, failure: str) -> None:
-    """Record a failure, in a transaction of its own; if that fails, nothing is recorded."""
-    forget_connection()
-    with contextlib.suppress(Error), transaction.atomic():
-        for (failures,) in rows(FAILED, [failure, replay_id]):
-            if failures >= TRIES:
-                end(replay_id, ReplayState.FAILED, reason=f"it failed {failures} times: {failure}")
 
 
 END: Final = """

@@ -135,8 +135,7 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
     """
     with transaction.atomic():
         rows(LOCK)  # a concurrent republish has stored its copy by then
-        message = _found(message_id)
-        event_type = _event_type_of(message)
+        message, event_type = _republishable(message_id)
         _leave_to_backfills(message, event_type)
         (accepted,) = publish(
             [_copied_message(message, event_type)],
@@ -158,21 +157,18 @@ def nobody_got(message: Message) -> bool:
     return not (copies.exists() or Delivery.objects.filter(message_id__in={message.pk, original}).exists())
 
 
-def _found(message_id: int) -> Message:
+def _republishable(message_id: int) -> tuple[Message, EventType]:
+    """Return the message and its event type, which its publisher may still publish."""
     message = Message.objects.select_related("event_type").filter(pk=message_id).first()
     if message is None or message.answers is not None:
         raise NotResubmittable("It is no message that was published, or is no longer kept.")
     if not nobody_got(message):
         raise NotResubmittable("Somebody got it, or a copy of it: resubmit or replay the deliveries.")
-    return message
-
-
-def _event_type_of(message: Message) -> EventType:
     event_type = message.event_type
     if event_type is None or event_type.kind == EventKind.SYNC:
         raise NotResubmittable("Its event type has been deleted, or is of kind SYNC.")
     allowed(event_type.name, publishable({event_type.name}, message.publisher_id), STORED)
-    return event_type
+    return message, event_type
 
 
 def _leave_to_backfills(message: Message, event_type: EventType) -> None:

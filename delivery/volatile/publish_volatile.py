@@ -112,8 +112,14 @@ def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyrin
         raise NeedsMailbox
     wanting = [match.subscription_id for match in route.matches if not match.failure]
     envelope = envelope_of(message, wanting, key=key, now=now)
-    if wanting and not _is_queued(envelope, keys):
-        raise VolatileUnavailable
+    if wanting:
+        waiting: list[int] = []
+        notify.guarded(lambda: waiting.append(notify.redis_client().llen(notify.VOLATILE)))
+        is_full = not waiting or waiting[0] >= MAX_WAITING  # or Redis is away
+        if is_full or not notify.hint(
+            TASK, [envelope.id, envelope.encrypted(keys)], notify.VOLATILE, shown=f"({envelope.id!r},)"
+        ):
+            raise VolatileUnavailable
     envelope.count(ACCEPTED)
     for match in route.matches:
         envelope.count(ACCEPTED, match.subscription_id)
@@ -121,15 +127,6 @@ def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyrin
             envelope.count(VolatileOutcome.FILTERED, match.subscription_id)
     log_unreceived([envelope.id], [message], [route])
     return VolatileAccepted(route.outcome, len(wanting))
-
-
-def _is_queued(envelope: Envelope, keys: Keyring) -> bool:
-    """Send the task; return False if Redis is away or too many wait."""
-    waiting: list[int] = []
-    notify.guarded(lambda: waiting.append(notify.redis_client().llen(notify.VOLATILE)))
-    if not waiting or waiting[0] >= MAX_WAITING:
-        return False
-    return notify.hint(TASK, [envelope.id, envelope.encrypted(keys)], notify.VOLATILE, shown=f"({envelope.id!r},)")
 
 
 def is_first(envelope: Envelope) -> bool | None:
