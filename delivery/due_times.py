@@ -63,8 +63,18 @@ The day is the newest that has a partition, so a late maintenance job stops noth
 neither does a clock set back.
 """
 
-TELL_UNCERTAIN_NUMBERS: Final = f"""told AS (
+
+def end_deliveries(which: LiteralString, *, note: LiteralString, **computed: LiteralString) -> LiteralString:
+    """Return the CTEs that end the open deliveries with the ids `which`; the ended rows are the CTE `gone`.
+
+    `computed` is the SQL of columns that change. The line's history gets a `note`, which is SQL too, of each number
+    that may never have been received.
+    """
+    return f"""
+gone AS (
+  DELETE FROM delivery_open d WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY({which}))
+  RETURNING {gone_columns(**computed)}),
+filed AS ({FILE_GONE}),
+told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, {{reason}}
-    FROM gone WHERE {IN_DOUBT})"""
-"""Notes in the line's history which of the rows `gone` had a number that may never have been received."""
+  SELECT {HISTORY_LINE}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, {note} FROM gone WHERE {IN_DOUBT})"""

@@ -10,13 +10,11 @@ from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.due_times import (
     DUE_LATER,
-    FILE_GONE,
     FIRST_SENTINEL,
     HISTORY_LINE,
     RELEASED,
     RETURNED,
-    TELL_UNCERTAIN_NUMBERS,
-    gone_columns,
+    end_deliveries,
 )
 from delivery.limits import LOCKED_RETRY_SECONDS
 
@@ -82,19 +80,21 @@ asked AS (
   UPDATE delivery_open d SET cancel_requested = true
    WHERE d.closed_on = '9999-12-31'
      AND d.id = ANY (ARRAY(SELECT id FROM locked WHERE NOT ends AND NOT cancel_requested))
-  RETURNING d.id),
-gone AS (
-  DELETE FROM delivery_open d
-   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM locked WHERE ends))
-  RETURNING {gone_columns(status="'CANCELLED'", cancel_requested="true", reason="%(reason)s::text")}),
-filed AS ({FILE_GONE}),
+  RETURNING d.id),{
+    end_deliveries(
+        "SELECT id FROM locked WHERE ends",
+        note="'cancelled; it may never have been sent'",
+        status="'CANCELLED'",
+        cancel_requested="true",
+        reason="%(reason)s::text",
+    )
+},
 ended AS (
   DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
     SELECT g.id FROM groups g JOIN gone ON gone.id = g.delivery_id
      WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
               SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
-             WHERE d.id <> gone.id LIMIT 1) IS NULL))),
-{TELL_UNCERTAIN_NUMBERS.format(reason="'cancelled; it may never have been sent'")}
+             WHERE d.id <> gone.id LIMIT 1) IS NULL)))
 SELECT (SELECT count(*) FROM these), (SELECT count(*) FROM gone), (SELECT count(*) FROM asked),
        (SELECT max(fetched_until)::text FROM handed_out HAVING count(*) = {SLICE})
 """

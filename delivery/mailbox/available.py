@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.due_times import FILE_GONE, FIRST_SENTINEL, TELL_UNCERTAIN_NUMBERS, gone_columns
+from delivery.due_times import FIRST_SENTINEL, end_deliveries
 from delivery.statuses import DeliveryStatus
 from delivery.worker.pages import LIVES
 from delivery.worker.settle_sql import ENDS_ANNOUNCED, OF_MAILBOXES
@@ -76,15 +76,8 @@ def subscriptions_with(name: str, condition: str) -> str:
 
 def close(which: str, *, status: str, reason: str) -> str:
     """Return the CTEs that end the deliveries `which`, and note in the line's history that a number is uncertain."""
-    noted = TELL_UNCERTAIN_NUMBERS.format(
-        reason="lower(status) || ' from the mailbox; its number may never have been received'"
-    )
-    return f"""
-gone AS (
-  DELETE FROM delivery_open d WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY({which}))
-  RETURNING {gone_columns(status=status, reason=reason)}),
-filed AS ({FILE_GONE}),
-{noted}"""
+    note = "lower(status) || ' from the mailbox; its number may never have been received'"
+    return end_deliveries(which, note=note, status=status, reason=reason)
 
 
 def is_exhausted(row: str, limit: str) -> str:

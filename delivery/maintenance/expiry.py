@@ -3,10 +3,7 @@
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import FILE_GONE, TELL_UNCERTAIN_NUMBERS, gone_columns
-
-OVERDUE_SLICE: Final = 1_000
-"""Deliveries ended in one statement: none of their lines is locked for long."""
+from delivery.due_times import FILE_GONE, end_deliveries, gone_columns
 
 EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
 """A handed-out delivery does not expire before it times out; an index has the same expression."""
@@ -19,7 +16,7 @@ WITH overdue AS MATERIALIZED (
   SELECT id, line_id, group_id FROM delivery_open
    WHERE expires_at IS NOT NULL AND {EXPIRES} <= (SELECT clock_timestamp())
      AND (status IN ('PENDING', 'HELD') OR fetched_until IS NOT NULL)
-   ORDER BY {EXPIRES} LIMIT {OVERDUE_SLICE}),
+   ORDER BY {EXPIRES} LIMIT {SLICE}),
 lines AS MATERIALIZED (
   SELECT l.id FROM (SELECT DISTINCT line_id FROM overdue ORDER BY line_id) o
    CROSS JOIN LATERAL (SELECT id FROM delivery_line WHERE id = o.line_id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l),
@@ -36,19 +33,20 @@ locked AS MATERIALIZED (
      SELECT o.id FROM delivery_open o
       WHERE o.id = t.id AND o.closed_on = '9999-12-31' AND o.line_id = t.line_id
         AND (o.status IN ('PENDING', 'HELD') OR o.fetched_until <= clock_timestamp())
-      LIMIT 1 FOR UPDATE SKIP LOCKED) d),
-gone AS (
-  DELETE FROM delivery_open d
-   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM locked))
-  RETURNING {gone_columns(status="'EXPIRED'", reason="concat_ws(': ', 'expired', NULLIF(d.reason, ''))")}),
-filed AS ({FILE_GONE}),
+      LIMIT 1 FOR UPDATE SKIP LOCKED) d),{
+    end_deliveries(
+        "SELECT id FROM locked",
+        note="'expired; it may never have been sent'",
+        status="'EXPIRED'",
+        reason="concat_ws(': ', 'expired', NULLIF(d.reason, ''))",
+    )
+},
 ended AS (
   DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
     SELECT g.id FROM groups g
      WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
               SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
-             WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL))),
-{TELL_UNCERTAIN_NUMBERS.format(reason="'expired; it may never have been sent'")}
+             WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL)))
 SELECT count(*) FROM gone
 """
 """Lock lines, then groups, then deliveries, as a cancel does. Pushed deliveries in flight are left to their answer, and
