@@ -46,13 +46,8 @@ BY_ADMIN: Final = "in the admin"
 MAX_EXCERPT: Final = 300
 """Characters of an answer that a message shows, which is stored until the next page."""
 LESS_OFTEN_USED: Final = (
-    "send_test_event",
-    "backfill",
-    "replay",
-    "test_filter",
-    "rotate_secret",
-    "end_overlap",
-    "cancel",
+    *("send_test_event", "backfill", "replay", "test_filter"),
+    *("rotate_secret", "end_overlap", "cancel"),
 )
 
 

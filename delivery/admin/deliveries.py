@@ -24,7 +24,7 @@ from broker_project.core.admin.model_admin import (
     permission,
 )
 from broker_project.core.admin.theme import ActionVariant, UnfoldAdminTextareaWidget, for_code
-from delivery.admin.attempts import addressee_of, attempts_table, events_of
+from delivery.admin.attempts import attempts_table
 from delivery.admin.queue_groups import group_deliveries_table
 from delivery.admin.read_only import (
     MAX_SHOWN,
@@ -39,7 +39,7 @@ from delivery.admin.read_only import (
     plural,
     yes_or_no,
 )
-from delivery.admin.replayable import ReplayableAdmin, narrowed, without_prefix
+from delivery.admin.replayable import ReplayableAdmin, narrowed
 from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome, standing
 from delivery.operations import release
 from delivery.publish.errors import Refusal
@@ -105,8 +105,6 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
     status_label = column(
         "status", lambda delivery: delivery.status_at(timezone.now()), ordering="status", label=STATUS_COLOURS
     )
-    subscriber = column("subscriber", addressee_of)
-    event_type = column("event type", events_of)
     message_link = column("message", lambda delivery: link_to("delivery_message", delivery.message_id))
     next_try = column("next try", lambda delivery: instant(delivery.next_try_at))
     in_flight_until = column("in flight until", lambda delivery: instant(delivery.fetched_until))
@@ -134,7 +132,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
 
     def search(self, rows: QuerySet[Delivery], term: str) -> QuerySet[Delivery]:
         """Return the delivery of this id, or the deliveries of this group."""
-        term = without_prefix(term)
+        term = term.removeprefix(WEBHOOK_ID_PREFIX)
         group_id = term.removeprefix(GROUP_ID_PREFIX)
         if group_id != term and is_id(group_id):
             return in_group(rows, int(group_id))
@@ -264,8 +262,6 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
 
     delivery = column("delivery", lambda delivery: link_to("delivery_delivery", delivery.pk), ordering="pk")
     status_label = column("status", lambda delivery: delivery.status, label=STATUS_COLOURS)
-    subscriber = column("subscriber", addressee_of)
-    event_type = column("event type", events_of)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Show the list; messages without a delivery are in the list of messages."""

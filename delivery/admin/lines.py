@@ -99,19 +99,8 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     search_fields = ("subscriber__name",)
     search_help_text = "A subscriber's name, or a sender's Celery queue such as queue.0"
     fields = (
-        *(
-            "owned_by",
-            "lane",
-            "queue",
-            "retry_line",
-            "main_line",
-            "state",
-            "waiting",
-            "deferred",
-            "deferred_due",
-            "delayed",
-        ),
-        *("awaiting_release", "oldest_pending", "in_flight", "head_link"),
+        *("owned_by", "lane", "queue", "retry_line", "main_line", "state", "waiting", "deferred", "deferred_due"),
+        *("delayed", "awaiting_release", "oldest_pending", "in_flight", "head_link"),
         *("hold_since", "hold_reason", "next_try", "failures", "last_sequence", "worker", "lease_until", "epoch"),
         *("history", "group_list", "delivery_list"),
     )

@@ -7,8 +7,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
-from broker_project.core.admin.model_admin import action
-from delivery.admin.attempts import CALLBACK_OF_REPLY
+from broker_project.core.admin.model_admin import action, column
+from delivery.admin.attempts import CALLBACK_OF_REPLY, addressee_of, events_of
 from delivery.admin.read_only import ReadOnlyAdmin, is_id
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
@@ -33,17 +33,12 @@ def narrowed(rows: QuerySet[Delivery], asked: QueryDict) -> QuerySet[Delivery]:
     status = asked.get("status__exact")
     if status == DeliveryStatus.HELD:
         rows = rows.filter(due_at=UNTIL_RELEASED)
-    is_looked_up = without_prefix(asked.get("q", "").strip()) or asked.get("message__id")
+    is_looked_up = asked.get("q", "").strip().removeprefix(WEBHOOK_ID_PREFIX) or asked.get("message__id")
     if not is_looked_up and (newest := _newest(asked, status)) is not None:
         return rows.filter(pk__in=newest)
     if status in FINAL:
         return rows.filter(closed_on__lt=OPEN_SHELF)
     return rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows
-
-
-def without_prefix(term: str) -> str:
-    """Return a search term without the prefix that ids have in requests."""
-    return term.removeprefix(WEBHOOK_ID_PREFIX)
 
 
 def _newest(asked: QueryDict, status: str | None) -> list[int] | None:
@@ -80,6 +75,9 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
     )
     prefetched = (CALLBACK_OF_REPLY,)
 
+    subscriber = column("subscriber", addressee_of)
+    event_type = column("event type", events_of)
+
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Show the list; its buttons pass on how it is narrowed."""
         answer: HttpResponse = super().changelist_view(request, extra_context)
@@ -89,7 +87,7 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
 
     def search(self, rows: "QuerySet[Listed]", term: str) -> "QuerySet[Listed]":
         """Return the delivery of this id, as the admin shows it or as its subscriber received it."""
-        return super().search(rows, without_prefix(term))
+        return super().search(rows, term.removeprefix(WEBHOOK_ID_PREFIX))
 
     @action(description="Replay these", permissions=["replay"], icon="replay")
     def replay_these(self, request: HttpRequest) -> HttpResponse:

@@ -1,7 +1,6 @@
 """Replays and backfills in the admin: their progress, and the form that starts a replay."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin, messages
@@ -42,29 +41,6 @@ STATE_COLOURS: Final = {
     **dict.fromkeys(("FAILING", "FAILED"), "danger"),
     "DONE": "success",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayRequest:
-    """What the form asks for; a page carries it, sealed, from the count to the confirmation."""
-
-    selection: Selection
-    subscription_id: int | None
-    """The subscription, if the form names one."""
-    pace: int | None
-
-    def sealed(self) -> str:
-        """Return it as signed text."""
-        return signing.dumps([self.selection.kept(), self.subscription_id, self.pace], salt=SALT)
-
-    @classmethod
-    def unsealed(cls, text: str) -> Self | None:
-        """Return what was sealed; None if the seal is forged or too old."""
-        try:
-            kept, subscription_id, pace = signing.loads(text, salt=SALT, max_age=SEAL_SECONDS)
-        except signing.BadSignature:
-            return None
-        return cls(Selection.of(kept), subscription_id, pace)
 
 
 def _found_by(model: Any, field: str) -> AutocompleteSelect:
@@ -191,7 +167,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
     def new_replay(self, request: HttpRequest) -> HttpResponse:
         """Ask which deliveries, count them, and begin the replay once the count was seen."""
         if "counted" in request.POST:
-            return self._begin(request, ReplayRequest.unsealed(request.POST["counted"]))
+            return self._begin(request, request.POST["counted"])
         initial: dict[str, object] = {
             name: request.GET[name] for name in ("subscription", "subscriber") if is_id(request.GET.get(name, ""))
         }
@@ -202,16 +178,19 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         if form.is_valid():
             given = form.cleaned_data
             subscription_id = given["subscription"] and given["subscription"].pk
-            asked = ReplayRequest(given["selection"], subscription_id, given["pace"])
-            context |= {"counted": replay_job.count(asked.selection), "seal": asked.sealed()}
+            seal = signing.dumps([given["selection"].kept(), subscription_id, given["pace"]], salt=SALT)
+            context |= {"counted": replay_job.count(given["selection"]), "seal": seal}
         return self.page(request, "delivery/replay_form.html", "New replay", **context)
 
-    def _begin(self, request: HttpRequest, asked: ReplayRequest | None) -> HttpResponse:
-        if asked is None:
+    def _begin(self, request: HttpRequest, seal: str) -> HttpResponse:
+        """Begin the replay that was counted; its page carries what the form asked for, signed."""
+        try:
+            kept, subscription_id, pace = signing.loads(seal, salt=SALT, max_age=SEAL_SECONDS)
+        except signing.BadSignature:
             self.message_user(request, "The count is more than an hour old. Count again.", messages.WARNING)
             return HttpResponseRedirect(reverse("admin:delivery_replay_new_replay"))
         replay = replay_job.begin(
-            asked.selection, pace=asked.pace, subscription_id=asked.subscription_id, created_by=str(request.user)
+            Selection.of(kept), pace=pace, subscription_id=subscription_id, created_by=str(request.user)
         )
         self.log_addition(request, replay, "Started.")
         self.message_user(request, "The replay has started.", messages.SUCCESS)

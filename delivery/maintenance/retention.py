@@ -110,14 +110,6 @@ def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
     return kept
 
 
-def put_back(cursor: CursorWrapper, day: dt.date, kept: str) -> None:
-    """Make the copy the partition of its day, after the old one is dropped."""
-    low, high = ids_of(day)
-    attach(cursor, MESSAGES, kept, str(low), str(high))
-    cursor.execute(f"ALTER TABLE {kept} DROP CONSTRAINT {kept}_ids")
-    cursor.execute(f"ALTER TABLE {kept} RENAME TO {leaf_of(MESSAGES, day)}")
-
-
 def is_well_kept(cursor: CursorWrapper, day: dt.date) -> bool:
     """Return whether the kept messages stay as they are: some are needed, and half of them or nobody checked lately.
 
@@ -239,8 +231,11 @@ def _drop_leaves(day: dt.date) -> float | None:
         locked = time.monotonic()
         for leaf in leaves:
             cursor.execute(f"DROP TABLE {leaf}")
-        if kept:
-            put_back(cursor, day, kept)
+        if kept:  # the copy becomes the partition of its day
+            low, high = ids_of(day)
+            attach(cursor, MESSAGES, kept, str(low), str(high))
+            cursor.execute(f"ALTER TABLE {kept} DROP CONSTRAINT {kept}_ids")
+            cursor.execute(f"ALTER TABLE {kept} RENAME TO {leaf_of(MESSAGES, day)}")
         cursor.execute(KEPT if kept else GONE, [day])
     return locked
 
