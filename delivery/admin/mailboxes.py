@@ -91,21 +91,15 @@ class HandOut(NamedTuple):
     """A hand-out that may be returned, as a form shows and sends it: only the newest of a delivery counts."""
 
     pk: str
-    text: str
+    delivery: Delivery
     end: DeliveryStatus | None
     """How its delivery ends when it is returned; None: it is available again."""
 
     def __str__(self) -> str:
         """Return it in words."""
-        return f"{self.text}: ends as {self.end}, because {END_REASONS[self.end]}" if self.end else self.text
-
-
-def _hand_out(box: Mailbox, delivery: Delivery) -> HandOut:
-    times = "once" if delivery.fetches == 1 else f"{delivery.fetches} times"
-    end = status_if_returned(
-        cancel_requested=delivery.cancel_requested, fetches=delivery.fetches, max_redeliveries=box.max_redeliveries
-    )
-    return HandOut(f"{delivery.pk}.{delivery.fetches}", f"delivery {delivery.pk}, handed out {times}", end)
+        times = "once" if self.delivery.fetches == 1 else f"{self.delivery.fetches} times"
+        text = f"delivery {self.delivery.pk}, handed out {times}"
+        return f"{text}: ends as {self.end}, because {END_REASONS[self.end]}" if self.end else text
 
 
 def _count(title: str, read: Callable[[MailboxStatus], int]) -> Callable[[Any, Any], object]:
@@ -182,7 +176,16 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
             return self._done(request, box, *_given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
         asked = request.GET.get("delivery", "")
         only = int(asked) if is_id(asked) else None
-        chosen = [_hand_out(box, one) for one in handed_out(box, only)]
+        chosen = [
+            HandOut(
+                f"{one.pk}.{one.fetches}",
+                one,
+                status_if_returned(
+                    cancel_requested=one.cancel_requested, fetches=one.fetches, max_redeliveries=box.max_redeliveries
+                ),
+            )
+            for one in handed_out(box, only)
+        ]
         if not chosen:
             nothing = f"Delivery {only} is not in flight." if only is not None else "Nothing is in flight."
             return self._done(request, box, nothing, messages.WARNING)

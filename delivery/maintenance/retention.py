@@ -63,15 +63,6 @@ def forget(*, keep_days: int) -> None:
         rows(statement, [keep_days])
 
 
-def warn_of(waiting: list[dt.date], today: dt.date) -> None:
-    """Log once a day each of these days that waits for its own summary, however many processes look."""
-    missing = StorageDay.objects.filter(day__in=waiting, summarized_at=None)
-    unsaid = missing.filter(Q(kept_on=None) | ~Q(kept_on=today)).order_by("day")
-    days = [day for day in unsaid.values_list("day", flat=True) if unsaid.filter(day=day).update(kept_on=today)]
-    if days:
-        log.warning("storage_day.waits_for_summary", days=[str(day) for day in days], hint=HINT)
-
-
 def days_kept() -> list[dt.date]:
     """Return the days that wait for their summary, the oldest first."""
     kept = StorageDay.objects.filter(kept_on__isnull=False, summarized_at=None, dropped_at=None)
@@ -184,7 +175,11 @@ def drop_past_days(
     with connection.cursor() as cursor:
         cursor.execute(PAST, [today, until_summarized, keep_days])
         past = cursor.fetchall()
-    warn_of([day for day, waits in past if waits], today)
+    missing = StorageDay.objects.filter(day__in=[day for day, waits in past if waits], summarized_at=None)
+    unsaid = missing.filter(Q(kept_on=None) | ~Q(kept_on=today)).order_by("day")
+    days = [day for day in unsaid.values_list("day", flat=True) if unsaid.filter(day=day).update(kept_on=today)]
+    if days:  # however many processes look, one of them logs a day
+        log.warning("storage_day.waits_for_summary", days=[str(day) for day in days], hint=HINT)
     return [day for day, waits in past if not waits and not is_stopping() and _drop(day)]
 
 

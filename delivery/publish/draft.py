@@ -132,12 +132,10 @@ def check_json(body: bytes) -> None:
     try:
         orjson.loads(body)  # fast, and stricter than JSON: what it accepts is JSON
     except orjson.JSONDecodeError:
-        _check_slowly(body)
-
-
-def _check_slowly(body: bytes) -> None:
-    if not body:
-        raise MalformedPayload("The body is empty; send a JSON value.")
+        if not body:
+            raise MalformedPayload("The body is empty; send a JSON value.") from None
+    else:
+        return
     try:
         text = body.decode()
     except UnicodeDecodeError as broken:

@@ -3,8 +3,6 @@
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, LiteralString, NamedTuple
 
 from django.conf import settings
@@ -184,15 +182,19 @@ class ReplayCount(NamedTuple):
         return sum(self.by_status.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(NamedTuple):
+    """A row of `TAKE`."""
+
     id: int
-    selection: Selection
+    state: str
+    selection: dict[str, Any]
     until: dt.datetime
     cursor: int
     total: int
     done: int
-    may_make: int
+    pace: int | None
+    seconds: float
+    """Since the last slice."""
 
 
 def count(selection: Selection) -> ReplayCount:
@@ -231,24 +233,19 @@ def cancel(replay_id: int, *, reason: str) -> None:
 
 def go_on() -> int:
     """Take one step of a replay that is due and that no other worker is at; return 0 if there is none."""
-    return step(TAKE, partial(_go_on, settings.QUEUE_SENDERS))
+    return step(TAKE, lambda *columns: _go_on(_Job(*columns), settings.QUEUE_SENDERS))
 
 
-def _go_on(senders: int, replay_id: int, state: str, selection: dict[str, Any], until: dt.datetime, *rest: Any) -> None:
-    cursor, total, done, pace, seconds = rest
-    chosen = Selection.of(selection)
-    if state == ReplayState.COUNTING:
-        stretch = counted(chosen, until, cursor=cursor, limit=COUNT_SLICE)
-        rows(COUNTED, {**stretch._asdict(), "id": replay_id, "count": sum(stretch.by_status.values())})
+def _go_on(job: _Job, senders: int) -> None:
+    """Count the next deliveries, or create new ones of them, and note it in the same transaction."""
+    selection = Selection.of(job.selection)
+    if job.state == ReplayState.COUNTING:
+        stretch = counted(selection, job.until, cursor=job.cursor, limit=COUNT_SLICE)
+        rows(COUNTED, {**stretch._asdict(), "id": job.id, "count": sum(stretch.by_status.values())})
         return
-    most = SLICE if pace is None else min(SLICE, int(pace * seconds))
-    _slice(_Job(replay_id, chosen, until, cursor, total, done, most), senders)
-
-
-def _slice(job: _Job, senders: int) -> None:
-    """Create the next deliveries and note it in the same transaction."""
-    limit = min(SLICE, LOOK_AHEAD * max(job.may_make, FEWEST))
-    wanted, cursor = taken(next_of(job.selection, job.until, cursor=job.cursor, limit=limit), job.may_make)
+    may_make = SLICE if job.pace is None else min(SLICE, int(job.pace * job.seconds))
+    limit = min(SLICE, LOOK_AHEAD * max(may_make, FEWEST))
+    wanted, cursor = taken(next_of(selection, job.until, cursor=job.cursor, limit=limit), may_make)
     made = create_deliveries([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)
     missing = job.total - job.done if cursor is None else 0
     gone = f"{missing} of those counted were past their time, or made again by somebody, before it came to them"

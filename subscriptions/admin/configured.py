@@ -108,13 +108,22 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
             return HttpResponseRedirect(self.change_url(unquote(object_id)))
 
     def each_confirmed(
-        self, request: HttpRequest, chosen: QuerySet[Record], question: str, do: Callable[[Any], str]
+        self,
+        request: HttpRequest,
+        chosen: QuerySet[Record],
+        question: str,
+        do: Callable[[Any], str],
+        refusals: tuple[type[Exception], ...] = (),
     ) -> HttpResponse | None:
-        """Ask once, then `do` it to each chosen record, noting in its history what `do` returns."""
+        """Ask once, then `do` it to each chosen record, noting in its history what `do` returns, or why it refuses."""
         if CONFIRMED not in request.POST:
             return self.confirmation(request, question, chosen)
         for record in chosen:
-            self.log_change(request, record, do(record))
+            try:
+                note = do(record)
+            except refusals as refused:
+                note = f"Not done. {refused}"
+            self.log_change(request, record, note)
         self.message_user(request, f"Done for {len(chosen)}.", messages.SUCCESS)
         return None
 
@@ -146,17 +155,10 @@ def record_actions(
         pages.report_change(request, record, do(record))
         return after_dialog(request, pages.change_url(object_id))
 
-    def done_or_refused(record: Any) -> str:
-        try:
-            return do(record)
-        except refusals as refused:
-            return f"Not done. {refused}"
-
     @admin.action(description=title, permissions=[permission])
     def chosen(pages: Any, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse | None:
-        response: HttpResponse | None = pages.each_confirmed(
-            request, rows, f"{title} these? {explanation}", done_or_refused
-        )
+        question = f"{title} these? {explanation}"
+        response: HttpResponse | None = pages.each_confirmed(request, rows, question, do, refusals)
         return response
 
     return one, chosen
