@@ -1,7 +1,6 @@
 """Backfills: give a new subscription the retained messages in order (contract 5.8)."""
 
 import datetime as dt
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -16,7 +15,7 @@ from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from delivery.operations import BETWEEN_SECONDS
 from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
 from delivery.replay.job_steps import DUE, end, go_on_ending, step
-from delivery.replay.missed import Missed, MissedCount, counted, event_types_of, newest, next_of, published_before
+from delivery.replay.missed import MissedCount, counted, event_types_of, newest, next_of, published_before
 from subscriptions.models import EventKind, PausedBy, Status, Subscription
 
 COUNT_SLICE: Final = 10_000
@@ -191,35 +190,9 @@ SELECT (SELECT count(*) FROM wanted), (SELECT count(*) FROM lined_up), (SELECT m
 """A message published for the subscription itself already has its delivery: both are seen together.
 
 Deliveries of a cancelled backfill have lower ids, and are created again. Ids are given lowest first, from as few of the
-reserved ranges as possible.
+reserved ranges as possible. Returns the number of messages without a delivery, of those that have one now, and the id
+of the last delivery.
 """
-
-
-class PlacedDeliveries(NamedTuple):
-    """The deliveries created for some messages."""
-
-    wanted: int
-    """Messages without a delivery."""
-    filed: int
-    """Messages that have one now; fewer if the ids ran out."""
-    last_id: int | None
-    """Id of the last delivery."""
-
-
-def place(missed: Sequence[Missed], *, replay_id: int, subscription_id: int, first_day: dt.date) -> PlacedDeliveries:
-    """Create a delivery for each message that has none, in their order, in the open transaction.
-
-    `first_day`: what was published for the subscription itself has ended on that day or later, if at all.
-    """
-    arguments = {
-        "id": replay_id,
-        "subscription": subscription_id,
-        "first_day": first_day,
-        "messages": [one.message_id for one in missed],
-        "failures": [one.failure for one in missed],
-    }
-    ((wanted, filed, last_id),) = rows(LINE_UP, arguments)
-    return PlacedDeliveries(wanted, filed, last_id)
 
 
 TAKE: Final = f"""
@@ -318,7 +291,14 @@ def _slice(job: _Job) -> None:
         for (line_id,) in rows(DONE, [job.id]):
             transaction.on_commit(partial(notify.wake, notify.TOPIC, [line_id]), robust=True)
         return
-    placed = place(stretch.missed, replay_id=job.id, subscription_id=job.subscription_id, first_day=job.first_day)
-    rows(MOVE, {"id": job.id, "cursor": stretch.last_id, "filed": placed.filed, "last_given": placed.last_id})
-    if placed.filed < placed.wanted:
+    arguments = {
+        "id": job.id,
+        "subscription": job.subscription_id,
+        "first_day": job.first_day,
+        "messages": [one.message_id for one in stretch.missed],
+        "failures": [one.failure for one in stretch.missed],
+    }
+    ((wanted, filed, last_id),) = rows(LINE_UP, arguments)
+    rows(MOVE, {"id": job.id, "cursor": stretch.last_id, "filed": filed, "last_given": last_id})
+    if filed < wanted:  # the ids ran out
         end(job.id, ReplayState.FAILED, reason=OUT_OF_IDS)
