@@ -5,7 +5,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 from django.test import Client
 
 from broker_project.stack.load.receiver import Receiver
@@ -13,11 +12,13 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery import retry
 from delivery.http import futures
 from delivery.maintenance import periodic
+from delivery.models import Callback
 from delivery.sync import caller
 from delivery.volatile import counters, send_once
 from subscriptions.models import EventType, Publisher, Subscription
 from tests.support import factories
-from tests.support.api import EVENT, SYNC_PATH, client_of, client_of_admin
+from tests.support.api import EVENT, SYNC_PATH, client_of, client_of_admin, create_callback, job_type
+from tests.support.database import another_connection
 
 
 @pytest.fixture
@@ -46,8 +47,24 @@ def admin(db: None) -> Client:
 
 
 @pytest.fixture
+def job(publisher: Publisher) -> EventType:
+    return job_type()
+
+
+@pytest.fixture
+def callback(client: Client, job: EventType) -> Callback:
+    return create_callback(client)
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    """A subscription to an event type of its own, sent to the receiver."""
+    return factories.subscription(endpoint=receiver.url("/a"))
+
+
+@pytest.fixture
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let pauses be thirty times as long: none is over before the test ends it."""
+    """Make pauses thirty times as long, so that none is over before the test ends it."""
     monkeypatch.setattr(retry, "FIRST_PAUSE_SECONDS", 30.0)
     monkeypatch.setattr(retry, "MAX_PAUSE_SECONDS", 1800.0)
 
@@ -79,14 +96,13 @@ def calls(storage: None) -> Iterator[None]:
 
 @pytest.fixture
 def asked(event_type: EventType, receiver: Receiver) -> Subscription:
-    """The one that is asked, where the events are SYNC."""
+    """The subscription whose endpoint answers SYNC calls."""
     return factories.subscription(event_type=event_type, endpoint=receiver.url(SYNC_PATH))
 
 
 @pytest.fixture
 def elsewhere(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
     """Another connection to the test's database."""
-    parameters = connection.get_connection_params()
-    names = parameters.keys() & {"host", "port", "user", "password", "dbname"}
-    with psycopg.connect(**{name: parameters[name] for name in names}) as other:
+    with another_connection() as other:
+        other.autocommit = False
         yield other

@@ -38,7 +38,7 @@ class ExplainedStatement:
 
     @property
     def rows_read(self) -> int:
-        """Rows of growing tables that were looked at, whether or not they were wanted."""
+        """Rows of growing tables that were looked at, wanted or not."""
         return sum(_rows_read(node) for node in self.nodes() if LARGE_TABLES.match(node.get("Relation Name", "")))
 
     @property
@@ -53,7 +53,7 @@ class ExplainedStatement:
         return [name for name in scans if LARGE_TABLES.match(name)]
 
     def scans(self, few: int) -> list[str]:
-        """Return the growing tables that were searched from one end on, past more than a few rows in vain."""
+        """Return the growing tables that were searched from one end on, past more than a few unwanted rows."""
         searched = {
             node["Relation Name"]: node.get("Rows Removed by Filter", 0) * node["Actual Loops"]
             for node in self.nodes()
@@ -160,11 +160,11 @@ def _with_values(statement: str, params: Any) -> tuple[str, list[Any]]:
 
 
 def costly_statements(
-    statements: list[ExplainedStatement], max_rows: int = MAX_ROWS, max_in_vain: int = MAX_WASTED_ROWS
+    statements: list[ExplainedStatement], max_rows: int = MAX_ROWS, max_wasted: int = MAX_WASTED_ROWS
 ) -> list[str]:
     """Return what reads too much, and how."""
     return [
-        f"{one.scans(max_in_vain)} {one.rows_read} rows, {one.blocks_read} blocks: {one.statement[:2000]}"
+        f"{one.scans(max_wasted)} {one.rows_read} rows, {one.blocks_read} blocks: {one.statement[:2000]}"
         for one in statements
-        if one.scans(max_in_vain) or one.rows_read > max_rows or one.blocks_read > max(MAX_BLOCKS, 2 * max_rows)
+        if one.scans(max_wasted) or one.rows_read > max_rows or one.blocks_read > max(MAX_BLOCKS, 2 * max_rows)
     ]

@@ -24,9 +24,10 @@ from subscriptions.models import RetryPolicy, Status, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
 from subscriptions.models.subscriptions import PausedBy
 from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
+from tests.support.database import another_connection
 from tests.support.stateful_deliveries import StatefulDeliveries, answers, subscription_numbers, worker_numbers
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
-from tests.support.worker import QUEUE_SENDERS, activate, outside_connection, probe
+from tests.support.worker import QUEUE_SENDERS, activate, probe
 
 HOUR = timedelta(hours=1)
 SLOW_RATE = 0.001
@@ -318,7 +319,7 @@ class PolicyOperations(SideOperations):
     def answer_amid_an_edit(self, one_id: int, worker: SteppedWorker, place: int, result: int | str) -> None:
         """Answer while somebody has the subscription locked, who is not waited for."""
         answered = worker.wire.in_flight[place]
-        with outside_connection() as other:
+        with another_connection() as other, other.transaction():
             other.execute(LOCK_SUBSCRIPTION, [one_id])
             self.locked = one_id
             self.answer_of(worker, place, result)

@@ -48,7 +48,7 @@ def volatile_counts(of: Subscription | None = None) -> dict[str, int]:
 
 
 def wait_until_answered(receiver: Receiver, path: str, requests: int = 1) -> None:
-    """Wait until so many requests have come, and what became of them is known."""
+    """Wait until this many requests have come and their outcomes are counted."""
     wait_until(lambda: len(receiver.of(path)) == requests)
     wait_until(are_counts_complete)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
 from django.conf import settings
 from django.db import Error, connection
 from django.db.models.functions import Now
@@ -18,6 +17,7 @@ from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import Claim, claim
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.health_probe import Monitors
+from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.periodic import PeriodicJobs
 from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Lane, Line, QueueGroup
 from delivery.publish.publish import publish
@@ -32,11 +32,12 @@ from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
 from delivery.worker.steps import Settlement, Turn
 from subscriptions.models import EventType, Status, Subscriber, Subscription
+from tests.support.database import another_connection
 
 MAX_IN_FLIGHT = 16
-"""Messages that each QUEUE sender has under way at a time."""
-MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Messages that each QUEUE sender has in flight at a time."""
 QUEUE_SENDERS = 5
+"""Lines among which QUEUE messages are divided."""
 
 
 class Worker(threading.Thread):
@@ -187,7 +188,7 @@ def wait_until_held(subscriber: Subscriber) -> Line:
 
 
 def make_due() -> None:
-    """Let every pause be over: of lines held, of deliveries set aside, and of QUEUE groups."""
+    """Let every pause be over: of lines held, of deferred deliveries, and of QUEUE groups."""
     Line.objects.filter(due_at__isnull=False).update(due_at=Now())
     Delivery.objects.open().filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
     QueueGroup.objects.filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
@@ -207,14 +208,14 @@ def activate(thing: Subscription | Subscriber) -> None:
 
 
 def expire_lease(line: Line) -> None:
-    """Let the lease of a line run out, as if its event loop had been frozen for so long."""
+    """Let the lease of a line run out, as if its event loop had been frozen."""
     Line.objects.filter(pk=line.pk, lease_until__isnull=False).update(lease_until=Now() - timedelta(milliseconds=1))
 
 
 def outgoing_of(taken: Claim) -> list[Outgoing]:
     """Return what a claimed line would send, in order."""
     hand = read_pages(
-        [PageRequest(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(MAX_BODY_BYTES)
+        [PageRequest(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(MAX_PROCESS_BYTES)
     )[taken.line_id]
     deliveries, deferred_next = [], taken.deferred_next
     while delivery := hand.take(deferred_next=deferred_next):
@@ -243,7 +244,7 @@ NO_ANSWER: dict[str, Any] = {
 def settlement(
     line: ActiveLine, delivery: Outgoing, status: str = DeliveryStatus.DELIVERED, **fields: Any
 ) -> Settlement:
-    """Return what is to be recorded of a request, answered 200 unless told otherwise."""
+    """Return the settlement of a request, answered 200 by default."""
     defaults: dict[str, Any] = {
         "pause": None,
         "uncertain": False,
@@ -258,19 +259,10 @@ def settlement(
     return Settlement(line.id, delivery.id, DeliveryStatus(status), **(defaults | fields))
 
 
-@contextlib.contextmanager
-def outside_connection() -> "Iterator[psycopg.Connection[Any]]":
-    """Connect to the test's database beside the pool, which may take a while where all that it has were cut."""
-    parameters = connection.get_connection_params()
-    names = parameters.keys() & {"host", "port", "user", "password", "dbname"}
-    with psycopg.connect(**{name: parameters[name] for name in names}) as other:
-        yield other
-
-
 def terminate_backends() -> int:
     """Cut every connection to this database but this thread's, as a restart of PostgreSQL would; return how many."""
     own = connection.connection.info.backend_pid if connection.connection else 0
-    with outside_connection() as other:
+    with another_connection() as other:
         row = other.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), %s)",

@@ -34,7 +34,8 @@ from delivery.dispatch import notify
 from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.models import Message, StorageDay
 from subscriptions.models import EventType
-from tests.support.worker import outside_connection, publish_bodies, terminate_backends
+from tests.support.database import another_connection
+from tests.support.worker import publish_bodies, terminate_backends
 
 PROGRAM = Path(__file__).parents[2] / "support" / "small_application.py"
 ROOT = PROGRAM.parents[2]
@@ -69,7 +70,7 @@ def counted(report: dict[str, Any]) -> dict[str, Any]:
     """Let a report say of its window what the leaves hold."""
     if "window" not in report:
         return report
-    with outside_connection() as other:
+    with another_connection() as other:
         return {**report, "inputs": leaf_rows(other, dt.date.fromisoformat(report["window"]["start"][:10]))}
 
 

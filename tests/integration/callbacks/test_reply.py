@@ -16,27 +16,16 @@ from broker_project.logging import without_tokens
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.models import Callback, Delivery, Lane, Line, Message
-from subscriptions.models import EventType, Publisher
+from subscriptions.models import EventType
 from tests.support.api import (
     RESULT_BODY,
     Answer,
     callback_address,
     callback_path,
     create_callback,
-    job_type,
     post_reply,
     problem_of,
 )
-
-
-@pytest.fixture
-def job(publisher: Publisher) -> EventType:
-    return job_type()
-
-
-@pytest.fixture
-def callback(client: Client, job: EventType) -> Callback:
-    return create_callback(client)
 
 
 @pytest.mark.behaviour("6.8")

@@ -60,7 +60,7 @@ def received_callback(client: Client, committed_job: EventType, receiver: Receiv
 
 
 def a_callback(client: Client, receiver: Receiver) -> Callback:
-    """Return a callback to the receiver, whose job is nobody's work any more."""
+    """Return a callback to the receiver, whose job is cancelled."""
     made = create_callback(client, receiver.url(THERE))
     cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
     return made
@@ -252,18 +252,8 @@ def test_a_reply_is_no_published_message(received_callback: Callback, client: Cl
     assert Message.objects.count() == 3
 
 
-@pytest.fixture
-def job(publisher: Publisher) -> EventType:
-    return job_type()
-
-
-@pytest.fixture
-def callback(client: Client, job: EventType) -> Callback:
-    return create_callback(client)
-
-
 def grow_older(days: int) -> None:
-    """Let so many days pass for every callback."""
+    """Let this many days pass for every callback."""
     Callback.objects.update(created_at=F("created_at") - days * DAY, expires_at=F("expires_at") - days * DAY)
 
 
@@ -382,8 +372,8 @@ def test_a_long_hold_of_a_callback_line_is_announced(
     with running_worker():
         make_due()
         wait_until(lambda: len(receiver.of("/ops")) == 2)
-    told = [(one.headers["broker-event-type"], orjson.loads(one.body)) for one in receiver.of("/ops")]
-    assert [(kind, says["callback"], "subscriber" in says) for kind, says in told] == [
+    announced = [(one.headers["broker-event-type"], orjson.loads(one.body)) for one in receiver.of("/ops")]
+    assert [(kind, says["callback"], "subscriber" in says) for kind, says in announced] == [
         ("Broker.Line.Paused", callback.pk, False),
         ("Broker.Line.Resumed", callback.pk, False),
     ]

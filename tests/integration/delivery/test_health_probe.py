@@ -85,12 +85,8 @@ def probe_until(condition: Any) -> None:
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_suspended_subscription_is_not_probed_early(suspended: Subscription, receiver: Receiver) -> None:
-    assert (probe(), pause_of(suspended), lines_with_due_work()) == (0, ("POLICY", False, True), [])
-
-
-@pytest.mark.behaviour("5.6")
 def test_a_due_probe_sends_the_oldest_delivery(suspended: Subscription, receiver: Receiver) -> None:
+    assert (probe(), pause_of(suspended), lines_with_due_work()) == (0, ("POLICY", False, True), []), "not early"
     make_probe_due(suspended)
     assert (probe(), probe(), pause_of(suspended)) == (1, 0, ("POLICY", True, True))
     assert lines_with_due_work() == [line_of(suspended.subscriber).pk]
@@ -115,11 +111,13 @@ def test_a_worker_probes_and_resumes_in_order(suspended: Subscription, receiver:
 @pytest.mark.behaviour("5.6")
 def test_a_monitor_url_is_probed_until_it_answers_2xx(monitored: Subscription, receiver: Receiver) -> None:
     receiver.on("/health", answer(503), answer(302, Location="/elsewhere"), answer(200, b"fine, thank you"))
+    version = version_of(monitored)
     for asked in (1, 2):
         make_probe_due(monitored)
         probe_until(lambda asked=asked: len(receiver.of("/health")) == asked)
         probe_until(lambda: not MONITORS._requests)
         assert (pause_of(monitored), len(receiver.of("/hook"))) == (("POLICY", False, True), 1)
+        assert version_of(monitored) == version, "asking is no change"
     make_probe_due(monitored)
     probe_until(lambda: pause_of(monitored) == ("", False, False))
     assert [(one.method, one.body) for one in receiver.of("/health")] == [("GET", b"")] * 3
@@ -182,8 +180,8 @@ def test_a_suspended_subscription_without_work_resumes_at_once(suspended: Subscr
 @pytest.mark.behaviour("5.3", "5.6")
 def test_a_subscription_with_only_retries_resumes(suspended: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(200))
-    apart = retry_line_of(suspended.subscriber)
-    Delivery.objects.open().filter(subscription=suspended).update(line=apart, due_at=Now())
+    retry_line = retry_line_of(suspended.subscriber)
+    Delivery.objects.open().filter(subscription=suspended).update(line=retry_line, due_at=Now())
     make_probe_due(suspended)
     with running_worker():
         wait_until_done()
@@ -218,16 +216,6 @@ def test_a_half_open_subscription_is_checked_soon_whatever_its_interval(suspende
     assert Subscription.objects.filter(pk=suspended.pk, probe_due_at__lte=soon).exists()
     make_probe_due(suspended)
     assert (probe(), pause_of(suspended), version_of(suspended)) == (1, ("POLICY", True, True), before + 1)
-
-
-@pytest.mark.behaviour("5.6")
-def test_asking_a_monitor_is_no_change_of_its_subscription(monitored: Subscription, receiver: Receiver) -> None:
-    receiver.on("/health", answer(503))
-    before = version_of(monitored)
-    make_probe_due(monitored)
-    probe()
-    probe_until(lambda: not MONITORS._requests)
-    assert version_of(monitored) == before
 
 
 @pytest.mark.behaviour("5.6")

@@ -228,7 +228,7 @@ def content_of(answered: Answer) -> tuple[int, bytes]:
     return answered.result.status_code, answered.result.content
 
 
-def test_what_has_no_body_to_get_has_no_headers_of_one_either(http_client: HttpClient, receiver: Receiver) -> None:
+def test_requests_without_body_have_no_content_headers(http_client: HttpClient, receiver: Receiver) -> None:
     for method, body in [("GET", b""), ("POST", b"{}"), ("GET", b""), ("GET", b"{}")]:  # over the one handle
         http_client.start(method, EncodedRequest(method, receiver.url("/up"), [], body))
         assert http_client.wait(LONG)
@@ -310,12 +310,14 @@ def test_denied_address_is_never_connected_to(guarded_client: Asking, receiver: 
 
 
 @pytest.mark.parametrize("host", ["0x7f.2", "2130706434", "017700000002", "127.2", "[::ffff:127.0.0.2]", "127.0.2"])
-def test_no_disguise_helps(guarded_client: Asking, receiver: Receiver, private: Private, host: str) -> None:
+def test_other_notations_of_denied_addresses_are_refused(
+    guarded_client: Asking, receiver: Receiver, private: Private, host: str
+) -> None:
     reason, is_refused = guarded_client.ask(receiver.url().replace(HERE, host))
     assert (str(reason).startswith("Address not allowed"), is_refused, private.was_met()) == (True, True, False)
 
 
-def test_a_name_is_no_disguise_either(guarded_client: Asking, receiver: Receiver, private: Private) -> None:
+def test_a_name_of_a_denied_address_is_refused(guarded_client: Asking, receiver: Receiver, private: Private) -> None:
     guarded_client.addresses = ELSEWHERE
     assert guarded_client.ask(named(receiver)) == (LOOPBACK, True)
     assert not private.was_met()
@@ -392,12 +394,12 @@ def test_the_other_kind_of_addresses_is_judged_too(guarded_client: Asking) -> No
     private.close()
 
 
-def test_what_names_nobody_is_no_refusal(guarded_client: Asking) -> None:
+def test_an_unknown_name_is_no_refusal(guarded_client: Asking) -> None:
     reason, is_refused = guarded_client.ask("http://nobody.invalid/")
     assert (str(reason).startswith("Could not resolve"), is_refused) == (True, False)
 
 
-def test_neither_leaves_a_socket_behind(guarded_client: Asking, receiver: Receiver) -> None:
+def test_refused_and_closed_requests_leave_no_socket(guarded_client: Asking, receiver: Receiver) -> None:
     def files() -> int:
         return len([*Path("/proc/self/fd").iterdir()])
 
@@ -438,11 +440,6 @@ UNANSWERED = {
     "only an interim answer": raw(b"HTTP/1.1 103 -\r\n\r\n"),
     "a TLS alert": raw(b"\x15\x03\x01\x00\x02\x02\x46"),
 }
-
-
-@pytest.fixture
-def wanted(receiver: Receiver, storage: None) -> Subscription:
-    return subscription(endpoint=receiver.url("/a"))
 
 
 @pytest.mark.parametrize(("strange", "status"), ANSWERED.values(), ids=ANSWERED.keys())

@@ -48,11 +48,6 @@ LIST = "/api/v1/deliveries"
 
 
 @pytest.fixture
-def wanted(receiver: Receiver, storage: None) -> Subscription:
-    return subscription(endpoint=receiver.url("/a"))
-
-
-@pytest.fixture
 def beside(receiver: Receiver, wanted: Subscription) -> Subscription:
     """Another subscription of the same subscriber."""
     return subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/b"))
@@ -232,7 +227,7 @@ def test_inactivating_stops_read_pages(receiver: Receiver, worker: Worker, wante
 
 
 @pytest.mark.behaviour("4.15")
-def test_who_gets_a_message_is_fixed_when_it_is_published(receiver: Receiver, wanted: Subscription) -> None:
+def test_recipients_are_fixed_at_publish(receiver: Receiver, wanted: Subscription) -> None:
     publish_bodies(wanted.event_type, b"old")
     late = subscription(event_type=wanted.event_type, endpoint=receiver.url("/late"))
     Subscription.objects.filter(pk=wanted.pk).update(header_filter_string="something else")
@@ -316,7 +311,7 @@ def test_a_filter_that_fails_holds_the_delivery_and_loses_nothing(filtered_subsc
 
 
 @pytest.mark.behaviour("3.6", "4.10")
-def test_what_is_released_is_sent_in_order_of_id(held: Delivery, filtered_subscription: Subscription) -> None:
+def test_released_deliveries_are_sent_in_order_of_id(held: Delivery, filtered_subscription: Subscription) -> None:
     (taken,) = claim([line_of(filtered_subscription.subscriber).pk], worker="w")
     assert [one.content.body for one in outgoing_of(taken)] == [b'{"n": 1}', b'{"n": 3}']
     assert release([held.pk]) == [held.pk]
@@ -324,8 +319,8 @@ def test_what_is_released_is_sent_in_order_of_id(held: Delivery, filtered_subscr
     released = Delivery.objects.get(pk=held.pk)
     assert (released.status, released.due_at, released.reason) == ("PENDING", None, f"released; {held.reason}")
     assert release([held.pk]) == []
-    told = LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id", "reason")
-    assert [*told] == [(line_of(filtered_subscription.subscriber).pk, LineEventKind.RELEASED, None, held.pk, "")]
+    events = LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id", "reason")
+    assert [*events] == [(line_of(filtered_subscription.subscriber).pk, LineEventKind.RELEASED, None, held.pk, "")]
 
 
 @pytest.mark.behaviour("3.6")
@@ -341,7 +336,7 @@ def test_held_deliveries_are_released(held: Delivery, filtered_subscription: Sub
 
 
 @pytest.mark.behaviour("3.6")
-def test_only_what_is_held_and_one_s_own_can_be_released(held: Delivery, filtered_subscription: Subscription) -> None:
+def test_only_own_held_deliveries_can_be_released(held: Delivery, filtered_subscription: Subscription) -> None:
     first = Delivery.objects.earliest("id")
     refused = client_of(filtered_subscription.subscriber).post(
         f"{LIST}/{first.pk}/release", content_type="application/json"
@@ -355,13 +350,13 @@ def test_only_what_is_held_and_one_s_own_can_be_released(held: Delivery, filtere
 
 
 @pytest.mark.behaviour("1.8", "3.6")
-def test_what_is_held_is_cancelled_with_the_rest(held: Delivery, filtered_subscription: Subscription) -> None:
+def test_held_deliveries_are_cancelled_with_the_rest(held: Delivery, filtered_subscription: Subscription) -> None:
     assert cancel_deliveries_of(filtered_subscription.pk, reason="unwanted") == (3, 0)
     assert statuses(filtered_subscription) == ["CANCELLED"] * 3
 
 
 @pytest.mark.behaviour("3.6")
-def test_what_is_held_wakes_no_line_and_is_counted_in_its_standing(filtered_subscription: Subscription) -> None:
+def test_held_deliveries_wake_no_line_and_are_counted(filtered_subscription: Subscription) -> None:
     publish_bodies(filtered_subscription.event_type, UNREADABLE, UNREADABLE)
     line = line_of(filtered_subscription.subscriber).pk
     assert (lines_with_due_work(), still_due([line])) == ([], [])
@@ -410,7 +405,7 @@ def test_one_is_released_from_its_page(held: Delivery, filtered_subscription: Su
     assert ("Released 1 delivery." in released, f"/{held.pk}/release" in released) == (True, False)
 
 
-def test_whoever_may_only_look_cannot_release(held: Delivery, filtered_subscription: Subscription) -> None:
+def test_releasing_needs_its_own_permission(held: Delivery, filtered_subscription: Subscription) -> None:
     looker = User.objects.create(username="looker", is_staff=True)
     looker.user_permissions.add(Permission.objects.get(codename="view_delivery"))
     browser = Client()

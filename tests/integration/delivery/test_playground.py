@@ -154,7 +154,7 @@ def test_a_page_says_where_it_is(admin: Client, address: str, way: list[str]) ->
     assert " chevron_right ".join(way) in " ".join(text.split())
 
 
-def test_only_who_may_see_messages_enters_the_lab(db: None) -> None:
+def test_the_lab_needs_permission(db: None) -> None:
     assert Client().get(LAB).status_code == 302
 
 
@@ -317,7 +317,7 @@ def test_a_script_without_subscription_shows_its_status(management: Client) -> N
     assert [(one["is_sent"], one["status_code"]) for one in tried] == [(True, 404), (True, 200), (True, None)]
 
 
-def test_only_what_makes_a_request_is_tried(management: Client) -> None:
+def test_scripts_of_queue_subscriptions_are_not_tried(management: Client) -> None:
     queue = factories.subscription(event_type=factories.event_type(kind=EventKind.QUEUE))
     answer = ask(management, f"subscriptions/{queue.pk}/test-script", script="1", body="1")
     assert (answer.status_code, "TOPIC" in answer.content.decode()) == (400, True)

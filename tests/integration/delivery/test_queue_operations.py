@@ -58,7 +58,7 @@ def test_cancelling_takes_one_endpoint_out_of_its_groups_and_the_last_one_ends_t
 
 
 @pytest.mark.behaviour("1.8", "6.4")
-def test_what_is_in_flight_is_asked_to_end_and_keeps_its_group(group: list[Subscription]) -> None:
+def test_a_delivery_in_flight_is_asked_to_end_and_keeps_its_group(group: list[Subscription]) -> None:
     publish_bodies(group[0].event_type, b'{"n": 6}')
     Delivery.objects.filter(subscription=group[0]).update(status="IN_FLIGHT")
 
@@ -145,7 +145,7 @@ def test_a_queue_subscription_is_deleted_only_once_nothing_of_it_is_unfinished(g
 
 
 @pytest.mark.behaviour("1.7")
-def test_what_waits_for_an_inactive_subscription_is_kept_and_nothing_new_is_for_it(group: list[Subscription]) -> None:
+def test_an_inactive_subscription_keeps_its_open_deliveries(group: list[Subscription]) -> None:
     publish_bodies(group[0].event_type, b'{"n": 6}')
     inactivate(group[0])
     publish_bodies(group[0].event_type, b'{"n": 7}')

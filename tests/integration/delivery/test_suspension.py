@@ -112,11 +112,11 @@ def test_a_suspension_and_its_end_are_recorded_once(receiver: Receiver, wanted: 
     receiver.on("/a", answer())
     with running_worker():
         wait_until_done()
-    told = [
+    expected = [
         (LineEventKind.PAUSED, f"subscription {wanted.pk}: suspended: answered 503", line_of(wanted.subscriber).pk),
         (LineEventKind.RESUMED, f"subscription {wanted.pk}", line_of(wanted.subscriber).pk),
     ]
-    assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == told
+    assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == expected
 
 
 @pytest.mark.behaviour("5.7")
@@ -198,8 +198,8 @@ def test_an_unsent_number_is_given_back(receiver: Receiver, wanted: Subscription
 
 @pytest.mark.behaviour("5.3", "5.6")
 def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: Receiver, wanted: Subscription) -> None:
-    apart = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_LANE"})
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
+    retrying = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_LANE"})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retrying)
     receiver.on("/a", answer(500))
     with running_worker():
         publish_numbered(wanted.event_type, 1)
@@ -331,8 +331,8 @@ def test_a_repaired_subscription_is_not_suspended_for_an_older_request(
         wait_until_done()
     wanted.refresh_from_db()
     assert (wanted.paused_by, statuses(wanted), len(receiver.of("/b"))) == ("", [DELIVERED], 1)
-    told = Announcement.objects.order_by("id").values_list("kind", flat=True)
-    assert [*told] == ["Broker.Line.Paused", "Broker.Line.Resumed"] * half_open
+    announced = Announcement.objects.order_by("id").values_list("kind", flat=True)
+    assert [*announced] == ["Broker.Line.Paused", "Broker.Line.Resumed"] * half_open
 
 
 @pytest.mark.behaviour("5.3", "5.6")
@@ -340,8 +340,8 @@ def test_a_suspension_from_the_retry_line_does_not_wait_for_the_main_line(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     far_off = {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0}
-    apart = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_LANE", "max_retries": 1})
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
+    retrying = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_LANE", "max_retries": 1})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retrying)
     receiver.on("/a", answer(500))
     with running_worker():
         publish_numbered(wanted.event_type, 1)
@@ -373,7 +373,7 @@ def test_a_held_head_ends_when_its_retries_are_used_up(
 
 
 @pytest.mark.behaviour("4.10", "5.5")
-def test_what_ends_without_ever_having_been_sent_leaves_no_gap(receiver: Receiver, wanted: Subscription) -> None:
+def test_a_failed_unsent_delivery_leaves_no_gap(receiver: Receiver, wanted: Subscription) -> None:
     policy = retry_policy(**SUSPENDS | {"on_exhausted": OnExhausted.REJECT})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.close_port()
@@ -385,11 +385,3 @@ def test_what_ends_without_ever_having_been_sent_leaves_no_gap(receiver: Receive
         wait_until_done()
     assert (statuses(wanted), receiver.log[0].sequence) == ([REJECTED, DELIVERED], 1)
     assert not LineEvent.objects.exists()
-
-
-@pytest.mark.behaviour("5.5")
-def test_a_service_error_is_rejected_at_once(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
-    receiver.on("/a", answer(500), answer())
-    publish_numbered(wanted.event_type, 2)
-    wait_until_done()
-    assert (statuses(wanted), receiver.bodies("/a")) == ([REJECTED, DELIVERED], [b"0", b"1"])

@@ -7,8 +7,6 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from broker_project.stack.load.receiver import Receiver
-from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import Claim, claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.limits import CAPACITY
@@ -21,7 +19,6 @@ from subscriptions.models import Subscription
 from tests.support import factories
 from tests.support.factories import subscriber, subscription
 from tests.support.worker import (
-    Worker,
     crash_while_sending,
     expire_lease,
     line_of,
@@ -29,7 +26,6 @@ from tests.support.worker import (
     publish_numbered,
     retry_line_of,
     settlement,
-    wait_until_done,
 )
 
 pytestmark = pytest.mark.django_db
@@ -37,8 +33,6 @@ pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
 LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
 PAUSED: dict[str, Any] = {"paused_since": Now(), "paused_by": "HAND", "paused_reason": "moving house"}
-
-
 NEITHER: tuple[list[int], list[int], list[int]] = ([], [], [])
 
 
@@ -48,27 +42,19 @@ def claims_of(**fields: Any) -> dict[str, Claim]:
     return {taken.lane: taken for taken in claim([line.pk for line in lines], worker="worker")}
 
 
-def test_each_of_a_subscribers_two_lines_knows_the_other() -> None:
-    claims = claims_of()
-    main, retry = claims[Lane.MAIN], claims[Lane.RETRY]
-    assert (main.sibling_line_id, retry.sibling_line_id) == (retry.line_id, main.line_id)
-
-
-def test_both_have_as_much_in_hand_as_the_subscriber_allows() -> None:
-    assert {taken.capacity for taken in claims_of(max_queued_to_send=7).values()} == {7}
-
-
 @pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize(
     ("fields", "concurrency"),
     [({}, 1), ({"processing": "CONCURRENT", "concurrency": 5}, 5), ({"processing": "CONCURRENT"}, 1)],
 )
-def test_only_unordered_main_lines_have_several_slots(fields: dict[str, Any], concurrency: int) -> None:
-    claims = claims_of(**fields)
-    assert (claims[Lane.MAIN].concurrency, claims[Lane.RETRY].concurrency) == (concurrency, 1)
+def test_a_claim_has_the_terms_of_its_subscriber(fields: dict[str, Any], concurrency: int) -> None:
+    claims = claims_of(max_queued_to_send=7, **fields)
+    main, retry = claims[Lane.MAIN], claims[Lane.RETRY]
+    assert (main.sibling_line_id, main.capacity, main.concurrency) == (retry.line_id, 7, concurrency)
+    assert (retry.sibling_line_id, retry.capacity, retry.concurrency) == (main.line_id, 7, 1)
 
 
-def test_a_line_that_is_no_subscribers_has_no_sister() -> None:
+def test_a_senders_line_has_no_sibling() -> None:
     (taken,) = claim([*sender_lines(1)], worker="worker")
     assert (taken.sibling_line_id, taken.concurrency, taken.capacity) == (None, 1, CAPACITY)
 
@@ -104,35 +90,24 @@ def test_every_subscriber_has_a_main_line_and_a_retry_line_from_the_start(storag
     assert [*made.lines.order_by("id").values_list("lane", "queue")] == [(Lane.MAIN, "topic"), (Lane.RETRY, "retry")]
 
 
-@pytest.mark.behaviour("4.1")
-def test_what_was_published_is_the_main_lines(lines: list[Line]) -> None:
-    assert reached(lines) == only(lines[0])
-
-
-@pytest.mark.behaviour("4.6")
-def test_what_was_set_aside_is_the_main_lines(lines: list[Line]) -> None:
-    Delivery.objects.update(due_at=Now())
-    assert reached(lines) == only(lines[0])
-
-
-@pytest.mark.behaviour("5.3")
-def test_what_waits_apart_is_the_retry_lines(lines: list[Line]) -> None:
-    Delivery.objects.update(line=lines[1], due_at=Now())
-    assert reached(lines) == only(lines[1])
-
-
-@pytest.mark.behaviour("5.3")
-def test_what_waits_apart_and_is_not_due_is_neither_lines(lines: list[Line]) -> None:
-    Delivery.objects.update(line=lines[1], due_at=Now() + HOUR)
-    assert reached(lines) == NEITHER
-
-
-@pytest.mark.behaviour("2.13")
-def test_what_is_delayed_is_neither_lines_until_it_is_due(lines: list[Line]) -> None:
-    Delivery.objects.update(due_at=UNTIL_DUE, not_before=Now() - HOUR)
-    assert reached(lines) == NEITHER
+@pytest.mark.behaviour("2.13", "4.1", "4.6", "5.3")
+@pytest.mark.parametrize(
+    ("lane", "fields", "is_due"),
+    [
+        (0, {}, True),
+        (0, {"due_at": Now()}, True),
+        (1, {"due_at": Now()}, True),
+        (1, {"due_at": Now() + HOUR}, False),
+        (0, {"due_at": UNTIL_DUE, "not_before": Now() - HOUR}, False),
+    ],
+)
+def test_a_delivery_that_is_due_is_read_by_its_line_alone(
+    lines: list[Line], lane: int, fields: dict[str, Any], *, is_due: bool
+) -> None:
+    Delivery.objects.update(line=lines[lane], **fields)
+    assert reached(lines) == (only(lines[lane]) if is_due else NEITHER)
     delivery = Delivery.objects.get()
-    assert delivery.next_try_at == delivery.not_before
+    assert delivery.not_before is None or delivery.next_try_at == delivery.not_before
 
 
 @pytest.mark.behaviour("1.6")
@@ -145,7 +120,7 @@ def test_a_paused_subscription_is_not_sent_from_either_line(wanted: Subscription
     assert Delivery.objects.filter(status="PENDING").count() == 2
 
 
-@pytest.mark.behaviour("1.6", "4.9")
+@pytest.mark.behaviour("1.6", "4.9", "4.15")
 @pytest.mark.parametrize("lane", [0, 1])
 def test_a_page_in_hand_is_not_begun_after_a_pause(wanted: Subscription, lines: list[Line], lane: int) -> None:
     publish_numbered(wanted.event_type, 1, first=1)
@@ -156,36 +131,6 @@ def test_a_page_in_hand_is_not_begun_after_a_pause(wanted: Subscription, lines: 
     ended = [settlement(driven, first)]
     settled = settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[driven.mark(second)])
     assert ([*settled.ended], [*settled.started]) == ([first.id], [])
-
-
-@pytest.mark.behaviour("1.6", "4.9")
-def test_a_head_whose_subscription_is_paused_holds_nobody_up(wanted: Subscription, lines: list[Line]) -> None:
-    other = subscription(wanted.subscriber)
-    publish_numbered(other.event_type, 1)
-    head = Delivery.objects.get(subscription=wanted)
-    Line.objects.filter(pk=lines[0].pk).update(
-        head_id=head.pk,
-        held_since=Now(),
-        due_at=Now() + HOUR,
-        held_config_version=wanted.version + wanted.subscriber.version,
-    )
-    assert lines_with_due_work() == []
-    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
-    assert lines_with_due_work() == [lines[0].pk]
-    assert [one.destination.subscription_id for one in outgoing_of(claim([lines[0].pk], worker="w")[0])] == [other.pk]
-
-
-@pytest.mark.behaviour("5.6")
-def test_a_paused_subscription_on_trial_is_sent(wanted: Subscription, lines: list[Line]) -> None:
-    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, half_open=True)
-    assert reached(lines) == only(lines[0])
-
-
-@pytest.mark.behaviour("5.6")
-def test_a_trial_is_the_main_lines_alone(wanted: Subscription, lines: list[Line]) -> None:
-    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, half_open=True)
-    Delivery.objects.update(line=lines[1], due_at=Now())
-    assert reached(lines) == NEITHER
 
 
 @pytest.mark.behaviour("1.4")
@@ -200,9 +145,9 @@ def test_a_subscription_has_a_pace_as_soon_as_it_has_a_rate_limit_and_while_it_i
 
 
 @pytest.mark.parametrize("end", ["answered", "cancelled", "cancelled after an unclean end"])
-def test_what_ends_keeps_what_it_was_told(wanted: Subscription, lines: list[Line], end: str) -> None:
-    told = {"expires_at": LATER, "not_before": LONG_AGO, "resubmit_of": 7, "replay_id": 8, "unreceived": True}
-    Delivery.objects.update(**told)
+def test_a_final_delivery_keeps_its_fields(wanted: Subscription, lines: list[Line], end: str) -> None:
+    fields = {"expires_at": LATER, "not_before": LONG_AGO, "resubmit_of": 7, "replay_id": 8, "unreceived": True}
+    Delivery.objects.update(**fields)
     if end == "cancelled":
         cancel_deliveries_of(wanted.pk, reason="unwanted")
     else:
@@ -212,7 +157,7 @@ def test_what_ends_keeps_what_it_was_told(wanted: Subscription, lines: list[Line
             settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
         expire_lease(lines[0])
         claim([lines[0].pk], worker="next")
-    assert Delivery.objects.final().values(*told).get() == told | {"unreceived": end != "answered"}
+    assert Delivery.objects.final().values(*fields).get() == fields | {"unreceived": end != "answered"}
 
 
 @pytest.mark.behaviour("1.8")
@@ -230,25 +175,3 @@ def test_a_backlog_larger_than_one_slice_is_cancelled_whole(storage: None) -> No
     assert cancel_deliveries_of(subscription.pk, reason="too many") == (2 * SLICE + 1, 0)
     assert Delivery.objects.open().count() == 0
     assert Delivery.objects.final().filter(status=DeliveryStatus.CANCELLED, reason="too many").count() == 2 * SLICE + 1
-
-
-@pytest.mark.behaviour("4.11", "4.1")
-def test_a_line_claimed_again_is_settled_under_the_new_claim(receiver: Receiver, worker: Worker) -> None:
-    subscription = factories.subscription(endpoint=receiver.url("/a"))
-    gate = receiver.gate("/a")
-    publish_numbered(subscription.event_type, 3)
-    wait_until(lambda: len(receiver.log) == 1)
-    # The process was stalled past its lease: its sweeper takes the line again while the first request still waits.
-    Line.objects.filter(lane=Lane.MAIN).update(lease_until="2000-01-01T00:00Z")
-    wait_until_done()
-    gate.open()
-    wait_until(lambda: receiver.log[0].ended)
-
-    assert [(request.sequence, request.is_flagged) for request in receiver.log] == [
-        (1, False),
-        (1, True),
-        (2, False),
-        (3, False),
-    ]
-    wait_until(lambda: Line.objects.get(lane=Lane.MAIN).lease_until is None)
-    assert Line.objects.get(lane=Lane.MAIN).last_sequence == 3

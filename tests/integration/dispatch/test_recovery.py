@@ -44,11 +44,6 @@ CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVER
 
 
 @pytest.fixture
-def wanted(receiver: Receiver, storage: None) -> Subscription:
-    return subscription(endpoint=receiver.url("/a"))
-
-
-@pytest.fixture
 def line(wanted: Subscription) -> Line:
     return line_of(wanted.subscriber)
 
@@ -200,7 +195,7 @@ def test_a_worker_without_its_lease_settles_nothing(
     assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
 
 
-@pytest.mark.behaviour("4.11")
+@pytest.mark.behaviour("4.1", "4.11")
 @pytest.mark.parametrize("late", [200, 404])
 def test_a_worker_takes_over_its_own_line(receiver: Receiver, wanted: Subscription, line: Line, late: int) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
@@ -213,6 +208,7 @@ def test_a_worker_takes_over_its_own_line(receiver: Receiver, wanted: Subscripti
         wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES and receiver.log[0].ended)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
+    assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]
     assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
 
 
@@ -231,73 +227,50 @@ def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver
         assert [request.sequence for request in receiver.of(f"/{number}")] == [*range(1, 41)]
 
 
-@pytest.mark.behaviour("4.11")
-def test_an_answered_delivery_is_not_repeated(receiver: Receiver, wanted: Subscription, line: Line) -> None:
-    publish_numbered(wanted.event_type, 5)
-    assert go_on_and_vanish(claimed(line), settled=2) == 3
-    recover(line)
-    assert receiver.bodies("/a") == [b"2", b"3", b"4"]
-    assert [request.is_flagged for request in receiver.log] == [True, False, False]
-
-
-@pytest.mark.behaviour("4.10")
-def test_numbers_go_on_after_a_crash_without_one(receiver: Receiver, wanted: Subscription, line: Line) -> None:
+@pytest.mark.behaviour("4.10", "4.11")
+def test_answered_deliveries_are_not_repeated_and_numbers_go_on(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
     publish_numbered(wanted.event_type, 5)
     driven = claimed(line)
-    go_on_and_vanish(driven, settled=3)
+    assert go_on_and_vanish(driven, settled=3) == 4
     deliveries = outgoing_of(driven.claim)
     assert (line_of(wanted.subscriber).last_sequence, len(deliveries)) == (0, 1)
     recover(line)
-    assert [request.sequence for request in receiver.log] == [4, 5]
+    assert [(request.body, request.sequence, request.is_flagged) for request in receiver.log] == [
+        (b"3", 4, True),
+        (b"4", 5, False),
+    ]
 
 
 @pytest.mark.behaviour("4.10")
-def test_numbers_go_on_after_filed_deliveries(receiver: Receiver, wanted: Subscription, line: Line) -> None:
-    publish_numbered(wanted.event_type, 2)
-    driven, delivery, number = crash_while_sending(line)
-    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
-    recover(line)
-    assert [request.sequence for request in receiver.log] == [number + 1]
-
-
-@pytest.mark.behaviour("4.10")
-def test_numbers_go_on_after_days_without_any_worker(receiver: Receiver, wanted: Subscription, line: Line) -> None:
-    then = datetime.now(UTC) - timedelta(days=4)
+@pytest.mark.parametrize(("days", "crashes_again"), [(0, False), (4, False), (4, True)])
+def test_numbers_go_on_after_filed_deliveries(
+    receiver: Receiver, wanted: Subscription, line: Line, days: int, *, crashes_again: bool
+) -> None:
+    today = datetime.now(UTC)
+    then = today - timedelta(days=days)
     open_days(then.date(), ahead=0)
     publish_numbered(wanted.event_type, 2)
     driven, delivery, number = crash_while_sending(line)
     settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
     Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
     Line.objects.filter(pk=line.pk).update(lease_until=then)
-    with running_worker():
-        wait_until_done()
-    assert [request.sequence for request in receiver.log] == [number + 1]
-
-
-@pytest.mark.behaviour("4.10")
-def test_numbers_go_on_after_two_distant_crashes(receiver: Receiver, wanted: Subscription, line: Line) -> None:
-    today = datetime.now(UTC)
-    then = today - timedelta(days=4)
-    for day in (then, today - timedelta(days=1)):
-        open_days(day.date(), ahead=0)
-    publish_numbered(wanted.event_type, 2)
-    driven, delivery, number = crash_while_sending(line)
-    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
-    Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
-    Line.objects.filter(pk=line.pk).update(lease_until=then)
-    assert claimed(line, worker="vanished at once").last_sequence == number
+    if crashes_again:
+        open_days((today - timedelta(days=1)).date(), ahead=0)
+        assert claimed(line, worker="vanished at once").last_sequence == number
     recover(line)
     assert [request.sequence for request in receiver.log] == [number + 1]
 
 
 @pytest.mark.behaviour("4.10")
 def test_the_delivery_in_flight_goes_before_an_older_one(receiver: Receiver, wanted: Subscription, line: Line) -> None:
-    publish_bodies(wanted.event_type, b"older", b"under way", b"newer")
+    publish_bodies(wanted.event_type, b"older", b"in flight", b"newer")
     Delivery.objects.filter(message__in=_message_of(b"older")).update(line_id=0)  # not committed yet
     crash_while_sending(line)
     Delivery.objects.filter(line_id=0).update(line_id=line.pk)
     recover(line)
-    assert receiver.bodies("/a") == [b"under way", b"older", b"newer"]
+    assert receiver.bodies("/a") == [b"in flight", b"older", b"newer"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3]
 
 
@@ -339,15 +312,6 @@ def test_an_abandoned_and_cancelled_one_is_recorded(receiver: Receiver, wanted: 
         wait_until_done()
     assert [request.sequence for request in receiver.log] == [number + 1]
     assert [*LineEvent.objects.values_list("sequence", flat=True)] == [number]
-
-
-@pytest.mark.behaviour("11.3")
-def test_messages_published_without_workers_are_found(receiver: Receiver, wanted: Subscription) -> None:
-    bodies = publish_numbered(wanted.event_type, 5)
-    notify.redis_client().flushdb()
-    with running_worker():
-        wait_until_done()
-    assert receiver.bodies("/a") == bodies
 
 
 @pytest.mark.behaviour("4.11")

@@ -39,8 +39,6 @@ QUEUE = "topic"
 LATER, EARLIER = Now() + timedelta(hours=1), Now() - timedelta(seconds=1)
 
 WAITING = 20_000
-
-
 HOUR = 3_600.0
 
 
@@ -61,18 +59,15 @@ def found(line: Line) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.behaviour("11.3")
-def test_pending_work_is_found_though_every_hint_was_lost(line: Line) -> None:
+def test_pending_work_is_found_without_hints_until_its_line_is_claimed(line: Line) -> None:
     notify.redis_client().flushdb()
     assert found(line) == ([line.pk], [line.pk])
+    claim([line.pk], worker="w")
+    assert found(line) == ([], [])
 
 
 def test_a_line_without_work_is_left_alone(wanted: Subscription) -> None:
     assert found(line_of(wanted.subscriber)) == ([], [])
-
-
-def test_a_line_that_is_driven_is_left_alone(line: Line) -> None:
-    claim([line.pk], worker="w")
-    assert found(line) == ([], [])
 
 
 @pytest.mark.behaviour("11.3")
@@ -121,7 +116,7 @@ def test_a_held_line_is_found_once_its_head_is_inactive_cancelled_or_changed(wan
 
 
 @pytest.mark.behaviour("4.6")
-def test_what_is_set_aside_is_found_when_it_is_due_again(line: Line) -> None:
+def test_a_deferred_delivery_is_found_when_it_is_due_again(line: Line) -> None:
     Delivery.objects.update(due_at=LATER)
     assert found(line) == ([], [])
     Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(due_at=EARLIER)
@@ -132,12 +127,7 @@ def tasks_sent() -> int:
     return int(notify.redis_client().llen(QUEUE))
 
 
-@pytest.fixture
-def redis_empty(storage: None) -> None:
-    """Start each test with neither hints nor tasks."""
-
-
-def test_wakes_grow_a_task_instead_of_multiplying_it(redis_empty: None) -> None:
+def test_wakes_grow_a_task_instead_of_multiplying_it(storage: None) -> None:
     for first in range(0, 50, 10):
         assert notify.wake(QUEUE, [*range(first, first + 10)])
     assert notify.wake(QUEUE, [3, 4])
@@ -146,7 +136,7 @@ def test_wakes_grow_a_task_instead_of_multiplying_it(redis_empty: None) -> None:
     assert notify.woken_lines(QUEUE) == []
 
 
-def test_a_line_is_not_woken_twice_until_it_has_been_let_go(redis_empty: None) -> None:
+def test_a_line_is_not_woken_twice_until_it_has_been_let_go(storage: None) -> None:
     notify.wake(QUEUE, [1])
     notify.woken_lines(QUEUE)
     notify.wake(QUEUE, [1])
@@ -156,14 +146,14 @@ def test_a_line_is_not_woken_twice_until_it_has_been_let_go(redis_empty: None) -
     assert (notify.woken_lines(QUEUE), tasks_sent()) == ([1], 2)
 
 
-def test_a_full_task_calls_a_colleague(redis_empty: None) -> None:
+def test_a_full_task_calls_a_colleague(storage: None) -> None:
     notify.wake(QUEUE, [*range(300)])
     assert (len(notify.woken_lines(QUEUE)), tasks_sent()) == (256, 2)
     assert (len(notify.woken_lines(QUEUE)), tasks_sent()) == (44, 2)
 
 
 @pytest.mark.behaviour("11.3")
-def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(redis_empty: None) -> None:
+def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(storage: None) -> None:
     notify.wake(QUEUE, [1])
     notify.redis_client().delete(QUEUE)
     notify.wake(QUEUE, [1])
@@ -173,14 +163,14 @@ def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(redis_empty: None)
 
 
 @pytest.mark.behaviour("11.3")
-def test_tasks_that_nobody_takes_do_not_pile_up(redis_empty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_nobody_takes_do_not_pile_up(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "MAX_TASKS", 3)
     for line_id in range(10):
         assert notify.wake_regardless(QUEUE, [line_id])
     assert (tasks_sent(), sorted(notify.woken_lines(QUEUE))) == (3, [*range(10)])
 
 
-def test_a_failed_hint_is_logged_and_not_retried_soon(redis_empty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_hint_is_logged_and_not_retried_soon(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
     monkeypatch.setattr(notify, "redis_client", lambda: away)
     monkeypatch.setattr(notify, "breaker", notify._Breaker())
@@ -196,7 +186,7 @@ async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 @pytest.mark.behaviour("11.3")
-def test_what_a_sweeper_drives_itself_and_does_not_finish_is_woken_again(storage: None, receiver: Receiver) -> None:
+def test_a_line_that_the_sweeper_does_not_finish_is_woken_again(storage: None, receiver: Receiver) -> None:
     wanted = subscription(endpoint=receiver.url("/slow"))
     receiver.on("/slow", slowly)
     publish_numbered(wanted.event_type, 200)
@@ -229,11 +219,6 @@ SELECT %s, 'n' || n || '.*', 'http://127.0.0.1/', '', '', now(), '', '', '', '',
 """What is not active is overdue."""
 
 
-@pytest.fixture
-def wanting(storage: None) -> Subscription:
-    return factories.subscription()
-
-
 def let_many_wait() -> None:
     other = factories.subscription()
     with connection.cursor() as cursor:
@@ -243,12 +228,12 @@ def let_many_wait() -> None:
 
 
 @pytest.mark.behaviour("5.6")
-def test_only_what_is_to_be_probed_now_is_looked_at(wanting: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_bodies(wanting.event_type, b"0")
+def test_only_due_probes_are_read(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_bodies(wanted.event_type, b"0")
     with connection.cursor() as cursor:
         cursor.execute(SUSPENDED, [factories.subscriber().pk, WAITING])
         cursor.execute("VACUUM subscriptions_subscription")
-    ours = Subscription.objects.filter(pk=wanting.pk)
+    ours = Subscription.objects.filter(pk=wanted.pk)
     ours.update(paused_since=Now(), paused_by=PausedBy.POLICY, probe_due_at=Now())
     forget_connection()  # and what it has planned for few
 
@@ -261,18 +246,18 @@ def test_only_what_is_to_be_probed_now_is_looked_at(wanting: Subscription, monke
 
 
 @pytest.mark.behaviour("2.10", "2.13", "11.4")
-def test_only_what_is_due_is_looked_at(wanting: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_bodies(wanting.event_type, b"0", ttl=HOUR)
-    publish_bodies(wanting.event_type, b"1", not_before=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+def test_only_due_deliveries_are_read(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_bodies(wanted.event_type, b"0", ttl=HOUR)
+    publish_bodies(wanted.event_type, b"1", not_before=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
     let_many_wait()
     past = Now() - dt.timedelta(milliseconds=1)
-    ours = Delivery.objects.filter(subscription=wanting)
+    ours = Delivery.objects.filter(subscription=wanted)
     ours.filter(expires_at__isnull=False).update(expires_at=past)
     ours.filter(not_before__isnull=False).update(not_before=past)
 
     with explained_statements(monkeypatch) as statements:
         assert (expire_overdue(), begin_delayed()) == (1, 1)
 
-    assert statuses(wanting) == ["EXPIRED", "PENDING"]
-    assert costly_statements(statements, max_rows=100, max_in_vain=10) == []
+    assert statuses(wanted) == ["EXPIRED", "PENDING"]
+    assert costly_statements(statements, max_rows=100, max_wasted=10) == []
     assert max(one.blocks_read for one in statements) < 1_000

@@ -356,7 +356,7 @@ def test_a_look_reads_what_there_are_polls_for_and_no_more(
             assert rows(COUNT_AVAILABLE, [[subscriber_id], [polls]]) == [(subscriber_id, polls)]
             time_out_hand_outs()
     looks = [one for one in explained if "unnest" in one.statement]
-    assert (len(looks), costly_statements(looks, max_rows=20, max_in_vain=0)) == (2, [])
+    assert (len(looks), costly_statements(looks, max_rows=20, max_wasted=0)) == (2, [])
 
 
 @pytest.mark.django_db(transaction=True)

@@ -15,6 +15,7 @@ from delivery.callbacks.address import callback_terms
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import begin_delayed, lines_with_due_work
+from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, LineEvent, Message, QueueGroup
 from delivery.operations import release_one
@@ -29,7 +30,6 @@ from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import EVENT, problem_of, publish, publish_batch
 from tests.support.worker import (
-    MAX_BODY_BYTES,
     Worker,
     crash_while_sending,
     hold_for_an_hour,
@@ -120,7 +120,9 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
     driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     page = PageRequest(taken.line_id, taken.epoch, None, taken.capacity)
-    group = read_groups([page], BodyBudget(MAX_BODY_BYTES), callback_terms())[taken.line_id].take(deferred_next=False)
+    group = read_groups([page], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[taken.line_id].take(
+        deferred_next=False
+    )
     assert group
     end_time()
     mark = driven.mark(group.delivery(group.endpoints[0], tried=0, uncertain=False))

@@ -1,21 +1,19 @@
 """Messages that name their destination: to one of its subscriptions, or to one of each subscriber's."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
-from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, Message
 from subscriptions.models import EventKind, EventType, Status, Subscriber
 from tests.support import factories
 from tests.support.api import EVENT, Answer, problem_of, publish, publish_batch
+from tests.support.database import in_other_thread
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +42,7 @@ def sent_to() -> list[tuple[int | None, str]]:
     return [*Delivery.objects.oldest_first().values_list("subscription_id", "status")]
 
 
-def told(answer: Answer) -> tuple[str, int]:
+def routing_of(answer: Answer) -> tuple[str, int]:
     """Return outcome and number of deliveries."""
     assert answer.status_code == 202
     return answer.json()["outcome"], answer.json()["deliveries"]
@@ -57,7 +55,7 @@ def test_only_the_named_subscriber_gets_it(client: Client, event_type: EventType
 
     answer = publish(client, Broker_Destination="blue")
 
-    assert told(answer) == ("ROUTED", 1)
+    assert routing_of(answer) == ("ROUTED", 1)
     assert "detail" not in answer.json()
     assert sent_to() == [(wanted.pk, "PENDING")]
     assert client.get(answer["Location"]).json()["destination"] == "blue"
@@ -83,7 +81,7 @@ def test_the_first_qualifying_position_gets_it(
 
     answer = publish(client, b'{"colour": "green"}', Broker_Destination="blue", FILTER_STRING="eu")
 
-    assert told(answer) == ("ROUTED", 1)
+    assert routing_of(answer) == ("ROUTED", 1)
     assert sent_to() == [(made[first].pk, "PENDING")]
 
 
@@ -95,7 +93,7 @@ def test_failing_filters_count_as_first(
     failing = factories.subscription(blue, event_type, filter=BIG, position=1)
     factories.subscription(blue, event_type, position=2)
 
-    assert told(publish(client, UNREADABLE, Broker_Destination=destination)) == ("ROUTED", 1)
+    assert routing_of(publish(client, UNREADABLE, Broker_Destination=destination)) == ("ROUTED", 1)
     assert sent_to() == [(failing.pk, "HELD")]
 
 
@@ -126,7 +124,7 @@ def test_without_a_match_it_is_discarded(
     with capture_logs() as logged, commits(execute=True):
         answer = publish(client, Broker_Destination="blue")
 
-    assert told(answer) == ("DISCARDED", 0)
+    assert routing_of(answer) == ("DISCARDED", 0)
     assert "qualifies" in answer.json()["detail"]
     assert sent_to() == []
     (message,) = client.get("/api/v1/messages?outcome=DISCARDED").json()["items"]
@@ -142,7 +140,7 @@ def test_an_unknown_destination_is_dead_lettered(client: Client, event_type: Eve
     with capture_logs() as logged, commits(execute=True):
         answer = publish(client, Broker_Destination="nobody")
 
-    assert told(answer) == ("DEAD_LETTERED", 0)
+    assert routing_of(answer) == ("DEAD_LETTERED", 0)
     assert "no subscriber of this name" in answer.json()["detail"]
     assert sent_to() == []
     assert client.get(answer["Location"]).json()["outcome"] == "DEAD_LETTERED"
@@ -156,13 +154,13 @@ def test_default_reaches_each_subscriber_once(client: Client, event_type: EventT
     made = [factories.subscription(one, event_type, position=place, filter=text) for one, place, text in wishes]
     factories.subscription(event_type=event_type, filter=RED)
 
-    assert told(publish(client, Broker_Destination="default")) == ("ROUTED", 2)
+    assert routing_of(publish(client, Broker_Destination="default")) == ("ROUTED", 2)
     assert sent_to() == [(made[2].pk, "PENDING"), (made[3].pk, "PENDING")]
 
 
 @pytest.mark.behaviour("2.8", "2.14")
 def test_destination_default_without_qualifying_subscription_is_unrouted(client: Client) -> None:
-    assert told(publish(client, Broker_Destination="default")) == ("UNROUTED", 0)
+    assert routing_of(publish(client, Broker_Destination="default")) == ("UNROUTED", 0)
 
 
 @pytest.mark.behaviour("2.8", "4.1")
@@ -219,25 +217,8 @@ def test_where_the_first_is_being_deleted_the_next_gets_it(
     first, second = (factories.subscription(blue, event_type, position=place) for place in (1, 2))
     elsewhere.execute("DELETE FROM subscriptions_subscription WHERE id = %s", [first.pk])
 
-    with ThreadPoolExecutor(1) as threads:
-        publishing = threads.submit(in_thread, client)
-        wait_until(lambda: is_waiting_for_a_lock(elsewhere))
+    with in_other_thread(lambda: publish(client, Broker_Destination="blue")) as publishing:
         elsewhere.commit()
 
-    assert told(publishing.result()) == ("ROUTED", 1)
+    assert routing_of(publishing.result()) == ("ROUTED", 1)
     assert sent_to() == [(second.pk, "PENDING")]
-
-
-def in_thread(client: Client) -> Answer:
-    try:
-        return publish(client, Broker_Destination="blue")
-    finally:
-        connection.close()
-
-
-def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
-    return bool(
-        elsewhere.execute(
-            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        ).fetchone()
-    )

@@ -8,7 +8,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
 from django.test import Client
 
 from broker_project.core.db import rows
@@ -17,9 +16,10 @@ from delivery.models import IdempotencyKey, Message
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
 from tests.support.api import EVENT, JSON, Answer, client_of, client_with, problem_of, publish, publish_batch
+from tests.support.database import do_and_disconnect
 
 Publishing = Callable[[], Answer]
-UNDER_WAY = (409, "publish_in_progress", "1")
+IN_PROGRESS = (409, "publish_in_progress", "1")
 WAITING = """
 SELECT pid FROM pg_stat_activity
  WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%%delivery_message%%'
@@ -108,16 +108,9 @@ def storing_waits(elsewhere: psycopg.Connection[Any]) -> psycopg.Connection[Any]
 
 @contextmanager
 def at_once(call: Publishing, times: int) -> Iterator[list[Future[Answer]]]:
-    """Call so many times at once, each in a thread with a connection of its own."""
-
-    def in_thread() -> Answer:
-        try:
-            return call()
-        finally:
-            connection.close()
-
+    """Call several times at once, each in a thread with a connection of its own."""
     with ThreadPoolExecutor(times) as threads:
-        yield [threads.submit(in_thread) for _ in range(times)]
+        yield [threads.submit(do_and_disconnect, call) for _ in range(times)]
 
 
 def insisting(call: Publishing, *statuses: int) -> Publishing:
@@ -149,7 +142,7 @@ def test_simultaneous_publishes_are_stored_once(order: Publishing, storing_waits
     (first,) = [answer for future in publishing if (answer := future.result()) not in others]
     afterwards = order()
 
-    assert [refusal(answer) for answer in others] == [UNDER_WAY] * 19
+    assert [refusal(answer) for answer in others] == [IN_PROGRESS] * 19
     assert afterwards.json() == {**first.json(), "replayed": True}
     assert Message.objects.count() == 1
 
@@ -176,7 +169,7 @@ def test_a_lost_connection_frees_the_key(order: Publishing, storing_waits: psyco
     storing_waits.rollback()
     afterwards = order()
 
-    assert refusal(meanwhile) == UNDER_WAY
+    assert refusal(meanwhile) == IN_PROGRESS
     assert died.status_code == 503
     assert (afterwards.status_code, "Idempotency-Replayed" in afterwards) == (202, False)
     assert Message.objects.count() == 1
@@ -195,7 +188,7 @@ def test_a_batch_does_not_wait_for_a_running_key(
         storing_waits.rollback()
     afterwards = publish_batch(client, f'{{"events": [{items}]}}').json()["results"]
 
-    assert refusal(meanwhile) == UNDER_WAY
+    assert refusal(meanwhile) == IN_PROGRESS
     assert [result.get("replayed", False) for result in afterwards] == [False, True]
     assert afterwards[1]["id"] == slow.result().json()["id"]
     assert Message.objects.count() == 2

@@ -1,7 +1,5 @@
 """What publishers send, one by one and in batches, and what is stored."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -10,12 +8,12 @@ from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
-from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.models import Delivery, IdempotencyKey, Message
 from subscriptions.models import EventType, Status, Subscriber
 from tests.support import factories
-from tests.support.api import EVENT, Answer, client_of, problem_of, publish, publish_batch, stored_bodies
+from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
+from tests.support.database import in_other_thread
 
 
 @pytest.mark.behaviour("2.1")
@@ -200,27 +198,10 @@ def test_a_subscription_being_deleted_does_not_fail_a_publish(
     Delivery.objects.all().delete()
     elsewhere.execute("DELETE FROM subscriptions_subscription WHERE id = %s", [subscription.pk])
 
-    with ThreadPoolExecutor(1) as threads:
-        publishing = threads.submit(in_thread, publish, client)
-        wait_until(lambda: is_waiting_for_a_lock(elsewhere))
+    with in_other_thread(lambda: publish(client)) as publishing:
         elsewhere.commit()
 
     assert publishing.result().json()["outcome"] == "UNROUTED"
-
-
-def in_thread(call: Callable[[Client], Answer], client: Client) -> Answer:
-    try:
-        return call(client)
-    finally:
-        connection.close()
-
-
-def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
-    return bool(
-        elsewhere.execute(
-            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        ).fetchone()
-    )
 
 
 @pytest.mark.parametrize(

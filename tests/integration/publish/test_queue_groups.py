@@ -170,41 +170,6 @@ def test_the_payload_of_a_queue_message_is_checked_and_stored_unchanged(client: 
     assert stored_bodies() == [body]
 
 
-@pytest.mark.behaviour("2.6", "6.7")
-def test_the_callback_is_part_of_the_fingerprint(client: Client, event_type: EventType) -> None:
-    done = "http://127.0.0.1:9/done"
-    first = publish(client, Idempotency_Key="job-1", CallbackURL=done)
-
-    assert publish(client, Idempotency_Key="job-1", CallbackURL=done).json() == {**first.json(), "replayed": True}
-    other = publish(client, Idempotency_Key="job-1", CallbackURL="http://127.0.0.1:9/other")
-    assert problem_of(other) == (422, "idempotency_key_reused")
-    assert problem_of(publish(client, Idempotency_Key="job-1")) == (422, "idempotency_key_reused")
-
-
-@pytest.mark.behaviour("6.7")
-@pytest.mark.parametrize(
-    ("kind", "url", "status"),
-    [
-        (EventKind.QUEUE, "https://example.com/done?job=1", 202),
-        (EventKind.TOPIC, "https://example.com/done", 400),
-        (EventKind.QUEUE, "ftp://example.com/done", 400),
-        (EventKind.QUEUE, "PUT:https://example.com/done", 400),
-        (EventKind.QUEUE, "/done", 400),
-        (EventKind.QUEUE, "", 400),
-    ],
-)
-def test_callback_urls_are_valid_and_for_queues(client: Client, kind: EventKind, url: str, status: int) -> None:
-    factories.event_type(EVENT, kind)
-    item = f'{{"events": [{{"event": "{EVENT}", "body": 1, "callback_url": "{url}"}}]}}'
-
-    assert publish(client, CallbackURL=url).status_code == status
-    answer = publish_batch(client, item)
-
-    assert answer.status_code == (202 if status == 202 else 422)
-    if status == 400:
-        assert answer.json()["results"][0]["status"] == "invalid"
-
-
 @pytest.mark.behaviour("6.7")
 def test_a_batch_has_no_callback_url_of_its_own(client: Client, event_type: EventType) -> None:
     events = f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}'

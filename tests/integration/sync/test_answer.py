@@ -259,8 +259,8 @@ def test_an_unreachable_endpoint_is_a_bad_gateway(
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.uncertain, delivery.attempts) == ("FAILED", False, 1)
     address = f"/api/v1/messages/{delivery.message_id}"
-    told, kept = (one.get(address).json()["deliveries"][0]["reason"] for one in (client, client_of()))
-    assert (told, kept) == (f"no answer: {kind}", delivery.reason), "where it was is not for publishers"
+    published, kept = (one.get(address).json()["deliveries"][0]["reason"] for one in (client, client_of()))
+    assert (published, kept) == (f"no answer: {kind}", delivery.reason), "where it was is not for publishers"
 
 
 @pytest.mark.behaviour("7.1")

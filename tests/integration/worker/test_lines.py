@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,10 +19,9 @@ from delivery.webhook.parts import Outgoing
 from delivery.worker import process
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
-from subscriptions.models import EventType, Subscriber, Subscription
+from subscriptions.models import Subscriber, Subscription
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.worker import (
-    MAX_BODY_BYTES,
     Worker,
     attempts_of,
     cut_pauses_until_done,
@@ -41,12 +39,7 @@ from tests.support.worker import (
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
 NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
 LONGER = 30.0
-"""So many times as long are the pauses of `long_pauses`."""
-
-
-@pytest.fixture
-def wanted(receiver: Receiver, storage: None) -> Subscription:
-    return subscription(endpoint=receiver.url("/a"))
+"""The factor by which `long_pauses` lengthens pauses."""
 
 
 @pytest.mark.behaviour("4.1", "4.12")
@@ -105,22 +98,6 @@ def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffe
     return read_pages([PageRequest(line.pk, line.epoch, None, capacity)], budget)[line.pk]
 
 
-@pytest.mark.behaviour("4.2")
-@pytest.mark.parametrize(
-    ("sizes", "in_hand"),
-    [
-        ([MAX_LINE_BYTES // 2] * 3, 2),
-        ([MAX_LINE_BYTES, 1], 1),
-        ([1, MAX_LINE_BYTES], 1),
-        ([1, MAX_LINE_BYTES - 1, 1], 2),
-    ],
-)
-def test_a_page_has_at_most_a_mebibyte_but_always_one(wanted: Subscription, sizes: list[int], in_hand: int) -> None:
-    publish_bodies(wanted.event_type, *[b"x" * size for size in sizes])
-    hand = read(wanted, BodyBudget(MAX_BODY_BYTES))
-    assert (len(hand), hand.bytes) == (in_hand, sum(sizes[:in_hand]))
-
-
 @pytest.mark.behaviour("11.1")
 def test_a_process_holds_no_more_bodies_than_its_budget(wanted: Subscription) -> None:
     publish_bodies(wanted.event_type, b"x" * 100, b"x" * 100, b"x" * 100)
@@ -168,23 +145,6 @@ def test_a_hanging_line_keeps_one_body(receiver: Receiver, worker: Worker, wante
     wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES)
 
 
-@pytest.mark.behaviour("11.1")
-def test_a_line_reads_on_when_two_fifths_are_left(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 12)
-    hand = read(wanted, BodyBudget(MAX_BODY_BYTES), capacity=10)
-    left_when_low = next(len(hand) for _ in range(10) if hand.is_low or not hand.take(deferred_next=False))
-    assert left_when_low == 4
-
-
-def publish_beside(kind: EventType, turns: Sequence[bytes], committed: list[bytes], lock: threading.Lock) -> None:
-    """Publish one after the other; note each body when its publish has been answered."""
-    for body in turns:
-        publish_bodies(kind, body)
-        with lock:
-            committed.append(body)
-    forget_connection()
-
-
 @pytest.mark.behaviour("4.14")
 def test_an_idle_line_stays_until_its_turn_ends(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
@@ -198,27 +158,6 @@ def test_an_idle_line_stays_until_its_turn_ends(
     (driven,) = worker.event_loop.lines._lines.values()
     driven.run.until = time.monotonic()
     wait_until(lambda: line_of(wanted.subscriber).lease_until is None)
-
-
-@pytest.mark.behaviour("4.10")
-def test_publishes_that_did_not_overlap_are_sent_in_their_order(receiver: Receiver, worker: Worker) -> None:
-    wanted = subscription(endpoint=receiver.url("/a"))
-    publishers = [
-        threading.Thread(
-            target=publish_beside,
-            args=(wanted.event_type, [b"%d %d" % (who, number) for number in range(50)], [], threading.Lock()),
-        )
-        for who in range(4)
-    ]
-    for thread in publishers:
-        thread.start()
-    for thread in publishers:
-        thread.join()
-    wait_until_done()
-    for who in range(4):
-        mine = [body for body in receiver.bodies("/a") if body.startswith(b"%d " % who)]
-        assert mine == [b"%d %d" % (who, number) for number in range(50)]
-    assert [request.sequence for request in receiver.log] == [*range(1, 201)]
 
 
 @pytest.mark.behaviour("4.10")
@@ -263,34 +202,24 @@ def test_a_late_commit_does_not_overtake_the_head(receiver: Receiver, worker: Wo
     assert [*Delivery.objects.values_list("status", flat=True)] == [DeliveryStatus.DELIVERED] * 2
 
 
-@pytest.mark.behaviour("4.3")
-@pytest.mark.parametrize("status", [200, 201, 204, 299])
-def test_success_delivers(receiver: Receiver, worker: Worker, wanted: Subscription, status: int) -> None:
-    receiver.on("/a", answer(status))
-    publish_numbered(wanted.event_type, 1)
+@pytest.mark.behaviour("4.3", "4.4", "4.5")
+@pytest.mark.parametrize(
+    ("answers", "end"),
+    [
+        ([200, 201, 204, 299], DELIVERED),
+        ([300, 301, 302, 303, 307, 308], NOT_SUPPORTED),
+        ([400, 401, 404, 408, 410, 425, 429, 499], REJECTED),
+    ],
+)
+def test_final_answers(
+    receiver: Receiver, worker: Worker, wanted: Subscription, answers: list[int], end: DeliveryStatus
+) -> None:
+    receiver.on("/a", *[answer(status, Location=receiver.url("/elsewhere")) for status in answers])
+    publish_numbered(wanted.event_type, len(answers))
     wait_until_done()
-    assert statuses(wanted) == [DELIVERED]
-    assert attempts_of(Delivery.objects.get().pk) == [(1, status)]
-
-
-@pytest.mark.behaviour("4.4")
-@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
-def test_redirects_are_final(receiver: Receiver, worker: Worker, wanted: Subscription, status: int) -> None:
-    receiver.on("/a", answer(status, Location=receiver.url("/elsewhere")), answer())
-    publish_numbered(wanted.event_type, 2)
-    wait_until_done()
-    assert statuses(wanted) == [NOT_SUPPORTED, DELIVERED]
-    assert [request.path for request in receiver.log] == ["/a", "/a"]
-
-
-@pytest.mark.behaviour("4.5")
-@pytest.mark.parametrize("status", [400, 401, 404, 408, 410, 425, 429, 499])
-def test_client_errors_reject(receiver: Receiver, worker: Worker, wanted: Subscription, status: int) -> None:
-    receiver.on("/a", answer(status, b"no, thanks"), answer())
-    publish_numbered(wanted.event_type, 2)
-    wait_until_done()
-    assert statuses(wanted) == [REJECTED, DELIVERED]
-    assert receiver.bodies("/a") == [b"0", b"1"]
+    assert statuses(wanted) == [end] * len(answers)
+    assert [request.path for request in receiver.log] == ["/a"] * len(answers)
+    assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, status) for status in answers]
 
 
 def test_an_attempt_keeps_what_was_answered(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
@@ -327,7 +256,7 @@ def test_the_pause_doubles(receiver: Receiver, worker: Worker, wanted: Subscript
 
 
 def check_pause(due_at: datetime | None, least: float, most: float) -> None:
-    """Check that a pause, which began between the last request and now, has so many seconds."""
+    """Check that a pause, which began between the last request and now, has this many seconds."""
     assert due_at
     assert timedelta(seconds=least) <= due_at - Attempt.objects.latest("id").started_at
     assert due_at - datetime.now(UTC) <= timedelta(seconds=most)

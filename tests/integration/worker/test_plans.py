@@ -1,4 +1,4 @@
-"""Nothing grows with what has been finished or waits for somebody inactive: what every hot statement reads."""
+"""Nothing grows with what has been finished or waits for inactive subscriptions: what every hot statement reads."""
 
 import datetime as dt
 import os
@@ -26,6 +26,7 @@ from delivery.worker.settle import settle
 from delivery.worker.steps import SideEffects
 from subscriptions.models import Subscriber, Subscription
 from tests.support.api import client_of, client_of_admin
+from tests.support.database import another_connection
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.query_plans import as_prepared, costly_statements, explained_statements, prepared_statements
 from tests.support.worker import (
@@ -76,10 +77,10 @@ class Grown:
             filling.WAITING, url(), receivers(self.parked), self.event_type.pk, count=count, day=self.days[0]
         )
 
-    def leave_apart(self, count: int) -> None:
-        """Let one who is busy have as many to be tried again apart."""
-        apart = [(retry_line_of(self.busy[0].subscriber).pk, self.busy[0].pk)]
-        filling.store_open(filling.RETRIED, url(), apart, self.event_type.pk, count=count, day=self.days[0])
+    def leave_retries(self, count: int) -> None:
+        """Leave `count` deliveries in the retry line of a busy subscriber."""
+        retries = [(retry_line_of(self.busy[0].subscriber).pk, self.busy[0].pk)]
+        filling.store_open(filling.RETRIED, url(), retries, self.event_type.pk, count=count, day=self.days[0])
 
 
 def url() -> str:
@@ -112,7 +113,7 @@ def grown(storage: None, queue_seen_empty: bool) -> Grown:
 
 
 def deliver_and_crash(grown: Grown) -> None:
-    """Publish, sweep, claim, read, mark, settle, put aside, let go, look again, crash and mend; for one line."""
+    """Publish, sweep, claim, read, mark, settle, defer, let go, look again, crash and mend; for one line."""
     one = grown.busy[0]
     line = line_of(one.subscriber)
     publish_numbered(grown.event_type, 10)
@@ -120,8 +121,8 @@ def deliver_and_crash(grown: Grown) -> None:
     driven, first, number = crash_while_sending(line)
     second = outgoing_of(driven.claim)[0]
     driven.last_sequence = number
-    aside = settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
-    settle({line.pk: driven.claim.epoch}, settlements=[aside], marks=[driven.mark(second)])
+    deferred = settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
+    settle({line.pk: driven.claim.epoch}, settlements=[deferred], marks=[driven.mark(second)])
     settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.update(let_go=True)])
     assert still_due([line.pk]) == [line.pk]
     crash_while_sending(line)
@@ -130,7 +131,7 @@ def deliver_and_crash(grown: Grown) -> None:
     assert len(claim([line.pk], worker="next")) == 1
 
 
-def try_again_apart(grown: Grown) -> None:
+def retry(grown: Grown) -> None:
     """Sweep, claim, read, mark, let go, look again, crash and mend; for a retry line with a long backlog."""
     line = retry_line_of(grown.busy[0].subscriber)
     assert line.pk in lines_with_due_work()
@@ -142,15 +143,15 @@ def try_again_apart(grown: Grown) -> None:
     assert len(claim([line.pk], worker="next")) == 1
 
 
-def move_apart_and_suspend(grown: Grown) -> None:
+def move_to_retry_line_and_suspend(grown: Grown) -> None:
     """Move one to the retry line, crash and mend; fail one that was never answered, suspend, try and resume."""
     one = grown.busy[1]
     line, retry_line = line_of(one.subscriber), retry_line_of(one.subscriber)
     publish_numbered(grown.event_type, 5)
     driven, first, _ = crash_while_sending(line)
-    apart = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
+    moved = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
     pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
-    settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, side_effects=apart)])
+    settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, side_effects=moved)])
     expire_lease(line)
     driven, second, _ = crash_while_sending(line)
     announced = SideEffects(announces=True, meaning="end")
@@ -191,7 +192,7 @@ def look(grown: Grown) -> None:
 
 
 def cancel(grown: Grown) -> None:
-    """Cancel what one busy subscription has open, of which some is under way."""
+    """Cancel what one busy subscription has open, of which some is in flight."""
     publish_numbered(grown.event_type, 5)
     crash_while_sending(line_of(grown.busy[1].subscriber))
     cancel_deliveries_of(grown.busy[1].pk, reason="unwanted")
@@ -204,11 +205,11 @@ def cancel(grown: Grown) -> None:
     indirect=True,
 )
 def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
-    grown.leave_apart(WAITING)
+    grown.leave_retries(WAITING)
     with explained_statements(monkeypatch) as statements:
         deliver_and_crash(grown)
-        try_again_apart(grown)
-        move_apart_and_suspend(grown)
+        retry(grown)
+        move_to_retry_line_and_suspend(grown)
         look(grown)
         cancel(grown)
     assert len(statements) > 20
@@ -219,13 +220,13 @@ def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeyp
 
 
 @pytest.mark.behaviour("4.2", "5.3")
-@pytest.mark.parametrize("apart", [0, 5_000], ids=["none apart", "many apart"])
-def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.MonkeyPatch, apart: int) -> None:
+@pytest.mark.parametrize("retries", [0, 5_000])
+def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.MonkeyPatch, retries: int) -> None:
     wanted = event_type()
     busy = subscription(None, wanted)
     lines = [line_of(busy.subscriber), retry_line_of(busy.subscriber)]
     filling.store_open(filling.WAITING, url(), [(lines[0].pk, busy.pk)], wanted.pk, count=5_000, day=today())
-    filling.store_open(filling.RETRIED, url(), [(lines[1].pk, busy.pk)], wanted.pk, count=apart, day=today())
+    filling.store_open(filling.RETRIED, url(), [(lines[1].pk, busy.pk)], wanted.pk, count=retries, day=today())
     with connection.cursor() as cursor:
         # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
         cursor.execute("VACUUM delivery_open")
@@ -233,13 +234,6 @@ def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.Monk
         for line in lines:
             read_pages([PageRequest(line.pk, line.epoch, None, 16)], BodyBudget(2**20))
     assert max(one.rows_read for one in statements) < 500
-
-
-def another_connection() -> psycopg.Connection[Any]:
-    """Open a connection as the broker's own are, with the same settings of the planner."""
-    parameters = connection.get_connection_params()
-    names = parameters.keys() & {"host", "port", "user", "password", "dbname", "options"}
-    return psycopg.connect(**{name: parameters[name] for name in names}, autocommit=True)
 
 
 def empty_queue(raw: psycopg.Connection[Any]) -> None:
@@ -262,7 +256,7 @@ def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(stora
     grown = Grown()
     forget_connection()
     deliver_and_crash(grown)
-    move_apart_and_suspend(grown)
+    move_to_retry_line_and_suspend(grown)
     cancel(grown)
     look(grown)
     # Pushed deliveries in flight are in the pages of the lines being run: this statement alone reads all pages.
@@ -275,7 +269,7 @@ def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(stora
         for number, one in enumerate(statements):
             one.prepare(raw, number)
         grown.leave_waiting(WAITING)
-        grown.leave_apart(WAITING)
+        grown.leave_retries(WAITING)
         plans = [one.kept_plan(raw, number) for number, one in enumerate(statements)]
     assert len(plans) > 15
     assert [(one.searched, one.statement) for one in plans if {*one.searched} & QUEUE] == []
@@ -298,7 +292,7 @@ def read_lists(client: Client, path: str, names: dict[str, str], grown: Grown) -
 @pytest.mark.lengthy
 def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"status": "status", "subscription": "subscription", "message": "message"}
-    grown.leave_apart(WAITING)
+    grown.leave_retries(WAITING)
     publish_numbered(grown.event_type, 1)
     crash_while_sending(line_of(grown.busy[0].subscriber))
     with explained_statements(monkeypatch) as statements:
@@ -318,7 +312,7 @@ def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatc
 def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"status": "status__exact", "subscription": "subscription__id__exact", "message": "message__id"}
     admin = client_of_admin()
-    grown.leave_apart(WAITING)
+    grown.leave_retries(WAITING)
     with explained_statements(monkeypatch) as statements:
         read_lists(admin, "/admin/delivery/delivery/", names, grown)
         for one in (grown.rare, grown.busy[0]):

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -16,6 +15,7 @@ from broker_project.stack.load.receiver import Behaviour, Received, Receiver, an
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
+from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance import periodic
 from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, PageRead, QueueGroup
 from delivery.operations import cancel_deliveries_of
@@ -30,8 +30,9 @@ from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.worker import (
-    MAX_BODY_BYTES,
+    MAX_IN_FLIGHT,
     NO_ANSWER,
+    QUEUE_SENDERS,
     Worker,
     activate,
     attempts_of,
@@ -46,10 +47,7 @@ from tests.support.worker import (
 )
 
 ENDPOINTS = ["/a", "/b", "/c"]
-SENDERS = 5
-
-UNDER_WAY = 16
-MANY = 2 * SENDERS * UNDER_WAY
+MANY = 2 * QUEUE_SENDERS * MAX_IN_FLIGHT
 SOON = 12.0
 """Long before a request that hangs is given up."""
 
@@ -179,27 +177,27 @@ def test_a_sender_has_so_many_messages_in_flight_and_no_more(receiver: Receiver,
     kinds = [queue_of(receiver, "/slow")[0] for _ in range(3)]
     receiver.on("/slow", hang)
     for kind in kinds:
-        publish_bodies(kind, *[b"%d" % number for number in range(10 * SENDERS)])
+        publish_bodies(kind, *[b"%d" % number for number in range(10 * QUEUE_SENDERS)])
     with running_worker(queue_max_in_flight=3):
-        wait_until(lambda: len(receiver.log) == 3 * SENDERS)
+        wait_until(lambda: len(receiver.log) == 3 * QUEUE_SENDERS)
         time.sleep(0.5)  # longer than a turn needs to go on
-        assert len(receiver.log) == 3 * SENDERS
+        assert len(receiver.log) == 3 * QUEUE_SENDERS
         receiver.on("/slow", answer())
         receiver.close_port()
         receiver.open_port()
         wait_until_done()
-    assert receiver.max_at_once["/slow"] <= 3 * SENDERS
-    assert statuses() == {"DELIVERED": 3 * 10 * SENDERS}
+    assert receiver.max_at_once["/slow"] <= 3 * QUEUE_SENDERS
+    assert statuses() == {"DELIVERED": 3 * 10 * QUEUE_SENDERS}
 
 
 @pytest.mark.behaviour("6.6")
 def test_a_slow_endpoint_on_its_own_has_as_many_in_flight_as_the_sender_may(receiver: Receiver, storage: None) -> None:
     kind, _ = queue_of(receiver, "/slow")
     receiver.on("/slow", slowly)
-    publish_bodies(kind, *[b"%d" % number for number in range(20 * SENDERS)])
+    publish_bodies(kind, *[b"%d" % number for number in range(20 * QUEUE_SENDERS)])
     sender = Line.objects.get(sender=2)
     with running_worker(queue_max_in_flight=4, find=lambda: [sender.pk]):
-        wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (SENDERS - 1)})
+        wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (QUEUE_SENDERS - 1)})
     assert receiver.max_at_once["/slow"] == 4
 
 
@@ -209,13 +207,13 @@ def test_slow_endpoints_leave_others_alone(receiver: Receiver, worker: Worker, m
     slow, _ = queue_of(receiver, "/slow")
     quick, _ = queue_of(receiver, "/quick")
     receiver.on("/slow", hang)
-    publish_bodies(slow, *[b"slow"] * SENDERS)
+    publish_bodies(slow, *[b"slow"] * QUEUE_SENDERS)
     for _ in range(5):
-        publish_bodies(quick, *[b"%d" % number for number in range(2 * SENDERS)])
-        wait_until(lambda: statuses() == {"IN_FLIGHT": SENDERS, "DELIVERED": len(receiver.of("/quick"))})
+        publish_bodies(quick, *[b"%d" % number for number in range(2 * QUEUE_SENDERS)])
+        wait_until(lambda: statuses() == {"IN_FLIGHT": QUEUE_SENDERS, "DELIVERED": len(receiver.of("/quick"))})
         time.sleep(0.15)
-    assert [request.ended for request in receiver.of("/slow")] == [None] * SENDERS
-    assert statuses() == {"IN_FLIGHT": SENDERS, "DELIVERED": 10 * SENDERS}
+    assert [request.ended for request in receiver.of("/slow")] == [None] * QUEUE_SENDERS
+    assert statuses() == {"IN_FLIGHT": QUEUE_SENDERS, "DELIVERED": 10 * QUEUE_SENDERS}
     receiver.on("/slow", answer())
     receiver.close_port()
     receiver.open_port()
@@ -232,7 +230,7 @@ def test_a_sender_serves_the_messages_of_its_number_only(receiver: Receiver, sto
         wait_until(lambda: len(receiver.log) == 4)
         time.sleep(0.1)
     assert sorted(int(request.headers["broker-message-id"]) for request in receiver.log) == [
-        message_id for message_id in ids if message_id % SENDERS == 2
+        message_id for message_id in ids if message_id % QUEUE_SENDERS == 2
     ]
 
 
@@ -271,13 +269,6 @@ def test_a_job_cancelled_in_flight_may_end(receiver: Receiver, storage: None, la
     assert not QueueGroup.objects.exists()
 
 
-def hanging_queue(receiver: Receiver, *paths: str) -> EventType:
-    kind = factories.event_type(kind=EventKind.QUEUE)
-    for path in paths:
-        factories.subscription(event_type=kind, endpoint=receiver.url(path))
-    return kind
-
-
 @pytest.fixture
 def hung(receiver: Receiver, worker: Worker) -> Iterator[str]:
     """Return the path of an endpoint that hangs, until the test is over."""
@@ -290,53 +281,46 @@ def hung(receiver: Receiver, worker: Worker) -> Iterator[str]:
 
 
 @pytest.mark.behaviour("6.4", "6.6")
-@pytest.mark.parametrize("good", [1, 2])
-def test_a_hanging_endpoint_leaves_messages_to_a_good_one(receiver: Receiver, hung: str, good: int) -> None:
-    paths = [hung, *[f"/good{number}" for number in range(good)]]
-    kind = hanging_queue(receiver, *paths)
+@pytest.mark.parametrize(("hanging", "good"), [(1, 1), (1, 2), (2, 1)])
+def test_hanging_endpoints_leave_messages_to_a_good_one(receiver: Receiver, hung: str, hanging: int, good: int) -> None:
+    paths = [*[hung] * hanging, *[f"/good{number}" for number in range(good)]]
+    kind, _ = queue_of(receiver, *paths)
     publish_bodies(kind, *[b"x"] * 5 * MANY)
-    asked = SENDERS * UNDER_WAY
+    asked = QUEUE_SENDERS * MAX_IN_FLIGHT
     wait_until(lambda: QueueGroup.objects.count() <= asked, SOON, saying=QueueGroup.objects.count)
     assert 0 < len(receiver.of(hung)) < asked
-
-
-@pytest.mark.behaviour("6.4", "6.6")
-def test_two_that_hang_leave_them_to_the_third(receiver: Receiver, hung: str) -> None:
-    kind = hanging_queue(receiver, hung, hung, "/good")
-    publish_bodies(kind, *[b"x"] * 5 * MANY)
-    asked = SENDERS * UNDER_WAY
-    wait_until(lambda: QueueGroup.objects.count() <= asked, SOON, saying=QueueGroup.objects.count)
-    assert len(receiver.of(hung)) < asked
 
 
 @pytest.mark.behaviour("6.6")
 @pytest.mark.parametrize("failing", [[], ["/failing"]], ids=["alone", "with one that fails"])
 def test_a_hanging_endpoint_does_not_stop_others(receiver: Receiver, hung: str, failing: list[str]) -> None:
-    stuck, quick = hanging_queue(receiver, hung, *failing), hanging_queue(receiver, "/quick")
+    (stuck, _), (quick, _) = queue_of(receiver, hung, *failing), queue_of(receiver, "/quick")
     receiver.on("/failing", answer(500))
     publish_bodies(stuck, *[b"stuck"] * 2 * MANY)
-    wait_until(lambda: len(receiver.of(hung)) >= SENDERS * UNDER_WAY // 2)
+    wait_until(lambda: len(receiver.of(hung)) >= QUEUE_SENDERS * MAX_IN_FLIGHT // 2)
     publish_bodies(quick, *[b"quick"] * MANY)
     wait_until(lambda: len(receiver.of("/quick")) == MANY, SOON, saying=lambda: len(receiver.of("/quick")))
-    assert len(receiver.of(hung)) == SENDERS * UNDER_WAY // 2
+    assert len(receiver.of(hung)) == QUEUE_SENDERS * MAX_IN_FLIGHT // 2
 
 
 @pytest.fixture
 def jobs(receiver: Receiver, storage: None) -> EventType:
     """A QUEUE event type with four endpoints in a group."""
-    kind = factories.event_type(kind=EventKind.QUEUE)
-    for path in PATHS:
-        factories.subscription(event_type=kind, endpoint=receiver.url(path))
-    return kind
+    return queue_of(receiver, *PATHS)[0]
 
 
-def begin_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
-    """Do what a worker does up to its request to one of a group's endpoints, and no more; return line and delivery."""
+def begin_and_vanish(jobs: EventType, which: int = 0) -> tuple[ActiveLine, Outgoing]:
+    """Publish, mark a request to an endpoint of the group as a worker does, and vanish; return line and delivery."""
+    publish_bodies(jobs, b"1")
+    return claim_and_vanish(which)
+
+
+def claim_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
     driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     hand = read_groups(
-        [PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(MAX_BODY_BYTES), callback_terms()
+        [PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
     )[line.pk]
     group = hand.take(deferred_next=False)
     assert group
@@ -352,15 +336,6 @@ def recover(line: ActiveLine) -> None:
         cut_pauses_until_done()
 
 
-def of_group(delivery: Outgoing) -> dict[str, Any]:
-    """Return what a settlement of a group's delivery says beside its outcome."""
-    return {"group_id": delivery.group_id}
-
-
-def statuses_queue_unclean_ends() -> Counter[str]:
-    return Counter(Delivery.objects.values_list("status", flat=True))
-
-
 def path_of(delivery: Outgoing) -> str:
     return "/" + delivery.destination.url.rpartition("/")[2]
 
@@ -368,32 +343,29 @@ def path_of(delivery: Outgoing) -> str:
 @pytest.mark.behaviour("4.11", "6.4")
 @pytest.mark.parametrize("which", range(4))
 def test_a_crash_repeats_to_the_same_endpoint(receiver: Receiver, jobs: EventType, which: int) -> None:
-    publish_bodies(jobs, b"1")
-    line, delivery = begin_and_vanish(which)
+    line, delivery = begin_and_vanish(jobs, which)
     recover(line)
     (request,) = receiver.log
     assert (request.path, request.is_flagged) == (path_of(delivery), True)
     assert request.headers["webhook-id"] == f"grp_{delivery.group_id}"
-    assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
+    assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}
     assert Delivery.objects.get(status="DELIVERED").pk == delivery.id
 
 
 @pytest.mark.behaviour("4.11", "6.4")
 def test_the_next_endpoint_is_flagged_after_a_crash(receiver: Receiver, jobs: EventType) -> None:
-    publish_bodies(jobs, b"1")
-    line, delivery = begin_and_vanish()
+    line, delivery = begin_and_vanish(jobs)
     receiver.on(path_of(delivery), answer(404))
     recover(line)
     assert [request.path for request in receiver.log][:1] == [path_of(delivery)]
     assert [request.is_flagged for request in receiver.log] == [True, True]
-    assert statuses_queue_unclean_ends() == {"REJECTED": 1, "DELIVERED": 1, "REDUNDANT": 2}
+    assert statuses() == {"REJECTED": 1, "DELIVERED": 1, "REDUNDANT": 2}
 
 
 @pytest.mark.behaviour("4.11", "6.4")
 @pytest.mark.parametrize("meanwhile", ["inactive", "cancelled"])
 def test_others_are_flagged_without_the_first(receiver: Receiver, jobs: EventType, meanwhile: str) -> None:
-    publish_bodies(jobs, b"1")
-    line, delivery = begin_and_vanish()
+    line, delivery = begin_and_vanish(jobs)
     one = Subscription.objects.get(pk=delivery.destination.subscription_id)
     if meanwhile == "inactive":
         inactivate(one)
@@ -420,46 +392,42 @@ def test_a_worker_without_its_lease_settles_nothing(receiver: Receiver, jobs: Ev
         wait_until(lambda: not frozen.event_loop.lines)
     assert [request.is_flagged for request in receiver.log] == [False, True]
     assert len({request.path for request in receiver.log}) == 1
-    assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
+    assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}
     assert [*Attempt.objects.values_list("status_code", flat=True)] == [201]
 
 
 @pytest.mark.behaviour("4.11", "6.4")
 def test_a_winner_recorded_twice_because_the_commit_was_not_heard_of_is_one(jobs: EventType) -> None:
-    publish_bodies(jobs, b"1")
-    line, delivery = begin_and_vanish()
-    epochs, won = {line.id: line.claim.epoch}, settlement(line, delivery, **of_group(delivery))
+    line, delivery = begin_and_vanish(jobs)
+    epochs, won = {line.id: line.claim.epoch}, settlement(line, delivery, group_id=delivery.group_id)
     assert settle_groups(epochs, settlements=[won]).ended == {delivery.id}
     assert settle_groups(epochs, settlements=[won]).ended == frozenset()
-    assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
+    assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}
     assert (attempts_of(delivery.id), QueueGroup.objects.count()) == ([(1, 200)], 0)
 
 
 @pytest.mark.behaviour("6.4")
-def test_nobody_wins_a_group_that_has_ended(jobs: EventType) -> None:
-    publish_bodies(jobs, b"1")
-    line, delivery = begin_and_vanish()
+def test_an_ended_group_has_no_winner(jobs: EventType) -> None:
+    line, delivery = begin_and_vanish(jobs)
     QueueGroup.objects.all().delete()
-    settle_groups({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **of_group(delivery))])
-    assert statuses_queue_unclean_ends() == {"REDUNDANT": 1, "PENDING": 3}
+    settle_groups({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, group_id=delivery.group_id)])
+    assert statuses() == {"REDUNDANT": 1, "PENDING": 3}
     assert attempts_of(delivery.id) == [(1, 200)]
 
 
 @pytest.mark.behaviour("4.15", "6.4")
 def test_nothing_is_sent_for_a_group_that_has_ended_since_it_was_read(jobs: EventType) -> None:
-    publish_bodies(jobs, b"1")
-    line, delivery = begin_and_vanish()
-    refused = settlement(line, delivery, **(NO_ANSWER | of_group(delivery)))
+    line, delivery = begin_and_vanish(jobs)
+    refused = settlement(line, delivery, **NO_ANSWER, group_id=delivery.group_id)
     settle_groups({line.id: line.claim.epoch}, settlements=[refused])
     QueueGroup.objects.all().delete()
     assert settle_groups({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
 
 
 @pytest.mark.behaviour("4.11")
-def test_what_is_noted_for_mending_is_what_is_in_hand_and_in_flight(jobs: EventType) -> None:
-    publish_bodies(jobs, b"1")
-    line, delivery = begin_and_vanish()
-    terms, budget = callback_terms(), BodyBudget(MAX_BODY_BYTES)
+def test_pages_note_what_is_read_and_in_flight(jobs: EventType) -> None:
+    line, delivery = begin_and_vanish(jobs)
+    terms, budget = callback_terms(), BodyBudget(MAX_PROCESS_BYTES)
     busy = PageRequest(line.id, line.claim.epoch, None, 500, busy=[delivery.group_id or 0])
     for _ in range(3):
         assert len(read_groups([busy], budget, terms)[line.id]) == 0
@@ -473,15 +441,15 @@ def test_a_worker_that_lost_its_line_reads_nothing(receiver: Receiver, jobs: Eve
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     claim([line.pk], worker="frozen")
     expire_lease(line)
-    driven, delivery = begin_and_vanish()
+    driven, delivery = claim_and_vanish()
     thawed = PageRequest(line.pk, driven.claim.epoch - 1, None, 500)
-    assert len(read_groups([thawed], BodyBudget(MAX_BODY_BYTES), callback_terms())[line.pk]) == 0
+    assert len(read_groups([thawed], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.pk]) == 0
     read_groups(
-        [replace(thawed, capacity=0)], BodyBudget(MAX_BODY_BYTES), callback_terms()
-    )  # what is under way is not in it
+        [replace(thawed, capacity=0)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
+    )  # what is in flight is not in it
     recover(driven)
     assert [(request.path, request.is_flagged) for request in receiver.log] == [(path_of(delivery), True)]
-    assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
+    assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}
 
 
 @pytest.mark.behaviour("4.1", "6.6")

@@ -14,6 +14,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_ACTIVE, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of, release
@@ -30,7 +31,6 @@ from tests.support import factories
 from tests.support.api import client_of, client_of_admin
 from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.worker import (
-    MAX_BODY_BYTES,
     activate,
     expire_lease,
     inactivate,
@@ -98,7 +98,7 @@ def park(nobody: Subscription) -> None:
 def read(line: Line, capacity: int = 500) -> list[OutgoingGroup]:
     line.refresh_from_db()
     hand = read_groups(
-        [PageRequest(line.pk, line.epoch, None, capacity)], BodyBudget(MAX_BODY_BYTES), callback_terms()
+        [PageRequest(line.pk, line.epoch, None, capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
     )[line.pk]
     return [group for _ in range(len(hand)) if (group := hand.take(deferred_next=False))]
 
@@ -149,7 +149,7 @@ def test_no_statement_of_a_sender_reads_parked_deliveries(
 
 
 @pytest.mark.behaviour("1.7")
-def test_what_is_parked_is_taken_back_slice_by_slice(queue_of_three: EventType, parked: Subscription) -> None:
+def test_parked_groups_are_taken_back_in_slices(queue_of_three: EventType, parked: Subscription) -> None:
     activate(parked)
     left = [WAITING]
     while left[-1]:
@@ -160,7 +160,7 @@ def test_what_is_parked_is_taken_back_slice_by_slice(queue_of_three: EventType, 
 
 
 @pytest.mark.behaviour("1.7")
-def test_what_nobody_can_take_is_parked_by_the_page_and_hides_nothing(queue_of_three: EventType, storage: None) -> None:
+def test_groups_of_inactive_subscriptions_are_parked_by_the_page(queue_of_three: EventType, storage: None) -> None:
     others = factories.event_type(kind=EventKind.QUEUE)
     nobody = factories.subscription(event_type=others)
     publish_bodies(others, *[b"%d" % number for number in range(50)])

@@ -1,4 +1,4 @@
-"""Lines whose subscriptions have scripts: order, what arrives, what is held or set aside (contract 8.1, 8.3)."""
+"""Lines whose subscriptions have scripts: order, what arrives, what is held or deferred (contract 8.1, 8.3)."""
 
 import json
 import os
@@ -157,8 +157,8 @@ def test_a_number_possibly_sent_outlives_a_failing_script(receiver: Receiver, wa
     with running_worker():
         wait_until_only_held()
         assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2)]
-        (told,) = LineEvent.objects.values_list("kind", "sequence", "reason")
-        assert told == ("NUMBER_UNCERTAIN", 1, "held; it may never have been received")
+        (recorded,) = LineEvent.objects.values_list("kind", "sequence", "reason")
+        assert recorded == ("NUMBER_UNCERTAIN", 1, "held; it may never have been received")
         write(wanted, "")
         release([delivery.pk for delivery in Delivery.objects.open()])
         wait_until_done()

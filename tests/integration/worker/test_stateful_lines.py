@@ -62,11 +62,11 @@ class StatefulTopic(PolicyOperations):
         self.read_at: dict[Any, tuple[object, int]] = {}
         """The page a line has in hand, and when it was read."""
         self.interrupted: set[int] = set()
-        """Under way when its worker vanished or froze."""
+        """In flight when its worker vanished or froze."""
         self.cut: set[int] = set()
         """Not answered, though it may have arrived."""
         self.withheld: set[int] = set()
-        """Held or set aside because of their scripts: others may overtake them."""
+        """Held or deferred because of their scripts: others may overtake them."""
         self.heads: dict[int, tuple[int, int]] = {}
         """By line: the delivery that must not be overtaken, and since when; a line forgets one that is inactive."""
         self.sent: set[int] = set()
@@ -142,13 +142,17 @@ class StatefulTopic(PolicyOperations):
 
     def check_place(self, request: Request, row: Delivery) -> None:
         """Check where a delivery is that stays."""
-        decision, own, apart = self.decisions[request], self.main_of[request.line_id], self.retry_of[request.line_id]
+        decision, own, retry_line = (
+            self.decisions[request],
+            self.main_of[request.line_id],
+            self.retry_of[request.line_id],
+        )
         if decision is Decision.SUSPEND:
             assert (row.line_id, row.due_at) == (own, None), "5.6: in its place"
         elif decision is Decision.RETRY_LANE:
-            assert row.line_id == apart, "5.3"
+            assert row.line_id == retry_line, "5.3"
         else:
-            assert row.line_id == own, "what is set aside or held stays in its line"
+            assert row.line_id == own, "a deferred or held delivery stays in its line"
 
     def on_withheld(self, withheld: Withheld) -> None:
         row = Delivery.objects.open().filter(pk=withheld.delivery_id).first()
@@ -240,14 +244,14 @@ class StatefulTopic(PolicyOperations):
 
     def check_books(self) -> None:
         super().check_books()
-        told = {
+        recorded = {
             (self.main_of[line_id], number) for line_id, number in LineEvent.objects.values_list("line_id", "sequence")
         }
         for line_id in self.lines.values():
             mine = [request for request in self.requests if self.main_of[request.line_id] == line_id]
             arrived = {request.sequence for request in mine if request.may_have_arrived}
             missing = {*range(1, self.last_number[line_id] + 1)} - arrived
-            assert missing <= {number for line, number in told if line == line_id}, "gaps are told"
+            assert missing <= {number for line, number in recorded if line == line_id}, "gaps are recorded"
         unrecorded = Counter(request.line_id for request in self.requests if not request.is_recorded)
         assert unrecorded <= self.unclean_ends, "one a line for each unclean end"
 
@@ -286,7 +290,7 @@ class StatefulQueue(StatefulDeliveries):
         self.subscriptions = [subscription(event_type=self.event_type) for _ in range(2)]
         self.subscriptions += [subscription(event_type=self.event_type, filter="$$->'Header' is not null")]
         self.doubtful: set[int] = set()
-        """Groups that had a request of which nobody knows what came of it."""
+        """Groups that had a request with an unknown outcome."""
 
     # --- what can happen -------------------------------------------------------------------------------
 
@@ -349,7 +353,7 @@ class StatefulQueue(StatefulDeliveries):
         most = {line_id: MAX_IN_FLIGHT * (self.unclean_ends[line_id] + self.changes_amid_failures) for line_id in lost}
         assert all(number <= most[line_id] for line_id, number in lost.items())
         notes = Counter(PageRead.objects.values_list("line_id", flat=True))
-        assert max(notes.values(), default=0) <= 1, "what is noted for mending does not grow"
+        assert max(notes.values(), default=0) <= 1, "notes for recovery do not grow"
 
 
 @pytest.mark.behaviour("4.11", "6.4", "6.5")

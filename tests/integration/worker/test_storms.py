@@ -121,7 +121,7 @@ class Storm:
     def run(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except BaseException as failure:  # noqa: BLE001 - told by the test
+        except BaseException as failure:  # noqa: BLE001 - reported by the test
             self.failures.append(failure)
         finally:
             forget_connection()
@@ -220,12 +220,12 @@ def check_once(requests: dict[int, list[Received]], storm: Storm) -> None:
 
 
 def check_numbers(sent: list[Received], one: Subscriber) -> None:
-    """Numbers name deliveries, rise by one, and gaps are told."""
+    """Numbers name deliveries, rise by one, and gaps are recorded."""
     pairs = {(request.sequence, request.delivery_id) for request in sent}
     numbers = {number for number, _ in pairs}
     assert len(pairs) == len(numbers) == len({delivery_id for _, delivery_id in pairs})
-    told = {*LineEvent.objects.filter(line__subscriber=one).values_list("sequence", flat=True)}
-    assert {*range(1, max(numbers) + 1)} - numbers <= told
+    recorded = {*LineEvent.objects.filter(line__subscriber=one).values_list("sequence", flat=True)}
+    assert {*range(1, max(numbers) + 1)} - numbers <= recorded
 
 
 def check_order(sent: list[Received], storm: Storm) -> None:

@@ -43,7 +43,7 @@ def test_values(lines: bytes, values: dict[str, str]) -> None:
 
 
 def cost_of(blanks: int) -> float:
-    """Return the CPU seconds of reading a head with so many blanks, at best."""
+    """Return the CPU seconds of reading a head with this many blanks, at best."""
     head = b"HTTP/1.1 200 OK\r\nRetry-After:" + b" " * blanks + b"\x01\r\n\r\n"
     costs = []
     for _ in range(7):
@@ -70,7 +70,7 @@ def shown(answer: str, **headers: str) -> str:
         *(("X_Version", "2026-11-20"), ("Authorization", "short"), ("X_Token_Type", "application/json")),
     ],
 )
-def test_what_is_plainly_no_secret_stays(name: str, value: str) -> None:
+def test_plain_values_stay(name: str, value: str) -> None:
     assert shown(f"you sent {value}", **{name: value}) == f"you sent {value}"
 
 
@@ -97,23 +97,23 @@ def test_credentials_are_masked_by_their_name_or_their_look(name: str, value: st
     ],
 )
 @pytest.mark.parametrize("scheme", ["", "Bearer "])
-def test_however_it_is_written_with_its_scheme_and_without(written: str, scheme: str) -> None:
-    told = f"[{scheme}{written}]"
-    assert "0123456789" not in shown(told, Authorization=f"Bearer {TOKEN}")
-    assert shown(told, Authorization=f"Bearer {TOKEN}") in {"[***]", "[Bearer ***]"}
+def test_secrets_are_masked_in_any_encoding(written: str, scheme: str) -> None:
+    echoed = f"[{scheme}{written}]"
+    assert "0123456789" not in shown(echoed, Authorization=f"Bearer {TOKEN}")
+    assert shown(echoed, Authorization=f"Bearer {TOKEN}") in {"[***]", "[Bearer ***]"}
 
 
 @pytest.mark.parametrize("read", range(4, len(TOKEN)))
-def test_of_one_that_was_read_in_part_nothing_stays(read: int) -> None:
+def test_a_truncated_secret_is_masked(read: int) -> None:
     assert shown(f"ends {TOKEN[:read]}", Authorization=f"Bearer {TOKEN}") == "ends ***"
 
 
-def test_what_masks_make_room_for_is_no_head_of_another() -> None:
+def test_masks_leave_no_part_of_another_secret() -> None:
     value = "0123456789" * 40
     assert shown(value * 3 + value[:100], X_Token=value) == "***" * 4
 
 
-def test_it_is_masked_before_it_is_cut() -> None:
+def test_secrets_are_masked_before_the_text_is_cut() -> None:
     value = "0123456789abcdef"
     assert shown("-" * 1016 + value, X_Token=value) == "-" * 1016 + "***"
     assert shown("-" * 1023 + value, X_Token=value) == "-" * 1023 + "*"
@@ -178,7 +178,7 @@ HEAD_LINES = st.lists(
 
 @pytest.mark.behaviour("7.1")
 @given(HEAD_LINES)
-def test_whatever_the_head_is_nothing_but_text_under_three_names_is_passed_on(lines: list[bytes]) -> None:
+def test_only_text_under_three_names_is_passed_on(lines: list[bytes]) -> None:
     headers = answered(200, b"HTTP/1.1 200 OK\r\n" + b"\r\n".join(lines) + b"\r\n\r\n").headers
     assert headers.keys() <= set(PASSED_ON)
     assert all(value.isascii() and value.isprintable() and value == value.strip(" ") for value in headers.values())
@@ -198,5 +198,5 @@ def test_whatever_the_head_is_nothing_but_text_under_three_names_is_passed_on(li
         (b"Content-Length: 5", {}),
     ],
 )
-def test_what_is_passed_on(line: bytes, headers: dict[str, str]) -> None:
+def test_headers_that_are_passed_on(line: bytes, headers: dict[str, str]) -> None:
     assert answered(200, b"HTTP/1.1 200 OK\r\n" + line + b"\r\n\r\n").headers == headers

@@ -17,14 +17,14 @@ def token() -> str:
 
 
 @pytest.mark.behaviour("6.10")
-def test_what_is_kept_of_a_token_can_be_read_again(token: str) -> None:
+def test_a_token_is_decrypted_again(token: str) -> None:
     sealed = encrypted_token(token, KEYS)
     assert decrypted_token(hash_of(token), sealed, KEYS) == token
     assert token.encode() not in sealed
     assert token not in repr(hash_of(token))
 
 
-def test_what_was_kept_of_one_token_is_not_read_as_another(token: str) -> None:
+def test_a_token_is_not_decrypted_as_another(token: str) -> None:
     other = secrets.token_urlsafe(TOKEN_BYTES)
     with pytest.raises(DecryptionFailed):
         decrypted_token(hash_of(token), encrypted_token(other, KEYS), KEYS)

@@ -103,7 +103,7 @@ def test_an_outcome_says_what_happened(outcome: Outcome, text: str) -> None:
         (f"answered 200 {SECRET}", "failed"),
     ],
 )  # fmt: skip
-def test_a_publisher_is_told_the_kind_of_failure(reason: str, says: str) -> None:
+def test_a_publisher_sees_the_kind_of_failure(reason: str, says: str) -> None:
     assert redact_reason(reason) == says
 
 

@@ -44,7 +44,7 @@ def test_each_status_can_be_resubmitted_or_says_what_to_do_instead(status: Deliv
         ({"kind": "QUEUE"}, ""),
     ],
 )
-def test_where_it_was_to_go_counts_too(facts: dict[str, Any], word: str) -> None:
+def test_the_destination_decides_too(facts: dict[str, Any], word: str) -> None:
     refused = why_not(Sent(**({"status": S.REJECTED, "kind": "TOPIC"} | facts)))
     assert word in refused if refused else not word
 

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.limits import MAX_LINE_BYTES, MAX_PAGE_DELIVERIES
+from delivery.limits import MAX_LINE_BYTES, MAX_PAGE_DELIVERIES, MAX_PROCESS_BYTES
 from delivery.webhook.parts import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import DEFERRED, FRESH, HEAD, GroupRow, PageRequest, Row, page_of
 from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
-
-PLENTY = 64 * MAX_LINE_BYTES
 
 
 def taken_from_buffer(hand: Buffer[Outgoing], *, deferred_next: bool = False) -> list[int]:
@@ -120,7 +118,7 @@ def row(number: int, part: int, size: int = 10) -> Row:
     return Row(1, part, number, number, 1, 0, None, False, 0, size)
 
 
-def taken_from_page(waiting: list[Row], budget: int = PLENTY, **wanted: int | bool) -> list[int]:
+def taken_from_page(waiting: list[Row], budget: int = MAX_PROCESS_BYTES, **wanted: int | bool) -> list[int]:
     line = PageRequest(**{"line_id": 1, "epoch": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
     return [one.id for one in page_of(waiting, line, BodyBudget(budget)).taken]
 
@@ -161,7 +159,7 @@ def test_a_page_holds_at_most_1_mib_but_always_one(sizes: list[int], expected: l
 )
 def test_a_page_of_groups_is_as_long_as_they_have_deliveries_but_always_one(endpoints: int, expected: int) -> None:
     waiting = [GroupRow(1, FRESH, number, number, [1] * endpoints, 10, 0, 0, False, None) for number in range(500)]
-    page = page_of(waiting, PageRequest(1, 1, None, 500), BodyBudget(PLENTY))
+    page = page_of(waiting, PageRequest(1, 1, None, 500), BodyBudget(MAX_PROCESS_BYTES))
     assert (len(page.taken), page.more) == (expected, True)
 
 
@@ -186,9 +184,9 @@ def test_large_bodies_leave_room_for_small_ones() -> None:
 
 @pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize(("busy", "more"), [([], True), ([7, 8, 9], True), ([1, 2], False), ([1, 2, 3], False)])
-def test_what_has_been_taken_already_is_no_part_of_a_page(busy: list[int], *, more: bool) -> None:
+def test_a_page_leaves_out_busy_deliveries(busy: list[int], *, more: bool) -> None:
     line = PageRequest(1, 1, None, capacity=2, busy=busy)
-    page = page_of([row(number, FRESH) for number in (1, 2, 3)], line, BodyBudget(PLENTY))
+    page = page_of([row(number, FRESH) for number in (1, 2, 3)], line, BodyBudget(MAX_PROCESS_BYTES))
     assert ([one.id for one in page.taken], page.more) == ([one for one in (1, 2, 3) if one not in busy][:2], more)
 
 
@@ -196,4 +194,4 @@ def test_what_has_been_taken_already_is_no_part_of_a_page(busy: list[int], *, mo
 def test_slots_do_not_take_unmarked_deliveries_of_others() -> None:
     waiting = [row(5, HEAD), row(1, FRESH), row(2, FRESH), row(11, DEFERRED), row(12, DEFERRED)]
     line = PageRequest(1, 1, head_id=5, capacity=500, busy=[5, 1, 12])
-    assert [one.id for one in page_of(waiting, line, BodyBudget(PLENTY)).taken] == [2, 11]
+    assert [one.id for one in page_of(waiting, line, BodyBudget(MAX_PROCESS_BYTES)).taken] == [2, 11]

@@ -108,7 +108,7 @@ def test_a_group_that_nobody_takes_waits_longer_after_each_cycle(cycles: int, ag
 
 
 @pytest.mark.behaviour("4.11", "6.4")
-def test_who_had_it_when_the_worker_vanished_is_asked_first() -> None:
+def test_an_endpoint_with_an_unknown_outcome_goes_first() -> None:
     assert sent(begin(a_sender(), group(7, 1, 2, 3, first_id=2))).id == 2
 
 
@@ -117,7 +117,7 @@ def test_who_had_it_when_the_worker_vanished_is_asked_first() -> None:
     ("reply", "uncertain"),
     [(answered(500), False), (unanswered(was_sent=False), False), (unanswered(was_sent=True), True)],
 )
-def test_the_next_endpoint_is_told_if_the_one_before_may_have_got_it(reply: Reply, uncertain: bool) -> None:
+def test_the_next_endpoint_is_flagged_if_the_last_outcome_is_unknown(reply: Reply, uncertain: bool) -> None:
     line = a_sender()
     step = begin(line, group(7, 1, 2, attempts=4))
     first = sent(step)
@@ -145,7 +145,7 @@ def test_a_group_of_which_one_was_asked_already_is_not_begun_again_at_once() -> 
 
 
 @pytest.mark.behaviour("6.6")
-def test_who_has_half_of_the_strands_waiting_gets_no_more_until_it_answers() -> None:
+def test_an_endpoint_with_half_of_the_slots_gets_no_more_until_it_answers() -> None:
     line = a_sender(4)
     for slot in line.slots:
         slot.advance(None)

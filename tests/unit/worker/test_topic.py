@@ -10,6 +10,7 @@ import requests
 
 from delivery.dispatch.claim import Claim
 from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.limits import MAX_PROCESS_BYTES
 from delivery.retry import policy_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
@@ -34,7 +35,6 @@ from subscriptions.retry_policies import PRESETS, OnExhausted
 from subscriptions.scripting.jobs import NotRun
 from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
 
-PLENTY = 64 * 1024 * 1024
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
@@ -83,13 +83,15 @@ def run(line: ActiveLine, hand: Buffer[Outgoing], statuses: Sequence[int]) -> tu
     return sent, step
 
 
-def test_it_reads_first_and_lingers_where_there_is_nothing_until_its_turn_ends() -> None:
+@pytest.mark.behaviour("11.1")
+@pytest.mark.parametrize("more", [False, True], ids=["no work", "no room for bodies"])
+def test_a_line_that_gets_nothing_lingers_until_its_turn_ends(*, more: bool) -> None:
     line = a_line()
     assert go(line) == Read(None)
     for _ in range(5):
-        assert go(line, hand=Buffer()) == Read(None, linger=True)
+        assert go(line, hand=Buffer(more=more)) == Read(None, linger=True)
     line.stopping = True
-    assert go(line, hand=Buffer()) == Rest(None)
+    assert go(line, hand=Buffer(more=more)) == Rest(None)
 
 
 def test_a_line_that_lingers_sends_what_comes() -> None:
@@ -107,14 +109,14 @@ def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> No
     scripted = replace(delivery, destination=replace(delivery.destination, script="1"))
     for _ in range(3):
         assert go(line, hand=Buffer(fresh=[scripted])) == Transform(None, scripted)
-        line.return_all(BodyBudget(PLENTY))
+        line.return_all(BodyBudget(MAX_PROCESS_BYTES))
         assert go(line, NotRun()) == Read(None, linger=True)
     line.stopping = True
     assert go(line, hand=Buffer(fresh=[scripted])) == Rest(None)
 
 
 @pytest.mark.behaviour("4.1", "4.3")
-def test_what_has_ended_is_settled_with_what_is_sent_next() -> None:
+def test_a_settlement_travels_with_the_next_request() -> None:
     line = a_line()
     sent, step = run(line, Buffer(fresh=fresh_deliveries(1, 2, 3)), [200, 200])
     assert (sent, send(step).id) == ([1, 2], 3)
@@ -218,7 +220,7 @@ def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
 
 @pytest.mark.behaviour("1.4", "4.6")
 @pytest.mark.parametrize("waits_for_its_rate", [True, False])
-def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_for_its_rate: bool) -> None:
+def test_a_held_delivery_has_had_its_turn(*, waits_for_its_rate: bool) -> None:
     new, stuck = fresh_deliveries(1, 2, 3), deferred_deliveries(7, 8, 9)
     head: Outgoing | None = None
     deferred_next, order = False, list[int]()
@@ -288,7 +290,7 @@ def suspending(*, half_open: bool = False) -> Outgoing:
 
 @pytest.mark.behaviour("5.6")
 @pytest.mark.parametrize("half_open", [False, True])
-def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paused(*, half_open: bool) -> None:
+def test_a_suspension_stops_the_line(*, half_open: bool) -> None:
     line = a_line(head=1, failures=4)
     sent, step = run(line, Buffer(head=suspending(half_open=half_open), fresh=fresh_deliveries(2)), [503])
     assert (sent, isinstance(step, Rest)) == ([1], True)
@@ -324,13 +326,3 @@ def test_a_trial_that_holds_the_line_lets_its_subscription_go_on_and_waits_all_t
 @pytest.mark.parametrize(("head", "failures", "size"), [(None, 0, 16), (1, 2, 16), (1, 0, 2)])
 def test_a_line_that_waited_for_its_rate_reads_a_short_page(head: int | None, failures: int, size: int) -> None:
     assert a_line(head=head, failures=failures).page_request().capacity == size
-
-
-@pytest.mark.behaviour("11.1")
-def test_a_line_the_process_has_no_room_for_asks_again_until_its_turn_ends() -> None:
-    line = a_line()
-    go(line)
-    for _ in range(5):
-        assert go(line, hand=Buffer(more=True)) == Read(None, linger=True)
-    line.stopping = True
-    assert go(line, hand=Buffer(more=True)) == Rest(None)

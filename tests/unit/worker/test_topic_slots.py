@@ -67,7 +67,7 @@ def test_each_delivery_is_taken_by_one_slot_and_a_hold_stops_all(slots: int, ans
 
 
 @pytest.mark.behaviour("4.13")
-def test_a_page_leaves_out_what_strands_have_taken() -> None:
+def test_a_page_leaves_out_what_slots_have_taken() -> None:
     line = a_line(3)
     hand_of(line, *(to(number, concurrency=3) for number in (1, 2, 3, 4)))
     assert sorted(line.page_request().busy) == [1, 2, 3]
@@ -111,7 +111,7 @@ def test_once_a_trial_has_worked_as_many_as_allowed_are_sent() -> None:
 
 @pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize(("now", "lane", "goes_on"), [(1, "main", False), (4, "main", False), (1, "retry", True)])
-def test_a_line_whose_subscriber_is_sent_otherwise_now_is_claimed_anew(now: int, lane: str, goes_on: bool) -> None:
+def test_a_line_with_a_changed_concurrency_is_claimed_again(now: int, lane: str, goes_on: bool) -> None:
     line = a_line(1 if lane == "retry" else 3, lane)
     steps = hand_of(line, *(to(number, concurrency=3 if lane == "retry" else now) for number in range(9)))
     assert {type(step) for step in steps} == {Send if goes_on else Rest}
@@ -201,7 +201,7 @@ def test_a_hold_lasts_while_an_unordered_head_waits_for_its_rate(lane: str, fail
 
 @pytest.mark.behaviour("1.4", "11.1")
 @pytest.mark.parametrize("step", [Read(None), Read(None, linger=True), Rest(None)])
-def test_what_a_strand_has_taken_and_does_not_send_is_in_nobodys_way(step: Step) -> None:
+def test_a_delivery_that_its_slot_does_not_send_is_given_back(step: Step) -> None:
     line, budget = a_line(2), BodyBudget(100)
     slot = line.slots[0]
     line.buffer = Buffer(fresh=[to(1)])
@@ -234,7 +234,7 @@ def test_one_slot_waits_for_a_rate(wait: float, second: type[Step], monkeypatch:
 
 
 @pytest.mark.behaviour("1.4")
-def test_what_may_be_sent_soon_is_waited_for() -> None:
+def test_a_slot_waits_for_a_delivery_due_soon() -> None:
     line = a_line()
     limited = to(1, spacing=2.0)
     line.rate_limiter.learn(limited.destination, 1.0, time.monotonic() - 0.5)
