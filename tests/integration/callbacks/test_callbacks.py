@@ -104,9 +104,7 @@ def test_retries_keep_the_address(client: Client, delivered_job: EventType, rece
 
 
 @pytest.mark.behaviour("6.7")
-def test_each_group_has_an_address(
-    client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
-) -> None:
+def test_groups_have_addresses(client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker) -> None:
     factories.subscription(event_type=delivered_job, endpoint=receiver.url("/other"), filter="$$->'Body'->>'x' is null")
     publish_job(client, receiver.url(DONE))
     addresses = [address_in(receiver, path) for path in (WORK, "/other")]
@@ -116,9 +114,7 @@ def test_each_group_has_an_address(
     assert {*hurried(receiver, DONE, 2)} == {address.encode() for address in addresses}
 
 
-def test_jobs_without_callback_url(
-    client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker
-) -> None:
+def test_no_url_means_no_header(client: Client, delivered_job: EventType, receiver: Receiver, worker: Worker) -> None:
     publish(client, b"{}", event=JOB_EVENT)
     hurried(receiver, WORK)
     assert ("callbackurl" in receiver.of(WORK)[0].headers, Callback.objects.count()) == (False, 0)

@@ -55,7 +55,7 @@ def committed_job(storage: None, publisher: Publisher) -> EventType:
 
 
 @pytest.fixture
-def received_callback(client: Client, committed_job: EventType, receiver: Receiver) -> Callback:
+def pending(client: Client, committed_job: EventType, receiver: Receiver) -> Callback:
     return a_callback(client, receiver)
 
 
@@ -87,9 +87,9 @@ def wait_until_ended(callback: Callback) -> Delivery:
 
 
 @pytest.mark.behaviour("6.8")
-def test_a_reply_is_forwarded_unchanged(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
-    reply_id = post_reply(received_callback, X_Trace="7").json()["id"]
-    ended = wait_until_ended(received_callback)
+def test_a_reply_is_forwarded_unchanged(pending: Callback, receiver: Receiver, worker: Worker) -> None:
+    reply_id = post_reply(pending, X_Trace="7").json()["id"]
+    ended = wait_until_ended(pending)
     (request,) = receiver.of(THERE)
     assert (request.method, request.body) == ("POST", RESULT_BODY)
     named = {name: request.headers[name] for name in ("content-type", "x-trace", "webhook-id", "webhook-attempt")}
@@ -105,9 +105,9 @@ def test_a_reply_is_forwarded_unchanged(received_callback: Callback, receiver: R
     assert attempts_of(ended.pk) == [(1, 200)]
 
 
-def test_its_line_is_deleted_after_it(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
-    post_reply(received_callback)
-    wait_until_ended(received_callback)
+def test_its_line_is_deleted_after_it(pending: Callback, receiver: Receiver, worker: Worker) -> None:
+    post_reply(pending)
+    wait_until_ended(pending)
     wait_until(lambda: remove_ended_lines() == 1)
     assert not Line.objects.filter(lane=Lane.CALLBACK).exists()
 
@@ -118,24 +118,22 @@ def test_its_line_is_deleted_after_it(received_callback: Callback, receiver: Rec
     [(204, "DELIVERED"), (302, "3xxNOTSUPPORTED"), (404, "REJECTED"), (429, "REJECTED"), (410, "REJECTED")],
 )
 def test_answers_that_end_a_reply(
-    received_callback: Callback, receiver: Receiver, worker: Worker, client: Client, status: int, becomes: str
+    pending: Callback, receiver: Receiver, worker: Worker, client: Client, status: int, becomes: str
 ) -> None:
     receiver.on(THERE, answer(status), answer(200))
-    post_reply(received_callback)
-    ended = wait_until_ended(received_callback)
+    post_reply(pending)
+    ended = wait_until_ended(pending)
     assert (ended.status, attempts_of(ended.pk)) == (becomes, [(1, status)])
-    state = client.get(f"/api/v1/callbacks/{received_callback.pk}").json()["state"]
+    state = client.get(f"/api/v1/callbacks/{pending.pk}").json()["state"]
     assert state == (CallbackState.DELIVERED if becomes == "DELIVERED" else CallbackState.REFUSED)
 
 
 @pytest.mark.behaviour("6.8")
 @pytest.mark.parametrize("behaviour", [answer(500), answer(503), answer(599), answer(600), close, reset])
-def test_other_answers_are_retried(
-    received_callback: Callback, receiver: Receiver, worker: Worker, behaviour: Behaviour
-) -> None:
+def test_other_answers_are_retried(pending: Callback, receiver: Receiver, worker: Worker, behaviour: Behaviour) -> None:
     receiver.on(THERE, behaviour, behaviour, answer(200))
-    post_reply(received_callback)
-    ended = wait_until_ended(received_callback)
+    post_reply(pending)
+    ended = wait_until_ended(pending)
     assert (ended.status, ended.attempts) == (DeliveryStatus.DELIVERED, 3)
     requests = receiver.of(THERE)
     assert {request.headers["webhook-id"] for request in requests} == {f"dlv_{ended.pk}"}
@@ -143,65 +141,61 @@ def test_other_answers_are_retried(
 
 
 @pytest.mark.behaviour("6.8")
-def test_unreachable_is_retried(
-    received_callback: Callback, receiver: Receiver, worker: Worker, client: Client
-) -> None:
+def test_unreachable_url_waits(pending: Callback, receiver: Receiver, worker: Worker, client: Client) -> None:
     receiver.close_port()
-    post_reply(received_callback)
-    wait_until(lambda: line_of(received_callback).failures >= 2)
-    waiting = client.get(f"/api/v1/callbacks/{received_callback.pk}").json()
+    post_reply(pending)
+    wait_until(lambda: line_of(pending).failures >= 2)
+    waiting = client.get(f"/api/v1/callbacks/{pending.pk}").json()
     assert waiting["state"] == CallbackState.REPLIED
     assert waiting["delivery"]["status"] == "PENDING"
     assert waiting["delivery"]["attempts"] >= 2
     assert "no answer" in waiting["delivery"]["reason"]
     assert {"number", "error"} <= waiting["delivery"]["history"][0].keys() == {*AttemptSerializer.Meta.fields}
     receiver.open_port()
-    assert wait_until_ended(received_callback).status == DeliveryStatus.DELIVERED
-    assert client.get(f"/api/v1/callbacks/{received_callback.pk}").json()["state"] == CallbackState.DELIVERED
+    assert wait_until_ended(pending).status == DeliveryStatus.DELIVERED
+    assert client.get(f"/api/v1/callbacks/{pending.pk}").json()["state"] == CallbackState.DELIVERED
 
 
 @pytest.mark.behaviour("6.8")
-def test_unreachable_url_is_alone(
-    client: Client, received_callback: Callback, receiver: Receiver, worker: Worker
-) -> None:
+def test_urls_are_independent(client: Client, pending: Callback, receiver: Receiver, worker: Worker) -> None:
     gate = receiver.gate(THERE)
     other = a_callback(client, receiver)
-    post_reply(received_callback)
+    post_reply(pending)
     wait_until(lambda: receiver.of(THERE))
     post_reply(other, b"second")
     assert wait_until_ended(other).status == DeliveryStatus.DELIVERED
     gate.open()
-    assert wait_until_ended(received_callback).status == DeliveryStatus.DELIVERED
+    assert wait_until_ended(pending).status == DeliveryStatus.DELIVERED
 
 
 @pytest.mark.behaviour("6.8")
-def test_a_crash_in_flight_repeats_and_flags_the_reply(received_callback: Callback, receiver: Receiver) -> None:
-    post_reply(received_callback)
-    crash_while_sending(line_of(received_callback))
-    assert reply_of(received_callback).status == DeliveryStatus.IN_FLIGHT
+def test_a_crash_in_flight_repeats_and_flags_the_reply(pending: Callback, receiver: Receiver) -> None:
+    post_reply(pending)
+    crash_while_sending(line_of(pending))
+    assert reply_of(pending).status == DeliveryStatus.IN_FLIGHT
     assert due_by_queue() == {}
-    expire_lease(line_of(received_callback))
-    assert due_by_queue() == {"callbacks": [line_of(received_callback).pk]}
+    expire_lease(line_of(pending))
+    assert due_by_queue() == {"callbacks": [line_of(pending).pk]}
     with running_worker():
-        ended = wait_until_ended(received_callback)
+        ended = wait_until_ended(pending)
     (request,) = receiver.of(THERE)
     assert request.is_flagged
     assert (request.delivery_id, ended.status) == (ended.pk, DeliveryStatus.DELIVERED)
 
 
-def test_a_finished_reply_is_not_sent_again(received_callback: Callback, receiver: Receiver) -> None:
-    post_reply(received_callback)
-    driven, delivery, _ = crash_while_sending(line_of(received_callback))
+def test_a_finished_reply_is_not_sent_again(pending: Callback, receiver: Receiver) -> None:
+    post_reply(pending)
+    driven, delivery, _ = crash_while_sending(line_of(pending))
     settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
-    expire_lease(line_of(received_callback))
+    expire_lease(line_of(pending))
     with running_worker():
         wait_until(lambda: remove_ended_lines() == 1)
     assert receiver.of(THERE) == []
 
 
 @pytest.mark.behaviour("6.8")
-def test_worker_restarts_lose_no_reply(client: Client, received_callback: Callback, receiver: Receiver) -> None:
-    callbacks = [received_callback, *(a_callback(client, receiver) for _ in range(19))]
+def test_worker_restarts_lose_no_reply(client: Client, pending: Callback, receiver: Receiver) -> None:
+    callbacks = [pending, *(a_callback(client, receiver) for _ in range(19))]
     for number, one in enumerate(callbacks):
         post_reply(one, b"%d" % number)
         if number % 2:
@@ -218,22 +212,22 @@ def test_worker_restarts_lose_no_reply(client: Client, received_callback: Callba
     assert len(repeated) == 10
 
 
-def test_an_expired_reply_is_not_sent(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
+def test_an_expired_reply_is_not_sent(pending: Callback, receiver: Receiver, worker: Worker) -> None:
     receiver.close_port()
-    post_reply(received_callback)
-    wait_until(lambda: line_of(received_callback).held_since)
+    post_reply(pending)
+    wait_until(lambda: line_of(pending).held_since)
     Callback.objects.update(expires_at=Now())
     wait_until(expire_replies)
     receiver.open_port()
     make_due()
-    assert reply_of(received_callback).status == DeliveryStatus.EXPIRED
+    assert reply_of(pending).status == DeliveryStatus.EXPIRED
     wait_until(lambda: remove_ended_lines() == 1)
     assert receiver.of(THERE) == []
 
 
-def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(received_callback: Callback) -> None:
-    post_reply(received_callback)
-    line = line_of(received_callback)
+def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(pending: Callback) -> None:
+    post_reply(pending)
+    line = line_of(pending)
     assert due_by_queue() == {"callbacks": [line.pk]}
     assert still_due([line.pk]) == [line.pk]
     Line.objects.filter(pk=line.pk).update(due_at=Now() + timedelta(hours=1))
@@ -243,11 +237,11 @@ def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(received_callb
     assert due_by_queue() == {"callbacks": [line.pk]}
 
 
-def test_a_reply_is_no_published_message(received_callback: Callback, client: Client) -> None:
-    reply_id = post_reply(received_callback).json()["id"]
+def test_a_reply_is_no_published_message(pending: Callback, client: Client) -> None:
+    reply_id = post_reply(pending).json()["id"]
     listed = [one["id"] for one in client.get("/api/v1/messages").json()["items"]]
-    assert listed == [received_callback.message_id]
-    assert client.get(f"/api/v1/messages/{reply_id}").json()["reply_to"] == received_callback.message_id
+    assert listed == [pending.message_id]
+    assert client.get(f"/api/v1/messages/{reply_id}").json()["reply_to"] == pending.message_id
     assert publish(client, b"{}", event=JOB_EVENT).status_code == 202
     assert Message.objects.count() == 3
 

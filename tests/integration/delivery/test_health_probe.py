@@ -132,9 +132,7 @@ def test_a_monitor_url_is_probed_until_it_answers_2xx(monitored: Subscription, r
 
 
 @pytest.mark.behaviour("5.6")
-def test_a_hanging_monitor_is_alone(
-    monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_monitor_waits(monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health_probe, "DEADLINE_SECONDS", 3600.0)
     if MONITORS._loop:
         MONITORS._loop.stop()

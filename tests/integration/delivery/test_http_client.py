@@ -324,18 +324,14 @@ def test_a_name_of_a_denied_address_is_refused(guarded_client: Asking, receiver:
 
 
 @pytest.mark.parametrize("addresses", [f"{ELSEWHERE},{HERE}", f"{HERE},{ELSEWHERE}", f"[::1],{HERE}"])
-def test_allowed_address_is_chosen(
-    guarded_client: Asking, receiver: Receiver, private: Private, addresses: str
-) -> None:
+def test_allowed_address_is_used(guarded_client: Asking, receiver: Receiver, private: Private, addresses: str) -> None:
     guarded_client.addresses = addresses
     assert guarded_client.ask(named(receiver)) == (200, False)
     assert not private.was_met()
 
 
 @pytest.mark.parametrize("addresses", [f"{ELSEWHERE},{HERE}", f"{HERE},{ELSEWHERE}"])
-def test_a_denied_address_is_no_fallback(
-    guarded_client: Asking, receiver: Receiver, private: Private, addresses: str
-) -> None:
+def test_denied_address_not_tried(guarded_client: Asking, receiver: Receiver, private: Private, addresses: str) -> None:
     receiver.close_port()
     guarded_client.addresses = addresses
     reason, is_refused = guarded_client.ask(named(receiver))

@@ -55,9 +55,7 @@ def beside(receiver: Receiver, wanted: Subscription) -> Subscription:
 
 @pytest.mark.behaviour("1.6")
 @pytest.mark.parametrize("status", [302, 404, 500, 503, None])
-def test_failures_never_inactivate(
-    receiver: Receiver, worker: Worker, wanted: Subscription, status: int | None
-) -> None:
+def test_failures_keep_it_active(receiver: Receiver, worker: Worker, wanted: Subscription, status: int | None) -> None:
     receiver.on("/a", answer(status)) if status else receiver.close_port()
     publish_numbered(wanted.event_type, 3)
     for _ in range(3):
@@ -185,9 +183,7 @@ def test_a_change_makes_a_held_line_due(
 
 
 @pytest.mark.behaviour("4.9")
-def test_a_hold_ends_only_in_time(
-    receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription
-) -> None:
+def test_a_hold_ends_in_time(receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription) -> None:
     receiver.on("/a", answer(503, Retry_After="300"))
     publish_numbered(wanted.event_type, 1)
     line = wait_until_held(wanted.subscriber)
@@ -285,34 +281,34 @@ def test_a_cancelled_unsent_head_leaves_no_gap(
 
 
 @pytest.fixture
-def filtered_subscription(storage: None, receiver: Receiver) -> Subscription:
+def filtered(storage: None, receiver: Receiver) -> Subscription:
     return factories.subscription(
         factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"), filter=POSITIVE
     )
 
 
 @pytest.fixture
-def held(filtered_subscription: Subscription) -> Delivery:
+def held(filtered: Subscription) -> Delivery:
     """Return the one that is held, between two that are not."""
-    publish_bodies(filtered_subscription.event_type, b'{"n": 1}', UNREADABLE, b'{"n": 3}')
+    publish_bodies(filtered.event_type, b'{"n": 1}', UNREADABLE, b'{"n": 3}')
     return Delivery.objects.get(status="HELD")
 
 
 @pytest.mark.behaviour("3.6")
-def test_a_filter_that_fails_holds_the_delivery_and_loses_nothing(filtered_subscription: Subscription) -> None:
-    other = factories.subscription(event_type=filtered_subscription.event_type)
+def test_a_filter_that_fails_holds_the_delivery_and_loses_nothing(filtered: Subscription) -> None:
+    other = factories.subscription(event_type=filtered.event_type)
     answer = publish(client_of(factories.publisher()), UNREADABLE)
     assert (answer.status_code, answer.json()["outcome"], answer.json()["deliveries"]) == (202, "ROUTED", 2)
     assert Message.objects.get().deliveries_count == 2
-    assert (statuses(filtered_subscription), statuses(other)) == (["HELD"], ["PENDING"])
-    shown = client_of(filtered_subscription.subscriber).get(LIST, {"status": "HELD"}).json()["items"]
+    assert (statuses(filtered), statuses(other)) == (["HELD"], ["PENDING"])
+    shown = client_of(filtered.subscriber).get(LIST, {"status": "HELD"}).json()["items"]
     assert [(one["status"], one["due_at"], one["reason"][:15]) for one in shown] == [("HELD", None, "filter failed: ")]
     assert client_of().get(LIST, {"status": "HELD"}).json()["items"] == shown
 
 
 @pytest.mark.behaviour("3.6", "4.10")
-def test_released_deliveries_are_sent_in_order_of_id(held: Delivery, filtered_subscription: Subscription) -> None:
-    (taken,) = claim([line_of(filtered_subscription.subscriber).pk], worker="w")
+def test_released_deliveries_are_sent_in_order_of_id(held: Delivery, filtered: Subscription) -> None:
+    (taken,) = claim([line_of(filtered.subscriber).pk], worker="w")
     assert [one.content.body for one in outgoing_of(taken)] == [b'{"n": 1}', b'{"n": 3}']
     assert release([held.pk]) == [held.pk]
     assert [one.content.body for one in outgoing_of(taken)] == [b'{"n": 1}', UNREADABLE, b'{"n": 3}']
@@ -320,27 +316,25 @@ def test_released_deliveries_are_sent_in_order_of_id(held: Delivery, filtered_su
     assert (released.status, released.due_at, released.reason) == ("PENDING", None, f"released; {held.reason}")
     assert release([held.pk]) == []
     events = LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id", "reason")
-    assert [*events] == [(line_of(filtered_subscription.subscriber).pk, LineEventKind.RELEASED, None, held.pk, "")]
+    assert [*events] == [(line_of(filtered.subscriber).pk, LineEventKind.RELEASED, None, held.pk, "")]
 
 
 @pytest.mark.behaviour("3.6")
-def test_held_deliveries_are_released(held: Delivery, filtered_subscription: Subscription, receiver: Receiver) -> None:
+def test_held_deliveries_are_released(held: Delivery, filtered: Subscription, receiver: Receiver) -> None:
     with running_worker():
-        wait_until(lambda: statuses(filtered_subscription) == ["DELIVERED", "HELD", "DELIVERED"])
+        wait_until(lambda: statuses(filtered) == ["DELIVERED", "HELD", "DELIVERED"])
         address = f"{LIST}/{held.pk}/release"
-        answer = client_of(filtered_subscription.subscriber).post(address, content_type="application/json")
+        answer = client_of(filtered.subscriber).post(address, content_type="application/json")
         assert (answer.status_code, answer.json()["status"]) == (200, "PENDING")
         wait_until_done()
     assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 3}', UNREADABLE]
-    assert statuses(filtered_subscription) == ["DELIVERED"] * 3
+    assert statuses(filtered) == ["DELIVERED"] * 3
 
 
 @pytest.mark.behaviour("3.6")
-def test_only_own_held_deliveries_can_be_released(held: Delivery, filtered_subscription: Subscription) -> None:
+def test_only_own_held_deliveries_can_be_released(held: Delivery, filtered: Subscription) -> None:
     first = Delivery.objects.earliest("id")
-    refused = client_of(filtered_subscription.subscriber).post(
-        f"{LIST}/{first.pk}/release", content_type="application/json"
-    )
+    refused = client_of(filtered.subscriber).post(f"{LIST}/{first.pk}/release", content_type="application/json")
     assert (refused.status_code, refused.json()["code"]) == (409, "not_held")
     for owner in (factories.subscriber(), factories.publisher()):
         answer = client_of(owner).post(f"{LIST}/{held.pk}/release", content_type="application/json")
@@ -350,24 +344,24 @@ def test_only_own_held_deliveries_can_be_released(held: Delivery, filtered_subsc
 
 
 @pytest.mark.behaviour("1.8", "3.6")
-def test_held_deliveries_are_cancelled_with_the_rest(held: Delivery, filtered_subscription: Subscription) -> None:
-    assert cancel_deliveries_of(filtered_subscription.pk, reason="unwanted") == (3, 0)
-    assert statuses(filtered_subscription) == ["CANCELLED"] * 3
+def test_held_deliveries_are_cancelled_with_the_rest(held: Delivery, filtered: Subscription) -> None:
+    assert cancel_deliveries_of(filtered.pk, reason="unwanted") == (3, 0)
+    assert statuses(filtered) == ["CANCELLED"] * 3
 
 
 @pytest.mark.behaviour("3.6")
-def test_held_deliveries_wake_no_line_and_are_counted(filtered_subscription: Subscription) -> None:
-    publish_bodies(filtered_subscription.event_type, UNREADABLE, UNREADABLE)
-    line = line_of(filtered_subscription.subscriber).pk
+def test_held_deliveries_wake_no_line_and_are_counted(filtered: Subscription) -> None:
+    publish_bodies(filtered.event_type, UNREADABLE, UNREADABLE)
+    line = line_of(filtered.subscriber).pk
     assert (lines_with_due_work(), still_due([line])) == ([], [])
     assert line_statuses([line])[line] == LineStatus(LineState.AWAITING_RELEASE, None, 2, 0, None, awaiting_release=2)
     now = client_of().get("/api/v1/subscribers/shop/line").json()
     assert (now["state"], now["waiting"], now["deferred"], now["awaiting_release"]) == ("AWAITING_RELEASE", 2, 0, 2)
     page = client_of_admin().get(reverse("admin:delivery_line_changelist")).content.decode()
     assert "AWAITING_RELEASE" in page
-    publish_bodies(filtered_subscription.event_type, b'{"n": 1}')
+    publish_bodies(filtered.event_type, b'{"n": 1}')
     assert line_statuses([line])[line] == LineStatus(LineState.WAITING, None, 3, 0, None, awaiting_release=2)
-    inactivate(filtered_subscription)
+    inactivate(filtered)
     assert line_statuses([line])[line].state == LineState.INACTIVE
     assert {*Delivery.objects.filter(status="HELD").values_list("due_at", flat=True)} == {UNTIL_RELEASED}
 
@@ -377,42 +371,42 @@ def chosen(*deliveries: Delivery, **more: str) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("3.6")
-def test_many_are_released_from_the_list_after_a_question(held: Delivery, filtered_subscription: Subscription) -> None:
-    publish_bodies(filtered_subscription.event_type, UNREADABLE)
+def test_many_are_released_from_the_list_after_a_question(held: Delivery, filtered: Subscription) -> None:
+    publish_bodies(filtered.event_type, UNREADABLE)
     admin, changelist = client_of_admin(), reverse("admin:delivery_delivery_changelist")
     everything = [*Delivery.objects.all()]
     asked = admin.post(changelist, chosen(*everything)).content.decode()
     assert "Release these 2 HELD deliveries?" in asked
     one = admin.post(changelist, chosen(held)).content.decode()
     assert "Release this HELD delivery?" in one
-    assert statuses(filtered_subscription) == ["PENDING", "HELD", "PENDING", "HELD"]
+    assert statuses(filtered) == ["PENDING", "HELD", "PENDING", "HELD"]
     done = admin.post(changelist, chosen(*everything, confirmed="yes"), follow=True).content.decode()
     assert "Released 2 deliveries." in done
-    assert statuses(filtered_subscription) == ["PENDING"] * 4
+    assert statuses(filtered) == ["PENDING"] * 4
 
 
 @pytest.mark.behaviour("3.6")
-def test_one_is_released_from_its_page(held: Delivery, filtered_subscription: Subscription) -> None:
+def test_one_is_released_from_its_page(held: Delivery, filtered: Subscription) -> None:
     admin, page = client_of_admin(), reverse("admin:delivery_delivery_change", args=[held.pk])
     shown = admin.get(page).content.decode()
     assert ("filter failed: " in shown, f"/{held.pk}/release" in shown) == (True, True)
     address = reverse("admin:delivery_delivery_release", args=[held.pk])
     assert admin.get(address, headers={"HX-Request": "true"}).status_code == 200
-    assert statuses(filtered_subscription) == ["PENDING", "HELD", "PENDING"]
+    assert statuses(filtered) == ["PENDING", "HELD", "PENDING"]
     assert admin.post(address, {"_form_submitted": "on"}).status_code == 302
-    assert statuses(filtered_subscription) == ["PENDING"] * 3
+    assert statuses(filtered) == ["PENDING"] * 3
     released = admin.get(page).content.decode()
     assert ("Released 1 delivery." in released, f"/{held.pk}/release" in released) == (True, False)
 
 
-def test_releasing_needs_its_own_permission(held: Delivery, filtered_subscription: Subscription) -> None:
+def test_releasing_needs_its_own_permission(held: Delivery, filtered: Subscription) -> None:
     looker = User.objects.create(username="looker", is_staff=True)
     looker.user_permissions.add(Permission.objects.get(codename="view_delivery"))
     browser = Client()
     browser.force_login(looker)
     assert "release_chosen" not in browser.get(reverse("admin:delivery_delivery_changelist")).content.decode()
     assert browser.post(reverse("admin:delivery_delivery_release", args=[held.pk])).status_code == 403
-    assert statuses(filtered_subscription) == ["PENDING", "HELD", "PENDING"]
+    assert statuses(filtered) == ["PENDING", "HELD", "PENDING"]
 
 
 @pytest.mark.behaviour("3.6")

@@ -29,7 +29,7 @@ GIVEN = {"body": '{"id": "a b"}', "headers": {"x-team": "blue", "Authorization":
 
 
 @pytest.fixture
-def filtered_subscription(event_type: EventType) -> Subscription:
+def filtered(event_type: EventType) -> Subscription:
     return factories.subscription(event_type=event_type, filter=OPEN, header_filter_string="eu")
 
 
@@ -40,16 +40,16 @@ def shown(answer: Answer) -> str:
 
 
 def test_a_subscription_opens_its_filter_lab_with_the_newest_message(
-    admin: Client, client: Client, filtered_subscription: Subscription
+    admin: Client, client: Client, filtered: Subscription
 ) -> None:
     publish(client, b'{"state": "shut"}', FILTER_STRING="eu")
     publish(client, b'{"state": "open"}', FILTER_STRING="eu")
-    action = reverse("admin:subscriptions_subscription_test_filter", args=[filtered_subscription.pk])
+    action = reverse("admin:subscriptions_subscription_test_filter", args=[filtered.pk])
     page = admin.get(action, follow=True)
     newest = Message.objects.order_by("-pk")[0]
     assert (page.context["message"].pk, page.context["verdict"].qualifies) == (newest.pk, True)
     assert "<strong>1</strong> matches, header filter included." in shown(page)
-    assert f'href="/admin/subscriptions/subscription/{filtered_subscription.pk}/change/">Back to' in shown(page)
+    assert f'href="/admin/subscriptions/subscription/{filtered.pk}/change/">Back to' in shown(page)
     assert "newest 2 messages" in shown(page)
 
 
@@ -109,8 +109,8 @@ def test_a_messages_page_links_its_subscriptions(admin: Client, client: Client, 
     assert "by today&#x27;s configuration" in page
 
 
-def test_the_lab_needs_a_stored_message(admin: Client, filtered_subscription: Subscription) -> None:
-    page = admin.get(LAB, {"subscription": filtered_subscription.pk})
+def test_the_lab_needs_a_stored_message(admin: Client, filtered: Subscription) -> None:
+    page = admin.get(LAB, {"subscription": filtered.pk})
     assert page.context["form"].errors == {"message": ["No message of this event type is stored yet."]}
 
 
@@ -119,9 +119,7 @@ def test_the_lab_opens_with_any_query(admin: Client, query: dict[str, str]) -> N
     assert "Try it" in shown(admin.get(LAB, query))
 
 
-def test_filter_trials_have_limited_size(
-    client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_have_limited_size(client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "TRIED_BYTES", 45)
     monkeypatch.setattr(trials, "AT_ONCE", 1)
     for state in ("open", "shut", "open"):
@@ -130,9 +128,7 @@ def test_filter_trials_have_limited_size(
     assert trial == trials.Trial(tried=2, matching=1, failing=0)
 
 
-def test_filter_trials_have_limited_work(
-    client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trials_have_limited_work(client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         publish(client, b'{"state": "open", "huge": 1e999999}')
     costly = parse_filter("$$->'Body'->>'state' like '_%'")
@@ -158,8 +154,8 @@ def test_the_lab_needs_permission(db: None) -> None:
     assert Client().get(LAB).status_code == 302
 
 
-def test_message_pages_explain_the_routing(admin: Client, client: Client, filtered_subscription: Subscription) -> None:
-    factories.subscription(event_type=filtered_subscription.event_type, filter="$$->'Body'->'huge' = '1'")
+def test_message_pages_explain_the_routing(admin: Client, client: Client, filtered: Subscription) -> None:
+    factories.subscription(event_type=filtered.event_type, filter="$$->'Body'->'huge' = '1'")
     publish(client, b'{"state": "<i>shut</i>", "huge": 1e999999}', FILTER_STRING="eu")
     page = shown(admin.get(f"/admin/delivery/message/{Message.objects.get().pk}/change/"))
     for said in (
@@ -174,10 +170,10 @@ def test_message_pages_explain_the_routing(admin: Client, client: Client, filter
     assert "<i>shut</i>" not in page
 
 
-def test_a_broken_filter_is_not_saved_in_the_admin(admin: Client, filtered_subscription: Subscription) -> None:
-    address = reverse("admin:subscriptions_subscription_change", args=[filtered_subscription.pk])
+def test_a_broken_filter_is_not_saved_in_the_admin(admin: Client, filtered: Subscription) -> None:
+    address = reverse("admin:subscriptions_subscription_change", args=[filtered.pk])
     form = {
-        "endpoint": filtered_subscription.endpoint,
+        "endpoint": filtered.endpoint,
         "headers": "{}",
         "position": "0",
         "script": "",
@@ -187,12 +183,12 @@ def test_a_broken_filter_is_not_saved_in_the_admin(admin: Client, filtered_subsc
     page = admin.post(address, {**form, "header_filter_string": "eu", "filter": "$$->>'a"})
     assert "line 1, column 6" in " ".join(page.context["adminform"].form.errors["filter"])
     admin.post(address, {**form, "header_filter_string": "eu", "filter": f"NOT {OPEN}"})
-    filtered_subscription.refresh_from_db()
-    assert filtered_subscription.filter == f"NOT {OPEN}"
+    filtered.refresh_from_db()
+    assert filtered.filter == f"NOT {OPEN}"
 
 
 @pytest.fixture
-def scripted_subscription(event_type: EventType) -> Subscription:
+def scripted(event_type: EventType) -> Subscription:
     own = {"X-Own": "1", "X-Team": "red"}
     return factories.subscription(
         event_type=event_type, endpoint="PUT:https://tracker.example/issues?all=1", headers=own, script=SCRIPT
@@ -204,8 +200,8 @@ def ask(client: Client, path: str, **fields: object) -> Answer:
 
 
 @pytest.mark.behaviour("8.1")
-def test_a_script_is_tried_without_sending(management: Client, scripted_subscription: Subscription) -> None:
-    answer = ask(management, f"subscriptions/{scripted_subscription.pk}/test-script", **GIVEN)
+def test_a_script_is_tried_without_sending(management: Client, scripted: Subscription) -> None:
+    answer = ask(management, f"subscriptions/{scripted.pk}/test-script", **GIVEN)
     assert (answer.status_code, answer.json()) == (
         200,
         {
@@ -227,14 +223,14 @@ def test_a_script_is_tried_without_sending(management: Client, scripted_subscrip
     assert (Message.objects.count(), Delivery.objects.count()) == (0, 0)
 
 
-def test_another_script_is_tried_before_it_is_saved(management: Client, scripted_subscription: Subscription) -> None:
-    path = f"subscriptions/{scripted_subscription.pk}/test-script"
+def test_another_script_is_tried_before_it_is_saved(management: Client, scripted: Subscription) -> None:
+    path = f"subscriptions/{scripted.pk}/test-script"
     tried = ask(
         management, path, script="$outmessage = 'as ' + $inheader['Filter-String'][0]", body="1", filter_string="eu"
     )
     assert (tried.json()["body"], tried.json()["path"]) == ("as eu", "/issues?all=1")
-    scripted_subscription.refresh_from_db()
-    assert scripted_subscription.script == SCRIPT
+    scripted.refresh_from_db()
+    assert scripted.script == SCRIPT
 
 
 @pytest.mark.parametrize(
@@ -253,11 +249,11 @@ def test_a_script_that_fails_says_why_and_where(management: Client, script: str,
     assert reason in tried["reason"]
 
 
-def test_script_trials_need_access(client: Client, management: Client, scripted_subscription: Subscription) -> None:
+def test_script_trials_need_access(client: Client, management: Client, scripted: Subscription) -> None:
     other = factories.subscription()
     publish(client, b'{"id": 7}', X_TEAM="blue")
     tests = {"script": SCRIPT, "message_id": Message.objects.get().pk}
-    clients = [management, client_of(scripted_subscription.subscriber), client_of(other.subscriber), client]
+    clients = [management, client_of(scripted.subscriber), client_of(other.subscriber), client]
     assert [ask(one, "scripts/test", **tests).status_code for one in clients] == [200, 200, 404, 403]
     tried = ask(management, "scripts/test", **tests).json()
     assert (tried["method"], tried["path"], tried["headers"]["X-Team"]) == ("POST", "/endpoint/7", "blue")

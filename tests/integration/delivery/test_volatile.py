@@ -178,9 +178,7 @@ def test_an_unrouted_volatile_message_is_not_queued(client: Client, shop: Subscr
 
 
 @pytest.mark.behaviour("3.6")
-def test_failing_filters_are_counted(
-    client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
-) -> None:
+def test_filter_failures_counted(client: Client, event_type: EventType, shop: Subscription, receiver: Receiver) -> None:
     failing = factories.subscription(event_type=event_type, filter="$$->'Body'->'n' > '5'")
     assert publish(client, b'{"n": 1e999999}', **VOLATILE_HEADERS).json()["deliveries"] == 1
     run_tasks()
@@ -198,9 +196,7 @@ def test_failing_filters_are_counted(
         {"script": "$outheader = {'Host': 'elsewhere'}"},
     ],
 )
-def test_inactive_ones_are_skipped(
-    client: Client, shop: Subscription, receiver: Receiver, change: dict[str, Any]
-) -> None:
+def test_skipped_deliveries(client: Client, shop: Subscription, receiver: Receiver, change: dict[str, Any]) -> None:
     publish(client, **VOLATILE_HEADERS)
     Subscription.objects.filter(pk=shop.pk).update(**change)
     run_tasks()

@@ -177,9 +177,7 @@ def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> No
 
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("late", [200, 404, 500, 503])
-def test_a_worker_without_its_lease_settles_nothing(
-    receiver: Receiver, wanted: Subscription, line: Line, late: int
-) -> None:
+def test_an_expired_lease_settles_nothing(receiver: Receiver, wanted: Subscription, line: Line, late: int) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
     with running_worker("frozen") as frozen:
         publish_numbered(wanted.event_type, 3)
@@ -228,9 +226,7 @@ def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver
 
 
 @pytest.mark.behaviour("4.10", "4.11")
-def test_answered_deliveries_are_not_repeated_and_numbers_go_on(
-    receiver: Receiver, wanted: Subscription, line: Line
-) -> None:
+def test_only_unanswered_deliveries_are_repeated(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 5)
     driven = claimed(line)
     assert go_on_and_vanish(driven, settled=3) == 4

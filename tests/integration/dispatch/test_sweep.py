@@ -43,11 +43,6 @@ HOUR = 3_600.0
 
 
 @pytest.fixture
-def wanted(storage: None) -> Subscription:
-    return subscription()
-
-
-@pytest.fixture
 def line(wanted: Subscription) -> Line:
     publish_numbered(wanted.event_type, 2)
     return line_of(wanted.subscriber)

@@ -87,9 +87,7 @@ def test_the_first_qualifying_position_gets_it(
 
 @pytest.mark.behaviour("2.8", "3.6")
 @pytest.mark.parametrize("destination", ["blue", "default"])
-def test_failing_filters_count_as_first(
-    client: Client, event_type: EventType, blue: Subscriber, destination: str
-) -> None:
+def test_failing_filters_come_first(client: Client, event_type: EventType, blue: Subscriber, destination: str) -> None:
     failing = factories.subscription(blue, event_type, filter=BIG, position=1)
     factories.subscription(blue, event_type, position=2)
 

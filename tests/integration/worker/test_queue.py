@@ -379,7 +379,7 @@ def test_others_are_flagged_without_the_first(receiver: Receiver, jobs: EventTyp
 
 @pytest.mark.behaviour("4.11", "6.4")
 @pytest.mark.parametrize("late", [200, 404, 500])
-def test_a_worker_without_its_lease_settles_nothing(receiver: Receiver, jobs: EventType, late: int) -> None:
+def test_an_expired_lease_settles_nothing(receiver: Receiver, jobs: EventType, late: int) -> None:
     gates = [receiver.gate(path, answer(late), answer(201)) for path in PATHS]
     with running_worker("frozen") as frozen:
         publish_bodies(jobs, b"1")

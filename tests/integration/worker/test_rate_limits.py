@@ -79,9 +79,7 @@ def wait_until_paced(limited: Subscription) -> None:
 
 @pytest.mark.behaviour("1.4", "4.13")
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_requests_are_evenly_spaced(
-    receiver: Receiver, worker: Worker, limited: Subscription, concurrency: int
-) -> None:
+def test_slots_are_evenly_spaced(receiver: Receiver, worker: Worker, limited: Subscription, concurrency: int) -> None:
     processing = "SERIAL" if concurrency == 1 else "CONCURRENT"
     type(limited.subscriber).objects.update(processing=processing, concurrency=concurrency)
     Subscription.objects.update(rate_limit=RATE)

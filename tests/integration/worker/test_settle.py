@@ -52,11 +52,6 @@ OWNED = "owned AS MATERIALIZED (\n  SELECT l.id FROM delivery_line l"
 LATE = "owned AS MATERIALIZED (\n  SELECT l.id FROM (SELECT pg_advisory_xact_lock_shared(7)) AS wait, delivery_line l"
 
 
-@pytest.fixture
-def wanted(storage: None) -> Subscription:
-    return subscription()
-
-
 @pytest.mark.behaviour("4.11")
 def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 2)
@@ -260,23 +255,18 @@ def test_a_settle_the_database_refuses_leaves_everything_as_it_was(wanted: Subsc
     assert (statuses(wanted), Attempt.objects.count()) == ([IN_FLIGHT], 0)
 
 
-@pytest.fixture
-def reachable_subscription(receiver: Receiver, storage: None) -> Subscription:
-    return subscription(endpoint=receiver.url("/a"))
-
-
 def budget_left(worker: Worker) -> int:
     return worker.event_loop.budget._left
 
 
 @pytest.mark.behaviour("4.10", "4.11", "11.3")
-def test_cut_connections_lose_nothing(receiver: Receiver, worker: Worker, reachable_subscription: Subscription) -> None:
+def test_cut_connections_lose_nothing(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gates = [receiver.gate("/a") for _ in range(4)]
     behaviours: list[Behaviour] = []
     for gate in gates:
         behaviours += [*[answer()] * 60, gate]
     receiver.on("/a", *behaviours, answer())
-    bodies = publish_numbered(reachable_subscription.event_type, 300)
+    bodies = publish_numbered(wanted.event_type, 300)
     for number, gate in enumerate(gates, start=1):
         wait_until(lambda: len(receiver.log) > 30 + 61 * (number - 1))  # noqa: B023 - called at once
         wait_until(terminate_backends)  # wherever it is in the sixty that go on meanwhile
@@ -299,17 +289,17 @@ def refusing_teapots(storage: None) -> Iterator[None]:
 
 
 def test_data_that_the_database_refuses_stops_its_own_line_only(
-    refusing_teapots: None, receiver: Receiver, worker: Worker, reachable_subscription: Subscription
+    refusing_teapots: None, receiver: Receiver, worker: Worker, wanted: Subscription
 ) -> None:
     refused = subscription(endpoint=receiver.url("/teapot"))
     receiver.on("/teapot", answer(418), answer(200))
     gates = [receiver.gate("/a"), receiver.gate("/teapot", answer(418), answer())]
-    publish_numbered(reachable_subscription.event_type, 20)
+    publish_numbered(wanted.event_type, 20)
     publish_numbered(refused.event_type, 2)
     wait_until(lambda: len(receiver.log) == 2)
     for gate in gates:
         gate.open()
-    wait_until(lambda: statuses(reachable_subscription) == [DELIVERED] * 20)
+    wait_until(lambda: statuses(wanted) == [DELIVERED] * 20)
     assert statuses(refused) == [DeliveryStatus.IN_FLIGHT, PENDING]
     expire_lease(line_of(refused.subscriber))
     wait_until_done()
@@ -362,12 +352,12 @@ class Unheard:
 @pytest.mark.parametrize("when", ["marks", "settlements", "states"])
 @pytest.mark.parametrize("status", [200, 404, 500, 503])
 def test_a_commit_with_a_lost_reply_is_not_doubled(
-    receiver: Receiver, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch, when: str, status: int
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch, when: str, status: int
 ) -> None:
     unheard = Unheard(when)
     monkeypatch.setattr(pending_settles, "settle", unheard)
     receiver.on("/a", answer(status), answer())
-    publish_numbered(reachable_subscription.event_type, 3)
+    publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
     cut_pauses_until_done()
@@ -381,18 +371,18 @@ def test_a_commit_with_a_lost_reply_is_not_doubled(
 
 @pytest.mark.behaviour("4.10", "4.15")
 def test_a_mark_with_a_lost_reply_is_not_forgotten(
-    receiver: Receiver, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unheard = Unheard("marks")
     moved = receiver.url("/moved")
-    unheard.meanwhile = lambda: Subscription.objects.filter(pk=reachable_subscription.pk).update(endpoint=moved)
+    unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=moved)
     monkeypatch.setattr(pending_settles, "settle", unheard)
-    publish_numbered(reachable_subscription.event_type, 3)
+    publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
     wait_until(lambda: unheard.lost and not worker.event_loop.lines)
     assert receiver.log == []
-    expire_lease(line_of(reachable_subscription.subscriber))
+    expire_lease(line_of(wanted.subscriber))
     wait_until_done()
     worker.stop()
     assert receiver.bodies("/moved") == [b"0", b"1", b"2"]
@@ -414,7 +404,7 @@ def test_a_lost_mark_of_a_job_is_harmless(receiver: Receiver, storage: None, mon
 
 
 def test_a_turn_that_claims_nothing_ends_at_once(
-    worker: Worker, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "TURN_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(steps, "STILL_SECONDS", PATIENCE_SECONDS)
