@@ -153,7 +153,7 @@ def test_the_newest_receipt_counts_also_when_it_is_late(
         (expire, EXPIRED, (CONFLICT, ENDED), (CONFLICT, ENDED), (CONFLICT, ENDED)),
     ],
 )
-def test_what_has_happened_since_decides_what_a_receipt_is_answered(
+def test_a_receipt_is_answered_by_the_current_state(
     pulled: Subscription,
     one: Receipt,
     meanwhile: Callable[[Subscription], None],
@@ -204,7 +204,7 @@ def test_twenty_equal_calls_at_once_are_answered_alike(pulled: Subscription, wha
 
 
 @pytest.mark.behaviour("9.3")
-def test_of_an_acknowledgement_and_a_return_at_once_one_counts(pulled: Subscription) -> None:
+def test_one_of_a_simultaneous_acknowledgement_and_return_counts(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 20)
     receipts = [message.receipt for message in fetch_all(pulled)]
     says = itertools.cycle([acknowledge, nack])
@@ -242,7 +242,7 @@ def test_prolonging_never_shortens(pulled: Subscription, one: Receipt) -> None:
 
 
 @pytest.mark.behaviour("9.8")
-def test_what_is_returned_wakes_its_line_where_it_is_pushed_by_now(
+def test_a_returned_message_wakes_its_line_after_a_switch_to_push(
     pulled: Subscription, one: Receipt, woken: list[list[int]]
 ) -> None:
     nack(pulled.subscriber_id, [one])
@@ -267,7 +267,7 @@ def returned(pulled: Subscription, one: FetchedMessage, *, not_attempted: bool) 
 
 @pytest.mark.behaviour("9.7")
 @pytest.mark.parametrize("fails", ["given back", "timed out"])
-def test_what_nobody_has_begun_is_available_again_until_somebody_fails_with_it(
+def test_an_unattempted_message_is_available_again_until_an_attempt_fails(
     pulled_once: Subscription, fails: str
 ) -> None:
     for redeliveries in range(3):
@@ -294,14 +294,14 @@ def test_to_return_it_twice_is_answered_alike_and_a_receipt_that_is_stale_return
     assert statuses(pulled_once) == [DeliveryStatus.IN_FLIGHT]
 
 
-def test_what_timed_out_is_returned_untried_as_long_as_nobody_has_seen_to_it(pulled_once: Subscription) -> None:
+def test_a_timed_out_message_can_be_returned_unattempted(pulled_once: Subscription) -> None:
     (one,) = fetch_all(pulled_once)
     time_out_hand_outs()
     assert returned(pulled_once, one, not_attempted=True) == RETURNED
     assert [again.fetch_number for again in fetch_all(pulled_once)] == [2]
 
 
-def test_what_is_asked_to_be_cancelled_ends_though_nobody_has_begun_it(pulled_once: Subscription) -> None:
+def test_an_unattempted_message_ends_if_its_cancellation_was_requested(pulled_once: Subscription) -> None:
     (one,) = fetch_all(pulled_once)
     cancel_deliveries_of(pulled_once.pk, reason="cancelled")
     assert returned(pulled_once, one, not_attempted=True) == ReceiptCode.CANCELLED
@@ -330,7 +330,7 @@ def often_returned(storage: None, event_type: EventType) -> Subscription:
 
 
 @pytest.mark.behaviour("9.7")
-def test_what_was_returned_before_is_handed_out_once_more(often_returned: Subscription) -> None:
+def test_a_message_returned_before_the_limit_was_set_is_handed_out_once_more(often_returned: Subscription) -> None:
     Subscriber.objects.update(max_redeliveries=1)
     return_overdue()
     (one,) = fetch_all(often_returned)
@@ -340,7 +340,7 @@ def test_what_was_returned_before_is_handed_out_once_more(often_returned: Subscr
 
 
 @pytest.mark.behaviour("9.7")
-def test_what_had_timed_out_is_handed_out_no_more(often_returned: Subscription) -> None:
+def test_a_message_that_timed_out_before_the_limit_was_set_is_not_handed_out(often_returned: Subscription) -> None:
     fetch_all(often_returned)
     time_out_hand_outs()
     Subscriber.objects.update(max_redeliveries=1)

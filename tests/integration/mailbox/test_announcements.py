@@ -71,7 +71,7 @@ def test_a_switch_to_pull_that_ends_a_suspension_says_that_it_goes_on(pushed: Su
 
 
 @pytest.mark.behaviour("5.7", "9.8")
-def test_what_tells_of_the_broker_itself_goes_on_without_a_word(storage: None) -> None:
+def test_a_subscription_to_broker_events_resumes_without_an_announcement(storage: None) -> None:
     itself = factories.subscription(event_pattern="Broker.*")
     paused(itself, PausedBy.POLICY)
     change(Subscription.objects.filter(pk=itself.pk), changes={"delivery_mode": PULL})
@@ -162,7 +162,7 @@ def test_a_number_is_uncertain_only_if_the_endpoint_did_not_answer(
 
 
 @pytest.mark.behaviour("4.10", "4.11", "9.8")
-def test_so_is_one_whose_worker_vanished_and_that_was_fetched_then(pushed: Subscription) -> None:
+def test_a_number_is_uncertain_after_a_lost_worker_and_a_fetch(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 1)
     crash_while_sending(line_of(pushed.subscriber))
     expire_lease(line_of(pushed.subscriber))

@@ -76,7 +76,7 @@ def test_one_fetch_takes_a_mebibyte_of_bodies_at_most_but_always_one_message(
 
 
 @pytest.mark.behaviour("9.2", "4.11")
-def test_what_timed_out_comes_again_before_what_is_newer_and_says_so(pulled: Subscription) -> None:
+def test_timed_out_messages_come_again_first_and_flagged(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
     first = fetch_all(pulled, 2)
     time_out_hand_outs()
@@ -134,7 +134,7 @@ def test_a_timed_out_message_goes_to_one_of_eight_clients(pulled: Subscription) 
 
 @pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
-def test_what_is_inactive_is_kept_and_fetched_once_it_is_active_again(pulled: Subscription, whose: str) -> None:
+def test_messages_of_inactive_subscriptions_are_kept(pulled: Subscription, whose: str) -> None:
     publish_numbered(pulled.event_type, 2)
     thing = pulled if whose == "subscription" else pulled.subscriber
     (held,) = fetch_all(pulled, 1)
@@ -154,7 +154,7 @@ def test_a_paused_subscription_is_passed_over(pulled: Subscription) -> None:
 
 
 @pytest.mark.behaviour("2.10", "2.13")
-def test_what_has_expired_or_is_not_due_yet_is_not_handed_out(pulled: Subscription) -> None:
+def test_expired_and_delayed_messages_are_not_handed_out(pulled: Subscription) -> None:
     publish_bodies(pulled.event_type, b"0", b"1", ttl=60.0)
     publish_bodies(pulled.event_type, b"2", not_before="2999-01-01T00:00:00Z")
     publish_bodies(pulled.event_type, b"3")
@@ -166,7 +166,7 @@ def test_what_has_expired_or_is_not_due_yet_is_not_handed_out(pulled: Subscripti
 
 
 @pytest.mark.behaviour("3.6")
-def test_what_is_held_is_handed_out_once_it_is_released(pulled: Subscription) -> None:
+def test_a_held_message_is_handed_out_after_its_release(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=first.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
@@ -251,7 +251,7 @@ def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
 
 
 @pytest.mark.behaviour("9.7")
-def test_so_does_an_ordered_one_of_which_nobody_has_anything(
+def test_an_ordered_mailbox_of_many_subscriptions_costs_so_much_for_each(
     crowd: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connection.cursor() as cursor:

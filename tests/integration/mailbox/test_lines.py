@@ -80,9 +80,7 @@ def deliveries_of(wanted: Subscription) -> list[Delivery]:
     return [*Delivery.objects.filter(subscription=wanted).oldest_first()]
 
 
-def test_what_is_fetched_waits_and_holds_up_nothing_that_is_sent(
-    receiver: Receiver, pushed: Subscription, pulled: Subscription
-) -> None:
+def test_pull_deliveries_do_not_block_the_line(receiver: Receiver, pushed: Subscription, pulled: Subscription) -> None:
     publish_numbered(pushed.event_type, 3)
     with running_worker():
         wait_until(lambda: statuses(pushed) == [DELIVERED] * 3)
@@ -115,7 +113,7 @@ def test_a_message_for_one_destination_is_fetched_by_it_alone(pushed: Subscripti
 
 
 @pytest.mark.behaviour("2.13")
-def test_what_is_due_by_now_wakes_only_lines_that_send(
+def test_due_deliveries_wake_only_lines_that_send(
     pushed: Subscription, pulled: Subscription, woken: list[list[int]]
 ) -> None:
     publish_numbered(pushed.event_type, 2)
@@ -128,7 +126,7 @@ def test_what_is_due_by_now_wakes_only_lines_that_send(
 
 
 @pytest.mark.behaviour("5.8")
-def test_what_is_made_again_to_be_fetched_wakes_no_line(
+def test_a_resubmission_to_a_mailbox_wakes_no_line(
     pushed: Subscription, pulled: Subscription, woken: list[list[int]]
 ) -> None:
     publish_numbered(pulled.event_type, 1)
@@ -140,7 +138,7 @@ def test_what_is_made_again_to_be_fetched_wakes_no_line(
         assert (statuses(wanted), woken) == ([PENDING] * 2, lines)
 
 
-def test_what_waits_in_a_mailbox_does_not_stand_in_the_line(pushed: Subscription, pulled: Subscription) -> None:
+def test_mailbox_messages_do_not_count_in_the_line(pushed: Subscription, pulled: Subscription) -> None:
     publish_numbered(pushed.event_type, 3)
     line = line_of(pulled.subscriber)
     assert line_statuses([line.pk])[line.pk].waiting == 3
@@ -249,9 +247,7 @@ def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
 
 @pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize("was_handed_out", [False, True])
-def test_what_has_been_fetched_from_is_not_new_and_so_not_backfilled(
-    pulled: Subscription, *, was_handed_out: bool
-) -> None:
+def test_a_subscription_that_was_fetched_from_is_not_backfilled(pulled: Subscription, *, was_handed_out: bool) -> None:
     publish_numbered(pulled.event_type, 1)
     if was_handed_out:
         hand_out(*deliveries_of(pulled))
@@ -284,9 +280,7 @@ def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subsc
     assert [one["id"] for one in in_flight] == [out.pk]
 
 
-def test_what_is_fetched_and_what_is_pushed_after_each_switch_goes_on_where_the_other_ended(
-    receiver: Receiver, pushed: Subscription
-) -> None:
+def test_each_switch_of_mode_continues_where_the_other_mode_ended(receiver: Receiver, pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 2)
     with running_worker():
         wait_until(lambda: statuses(pushed) == [DELIVERED] * 2)
@@ -304,9 +298,7 @@ def test_what_is_fetched_and_what_is_pushed_after_each_switch_goes_on_where_the_
 
 
 @pytest.mark.parametrize("lane", ["main", "retry"])
-def test_what_was_set_aside_before_the_switch_is_fetched_in_its_place_and_waits_for_no_time(
-    pushed: Subscription, lane: str
-) -> None:
+def test_deferred_deliveries_are_fetched_in_order_at_once_after_a_switch(pushed: Subscription, lane: str) -> None:
     publish_numbered(pushed.event_type, 2)
     line = line_of(pushed.subscriber) if lane == "main" else retry_line_of(pushed.subscriber)
     first = Delivery.objects.oldest_first()[0]
@@ -318,7 +310,7 @@ def test_what_was_set_aside_before_the_switch_is_fetched_in_its_place_and_waits_
     assert [*rows] == [(line_of(pushed.subscriber).pk, 1, 1), (line_of(pushed.subscriber).pk, None, 0)]
 
 
-def test_of_very_many_that_were_set_aside_the_oldest_is_fetched_first(pushed: Subscription) -> None:
+def test_the_oldest_of_many_deferred_deliveries_is_fetched_first(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 80)
     for number, one in enumerate(Delivery.objects.oldest_first()):
         Delivery.objects.filter(pk=one.pk).update(due_at=Now() + timedelta(seconds=20 - number), attempts=1)
@@ -327,7 +319,7 @@ def test_of_very_many_that_were_set_aside_the_oldest_is_fetched_first(pushed: Su
 
 
 @pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
-def test_what_is_fetched_ends_by_its_receipt_or_its_time_out_and_is_not_pushed_before(
+def test_a_fetched_message_is_not_pushed_before_its_receipt_or_time_out(
     receiver: Receiver, pushed: Subscription, how: str
 ) -> None:
     switch_delivery_mode(pushed, PULL)
@@ -350,7 +342,7 @@ def test_what_is_fetched_ends_by_its_receipt_or_its_time_out_and_is_not_pushed_b
 
 
 @pytest.mark.behaviour("4.11")
-def test_what_timed_out_and_was_returned_later_is_still_a_possible_duplicate(
+def test_a_message_that_timed_out_and_was_returned_is_a_possible_duplicate(
     receiver: Receiver, pushed: Subscription
 ) -> None:
     switch_delivery_mode(pushed, PULL)

@@ -102,7 +102,7 @@ def test_a_poll_without_a_wait_is_answered_at_once(pulled: Subscription, polls: 
     assert poll(pulled, polls, max_messages=10, wait_seconds=0) == PollResult([], had_slot=True)
 
 
-def test_what_is_there_is_fetched_without_waiting(pulled: Subscription, polls: WaitingPolls) -> None:
+def test_available_messages_are_fetched_without_waiting(pulled: Subscription, polls: WaitingPolls) -> None:
     published = publish_numbered(pulled.event_type, 3)
     polled = poll(pulled, polls, max_messages=2)
     assert (bodies_of(polled.messages), polled.had_slot, polled.waited_seconds) == (published[:2], True, 0.0)
@@ -302,7 +302,7 @@ def used_up(most: int) -> None:
         pytest.param(lambda: Subscription.objects.update(delivery_mode="PUSH", endpoint=ENDPOINT), 0, id="pushed now"),
     ],
 )
-def test_what_is_available_wakes_polls_however_it_came_about(
+def test_available_messages_wake_polls(
     uncommitted_mailbox: Subscription, act: Callable[[], object], woken: int
 ) -> None:
     publish_numbered(uncommitted_mailbox.event_type, 2)

@@ -91,7 +91,7 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
 
 
 @pytest.mark.parametrize("how", ["returned", "timed out"])
-def test_what_comes_back_is_the_next_again(pulled: Subscription, how: str) -> None:
+def test_a_returned_or_timed_out_message_is_the_next_again(pulled: Subscription, how: str) -> None:
     publish_numbered(pulled.event_type, 2)
     (one,) = fetch_all(pulled)
     if how == "returned":
@@ -103,7 +103,7 @@ def test_what_comes_back_is_the_next_again(pulled: Subscription, how: str) -> No
 
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("how", ["inactive", "paused", "pushed"])
-def test_what_is_in_flight_holds_up_the_rest_although_its_subscription_is_fetched_no_more(
+def test_a_message_in_flight_blocks_the_others_although_its_subscription_stops(
     pulled: Subscription, other_mailbox: Subscription, how: str
 ) -> None:
     publish_numbered(pulled.event_type, 1)
@@ -121,7 +121,7 @@ def test_what_is_in_flight_holds_up_the_rest_although_its_subscription_is_fetche
 
 
 @pytest.mark.behaviour("3.6", "2.13")
-def test_what_cannot_be_fetched_holds_nothing_up(pulled: Subscription) -> None:
+def test_delayed_and_held_messages_block_nothing(pulled: Subscription) -> None:
     publish_bodies(pulled.event_type, b"delayed", not_before="2999-01-01T00:00:00Z")
     publish_bodies(pulled.event_type, b"held", b"next")
     held = Delivery.objects.oldest_first()[1]
@@ -129,7 +129,7 @@ def test_what_cannot_be_fetched_holds_nothing_up(pulled: Subscription) -> None:
     assert next_body(pulled) == b"next"
 
 
-def test_what_was_fetched_before_the_mailbox_was_ordered_comes_in_order_again(pulled: Subscription) -> None:
+def test_messages_fetched_before_the_mailbox_was_ordered_block_the_next(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 4)
     receipts = [one.receipt for one in fetch_all(pulled, 3)]
@@ -141,7 +141,7 @@ def test_what_was_fetched_before_the_mailbox_was_ordered_comes_in_order_again(pu
 
 
 @pytest.mark.behaviour("9.4")
-def test_what_timed_out_is_not_prolonged_since_something_newer_may_be_out(pulled: Subscription) -> None:
+def test_a_timed_out_message_is_not_extended_in_an_ordered_mailbox(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
     assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.EXTENDED
@@ -223,7 +223,7 @@ def test_a_fetch_waits_for_a_fetch_that_began_before_the_mailbox_became_ordered(
     assert got.result() == []
 
 
-def test_of_what_timed_out_before_the_mailbox_was_ordered_the_oldest_comes_first(pulled: Subscription) -> None:
+def test_the_oldest_of_many_timed_out_messages_comes_first(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     publish_numbered(pulled.event_type, 80)
     fetch_all(pulled)
@@ -241,9 +241,7 @@ def looked(wanted: Subscription) -> list[Any]:
 
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("status_code", [200, 503])
-def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
-    pushed: Subscription, status_code: int
-) -> None:
+def test_a_request_in_flight_blocks_the_mailbox_after_a_switch(pushed: Subscription, status_code: int) -> None:
     publish_numbered(pushed.event_type, 2)
     line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
     switch_delivery_mode(pushed, DeliveryMode.PULL)
@@ -258,7 +256,7 @@ def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
 
 
 @pytest.mark.behaviour("9.8", "4.11")
-def test_what_a_vanished_worker_was_sending_is_waited_for_until_its_line_is_mended(pushed: Subscription) -> None:
+def test_a_request_of_a_lost_worker_blocks_the_mailbox_until_its_line_is_claimed(pushed: Subscription) -> None:
     publish_numbered(pushed.event_type, 2)
     crash_while_sending(line_of(pushed.subscriber))
     switch_delivery_mode(pushed, DeliveryMode.PULL)
@@ -268,7 +266,7 @@ def test_what_a_vanished_worker_was_sending_is_waited_for_until_its_line_is_mend
     assert fetch_bodies(pushed) == [b"0"]
 
 
-def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(pushed: Subscription) -> None:
+def test_a_request_of_a_pushed_subscription_does_not_block_the_mailbox(pushed: Subscription) -> None:
     beside = pulled_subscription(pushed.subscriber)
     publish_numbered(pushed.event_type, 1)
     publish_numbered(beside.event_type, 1, first=1)
@@ -277,7 +275,7 @@ def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(p
 
 
 @pytest.mark.behaviour("11.4")
-def test_what_other_lines_have_read_is_not_looked_at(pushed: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_other_lines_are_not_read(pushed: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_numbered(pushed.event_type, NOTES * OF_A_NOTE)
     crash_while_sending(line_of(pushed.subscriber))
     switch_delivery_mode(pushed, DeliveryMode.PULL)
@@ -326,7 +324,7 @@ def test_expiry_waits_for_no_client(unordered_mailbox: Subscription, elsewhere: 
 
 
 @pytest.mark.behaviour("2.10", "9.6")
-def test_what_has_expired_in_flight_ends_once_it_has_timed_out(unordered_mailbox: Subscription) -> None:
+def test_an_expired_message_in_flight_ends_after_its_time_out(unordered_mailbox: Subscription) -> None:
     hand_out_newest_first(unordered_mailbox, 1, hours=1)
     assert expire_overdue() == 0
     Delivery.objects.update(fetched_until=Now() - timedelta(milliseconds=1))

@@ -59,7 +59,7 @@ def hand_out_elsewhere(pulled: Subscription, elsewhere: Elsewhere) -> None:
 
 @pytest.mark.behaviour("9.3")
 @pytest.mark.parametrize("is_late", [False, True], ids=["fresh", "timed out"])
-def test_what_another_client_was_quicker_to_take_is_not_handed_out_twice(
+def test_a_message_taken_by_another_client_is_not_handed_out_twice(
     pulled: Subscription, elsewhere: Elsewhere, *, is_late: bool
 ) -> None:
     publish_numbered(pulled.event_type, 2)
@@ -72,7 +72,7 @@ def test_what_another_client_was_quicker_to_take_is_not_handed_out_twice(
 
 
 @pytest.mark.behaviour("9.3", "9.4")
-def test_what_was_acknowledged_late_is_not_handed_out_any_more(pulled: Subscription, elsewhere: Elsewhere) -> None:
+def test_a_message_acknowledged_late_is_not_handed_out_again(pulled: Subscription, elsewhere: Elsewhere) -> None:
     publish_numbered(pulled.event_type, 2)
     late, _ = fetch_all(pulled)
     time_out_hand_outs()
@@ -118,7 +118,7 @@ def test_an_extension_waits_for_the_lock_of_the_mailbox(pulled: Subscription, el
 
 
 @pytest.mark.behaviour("9.6")
-def test_what_is_fetched_at_the_last_moment_does_not_expire_unread(pulled: Subscription, elsewhere: Elsewhere) -> None:
+def test_a_message_fetched_at_the_last_moment_does_not_expire(pulled: Subscription, elsewhere: Elsewhere) -> None:
     publish_numbered(pulled.event_type, 2)
     let_days_pass(days=4)
     with between_looking_and_taking(unread, "EXPIRE", expire_unread, elsewhere) as chore:
@@ -127,7 +127,7 @@ def test_what_is_fetched_at_the_last_moment_does_not_expire_unread(pulled: Subsc
 
 
 @pytest.mark.behaviour("9.4", "9.7")
-def test_what_is_prolonged_at_the_last_moment_does_not_fail(pulled: Subscription, elsewhere: Elsewhere) -> None:
+def test_a_message_extended_at_the_last_moment_does_not_fail(pulled: Subscription, elsewhere: Elsewhere) -> None:
     Subscriber.objects.update(max_redeliveries=0)
     publish_numbered(pulled.event_type, 2)
     late, _ = fetch_all(pulled)

@@ -73,7 +73,7 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
 
 
 @pytest.mark.behaviour("1.6", "3.6")
-def test_what_is_held_or_paused_waits(pulled: Subscription) -> None:
+def test_held_and_paused_deliveries_count_as_waiting(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     held, *_ = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
@@ -103,7 +103,7 @@ def test_a_mailbox_that_can_get_nothing_is_seen(pulled: Subscription) -> None:
 
 
 @pytest.mark.behaviour("2.10")
-def test_what_is_pushed_counts_nowhere_however_it_ends(pulled: Subscription) -> None:
+def test_pushed_deliveries_are_not_counted(pulled: Subscription) -> None:
     pushed = subscription(pulled.subscriber)
     publish_numbered(pushed.event_type, 1)
     publish_bodies(pushed.event_type, b"too late", ttl=60.0)
@@ -154,7 +154,7 @@ def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
 
 
 @pytest.mark.behaviour("9.8")
-def test_what_was_set_aside_before_the_switch_is_available_whenever_it_was_due(pulled: Subscription) -> None:
+def test_deferred_deliveries_are_available_after_a_switch(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     Delivery.objects.update(due_at="2999-01-01T00:00:00Z", attempts=1)
     assert counts(pulled) == (3, 0, 0, 0, 0)
@@ -205,7 +205,7 @@ def standing_by_hand() -> dict[int, str]:
 
 @pytest.mark.behaviour("9.2", "10.1")
 @pytest.mark.parametrize("status", [None, PENDING, IN_FLIGHT])
-def test_what_has_timed_out_reads_and_lists_as_pending(mixed: Subscriber, status: str | None) -> None:
+def test_timed_out_deliveries_are_listed_as_pending(mixed: Subscriber, status: str | None) -> None:
     every = {pk: shown for pk, shown in standing_by_hand().items() if status in {None, shown}}
     own = {*Delivery.objects.filter(subscription__subscriber=mixed).values_list("pk", flat=True)}
     assert {*every.values()} == ({status} if status else {PENDING, IN_FLIGHT})
@@ -240,7 +240,7 @@ def test_the_admin_lists_it_alike(mixed: Subscriber, status: str, of: str) -> No
 
 
 @pytest.mark.behaviour("9.2")
-def test_one_delivery_and_its_message_say_it_too(mixed: Subscriber) -> None:
+def test_a_timed_out_delivery_and_its_message_show_pending(mixed: Subscriber) -> None:
     late = Delivery.objects.filter(fetched_until__lte=Now()).earliest("pk")
     client = client_of()
     assert client.get(f"/api/v1/deliveries/{late.pk}").json()["status"] == PENDING

@@ -57,7 +57,7 @@ def test_the_clock_looks_after_mailboxes() -> None:
 
 
 @pytest.mark.behaviour("9.2")
-def test_what_may_be_fetched_again_is_left_alone(pulled: Subscription) -> None:
+def test_messages_that_can_be_fetched_again_are_not_changed(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
     fetch_all(pulled, 1)
     time_out_hand_outs()
@@ -113,7 +113,7 @@ def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
 
 @pytest.mark.behaviour("1.8", "9.2")
 @pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
-def test_what_somebody_has_asked_to_cancel_ends_unless_it_is_acknowledged(pulled: Subscription, how: str) -> None:
+def test_a_requested_cancellation_applies_unless_acknowledged(pulled: Subscription, how: str) -> None:
     publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
     assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (0, 1)
@@ -129,7 +129,7 @@ def test_what_somebody_has_asked_to_cancel_ends_unless_it_is_acknowledged(pulled
 
 
 @pytest.mark.behaviour("9.8", "4.11")
-def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
+def test_a_time_out_after_a_switch_is_pushed_as_a_possible_duplicate(
     pulled: Subscription, woken: list[list[int]]
 ) -> None:
     publish_numbered(pulled.event_type, 2)
@@ -142,7 +142,7 @@ def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
     assert row == {"status": PENDING, "due_at": None, "fetched_until": None, "uncertain": True}
 
 
-def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
+def test_unfetched_messages_do_not_hide_ended_ones_for_long(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = unread.RETURN.replace(f"LIMIT {unread.RETURN_PER_END}", "LIMIT 1")
@@ -162,7 +162,7 @@ def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
     assert sum(return_overdue() for _ in range(9)) == 1, "the walk begins anew"
 
 
-def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
+def test_unfetched_messages_hide_neither_the_oldest_nor_the_newest_ended_ones(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = unread.RETURN.replace(f"LIMIT {unread.RETURN_PER_END}", "LIMIT 2")
@@ -185,7 +185,7 @@ def hold() -> None:
 
 
 @pytest.mark.behaviour("2.10")
-def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Subscription) -> None:
+def test_unread_messages_expire_after_four_days_but_never_in_flight(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     out, late = fetch_all(pulled, 1), fetch_all(pulled, 1)
     Delivery.objects.filter(pk=late[0].delivery_id).update(fetched_until="2026-01-01T00:00:00Z")
@@ -285,7 +285,7 @@ def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mod
 
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("lane", ["main", "retry"])
-def test_what_was_set_aside_before_the_switch_expires_too(pulled: Subscription, lane: str) -> None:
+def test_deferred_deliveries_expire_unread_after_a_switch(pulled: Subscription, lane: str) -> None:
     publish_numbered(pulled.event_type, 1)
     line = line_of(pulled.subscriber) if lane == "main" else retry_line_of(pulled.subscriber)
     Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)

@@ -95,7 +95,7 @@ def test_where_there_are_no_summaries_nobody_asks_for_them() -> None:
     assert beat().names() == WITHOUT_SUMMARIES
 
 
-def test_what_an_admin_has_changed_stays_over_a_restart(admin: Client, summaries: None) -> None:
+def test_changes_by_an_admin_survive_a_restart(admin: Client, summaries: None) -> None:
     beat().names()
     slower = IntervalSchedule.objects.create(every=2, period=IntervalSchedule.HOURS)
     edit(admin, PeriodicTask.objects.get(name="maintain tables"), interval=str(slower.pk))
@@ -112,7 +112,7 @@ def test_a_running_beat_hears_of_a_change(admin: Client, summaries: None) -> Non
     assert "sweep lines" not in running.names()
 
 
-def test_what_beat_notes_of_a_run_undoes_no_change_made_meanwhile() -> None:
+def test_saving_a_run_undoes_no_change_made_meanwhile() -> None:
     running = beat()
     entry = next(running.schedule["maintain tables"])
     with CaptureQueriesContext(connection) as asked:
@@ -123,7 +123,7 @@ def test_what_beat_notes_of_a_run_undoes_no_change_made_meanwhile() -> None:
     assert PeriodicTask.objects.get(name="maintain tables").total_run_count == 1
 
 
-def test_what_was_due_while_nobody_was_there_is_made_up_for(summaries: None) -> None:
+def test_tasks_missed_while_beat_was_down_run_at_the_start(summaries: None) -> None:
     beat().names()
     before = datetime.now(UTC) - timedelta(days=1, hours=1)
     PeriodicTask.objects.update(last_run_at=before)
@@ -179,7 +179,7 @@ def test_a_beat_that_starts_before_the_database_waits_for_it(monkeypatch: pytest
     assert starting.names() == WITHOUT_SUMMARIES
 
 
-def test_what_the_broker_needs_is_switched_off_and_never_deleted(admin: Client) -> None:
+def test_required_tasks_can_be_disabled_but_not_deleted(admin: Client) -> None:
     beat().names()
     (interval,) = IntervalSchedule.objects.filter(every=5)
     own = PeriodicTask.objects.create(name="own", task="delivery.sweep", interval=interval)
@@ -214,7 +214,7 @@ def test_times_that_come_are_saved(admin: Client, fields: dict[str, str]) -> Non
     assert CrontabSchedule.objects.filter(minute="0", timezone="UTC", **fields).count() == 1
 
 
-def test_what_is_wrong_with_one_field_is_said_there(admin: Client) -> None:
+def test_an_error_is_shown_at_its_field(admin: Client) -> None:
     page = add_crontab(admin, minute="sixty").content.decode()
     assert ("sixty" in page, "This would never run." in page) == (True, False)
 

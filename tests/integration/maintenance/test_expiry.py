@@ -87,9 +87,7 @@ def test_items_of_a_batch_have_times_of_their_own(client: Client, wanting: Subsc
     assert problem_of(publish(client, Broker_TTL="soon")) == (400, "invalid_metadata")
 
 
-def test_what_was_not_sent_in_time_ends_as_expired_and_nothing_else_does(
-    event_type: EventType, wanting: Subscription
-) -> None:
+def test_only_deliveries_past_their_time_to_live_expire(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", ttl=HOUR)
     end_time()
     publish_bodies(event_type, b"1", ttl=HOUR)
@@ -99,9 +97,7 @@ def test_what_was_not_sent_in_time_ends_as_expired_and_nothing_else_does(
     assert ended() == [("EXPIRED", "expired")]
 
 
-def test_what_is_overdue_is_not_sent_even_where_nobody_has_ended_it(
-    event_type: EventType, wanting: Subscription
-) -> None:
+def test_overdue_deliveries_are_not_sent_before_they_are_expired(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", ttl=HOUR)
     line = line_of(wanting.subscriber)
     (taken,) = claim([line.pk], worker="w")
@@ -129,7 +125,7 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     assert settle_groups({taken.line_id: taken.epoch}, marks=[mark]).started == {}
 
 
-def test_what_is_in_flight_is_left_to_its_answer(event_type: EventType, wanting: Subscription) -> None:
+def test_a_request_in_flight_does_not_expire(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", ttl=HOUR)
     crash_while_sending(line_of(wanting.subscriber))
     end_time()
@@ -138,7 +134,7 @@ def test_what_is_in_flight_is_left_to_its_answer(event_type: EventType, wanting:
 
 
 @pytest.mark.behaviour("3.6")
-def test_what_is_held_expires_too(event_type: EventType) -> None:
+def test_held_deliveries_expire(event_type: EventType) -> None:
     holding = factories.subscription(event_type=event_type, filter=BIG)
     publish_bodies(event_type, UNREADABLE, ttl=HOUR)
     assert statuses(holding) == ["HELD"]
@@ -149,7 +145,9 @@ def test_what_is_held_expires_too(event_type: EventType) -> None:
 
 
 @pytest.mark.behaviour("4.10")
-def test_what_is_retried_apart_expires_too_and_its_number_is_told(event_type: EventType, wanting: Subscription) -> None:
+def test_deliveries_in_the_retry_line_expire_and_their_number_is_uncertain(
+    event_type: EventType, wanting: Subscription
+) -> None:
     publish_bodies(event_type, b"0", b"1", ttl=HOUR)
     nobody_had, somebody_had = Delivery.objects.oldest_first()
     apart = retry_line_of(wanting.subscriber)
@@ -261,7 +259,7 @@ def test_lines_are_woken_for_what_may_now_be_sent(storage: None, event_type: Eve
 
 @pytest.mark.behaviour("11.3")
 @pytest.mark.django_db(transaction=True)
-def test_what_is_delayed_outlives_its_workers(storage: None, receiver: Receiver) -> None:
+def test_delayed_deliveries_outlive_their_workers(storage: None, receiver: Receiver) -> None:
     wanting = factories.subscription(endpoint=receiver.url("/hook"))
     with running_worker("before"):
         publish_bodies(wanting.event_type, b"0", not_before=tomorrow())
@@ -290,7 +288,7 @@ def test_a_publish_says_so_in_a_header_or_a_field(
 
 
 @pytest.mark.parametrize("said", ["tomorrow", "2026-12-24", "2999-12-24T18:00:00Z"])
-def test_what_is_no_time_is_refused(client: Client, wanting: Subscription, said: str) -> None:
+def test_an_invalid_time_is_refused(client: Client, wanting: Subscription, said: str) -> None:
     assert problem_of(publish(client, Broker_Not_Before=said)) == (400, "invalid_metadata")
     refused = publish_batch(client, f'{{"events": [{{"event": "{EVENT}", "body": {{}}, "not_before": "{said}"}}]}}')
     assert refused.json()["results"][0]["code"] == "invalid_metadata"
@@ -317,7 +315,7 @@ def test_a_time_to_live_that_ends_before_it_may_be_sent_is_refused(client: Clien
     assert Message.objects.count() == 0
 
 
-def test_it_may_expire_before_its_time(event_type: EventType, wanting: Subscription) -> None:
+def test_a_delayed_delivery_may_expire_before_its_time(event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", not_before=tomorrow(), ttl=172_800.0)
     Delivery.objects.update(expires_at=Now())
     assert (expire_overdue(), statuses(wanting)) == (1, ["EXPIRED"])

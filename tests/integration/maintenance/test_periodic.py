@@ -57,7 +57,7 @@ def test_no_job_begins_while_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_periodic_jobs(is_stopping=stopping.is_set) == 1
 
 
-def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_run_again_at_once_while_they_find_work(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     slices = iter([1000, 1000, 17])
     calls: list[int] = []
 
@@ -95,7 +95,7 @@ def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypat
 
 
 @pytest.mark.parametrize("found", [[], [1000, 17]])
-def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_something(
+def test_seldom_jobs_run_again_at_once_only_if_they_find_work(
     storage: None, monkeypatch: pytest.MonkeyPatch, found: list[int]
 ) -> None:
     slices, more = iter([3, 2, 1]), iter(found)

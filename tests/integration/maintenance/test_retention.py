@@ -178,7 +178,7 @@ def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
     assert (leaves(past), Message.objects.count(), gone) == ([], 0, first_id(past))
 
 
-def test_what_is_kept_goes_into_a_table_that_was_there_before(past: dt.date, wanted: Subscription) -> None:
+def test_kept_messages_go_into_a_table_from_an_earlier_transaction(past: dt.date, wanted: Subscription) -> None:
     published_on(past, wanted, b"needed")
     drop()
     with connection.cursor() as cursor:
@@ -190,7 +190,7 @@ def test_what_is_kept_goes_into_a_table_that_was_there_before(past: dt.date, wan
 
 
 @pytest.mark.behaviour("1.7")
-def test_of_what_was_kept_most_goes_once_most_is_not_needed(past: dt.date, wanted: Subscription) -> None:
+def test_most_kept_messages_go_once_most_are_not_needed(past: dt.date, wanted: Subscription) -> None:
     beside = subscription(subscriber=wanted.subscriber)
     published_on(past, wanted, *[b"%d" % number for number in range(5)])
     (last,) = published_on(past, beside, b"last")
@@ -229,7 +229,9 @@ def test_a_finished_delivery_may_outlive_its_message(
 
 
 @pytest.mark.behaviour("5.2")
-def test_what_is_still_unfinished_keeps_its_count_when_its_attempts_go(past: dt.date, wanted: Subscription) -> None:
+def test_an_unfinished_delivery_keeps_its_count_when_its_attempts_are_dropped(
+    past: dt.date, wanted: Subscription
+) -> None:
     published_on(past, wanted, b"stuck")
     line = line_of(wanted.subscriber)
     driven, delivery, _ = crash_while_sending(line)
@@ -340,7 +342,7 @@ def test_no_other_day_is_dropped_while_stopping(past: dt.date) -> None:
     assert drop() == [second]
 
 
-def test_two_that_drop_at_once_do_it_once(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
+def test_two_simultaneous_drops_drop_a_day_once(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
     with elsewhere.transaction():
         elsewhere.execute("SELECT pg_advisory_xact_lock(hashtext('delivery.storage_days'))")
         assert drop() == []
@@ -396,9 +398,7 @@ def _lose(day: dt.date) -> None:
 
 
 @pytest.mark.behaviour("11.3")
-def test_what_ends_while_the_clock_is_before_every_day_is_filed_under_the_first(
-    wanted: Subscription, past: dt.date
-) -> None:
+def test_deliveries_that_end_before_every_day_are_filed_under_the_first(wanted: Subscription, past: dt.date) -> None:
     open_days(today(), ahead=2)
     for day in StorageDay.objects.filter(day__lte=today()):
         _lose(day.day)
@@ -507,7 +507,7 @@ def test_where_no_summaries_are_wanted_nothing_waits_for_them(unsummarized_day: 
     assert (is_kept(unsummarized_day), days_kept()) == (False, [])
 
 
-def test_what_is_kept_is_said_once_a_day_however_often_it_is_looked_at(unsummarized_day: dt.date) -> None:
+def test_a_kept_day_is_logged_once_a_day(unsummarized_day: dt.date) -> None:
     with structlog.testing.capture_logs() as logged:
         maintain(keep_days=KEEP_DAYS, until_summarized=True)
         maintain(keep_days=KEEP_DAYS, until_summarized=True)
@@ -528,7 +528,7 @@ def test_the_list_of_runs_names_what_is_kept(unsummarized_day: dt.date, admin: C
     assert said in page()
 
 
-def test_what_was_dropped_before_summaries_were_wanted_waits_for_none(unsummarized_day: dt.date) -> None:
+def test_a_day_dropped_before_summaries_were_enabled_waits_for_none(unsummarized_day: dt.date) -> None:
     StorageDay.objects.filter(day=unsummarized_day).update(dropped_at=Now())
     maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert (StorageDay.objects.filter(day=unsummarized_day).exists(), days_kept()) == (False, [])

@@ -52,7 +52,7 @@ def kind(storage: None) -> EventType:
     return factories.event_type("Shop.Order")
 
 
-def test_what_is_kept_comes_first_and_then_what_is_published_meanwhile(kind: EventType, receiver: Receiver) -> None:
+def test_stored_messages_come_before_those_published_meanwhile(kind: EventType, receiver: Receiver) -> None:
     old = publish_numbered(kind, 10)
     one = new(kind, receiver)
     backfill = start_backfill(one)
@@ -283,7 +283,7 @@ def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
     assert bodies_of(one) == [b"late", b"live"]
 
 
-def test_what_was_sent_again_to_somebody_is_not_for_others(kind: EventType, receiver: Receiver) -> None:
+def test_an_edited_resubmission_is_not_backfilled(kind: EventType, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404))
     factories.subscription(event_type=kind, endpoint=receiver.url("/hook"))
     publish_bodies(kind, b"true")
@@ -299,7 +299,7 @@ def test_what_was_sent_again_to_somebody_is_not_for_others(kind: EventType, rece
     assert (bodies_of(one), backfill.total) == ([b"true"], 1)
 
 
-def test_what_was_published_again_comes_once(kind: EventType, receiver: Receiver) -> None:
+def test_a_republished_message_is_backfilled_once(kind: EventType, receiver: Receiver) -> None:
     (lost,) = publish_bodies(kind, b"1")
     assert republish(client_of(), lost.id).status_code == 202
     one = new(kind, receiver)
@@ -326,7 +326,7 @@ def test_a_message_that_it_sends_or_has_sent_is_not_published_again(
 
 
 @pytest.mark.behaviour("2.14")
-def test_of_what_it_sent_no_copy_is_published_again_either(kind: EventType, receiver: Receiver) -> None:
+def test_a_copy_of_a_backfilled_message_is_not_published_again(kind: EventType, receiver: Receiver) -> None:
     (lost,) = publish_bodies(kind, b"1")
     copy = republish(client_of(), lost.id).json()["id"]
     one = new(kind, receiver)
@@ -407,7 +407,7 @@ def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: R
     assert (state_of(backfill), one.paused_by, one.status) == (ReplayState.FAILED, PausedBy.HAND, Status.INACTIVE)
 
 
-def test_one_that_was_activated_meanwhile_is_left_alone(kind: EventType, receiver: Receiver) -> None:
+def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType, receiver: Receiver) -> None:
     publish_numbered(kind, 3)
     one = new(kind, receiver)
     backfill = begin(one.pk, since=None, created_by="test")
@@ -419,7 +419,7 @@ def test_one_that_was_activated_meanwhile_is_left_alone(kind: EventType, receive
     assert bodies_of(one) == [b"live"]
 
 
-def test_what_was_ended_is_tried_again_as_if_it_had_never_been(kind: EventType, receiver: Receiver) -> None:
+def test_a_cancelled_backfill_can_be_repeated(kind: EventType, receiver: Receiver) -> None:
     old = publish_numbered(kind, 3)
     one = new(kind, receiver)
     ended = start_backfill(one)

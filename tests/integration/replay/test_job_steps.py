@@ -52,7 +52,7 @@ def test_it_is_counted_a_slice_at_a_time(
     assert count(of(shop)) == ({"REJECTED": 20}, False)
 
 
-def test_what_is_not_wanted_costs_nothing_of_its_pace(
+def test_skipped_deliveries_do_not_count_towards_the_pace(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(shop, receiver, 20)
@@ -100,7 +100,7 @@ def test_a_pace_is_never_ahead_of_its_time(shop: Subscription, receiver: Receive
         assert began + dt.timedelta(seconds=len(repeated()) / 50) <= replay.sliced_at <= now
 
 
-def test_one_that_fails_goes_behind_the_others_and_ends_after_some_tries(
+def test_a_failing_replay_goes_behind_the_others_and_ends_after_ten_tries(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = ended(shop, receiver, 3)
@@ -128,7 +128,7 @@ def test_one_that_fails_goes_behind_the_others_and_ends_after_some_tries(
     assert (repeated(), len(old)) == ([], 3)
 
 
-def test_one_that_has_just_failed_again_waits(shop: Subscription, receiver: Receiver) -> None:
+def test_a_replay_that_has_just_failed_waits(shop: Subscription, receiver: Receiver) -> None:
     ended(shop, receiver, 1)
     start_replay(of(shop))
     Replay.objects.update(failures=job_steps.TRIES - 1, updated_at=Now())
@@ -138,7 +138,7 @@ def test_one_that_has_just_failed_again_waits(shop: Subscription, receiver: Rece
     assert len(repeated()) == 1
 
 
-def test_what_fails_of_something_else_than_the_database_is_noted_and_holds_up_no_other(
+def test_other_errors_than_those_of_the_database_are_noted_and_block_no_replay(
     shop: Subscription, receiver: Receiver
 ) -> None:
     ended(shop, receiver, 3)

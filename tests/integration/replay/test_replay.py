@@ -49,7 +49,7 @@ pytestmark = pytest.mark.behaviour("5.8")
 Group = tuple[Delivery, Delivery]
 
 
-def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription, receiver: Receiver) -> None:
+def test_dead_letters_are_replayed_in_order(shop: Subscription, receiver: Receiver) -> None:
     old = ended(shop, receiver, 20)
     assert count(of(shop)).by_status == {"REJECTED": 20}
     replay = start_replay(of(shop))
@@ -64,7 +64,7 @@ def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription,
     assert statuses(shop) == ["REJECTED"] * 20 + ["DELIVERED"] * 20
 
 
-def test_what_was_delivered_is_made_again_if_asked_for(shop: Subscription, receiver: Receiver) -> None:
+def test_delivered_deliveries_are_replayed_on_request(shop: Subscription, receiver: Receiver) -> None:
     old = ended(shop, receiver, 3, 200)
     run_replay(of(shop))
     assert repeated() == []
@@ -72,7 +72,7 @@ def test_what_was_delivered_is_made_again_if_asked_for(shop: Subscription, recei
     assert repeated() == [one.pk for one in old]
 
 
-def test_what_it_makes_itself_is_no_part_of_it(
+def test_a_replay_does_not_include_its_own_deliveries(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = ended(shop, receiver, 3)
@@ -120,7 +120,7 @@ def test_only_what_was_asked_for_is_made_again(shop: Subscription, receiver: Rec
     assert [one.subscription_id for one in Delivery.objects.filter(replay_id__isnull=False)] == [everything.pk]
 
 
-def test_what_cannot_be_sent_is_passed_over_and_counted(shop: Subscription, receiver: Receiver) -> None:
+def test_deliveries_that_cannot_be_sent_are_skipped_and_counted(shop: Subscription, receiver: Receiver) -> None:
     old = ended(shop, receiver, 4)
     idle = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/idle"))
     receiver.on("/idle", answer(404))
@@ -227,7 +227,7 @@ def wait_until_replayed(replay: Replay) -> None:
 
 
 @pytest.mark.behaviour("11.4")
-def test_what_ended_is_forgotten_with_the_deliveries_of_its_time(shop: Subscription) -> None:
+def test_finished_replays_are_deleted_with_the_deliveries_of_their_time(shop: Subscription) -> None:
     ended_ago = {"old": 15, "recent": 13}
     for name, days in ended_ago.items():
         one = start_replay(of(shop))
@@ -248,7 +248,7 @@ def again(delivery: Delivery, body: bytes | None = None) -> Delivery:
     return Delivery.objects.get(pk=made)
 
 
-def test_one_that_fails_does_not_double_the_next(shop: Subscription, receiver: Receiver) -> None:
+def test_a_failed_replay_does_not_double_the_next(shop: Subscription, receiver: Receiver) -> None:
     old = ended(shop, receiver, 3)
     receiver.on("/hook", answer(404))
     for _ in range(3):
@@ -265,7 +265,7 @@ def test_one_that_fails_does_not_double_the_next(shop: Subscription, receiver: R
     assert Delivery.objects.filter(pk__in=[one.pk for one in old], status="REJECTED").count() == 3
 
 
-def test_one_that_was_corrected_by_hand_is_not_sent_as_it_was(shop: Subscription, receiver: Receiver) -> None:
+def test_a_delivery_resubmitted_with_another_body_is_not_replayed(shop: Subscription, receiver: Receiver) -> None:
     first, second = ended(shop, receiver, 2)
     again(first, b"10")
     run_replay(of(shop))

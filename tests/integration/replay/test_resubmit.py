@@ -51,7 +51,7 @@ def everything_of(delivery: Delivery) -> dict[str, Any]:
     return {**Delivery.objects.filter(pk=delivery.pk).values().get()}
 
 
-def test_it_is_sent_again_as_a_new_delivery_that_names_the_old_one(
+def test_a_resubmission_is_a_new_delivery_that_names_the_old_one(
     rejected: Delivery, shop: Subscription, receiver: Receiver
 ) -> None:
     old = everything_of(rejected)
@@ -152,7 +152,7 @@ def test_a_body_that_is_too_large_is_refused(rejected: Delivery) -> None:
     assert [bytes(one.body) for one in Message.objects.order_by("id")] == [b'{"n": 1}', b'"1234567"']
 
 
-def test_what_is_not_over_or_has_been_taken_is_refused(shop: Subscription) -> None:
+def test_unfinished_and_delivered_deliveries_are_refused(shop: Subscription) -> None:
     publish_bodies(shop.event_type, b"1")
     waiting = Delivery.objects.get()
     refused = post_resubmit(client_of(), waiting)
@@ -173,13 +173,13 @@ def test_nothing_is_resubmitted_to_an_inactive_subscription_or_subscriber(
     assert "INACTIVE: activate that first" in refused.json()["detail"]
 
 
-def test_what_belongs_to_a_deleted_subscription_is_refused(rejected: Delivery, shop: Subscription) -> None:
+def test_deliveries_of_a_deleted_subscription_are_refused(rejected: Delivery, shop: Subscription) -> None:
     shop.delete()
     assert "deleted" in post_resubmit(client_of(), rejected).json()["detail"]
 
 
 @pytest.mark.behaviour("11.4")
-def test_what_is_no_longer_kept_is_gone(rejected: Delivery) -> None:
+def test_a_message_that_is_no_longer_kept_is_gone(rejected: Delivery) -> None:
     Message.objects.all().delete()
     assert problem_of(post_resubmit(client_of(), rejected)) == (410, "no_longer_kept")
 
@@ -210,7 +210,7 @@ def test_the_day_of_its_message_is_not_dropped_meanwhile(
             elsewhere.rollback()
 
 
-def test_what_fails_leaves_no_copy_behind(rejected: Delivery, shop: Subscription) -> None:
+def test_a_failed_resubmission_leaves_no_copy(rejected: Delivery, shop: Subscription) -> None:
     Message.objects.all().delete()
     with pytest.raises(NoLongerKept):
         resubmit(rejected.pk, edit=Edit(b"2"), max_bytes=MOST, senders=QUEUE_SENDERS)
@@ -218,7 +218,7 @@ def test_what_fails_leaves_no_copy_behind(rejected: Delivery, shop: Subscription
 
 
 @pytest.mark.behaviour("6.3")
-def test_one_of_a_queue_is_a_group_by_itself(storage: None, receiver: Receiver) -> None:
+def test_a_resubmitted_queue_delivery_is_its_own_group(storage: None, receiver: Receiver) -> None:
     queue = factories.event_type(kind=EventKind.QUEUE)
     asked = factories.subscription(event_type=queue, endpoint=receiver.url("/job"))
     receiver.on("/job", answer(404), answer(200))
@@ -296,7 +296,7 @@ def test_once_somebody_got_a_copy_it_is_not_published_again(unheard_publisher: P
 
 
 @pytest.mark.behaviour("2.14", "1.2")
-def test_what_its_publisher_may_not_publish_any_more_is_refused(unheard_publisher: Publisher) -> None:
+def test_a_message_that_its_publisher_may_no_longer_publish_is_refused(unheard_publisher: Publisher) -> None:
     unheard_publisher.event_types.add(factories.event_type("Other"))
     for client in (client_of(unheard_publisher), client_of()):
         assert problem_of(post_republish(client)) == (403, "event_type_not_allowed")
@@ -318,7 +318,7 @@ def test_a_destination_that_was_unknown_is_tried_again(storage: None) -> None:
 
 
 @pytest.mark.behaviour("2.14")
-def test_what_somebody_got_is_refused(storage: None) -> None:
+def test_a_message_with_deliveries_is_refused(storage: None) -> None:
     publish_bodies(factories.subscription().event_type, b"1")
     assert problem_of(post_republish(client_of())) == (409, "not_resubmittable")
     assert Message.objects.count() == 1

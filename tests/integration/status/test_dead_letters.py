@@ -132,7 +132,7 @@ def test_other_finished_deliveries_are_not_read(
 
 
 @pytest.mark.parametrize("query", [{"reason": "DELIVERED"}, {"reason": "PENDING"}, {"cursor": "x"}, {"other": "1"}])
-def test_what_cannot_be_asked_for_is_refused(management: Client, query: dict[str, str]) -> None:
+def test_an_invalid_query_is_refused(management: Client, query: dict[str, str]) -> None:
     assert problem_of(management.get(URL, query))[0] == 400
 
 

@@ -232,7 +232,7 @@ def test_management_sees_who_gets_a_message_and_why(client: Client, management: 
 
 @pytest.mark.behaviour("2.8")
 @pytest.mark.parametrize("destination", ["shop", "default"])
-def test_of_a_message_with_a_destination_the_first_that_wants_it_there_gets_it(
+def test_the_first_qualifying_subscription_of_the_destination_gets_the_message(
     client: Client, management: Client, event_type: EventType, destination: str
 ) -> None:
     shop, other = factories.subscriber("shop"), factories.subscriber("other")

@@ -57,13 +57,13 @@ def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbo
     assert played.acknowledged == [1]
 
 
-def test_what_nobody_has_begun_is_returned_as_untried(played: PlayedMailbox, mailbox: Mailbox) -> None:
+def test_messages_can_be_returned_as_not_attempted(played: PlayedMailbox, mailbox: Mailbox) -> None:
     mailbox.nack(["receipt-1"])
     mailbox.nack(["receipt-1"], not_attempted=True)
     assert played.said("nack") == [{"receipts": ["receipt-1"]}, {"receipts": ["receipt-1"], "not_attempted": True}]
 
 
-def test_of_no_receipts_nothing_is_asked(played: PlayedMailbox, mailbox: Mailbox) -> None:
+def test_calls_without_receipts_send_no_request(played: PlayedMailbox, mailbox: Mailbox) -> None:
     assert [mailbox.ack([]), mailbox.nack([], not_attempted=True), mailbox.extend([])] == [[], [], []]
     assert played.calls == []
 
@@ -134,7 +134,7 @@ ERRORS = [
         (PlayedFailure(502), "502: Bad Gateway", True, None),
     ],
 )
-def test_what_the_broker_refuses_says_why_and_whether_it_passes(
+def test_a_refusal_says_why_and_whether_it_is_transient(
     played: PlayedMailbox,
     mailbox: Mailbox,
     trouble: PlayedFailure,

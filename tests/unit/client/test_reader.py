@@ -75,14 +75,14 @@ def test_messages_are_worked_off_in_order_and_acknowledged_together(played: Play
     assert len(played.said("next")) <= 4
 
 
-def test_what_comes_while_the_reader_waits_is_worked_on(played: PlayedMailbox) -> None:
+def test_a_message_that_arrives_during_a_long_poll_is_handled(played: PlayedMailbox) -> None:
     with running_reader(played, lambda _: None):
         played.wait_for(lambda: played.said("next"))
         played.put(b"1")
         played.wait_for(lambda: played.acknowledged == [1])
 
 
-def test_what_is_in_hand_is_extended_while_the_handler_works(played: PlayedMailbox, work: StoppableHandler) -> None:
+def test_messages_are_extended_while_the_handler_works(played: PlayedMailbox, work: StoppableHandler) -> None:
     played.seconds = READ_TIMEOUT_SECONDS
     played.put(b"1", b"2")
     with running_reader(played, work):
@@ -219,7 +219,7 @@ def test_a_call_that_fails_is_made_again(played: PlayedMailbox, what: str, troub
             played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
 
 
-def test_what_has_gone_to_somebody_else_is_not_begun(
+def test_a_message_with_a_stale_receipt_is_not_started(
     played: PlayedMailbox, work: StoppableHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
     played.seconds = READ_TIMEOUT_SECONDS
@@ -234,7 +234,7 @@ def test_what_has_gone_to_somebody_else_is_not_begun(
     assert "mailbox.receipt_invalid id=dlv_2 call=extend code=stale_receipt" in caplog.text
 
 
-def test_what_timed_out_while_it_was_worked_on_is_acknowledged_all_the_same(
+def test_a_message_that_timed_out_in_the_handler_is_still_acknowledged(
     played: PlayedMailbox, work: StoppableHandler, caplog: pytest.LogCaptureFixture
 ) -> None:
     timed_out = {"receipt": "receipt-1", "status": 409, "code": "timed_out"}
@@ -340,9 +340,7 @@ def test_a_reader_that_stops_finishes_what_it_works_on_and_returns_the_rest(
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_what_comes_to_a_reader_that_has_been_stopped_is_returned(
-    played: PlayedMailbox, work: StoppableHandler
-) -> None:
+def test_messages_fetched_after_the_stop_are_returned(played: PlayedMailbox, work: StoppableHandler) -> None:
     with running_reader(played, work) as reader:
         played.wait_for(lambda: played.said("next"))
         reader.stop()

@@ -16,7 +16,7 @@ ONE = encode_receipt(Receipt(5, 1), subscriber_id=7, key=KEY)
 
 
 @given(RECEIPTS, SUBSCRIBERS)
-def test_what_was_written_is_read_again(receipt: Receipt, subscriber_id: int) -> None:
+def test_an_encoded_receipt_is_decoded(receipt: Receipt, subscriber_id: int) -> None:
     text = encode_receipt(receipt, subscriber_id=subscriber_id, key=KEY)
     assert (len(text), decode_receipt(text, subscriber_id=subscriber_id, keys=[KEY])) == (27, receipt)
 
@@ -34,7 +34,7 @@ def test_a_receipt_with_a_changed_character_is_invalid(place: int, character: st
 
 
 @pytest.mark.parametrize("text", ["", ONE[:-1], f"{ONE}A", f"{ONE}=", f" {ONE}", f"{ONE}\n", "é" * 27, "!" * 27])
-def test_what_looks_otherwise_is_no_receipt(text: str) -> None:
+def test_malformed_texts_are_no_receipts(text: str) -> None:
     assert decode_receipt(text, subscriber_id=7, keys=[KEY]) is None
 
 
