@@ -22,7 +22,7 @@ LOOK_SECONDS: Final = 0.02
 SERVICES: Final = ("web", "analytics", "beat", "flower", "redis", "postgres")
 
 _numbers: Final[Iterator[int]] = itertools.count(1)
-"""In the names of what scenarios create, to keep several on one stack apart."""
+"""Make the names of objects unique, because several scenarios may use one stack."""
 
 OPEN: Final = """
     SELECT count(*) FROM delivery_open
@@ -120,11 +120,6 @@ def create_mailbox(api: Management, event_type: str) -> tuple[str, str]:
     api.create("subscribers", name=name)
     api.create("subscriptions", subscriber=name, event_type=event_type, delivery_mode="PULL")
     return name, api.key("SUBSCRIBER", name)
-
-
-def create_retry_policy(api: Management, **terms: object) -> str:
-    """Create a retry policy; return its name."""
-    return str(api.create("retry-policies", name=f"bench-{next(_numbers)}", **terms)["name"])
 
 
 def create_publisher(api: Management) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from benchmarks.bench import Bench, create_event_types, create_publisher, create_retry_policy
+from benchmarks.bench import Bench, create_event_types, create_publisher
 from benchmarks.connection import Connection, body_of
 from benchmarks.figures import Figure, Outcome, at_least
 from benchmarks.measure import DELIVERED, Load, compared, measure_throughput, measured, throughput_of
@@ -24,7 +24,7 @@ WORKFRONT_SECONDS: Final = 600.0
 """Between two attempts of a delivery, as in the preset `Workfront`: of 100,000 some 170 a second are attempted."""
 DUE_SECONDS: Final = 0.1
 """So short that all are always due: the least that a policy allows."""
-RETRIED: Final = "tried again apart"
+RETRIED: Final = "retried in retry lanes"
 PARTS: Final = 3
 """Parts of the measurement, in each of which something has to be retried."""
 ROUNDS: Final = 4
@@ -64,8 +64,8 @@ def retry_lanes_filled(
 ) -> Iterator[None]:
     """Fill the retry lanes with deliveries that are retried at this interval, evenly spread; cancel them in the end."""
     (event_type,) = create_event_types(bench.api, 1)
-    policy, endpoint = create_retry_policy(bench.api, **POLICY), sink.endpoint(FAILING)
-    terms = {"event_type": event_type, "endpoint": endpoint, "retry_policy": policy}
+    policy = bench.api.create("retry-policies", name=f"bench-{event_type}", **POLICY)["name"]
+    terms = {"event_type": event_type, "endpoint": sink.endpoint(FAILING), "retry_policy": policy}
     ids = [bench.api.create("subscriptions", subscriber=name, **terms)["id"] for name in names]
     publisher = Connection(bench.stack.web, create_publisher(bench.api))
     for number in range(count // len(names)):
@@ -97,12 +97,12 @@ def run(
     load = dense_load(NAME, subscribers)
     beside = partial(_beside, bench, load, count=count, parts=parts)
     variants = {
-        "nothing apart": partial(measure_throughput, bench, load),
-        "waiting apart": partial(beside, pause_seconds=pause_seconds),
+        "empty retry lanes": partial(measure_throughput, bench, load),
+        "waiting retry lanes": partial(beside, pause_seconds=pause_seconds),
     }
     outcome = compared(NAME, variants, at_least(0.9), shown=(DELIVERED, RETRIED), rounds=rounds)
     due = beside(pause_seconds=DUE_SECONDS)  # last, because it leaves bloated tables behind
-    figures = [Figure(NAME, f"{what}, due apart", due.value(what), "/s") for what in (DELIVERED, RETRIED)]
+    figures = [Figure(NAME, f"{what}, due retry lanes", due.value(what), "/s") for what in (DELIVERED, RETRIED)]
     return Outcome([*outcome.figures, *figures], [*outcome.problems, *due.problems], outcome.void or due.void)
 
 
@@ -122,4 +122,4 @@ def lulls(receipts: Receipts, begin: float, end: float, parts: int) -> list[str]
     """Return in which parts of the time nothing was retried, which would make the comparison meaningless."""
     bounds = [begin + (end - begin) * part / parts for part in range(parts + 1)]
     idle = [number for number, part in enumerate(pairwise(bounds), 1) if not receipts.failed_between(*part)]
-    return [f"nothing was tried again apart in part {number} of {parts} of the time" for number in idle]
+    return [f"no delivery was retried in part {number} of {parts} of the time" for number in idle]

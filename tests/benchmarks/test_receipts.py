@@ -111,7 +111,7 @@ def failed_at(*seconds: float) -> Receipts:
     ],
 )
 def test_each_part_of_the_time_must_have_retries(moments: tuple[float, ...], idle: list[int]) -> None:
-    said = [f"nothing was tried again apart in part {part} of 3 of the time" for part in idle]
+    said = [f"no delivery was retried in part {part} of 3 of the time" for part in idle]
     assert lulls(failed_at(*moments), 10.0, 13.0, 3) == said
 
 
