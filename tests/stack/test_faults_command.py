@@ -88,7 +88,7 @@ def test_every_case_is_listed() -> None:
     assert {"worker-killed-every-5s", "redis-hung", "web-killed"} <= {*answer.stdout.split("\n")}
 
 
-def test_a_case_that_fails_is_written_down_with_its_reason_and_in_tables_too(folder: Path) -> None:
+def test_failed_case_is_reported_with_its_reason_and_in_a_table(folder: Path) -> None:
     status, printed, verdicts = run(folder, "--markdown", str(folder / "verdicts.md"))
     by_case = {one["case"]: one for one in verdicts}
     assert status == 1

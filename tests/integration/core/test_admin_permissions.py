@@ -181,14 +181,14 @@ def _flat(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [item for one in offered for item in (one.get("items") or [one])]
 
 
-def test_nothing_is_done_by_looking(admin: Client, rows: dict[str, int]) -> None:
+def test_opening_a_page_changes_nothing(admin: Client, rows: dict[str, int]) -> None:
     before = _state()
     for action in admin_actions(rows):
         assert action.asked(admin).status_code in {200, 302}, action.title
     assert (_state(), LogEntry.objects.count()) == (before, 0)
 
 
-def test_nothing_is_done_from_another_site(admin: Client, rows: dict[str, int]) -> None:
+def test_requests_from_another_site_change_nothing(admin: Client, rows: dict[str, int]) -> None:
     elsewhere = Client(enforce_csrf_checks=True)
     elsewhere.cookies = admin.cookies
     before = _state()

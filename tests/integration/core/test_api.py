@@ -89,7 +89,7 @@ def test_changes_document_if_match(document: dict[str, Any], method: str) -> Non
 
 
 @pytest.mark.parametrize("file", ["swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"])
-def test_its_files_are_served_by_the_broker_itself(file: str) -> None:
+def test_files_of_the_documentation_are_served_by_the_broker(file: str) -> None:
     answer = Client().get(f"/static/drf_spectacular_sidecar/swagger-ui-dist/{file}")
     assert (answer.status_code, len(answer.getvalue()) > 0) == (200, True)
 
@@ -197,7 +197,7 @@ def test_a_body_of_unknown_length_is_refused_instead_of_taken_for_empty() -> Non
 
 
 @pytest.mark.parametrize("length", ["abc", "-5", "1e3"])
-def test_a_length_that_is_none_counts_as_no_body(length: str) -> None:
+def test_an_invalid_content_length_counts_as_no_body(length: str) -> None:
     answer = client_of().generic("POST", EVENT_TYPES, b'{"name": "A"}', JSON, CONTENT_LENGTH=length)
     assert problem_of(answer)[0] == 400
 

@@ -119,7 +119,7 @@ def test_keys_with_one_prefix_are_listed_a_page_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("character", HIDDEN, ids=ascii)
-def test_a_label_has_nothing_in_it_that_is_not_seen(character: str) -> None:
+def test_a_label_with_invisible_characters_is_refused(character: str) -> None:
     client = client_of()
     answer = client.post(ROOT, {"kind": "MANAGEMENT", "label": f"a{character}b"})
     assert {*invalid_fields(answer)} == {"label"}
@@ -127,7 +127,7 @@ def test_a_label_has_nothing_in_it_that_is_not_seen(character: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["", "till 3, Zürich", "קופה 3", "收银台", "👩‍🔧 bench"])
-def test_a_label_is_in_any_writing(label: str) -> None:
+def test_a_label_may_use_any_script(label: str) -> None:
     answer = client_of().post(ROOT, {"kind": "MANAGEMENT", "label": label})
     assert (answer.status_code, answer.json()["label"]) == (201, label)
 
@@ -164,7 +164,7 @@ def test_a_key_is_issued_and_its_token_printed_alone(arguments: tuple[str, ...],
         (("--subscriber", "mail", "--scope", "all"), ["read", "configure", "receive", "operate"]),
     ],
 )
-def test_a_key_opens_what_is_asked_for(arguments: tuple[str, ...], scopes: list[str]) -> None:
+def test_a_key_has_the_requested_scopes(arguments: tuple[str, ...], scopes: list[str]) -> None:
     publisher("shop")
     subscriber("mail")
     key = key_for(created(*arguments), now=timezone.now())
@@ -192,7 +192,7 @@ def test_a_key_is_given_an_end_and_a_limit() -> None:
     )
 
 
-def test_a_key_is_given_so_many_days() -> None:
+def test_days_set_the_end_of_a_key() -> None:
     created("--days", "90")
     key = ApiKey.objects.get()
     assert key.expires_at == key.created_at + dt.timedelta(days=90)

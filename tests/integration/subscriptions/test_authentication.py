@@ -151,7 +151,7 @@ def test_lookups_of_wrong_keys_from_one_address_are_limited(settings: Any) -> No
     assert wrong.get(SOME_LIST, REMOTE_ADDR="192.0.2.7").status_code == 401
 
 
-def test_failures_of_others_at_the_same_address_do_not_shut_out_who_was_let_in_before(
+def test_failures_of_others_at_the_same_address_do_not_lock_out_a_known_key(
     settings: Any,
 ) -> None:
     settings.FAILURES_PER_MINUTE = 1
@@ -217,7 +217,7 @@ def test_a_key_that_has_ended_is_named_in_the_log_by_its_prefix(why: str, end: d
 
 
 @pytest.mark.parametrize("token", [UNKNOWN, "brk_short", "", "x" * 9000])
-def test_of_a_token_that_is_no_keys_nothing_is_logged(token: str) -> None:
+def test_an_unknown_token_is_logged_without_its_text(token: str) -> None:
     with capture_logs() as logged:
         assert is_unauthenticated(client_with(token).get(SOME_LIST))
     assert [one for one in logged if one["event"].startswith("api_key")] == [

@@ -52,7 +52,7 @@ def new(**fields: str) -> dict[str, str]:
 @pytest.mark.behaviour("1.5")
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("url", INNER + DISGUISED)
-def test_over_the_api_with_the_field(made: Subscription, field: str, url: str) -> None:
+def test_the_api_refuses_a_blocked_url_at_its_field(made: Subscription, field: str, url: str) -> None:
     factories.subscriber("shop")
     factories.event_type("Order.Paid")
     client = client_of()
@@ -68,7 +68,7 @@ def test_over_the_api_with_the_field(made: Subscription, field: str, url: str) -
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("url", [INNER[0], DISGUISED[0]])
-def test_in_the_admin_beside_the_field(admin: Client, made: Subscription, field: str, url: str) -> None:
+def test_the_admin_refuses_a_blocked_url_at_its_field(admin: Client, made: Subscription, field: str, url: str) -> None:
     form = {**SUBSCRIPTION_FORM, "endpoint": made.endpoint, field: url}
     answer = admin.post(f"{PAGE}/{made.pk}/change/", form)
     assert (answer.status_code, [*answer.context["adminform"].form.errors]) == (200, [field])
@@ -97,7 +97,7 @@ def test_a_trailing_line_end_is_removed_or_refused(line_end: str, made: Subscrip
 
 @pytest.mark.behaviour("6.7")
 @pytest.mark.parametrize("url", INNER + DISGUISED[:4])
-def test_callbacks_that_no_reply_could_reach(client: Client, event_type: EventType, url: str) -> None:
+def test_callbacks_to_blocked_addresses_are_refused(client: Client, event_type: EventType, url: str) -> None:
     job_type()
     assert problem_of(publish_job(client_of(), url)) == (400, "unsuitable_callback")
     assert not Message.objects.exists()

@@ -263,7 +263,7 @@ def filled(given: Any, names: Names) -> Any:
 
 
 @pytest.mark.parametrize("path", NAMED_IN_BODIES)
-def test_a_body_that_names_it(path: str, theirs: Names, own: Subscription) -> None:
+def test_a_body_naming_another_owner_is_like_an_unknown_name(path: str, theirs: Names, own: Subscription) -> None:
     client, before = client_of(own.subscriber), Subscription.objects.count()
     address = f"/api/v1/{path.strip()}".replace("{own}", str(own.pk)).replace("{mailbox}", "shop")
 
@@ -276,7 +276,9 @@ def test_a_body_that_names_it(path: str, theirs: Names, own: Subscription) -> No
 
 
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in NAMED_IN_QUERIES.items() for name in names])
-def test_a_query_that_names_it(path: str, name: str, theirs: Names, own: Subscription) -> None:
+def test_a_query_naming_another_owner_is_like_an_unknown_name(
+    path: str, name: str, theirs: Names, own: Subscription
+) -> None:
     for client in (client_of(own.subscriber), client_of(factories.publisher())):
         status = alike(partial(listed, client, path, name), theirs)
         assert status in {200, 403}
@@ -299,7 +301,7 @@ def test_every_name_in_a_query_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("path", ["subscriptions", "deliveries", "subscribers"])
-def test_a_cursor_of_theirs_leads_to_nothing_of_theirs(path: str, theirs: Names, own: Subscription) -> None:
+def test_a_cursor_of_others_shows_own_objects_only(path: str, theirs: Names, own: Subscription) -> None:
     for _ in range(2):
         another = pulled_subscription(factories.subscriber(), factories.event_type())
         publish(client_of(), b"{}", event=another.event_type.name if another.event_type else "")
@@ -310,7 +312,7 @@ def test_a_cursor_of_theirs_leads_to_nothing_of_theirs(path: str, theirs: Names,
     assert (answer.status_code, shown <= {"shop"}) == (200, True)
 
 
-def test_a_message_of_theirs_is_not_to_be_tried_on_but_by_them(theirs: Names, own: Subscription) -> None:
+def test_filters_are_tested_on_own_messages_only(theirs: Names, own: Subscription) -> None:
     asked = {"message_id": theirs["message"]}
     tried = [
         client_of(one).post("/api/v1/filters/test", asked).status_code

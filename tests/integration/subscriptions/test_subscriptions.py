@@ -247,7 +247,7 @@ def test_only_topic_subscriptions_have_policy_rate_and_monitor(kind: EventKind, 
 
 
 @pytest.mark.behaviour("5.1")
-def test_a_subscription_to_a_pattern_has_them_too() -> None:
+def test_a_subscription_to_a_pattern_has_policy_rate_and_monitor_too() -> None:
     fields = {"event_type": None, "event_pattern": "Order.*", **WAYS}
     assert client_of().post(ROOT, new(**fields)).status_code == 201
 
@@ -279,7 +279,7 @@ def test_a_scripted_subscription_has_no_output() -> None:
     ],
 )
 @pytest.mark.behaviour("1.4")
-def test_anything_else_is_refused_at_its_field(way: str, value: object) -> None:
+def test_an_invalid_policy_rate_output_or_monitor_is_refused_at_its_field(way: str, value: object) -> None:
     assert invalid_fields(client_of().post(ROOT, new(**{way: value}))) == [way]
     assert Subscription.objects.count() == 0
 

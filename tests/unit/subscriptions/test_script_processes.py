@@ -22,6 +22,8 @@ from subscriptions.scripting.script_queue import Speed
 from subscriptions.scripting.seccomp import ALLOWED, ARCHITECTURES, is_possible
 from tests.support.scripts import process_ids, run_script, running_scripts, wait_for_results
 
+pytestmark = pytest.mark.behaviour("8.3")
+
 MACHINE = os.uname().machine
 LATER_THAN_ANY = 600
 """Linux numbers its calls up to here, and leaves gaps."""
@@ -29,13 +31,10 @@ OTHER_ABI = 0x4000_0000
 """Where x86_64 has its calls a second time, with pointers of 32 bits."""
 OF_NO_USE = {335, 336} if MACHINE == "x86_64" else set()
 """Linux lets them past every filter: the ends of its own probes, which do nothing for who was not sent there by one."""
-
-
 ENDED = "-31"
 """By SIGSYS."""
 
 
-@pytest.mark.behaviour("8.3")
 def test_a_process_cannot_open_files_or_sockets() -> None:
     with running_scripts() as runner:
         run_script(runner, "")
@@ -54,7 +53,6 @@ def assert_closed(pid: int) -> None:
     assert opened == {0: "socket", 1: "/dev/null", 2: "/dev/null"}
 
 
-@pytest.mark.behaviour("8.3")
 def test_processes_have_lower_priority_in_sessions_of_their_own() -> None:
     with running_scripts() as runner:
         run_script(runner, "while (1);")
@@ -86,7 +84,6 @@ def stopping() -> Iterator[None]:
     socket.setdefaulttimeout(None)
 
 
-@pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("stopping")
 def test_scripts_run_in_a_worker_that_stops() -> None:
     with running_scripts() as runner:
@@ -96,7 +93,6 @@ def test_scripts_run_in_a_worker_that_stops() -> None:
         assert not int(flags, 8) & os.O_NONBLOCK, "it waits for what is not there yet"
 
 
-@pytest.mark.behaviour("8.3")
 @pytest.mark.parametrize("is_ready", [True, False])
 @pytest.mark.parametrize("said", [b"", packed({}, b"")[:-1] + b"x"])
 def test_a_process_that_loses_its_connection_is_lost_not_failed(said: bytes, is_ready: bool) -> None:
@@ -111,7 +107,6 @@ def test_a_process_that_loses_its_connection_is_lost_not_failed(said: bytes, is_
     assert process.reap() == Lost("its process is gone")
 
 
-@pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
 @pytest.mark.parametrize(
     ("end", "seconds", "reason"),
@@ -130,7 +125,6 @@ def test_a_script_that_takes_too_long_or_whose_process_is_killed_is_lost(
         assert run_script(runner, "$outmessage = 'next'") == Made(b"next"), "another process takes over"
 
 
-@pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
 @pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGSYS])
 def test_a_script_that_crashes_its_process_has_failed(end: signal.Signals) -> None:
@@ -163,7 +157,6 @@ input()
 """
 
 
-@pytest.mark.behaviour("8.3")
 def test_processes_die_with_a_parent_that_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", LIVE_AND_LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -181,7 +174,6 @@ def _runs(pid: int) -> bool:
         return False
 
 
-@pytest.mark.behaviour("8.3")
 def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "CPU_SECONDS", PATIENCE_SECONDS)  # none of the slow ones ends meanwhile
     with running_scripts(2) as runner:
@@ -197,7 +189,6 @@ def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyP
         assert sum(isinstance(result, Made) for result in done.values()) == 3, "while the slow ones still wait"
 
 
-@pytest.mark.behaviour("8.3")
 def test_a_script_that_becomes_slow_restarts_in_the_slow_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "CPU_SECONDS", PATIENCE_SECONDS)  # however slow the machine is
     with running_scripts(2) as runner:
@@ -209,7 +200,6 @@ def test_a_script_that_becomes_slow_restarts_in_the_slow_lane(monkeypatch: pytes
         assert runner.queue.speed_of(7) is Speed.SLOW
 
 
-@pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
 def test_an_owner_whose_process_ends_counts_as_slow() -> None:
     with running_scripts() as runner:
@@ -270,7 +260,6 @@ def test_this_kernel_can_confine() -> None:
     assert is_possible()
 
 
-@pytest.mark.behaviour("8.3")
 def test_any_other_system_call_ends_the_process() -> None:
     allowed = {call.number(MACHINE) for call in ALLOWED.values()} | OF_NO_USE
     others = [number for number in range(LATER_THAN_ANY) if number not in allowed]
@@ -279,7 +268,6 @@ def test_any_other_system_call_ends_the_process() -> None:
     assert output_of(f"print({{end_of(number, 0, 0, 0, 0, 0, 0) for number in {others}}})") == f"{{{ENDED}}}"
 
 
-@pytest.mark.behaviour("8.3")
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
