@@ -98,6 +98,7 @@ def rows() -> dict[str, int]:
     message = Message.objects.create(
         event_type=made.event_type,
         body=b'{"secret": "in the body"}',
+        content_type="application/json",
         headers=[["X-Secret", "in a header"]],
         filter_string="in the filter string",
         size=25,
