@@ -12,7 +12,7 @@ import psycopg
 from benchmarks.processes import Receiving
 from benchmarks.sink import RunningSink
 from broker_project.stack import stacks
-from broker_project.stack.load.management import Management
+from broker_project.stack.load.management_client import Management
 from broker_project.stack.supervisor import Child
 
 UNFINISHED_SECONDS: Final = 90.0

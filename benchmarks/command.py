@@ -16,7 +16,7 @@ from benchmarks.figures import Outcome, table, write
 from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
 from broker_project.stack import stacks
 from broker_project.stack.folders import STATE
-from broker_project.stack.load.management import Management
+from broker_project.stack.load.management_client import Management
 
 FOLDER: Final = STATE / "bench"
 DEFAULTS: Final = Options()

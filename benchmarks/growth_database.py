@@ -19,7 +19,7 @@ from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.mailbox.acknowledge import acknowledge
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.mailbox import MailboxRef
+from delivery.mailbox.receipts import MailboxRef
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Lane
 from delivery.publish.publish import publish

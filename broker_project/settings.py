@@ -178,8 +178,8 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expire_seconds": 5},
         "description": "Wakes lines that have due work and no worker. Workers do this too.",
     },
-    "attend to what is due": {
-        "task": "delivery.attend",
+    "run periodic jobs": {
+        "task": "delivery.run_periodic_jobs",
         "schedule": 5.0,
         "options": {"expire_seconds": 5},
         "description": "Runs due delays, expiry, announcements, replays, backfills and probes. Workers do this too.",

@@ -35,7 +35,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 @shared_task(name=publish_volatile.TASK)
 def send_volatile(envelope_id: str, encrypted: str) -> None:
     """Send a message that exists only in this task (contract 2.9)."""
-    sender = send_once.running_sender(egress=settings.EGRESS_POLICY, max_in_flight=settings.VOLATILE_MAX_IN_FLIGHT)
+    sender = send_once.get_sender(egress=settings.EGRESS_POLICY, max_in_flight=settings.VOLATILE_MAX_IN_FLIGHT)
     sender.open_and_send(envelope_id, encrypted, keyring(PURPOSE))
 
 
@@ -46,8 +46,8 @@ def sweep() -> None:
         notify.wake_regardless(queue, due)
 
 
-@shared_task(name="delivery.attend")
-def attend() -> None:
+@shared_task(name="delivery.run_periodic_jobs")
+def run_periodic_jobs() -> None:
     """Run the periodic jobs once, as every worker does."""
     periodic.run_periodic_jobs()
 

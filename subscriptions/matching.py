@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Final, LiteralString, NamedTuple, Self
 
 from broker_project.core.db import rows
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, kept_filter
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, cached_filter
 from subscriptions.lookup_keys import Addressed, Key, KeyRange, Lookup, lookup_of, path_of
 
 MAX_PATHS: Final = 32
@@ -210,7 +210,7 @@ def qualified(candidates: Sequence[Candidate], document: Document, work: Work) -
     for candidate in candidates:
         match = Match.of(candidate)
         try:
-            if not candidate.filter or kept_filter(candidate.filter).matches(document):
+            if not candidate.filter or cached_filter(candidate.filter).matches(document):
                 yield match
         except (FilterFailed, FilterSyntaxError) as wrong:
             yield match._replace(failure=f"filter failed: {wrong}")

@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 
 from analytics.admin.sections import SECTIONS, per_cent
 from analytics.api.summaries import file_of, summary_named
-from analytics.figures import COVERED, TOTALS, VOLUME, DashboardData, Selection, latency
+from analytics.dashboard_queries import COVERED, TOTALS, VOLUME, DashboardData, Selection, latency
 from analytics.models import Run, RunState, WindowState
 from analytics.pipeline.job import DAY
 from analytics.run_requests import NotARange, request_range, sealing_blocker

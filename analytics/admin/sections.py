@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 
 from analytics.admin import charts
 from analytics.admin.charts import Chart
-from analytics.figures import (
+from analytics.dashboard_queries import (
     ANOMALIES,
     BUDGETS,
     CALLBACKS,

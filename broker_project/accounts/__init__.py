@@ -1,1 +1,5 @@
-"""Users of the admin site: `login_throttle`, `mfa` (the second factor), `sessions`, then `views` and `admin`."""
+"""Logins of the admin site; the user model is Django's.
+
+Read `models` (second factors, failed logins), `login_throttle`, `mfa` (the second factor), `sessions`, then `views`,
+`admin` and `tasks` (what expires).
+"""

@@ -1,4 +1,5 @@
-"""Plumbing that knows no domain.
+"""Machinery that knows no domain; every app imports it, and it imports none of them.
 
-Database access, encryption, egress policy, rate limits, and the base of API and admin.
+`db` (prepared statements), `encryption` (keyring and encrypted fields), `egress` (which addresses may be called),
+`rate_limit` and `fair_share` (limits), `json`, `subprocesses`, then `api` and `admin` (shared by views and pages).
 """

@@ -117,7 +117,7 @@ def end_predecessor(data: Path, seconds: float = 20.0) -> None:
         if _is_server(pid, data):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL if is_late else signal.SIGINT)
-        elif is_late or not _has_processes(lines):
+        elif is_late or not _is_shared_memory_in_use(lines):
             pid_file.unlink(missing_ok=True)
             return
         time.sleep(CHECK_SECONDS)
@@ -137,7 +137,7 @@ def _is_server(pid: int, data: Path) -> bool:
         return False
 
 
-def _has_processes(lines: Sequence[str]) -> bool:
+def _is_shared_memory_in_use(lines: Sequence[str]) -> bool:
     """Tell whether processes are attached to the server's shared memory, which PostgreSQL checks before it starts."""
     ids = "".join(lines[SEGMENT_LINE]).split()[1:]
     try:

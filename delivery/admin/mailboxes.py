@@ -32,8 +32,8 @@ from delivery.admin.read_only import (
 )
 from delivery.mailbox.acknowledge import MAX_RECEIPTS, ReceiptCode, nack
 from delivery.mailbox.available import status_if_returned
-from delivery.mailbox.mailbox import Receipt
 from delivery.mailbox.mailbox_status import MAX_COUNTED, MailboxStatus, mailboxes_of
+from delivery.mailbox.receipts import Receipt
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from delivery.models import Delivery, Mailbox
 from delivery.status.in_flight import in_flight_of

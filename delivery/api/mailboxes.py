@@ -18,8 +18,8 @@ from broker_project.core.api.fields import NumberField, StrictSerializer, WholeN
 from broker_project.core.api.views import operation, refuse_body
 from delivery.mailbox.fetch_messages import message_document
 from delivery.mailbox.long_poll import poll_messages
-from delivery.mailbox.mailbox import FetchedMessage, MailboxRef, encode_receipt, mailbox_owner, receipt_key
 from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
+from delivery.mailbox.receipts import FetchedMessage, MailboxRef, encode_receipt, mailbox_owner, receipt_key
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.credentials.keys import is_usable

@@ -16,7 +16,7 @@ from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem
 from broker_project.core.api.views import operation
 from delivery.api.mailboxes import mailbox_of, valid_body
 from delivery.mailbox.acknowledge import MAX_RECEIPTS, UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
-from delivery.mailbox.mailbox import Receipt, decode_receipt, receipt_key
+from delivery.mailbox.receipts import Receipt, decode_receipt, receipt_key
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayReceive
 from subscriptions.models import Scope

@@ -21,7 +21,7 @@ from delivery.publish.store import NewMessage
 from delivery.sync import answer
 from delivery.sync.call import call
 from delivery.sync.caller import MAX_WAITING as MAX_WAITING_CALLS
-from delivery.sync.caller import MAX_WAITING_PER_OWNER, running_caller
+from delivery.sync.caller import MAX_WAITING_PER_OWNER, get_caller
 from delivery.volatile.publish_volatile import (
     MAX_WAITING,
     PURPOSE,
@@ -122,7 +122,7 @@ def answer_to_sync(request: Request, message: NewMessage, *, publisher_id: int |
             raise InvalidMetadata(f"A SYNC event takes no {name}: {why}. Publish without that header.")
     if request.headers.get("Broker-Durability", "guaranteed") != "guaranteed":
         raise InvalidMetadata("A SYNC event is never volatile: publish without the header Broker-Durability.")
-    caller = running_caller(
+    caller = get_caller(
         egress=settings.EGRESS_POLICY, deadline_seconds=settings.SYNC_SECONDS, max_answer_bytes=settings.MAX_BODY_BYTES
     )
     try:

@@ -115,7 +115,7 @@ def woken_lines(queue: str) -> list[int]:
     return popped
 
 
-def asleep(queue: str, line_ids: Iterable[int]) -> bool:
+def clear_awake(queue: str, line_ids: Iterable[int]) -> bool:
     """Unmark lines that have been released, so that the next publish wakes them again. Never raises."""
     keys = [f"{_set_of(queue)}:awake:{line}" for line in line_ids]
     return not keys or guarded(lambda: redis_client().delete(*keys))

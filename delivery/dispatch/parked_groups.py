@@ -73,7 +73,7 @@ at every sweep.
 """
 
 
-def put_away(group_ids: Sequence[int]) -> None:
+def park(group_ids: Sequence[int]) -> None:
     """Let groups that nobody can take now wait until somebody can: active again, or released; end empty ones.
 
     Looks again: what somebody can take meanwhile stays as it is.
@@ -82,12 +82,12 @@ def put_away(group_ids: Sequence[int]) -> None:
         rows(PUT_AWAY, [sorted(group_ids)])
 
 
-def put_off(seconds: Mapping[int, float]) -> None:
+def postpone(seconds: Mapping[int, float]) -> None:
     """Let groups that are due wait for `seconds`, by their ids; this is not an attempt."""
     if seconds:
         rows(PUT_OFF, [[*seconds.keys()], [*seconds.values()]])
 
 
-def take_back() -> None:
+def unpark() -> None:
     """Let groups be sent again, in their places, of which a subscription is active again: a slice of them."""
     rows(TAKE_BACK)

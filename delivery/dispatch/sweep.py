@@ -7,7 +7,7 @@ from typing import Final
 from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.dispatch.claim import LINE_IS_DUE
-from delivery.dispatch.parked_groups import take_back
+from delivery.dispatch.parked_groups import unpark
 from delivery.due_times import DUE_LATER
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SLICE
 
@@ -103,7 +103,7 @@ def due_by_queue() -> dict[str, list[int]]:
 
     What has become due because a subscription is active again is among it.
     """
-    take_back()
+    unpark()
     due: dict[str, list[int]] = defaultdict(list)
     for line_id, queue in rows(DUE):
         due[queue].append(line_id)

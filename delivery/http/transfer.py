@@ -15,8 +15,8 @@ import requests
 import structlog
 
 from broker_project.core.egress import NOT_ALLOWED, UNREADABLE, EgressPolicy
-from delivery.http.headers import lines_of
 from delivery.http.sockets import Connections
+from delivery.http.wire_headers import lines_of
 from delivery.limits import CONNECT_TIMEOUT_MS, MAX_HEADER_BYTES
 
 STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+(\d)\d{2}(?!\d)", re.IGNORECASE)

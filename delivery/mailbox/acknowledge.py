@@ -15,7 +15,7 @@ from delivery.due_times import RETURNED
 from delivery.mailbox import long_poll
 from delivery.mailbox.available import END_OR_RETURN, close, is_exhausted
 from delivery.mailbox.fetch_messages import LOCK
-from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.receipts import Receipt
 from delivery.statuses import DeliveryStatus
 
 MAX_RECEIPTS: Final = 1_000

@@ -11,7 +11,7 @@ from django.db import transaction
 from broker_project.core.db import rows
 from delivery.due_times import FIRST_SENTINEL, RETURNED
 from delivery.mailbox.available import available, in_flight
-from delivery.mailbox.mailbox import FetchedMessage, MailboxRef
+from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.content import COLUMNS, MESSAGE, content_in
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX

@@ -15,7 +15,7 @@ from django.db import Error
 from broker_project.core.db import forget_connection, give_connection_back, rows
 from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.mailbox import FetchedMessage, MailboxRef
+from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 
 MAX_POLLS: Final = 48
 """In a web process: beside 64 calls, this leaves its other threads to publishers."""

@@ -16,9 +16,9 @@ from django.db import Error
 
 from broker_project.core.db import forget_connection
 from broker_project.core.egress import EgressPolicy
-from delivery import announcements, health_probe
+from delivery import announcements, endpoint_probe
 from delivery.dispatch import sweep
-from delivery.health_probe import Monitors
+from delivery.endpoint_probe import Monitors
 from delivery.mailbox import unread
 from delivery.maintenance import expiry, partitions
 from delivery.maintenance.retention import drop_past_days, forget
@@ -96,7 +96,7 @@ class PeriodicJobs(threading.Thread):
         self, stopping: threading.Event, egress: EgressPolicy, on_failure: Callable[[str], object] = lambda _: None
     ) -> None:
         super().__init__(name="periodic-jobs", daemon=True)
-        self._own = {PROBE: partial(health_probe.probe, Monitors(egress))}
+        self._own = {PROBE: partial(endpoint_probe.probe, Monitors(egress))}
         self._stopping = stopping
         self._on_failure = on_failure
 

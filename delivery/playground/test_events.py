@@ -10,7 +10,7 @@ from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import KEPT_HEADER_BYTES
 from delivery.sync.answer import SUCCESSES
-from delivery.sync.caller import Caller, running_caller
+from delivery.sync.caller import Caller, get_caller
 from delivery.webhook.content import content_of
 from delivery.webhook.destination import CONFIGURED, destination_now
 from delivery.webhook.parts import Content, Destination
@@ -67,7 +67,7 @@ class EndpointAnswer:
 
 def trial_caller(egress: EgressPolicy) -> Caller:
     """Return the caller of this process's test events."""
-    return running_caller(
+    return get_caller(
         egress=egress,
         deadline_seconds=DEADLINE_SECONDS,
         max_answer_bytes=MAX_ANSWER_BYTES + MAX_CREDENTIAL_BYTES,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delivery.http.headers import EncodedRequest
+from delivery.http.wire_headers import EncodedRequest
 from delivery.models import Message
 from delivery.status.explain_message import shown_of
 from delivery.sync.answer import Ended, ended_by_script

@@ -11,7 +11,7 @@ import structlog
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
-from subscriptions.filters import FilterSyntaxError, Work, kept_filter
+from subscriptions.filters import FilterSyntaxError, Work, cached_filter
 from subscriptions.lookup_keys import Addressed
 from subscriptions.matching import Candidate, Match, locked, matching_subscriptions, qualified
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
@@ -140,7 +140,7 @@ def filter_groups(matches: Iterable[Match]) -> list[list[Match]]:
     groups: dict[tuple[bool, str], list[Match]] = {}
     for match in matches:
         try:
-            canonical = kept_filter(match.filter).canonical if match.filter else ""
+            canonical = cached_filter(match.filter).canonical if match.filter else ""
         except FilterSyntaxError:
             canonical = match.filter
         groups.setdefault((match.by_header, canonical), []).append(match)

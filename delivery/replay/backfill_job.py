@@ -15,7 +15,7 @@ from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from delivery.operations import BETWEEN_SECONDS
 from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
 from delivery.replay.job_steps import DUE, end, go_on_ending, step
-from delivery.replay.missed import MissedCount, counted, event_types_of, newest, next_of, published_before
+from delivery.replay.missed import MissedCount, counted, event_types_of, newest_message_id, next_of, published_before
 from subscriptions.models import EventKind, PausedBy, Status, Subscription
 
 COUNT_SLICE: Final = 10_000
@@ -268,7 +268,7 @@ def _go_on(job: _Job) -> None:
         rows(WAIT, [job.id])
     elif job.state == ReplayState.WAITING:
         # Later messages, and those of later event types, found the subscription themselves.
-        last = newest()
+        last = newest_message_id()
         event_types = event_types_of(Subscription.objects.get(pk=job.subscription_id))
         before = published_before(job.since)
         rows(FILE, {"id": job.id, "newest": last, "event_types": event_types, "cursor": before})

@@ -31,7 +31,7 @@ FILTERED_SLICE: Final = 50
 """Messages whose bodies are read at once: each may be a megabyte."""
 
 
-def newest() -> int:
+def newest_message_id() -> int:
     """Return the id of the newest message, or of one about to be published."""
     ((newest,),) = rows(NEWEST)
     return int(newest)
@@ -39,7 +39,7 @@ def newest() -> int:
 
 def published_before(since: dt.datetime | None) -> int:
     """Return a message id up to which all messages are older than `since`, close to it if there is one."""
-    low, high = 1, newest() + 1
+    low, high = 1, newest_message_id() + 1
     while since and low < high:
         middle = (low + high) // 2
         found = rows(OLDER, [since - SPREAD, middle])

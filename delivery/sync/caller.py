@@ -68,7 +68,7 @@ _callers: dict[tuple[int, EgressPolicy, float, int, int], Caller] = {}
 _start_lock: Final = threading.Lock()
 
 
-def running_caller(
+def get_caller(
     *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
 ) -> Caller:
     """Return this process's caller with these limits; started when first asked for: threads do not survive a fork."""

@@ -93,7 +93,7 @@ _counters: dict[int, VolatileCounters] = {}
 _start_lock: Final = threading.Lock()
 
 
-def running_counters() -> VolatileCounters:
+def get_counters() -> VolatileCounters:
     """Return this process's counters; started when first asked for, written when the process ends."""
     with _start_lock:
         if os.getpid() not in _counters:

@@ -13,7 +13,7 @@ from delivery.dispatch import notify
 from delivery.models import MessageOutcome, VolatileOutcome
 from delivery.publish.routing import log_unreceived, routes_of
 from delivery.publish.store import NewMessage
-from delivery.volatile.counters import ACCEPTED, VolatileTally, running_counters
+from delivery.volatile.counters import ACCEPTED, VolatileTally, get_counters
 
 TASK: Final = "delivery.send_volatile"
 PURPOSE: Final = "volatile message"
@@ -78,7 +78,7 @@ class Envelope:
     def count(self, column: str, subscription_id: int | None = None) -> None:
         """Count it, for a subscription or (None) as a message."""
         hour = self.published_ms // 3_600_000 * 3_600
-        running_counters().count(VolatileTally(hour, self.event_type_id, subscription_id), column)
+        get_counters().count(VolatileTally(hour, self.event_type_id, subscription_id), column)
 
 
 def envelope_of(message: NewMessage, subscription_ids: Sequence[int], *, key: UUID, now: float) -> Envelope:

@@ -223,7 +223,7 @@ _senders: dict[int, VolatileSender] = {}
 _start_lock: Final = threading.Lock()
 
 
-def running_sender(*, egress: EgressPolicy, max_in_flight: int) -> VolatileSender:
+def get_sender(*, egress: EgressPolicy, max_in_flight: int) -> VolatileSender:
     """Return this process's sender; started when first asked for."""
     with _start_lock:
         process = os.getpid()

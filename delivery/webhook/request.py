@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from delivery.http.headers import EncodedRequest, header_line
+from delivery.http.wire_headers import EncodedRequest, header_line
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX, Content, Destination, Headers

@@ -352,7 +352,7 @@ class Releaser(threading.Thread):
                 for line in lines:
                     by_queue[line.claim.queue].append(line)
                 for queue, its_lines in by_queue.items():
-                    notify.asleep(queue, [line.id for line in its_lines])
+                    notify.clear_awake(queue, [line.id for line in its_lines])
                 due = _still_due([line.id for line in lines])
                 for queue, its_lines in by_queue.items():
                     orphans = [line for line in its_lines if not line.run.stopped(line.id, has_more=line.id in due)]

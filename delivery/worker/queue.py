@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.callbacks.address import CallbackTerms, callback_addresses
-from delivery.dispatch.parked_groups import put_away, put_off
+from delivery.dispatch.parked_groups import park, postpone
 from delivery.http.transfer import RequestNotCompleted
 from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
@@ -209,7 +209,7 @@ def read_groups(
         "capacity": [line.capacity for line in wanted],
         "busy": [group_id for line in wanted for group_id in line.busy],
     }
-    put_off({group_id: CUT_SHORT_SECONDS for line in wanted for group_id in line.cut_short})
+    postpone({group_id: CUT_SHORT_SECONDS for line in wanted for group_id in line.cut_short})
     by_line: dict[int, list[GroupRow]] = defaultdict(list)
     for row in map(GroupRow._make, rows(PAGES, arguments)):
         by_line[row.line_id].append(row)
@@ -217,12 +217,12 @@ def read_groups(
     buffers: dict[int, Buffer[OutgoingGroup]] = {}
     with charged(budget, pages, buffers) as taken:
         endpoints = _endpoints_of(taken)
-        put_away([row.id for row in taken if row.id not in endpoints])
+        park([row.id for row in taken if row.id not in endpoints])
         addresses = callback_addresses(endpoints.keys(), terms)
         off = {group_id: UNADDRESSED_SECONDS for group_id, address in addresses.items() if not address}
         for line in wanted:
             off |= _only_hanging(pages[line.line_id].taken, endpoints, line.hanging)
-        put_off(off)
+        postpone(off)
         endpoints = {group_id: found for group_id, found in endpoints.items() if group_id not in off}
         contents = contents_of({row.message_id for row in taken if row.id in endpoints})
         buffers |= {line_id: _buffer_of(page, contents, endpoints, addresses) for line_id, page in pages.items()}

@@ -205,7 +205,7 @@ class Subscribers(ActivatedResource[Subscriber]):
 
 
 class RetryPolicySerializer(StrictModelSerializer[RetryPolicy]):
-    """A retry policy; fields that are left out are as in TeamForge."""
+    """A retry policy; missing fields have the values of the default policy, TeamForge."""
 
     class Meta:
         model = RetryPolicy

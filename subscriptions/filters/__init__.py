@@ -6,7 +6,7 @@ function, and the cache of filters), `explain` (why a message qualifies or does 
 """
 
 from subscriptions.filters.compile import Filter as Filter
-from subscriptions.filters.compile import kept_filter as kept_filter
+from subscriptions.filters.compile import cached_filter as cached_filter
 from subscriptions.filters.compile import parse_filter as parse_filter
 from subscriptions.filters.compile import validate_filter as validate_filter
 from subscriptions.filters.document import Document as Document

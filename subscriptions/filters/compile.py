@@ -102,7 +102,7 @@ def parse_filter(text: str) -> Filter:
     return _kept.get(text) or Filter(text, parse(text))
 
 
-def kept_filter(text: str) -> Filter:
+def cached_filter(text: str) -> Filter:
     """Return the filter with this text and keep it for the next call; raises as `parse_filter`."""
     found = _kept.get(text)
     if found is None:

@@ -26,7 +26,7 @@ from broker_project.stack.demo.summary import Summary, contradictions, figures_o
 from broker_project.stack.demo.verdict import Account, Verdict, judge, judge_calls
 from broker_project.stack.load.endpoint import is_signed
 from broker_project.stack.load.exchanges import Call, Exchange, Published, read_log, write_log
-from broker_project.stack.load.management import Management
+from broker_project.stack.load.management_client import Management
 from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.api import client_of

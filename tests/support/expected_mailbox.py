@@ -13,7 +13,7 @@ from psycopg.rows import namedtuple_row
 
 from delivery.mailbox.acknowledge import UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import FETCH, fetch
-from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.receipts import Receipt
 from delivery.models import Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.mailbox import FetchedMessage, MailboxRef, Receipt
+from delivery.mailbox.receipts import FetchedMessage, MailboxRef, Receipt
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription

@@ -18,7 +18,7 @@ import requests
 
 from broker_project.stack import stacks
 from broker_project.stack.folders import ROOT
-from broker_project.stack.load.management import Management, session_of
+from broker_project.stack.load.management_client import Management, session_of
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
 from broker_project.stack.services import Application

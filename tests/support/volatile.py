@@ -54,7 +54,7 @@ def wait_until_answered(receiver: Receiver, path: str, requests: int = 1) -> Non
 
 
 def are_counts_complete() -> bool:
-    counters.running_counters().write()
+    counters.get_counters().write()
     return not any(row.unaccounted for row in VolatileCount.objects.all())
 
 

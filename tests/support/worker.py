@@ -12,11 +12,11 @@ from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
-from delivery import health_probe
+from delivery import endpoint_probe
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import Claim, claim
 from delivery.dispatch.sweep import lines_with_due_work
-from delivery.health_probe import Monitors
+from delivery.endpoint_probe import Monitors
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.periodic import PeriodicJobs
 from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Lane, Line, QueueGroup
@@ -109,7 +109,7 @@ MONITORS = Monitors(settings.EGRESS_POLICY)
 
 def probe() -> int:
     """Probe as an attendant does, with the one memory that tests have for it."""
-    return health_probe.probe(MONITORS)
+    return endpoint_probe.probe(MONITORS)
 
 
 def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) -> list[Accepted]:

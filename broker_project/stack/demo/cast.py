@@ -37,7 +37,7 @@ from broker_project.stack.demo.events import (
 )
 from broker_project.stack.load.endpoint import Endpoint, exchange_of, is_signed
 from broker_project.stack.load.exchanges import Exchange, number_in, read_log
-from broker_project.stack.load.management import Management, session_of
+from broker_project.stack.load.management_client import Management, session_of
 from broker_project.stack.load.publisher import REPEAT_SECONDS, TIMEOUT_SECONDS, Caller, Event, Publisher
 from broker_project.stack.load.receiver import Received, Receiver, running_receiver
 from broker_project.stack.services import Service, python

@@ -20,7 +20,7 @@ from broker_project.stack.demo.summary import contradictions, summarize
 from broker_project.stack.demo.verdict import Verdict, judge, judge_calls
 from broker_project.stack.folders import STATE
 from broker_project.stack.load.exchanges import is_final, write_log
-from broker_project.stack.load.management import Management, ManagementRefused
+from broker_project.stack.load.management_client import Management, ManagementRefused
 from broker_project.stack.services import ANALYTICS
 from broker_project.stack.up import addresses, say, wait_for_interrupt
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from analytics.pipeline.quantiles import merged, quantile
 from broker_project.stack.demo.events import KINDS, SUBSCRIBERS
 from broker_project.stack.demo.verdict import Verdict
-from broker_project.stack.load.management import Management
+from broker_project.stack.load.management_client import Management
 
 LOOK_SECONDS: Final = 0.5
 REPORT_SECONDS: Final = 10.0

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 import pytest
 from django.db import models as django_models
 
-from analytics.figures import (
+from analytics.dashboard_queries import (
     AUDIT,
     FAILING_ENDPOINTS,
     FINDINGS,

@@ -15,7 +15,7 @@ from django.utils import timezone
 from broker_project.core.egress import EgressPolicy, networks_in
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
-from delivery.health_probe import Monitors
+from delivery.endpoint_probe import Monitors
 from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from subscriptions import edit

@@ -27,8 +27,8 @@ from broker_project.stack.load.receiver import (
 )
 from broker_project.stack.load.wait import wait_until
 from delivery.http.client import HttpClient
-from delivery.http.headers import EncodedRequest
 from delivery.http.transfer import TOO_LATE, Answer, Gate, RequestNotCompleted
+from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import MAX_ANSWER_BYTES, OVERDUE_SECONDS
 from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus

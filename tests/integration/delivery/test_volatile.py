@@ -236,7 +236,7 @@ def test_a_hanging_subscriber_leaves_room(
     settings.VOLATILE_MAX_IN_FLIGHT = 4
     receiver.on("/hangs", hang)
     hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
-    in_flight = send_once.running_sender(egress=settings.EGRESS_POLICY, max_in_flight=4)._requests
+    in_flight = send_once.get_sender(egress=settings.EGRESS_POLICY, max_in_flight=4)._requests
     publish(client, **VOLATILE_HEADERS)
     run_tasks()
     wait_until(lambda: receiver.of("/hangs") and not in_flight._by_owner[shop.pk])

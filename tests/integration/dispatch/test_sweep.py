@@ -136,7 +136,7 @@ def test_a_line_is_not_woken_twice_until_it_has_been_let_go(storage: None) -> No
     notify.woken_lines(QUEUE)
     notify.wake(QUEUE, [1])
     assert (notify.woken_lines(QUEUE), tasks_sent()) == ([], 1)
-    notify.asleep(QUEUE, [1])
+    notify.clear_awake(QUEUE, [1])
     notify.wake(QUEUE, [1])
     assert (notify.woken_lines(QUEUE), tasks_sent()) == ([1], 2)
 
@@ -169,7 +169,7 @@ def test_a_failed_hint_is_logged_and_not_retried_soon(storage: None, monkeypatch
     away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
     monkeypatch.setattr(notify, "redis_client", lambda: away)
     monkeypatch.setattr(notify, "breaker", notify._Breaker())
-    assert (notify.asleep(QUEUE, [1]), notify.breaker.lets_through()) == (False, False)
+    assert (notify.clear_awake(QUEUE, [1]), notify.breaker.lets_through()) == (False, False)
     assert notify.wake(QUEUE, [1]) is False
 
 

@@ -11,7 +11,7 @@ import pytest
 from django.db.models.functions import Now
 
 from delivery.mailbox.acknowledge import UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
-from delivery.mailbox.mailbox import FetchedMessage, Receipt
+from delivery.mailbox.receipts import FetchedMessage, Receipt
 from delivery.mailbox.unread import expire_unread, return_overdue
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery

@@ -13,7 +13,7 @@ from delivery.mailbox import fetch_messages
 from delivery.mailbox.acknowledge import acknowledge
 from delivery.mailbox.fetch_messages import DEPTH_PER_MESSAGE, FETCH, FETCH_IN_ORDER, MIN_DEPTH, fetch
 from delivery.mailbox.long_poll import COUNT_AVAILABLE
-from delivery.mailbox.mailbox import FetchedMessage, MailboxRef
+from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 from delivery.models import Delivery
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus

@@ -29,7 +29,7 @@ from delivery.mailbox.long_poll import (
     WaitingPolls,
     poll_messages,
 )
-from delivery.mailbox.mailbox import MailboxRef
+from delivery.mailbox.receipts import MailboxRef
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import ApiKey, EventType, Subscriber, Subscription

@@ -17,7 +17,7 @@ from delivery.dispatch.claim import claim
 from delivery.mailbox.acknowledge import ReceiptCode, acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, fetch
 from delivery.mailbox.long_poll import COUNT_AVAILABLE
-from delivery.mailbox.mailbox import MailboxRef, Receipt
+from delivery.mailbox.receipts import MailboxRef, Receipt
 from delivery.mailbox.unread import Purged, purge
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line

@@ -12,8 +12,8 @@ from broker_project.core.db import forget_connection, rows
 from delivery.mailbox.acknowledge import acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.long_poll import COUNT_AVAILABLE
-from delivery.mailbox.mailbox import MailboxRef
 from delivery.mailbox.mailbox_status import MAX_COUNTED, mailboxes_of
+from delivery.mailbox.receipts import MailboxRef
 from delivery.mailbox.unread import (
     EXPIRE,
     EXPIRE_PER_KIND,

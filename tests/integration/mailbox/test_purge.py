@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from broker_project.core.db import forget_connection
 from delivery import operations
 from delivery.mailbox.acknowledge import acknowledge, nack
-from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.receipts import Receipt
 from delivery.mailbox.unread import Purged, purge, return_overdue
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ROOT = "/admin/django_celery_beat"
 OURS = {
     "sweep lines": "every 5 seconds",
-    "attend to what is due": "every 5 seconds",
+    "run periodic jobs": "every 5 seconds",
     "maintain tables": "every 3600 seconds",
     "forget idempotency keys": "every 600 seconds",
     "forget logins": "every 600 seconds",

@@ -251,7 +251,7 @@ def test_when_its_time_has_come_it_takes_the_place_that_it_was_published_at(
 @pytest.mark.django_db(transaction=True)
 def test_lines_are_woken_for_what_may_now_be_sent(storage: None, event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", not_before=tomorrow())
-    notify.asleep(notify.TOPIC, notify.woken_lines(notify.TOPIC))
+    notify.clear_awake(notify.TOPIC, notify.woken_lines(notify.TOPIC))
     end_delays()
     begin_delayed()
     assert notify.woken_lines(notify.TOPIC) == [line_of(wanting.subscriber).pk]

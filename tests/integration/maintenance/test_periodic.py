@@ -9,7 +9,7 @@ from django.conf import settings
 
 from broker_project.core.db import rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
-from delivery import health_probe, tasks
+from delivery import endpoint_probe, tasks
 from delivery.maintenance import periodic
 from delivery.maintenance.periodic import PeriodicJob, PeriodicJobs, run_periodic_jobs
 from tests.support.worker import lone_worker
@@ -90,7 +90,7 @@ def test_a_worker_attends_until_it_is_stopped(storage: None, monkeypatch: pytest
 def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     slices = iter([7, 8])
     only(monkeypatch, job=lambda: next(slices))
-    tasks.attend()
+    tasks.run_periodic_jobs()
     assert next(slices) == 8, "a slice of it was done"
 
 
@@ -126,9 +126,9 @@ def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
         probed.set()
         return 0
 
-    monkeypatch.setattr(health_probe, "probe", probe)
+    monkeypatch.setattr(endpoint_probe, "probe", probe)
     only(monkeypatch)
-    tasks.attend()
+    tasks.run_periodic_jobs()
     assert not probed.is_set()
     with attending():
         assert probed.wait(PATIENCE_SECONDS)

@@ -9,8 +9,8 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.http.headers import values_in
 from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.http.wire_headers import values_in
 from delivery.sync.answer import PASSED_ON, AnswerTooLarge, Ended, EndpointTimedOut, EndpointUnreachable, ended_by
 from delivery.webhook.redact import without_credentials
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker_project.core.api.bodies import to_json
 from delivery.mailbox.fetch_messages import message_document
-from delivery.mailbox.mailbox import FetchedMessage
+from delivery.mailbox.receipts import FetchedMessage
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.parts import Content
 from subscriptions.payload_format import PayloadFormat

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.mailbox.mailbox import Receipt, decode_receipt, encode_receipt, receipt_key
+from delivery.mailbox.receipts import Receipt, decode_receipt, encode_receipt, receipt_key
 
 pytestmark = pytest.mark.behaviour("9.4")
 

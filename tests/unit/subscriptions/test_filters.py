@@ -16,8 +16,8 @@ from subscriptions.filters import (
     FilterSyntaxError,
     Position,
     Work,
+    cached_filter,
     explain,
-    kept_filter,
     parse_filter,
     text_at,
     validate_filter,
@@ -313,7 +313,7 @@ def test_the_cache_of_filters_is_bounded() -> None:
     assert there == sorted(there)
     assert 500 < sum(there) < 530
     assert parse_filter("$$ is null") is not parse_filter("$$ is null")
-    assert kept_filter("$$ is null") is kept_filter("$$ is null") is parse_filter("$$ is null")
+    assert cached_filter("$$ is null") is cached_filter("$$ is null") is parse_filter("$$ is null")
 
 
 @pytest.mark.parametrize(

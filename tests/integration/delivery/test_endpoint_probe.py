@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
-from delivery import health_probe
+from delivery import endpoint_probe
 from delivery.dispatch.sweep import lines_with_due_work
-from delivery.health_probe import AGAIN_SECONDS
+from delivery.endpoint_probe import AGAIN_SECONDS
 from delivery.models import Announcement, Delivery, LineEvent
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
@@ -133,7 +133,7 @@ def test_a_monitor_url_is_probed_until_it_answers_2xx(monitored: Subscription, r
 
 @pytest.mark.behaviour("5.6")
 def test_a_hanging_monitor_waits(monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_probe, "DEADLINE_SECONDS", 3600.0)
+    monkeypatch.setattr(endpoint_probe, "DEADLINE_SECONDS", 3600.0)
     if MONITORS._loop:
         MONITORS._loop.stop()
     receiver.on("/health", hang)
