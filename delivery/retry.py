@@ -75,7 +75,7 @@ class Spacing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RetryPolicy:
+class CompiledRetryPolicy:
     """How failed deliveries are tried again; equal only to itself."""
 
     rules: RetryRules
@@ -88,8 +88,8 @@ class RetryPolicy:
     """How often a suspended subscription is tried."""
 
 
-TEAMFORGE_POLICY: Final = RetryPolicy(TEAMFORGE)
-CALLBACK_POLICY: Final = RetryPolicy(CALLBACK)
+TEAMFORGE_POLICY: Final = CompiledRetryPolicy(TEAMFORGE)
+CALLBACK_POLICY: Final = CompiledRetryPolicy(CALLBACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryDecision:
     """What an outcome means for a delivery, and how long it waits."""
 
     decision: Decision
@@ -117,11 +117,11 @@ class Verdict:
     """Whether only its number of retries keeps it from being tried again."""
 
 
-def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: float) -> Verdict:
+def judge(outcome: Outcome, policy: CompiledRetryPolicy, history: History, *, chance: float) -> RetryDecision:
     """Return what an attempt's outcome means for its delivery; `chance`, 0 to 1, shortens pauses with jitter."""
     decision = decide(outcome, policy.rules)
     if decision.final_status:
-        return Verdict(decision, None)
+        return RetryDecision(decision, None)
     # Also where the probe of a half-open subscription has failed.
     is_used_up = (history.half_open and policy.on_exhausted is OnExhausted.SUSPEND) or (
         policy.max_retries is not None and history.attempts >= policy.max_retries
@@ -131,10 +131,10 @@ def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: fl
     elif history.in_retry_line:
         decision = Decision.RETRY_LANE
     pause = None if decision.final_status else _pause(outcome, policy, history, decision, chance)
-    return Verdict(decision, pause, is_used_up)
+    return RetryDecision(decision, pause, is_used_up)
 
 
-def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: Decision, chance: float) -> float:
+def _pause(outcome: Outcome, policy: CompiledRetryPolicy, history: History, decision: Decision, chance: float) -> float:
     if is_out_of_reach(outcome):
         return policy.spacing.max_delay_seconds(chance=chance) if policy.spacing else refused_pause(chance=chance)
     retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
@@ -148,7 +148,7 @@ def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: De
 
 
 @lru_cache(maxsize=1024)
-def policy_of(terms: RetryTerms) -> RetryPolicy:
+def policy_of(terms: RetryTerms) -> CompiledRetryPolicy:
     """Return the policy with these terms: the same value each time, the default policy for the default terms."""
     if terms == retry_policies.TEAMFORGE:
         return TEAMFORGE_POLICY
@@ -159,7 +159,7 @@ def policy_of(terms: RetryTerms) -> RetryPolicy:
         by_class={2: Decision.DELIVERED, 3: redirected, 4: DECISIONS[terms.on_client_error]},
         otherwise=DECISIONS[terms.on_server_error],
     )
-    return RetryPolicy(
+    return CompiledRetryPolicy(
         rules=rules,
         spacing=Spacing(
             first=terms.initial_delay_seconds,

@@ -65,7 +65,7 @@ def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = 
 
 
 def change(
-    which: QuerySet[Configured], *, changes: Mapping[str, object], expected: Versions | None = None
+    queryset: QuerySet[Configured], *, changes: Mapping[str, object], expected: Versions | None = None
 ) -> Configured:
     """Set the `changes` of the one record in `which`; equal values raise no version.
 
@@ -79,7 +79,7 @@ def change(
     """
     try:
         with transaction.atomic():
-            record = locked(which, expected)
+            record = locked(queryset, expected)
             wanted = record.resolved(changes)
             if different := {name: value for name, value in wanted.items() if _differs(record, name, value)}:
                 _write(record, different)
@@ -88,9 +88,9 @@ def change(
     return record
 
 
-def locked(which: QuerySet[Configured], expected: Versions | None) -> Configured:
+def locked(queryset: QuerySet[Configured], expected: Versions | None) -> Configured:
     """Return the one record, locked against changes; publishing, which only needs the row to stay, goes on."""
-    record = which.select_for_update(of=("self",), no_key=True).get()
+    record = queryset.select_for_update(of=("self",), no_key=True).get()
     if expected is not None and record.version not in expected:
         raise VersionMismatch(f"It has changed meanwhile and is at version {record.version} now; read it again.")
     if record.is_built_in:
@@ -128,7 +128,7 @@ def _named(refused: IntegrityError) -> Exception:
     return NameTaken("This name is taken; names are unique.") if taken else refused
 
 
-def remove(which: QuerySet[Configured], *, expected: Versions | None = None) -> None:
+def remove(queryset: QuerySet[Configured], *, expected: Versions | None = None) -> None:
     """Delete the one record in `which`.
 
     Raises:
@@ -141,12 +141,12 @@ def remove(which: QuerySet[Configured], *, expected: Versions | None = None) -> 
     """
     try:
         with transaction.atomic():
-            record = locked(which, expected)
+            record = locked(queryset, expected)
             if isinstance(record, EventType) and (limited := [*map(str, record.publishers.all()[: SHOWN_USERS + 1])]):
                 raise StillInUse(f"{_some(limited)} may publish it by name; take it off their lists first.")
             record.delete()
     except ProtectedError as refused:
-        if which.model is RetryPolicy:
+        if queryset.model is RetryPolicy:
             followers = _some(f"subscription {one.pk} ({one})" for one in refused.protected_objects)
             raise StillInUse(f"It is followed; choose another policy for {followers} first.") from refused
         users = _some(map(str, refused.protected_objects))

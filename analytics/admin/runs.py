@@ -96,7 +96,7 @@ class SelectionForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Metric:
     """One number."""
 
     title: str
@@ -104,7 +104,7 @@ class Figure:
     note: str = ""
 
 
-def headline(data: DashboardData) -> list[Figure]:
+def headline(data: DashboardData) -> list[Metric]:
     """Return the figures at the top of the page."""
     sums, took, checked = TOTALS.one(data.selection), latency(data.histograms), data.audit
     published, size = VOLUME.one(data.selection)
@@ -112,11 +112,11 @@ def headline(data: DashboardData) -> list[Figure]:
     if checked.checked:
         order = f"{checked.unexplained:,} unexplained" if checked.unexplained else "kept"
     return [
-        Figure("Published", f"{published:,}", f"{filesizeformat(size)}, received or not"),
-        Figure("Deliveries ended", f"{sums.deliveries:,}", f"{sums.delivered:,} delivered"),
-        Figure("Success rate", per_cent(sums.success_rate), f"first attempt: {per_cent(sums.first_attempt_rate)}"),
-        Figure("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
-        Figure("Order", order, f"{checked.checked:,} deliveries checked"),
+        Metric("Published", f"{published:,}", f"{filesizeformat(size)}, received or not"),
+        Metric("Deliveries ended", f"{sums.deliveries:,}", f"{sums.delivered:,} delivered"),
+        Metric("Success rate", per_cent(sums.success_rate), f"first attempt: {per_cent(sums.first_attempt_rate)}"),
+        Metric("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
+        Metric("Order", order, f"{checked.checked:,} deliveries checked"),
     ]
 
 

@@ -95,7 +95,7 @@ def begin(request: HttpRequest) -> HttpResponse:
         return _to_second_factor()
     form, user = PasswordForm(request.POST), _user(request)
     credentials = {"username": user.get_username()}
-    if not form.is_valid() or authenticate(request, password=form.cleaned_data["password"], **credentials) != user:
+    if not (form.is_valid() and authenticate(request, password=form.cleaned_data["password"], **credentials) == user):
         form.add_error("password", "This is not your password.")
         return second_factor(request, form)
     tries_of(request, credentials).reset()

@@ -124,7 +124,9 @@ def supervised(folder: StackFolder, say: Callable[[str], None] = silent) -> Iter
 
 
 @contextlib.contextmanager
-def running(path: Path, *, durable: bool = True, say: Callable[[str], None] = silent) -> Iterator[dict[str, str]]:
+def running_stores(
+    path: Path, *, durable: bool = True, say: Callable[[str], None] = silent
+) -> Iterator[dict[str, str]]:
     """Run only the stores; give the variables that lead to them."""
     folder = StackFolder(path)
     with supervised(folder, say) as supervisor:

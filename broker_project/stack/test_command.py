@@ -19,7 +19,7 @@ from xml.etree import ElementTree  # nosec B405
 from broker_project.core.subprocesses import die_with, lower_priority
 from broker_project.stack.folders import ROOT, STATE, StackFolder, is_alive, is_locked
 from broker_project.stack.ports import LOOPBACK_NETWORKS
-from broker_project.stack.servers import running
+from broker_project.stack.servers import running_stores
 
 NO_TESTS_COLLECTED = 5
 Process = subprocess.Popen[bytes]
@@ -288,7 +288,7 @@ def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
             shutil.rmtree(stale, ignore_errors=True)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        yield folder, TEST_SETTINGS | stack.enter_context(running(folder, durable=False))
+        yield folder, TEST_SETTINGS | stack.enter_context(running_stores(folder, durable=False))
 
 
 def _summarize(results: Sequence[Result]) -> int:

@@ -104,7 +104,7 @@ def manage(*arguments: str) -> int:
         check_key(settings, RUNNING)
         stores = servers.servers_of(folder, settings, durable=True, port=settings.chosen_port).environment
         return _manage(stacks.variables(settings, stores, settings.chosen_port("web")), *arguments)
-    with servers.running(STATE, say=say) as stores:
+    with servers.running_stores(STATE, say=say) as stores:
         settings = StackSettings(folder.settings, say)
         check_key(settings, LAST)
         return _manage(stacks.variables(settings, stores, stacks.WEB_PORT), *arguments)

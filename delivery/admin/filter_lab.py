@@ -24,7 +24,15 @@ from delivery.admin.read_only import MAX_ID_DIGITS, is_id, may_see_contents, pay
 from delivery.models import Message
 from delivery.playground.trials import newest_of, try_filters
 from delivery.status.explain_message import shown_of
-from subscriptions.filters import Explanation, Result, TermResult, Verdict, judge, parse_filter, validate_filter
+from subscriptions.filters import (
+    Explanation,
+    MatchExplanation,
+    Result,
+    TermResult,
+    judge,
+    parse_filter,
+    validate_filter,
+)
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
 
@@ -39,7 +47,7 @@ LANGUAGE: Final = (
 )
 
 
-def verdict_label(verdict: Verdict) -> SafeString:
+def verdict_label(verdict: MatchExplanation) -> SafeString:
     """Return whether a message qualifies."""
     if verdict.is_unknown:
         return label("held", "warning")

@@ -44,10 +44,10 @@ from subscriptions.filters import (
     Explanation,
     Found,
     HeaderFilterResult,
+    MatchExplanation,
     Result,
     Shown,
     TermResult,
-    Verdict,
     judge,
     validate_filter,
 )
@@ -91,7 +91,7 @@ class HeaderFilterSerializer(serializers.Serializer[HeaderFilterResult]):
     matches = serializers.BooleanField(source="holds")
 
 
-class VerdictSerializer(serializers.Serializer[Verdict]):
+class VerdictSerializer(serializers.Serializer[MatchExplanation]):
     """Whether the filters let a message through, and why."""
 
     qualifies = serializers.BooleanField()
@@ -221,7 +221,7 @@ class TestedSerializer(VerdictSerializer):
 
     dropped_headers = serializers.SerializerMethodField(help_text="Headers that are dropped on publish.")
 
-    def get_dropped_headers(self, _: Verdict) -> list[str]:
+    def get_dropped_headers(self, _: MatchExplanation) -> list[str]:
         """Return their names."""
         headers: list[Header] = self.context["headers"]
         kept_names = {name for name, _ in kept(headers)}

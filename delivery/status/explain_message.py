@@ -5,7 +5,7 @@ from typing import Final
 
 from delivery.models import Delivery, Message
 from delivery.publish.draft import document_of
-from subscriptions.filters import Shown, Verdict, judge
+from subscriptions.filters import MatchExplanation, Shown, judge
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
@@ -19,7 +19,7 @@ class Explained:
     """What a subscription makes of a message."""
 
     subscription: Subscription
-    verdict: Verdict
+    verdict: MatchExplanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _kept_away(explained: Explained, obstacle: str) -> Explained:
     return replace(explained, verdict=replace(explained.verdict, obstacle=obstacle))
 
 
-def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> Verdict:
+def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> MatchExplanation:
     """Return what a subscription makes of a message by its filters and status; of a stored one by its type too."""
     return judge(
         shown,

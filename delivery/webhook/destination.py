@@ -23,7 +23,7 @@ from broker_project.core.encryption import (
     place_of,
 )
 from delivery.http.transfer import UNUSABLE
-from delivery.retry import TEAMFORGE_POLICY, RetryPolicy, policy_of
+from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy, policy_of
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Destination
 from subscriptions.credentials.tokens import key_of
@@ -128,7 +128,7 @@ def destination_now(columns: Sequence[Any], script: str) -> Destination:
 def destination_of(
     configured: Configured,
     former: tuple[FormerSecret, ...],
-    policy: RetryPolicy = TEAMFORGE_POLICY,
+    policy: CompiledRetryPolicy = TEAMFORGE_POLICY,
     spacing: float | None = None,
     *,
     half_open: bool = False,
@@ -191,11 +191,11 @@ def _decrypted(purpose: str, encrypted: bytes, row_id: int) -> bytes:
         raise ValidationError(f"the {purpose} cannot be decrypted: their secret key is gone; set them again") from None
 
 
-_policies: dict[int, tuple[int, RetryPolicy]] = {}
+_policies: dict[int, tuple[int, CompiledRetryPolicy]] = {}
 """By id, with its version."""
 
 
-def policies_of(versions: Mapping[int, int]) -> dict[int, RetryPolicy]:
+def policies_of(versions: Mapping[int, int]) -> dict[int, CompiledRetryPolicy]:
     """Return the policies, given with their versions, by id; deleted policies are missing.
 
     A policy that has just been changed may be newer than its version. Then its subscriptions have a new config version

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from delivery.retry import TEAMFORGE_POLICY, RetryPolicy
+from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy
 from subscriptions.payload_format import PayloadFormat
 
 WEBHOOK_ID_PREFIX: Final = "dlv_"
@@ -57,7 +57,7 @@ class Destination:
     """Empty: not signed. So are replies to callbacks, whose receivers have no secret of ours."""
     script: str = ""
     """JavaScript that makes what is sent; empty: the message is sent as it is."""
-    policy: RetryPolicy = TEAMFORGE_POLICY
+    policy: CompiledRetryPolicy = TEAMFORGE_POLICY
     spacing: float | None = None
     """Minimum seconds between two requests; None: no rate limit (contract 1.4)."""
     output: str = PayloadFormat.AS_PUBLISHED

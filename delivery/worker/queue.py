@@ -14,7 +14,7 @@ from delivery.dispatch.parked_groups import park, postpone
 from delivery.http.transfer import RequestNotCompleted
 from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
-from delivery.retry import MAX_PAUSE_SECONDS, Verdict, deferred_pause
+from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
 from delivery.webhook.content import contents_of
 from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Content, Destination, Outgoing
@@ -186,7 +186,7 @@ def _offer(
         ended_count += decision.final_status is not None
         refused += is_out_of_reach(outcome)
         again = None if left else _pause(group, ended=ended_count, refused=refused)
-        ended = to_settlement(line.id, delivery, sent, outcome, Verdict(decision, None), again=again)
+        ended = to_settlement(line.id, delivery, sent, outcome, RetryDecision(decision, None), again=again)
         if decision is Decision.DELIVERED or not left:
             break
         uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent

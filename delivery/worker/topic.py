@@ -12,7 +12,7 @@ from delivery.callbacks.address import without_token
 from delivery.http.wire_headers import retry_after_seconds
 from delivery.limits import KEPT_BODY_BYTES, KEPT_HEADER_BYTES, SHORT_WAIT_SECONDS
 from delivery.outcomes import SUSPENDED, USED_UP, Answered, Decision, Outcome, Unreachable
-from delivery.retry import HOLDING, History, Verdict, judge
+from delivery.retry import HOLDING, History, RetryDecision, judge
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
 from delivery.webhook.redact import without_credentials
@@ -184,7 +184,7 @@ def _transform(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
     return None, withheld(line.id, delivery, result)
 
 
-def judge_outcome(line: ActiveLine, delivery: Outgoing, outcome: Outcome, *, chance: float) -> Verdict:
+def judge_outcome(line: ActiveLine, delivery: Outgoing, outcome: Outcome, *, chance: float) -> RetryDecision:
     """Return the verdict of the policy that was in force when the request started (contract 4.15)."""
     destination = delivery.destination
     history = History(
@@ -234,7 +234,7 @@ def to_settlement(
     delivery: Outgoing,
     sent: RequestSent,
     outcome: Outcome,
-    verdict: Verdict,
+    verdict: RetryDecision,
     *,
     again: float | None = None,
     side_effects: SideEffects | None = None,

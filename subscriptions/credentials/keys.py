@@ -149,7 +149,7 @@ def issue(
 
 
 def rotate(
-    which: QuerySet[ApiKey],
+    queryset: QuerySet[ApiKey],
     *,
     random_bytes: bytes,
     now: dt.datetime,
@@ -169,22 +169,22 @@ def rotate(
 
     """
     with transaction.atomic():
-        former = locked(which, expected)
+        former = locked(queryset, expected)
         if former.has_ended(now):
             raise KeyEnded("This key has ended, and nothing takes its place: issue another one.")
         expires_at = former.expires_at and now + min(former.expires_at - former.created_at, MAX_LIFETIME)
         issuer.check(former.kind, former.scopes, until=expires_at, requests_per_minute=former.requests_per_minute)
-        change(which, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
+        change(queryset, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
         same = ("kind", "publisher_id", "subscriber_id", "scopes", "label", "requests_per_minute")
         successor = ApiKey(**{name: getattr(former, name) for name in same}, expires_at=expires_at, successor_of=former)
         return successor, _store(successor, random_bytes=random_bytes, now=now, issuer=issuer)
 
 
-def revoke(which: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | None = None) -> ApiKey:
+def revoke(queryset: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | None = None) -> ApiKey:
     """Make the one key in `which` invalid from now on; revoking twice keeps the first time."""
     with transaction.atomic():
-        key = change(which, changes={}, expected=expected)
-        return key if key.revoked_at else change(which, changes={"revoked_at": now})
+        key = change(queryset, changes={}, expected=expected)
+        return key if key.revoked_at else change(queryset, changes={"revoked_at": now})
 
 
 def _store(key: ApiKey, *, random_bytes: bytes, now: dt.datetime, issuer: Issuer) -> str:

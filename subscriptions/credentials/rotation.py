@@ -61,7 +61,7 @@ class Reencrypted:
 
 
 def rotate_secret(
-    which: QuerySet[Subscription],
+    queryset: QuerySet[Subscription],
     *,
     random_bytes: bytes,
     overlap: timedelta = OVERLAP,
@@ -78,18 +78,18 @@ def rotate_secret(
 
     """
     with transaction.atomic():
-        record = locked(which, expected)
+        record = locked(queryset, expected)
         ends_at = _retire(record, overlap) if overlap else None
         if ends_at is None:
             FormerSecret.objects.filter(subscription=record).delete()
-        return change(which, changes={"signing_secret": secret_of(random_bytes), "overlap_ends_at": ends_at})
+        return change(queryset, changes={"signing_secret": secret_of(random_bytes), "overlap_ends_at": ends_at})
 
 
-def end_overlap(which: QuerySet[Subscription], *, expected: Versions | None = None) -> Subscription:
+def end_overlap(queryset: QuerySet[Subscription], *, expected: Versions | None = None) -> Subscription:
     """Let only its present secret sign from now on."""
     with transaction.atomic():
-        FormerSecret.objects.filter(subscription=locked(which, expected)).delete()
-        return change(which, changes={"overlap_ends_at": None})
+        FormerSecret.objects.filter(subscription=locked(queryset, expected)).delete()
+        return change(queryset, changes={"overlap_ends_at": None})
 
 
 def forget_former_secrets() -> None:

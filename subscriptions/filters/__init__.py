@@ -15,10 +15,10 @@ from subscriptions.filters.document import text_at as text_at
 from subscriptions.filters.explain import Explanation as Explanation
 from subscriptions.filters.explain import Found as Found
 from subscriptions.filters.explain import HeaderFilterResult as HeaderFilterResult
+from subscriptions.filters.explain import MatchExplanation as MatchExplanation
 from subscriptions.filters.explain import Result as Result
 from subscriptions.filters.explain import Shown as Shown
 from subscriptions.filters.explain import TermResult as TermResult
-from subscriptions.filters.explain import Verdict as Verdict
 from subscriptions.filters.explain import explain as explain
 from subscriptions.filters.explain import judge as judge
 from subscriptions.filters.json_values import FilterFailed as FilterFailed

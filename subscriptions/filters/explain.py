@@ -78,7 +78,7 @@ class HeaderFilterResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MatchExplanation:
     """Whether a message qualifies for a subscription, and why; a filter that is not set is None and holds."""
 
     header_filter: HeaderFilterResult | None
@@ -121,7 +121,7 @@ _SENTENCES = {
 }
 
 
-def judge(shown: Shown, *, header_filter_string: str, filter_text: str, obstacle: str = "") -> Verdict:
+def judge(shown: Shown, *, header_filter_string: str, filter_text: str, obstacle: str = "") -> MatchExplanation:
     """Return the verdict of these filters on a message; an empty one is not set."""
     header_filter = HeaderFilterResult(header_filter_string, shown.filter_string) if header_filter_string else None
     explanation = None
@@ -130,7 +130,7 @@ def judge(shown: Shown, *, header_filter_string: str, filter_text: str, obstacle
             explanation = explain(parse_filter(filter_text), shown.document)
         except FilterSyntaxError as wrong:  # not stored by this application
             explanation = Explanation(Result.FAILED, (), str(wrong))
-    return Verdict(header_filter, explanation, obstacle)
+    return MatchExplanation(header_filter, explanation, obstacle)
 
 
 def explain(explained: Filter, document: Document) -> Explanation:

@@ -45,7 +45,7 @@ class QueuedScript:
     job: Job
 
 
-class Lane:
+class OwnerQueue:
     """The jobs for one kind of process; holds tickets only, so that a job that times out is freed at once."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class ScriptQueue:
     def __init__(self) -> None:
         self._entries: OrderedDict[int, QueuedScript] = OrderedDict()
         """By number, the oldest first."""
-        self.lanes = {False: Lane(), True: Lane()}
+        self.lanes = {False: OwnerQueue(), True: OwnerQueue()}
         """By whether they are for slow scripts."""
         self._numbers = itertools.count()
         self._owners: OrderedDict[int, tuple[float | None, float]] = OrderedDict()

@@ -12,7 +12,7 @@ import redis
 from broker_project.stack.folders import AlreadyRunning, StackFolder
 from broker_project.stack.ports import any_free
 from broker_project.stack.postgres import Postgres, WrongPassword, end_predecessor
-from broker_project.stack.servers import running, supervised
+from broker_project.stack.servers import running_stores, supervised
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +22,9 @@ def nobody_brings_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_postgresql_data_survives_a_restart(tmp_path: Path) -> None:
-    with running(tmp_path) as first, psycopg.connect(first["DATABASE_URL"]) as connection:
+    with running_stores(tmp_path) as first, psycopg.connect(first["DATABASE_URL"]) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 'Äpfel' AS word")
-    with running(tmp_path) as second, psycopg.connect(second["DATABASE_URL"]) as connection:
+    with running_stores(tmp_path) as second, psycopg.connect(second["DATABASE_URL"]) as connection:
         row = connection.execute("SELECT word, lower(word), current_setting('fsync') FROM kept").fetchone()
     assert (first, row) == (second, ("Äpfel", "äpfel", "on"))
 
@@ -46,7 +46,7 @@ def test_killed_postgresql_restarts_after_its_last_process_has_ended(tmp_path: P
 
 
 def test_servers_require_a_password(tmp_path: Path) -> None:
-    with running(tmp_path, durable=False) as variables:
+    with running_stores(tmp_path, durable=False) as variables:
         with pytest.raises(psycopg.OperationalError, match="password"):
             psycopg.connect(variables["DATABASE_URL"].replace("broker:", "broker:not"))
         client = redis.Redis.from_url(variables["REDIS_URL"].replace("://:", "://:not"))
@@ -55,22 +55,22 @@ def test_servers_require_a_password(tmp_path: Path) -> None:
 
 
 def test_lost_password_is_reported_at_once(tmp_path: Path) -> None:
-    with running(tmp_path, durable=False):
+    with running_stores(tmp_path, durable=False):
         pass
     (tmp_path / "stack.json").unlink()
-    with pytest.raises(WrongPassword, match="restore that file"), running(tmp_path, durable=False):
+    with pytest.raises(WrongPassword, match="restore that file"), running_stores(tmp_path, durable=False):
         pass
 
 
 def test_second_stack_in_a_folder_is_refused(tmp_path: Path) -> None:
-    with running(tmp_path, durable=False), pytest.raises(AlreadyRunning), running(tmp_path):
+    with running_stores(tmp_path, durable=False), pytest.raises(AlreadyRunning), running_stores(tmp_path):
         pass
 
 
 def test_external_servers_are_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://own")
     monkeypatch.setenv("REDIS_URL", "redis://own")
-    with running(tmp_path) as variables:
+    with running_stores(tmp_path) as variables:
         assert variables == {}
 
 

@@ -17,8 +17,7 @@ from delivery.outcomes import Answered, Decision, Unreachable
 from delivery.pause import pause, resume
 from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.resubmit import resubmit
-from delivery.retry import TEAMFORGE_POLICY, History, judge, policy_of
-from delivery.retry import RetryPolicy as Policy
+from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy, History, judge, policy_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import RetryPolicy, Status, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
@@ -208,7 +207,7 @@ policy_numbers = st.integers(0, len(POLICY_TERMS))
 class SubscriptionState(NamedTuple):
     """How a subscription stood at some moment."""
 
-    policy: Policy
+    policy: CompiledRetryPolicy
     config_version: int
     paused_by: str
     half_open: bool

@@ -37,7 +37,7 @@ def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFr
         .when(is_pulled, words.pulled_kind)
         .otherwise(F.coalesce("subscription_kind", "event_kind"))
     )
-    subscribers = names_of(facts.subscribers, "subscriber")
+    subscribers = name_dimension(facts.subscribers, "subscriber")
     owned = (
         _each_once(facts.subscriptions)
         .withColumnsRenamed({"id": "subscription_id", "kind": "subscription_kind"})
@@ -66,10 +66,10 @@ def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFr
 
 def event_type_names(event_types: DataFrame) -> DataFrame:
     """Return `event_type_id`, `event_type` and `event_kind`, ready to be joined."""
-    return names_of(event_types, "event_type", F.col("kind").alias("event_kind"))
+    return name_dimension(event_types, "event_type", F.col("kind").alias("event_kind"))
 
 
-def names_of(rows: DataFrame, what: str, *others: Column) -> DataFrame:
+def name_dimension(rows: DataFrame, what: str, *others: Column) -> DataFrame:
     """Return the id and name of rows as `<what>_id` and `<what>`, with other columns, ready to be joined."""
     named = _each_once(rows).select(F.col("id").alias(f"{what}_id"), F.col("name").alias(what), *others)
     return F.broadcast(named)
@@ -180,7 +180,7 @@ def messages(facts: Facts, words: Vocabulary) -> DataFrame:
     return shaped(
         facts.messages.dropDuplicates(["id"])
         .join(event_type_names(facts.event_types), "event_type_id", "left")
-        .join(names_of(facts.publishers, "publisher"), "publisher_id", "left")
+        .join(name_dimension(facts.publishers, "publisher"), "publisher_id", "left")
         .withColumn("kind", F.when(F.isnotnull("answers"), words.reply_kind).otherwise(F.col("event_kind"))),
         SILVER_MESSAGES,
     )

@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook
 
 from broker_project.stack.load.receiver import Receiver, answer, reset
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
-from delivery.retry import TEAMFORGE_POLICY, RetryPolicy, policy_of
+from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy, policy_of
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
 from delivery.webhook import destination
 from delivery.webhook.destination import destinations_of
@@ -199,7 +199,7 @@ def test_resubmitted_deliveries_are_marked_and_retried_ones_are_not(receiver: Re
     assert [(one["status_code"], one["manual"]) for one in history_of(again)] == [(500, True), (200, False)]
 
 
-def policy_followed(by: Subscription) -> RetryPolicy:
+def policy_followed(by: Subscription) -> CompiledRetryPolicy:
     return destinations_of([by.pk])[by.pk].policy
 
 

@@ -13,9 +13,9 @@ from delivery.retry import (
     CALLBACK_POLICY,
     MAX_RETRY_AFTER_SECONDS,
     TEAMFORGE_POLICY,
+    CompiledRetryPolicy,
     History,
-    RetryPolicy,
-    Verdict,
+    RetryDecision,
     deferred_pause,
     hold_pause,
     judge,
@@ -140,15 +140,15 @@ def test_like_terms_are_one_policy(terms: RetryTerms) -> None:
 
 
 @pytest.mark.parametrize(("policy", "rules"), [(TEAMFORGE_POLICY, TEAMFORGE), (CALLBACK_POLICY, CALLBACK)])
-def test_the_default_pauses_are_those_of_lines(policy: RetryPolicy, rules: RetryRules) -> None:
+def test_the_default_pauses_are_those_of_lines(policy: CompiledRetryPolicy, rules: RetryRules) -> None:
     pauses = {DEFER: deferred_pause(3), HOLD: hold_pause(3, retry_after=None, chance=0.5)}
     for outcome in EVERY_OUTCOME:
         decision = decide(outcome, rules)
-        assert judge(outcome, policy, AFTER_TWO, chance=0.5) == Verdict(decision, pauses.get(decision))
+        assert judge(outcome, policy, AFTER_TWO, chance=0.5) == RetryDecision(decision, pauses.get(decision))
 
 
 def test_an_endpoint_may_say_when_to_come_back() -> None:
-    assert judge(Answered(503, retry_after=7.0), TEAMFORGE_POLICY, AFTER_TWO, chance=0.5) == Verdict(HOLD, 7.0)
+    assert judge(Answered(503, retry_after=7.0), TEAMFORGE_POLICY, AFTER_TWO, chance=0.5) == RetryDecision(HOLD, 7.0)
 
 
 @pytest.mark.behaviour("5.1")
@@ -183,14 +183,14 @@ def test_each_preset_has_its_number_of_retries(name: str, retries: int, outcome:
     policy = policy_of(PRESETS[name])
     last, used_up = (judge(outcome, policy, replace(FIRST, attempts=n), chance=0.0) for n in (retries - 1, retries))
     assert last.decision in {RETRY, HOLD}
-    assert used_up == Verdict(end, None, is_used_up=True)
+    assert used_up == RetryDecision(end, None, is_used_up=True)
 
 
 @pytest.mark.behaviour("5.1")
 def test_the_default_never_gives_up() -> None:
     after_years = History(attempts=10**7, times_deferred=10**7, failures=10**7)
     for outcome, decision in ((Answered(500), DEFER), (Answered(503), HOLD), (Unreachable("refused"), HOLD)):
-        assert judge(outcome, TEAMFORGE_POLICY, after_years, chance=0.0) == Verdict(decision, 60.0)
+        assert judge(outcome, TEAMFORGE_POLICY, after_years, chance=0.0) == RetryDecision(decision, 60.0)
 
 
 @pytest.mark.behaviour("5.1")
@@ -238,8 +238,8 @@ def test_a_trial_decides_at_once_whatever_was_tried_before() -> None:
     suspends = policy_of(replace(PRESETS[M], on_exhausted=OnExhausted.SUSPEND))
     half_open = replace(FIRST, half_open=True)
     assert judge(Answered(503), suspends, FIRST, chance=0.0).decision is HOLD
-    assert judge(Answered(503), suspends, half_open, chance=0.0) == Verdict(SUSPEND, 10.0, is_used_up=True)
-    assert judge(Answered(200), suspends, half_open, chance=0.0) == Verdict(TAKEN, None)
+    assert judge(Answered(503), suspends, half_open, chance=0.0) == RetryDecision(SUSPEND, 10.0, is_used_up=True)
+    assert judge(Answered(200), suspends, half_open, chance=0.0) == RetryDecision(TAKEN, None)
     assert judge(Answered(503), policy_of(PRESETS[M]), half_open, chance=0.0).decision is HOLD
 
 
