@@ -138,7 +138,7 @@ SUSPENDED: Final = "suspended: "
 """Prefix of that outcome if the delivery stays and its subscription is paused."""
 UNKNOWN: Final = "the connection or the answer broke"
 
-_BEFORE: Final = re.compile(rf"(released; |not taken in time: |expired: |{USED_UP}|{SUSPENDED})(.+)", re.DOTALL)
+_BEFORE: Final = re.compile(f"(released; |not taken in time: |expired: |{USED_UP}|{SUSPENDED})(.+)", re.DOTALL)
 """Prefixes of the reason that a delivery had before."""
 _HEADED: Final = re.compile(r"(filter failed|script failed|script lost): ")
 
