@@ -75,7 +75,7 @@ class SparkSettings:
     """The settings of every run."""
 
     lake: str
-    """A path or URL; empty: there is none, and nothing can be summarized."""
+    """A path or URL. Empty: nothing can be summarized."""
     master: str
     memory: str
     minutes: int

@@ -104,7 +104,7 @@ def _batches(table: Table, rows: QuerySet[Model]) -> Iterator[list[tuple[Any, ..
 def apply_retention(lake: str, *, keep_days: int) -> None:
     """Delete summaries, run logs and lake files of days that ended `keep_days` or more days ago.
 
-    `lake` is a path or URL, empty if there is none.
+    `lake` is a path or URL; empty without a lake.
 
     Raises:
         OSError: the lake cannot be reached; everything else is deleted.

@@ -202,7 +202,7 @@ class InFlightMessages:
             return None
 
     def pause(self, seconds: float) -> None:
-        """Let no call be due for so many seconds."""
+        """Postpone all calls by this many seconds."""
         with self._changed:
             self._quiet_until = now() + seconds
 

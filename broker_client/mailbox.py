@@ -79,7 +79,7 @@ class Mailbox:
     def extend(
         self, receipts: Sequence[str], *, seconds: int | None = None, timeout: float = TIMEOUT_SECONDS
     ) -> list[ReceiptResult]:
-        """Keep messages in flight for so many seconds from now, by default for the mailbox's own time-out."""
+        """Keep messages in flight for `seconds` from now; by default, for the time-out of the mailbox."""
         document: dict[str, object] = {"receipts": receipts}
         return self._resolve("extend", document if seconds is None else document | {"seconds": seconds}, timeout)
 

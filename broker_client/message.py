@@ -80,7 +80,7 @@ class Message:
     """By the clock of the broker's database: for people."""
 
     held_until: float
-    """By `now`: until then no other client gets it, whatever other clocks say."""
+    """Until then no other client gets the message. Measured by `now`, not by the broker's clock."""
 
     redeliveries: int
     possible_duplicate: bool
@@ -99,7 +99,7 @@ class Message:
         return self.held_until - now()
 
     def json(self) -> Any:
-        """Return the body as a JSON value; raise ValueError if it is none."""
+        """Return the body as a JSON value; raise ValueError if it is not JSON."""
         return json.loads(self.body)
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Final
 
 # One request
 REQUEST_DEADLINE_SECONDS: Final = 15.0
-"""A request has ended after this time, whatever the endpoint does (contract 4.8)."""
+"""The deadline of a request, from its mark to the end of its answer (contract 4.8)."""
 CONNECT_TIMEOUT_MS: Final = 5_000
 """Part of the deadline: an address that does not answer leaves time for the next one."""
 OVERDUE_SECONDS: Final = 0.5

@@ -40,7 +40,7 @@ class Lake:
     spark: SparkSession
 
     def manifest(self, day: dt.date) -> Manifest:
-        """Return the manifest of a day; an empty one if there is none.
+        """Return the manifest of a day; empty for a day without files.
 
         Raises:
             OSError, UnknownManifest, DamagedManifest: it cannot be read.

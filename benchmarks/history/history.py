@@ -70,7 +70,7 @@ KNOWN: Final = (
 )
 NAMED: Final = {ending.status for ending in KNOWN} | {DeliveryStatus.REDUNDANT}
 OTHERS: Final = tuple(Ending(status, 1, 500, 500, 5) for status in DeliveryStatus if status not in NAMED)
-"""Of whatever statuses there are besides."""
+"""Attempts with any other status."""
 MOST: Final = Ending(DeliveryStatus.DELIVERED, 1, 500, 200, 1000 - sum(ending.weight for ending in KNOWN + OTHERS))
 ENDINGS: Final = (MOST, *KNOWN, *OTHERS)
 

@@ -114,7 +114,7 @@ def prove(user: User, code: str, *, now: dt.datetime) -> CodeCheck:
 
 
 def pause_after(failures: int) -> dt.timedelta | None:
-    """Return how long codes are refused after so many wrong ones in a row: 1, 2, 4 … minutes, at most six hours."""
+    """Return how long codes are refused after this many wrong ones in a row: 1, 2, 4 … minutes, at most six hours."""
     if failures <= MAX_FREE_FAILURES:
         return None
     doublings = min(failures - MAX_FREE_FAILURES - 1, 9)

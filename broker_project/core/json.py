@@ -1,4 +1,4 @@
-"""JSON: which content types have it, what Python reads although it is none, and when two values are equal."""
+"""JSON: which content types have it, which constants are not JSON, and when two values are equal."""
 
 from functools import lru_cache
 from typing import Any, NoReturn

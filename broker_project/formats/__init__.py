@@ -1,1 +1,1 @@
-"""How times are written, whatever the language: sortable, with seconds, in UTC."""
+"""The format of times in every language: sortable, with seconds, in UTC."""

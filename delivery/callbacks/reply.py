@@ -25,7 +25,7 @@ SELECT c.id, c.url, c.expires_at <= clock_timestamp(), c.reply_id, c.reply_finge
 """
 """The callback replied to, then those that it is passed on to. All transactions lock them in this order.
 
-Without LIMIT the planner would expect so many that it scans the table.
+Without LIMIT the planner expects many rows and scans the table.
 """
 
 STORE: Final = """

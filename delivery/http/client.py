@@ -130,7 +130,7 @@ class HttpClient:
         if not transfer.is_stale:
             return False
         self._multi.remove_handle(handle)
-        transfer.begin_anew()
+        transfer.restart()
         self._multi.add_handle(handle)
         return True
 

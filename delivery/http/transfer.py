@@ -66,7 +66,7 @@ class Answer:
 
 
 class Gate:
-    """Lets requests out to no address that is refused, whatever a host's name resolves to this time.
+    """Refuses connections to refused addresses, each time a host name is resolved.
 
     libcurl asks for each socket that it connects with, and again before it sends over a connection, new or kept. It
     remembers the addresses of one request; to libcurl a refusal is a connection that failed.
@@ -179,17 +179,17 @@ class Transfer:
         self.handle.setopt(pycurl.CUSTOMREQUEST, request.method)
         self.handle.setopt(pycurl.HTTPHEADER, [*lines_of(request), b"Expect:", b"Accept:"])
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Let the request go out over a new connection: it has not been sent over the one that was kept."""
         self.handle.setopt(pycurl.FRESH_CONNECT, 1)
         self._limit()
         self._start_over()
-        self._is_anew = True
+        self._is_restarted = True
 
     def end(self, number: int, text: str) -> Answer:
         """Return what came of it, and forget it; `number` is libcurl's error, 0 for none."""
         answer = self._answer(number, text)
-        if self._is_anew:
+        if self._is_restarted:
             self.handle.setopt(pycurl.FRESH_CONNECT, 0)
         self._forget()
         return answer
@@ -201,7 +201,7 @@ class Transfer:
     def _forget(self) -> None:
         self._token, self._request = None, NOTHING
         self._start_over()
-        self._is_anew = False
+        self._is_restarted = False
 
     def _start_over(self) -> None:
         self._opened: list[int] = []

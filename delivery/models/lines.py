@@ -74,7 +74,7 @@ class Callback(models.Model):
     """What makes two replies the same."""
     replied_at = models.DateTimeField(null=True)
     delivery_id = models.BigIntegerField(null=True)
-    """The reply on its way to `url`; None where it is passed on inside, or there is none yet."""
+    """The reply on its way to `url`; None before the reply, and if it is passed on inside the broker."""
 
     class Meta:
         indexes = [

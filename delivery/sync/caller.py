@@ -20,7 +20,7 @@ MAX_WAITING_PER_OWNER: Final = 16
 AT_ONCE_SECONDS: Final = 0.005
 """A call that is answered sooner keeps its database connection: giving it back costs a third of such a call."""
 SPARE_SECONDS: Final = 5.0
-"""Beyond the deadline no thread waits longer, whatever state the loop is in."""
+"""How long a thread waits beyond the deadline for the loop, at most."""
 
 
 class Caller:

@@ -20,7 +20,7 @@ PURPOSE: Final = "volatile message"
 """The purpose of the keys that envelopes are encrypted with."""
 ID_PREFIX: Final = "vol_"
 MAX_SECONDS: Final = 3_600
-"""A message that waited for a worker this long is not sent any more, whatever its time to live."""
+"""A message that waited longer for a worker is not sent, also if its time to live is longer."""
 MAX_WAITING: Final = 2_000
 """Envelopes that wait for a worker: the largest take about 250 MB of Redis."""
 

@@ -136,7 +136,7 @@ def destination_of(
 ) -> Destination:
     """Return where a subscription's requests go, without its script: the same object for the same configuration.
 
-    If it is unusable, nothing can be sent: its line is held, whatever the policy says, and nothing is given up.
+    If it is unusable, nothing can be sent: its line is held under every policy, and no delivery is given up.
     """
     headers: Mapping[str, str] = {}
     key = b""

@@ -205,7 +205,7 @@ def side_effects_of(line: ActiveLine, delivery: Outgoing, decision: Decision) ->
     suspends = decision is Decision.SUSPEND
     # A retry line gives back what suspends its subscription: that goes to its place in the main line.
     moves = decision is (Decision.SUSPEND if line.is_retry_line else Decision.RETRY_LANE)
-    # In a retry line nothing is held or deferred, whatever the default policy would make of the answer.
+    # A retry line never holds or defers a delivery, also where the default policy would.
     has_meaning = decision is not Decision.DELIVERED and (policy.spacing is not None or line.is_retry_line)
     event_type = delivery.content.event_type  # empty: the reply to a callback (contract 5.7)
     side_effects = SideEffects(

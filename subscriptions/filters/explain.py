@@ -84,7 +84,7 @@ class MatchExplanation:
     header_filter: HeaderFilterResult | None
     filter: Explanation | None
     obstacle: str = ""
-    """What keeps the message away whatever the filters say, as a sentence."""
+    """Why the message is not sent, independent of the filters, as a sentence."""
 
     @property
     def qualifies(self) -> bool:

@@ -148,7 +148,7 @@ def refuse_async(source: str) -> None:
 
 
 def line_of_async(source: str) -> int | None:
-    """Return the line, from 1, in which an async function may begin; None if there certainly is none."""
+    """Return the line, from 1, in which an async function may begin; None if there is certainly none."""
     found = ASYNC.search(source)
     return source.count("\n", 0, found.start()) + 1 if found else None
 
