@@ -20,10 +20,10 @@ from delivery.dispatch import notify
 from delivery.publish import open_messages
 from subscriptions.api import authentication
 from subscriptions.scripting import process, runner, script_queue
+from tests.support.broker import Worker, running_worker
 from tests.support.brokers import Brokers
 from tests.support.database import empty_database, prepare_database
 from tests.support.real_broker import Broker
-from tests.support.worker import Worker, running_worker
 
 hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
 hypothesis.settings.register_profile("fresh", deadline=None, database=None, print_blob=True)

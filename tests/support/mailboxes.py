@@ -17,9 +17,9 @@ from delivery.mailbox.receipts import FetchedMessage, MailboxRef, Receipt
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
+from tests.support.broker import publish_numbered
 from tests.support.database import do_and_disconnect
 from tests.support.factories import subscription
-from tests.support.worker import publish_numbered
 
 NEWEST_FIRST: LiteralString = """
 UPDATE delivery_open SET fetched_until = now() + %s::int * interval '1 hour' - id %% 1000000 * interval '1 ms',

@@ -15,7 +15,7 @@ from delivery.replay.replay_job import begin, go_on
 from subscriptions.models import EventType, Status, Subscription
 from tests.support import factories
 from tests.support.api import JSON
-from tests.support.worker import publish_numbered, run_worker_until_done
+from tests.support.broker import publish_numbered, run_worker_until_done
 
 
 def ended(shop: Subscription, receiver: Receiver, numbers: int, status: int = 404) -> list[Delivery]:

@@ -23,10 +23,10 @@ from subscriptions.models import RetryPolicy, Status, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
 from subscriptions.models.subscriptions import PausedBy
 from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
+from tests.support.broker import QUEUE_SENDERS, activate, probe
 from tests.support.database import another_connection
 from tests.support.stateful_deliveries import StatefulDeliveries, answers, subscription_numbers, worker_numbers
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
-from tests.support.worker import QUEUE_SENDERS, activate, probe
 
 HOUR = timedelta(hours=1)
 SLOW_RATE = 0.001

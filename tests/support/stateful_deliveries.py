@@ -18,8 +18,8 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.steps import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
+from tests.support.broker import activate, expire_lease, inactivate, make_due, publish_bodies
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
-from tests.support.worker import activate, expire_lease, inactivate, make_due, publish_bodies
 
 NO_ANSWERS: Final = ["refused", "lost", "cut"]
 """Not connected, connected but never arrived, arrived and cut off."""

@@ -34,8 +34,8 @@ from delivery.dispatch import notify
 from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.models import Message, StorageDay
 from subscriptions.models import EventType
+from tests.support.broker import publish_bodies, terminate_backends
 from tests.support.database import another_connection
-from tests.support.worker import publish_bodies, terminate_backends
 
 PROGRAM = Path(__file__).parents[2] / "support" / "small_application.py"
 ROOT = PROGRAM.parents[2]

@@ -35,7 +35,7 @@ from tests.support.api import (
     publish,
     publish_job,
 )
-from tests.support.worker import Worker, make_due, running_worker
+from tests.support.broker import Worker, make_due, running_worker
 
 WORK, DONE = "/work", "/done"
 

@@ -22,7 +22,7 @@ from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import EventType, Publisher, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import (
     JOB_EVENT,
     RESULT_BODY,
@@ -33,15 +33,7 @@ from tests.support.api import (
     problem_of,
     publish,
 )
-from tests.support.worker import (
-    Worker,
-    attempts_of,
-    crash_while_sending,
-    expire_lease,
-    make_due,
-    running_worker,
-    settlement,
-)
+from tests.support.broker import Worker
 
 THERE = "/done"
 
@@ -79,7 +71,7 @@ def wait_until_ended(callback: Callback) -> Delivery:
     """Wait until the reply's delivery has ended, cutting every pause short; return it."""
 
     def ended() -> bool:
-        make_due()
+        broker.make_due()
         return reply_of(callback).status in FINAL
 
     wait_until(ended, saying=lambda: reply_of(callback).__dict__)
@@ -102,7 +94,7 @@ def test_a_reply_is_forwarded_unchanged(pending: Callback, receiver: Receiver, w
     assert (request.headers["broker-event-type"], request.headers["broker-message-id"]) == (JOB_EVENT, str(reply_id))
     assert not request.headers.keys() & {"webhook-signature", "webhook-sequence", "webhook-possible-duplicate"}
     assert (ended.status, ended.sequence) == (DeliveryStatus.DELIVERED, None)
-    assert attempts_of(ended.pk) == [(1, 200)]
+    assert broker.attempts_of(ended.pk) == [(1, 200)]
 
 
 def test_its_line_is_deleted_after_it(pending: Callback, receiver: Receiver, worker: Worker) -> None:
@@ -123,7 +115,7 @@ def test_answers_that_end_a_reply(
     receiver.on(THERE, answer(status), answer(200))
     post_reply(pending)
     ended = wait_until_ended(pending)
-    assert (ended.status, attempts_of(ended.pk)) == (becomes, [(1, status)])
+    assert (ended.status, broker.attempts_of(ended.pk)) == (becomes, [(1, status)])
     state = client.get(f"/api/v1/callbacks/{pending.pk}").json()["state"]
     assert state == (CallbackState.DELIVERED if becomes == "DELIVERED" else CallbackState.REFUSED)
 
@@ -171,12 +163,12 @@ def test_urls_are_independent(client: Client, pending: Callback, receiver: Recei
 @pytest.mark.behaviour("6.8")
 def test_a_crash_in_flight_repeats_and_flags_the_reply(pending: Callback, receiver: Receiver) -> None:
     post_reply(pending)
-    crash_while_sending(line_of(pending))
+    broker.crash_while_sending(line_of(pending))
     assert reply_of(pending).status == DeliveryStatus.IN_FLIGHT
     assert due_by_queue() == {}
-    expire_lease(line_of(pending))
+    broker.expire_lease(line_of(pending))
     assert due_by_queue() == {"callbacks": [line_of(pending).pk]}
-    with running_worker():
+    with broker.running_worker():
         ended = wait_until_ended(pending)
     (request,) = receiver.of(THERE)
     assert request.is_flagged
@@ -185,10 +177,10 @@ def test_a_crash_in_flight_repeats_and_flags_the_reply(pending: Callback, receiv
 
 def test_a_finished_reply_is_not_sent_again(pending: Callback, receiver: Receiver) -> None:
     post_reply(pending)
-    driven, delivery, _ = crash_while_sending(line_of(pending))
-    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
-    expire_lease(line_of(pending))
-    with running_worker():
+    driven, delivery, _ = broker.crash_while_sending(line_of(pending))
+    settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+    broker.expire_lease(line_of(pending))
+    with broker.running_worker():
         wait_until(lambda: remove_ended_lines() == 1)
     assert receiver.of(THERE) == []
 
@@ -199,12 +191,12 @@ def test_worker_restarts_lose_no_reply(client: Client, pending: Callback, receiv
     for number, one in enumerate(callbacks):
         post_reply(one, b"%d" % number)
         if number % 2:
-            crash_while_sending(line_of(one))
+            broker.crash_while_sending(line_of(one))
     assert end_leases_of("vanished") == 10
     for some in (1, 8, 15):
-        with running_worker():
+        with broker.running_worker():
             wait_until(lambda some=some: len(receiver.of(THERE)) >= some)  # type: ignore[misc]
-    with running_worker():
+    with broker.running_worker():
         assert {wait_until_ended(one).status for one in callbacks} == {DeliveryStatus.DELIVERED}
     assert {int(body) for body in receiver.bodies(THERE)} == {*range(20)}
     repeated = [one for one in receiver.of(THERE) if one.is_flagged]
@@ -219,7 +211,7 @@ def test_an_expired_reply_is_not_sent(pending: Callback, receiver: Receiver, wor
     Callback.objects.update(expires_at=Now())
     wait_until(expire_replies)
     receiver.open_port()
-    make_due()
+    broker.make_due()
     assert reply_of(pending).status == DeliveryStatus.EXPIRED
     wait_until(lambda: remove_ended_lines() == 1)
     assert receiver.of(THERE) == []
@@ -233,7 +225,7 @@ def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(pending: Callb
     Line.objects.filter(pk=line.pk).update(due_at=Now() + timedelta(hours=1))
     assert due_by_queue() == {}
     assert still_due([line.pk]) == []
-    make_due()
+    broker.make_due()
     assert due_by_queue() == {"callbacks": [line.pk]}
 
 
@@ -358,13 +350,13 @@ def test_a_long_hold_of_a_callback_line_is_announced(
     receiver.on(THERE, answer(503))
     post_reply(callback)
     lines = Line.objects.filter(callback=callback)
-    with running_worker():
+    with broker.running_worker():
         wait_until(lambda: lines.filter(lease_until=None, held_since__isnull=False).exists())
     lines.update(held_since=Now() - timedelta(seconds=HELD_SECONDS))
     assert (announce_held_lines(), announce_held_lines()) == (1, 0)
     receiver.on(THERE, answer(200))
-    with running_worker():
-        make_due()
+    with broker.running_worker():
+        broker.make_due()
         wait_until(lambda: len(receiver.of("/ops")) == 2)
     announced = [(one.headers["broker-event-type"], orjson.loads(one.body)) for one in receiver.of("/ops")]
     assert [(kind, says["callback"], "subscriber" in says) for kind, says in announced] == [

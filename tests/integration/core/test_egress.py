@@ -20,21 +20,9 @@ from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from subscriptions import edit
 from subscriptions.models import EventKind, EventType, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import SYNC_PATH, client_of, create_callback, job_type, post_reply, problem_of, publish
 from tests.support.volatile import VOLATILE_HEADERS, are_counts_complete, run_tasks, volatile_counts
-from tests.support.worker import (
-    attempts_of,
-    cut_pauses_until_done,
-    hold_for_an_hour,
-    line_of,
-    publish_bodies,
-    publish_numbered,
-    running_worker,
-    statuses,
-    wait_until_done,
-    wait_until_held,
-)
 
 INTERNET = EgressPolicy()
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
@@ -60,14 +48,14 @@ def is_far(due_at: datetime | None) -> bool:
 def test_refused_address_holds_the_line_for_the_longest_pause(
     wanted: Subscription, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    publish_numbered(wanted.event_type, 3)
-    with running_worker(egress=INTERNET):
-        line = wait_until_held(wanted.subscriber)
+    broker.publish_numbered(wanted.event_type, 3)
+    with broker.running_worker(egress=INTERNET):
+        line = broker.wait_until_held(wanted.subscriber)
     first = Delivery.objects.oldest_first()[0]
     told = {"host": "127.0.0.1", "of": f"dlv_{first.pk}", "addresses": {"127.0.0.1": "loopback"}}
     assert str(told)[1:-1] in caplog.text
     assert (line.held_reason, first.reason) == (f"no answer: {WHY}",) * 2
-    assert (statuses(wanted), attempts_of(first.pk)) == (["PENDING"] * 3, [(1, None)])
+    assert (broker.statuses(wanted), broker.attempts_of(first.pk)) == (["PENDING"] * 3, [(1, None)])
     assert (Attempt.objects.get().error, first.uncertain, is_far(line.due_at)) == (f"no answer: {WHY}", False, True)
     assert receiver.log == []
 
@@ -76,12 +64,12 @@ def test_refused_address_holds_the_line_for_the_longest_pause(
 def test_changed_endpoint_makes_the_line_due_in_order(wanted: Subscription, receiver: Receiver) -> None:
     endpoint = wanted.endpoint
     Subscription.objects.update(endpoint=endpoint.replace(HERE, ELSEWHERE))
-    bodies = publish_numbered(wanted.event_type, 5)
-    with running_worker(egress=EgressPolicy(networks_in(HERE))):
-        wait_until_held(wanted.subscriber)
-        hold_for_an_hour(wanted.subscriber)
+    bodies = broker.publish_numbered(wanted.event_type, 5)
+    with broker.running_worker(egress=EgressPolicy(networks_in(HERE))):
+        broker.wait_until_held(wanted.subscriber)
+        broker.hold_for_an_hour(wanted.subscriber)
         edit.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": endpoint})
-        wait_until_done()
+        broker.wait_until_done()
     assert (receiver.bodies("/hook"), [one.sequence for one in receiver.log]) == (bodies, [1, 2, 3, 4, 5])
     assert not any(one.is_flagged for one in receiver.log), "the first one had not been sent"
 
@@ -91,8 +79,8 @@ def test_refused_address_is_announced(wanted: Subscription) -> None:
     publish(
         client_of(till := factories.publisher(event_types=[wanted.event_type])), b"{}", event=wanted.event_type.name
     )
-    with running_worker(egress=INTERNET):
-        wait_until_held(wanted.subscriber)
+    with broker.running_worker(egress=INTERNET):
+        broker.wait_until_held(wanted.subscriber)
     delivery = Delivery.objects.get()
 
     def told(by: Client) -> str:
@@ -110,13 +98,13 @@ def test_refused_address_waits_in_the_retry_line(receiver: Receiver) -> None:
         on_no_answer="RETRY_LANE", schedule=[1.0, 3600.0], max_retries=5, on_exhausted="FAIL", jitter=0.0
     )
     wanted = factories.subscription(endpoint=receiver.url("/hook"), retry_policy=policy)
-    publish_numbered(wanted.event_type, 2)
-    with running_worker(egress=INTERNET):
+    broker.publish_numbered(wanted.event_type, 2)
+    with broker.running_worker(egress=INTERNET):
         wait_until(lambda: Delivery.objects.filter(attempts=1, line__lane=Lane.RETRY).count() == 2)
     assert Delivery.objects.filter(due_at__gt=Now() + timedelta(minutes=59)).count() == 2
     assert receiver.log == []
-    with running_worker():
-        cut_pauses_until_done()
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
     assert sorted(receiver.bodies("/hook")) == [b"0", b"1"]
 
 
@@ -125,12 +113,12 @@ def test_refused_endpoint_leaves_the_group_to_others(receiver: Receiver) -> None
     kind = factories.event_type(kind=EventKind.QUEUE)
     out = factories.subscription(event_type=kind, endpoint=receiver.url("/out").replace(HERE, ELSEWHERE))
     reachable = factories.subscription(event_type=kind, endpoint=receiver.url("/in"))
-    with running_worker(egress=EgressPolicy(networks_in(HERE))):
-        publish_bodies(kind, *(b"%d" % number for number in range(10)))
-        wait_until_done()
+    with broker.running_worker(egress=EgressPolicy(networks_in(HERE))):
+        broker.publish_bodies(kind, *(b"%d" % number for number in range(10)))
+        broker.wait_until_done()
         assert len(receiver.of("/in")) == 10
         Subscription.objects.filter(pk=reachable.pk).update(status="INACTIVE")
-        publish_bodies(kind, b"nobody's")
+        broker.publish_bodies(kind, b"nobody's")
         wait_until(lambda: Delivery.objects.open().filter(subscription=out, attempts=1).exists())
         wait_until(lambda: Delivery.objects.open().filter(subscription=out, status="PENDING").exists())
     group, waiting = QueueGroup.objects.get(), Delivery.objects.open().get(subscription=out)
@@ -143,12 +131,12 @@ def test_reply_to_a_refused_address_is_not_sent(client: Client, publisher: Any, 
     callback = create_callback(client, receiver.url("/done"))
     cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
     post_reply(callback)
-    with running_worker(egress=INTERNET):
+    with broker.running_worker(egress=INTERNET):
         wait_until(lambda: Line.objects.filter(callback=callback, held_since__isnull=False, lease_until=None).exists())
     line = Line.objects.get(callback=callback)
     assert (line.held_reason, is_far(line.due_at), receiver.log) == (f"no answer: {WHY}", True, [])
-    with running_worker():
-        cut_pauses_until_done()
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
     assert len(receiver.of("/done")) == 1
 
 
@@ -197,7 +185,11 @@ def test_volatile_message_to_a_refused_address_is_not_sent(
 def test_concurrent_requests_to_a_refused_address_are_not_sent(receiver: Receiver) -> None:
     several = factories.subscriber(processing="CONCURRENT", concurrency=4)
     wanted = factories.subscription(several, endpoint=receiver.url("/hook"))
-    publish_numbered(wanted.event_type, 8)
-    with running_worker(egress=INTERNET):
-        wait_until_held(several)
-    assert (receiver.log, set(statuses(wanted)), is_far(line_of(several).due_at)) == ([], {"PENDING"}, True)
+    broker.publish_numbered(wanted.event_type, 8)
+    with broker.running_worker(egress=INTERNET):
+        broker.wait_until_held(several)
+    assert (receiver.log, set(broker.statuses(wanted)), is_far(broker.line_of(several).due_at)) == (
+        [],
+        {"PENDING"},
+        True,
+    )

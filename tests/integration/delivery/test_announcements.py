@@ -17,18 +17,8 @@ from delivery.models import Announcement, Delivery, Line, Message
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import EventKind, EventType, PausedBy, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import EVENT
-from tests.support.worker import (
-    inactivate,
-    line_of,
-    make_due,
-    publish_numbered,
-    running_worker,
-    statuses,
-    wait_until_done,
-    wait_until_held,
-)
 
 REJECTED, FAILED = "Broker.Delivery.Rejected", "Broker.Delivery.Failed"
 PAUSED, RESUMED = "Broker.Line.Paused", "Broker.Line.Resumed"
@@ -67,10 +57,10 @@ def published() -> list[str]:
 @pytest.mark.behaviour("5.7")
 def test_a_rejected_delivery_is_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404), answer(200))
-    with running_worker():
-        publish_numbered(wanted.event_type, 2)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 2)
         wait_until(lambda: receiver.of("/ops"))
-        wait_until_done()
+        broker.wait_until_done()
     rejected = Delivery.objects.get(status="REJECTED")
     says = {"status": "REJECTED", "reason": rejected.reason, "attempts": 1, "delivery": rejected.pk}
     assert arrived(receiver) == [(REJECTED, {"subscriber": "shop", "subscription": wanted.pk, "events": EVENT, **says})]
@@ -83,10 +73,10 @@ def test_each_rejection_of_a_job_is_announced(wanted: Subscription, ops: Subscri
     for _ in range(3):
         factories.subscription(wanted.subscriber, jobs, receiver.url("/jobs"))
     receiver.on("/jobs", answer(404), answer(410), answer(200))
-    with running_worker():
-        publish_numbered(jobs, 1)
+    with broker.running_worker():
+        broker.publish_numbered(jobs, 1)
         wait_until(lambda: len(receiver.of("/ops")) == 2)
-        wait_until_done()
+        broker.wait_until_done()
     rejected = Delivery.objects.filter(status="REJECTED").order_by("finished_at")
     about = {"status": "REJECTED", "attempts": 1, "subscriber": "shop", "events": "Shop.Job"}
     assert arrived(receiver) == [
@@ -109,21 +99,21 @@ def test_a_rejection_without_a_matching_subscription_stores_nothing(
     named = None if pattern else EventType.objects.get(name=REJECTED)
     factories.subscription(event_type=named, event_pattern=pattern)
     for inactive in (factories.subscription(event_pattern="Broker.*"), factories.subscriber()):
-        inactivate(inactive)
+        broker.inactivate(inactive)
     receiver.on("/hook", answer(404))
-    with running_worker():
-        publish_numbered(event_type, 1)
-        wait_until(lambda: statuses(wanted) == ["REJECTED"])
+    with broker.running_worker():
+        broker.publish_numbered(event_type, 1)
+        wait_until(lambda: broker.statuses(wanted) == ["REJECTED"])
     assert Announcement.objects.count() == rows
 
 
 @pytest.mark.behaviour("5.7")
 def test_other_final_statuses_are_not_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(302), answer(200))
-    with running_worker():
-        publish_numbered(wanted.event_type, 2)
-        wait_until_done()
-    assert (statuses(wanted), Announcement.objects.count(), published()) == (
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 2)
+        broker.wait_until_done()
+    assert (broker.statuses(wanted), Announcement.objects.count(), published()) == (
         ["3xxNOTSUPPORTED", "DELIVERED"],
         0,
         [EVENT, EVENT],
@@ -134,11 +124,11 @@ def test_other_final_statuses_are_not_announced(wanted: Subscription, ops: Subsc
 def test_rejected_announcements_make_no_more(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404))
     receiver.on("/ops", answer(404))
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
-        wait_until(lambda: statuses(ops) == ["REJECTED"])
-        publish_numbered(wanted.event_type, 1)
-        wait_until(lambda: statuses(ops) == ["REJECTED"] * 2)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: broker.statuses(ops) == ["REJECTED"])
+        broker.publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: broker.statuses(ops) == ["REJECTED"] * 2)
     assert (published(), Announcement.objects.count()) == ([EVENT, REJECTED] * 2, 0)
 
 
@@ -147,7 +137,7 @@ def test_announcements_are_published_once_and_in_order(ops: Subscription) -> Non
     recorded(PAUSED, RESUMED, REJECTED, FAILED, PAUSED)
     assert (announce(), announce()) == (5, 0)
     assert published() == [PAUSED, RESUMED, REJECTED, FAILED, PAUSED]
-    assert (statuses(ops), Announcement.objects.count()) == (["PENDING"] * 5, 0)
+    assert (broker.statuses(ops), Announcement.objects.count()) == (["PENDING"] * 5, 0)
 
 
 @pytest.mark.behaviour("5.7")
@@ -185,9 +175,9 @@ def test_two_at_a_time_do_not_take_turns(ops: Subscription, elsewhere: "psycopg.
 @pytest.mark.behaviour("5.7")
 def test_announcements_without_subscription_are_dropped(ops: Subscription, nobody: str) -> None:
     if nobody == "inactive":
-        inactivate(ops)
+        broker.inactivate(ops)
     elif nobody == "of an inactive subscriber":
-        inactivate(ops.subscriber)
+        broker.inactivate(ops.subscriber)
     else:
         ops.delete()
     if nobody == "for another":
@@ -201,11 +191,11 @@ def test_announcements_without_subscription_are_dropped(ops: Subscription, nobod
 def held(wanted: Subscription, receiver: Receiver, long_pauses: None) -> Line:
     """A line that its endpoint has held for a minute."""
     receiver.on("/hook", answer(503))
-    publish_numbered(wanted.event_type, 1)
-    with running_worker():
-        line = wait_until_held(wanted.subscriber)
+    broker.publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        line = broker.wait_until_held(wanted.subscriber)
     Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
-    return line_of(wanted.subscriber)
+    return broker.line_of(wanted.subscriber)
 
 
 def announced() -> list[str]:
@@ -219,8 +209,8 @@ def test_a_hold_and_its_end_announced(held: Line, ops: Subscription, wanted: Sub
     assert (paused.line, paused.subscription, paused.delivery_id) == (held, wanted, held.head_id)
     assert paused.details["reason"] == held.held_reason
     receiver.on("/hook", answer(200))
-    with running_worker():
-        make_due()
+    with broker.running_worker():
+        broker.make_due()
         wait_until(lambda: len(receiver.of("/ops")) == 2)
     assert [kind for kind, _ in arrived(receiver)] == [PAUSED, RESUMED]
     assert [says["subscriber"] for _, says in arrived(receiver)] == ["shop", "shop"]
@@ -236,9 +226,9 @@ def test_a_line_held_for_less_is_only_interrupted(held: Line) -> None:
 def stop(wanted: Subscription, how: str) -> None:
     """Let what is at a line's head hold nothing up any more."""
     if how == "inactive":
-        inactivate(wanted)
+        broker.inactivate(wanted)
     elif how == "inactive with its subscriber":
-        inactivate(wanted.subscriber)
+        broker.inactivate(wanted.subscriber)
     elif how == "cancelled":
         cancel_deliveries_of(wanted.pk, reason="")
     else:
@@ -282,15 +272,15 @@ def test_held_lines_are_announced_once_nobody_has_a_lock(
 def test_a_hold_by_an_announcement_is_silent(ops: Subscription, receiver: Receiver, long_pauses: None) -> None:
     receiver.on("/ops", answer(503))
     recorded(REJECTED)
-    with running_worker():
-        line = wait_until_held(ops.subscriber)
+    with broker.running_worker():
+        line = broker.wait_until_held(ops.subscriber)
     Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
     assert (announce_held_lines(), announced()) == (0, [])
 
 
 @pytest.mark.behaviour("5.7")
 def test_a_manual_pause_is_announced(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
-    with running_worker():
+    with broker.running_worker():
         pause([wanted.pk], reason="moving house")
         resume([wanted.pk])
         wait_until(lambda: len(receiver.of("/ops")) == 2)

@@ -33,17 +33,9 @@ from delivery.limits import MAX_ANSWER_BYTES, OVERDUE_SECONDS
 from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
+from tests.support import broker
+from tests.support.broker import Worker
 from tests.support.factories import subscription
-from tests.support.worker import (
-    Worker,
-    attempts_of,
-    cut_pauses_until_done,
-    publish_numbered,
-    running_worker,
-    statuses,
-    wait_until_done,
-    wait_until_held,
-)
 
 LONG = 30.0
 LEFT = 0.2
@@ -441,20 +433,20 @@ UNANSWERED = {
 @pytest.mark.parametrize(("strange", "status"), ANSWERED.values(), ids=ANSWERED.keys())
 def test_odd_answers(receiver: Receiver, worker: Worker, wanted: Subscription, strange: Behaviour, status: int) -> None:
     receiver.on("/a", strange, answer())
-    publish_numbered(wanted.event_type, 2)
-    wait_until_done()
+    broker.publish_numbered(wanted.event_type, 2)
+    broker.wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1"]
-    assert attempts_of(receiver.log[0].delivery_id) == [(1, status)]
+    assert broker.attempts_of(receiver.log[0].delivery_id) == [(1, status)]
 
 
 @pytest.mark.behaviour("4.8")
 @pytest.mark.parametrize("nonsense", UNANSWERED.values(), ids=UNANSWERED.keys())
 def test_nonsense_is_no_answer(receiver: Receiver, worker: Worker, wanted: Subscription, nonsense: Behaviour) -> None:
     receiver.on("/a", nonsense, answer())
-    publish_numbered(wanted.event_type, 2)
-    cut_pauses_until_done()
+    broker.publish_numbered(wanted.event_type, 2)
+    broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]
-    assert attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
+    assert broker.attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
     assert Attempt.objects.earliest("id").error
 
 
@@ -483,13 +475,13 @@ def test_deadline(
 ) -> None:
     other = subscription(endpoint=receiver.url("/other"))
     receiver.on("/a", slow, answer())
-    with running_worker(deadline_seconds=2.0):
-        publish_numbered(wanted.event_type, 2)
-        publish_numbered(other.event_type, 1)
-        line = wait_until_held(wanted.subscriber)
+    with broker.running_worker(deadline_seconds=2.0):
+        broker.publish_numbered(wanted.event_type, 2)
+        broker.publish_numbered(other.event_type, 1)
+        line = broker.wait_until_held(wanted.subscriber)
         (error,) = Attempt.objects.filter(status_code=None).values_list("error", flat=True)
         assert (line.failures, error.startswith("no answer: Operation timed out after ")) == (1, True)
-        cut_pauses_until_done()
+        broker.cut_pauses_until_done()
     since = next(since for request, since in started if request.url == receiver.url("/a"))
     first_ended, (beside,) = receiver.of("/a")[0].ended or 0.0, receiver.of("/other")
     assert first_ended >= since + 2.0, "the deadline counts from the mark, before libcurl begins"
@@ -501,8 +493,8 @@ def test_deadline(
 
 def test_no_more_of_an_answer_is_read_than_its_cap(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     receiver.on("/a", endless)
-    publish_numbered(wanted.event_type, 1)
-    wait_until_done()
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.wait_until_done()
     assert len(Attempt.objects.get().answer_excerpt) == 1024 < MAX_ANSWER_BYTES
     wait_until(lambda: receiver.log[0].ended)
 
@@ -516,9 +508,9 @@ def test_a_broken_destination_stops_its_own_line_only(
     receiver: Receiver, worker: Worker, wanted: Subscription, fields: dict[str, Any]
 ) -> None:
     unusable = subscription(**fields)
-    publish_numbered(unusable.event_type, 2)
-    line = wait_until_held(unusable.subscriber)
-    publish_numbered(wanted.event_type, 1)
-    wait_until(lambda: statuses(wanted) == [DeliveryStatus.DELIVERED])
-    assert (statuses(unusable), line.last_sequence) == ([DeliveryStatus.PENDING] * 2, 0)
+    broker.publish_numbered(unusable.event_type, 2)
+    line = broker.wait_until_held(unusable.subscriber)
+    broker.publish_numbered(wanted.event_type, 1)
+    wait_until(lambda: broker.statuses(wanted) == [DeliveryStatus.DELIVERED])
+    assert (broker.statuses(unusable), line.last_sequence) == ([DeliveryStatus.PENDING] * 2, 0)
     assert not Delivery.objects.filter(subscription=unusable, sequence__isnull=False).exists()

@@ -18,26 +18,10 @@ from delivery.status.line_status import LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 from subscriptions.edit import change
 from subscriptions.models import Status, Subscriber, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import EVENT, client_of, client_of_admin, publish
+from tests.support.broker import Worker
 from tests.support.factories import subscription
-from tests.support.worker import (
-    Worker,
-    activate,
-    expire_lease,
-    hold_for_an_hour,
-    inactivate,
-    line_of,
-    make_due,
-    outgoing_of,
-    publish_bodies,
-    publish_numbered,
-    running_worker,
-    statuses,
-    unfinished,
-    wait_until_done,
-    wait_until_held,
-)
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
@@ -57,11 +41,11 @@ def beside(receiver: Receiver, wanted: Subscription) -> Subscription:
 @pytest.mark.parametrize("status", [302, 404, 500, 503, None])
 def test_failures_keep_it_active(receiver: Receiver, worker: Worker, wanted: Subscription, status: int | None) -> None:
     receiver.on("/a", answer(status)) if status else receiver.close_port()
-    publish_numbered(wanted.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 3)
     for _ in range(3):
         attempts = Delivery.objects.aggregate(models.Sum("attempts"))["attempts__sum"]
-        wait_until(lambda: _tries() > attempts or not unfinished())  # noqa: B023 - called at once
-        make_due()
+        wait_until(lambda: _tries() > attempts or not broker.unfinished())  # noqa: B023 - called at once
+        broker.make_due()
     wanted.refresh_from_db()
     assert (wanted.status, wanted.subscriber.status, wanted.version) == (Status.ACTIVE, Status.ACTIVE, 1)
     assert Subscriber.objects.get().status == Status.ACTIVE
@@ -78,13 +62,13 @@ def test_messages_published_while_inactive_never_arrive(
     receiver: Receiver, worker: Worker, wanted: Subscription, whose: str
 ) -> None:
     thing = wanted if whose == "subscription" else wanted.subscriber
-    publish_bodies(wanted.event_type, b"before")
-    wait_until_done()
-    inactivate(thing)
-    assert publish_bodies(wanted.event_type, b"meanwhile")[0].outcome == "UNROUTED"
-    activate(thing)
-    publish_bodies(wanted.event_type, b"after")
-    wait_until_done()
+    broker.publish_bodies(wanted.event_type, b"before")
+    broker.wait_until_done()
+    broker.inactivate(thing)
+    assert broker.publish_bodies(wanted.event_type, b"meanwhile")[0].outcome == "UNROUTED"
+    broker.activate(thing)
+    broker.publish_bodies(wanted.event_type, b"after")
+    broker.wait_until_done()
     assert receiver.bodies("/a") == [b"before", b"after"]
 
 
@@ -92,30 +76,30 @@ def test_messages_published_while_inactive_never_arrive(
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 def test_pending_deliveries_survive_inactivity_in_order(receiver: Receiver, wanted: Subscription, whose: str) -> None:
     thing = wanted if whose == "subscription" else wanted.subscriber
-    publish_numbered(wanted.event_type, 5)
-    inactivate(thing)
-    (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
-    assert (lines_with_due_work(), outgoing_of(taken), statuses(wanted)) == ([], [], [PENDING] * 5)
-    expire_lease(line_of(wanted.subscriber))
-    activate(thing)
-    with running_worker():
-        wait_until_done()
+    broker.publish_numbered(wanted.event_type, 5)
+    broker.inactivate(thing)
+    (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
+    assert (lines_with_due_work(), broker.outgoing_of(taken), broker.statuses(wanted)) == ([], [], [PENDING] * 5)
+    broker.expire_lease(broker.line_of(wanted.subscriber))
+    broker.activate(thing)
+    with broker.running_worker():
+        broker.wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.behaviour("1.7", "4.9")
 def test_an_inactive_subscription_is_skipped(receiver: Receiver, wanted: Subscription, beside: Subscription) -> None:
     for number in range(3):
-        publish_bodies(wanted.event_type, b"a%d" % number)
-        publish_bodies(beside.event_type, b"b%d" % number)
-    inactivate(wanted)
-    with running_worker():
-        wait_until(lambda: statuses(beside) == [DELIVERED] * 3)
-        publish_bodies(beside.event_type, b"b3")
-        wait_until(lambda: statuses(beside) == [DELIVERED] * 4)
+        broker.publish_bodies(wanted.event_type, b"a%d" % number)
+        broker.publish_bodies(beside.event_type, b"b%d" % number)
+    broker.inactivate(wanted)
+    with broker.running_worker():
+        wait_until(lambda: broker.statuses(beside) == [DELIVERED] * 3)
+        broker.publish_bodies(beside.event_type, b"b3")
+        wait_until(lambda: broker.statuses(beside) == [DELIVERED] * 4)
         assert receiver.of("/a") == []
-        activate(wanted)
-        wait_until_done()
+        broker.activate(wanted)
+        broker.wait_until_done()
     assert [request.body for request in receiver.log] == [b"b0", b"b1", b"b2", b"b3", b"a0", b"a1", b"a2"]
     assert [request.sequence for request in receiver.log] == [*range(1, 8)]
 
@@ -128,30 +112,30 @@ def test_a_line_passes_an_inactive_head(
     receiver.on("/a", answer(503, Retry_After="300"))
     if reason == "refused":
         Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/closed")
-    publish_numbered(wanted.event_type, 1)
-    wait_until_held(wanted.subscriber)
-    hold_for_an_hour(wanted.subscriber)
-    publish_bodies(beside.event_type, b"waiting")
-    inactivate(wanted)
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.wait_until_held(wanted.subscriber)
+    broker.hold_for_an_hour(wanted.subscriber)
+    broker.publish_bodies(beside.event_type, b"waiting")
+    broker.inactivate(wanted)
     wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
-    wait_until(lambda: line_of(wanted.subscriber).held_since is None)
-    assert statuses(wanted) == [PENDING]
+    wait_until(lambda: broker.line_of(wanted.subscriber).held_since is None)
+    assert broker.statuses(wanted) == [PENDING]
     Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/again"), status=Status.ACTIVE)
-    wait_until_done()
+    broker.wait_until_done()
     assert [request.body for request in receiver.log if request.path != "/a"] == [b"waiting", b"0"]
 
 
 @pytest.mark.behaviour("4.9")
 def test_head_inactive_in_flight_is_passed(receiver: Receiver, wanted: Subscription, beside: Subscription) -> None:
     receiver.on("/a", hang)
-    with running_worker(deadline_seconds=1.0):
-        publish_numbered(wanted.event_type, 1)
-        publish_bodies(beside.event_type, b"waiting")
+    with broker.running_worker(deadline_seconds=1.0):
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.publish_bodies(beside.event_type, b"waiting")
         wait_until(lambda: receiver.of("/a"))
-        inactivate(wanted)
+        broker.inactivate(wanted)
         wait_until(lambda: receiver.log[0].ended)
         wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
-    assert (len(receiver.of("/a")), statuses(wanted)) == (1, [PENDING])
+    assert (len(receiver.of("/a")), broker.statuses(wanted)) == (1, [PENDING])
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -168,14 +152,14 @@ def test_a_change_makes_a_held_line_due(
     receiver: Receiver, worker: Worker, wanted: Subscription, whose: str, fields: dict[str, Any]
 ) -> None:
     receiver.on("/a", answer(503, Retry_After="300"), answer())
-    publish_numbered(wanted.event_type, 2)
-    wait_until_held(wanted.subscriber)
+    broker.publish_numbered(wanted.event_type, 2)
+    broker.wait_until_held(wanted.subscriber)
     if path := fields.get("endpoint"):
         fields = {"endpoint": receiver.url(path)}
     changed = Subscription.objects if whose == "subscription" else Subscriber.objects
     pk = wanted.pk if whose == "subscription" else wanted.subscriber_id
     change(changed.filter(pk=pk), changes=fields)
-    wait_until_done()
+    broker.wait_until_done()
     assert [request.body for request in receiver.log] == [b"0", b"0", b"1"]
     old, new = receiver.log[0], receiver.log[1]
     assert (old.path, old.headers.get("x-new")) == ("/a", None)
@@ -185,9 +169,9 @@ def test_a_change_makes_a_held_line_due(
 @pytest.mark.behaviour("4.9")
 def test_a_hold_ends_in_time(receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription) -> None:
     receiver.on("/a", answer(503, Retry_After="300"))
-    publish_numbered(wanted.event_type, 1)
-    line = wait_until_held(wanted.subscriber)
-    publish_bodies(beside.event_type, b"waiting")
+    broker.publish_numbered(wanted.event_type, 1)
+    line = broker.wait_until_held(wanted.subscriber)
+    broker.publish_bodies(beside.event_type, b"waiting")
     Subscription.objects.get(pk=beside.pk).save()  # another one's change is none of its head's
     assert (lines_with_due_work(), claim([line.pk], worker="w"), receiver.of("/b")) == ([], [], [])
 
@@ -195,12 +179,12 @@ def test_a_hold_ends_in_time(receiver: Receiver, worker: Worker, wanted: Subscri
 @pytest.mark.behaviour("4.15")
 def test_a_change_applies_from_the_next_request_on(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = receiver.gate("/a")
-    publish_numbered(wanted.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 3)
     wait_until(lambda: receiver.log)
     changes = {"endpoint": "PUT:" + receiver.url("/b"), "headers": {"X-New": "yes"}}
     change(Subscription.objects.filter(pk=wanted.pk), changes=changes)
     gate.open()
-    wait_until_done()
+    broker.wait_until_done()
     assert [(request.method, request.path, request.headers.get("x-new")) for request in receiver.log] == [
         ("POST", "/a", None),
         ("PUT", "/b", "yes"),
@@ -213,37 +197,37 @@ def test_a_change_applies_from_the_next_request_on(receiver: Receiver, worker: W
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 def test_inactivating_stops_read_pages(receiver: Receiver, worker: Worker, wanted: Subscription, whose: str) -> None:
     gate = receiver.gate("/a")
-    publish_numbered(wanted.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 3)
     wait_until(lambda: receiver.log)
-    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    broker.inactivate(wanted if whose == "subscription" else wanted.subscriber)
     gate.open()
-    wait_until(lambda: statuses(wanted) == [DELIVERED, PENDING, PENDING])
-    wait_until(lambda: line_of(wanted.subscriber).lease_until is None)
+    wait_until(lambda: broker.statuses(wanted) == [DELIVERED, PENDING, PENDING])
+    wait_until(lambda: broker.line_of(wanted.subscriber).lease_until is None)
     assert receiver.bodies("/a") == [b"0"]
 
 
 @pytest.mark.behaviour("4.15")
 def test_recipients_are_fixed_at_publish(receiver: Receiver, wanted: Subscription) -> None:
-    publish_bodies(wanted.event_type, b"old")
+    broker.publish_bodies(wanted.event_type, b"old")
     late = subscription(event_type=wanted.event_type, endpoint=receiver.url("/late"))
     Subscription.objects.filter(pk=wanted.pk).update(header_filter_string="something else")
-    with running_worker():
-        wait_until_done()
-    assert (receiver.bodies("/a"), receiver.bodies("/late"), statuses(late)) == ([b"old"], [], [])
+    with broker.running_worker():
+        broker.wait_until_done()
+    assert (receiver.bodies("/a"), receiver.bodies("/late"), broker.statuses(late)) == ([b"old"], [], [])
 
 
 @pytest.mark.behaviour("1.8", "4.15")
 def test_nothing_is_sent_that_was_cancelled_in_hand(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = receiver.gate("/a")
-    publish_numbered(wanted.event_type, 4)
+    broker.publish_numbered(wanted.event_type, 4)
     wait_until(lambda: receiver.log)
     assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (3, 1)
     gate.open()
-    wait_until_done()
-    assert statuses(wanted) == [DELIVERED, CANCELLED, CANCELLED, CANCELLED]
+    broker.wait_until_done()
+    assert broker.statuses(wanted) == [DELIVERED, CANCELLED, CANCELLED, CANCELLED]
     assert receiver.bodies("/a") == [b"0"]
-    publish_numbered(wanted.event_type, 1)
-    wait_until_done()
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.wait_until_done()
     assert ([request.sequence for request in receiver.log], LineEvent.objects.count()) == ([1, 2], 0)
 
 
@@ -253,15 +237,15 @@ def test_open_deliveries_keep_a_subscription_until_cancelled(
     receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription, status: int
 ) -> None:
     receiver.on("/a", answer(status, Retry_After="300"))
-    publish_numbered(wanted.event_type, 2)
-    wait_until(lambda: line_of(wanted.subscriber).lease_until is None and _tries() >= 1)
-    publish_bodies(beside.event_type, b"waiting")
+    broker.publish_numbered(wanted.event_type, 2)
+    wait_until(lambda: broker.line_of(wanted.subscriber).lease_until is None and _tries() >= 1)
+    broker.publish_bodies(beside.event_type, b"waiting")
     with pytest.raises(IntegrityError, match="delivery_open_subscription"):
         Subscription.objects.filter(pk=wanted.pk)._raw_delete("default")
-    inactivate(wanted)
+    broker.inactivate(wanted)
     cancel_deliveries_of(wanted.pk, reason="unwanted")
-    wait_until_done()
-    assert (set(statuses(wanted)), statuses(beside)) == ({CANCELLED}, [DELIVERED])
+    broker.wait_until_done()
+    assert (set(broker.statuses(wanted)), broker.statuses(beside)) == ({CANCELLED}, [DELIVERED])
     Subscription.objects.filter(pk=wanted.pk)._raw_delete("default")
     assert not Subscription.objects.filter(pk=wanted.pk).exists()
 
@@ -271,11 +255,11 @@ def test_a_cancelled_unsent_head_leaves_no_gap(
     receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription
 ) -> None:
     Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/closed")
-    publish_numbered(wanted.event_type, 1)
-    wait_until_held(wanted.subscriber)
-    publish_bodies(beside.event_type, b"next")
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.wait_until_held(wanted.subscriber)
+    broker.publish_bodies(beside.event_type, b"next")
     cancel_deliveries_of(wanted.pk, reason="unwanted")
-    wait_until_done()
+    broker.wait_until_done()
     assert [(request.path, request.sequence) for request in receiver.log] == [("/b", 1)]
     assert LineEvent.objects.count() == 0
 
@@ -290,7 +274,7 @@ def filtered(storage: None, receiver: Receiver) -> Subscription:
 @pytest.fixture
 def held(filtered: Subscription) -> Delivery:
     """Return the one that is held, between two that are not."""
-    publish_bodies(filtered.event_type, b'{"n": 1}', UNREADABLE, b'{"n": 3}')
+    broker.publish_bodies(filtered.event_type, b'{"n": 1}', UNREADABLE, b'{"n": 3}')
     return Delivery.objects.get(status="HELD")
 
 
@@ -300,7 +284,7 @@ def test_a_filter_that_fails_holds_the_delivery_and_loses_nothing(filtered: Subs
     answer = publish(client_of(factories.publisher()), UNREADABLE)
     assert (answer.status_code, answer.json()["outcome"], answer.json()["deliveries"]) == (202, "ROUTED", 2)
     assert Message.objects.get().deliveries_count == 2
-    assert (statuses(filtered), statuses(other)) == (["HELD"], ["PENDING"])
+    assert (broker.statuses(filtered), broker.statuses(other)) == (["HELD"], ["PENDING"])
     shown = client_of(filtered.subscriber).get(LIST, {"status": "HELD"}).json()["items"]
     assert [(one["status"], one["due_at"], one["reason"][:15]) for one in shown] == [("HELD", None, "filter failed: ")]
     assert client_of().get(LIST, {"status": "HELD"}).json()["items"] == shown
@@ -308,27 +292,27 @@ def test_a_filter_that_fails_holds_the_delivery_and_loses_nothing(filtered: Subs
 
 @pytest.mark.behaviour("3.6", "4.10")
 def test_released_deliveries_are_sent_in_order_of_id(held: Delivery, filtered: Subscription) -> None:
-    (taken,) = claim([line_of(filtered.subscriber).pk], worker="w")
-    assert [one.content.body for one in outgoing_of(taken)] == [b'{"n": 1}', b'{"n": 3}']
+    (taken,) = claim([broker.line_of(filtered.subscriber).pk], worker="w")
+    assert [one.content.body for one in broker.outgoing_of(taken)] == [b'{"n": 1}', b'{"n": 3}']
     assert release([held.pk]) == [held.pk]
-    assert [one.content.body for one in outgoing_of(taken)] == [b'{"n": 1}', UNREADABLE, b'{"n": 3}']
+    assert [one.content.body for one in broker.outgoing_of(taken)] == [b'{"n": 1}', UNREADABLE, b'{"n": 3}']
     released = Delivery.objects.get(pk=held.pk)
     assert (released.status, released.due_at, released.reason) == ("PENDING", None, f"released; {held.reason}")
     assert release([held.pk]) == []
     events = LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id", "reason")
-    assert [*events] == [(line_of(filtered.subscriber).pk, LineEventKind.RELEASED, None, held.pk, "")]
+    assert [*events] == [(broker.line_of(filtered.subscriber).pk, LineEventKind.RELEASED, None, held.pk, "")]
 
 
 @pytest.mark.behaviour("3.6")
 def test_held_deliveries_are_released(held: Delivery, filtered: Subscription, receiver: Receiver) -> None:
-    with running_worker():
-        wait_until(lambda: statuses(filtered) == ["DELIVERED", "HELD", "DELIVERED"])
+    with broker.running_worker():
+        wait_until(lambda: broker.statuses(filtered) == ["DELIVERED", "HELD", "DELIVERED"])
         address = f"{LIST}/{held.pk}/release"
         answer = client_of(filtered.subscriber).post(address, content_type="application/json")
         assert (answer.status_code, answer.json()["status"]) == (200, "PENDING")
-        wait_until_done()
+        broker.wait_until_done()
     assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 3}', UNREADABLE]
-    assert statuses(filtered) == ["DELIVERED"] * 3
+    assert broker.statuses(filtered) == ["DELIVERED"] * 3
 
 
 @pytest.mark.behaviour("3.6")
@@ -346,22 +330,22 @@ def test_only_own_held_deliveries_can_be_released(held: Delivery, filtered: Subs
 @pytest.mark.behaviour("1.8", "3.6")
 def test_held_deliveries_are_cancelled_with_the_rest(held: Delivery, filtered: Subscription) -> None:
     assert cancel_deliveries_of(filtered.pk, reason="unwanted") == (3, 0)
-    assert statuses(filtered) == ["CANCELLED"] * 3
+    assert broker.statuses(filtered) == ["CANCELLED"] * 3
 
 
 @pytest.mark.behaviour("3.6")
 def test_held_deliveries_wake_no_line_and_are_counted(filtered: Subscription) -> None:
-    publish_bodies(filtered.event_type, UNREADABLE, UNREADABLE)
-    line = line_of(filtered.subscriber).pk
+    broker.publish_bodies(filtered.event_type, UNREADABLE, UNREADABLE)
+    line = broker.line_of(filtered.subscriber).pk
     assert (lines_with_due_work(), still_due([line])) == ([], [])
     assert line_statuses([line])[line] == LineStatus(LineState.AWAITING_RELEASE, None, 2, 0, None, awaiting_release=2)
     now = client_of().get("/api/v1/subscribers/shop/line").json()
     assert (now["state"], now["waiting"], now["deferred"], now["awaiting_release"]) == ("AWAITING_RELEASE", 2, 0, 2)
     page = client_of_admin().get(reverse("admin:delivery_line_changelist")).content.decode()
     assert "AWAITING_RELEASE" in page
-    publish_bodies(filtered.event_type, b'{"n": 1}')
+    broker.publish_bodies(filtered.event_type, b'{"n": 1}')
     assert line_statuses([line])[line] == LineStatus(LineState.WAITING, None, 3, 0, None, awaiting_release=2)
-    inactivate(filtered)
+    broker.inactivate(filtered)
     assert line_statuses([line])[line].state == LineState.INACTIVE
     assert {*Delivery.objects.filter(status="HELD").values_list("due_at", flat=True)} == {UNTIL_RELEASED}
 
@@ -372,17 +356,17 @@ def chosen(*deliveries: Delivery, **more: str) -> dict[str, Any]:
 
 @pytest.mark.behaviour("3.6")
 def test_many_are_released_from_the_list_after_a_question(held: Delivery, filtered: Subscription) -> None:
-    publish_bodies(filtered.event_type, UNREADABLE)
+    broker.publish_bodies(filtered.event_type, UNREADABLE)
     admin, changelist = client_of_admin(), reverse("admin:delivery_delivery_changelist")
     everything = [*Delivery.objects.all()]
     asked = admin.post(changelist, chosen(*everything)).content.decode()
     assert "Release these 2 HELD deliveries?" in asked
     one = admin.post(changelist, chosen(held)).content.decode()
     assert "Release this HELD delivery?" in one
-    assert statuses(filtered) == ["PENDING", "HELD", "PENDING", "HELD"]
+    assert broker.statuses(filtered) == ["PENDING", "HELD", "PENDING", "HELD"]
     done = admin.post(changelist, chosen(*everything, confirmed="yes"), follow=True).content.decode()
     assert "Released 2 deliveries." in done
-    assert statuses(filtered) == ["PENDING"] * 4
+    assert broker.statuses(filtered) == ["PENDING"] * 4
 
 
 @pytest.mark.behaviour("3.6")
@@ -392,9 +376,9 @@ def test_one_is_released_from_its_page(held: Delivery, filtered: Subscription) -
     assert ("filter failed: " in shown, f"/{held.pk}/release" in shown) == (True, True)
     address = reverse("admin:delivery_delivery_release", args=[held.pk])
     assert admin.get(address, headers={"HX-Request": "true"}).status_code == 200
-    assert statuses(filtered) == ["PENDING", "HELD", "PENDING"]
+    assert broker.statuses(filtered) == ["PENDING", "HELD", "PENDING"]
     assert admin.post(address, {"_form_submitted": "on"}).status_code == 302
-    assert statuses(filtered) == ["PENDING"] * 3
+    assert broker.statuses(filtered) == ["PENDING"] * 3
     released = admin.get(page).content.decode()
     assert ("Released 1 delivery." in released, f"/{held.pk}/release" in released) == (True, False)
 
@@ -406,7 +390,7 @@ def test_releasing_needs_its_own_permission(held: Delivery, filtered: Subscripti
     browser.force_login(looker)
     assert "release_chosen" not in browser.get(reverse("admin:delivery_delivery_changelist")).content.decode()
     assert browser.post(reverse("admin:delivery_delivery_release", args=[held.pk])).status_code == 403
-    assert statuses(filtered) == ["PENDING", "HELD", "PENDING"]
+    assert broker.statuses(filtered) == ["PENDING", "HELD", "PENDING"]
 
 
 @pytest.mark.behaviour("3.6")

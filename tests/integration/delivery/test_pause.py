@@ -20,16 +20,8 @@ from delivery.pause import pause, resume
 from delivery.status.line_status import line_statuses
 from subscriptions.models import EventKind, RetryPolicy, Subscription
 from subscriptions.models.subscriptions import PausedBy
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import EVENT, Answer, client_of
-from tests.support.worker import (
-    line_of,
-    outgoing_of,
-    publish_numbered,
-    running_worker,
-    statuses,
-    wait_until_done,
-)
 
 ADMIN = "/admin/subscriptions/subscription"
 JSON = "application/json"
@@ -74,13 +66,13 @@ def announced() -> list[tuple[str, dict[str, Any]]]:
 def test_a_paused_subscription_resumes_in_order(wanted: Subscription, receiver: Receiver) -> None:
     other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
     assert pause([wanted.pk], reason="") == [wanted.pk]
-    with running_worker():
-        bodies = publish_numbered(wanted.event_type, 3)
-        publish_numbered(other.event_type, 1)
-        wait_until(lambda: statuses(other) == ["DELIVERED"])
-        assert (statuses(wanted), receiver.bodies("/hook")) == (["PENDING"] * 3, [])
+    with broker.running_worker():
+        bodies = broker.publish_numbered(wanted.event_type, 3)
+        broker.publish_numbered(other.event_type, 1)
+        wait_until(lambda: broker.statuses(other) == ["DELIVERED"])
+        assert (broker.statuses(wanted), receiver.bodies("/hook")) == (["PENDING"] * 3, [])
         assert resume([wanted.pk]) == [wanted.pk]
-        wait_until_done()
+        broker.wait_until_done()
     assert receiver.bodies("/hook") == bodies
 
 
@@ -88,13 +80,15 @@ def test_a_paused_subscription_resumes_in_order(wanted: Subscription, receiver: 
 def test_a_head_that_is_paused_holds_nobody_up(wanted: Subscription, receiver: Receiver, long_pauses: None) -> None:
     receiver.on("/hook", answer(503))
     other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
-        wait_until(lambda: line_statuses([line_of(wanted.subscriber).pk])[line_of(wanted.subscriber).pk].hold)
-        publish_numbered(other.event_type, 1)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        wait_until(
+            lambda: line_statuses([broker.line_of(wanted.subscriber).pk])[broker.line_of(wanted.subscriber).pk].hold
+        )
+        broker.publish_numbered(other.event_type, 1)
         pause([wanted.pk], reason="")
-        wait_until(lambda: statuses(other) == ["DELIVERED"])
-    assert statuses(wanted) == ["PENDING"]
+        wait_until(lambda: broker.statuses(other) == ["DELIVERED"])
+    assert broker.statuses(wanted) == ["PENDING"]
 
 
 @pytest.mark.behaviour("1.6", "4.9")
@@ -142,7 +136,7 @@ def test_a_pause_by_hand_is_in_the_history_and_announced_once(wanted: Subscripti
         pause([wanted.pk], reason="moving house")
     for _ in range(2):
         resume([wanted.pk])
-    line = line_of(wanted.subscriber).pk
+    line = broker.line_of(wanted.subscriber).pk
     assert [*LineEvent.objects.order_by("id").values_list("line", "kind", "reason")] == [
         (line, "PAUSED", f"subscription {wanted.pk}: moving house"),
         (line, "RESUMED", f"subscription {wanted.pk}"),
@@ -230,26 +224,26 @@ def test_a_queue_endpoint_that_is_paused_gets_no_job_until_it_is_resumed(storage
     jobs = factories.event_type(kind=EventKind.QUEUE)
     paused, other = (factories.subscription(event_type=jobs, endpoint=receiver.url(f"/{n}")) for n in "ab")
     pause([paused.pk], reason="")
-    with running_worker():
-        publish_numbered(jobs, 4)
-        wait_until_done()
+    with broker.running_worker():
+        broker.publish_numbered(jobs, 4)
+        broker.wait_until_done()
         assert (receiver.of("/a"), len(receiver.of("/b"))) == ([], 4)
         pause([other.pk], reason="")
-        publish_numbered(jobs, 2)
+        broker.publish_numbered(jobs, 2)
         resume([paused.pk])
-        wait_until_done()
+        broker.wait_until_done()
     assert (len(receiver.of("/a")), len(receiver.of("/b"))) == (2, 4)
 
 
 def test_both_lines_of_the_subscriber_have_work_again(wanted: Subscription) -> None:
     pause([wanted.pk], reason="")
-    publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 1)
     main, retry = (wanted.subscriber.lines.get(lane=lane) for lane in (Lane.MAIN, Lane.RETRY))
     assert lines_with_due_work() == []
     resume([wanted.pk])
     assert lines_with_due_work() == [main.pk]
     (taken,) = claim([main.pk], worker="w")
-    assert [one.content.body for one in outgoing_of(taken)] == [b"0"]
+    assert [one.content.body for one in broker.outgoing_of(taken)] == [b"0"]
     assert retry.events.count() == 0
 
 

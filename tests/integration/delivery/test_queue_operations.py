@@ -21,7 +21,7 @@ from delivery.operations import CANCEL, cancel_deliveries_of, release
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of
-from tests.support.worker import Worker, inactivate, publish_bodies, running_worker, statuses, wait_until_done
+from tests.support.broker import Worker, inactivate, publish_bodies, running_worker, statuses, wait_until_done
 
 pytestmark = pytest.mark.django_db
 

@@ -17,19 +17,9 @@ from delivery.status.line_status import line_statuses
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
 from subscriptions.retry_policies import OnExhausted
+from tests.support import broker
+from tests.support.broker import Worker
 from tests.support.factories import retry_policy, subscription
-from tests.support.worker import (
-    Worker,
-    attempts_of,
-    cut_pauses_until_done,
-    line_of,
-    make_due,
-    publish_numbered,
-    retry_line_of,
-    running_worker,
-    statuses,
-    wait_until_done,
-)
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
 LIKE_WEBMETHODS: dict[str, Any] = {
@@ -57,8 +47,8 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 def suspend(receiver: Receiver, wanted: Subscription, *, messages: int = 3, status: int = 503) -> None:
     """Let the endpoint of a subscription not work until it is suspended."""
     receiver.on("/a", answer(status))
-    with running_worker():
-        publish_numbered(wanted.event_type, messages)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, messages)
         wait_until_suspended(wanted)
 
 
@@ -78,9 +68,9 @@ def begin_trial(wanted: Subscription) -> None:
 def test_used_up_retries_suspend_the_subscription(receiver: Receiver, wanted: Subscription) -> None:
     suspend(receiver, wanted)
     wanted.refresh_from_db()
-    line = line_of(wanted.subscriber)
+    line = broker.line_of(wanted.subscriber)
     oldest = Delivery.objects.order_by("id")[0]
-    assert (receiver.bodies("/a"), statuses(wanted)) == ([b"0"] * 3, [PENDING] * 3)
+    assert (receiver.bodies("/a"), broker.statuses(wanted)) == ([b"0"] * 3, [PENDING] * 3)
     assert (wanted.paused_by, wanted.paused_reason) == (PausedBy.POLICY, "suspended: answered 503")
     assert (wanted.is_sending, wanted.status) == (False, "ACTIVE")
     assert wanted.paused_since
@@ -97,7 +87,7 @@ def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Su
     suspend(receiver, wanted)
     if half_open:
         begin_trial(wanted)
-    line = line_of(wanted.subscriber)
+    line = broker.line_of(wanted.subscriber)
     assert (line.head_id is None, line_statuses([line.pk])[line.pk].hold) == (False, None)
 
 
@@ -106,15 +96,19 @@ def test_a_suspension_and_its_end_are_recorded_once(receiver: Receiver, wanted: 
     suspend(receiver, wanted)
     for _ in range(2):
         begin_trial(wanted)
-        with running_worker():
+        with broker.running_worker():
             wait_until_suspended(wanted)
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with running_worker():
-        wait_until_done()
+    with broker.running_worker():
+        broker.wait_until_done()
     expected = [
-        (LineEventKind.PAUSED, f"subscription {wanted.pk}: suspended: answered 503", line_of(wanted.subscriber).pk),
-        (LineEventKind.RESUMED, f"subscription {wanted.pk}", line_of(wanted.subscriber).pk),
+        (
+            LineEventKind.PAUSED,
+            f"subscription {wanted.pk}: suspended: answered 503",
+            broker.line_of(wanted.subscriber).pk,
+        ),
+        (LineEventKind.RESUMED, f"subscription {wanted.pk}", broker.line_of(wanted.subscriber).pk),
     ]
     assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == expected
 
@@ -124,8 +118,8 @@ def test_a_suspension_is_announced(receiver: Receiver, wanted: Subscription, nob
     suspend(receiver, wanted, messages=1)
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with running_worker():
-        wait_until_done()
+    with broker.running_worker():
+        broker.wait_until_done()
     delivery = Delivery.objects.get()
     rows = [*Announcement.objects.order_by("id").values_list("kind", "subscription_id", "delivery_id", "details")]
     assert rows == [
@@ -138,34 +132,34 @@ def test_a_suspension_is_announced(receiver: Receiver, wanted: Subscription, nob
 def test_the_subscribers_other_subscriptions_go_on(receiver: Receiver, wanted: Subscription) -> None:
     other = subscription(wanted.subscriber, endpoint=receiver.url("/b"))
     suspend(receiver, wanted)
-    with running_worker():
-        publish_numbered(other.event_type, 3)
-        wait_until(lambda: statuses(other) == [DELIVERED] * 3)
+    with broker.running_worker():
+        broker.publish_numbered(other.event_type, 3)
+        wait_until(lambda: broker.statuses(other) == [DELIVERED] * 3)
     assert receiver.bodies("/b") == [b"0", b"1", b"2"]
-    assert (len(receiver.of("/a")), statuses(wanted)) == (3, [PENDING] * 3)
+    assert (len(receiver.of("/a")), broker.statuses(wanted)) == (3, [PENDING] * 3)
 
 
 @pytest.mark.behaviour("5.6")
 def test_a_failed_trial_is_one_request(receiver: Receiver, wanted: Subscription) -> None:
     suspend(receiver, wanted)
     begin_trial(wanted)
-    with running_worker():
+    with broker.running_worker():
         wait_until_suspended(wanted)
-        publish_numbered(subscription(wanted.subscriber, endpoint=receiver.url("/b")).event_type, 1)
+        broker.publish_numbered(subscription(wanted.subscriber, endpoint=receiver.url("/b")).event_type, 1)
         wait_until(lambda: receiver.of("/b"))
     wanted.refresh_from_db()
-    assert (receiver.bodies("/a"), statuses(wanted)) == ([b"0"] * 4, [PENDING] * 3)
+    assert (receiver.bodies("/a"), broker.statuses(wanted)) == ([b"0"] * 4, [PENDING] * 3)
     assert wanted.probe_due_at
 
 
 @pytest.mark.behaviour("4.10", "5.6")
 def test_it_goes_on_in_order_once_a_trial_works(receiver: Receiver, wanted: Subscription) -> None:
     suspend(receiver, wanted)
-    publish_numbered(wanted.event_type, 2, first=3)
+    broker.publish_numbered(wanted.event_type, 2, first=3)
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with running_worker():
-        wait_until_done()
+    with broker.running_worker():
+        broker.wait_until_done()
     wanted.refresh_from_db()
     assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2", b"3", b"4"]
     assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2, 3, 4, 5]
@@ -178,21 +172,21 @@ def test_lasting_answers_end_a_suspension(receiver: Receiver, wanted: Subscripti
     suspend(receiver, wanted)
     begin_trial(wanted)
     receiver.on("/a", answer(status), answer())
-    with running_worker():
-        wait_until_done()
-    assert statuses(wanted)[1:] == [DELIVERED, DELIVERED]
+    with broker.running_worker():
+        broker.wait_until_done()
+    assert broker.statuses(wanted)[1:] == [DELIVERED, DELIVERED]
     assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2"]
 
 
 @pytest.mark.behaviour("4.10", "5.6")
 def test_an_unsent_number_is_given_back(receiver: Receiver, wanted: Subscription) -> None:
     other = subscription(wanted.subscriber, endpoint="http://127.0.0.1:9/nobody", retry_policy=wanted.retry_policy)
-    with running_worker():
-        publish_numbered(other.event_type, 1)
+    with broker.running_worker():
+        broker.publish_numbered(other.event_type, 1)
         wait_until_suspended(other)
-        publish_numbered(wanted.event_type, 1)
+        broker.publish_numbered(wanted.event_type, 1)
         wait_until(lambda: receiver.log)
-        wait_until(lambda: statuses(wanted) == [DELIVERED])
+        wait_until(lambda: broker.statuses(wanted) == [DELIVERED])
     assert (receiver.log[0].sequence, Delivery.objects.get(subscription=other).sequence) == (1, None)
 
 
@@ -201,21 +195,21 @@ def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: 
     retrying = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_LANE"})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retrying)
     receiver.on("/a", answer(500))
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
 
         def is_suspended() -> bool:
-            make_due()
+            broker.make_due()
             return Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY).exists()
 
         wait_until(is_suspended)
     delivery = Delivery.objects.get()
-    assert (delivery.line_id, delivery.due_at, delivery.attempts) == (line_of(wanted.subscriber).pk, None, 3)
-    publish_numbered(wanted.event_type, 1, first=1)
+    assert (delivery.line_id, delivery.due_at, delivery.attempts) == (broker.line_of(wanted.subscriber).pk, None, 3)
+    broker.publish_numbered(wanted.event_type, 1, first=1)
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with running_worker():
-        wait_until_done()
+    with broker.running_worker():
+        broker.wait_until_done()
     assert receiver.bodies("/a")[3:] == [b"0", b"1"]
 
 
@@ -224,16 +218,16 @@ def test_a_trial_is_the_main_lines_alone(receiver: Receiver, wanted: Subscriptio
     suspend(receiver, wanted, messages=2)
     second = Delivery.objects.order_by("id")[1]
     Delivery.objects.filter(pk=second.pk).update(
-        line=retry_line_of(wanted.subscriber), due_at=Now(), attempts=1, sequence=2
+        line=broker.retry_line_of(wanted.subscriber), due_at=Now(), attempts=1, sequence=2
     )
     begin_trial(wanted)
-    with running_worker():
+    with broker.running_worker():
         wait_until_suspended(wanted)
     assert receiver.bodies("/a") == [b"0"] * 4
     begin_trial(wanted)
     receiver.on("/a", answer())
-    with running_worker():
-        wait_until_done()
+    with broker.running_worker():
+        broker.wait_until_done()
     assert receiver.bodies("/a")[4:] == [b"0", b"1"]
 
 
@@ -241,8 +235,8 @@ def test_a_trial_is_the_main_lines_alone(receiver: Receiver, wanted: Subscriptio
 def test_a_manual_pause_is_not_suspended(receiver: Receiver, wanted: Subscription, nobody_announces: None) -> None:
     gate = receiver.gate("/a", answer(503))
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | {"max_retries": 0}))
-    with running_worker() as worker:
-        publish_numbered(wanted.event_type, 1)
+    with broker.running_worker() as worker:
+        broker.publish_numbered(wanted.event_type, 1)
         wait_until(lambda: receiver.log)
         Subscription.objects.filter(pk=wanted.pk).update(
             paused_since=Now(), paused_by=PausedBy.HAND, paused_reason="moving house"
@@ -251,7 +245,7 @@ def test_a_manual_pause_is_not_suspended(receiver: Receiver, wanted: Subscriptio
         wait_until(lambda: not worker.event_loop.lines and Attempt.objects.exists())
     wanted.refresh_from_db()
     assert (wanted.paused_by, wanted.paused_reason, wanted.probe_due_at) == (PausedBy.HAND, "moving house", None)
-    assert (statuses(wanted), Announcement.objects.count()) == ([PENDING], 0)
+    assert (broker.statuses(wanted), Announcement.objects.count()) == ([PENDING], 0)
 
 
 @pytest.mark.behaviour("5.6")
@@ -262,13 +256,15 @@ def test_a_locked_subscription_is_suspended_afterwards(
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     elsewhere.execute(LOCK, [wanted.pk])
     receiver.on("/a", answer(503))
-    with running_worker() as worker:
-        publish_numbered(wanted.event_type, 1)
+    with broker.running_worker() as worker:
+        broker.publish_numbered(wanted.event_type, 1)
         wait_until(lambda: Attempt.objects.count() >= 3 and not worker.event_loop.lines)
         elsewhere.rollback()
-        make_due()
+        broker.make_due()
         wait_until_suspended(wanted)
-    assert (statuses(wanted), len(receiver.log)) == ([PENDING], 4), "it waits for its pause before it is tried again"
+    assert (broker.statuses(wanted), len(receiver.log)) == ([PENDING], 4), (
+        "it waits for its pause before it is tried again"
+    )
 
 
 @pytest.mark.behaviour("4.8", "5.6")
@@ -282,7 +278,7 @@ def test_a_trial_that_holds_the_line_waits_for_its_pause(
     begin_trial(wanted)
     if is_locked:
         elsewhere.execute(LOCK, [wanted.pk])
-    with running_worker() as worker:
+    with broker.running_worker() as worker:
         wait_until(lambda: Attempt.objects.count() == 4 and not worker.event_loop.lines)
         assert lines_with_due_work() == []
     elsewhere.rollback()
@@ -298,13 +294,13 @@ def test_a_trial_of_a_locked_subscription_goes_on_with_the_next(
     begin_trial(wanted)
     receiver.on("/a", answer())
     elsewhere.execute(LOCK, [wanted.pk])
-    with running_worker():
-        wait_until_done()
+    with broker.running_worker():
+        broker.wait_until_done()
         wanted.refresh_from_db()
         assert wanted.half_open
         elsewhere.rollback()
-        publish_numbered(wanted.event_type, 1, first=1)
-        wait_until_done()
+        broker.publish_numbered(wanted.event_type, 1, first=1)
+        broker.wait_until_done()
     wanted.refresh_from_db()
     assert (wanted.paused_by, receiver.bodies("/a")[3:]) == ("", [b"0", b"1"])
 
@@ -320,17 +316,17 @@ def test_a_repaired_subscription_is_not_suspended_for_an_older_request(
         suspend(receiver, wanted, messages=1)
         begin_trial(wanted)
     else:
-        publish_numbered(wanted.event_type, 1)
+        broker.publish_numbered(wanted.event_type, 1)
     sent = len(receiver.log)
     gate = receiver.gate("/a", answer(503))
-    with running_worker():
+    with broker.running_worker():
         wait_until(lambda: len(receiver.log) > sent)
         Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/b"))
         resume([wanted.pk])
         gate.open()
-        wait_until_done()
+        broker.wait_until_done()
     wanted.refresh_from_db()
-    assert (wanted.paused_by, statuses(wanted), len(receiver.of("/b"))) == ("", [DELIVERED], 1)
+    assert (wanted.paused_by, broker.statuses(wanted), len(receiver.of("/b"))) == ("", [DELIVERED], 1)
     announced = Announcement.objects.order_by("id").values_list("kind", flat=True)
     assert [*announced] == ["Broker.Line.Paused", "Broker.Line.Resumed"] * half_open
 
@@ -343,15 +339,15 @@ def test_a_suspension_from_the_retry_line_does_not_wait_for_the_main_line(
     retrying = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_LANE", "max_retries": 1})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retrying)
     receiver.on("/a", answer(500))
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
-        wait_until(lambda: Attempt.objects.exists() and line_of(wanted.subscriber).lease_until is None)
-        elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [line_of(wanted.subscriber).pk])
-        make_due()
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: Attempt.objects.exists() and broker.line_of(wanted.subscriber).lease_until is None)
+        elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [broker.line_of(wanted.subscriber).pk])
+        broker.make_due()
         wait_until_suspended(wanted)
-        assert Delivery.objects.get().line_id == line_of(wanted.subscriber).pk
+        assert Delivery.objects.get().line_id == broker.line_of(wanted.subscriber).pk
         elsewhere.rollback()
-    assert LineEvent.objects.get().line_id == line_of(wanted.subscriber).pk
+    assert LineEvent.objects.get().line_id == broker.line_of(wanted.subscriber).pk
 
 
 @pytest.mark.behaviour("5.5")
@@ -362,12 +358,15 @@ def test_a_held_head_ends_when_its_retries_are_used_up(
     policy = retry_policy(**SUSPENDS | {"on_exhausted": on_exhausted})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.on("/a", *[answer(503)] * 3, answer())
-    publish_numbered(wanted.event_type, 2)
-    cut_pauses_until_done()
+    broker.publish_numbered(wanted.event_type, 2)
+    broker.cut_pauses_until_done()
     first = Delivery.objects.order_by("id")[0]
     ends = {OnExhausted.REJECT: REJECTED, OnExhausted.FAIL: DeliveryStatus.FAILED}[on_exhausted]
-    assert (statuses(wanted), first.reason) == ([ends, DELIVERED], "retries used up: answered 503")
-    assert (attempts_of(first.pk), receiver.bodies("/a")) == ([(1, 503), (2, 503), (3, 503)], [*[b"0"] * 3, b"1"])
+    assert (broker.statuses(wanted), first.reason) == ([ends, DELIVERED], "retries used up: answered 503")
+    assert (broker.attempts_of(first.pk), receiver.bodies("/a")) == (
+        [(1, 503), (2, 503), (3, 503)],
+        [*[b"0"] * 3, b"1"],
+    )
     wanted.refresh_from_db()
     assert wanted.paused_since is None
 
@@ -377,11 +376,11 @@ def test_a_failed_unsent_delivery_leaves_no_gap(receiver: Receiver, wanted: Subs
     policy = retry_policy(**SUSPENDS | {"on_exhausted": OnExhausted.REJECT})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.close_port()
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
-        cut_pauses_until_done()
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.cut_pauses_until_done()
         receiver.open_port()
-        publish_numbered(wanted.event_type, 1, first=1)
-        wait_until_done()
-    assert (statuses(wanted), receiver.log[0].sequence) == ([REJECTED, DELIVERED], 1)
+        broker.publish_numbered(wanted.event_type, 1, first=1)
+        broker.wait_until_done()
+    assert (broker.statuses(wanted), receiver.log[0].sequence) == ([REJECTED, DELIVERED], 1)
     assert not LineEvent.objects.exists()

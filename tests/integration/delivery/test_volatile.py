@@ -31,6 +31,7 @@ from subscriptions.models.subscriptions import PausedBy
 from subscriptions.payload_format import PayloadFormat
 from tests.support import factories
 from tests.support.api import EVENT, Answer, problem_of, publish
+from tests.support.broker import inactivate, retry_line_of, running_worker, wait_until_done
 from tests.support.mailboxes import pulled_subscription
 from tests.support.volatile import (
     VOLATILE_HEADERS,
@@ -43,7 +44,6 @@ from tests.support.volatile import (
     volatile_counts,
     wait_until_answered,
 )
-from tests.support.worker import inactivate, retry_line_of, running_worker, wait_until_done
 
 pytestmark = [pytest.mark.usefixtures("volatile"), pytest.mark.behaviour("2.9")]
 

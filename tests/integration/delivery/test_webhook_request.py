@@ -21,16 +21,10 @@ from subscriptions import models
 from subscriptions.models import Subscription
 from subscriptions.payload_format import PayloadFormat
 from subscriptions.retry_policies import PRESETS
+from tests.support import broker
 from tests.support.api import client_of
+from tests.support.broker import Worker
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
-from tests.support.worker import (
-    Worker,
-    cut_pauses_until_done,
-    publish_bodies,
-    publish_numbered,
-    running_worker,
-    wait_until_done,
-)
 
 TODAY = dt.datetime.now(dt.UTC).date()
 
@@ -51,8 +45,8 @@ pytestmark = pytest.mark.django_db
 def test_the_bytes_arrive_as_published_and_signed(receiver: Receiver, worker: Worker, body: bytes) -> None:
     secret = "whsec_" + base64.b64encode(b"k" * 32).decode()
     wanted = subscription(endpoint=receiver.url("/a"), signing_secret=secret)
-    publish_bodies(wanted.event_type, b'"verified"', body)
-    wait_until_done()
+    broker.publish_bodies(wanted.event_type, b'"verified"', body)
+    broker.wait_until_done()
     verified, sent = receiver.log
     assert (Webhook(secret).verify(verified.body, dict(verified.headers)), sent.body) == ("verified", body)
     signed = f"{sent.headers['webhook-id']}.{sent.headers['webhook-timestamp']}.".encode() + body
@@ -68,8 +62,8 @@ def test_of_equal_headers_the_nearest_to_the_endpoint_wins(receiver: Receiver, w
     ]
     wanted = subscription(subscriber(headers=layers[0]), endpoint=receiver.url("/a"), headers=layers[1])
     published = [("X-All", "publisher"), ("X-One", "publisher"), ("X-Own", "publisher"), ("Accept", "not forwarded")]
-    publish_bodies(wanted.event_type, b"{}", headers=published)
-    wait_until_done()
+    broker.publish_bodies(wanted.event_type, b"{}", headers=published)
+    broker.wait_until_done()
     (sent,) = receiver.log
     mine = {name: value for name, value in sent.headers.items() if name.startswith("x-") or name == "accept"}
     assert mine == {"x-all": "subscription", "x-two": "subscription", "x-one": "subscriber", "x-own": "publisher"}
@@ -77,8 +71,8 @@ def test_of_equal_headers_the_nearest_to_the_endpoint_wins(receiver: Receiver, w
 
 def test_a_request_has_the_documented_headers_only(receiver: Receiver, worker: Worker) -> None:
     wanted = subscription(event_type=event_type("ABC.Create"), endpoint="PATCH:" + receiver.url("/a"))
-    (accepted,) = publish_bodies(wanted.event_type, b"{}")
-    wait_until_done()
+    (accepted,) = broker.publish_bodies(wanted.event_type, b"{}")
+    broker.wait_until_done()
     (sent,) = receiver.log
     known = {name: sent.headers[name] for name in sent.headers if name not in ("webhook-signature", "host")}
     timestamp = known.pop("webhook-timestamp")
@@ -101,7 +95,7 @@ def test_a_request_has_the_documented_headers_only(receiver: Receiver, worker: W
 @pytest.fixture
 def stored(storage: None) -> Subscription:
     wanted = subscription()
-    publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 1)
     return wanted
 
 
@@ -165,9 +159,9 @@ def history_of(delivery: Delivery) -> list[dict[str, Any]]:
 @pytest.mark.behaviour("5.2")
 def test_each_failure_has_its_number_time_answer_and_duration(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500, b"no room", X_Shelf="7"), reset, answer(599, b"still none"))
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
-        cut_pauses_until_done()
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.cut_pauses_until_done()
     delivery = Delivery.objects.get()
     history = history_of(delivery)
     assert (delivery.status, delivery.attempts) == ("FAILED", 3)
@@ -187,12 +181,12 @@ def test_each_failure_has_its_number_time_answer_and_duration(receiver: Receiver
 @pytest.mark.behaviour("5.2", "5.8")
 def test_resubmitted_deliveries_are_marked_and_retried_ones_are_not(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(404), answer(500), answer())
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
-        cut_pauses_until_done()
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.cut_pauses_until_done()
         rejected = Delivery.objects.get()
         answered = client_of().post(f"/api/v1/deliveries/{rejected.pk}/resubmit", {}, "application/json")
-        cut_pauses_until_done()
+        broker.cut_pauses_until_done()
     again = Delivery.objects.get(resubmit_of=rejected.pk)
     assert (answered.status_code, answered.json()["id"], again.status) == (201, again.pk, "DELIVERED")
     assert [(one["status_code"], one["manual"]) for one in history_of(rejected)] == [(404, False)]

@@ -16,17 +16,8 @@ from delivery.publish.routing import sender_lines
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.factories import subscriber, subscription
-from tests.support.worker import (
-    crash_while_sending,
-    expire_lease,
-    line_of,
-    outgoing_of,
-    publish_numbered,
-    retry_line_of,
-    settlement,
-)
 
 pytestmark = pytest.mark.django_db
 
@@ -63,13 +54,13 @@ def test_a_senders_line_has_no_sibling() -> None:
 def wanted(storage: None) -> Subscription:
     """Return a subscription with one delivery."""
     made = subscription()
-    publish_numbered(made.event_type, 1)
+    broker.publish_numbered(made.event_type, 1)
     return made
 
 
 @pytest.fixture
 def lines(wanted: Subscription) -> list[Line]:
-    return [line_of(wanted.subscriber), retry_line_of(wanted.subscriber)]
+    return [broker.line_of(wanted.subscriber), broker.retry_line_of(wanted.subscriber)]
 
 
 def reached(lines: list[Line]) -> tuple[list[int], list[int], list[int]]:
@@ -77,7 +68,7 @@ def reached(lines: list[Line]) -> tuple[list[int], list[int], list[int]]:
     found, still = sorted(lines_with_due_work()), sorted(still_due([line.pk for line in lines]))
     claims = claim([line.pk for line in lines], worker="w")
     assert len(claims) == len(lines)
-    return found, still, sorted(one.line_id for one in claims if outgoing_of(one))
+    return found, still, sorted(one.line_id for one in claims if broker.outgoing_of(one))
 
 
 def only(line: Line) -> tuple[list[int], list[int], list[int]]:
@@ -115,7 +106,7 @@ def test_a_delivery_that_is_due_is_read_by_its_line_alone(
 def test_a_paused_subscription_is_not_sent_from_either_line(wanted: Subscription, lines: list[Line], lane: int) -> None:
     Delivery.objects.update(line=lines[lane], due_at=Now())
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
-    publish_numbered(wanted.event_type, 1, first=1)
+    broker.publish_numbered(wanted.event_type, 1, first=1)
     assert reached(lines) == NEITHER
     assert Delivery.objects.filter(status="PENDING").count() == 2
 
@@ -123,12 +114,12 @@ def test_a_paused_subscription_is_not_sent_from_either_line(wanted: Subscription
 @pytest.mark.behaviour("1.6", "4.9", "4.15")
 @pytest.mark.parametrize("lane", [0, 1])
 def test_a_page_in_hand_is_not_begun_after_a_pause(wanted: Subscription, lines: list[Line], lane: int) -> None:
-    publish_numbered(wanted.event_type, 1, first=1)
+    broker.publish_numbered(wanted.event_type, 1, first=1)
     Delivery.objects.update(line=lines[lane], due_at=Now())
-    driven, first, _ = crash_while_sending(lines[lane])
-    second = outgoing_of(driven.claim)[0]
+    driven, first, _ = broker.crash_while_sending(lines[lane])
+    second = broker.outgoing_of(driven.claim)[0]
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
-    ended = [settlement(driven, first)]
+    ended = [broker.settlement(driven, first)]
     settled = settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[driven.mark(second)])
     assert ([*settled.ended], [*settled.started]) == ([first.id], [])
 
@@ -151,11 +142,11 @@ def test_a_final_delivery_keeps_its_fields(wanted: Subscription, lines: list[Lin
     if end == "cancelled":
         cancel_deliveries_of(wanted.pk, reason="unwanted")
     else:
-        driven, delivery, _ = crash_while_sending(lines[0])
+        driven, delivery, _ = broker.crash_while_sending(lines[0])
         Delivery.objects.update(cancel_requested=end != "answered")
         if end == "answered":
-            settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
-        expire_lease(lines[0])
+            settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+        broker.expire_lease(lines[0])
         claim([lines[0].pk], worker="next")
     assert Delivery.objects.final().values(*fields).get() == fields | {"unreceived": end != "answered"}
 
@@ -164,7 +155,7 @@ def test_a_final_delivery_keeps_its_fields(wanted: Subscription, lines: list[Lin
 @pytest.mark.django_db(transaction=True)
 def test_a_backlog_larger_than_one_slice_is_cancelled_whole(storage: None) -> None:
     subscription = factories.subscription()
-    line = line_of(subscription.subscriber)
+    line = broker.line_of(subscription.subscriber)
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at)"

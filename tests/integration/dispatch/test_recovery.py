@@ -23,49 +23,35 @@ from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
 from subscriptions.models import Subscription
+from tests.support import broker
 from tests.support.factories import subscription
-from tests.support.worker import (
-    attempts_of,
-    crash_while_sending,
-    cut_pauses_until_done,
-    expire_lease,
-    line_of,
-    lone_worker,
-    outgoing_of,
-    publish_bodies,
-    publish_numbered,
-    running_worker,
-    settlement,
-    statuses,
-    wait_until_done,
-)
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 
 @pytest.fixture
 def line(wanted: Subscription) -> Line:
-    return line_of(wanted.subscriber)
+    return broker.line_of(wanted.subscriber)
 
 
 def go_on_and_vanish(driven: ActiveLine, *, settled: int) -> int:
     """Settle that many more deliveries as a worker does, mark one more, and vanish; return its number."""
     last, number = driven.last_sequence, 0
-    for delivery in outgoing_of(driven.claim)[: settled + 1]:
+    for delivery in broker.outgoing_of(driven.claim)[: settled + 1]:
         driven.last_sequence = last + number
         marked = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(delivery)])
         number += 1
         if number <= settled:
             assert marked.started == {delivery.id: last + number}
-            settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+            settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
     return last + number
 
 
 def recover(line: Line) -> None:
     """Let the lease run out and another worker take over, until everything has been sent."""
-    expire_lease(line)
-    with running_worker():
-        cut_pauses_until_done()
+    broker.expire_lease(line)
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
 
 
 def claimed(line: Line, worker: str = "vanished") -> ActiveLine:
@@ -75,8 +61,8 @@ def claimed(line: Line, worker: str = "vanished") -> ActiveLine:
 
 @pytest.mark.behaviour("4.11", "11.3")
 def test_a_crash_in_flight_repeats_once_and_flags(receiver: Receiver, wanted: Subscription, line: Line) -> None:
-    publish_numbered(wanted.event_type, 3)
-    _, delivery, number = crash_while_sending(line)
+    broker.publish_numbered(wanted.event_type, 3)
+    _, delivery, number = broker.crash_while_sending(line)
     assert claim([line.pk], worker="other") == []
     recover(line)
     assert [(request.body, request.sequence, request.is_flagged) for request in receiver.log] == [
@@ -90,8 +76,8 @@ def test_a_crash_in_flight_repeats_once_and_flags(receiver: Receiver, wanted: Su
 @pytest.mark.behaviour("4.11")
 def test_a_flag_stays_until_the_delivery_ends(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     receiver.on("/a", answer(503), answer(500), answer())
-    publish_numbered(wanted.event_type, 1)
-    crash_while_sending(line)
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.crash_while_sending(line)
     recover(line)
     assert [request.is_flagged for request in receiver.log] == [True, True, True]
 
@@ -101,12 +87,12 @@ def test_a_restarted_worker_takes_back_its_lines(
     receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)  # Redis is away: nobody gives a hint
-    publish_numbered(wanted.event_type, 2)
-    crash_while_sending(line, worker="sender-1")
-    restarted = lone_worker("sender-1")
+    broker.publish_numbered(wanted.event_type, 2)
+    broker.crash_while_sending(line, worker="sender-1")
+    restarted = broker.lone_worker("sender-1")
     restarted.start()
     try:
-        wait_until_done(LEASE_SECONDS / 2)
+        broker.wait_until_done(LEASE_SECONDS / 2)
     finally:
         restarted.stop()
     assert [request.is_flagged for request in receiver.log] == [True, False]
@@ -115,11 +101,11 @@ def test_a_restarted_worker_takes_back_its_lines(
 
 @pytest.mark.behaviour("11.3")
 def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receiver, wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 2)
-    alone = lone_worker("alone")  # Redis takes its hints, and there is no Celery to read them
+    broker.publish_numbered(wanted.event_type, 2)
+    alone = broker.lone_worker("alone")  # Redis takes its hints, and there is no Celery to read them
     alone.start()
     try:
-        wait_until_done()
+        broker.wait_until_done()
     finally:
         alone.stop()
     assert receiver.bodies("/a") == [b"0", b"1"]
@@ -138,9 +124,9 @@ def test_a_worker_frozen_before_its_request_sends_nothing(
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
     monkeypatch.setattr(Slot, "start", frozen_before)
-    publish_numbered(wanted.event_type, 1)
-    with running_worker():
-        cut_pauses_until_done()
+    broker.publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
     assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, None), (2, 200)]
     assert [request.is_flagged for request in receiver.log] == [False]
 
@@ -151,8 +137,8 @@ def test_a_stopped_worker_finishes_its_request(
 ) -> None:
     monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)
     gate = receiver.gate("/a")
-    publish_numbered(wanted.event_type, 3)
-    stopped = lone_worker("stopped")
+    broker.publish_numbered(wanted.event_type, 3)
+    stopped = broker.lone_worker("stopped")
     stopped.start()
     wait_until(lambda: receiver.log)
     stopping = threading.Thread(target=stopped.stop)
@@ -161,16 +147,16 @@ def test_a_stopped_worker_finishes_its_request(
     gate.open()
     stopping.join()
     line.refresh_from_db()
-    assert (statuses(wanted), line.lease_until, line.last_sequence) == ([DELIVERED, PENDING, PENDING], None, 1)
-    with running_worker():
-        wait_until_done()
+    assert (broker.statuses(wanted), line.lease_until, line.last_sequence) == ([DELIVERED, PENDING, PENDING], None, 1)
+    with broker.running_worker():
+        broker.wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
     assert not any(request.is_flagged for request in receiver.log)
 
 
 def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> None:
-    publish_numbered(wanted.event_type, 1)
-    crash_while_sending(line, worker="sender-1")
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.crash_while_sending(line, worker="sender-1")
     assert end_leases_of("sender-2") == 0
     assert (end_leases_of("sender-1"), len(claim([line.pk], worker="sender-2"))) == (1, 1)
 
@@ -179,46 +165,46 @@ def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> No
 @pytest.mark.parametrize("late", [200, 404, 500, 503])
 def test_an_expired_lease_settles_nothing(receiver: Receiver, wanted: Subscription, line: Line, late: int) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
-    with running_worker("frozen") as frozen:
-        publish_numbered(wanted.event_type, 3)
+    with broker.running_worker("frozen") as frozen:
+        broker.publish_numbered(wanted.event_type, 3)
         wait_until(lambda: receiver.log)
-        with running_worker("other"):
-            expire_lease(line)
-            wait_until_done()
+        with broker.running_worker("other"):
+            broker.expire_lease(line)
+            broker.wait_until_done()
         gate.open()
         wait_until(lambda: not frozen.event_loop.lines)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]
-    assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
+    assert (broker.statuses(wanted), broker.attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
 
 
 @pytest.mark.behaviour("4.1", "4.11")
 @pytest.mark.parametrize("late", [200, 404])
 def test_a_worker_takes_over_its_own_line(receiver: Receiver, wanted: Subscription, line: Line, late: int) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
-    with running_worker() as worker:
-        publish_numbered(wanted.event_type, 3)
+    with broker.running_worker() as worker:
+        broker.publish_numbered(wanted.event_type, 3)
         wait_until(lambda: receiver.log)
-        expire_lease(line)
-        wait_until_done()
+        broker.expire_lease(line)
+        broker.wait_until_done()
         gate.open()
         wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES and receiver.log[0].ended)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]
-    assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
+    assert (broker.statuses(wanted), broker.attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
 
 
 @pytest.mark.behaviour("4.1", "4.11")
 def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver, storage: None) -> None:
     wanted = [subscription(endpoint=receiver.url(f"/{number}")) for number in range(5)]
     lines = [*Line.objects.values_list("pk", flat=True)]
-    with running_worker("one", find=lambda: lines), running_worker("other", find=lambda: lines):
+    with broker.running_worker("one", find=lambda: lines), broker.running_worker("other", find=lambda: lines):
         for first in range(0, 40, 4):
             for one in wanted:
-                publish_numbered(one.event_type, 4, first)
-        wait_until_done()
+                broker.publish_numbered(one.event_type, 4, first)
+        broker.wait_until_done()
     for number in range(5):
         assert receiver.bodies(f"/{number}") == [b"%d" % body for body in range(40)]
         assert receiver.max_at_once[f"/{number}"] == 1
@@ -227,11 +213,11 @@ def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver
 
 @pytest.mark.behaviour("4.10", "4.11")
 def test_only_unanswered_deliveries_are_repeated(receiver: Receiver, wanted: Subscription, line: Line) -> None:
-    publish_numbered(wanted.event_type, 5)
+    broker.publish_numbered(wanted.event_type, 5)
     driven = claimed(line)
     assert go_on_and_vanish(driven, settled=3) == 4
-    deliveries = outgoing_of(driven.claim)
-    assert (line_of(wanted.subscriber).last_sequence, len(deliveries)) == (0, 1)
+    deliveries = broker.outgoing_of(driven.claim)
+    assert (broker.line_of(wanted.subscriber).last_sequence, len(deliveries)) == (0, 1)
     recover(line)
     assert [(request.body, request.sequence, request.is_flagged) for request in receiver.log] == [
         (b"3", 4, True),
@@ -247,9 +233,9 @@ def test_numbers_go_on_after_filed_deliveries(
     today = datetime.now(UTC)
     then = today - timedelta(days=days)
     open_days(then.date(), ahead=0)
-    publish_numbered(wanted.event_type, 2)
-    driven, delivery, number = crash_while_sending(line)
-    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    broker.publish_numbered(wanted.event_type, 2)
+    driven, delivery, number = broker.crash_while_sending(line)
+    settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
     Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
     Line.objects.filter(pk=line.pk).update(lease_until=then)
     if crashes_again:
@@ -261,9 +247,9 @@ def test_numbers_go_on_after_filed_deliveries(
 
 @pytest.mark.behaviour("4.10")
 def test_the_delivery_in_flight_goes_before_an_older_one(receiver: Receiver, wanted: Subscription, line: Line) -> None:
-    publish_bodies(wanted.event_type, b"older", b"in flight", b"newer")
+    broker.publish_bodies(wanted.event_type, b"older", b"in flight", b"newer")
     Delivery.objects.filter(message__in=_message_of(b"older")).update(line_id=0)  # not committed yet
-    crash_while_sending(line)
+    broker.crash_while_sending(line)
     Delivery.objects.filter(line_id=0).update(line_id=line.pk)
     recover(line)
     assert receiver.bodies("/a") == [b"in flight", b"older", b"newer"]
@@ -281,13 +267,13 @@ def _message_of(body: bytes) -> list[int]:
 @pytest.mark.behaviour("4.10", "1.8")
 def test_a_delivery_cancelled_in_flight_is_in_the_history(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     beside = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/b"))
-    publish_numbered(wanted.event_type, 1)
-    _, delivery, number = crash_while_sending(line)
+    broker.publish_numbered(wanted.event_type, 1)
+    _, delivery, number = broker.crash_while_sending(line)
     cancel_deliveries_of(wanted.pk, reason="unwanted")
-    publish_numbered(beside.event_type, 1)
+    broker.publish_numbered(beside.event_type, 1)
     recover(line)
     assert [(request.path, request.sequence) for request in receiver.log] == [("/b", number + 1)]
-    assert statuses(wanted) == [CANCELLED]
+    assert broker.statuses(wanted) == [CANCELLED]
     assert [*LineEvent.objects.values_list("kind", "sequence", "delivery_id")] == [
         (LineEventKind.NUMBER_UNCERTAIN, number, delivery.id)
     ]
@@ -296,16 +282,16 @@ def test_a_delivery_cancelled_in_flight_is_in_the_history(receiver: Receiver, wa
 @pytest.mark.behaviour("4.10", "1.8")
 def test_an_abandoned_and_cancelled_one_is_recorded(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     receiver.close_port()
-    publish_numbered(wanted.event_type, 1)
-    _, _, number = crash_while_sending(line)
-    expire_lease(line)
-    with running_worker():
-        wait_until(lambda: line_of(wanted.subscriber).failures == 1)
+    broker.publish_numbered(wanted.event_type, 1)
+    _, _, number = broker.crash_while_sending(line)
+    broker.expire_lease(line)
+    with broker.running_worker():
+        wait_until(lambda: broker.line_of(wanted.subscriber).failures == 1)
         assert Delivery.objects.get().sequence == number
         cancel_deliveries_of(wanted.pk, reason="unwanted")
         receiver.open_port()
-        publish_numbered(wanted.event_type, 1)
-        wait_until_done()
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.wait_until_done()
     assert [request.sequence for request in receiver.log] == [number + 1]
     assert [*LineEvent.objects.values_list("sequence", flat=True)] == [number]
 
@@ -313,17 +299,17 @@ def test_an_abandoned_and_cancelled_one_is_recorded(receiver: Receiver, wanted: 
 @pytest.mark.behaviour("4.11")
 def test_a_short_lease_is_renewed_before_a_request(receiver: Receiver, wanted: Subscription, line: Line) -> None:
     gate = receiver.gate("/a")
-    publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 1)
     (taken,) = claim([line.pk], worker="slow")
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
-    before = line_of(wanted.subscriber).lease_until
+    before = broker.line_of(wanted.subscriber).lease_until
     driven = process.active_line(taken, Turn([taken.line_id], 0.5), time.monotonic() - 10, queue_max_in_flight=1)
-    with running_worker("slow") as slow:
+    with broker.running_worker("slow") as slow:
         slow.event_loop.take([driven])
         wait_until(lambda: receiver.log)
-        after = line_of(wanted.subscriber).lease_until
+        after = broker.line_of(wanted.subscriber).lease_until
         gate.open()
     assert before
     assert after
     assert after - before > timedelta(seconds=9)
-    assert line_of(wanted.subscriber).epoch == taken.epoch
+    assert broker.line_of(wanted.subscriber).epoch == taken.epoch

@@ -20,20 +20,9 @@ from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.factories import subscription
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.worker import (
-    crash_while_sending,
-    expire_lease,
-    inactivate,
-    line_of,
-    lone_worker,
-    probe,
-    publish_bodies,
-    publish_numbered,
-    statuses,
-)
 
 QUEUE = "topic"
 LATER, EARLIER = Now() + timedelta(hours=1), Now() - timedelta(seconds=1)
@@ -44,8 +33,8 @@ HOUR = 3_600.0
 
 @pytest.fixture
 def line(wanted: Subscription) -> Line:
-    publish_numbered(wanted.event_type, 2)
-    return line_of(wanted.subscriber)
+    broker.publish_numbered(wanted.event_type, 2)
+    return broker.line_of(wanted.subscriber)
 
 
 def found(line: Line) -> tuple[list[int], list[int]]:
@@ -62,21 +51,21 @@ def test_pending_work_is_found_without_hints_until_its_line_is_claimed(line: Lin
 
 
 def test_a_line_without_work_is_left_alone(wanted: Subscription) -> None:
-    assert found(line_of(wanted.subscriber)) == ([], [])
+    assert found(broker.line_of(wanted.subscriber)) == ([], [])
 
 
 @pytest.mark.behaviour("11.3")
 def test_an_abandoned_line_is_found_even_without_other_work(line: Line) -> None:
-    crash_while_sending(line)
+    broker.crash_while_sending(line)
     Delivery.objects.filter(status=DeliveryStatus.PENDING).delete()
-    expire_lease(line)
+    broker.expire_lease(line)
     assert lines_with_due_work() == [line.pk]
 
 
 @pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 def test_inactive_work_is_left_alone(wanted: Subscription, line: Line, whose: str) -> None:
-    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    broker.inactivate(wanted if whose == "subscription" else wanted.subscriber)
     assert found(line) == ([], [])
 
 
@@ -99,14 +88,14 @@ def test_a_held_line_is_left_alone_until_its_pause_is_over(wanted: Subscription,
 @pytest.mark.behaviour("4.9")
 def test_a_held_line_is_found_once_its_head_is_inactive_cancelled_or_changed(wanted: Subscription, line: Line) -> None:
     subscription(subscriber=wanted.subscriber, event_type=wanted.event_type)
-    publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 1)
     hold(line, wanted, LATER)
     Subscription.objects.get(pk=wanted.pk).save()
     assert found(line) == ([line.pk], [line.pk])
     wanted.refresh_from_db()
     hold(line, wanted, LATER)
     assert found(line) == ([], [])
-    inactivate(wanted)
+    broker.inactivate(wanted)
     assert found(line) == ([line.pk], [line.pk])
 
 
@@ -184,15 +173,15 @@ async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 def test_a_line_that_the_sweeper_does_not_finish_is_woken_again(storage: None, receiver: Receiver) -> None:
     wanted = subscription(endpoint=receiver.url("/slow"))
     receiver.on("/slow", slowly)
-    publish_numbered(wanted.event_type, 200)
-    sweeper = lone_worker("sweeper")
+    broker.publish_numbered(wanted.event_type, 200)
+    sweeper = broker.lone_worker("sweeper")
     sweeper.event_loop.start()
     try:
         sweeper._sweep()
         sweeper._sweep()
     finally:
         assert sweeper.event_loop.stop(20)
-    assert (len(receiver.log) > 0, notify.woken_lines(QUEUE)) == (True, [line_of(wanted.subscriber).pk])
+    assert (len(receiver.log) > 0, notify.woken_lines(QUEUE)) == (True, [broker.line_of(wanted.subscriber).pk])
 
 
 WAIT = """
@@ -217,14 +206,14 @@ SELECT %s, 'n' || n || '.*', 'http://127.0.0.1/', '', '', now(), '', '', '', '',
 def let_many_wait() -> None:
     other = factories.subscription()
     with connection.cursor() as cursor:
-        cursor.execute(WAIT, [line_of(other.subscriber).pk, other.pk, WAITING])
+        cursor.execute(WAIT, [broker.line_of(other.subscriber).pk, other.pk, WAITING])
         # What a vacuum makes of it: where the planner takes to bitmaps and sorts.
         cursor.execute("VACUUM delivery_open")
 
 
 @pytest.mark.behaviour("5.6")
 def test_only_due_probes_are_read(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_bodies(wanted.event_type, b"0")
+    broker.publish_bodies(wanted.event_type, b"0")
     with connection.cursor() as cursor:
         cursor.execute(SUSPENDED, [factories.subscriber().pk, WAITING])
         cursor.execute("VACUUM subscriptions_subscription")
@@ -233,7 +222,7 @@ def test_only_due_probes_are_read(wanted: Subscription, monkeypatch: pytest.Monk
     forget_connection()  # and what it has planned for few
 
     with explained_statements(monkeypatch) as statements:
-        assert probe() == 1
+        assert broker.probe() == 1
 
     assert ours.get().half_open
     looks = [node for one in statements for node in one.nodes() if node.get("Index Name") == "subscription_probes"]
@@ -242,8 +231,8 @@ def test_only_due_probes_are_read(wanted: Subscription, monkeypatch: pytest.Monk
 
 @pytest.mark.behaviour("2.10", "2.13", "11.4")
 def test_only_due_deliveries_are_read(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_bodies(wanted.event_type, b"0", ttl=HOUR)
-    publish_bodies(wanted.event_type, b"1", not_before=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+    broker.publish_bodies(wanted.event_type, b"0", ttl=HOUR)
+    broker.publish_bodies(wanted.event_type, b"1", not_before=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
     let_many_wait()
     past = Now() - dt.timedelta(milliseconds=1)
     ours = Delivery.objects.filter(subscription=wanted)
@@ -253,6 +242,6 @@ def test_only_due_deliveries_are_read(wanted: Subscription, monkeypatch: pytest.
     with explained_statements(monkeypatch) as statements:
         assert (expire_overdue(), begin_delayed()) == (1, 1)
 
-    assert statuses(wanted) == ["EXPIRED", "PENDING"]
+    assert broker.statuses(wanted) == ["EXPIRED", "PENDING"]
     assert costly_statements(statements, max_rows=100, max_wasted=10) == []
     assert max(one.blocks_read for one in statements) < 1_000

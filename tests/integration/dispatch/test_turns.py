@@ -18,8 +18,8 @@ from broker_project.celery import app
 from broker_project.stack.load.receiver import Receiver, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch import notify
+from tests.support.broker import publish_numbered, wait_until_done
 from tests.support.factories import subscription
-from tests.support.worker import publish_numbered, wait_until_done
 
 QUEUE = "topic"
 Event = dict[str, Any]

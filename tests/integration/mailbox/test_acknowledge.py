@@ -20,6 +20,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.api import JSON, client_of
+from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement, statuses
 from tests.support.mailboxes import (
     fetch_all,
     in_parallel,
@@ -28,7 +29,6 @@ from tests.support.mailboxes import (
     switch_delivery_mode,
     time_out_hand_outs,
 )
-from tests.support.worker import crash_while_sending, line_of, publish_numbered, settlement, statuses
 
 pytestmark = pytest.mark.behaviour("9.4")
 

@@ -17,6 +17,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import factories
 from tests.support.admin import browser_with
+from tests.support.broker import line_of, publish_numbered, statuses
 from tests.support.mailboxes import (
     fetch_all,
     mailbox_page,
@@ -26,7 +27,6 @@ from tests.support.mailboxes import (
     time_out_hand_outs,
 )
 from tests.support.query_plans import explained_statements
-from tests.support.worker import line_of, publish_numbered, statuses
 
 pytestmark = pytest.mark.django_db
 

@@ -18,7 +18,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.edit import change
 from subscriptions.models import DeliveryMode, PausedBy, Subscriber, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.mailboxes import (
     fetch_all,
     hand_out,
@@ -26,16 +26,6 @@ from tests.support.mailboxes import (
     pulled_subscription,
     switch_delivery_mode,
     time_out_hand_outs,
-)
-from tests.support.worker import (
-    NO_ANSWER,
-    crash_while_sending,
-    expire_lease,
-    line_of,
-    publish_numbered,
-    retry_line_of,
-    settlement,
-    statuses,
 )
 
 PULL = DeliveryMode.PULL
@@ -64,10 +54,10 @@ def test_a_switch_to_pull_that_ends_a_suspension_says_that_it_goes_on(pushed: Su
     switched = change(Subscription.objects.filter(pk=pushed.pk), changes={"delivery_mode": PULL})
     assert (switched.paused_since, switched.paused_by) == (None, "")
     why = "it is fetched from now on"
-    assert events() == [(line_of(pushed.subscriber).pk, "RESUMED", None, f"subscription {pushed.pk}: {why}")]
+    assert events() == [(broker.line_of(pushed.subscriber).pk, "RESUMED", None, f"subscription {pushed.pk}: {why}")]
     told = Announcement.objects.values_list("kind", "line", "subscription", "details").get()
     says = {"pause": "SUSPENDED", "reason": why}
-    assert told == (RESUMED, line_of(pushed.subscriber).pk, pushed.pk, says)
+    assert told == (RESUMED, broker.line_of(pushed.subscriber).pk, pushed.pk, says)
 
 
 @pytest.mark.behaviour("5.7", "9.8")
@@ -92,11 +82,11 @@ def test_a_failure_in_a_mailbox_says_how_often_it_was_fetched(storage: None) -> 
     ops = factories.subscription(event_pattern="Broker.Delivery.*")
     pulled = pulled_subscription()
     Subscriber.objects.filter(pk=pulled.subscriber_id).update(max_redeliveries=1)
-    publish_numbered(pulled.event_type, 1)
+    broker.publish_numbered(pulled.event_type, 1)
     for _ in range(2):
         (one,) = fetch_all(pulled)
         nack(pulled.subscriber_id, [one.receipt])
-    assert statuses(pulled) == ["FAILED"]
+    assert broker.statuses(pulled) == ["FAILED"]
     announce()
     said = orjson.loads(Message.objects.get(delivery__subscription=ops).body)
     assert {name: said.get(name) for name in ("status", "attempts", "fetches")} == {
@@ -108,9 +98,9 @@ def test_a_failure_in_a_mailbox_says_how_often_it_was_fetched(storage: None) -> 
 
 def pushed_before(pushed: Subscription, **answer: Any) -> Delivery:
     """Send it once, with this answer, and switch to PULL."""
-    publish_numbered(pushed.event_type, 1)
-    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
-    stays = settlement(line, delivery, **{"status": PENDING, "pause": 0.0, **answer})
+    broker.publish_numbered(pushed.event_type, 1)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
+    stays = broker.settlement(line, delivery, **{"status": PENDING, "pause": 0.0, **answer})
     settle({line.id: line.claim.epoch}, settlements=[stays])
     switch_delivery_mode(pushed, PULL)
     return Delivery.objects.get()
@@ -150,45 +140,45 @@ ENDS = [acknowledged_late, cancelled_when_timed_out, expired_when_timed_out, ret
 
 
 @pytest.mark.behaviour("4.10", "9.8")
-@pytest.mark.parametrize("answer", [{"status_code": 503}, NO_ANSWER], ids=["answered", "not answered"])
+@pytest.mark.parametrize("answer", [{"status_code": 503}, broker.NO_ANSWER], ids=["answered", "not answered"])
 @pytest.mark.parametrize("end", ENDS)
 def test_a_number_is_uncertain_only_if_the_endpoint_did_not_answer(
     pushed: Subscription, end: Callable[[Subscription], None], answer: dict[str, Any]
 ) -> None:
     pushed_before(pushed, **answer)
     end(pushed)
-    uncertain = [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)] if answer is NO_ANSWER else []
+    uncertain = [(broker.line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)] if answer is broker.NO_ANSWER else []
     assert (Delivery.objects.get().sequence, [event[:3] for event in events()]) == (1, uncertain)
 
 
 @pytest.mark.behaviour("4.10", "4.11", "9.8")
 def test_a_number_is_uncertain_after_a_lost_worker_and_a_fetch(pushed: Subscription) -> None:
-    publish_numbered(pushed.event_type, 1)
-    crash_while_sending(line_of(pushed.subscriber))
-    expire_lease(line_of(pushed.subscriber))
-    claim([line_of(pushed.subscriber).pk], worker="next")
+    broker.publish_numbered(pushed.event_type, 1)
+    broker.crash_while_sending(broker.line_of(pushed.subscriber))
+    broker.expire_lease(broker.line_of(pushed.subscriber))
+    claim([broker.line_of(pushed.subscriber).pk], worker="next")
     switch_delivery_mode(pushed, PULL)
     (one,) = fetch_all(pushed)
     acknowledge(pushed.subscriber_id, [one.receipt])
-    assert [event[:3] for event in events()] == [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)]
+    assert [event[:3] for event in events()] == [(broker.line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)]
 
 
 @pytest.mark.behaviour("4.10", "9.6")
 def test_a_number_lost_unread_in_the_retry_line_is_in_the_history_of_the_main_line(pushed: Subscription) -> None:
-    one = pushed_before(pushed, **NO_ANSWER)
-    Delivery.objects.filter(pk=one.pk).update(line=retry_line_of(pushed.subscriber))
+    one = pushed_before(pushed, **broker.NO_ANSWER)
+    Delivery.objects.filter(pk=one.pk).update(line=broker.retry_line_of(pushed.subscriber))
     let_days_pass(days=5)
     assert expire_unread() == 1
     why = "expired from the mailbox; its number may never have been received"
-    assert events() == [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1, why)]
+    assert events() == [(broker.line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1, why)]
 
 
 @pytest.mark.behaviour("4.11", "9.3")
 def test_a_settle_said_again_lets_its_line_go_though_a_client_has_what_it_settled(pushed: Subscription) -> None:
-    publish_numbered(pushed.event_type, 1)
-    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
-    lost = settlement(line, delivery, **NO_ANSWER)
+    broker.publish_numbered(pushed.event_type, 1)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
+    lost = broker.settlement(line, delivery, **broker.NO_ANSWER)
     settle({line.id: line.claim.epoch}, settlements=[lost])
     hand_out(Delivery.objects.get())
     settle({line.id: line.claim.epoch}, settlements=[lost], states=[line.update(let_go=True)])
-    assert line_of(pushed.subscriber).lease_until is None
+    assert broker.line_of(pushed.subscriber).lease_until is None

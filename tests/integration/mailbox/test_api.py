@@ -12,8 +12,8 @@ from delivery.models import Delivery
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
 from tests.support.api import JSON, Answer, client_of, problem_of
+from tests.support.broker import publish_numbered, statuses
 from tests.support.mailboxes import pulled_subscription, time_out_hand_outs
-from tests.support.worker import publish_numbered, statuses
 
 pytestmark = pytest.mark.django_db
 

@@ -20,6 +20,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.integration.mailbox.test_plans import FILL, fill
+from tests.support.broker import activate, inactivate, publish_bodies, publish_numbered
 from tests.support.mailboxes import (
     bodies_of,
     fetch_all,
@@ -30,7 +31,6 @@ from tests.support.mailboxes import (
     time_out_hand_outs,
 )
 from tests.support.query_plans import ExplainedStatement, costly_statements, explained_statements
-from tests.support.worker import activate, inactivate, publish_bodies, publish_numbered
 
 pytestmark = pytest.mark.behaviour("9.1", "9.3")
 

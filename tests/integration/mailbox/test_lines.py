@@ -23,6 +23,7 @@ from delivery.status.line_status import LineState, line_statuses
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
+from tests.support import broker
 from tests.support.api import client_of
 from tests.support.factories import subscription
 from tests.support.mailboxes import (
@@ -32,26 +33,6 @@ from tests.support.mailboxes import (
     pulled_subscription,
     switch_delivery_mode,
     time_out_hand_outs,
-)
-from tests.support.worker import (
-    NO_ANSWER,
-    QUEUE_SENDERS,
-    attempts_of,
-    crash_while_sending,
-    expire_lease,
-    hold_for_an_hour,
-    inactivate,
-    line_of,
-    outgoing_of,
-    publish_bodies,
-    publish_numbered,
-    retry_line_of,
-    run_worker_until_done,
-    running_worker,
-    settlement,
-    statuses,
-    wait_until_done,
-    wait_until_held,
 )
 
 pytestmark = pytest.mark.behaviour("9.1", "9.8")
@@ -81,14 +62,14 @@ def deliveries_of(wanted: Subscription) -> list[Delivery]:
 
 
 def test_pull_deliveries_do_not_block_the_line(receiver: Receiver, pushed: Subscription, pulled: Subscription) -> None:
-    publish_numbered(pushed.event_type, 3)
-    with running_worker():
-        wait_until(lambda: statuses(pushed) == [DELIVERED] * 3)
+    broker.publish_numbered(pushed.event_type, 3)
+    with broker.running_worker():
+        wait_until(lambda: broker.statuses(pushed) == [DELIVERED] * 3)
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
     assert [(one.status, one.due_at, one.attempts, one.sequence) for one in deliveries_of(pulled)] == [
         (PENDING, None, 0, None)
     ] * 3
-    assert (lines_with_due_work(), still_due([line_of(pulled.subscriber).pk])) == ([], [])
+    assert (lines_with_due_work(), still_due([broker.line_of(pulled.subscriber).pk])) == ([], [])
 
 
 @pytest.mark.parametrize("told", [{}, {"ttl": 60.0}], ids=["plain", "timed"])
@@ -98,49 +79,49 @@ def test_publishing_wakes_the_line_of_what_is_sent_and_hints_at_what_is_fetched(
     hinted: list[set[int]] = []
     monkeypatch.setattr(long_poll, "hint", hinted.append)
     stranger = pulled_subscription(event_type=pushed.event_type)
-    publish_bodies(pushed.event_type, b"0", b"1", **told)
-    assert (woken, hinted) == ([[line_of(pushed.subscriber).pk]], [{stranger.subscriber_id}])
+    broker.publish_bodies(pushed.event_type, b"0", b"1", **told)
+    assert (woken, hinted) == ([[broker.line_of(pushed.subscriber).pk]], [{stranger.subscriber_id}])
     switch_delivery_mode(pushed, PULL)
-    publish_bodies(pushed.event_type, b"2", **told)
+    broker.publish_bodies(pushed.event_type, b"2", **told)
     assert (len(woken), hinted[1:]) == (1, [{stranger.subscriber_id, pushed.subscriber_id}])
 
 
 @pytest.mark.behaviour("2.8")
 def test_a_message_for_one_destination_is_fetched_by_it_alone(pushed: Subscription, woken: list[list[int]]) -> None:
     stranger = pulled_subscription(event_type=pushed.event_type)
-    publish_bodies(pushed.event_type, b"0", destination=stranger.subscriber.name)
-    assert (statuses(stranger), statuses(pushed), woken) == ([PENDING], [], [])
+    broker.publish_bodies(pushed.event_type, b"0", destination=stranger.subscriber.name)
+    assert (broker.statuses(stranger), broker.statuses(pushed), woken) == ([PENDING], [], [])
 
 
 @pytest.mark.behaviour("2.13")
 def test_due_deliveries_wake_only_lines_that_send(
     pushed: Subscription, pulled: Subscription, woken: list[list[int]]
 ) -> None:
-    publish_numbered(pushed.event_type, 2)
+    broker.publish_numbered(pushed.event_type, 2)
     woken.clear()
     delayed = {"due_at": "9999-12-29T00:00:00Z", "not_before": "2026-01-01T00:00:00Z"}
     Delivery.objects.filter(subscription=pulled).update(**delayed)
     assert (begin_delayed(), woken) == (2, [])
     Delivery.objects.update(**delayed)
-    assert (begin_delayed(), woken) == (4, [[line_of(pushed.subscriber).pk]])
+    assert (begin_delayed(), woken) == (4, [[broker.line_of(pushed.subscriber).pk]])
 
 
 @pytest.mark.behaviour("5.8")
 def test_a_resubmission_to_a_mailbox_wakes_no_line(
     pushed: Subscription, pulled: Subscription, woken: list[list[int]]
 ) -> None:
-    publish_numbered(pulled.event_type, 1)
+    broker.publish_numbered(pulled.event_type, 1)
     woken.clear()
-    for wanted, lines in ((pulled, []), (pushed, [[line_of(pushed.subscriber).pk]])):
+    for wanted, lines in ((pulled, []), (pushed, [[broker.line_of(pushed.subscriber).pk]])):
         (one,) = deliveries_of(wanted)
         assert one.message_id
-        create_deliveries([SentDelivery(one.pk, one.message_id, wanted.pk, None)], senders=QUEUE_SENDERS)
-        assert (statuses(wanted), woken) == ([PENDING] * 2, lines)
+        create_deliveries([SentDelivery(one.pk, one.message_id, wanted.pk, None)], senders=broker.QUEUE_SENDERS)
+        assert (broker.statuses(wanted), woken) == ([PENDING] * 2, lines)
 
 
 def test_mailbox_messages_do_not_count_in_the_line(pushed: Subscription, pulled: Subscription) -> None:
-    publish_numbered(pushed.event_type, 3)
-    line = line_of(pulled.subscriber)
+    broker.publish_numbered(pushed.event_type, 3)
+    line = broker.line_of(pulled.subscriber)
     assert line_statuses([line.pk])[line.pk].waiting == 3
     switch_delivery_mode(pushed, PULL)
     Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
@@ -153,23 +134,23 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
 ) -> None:
     beside = subscription(pushed.subscriber, endpoint=receiver.url("/b"))
     receiver.on("/a", answer(503))
-    publish_numbered(pushed.event_type, 2)
-    publish_numbered(beside.event_type, 1)
-    with running_worker():
-        line = wait_until_held(pushed.subscriber)
-    hold_for_an_hour(pushed.subscriber)
+    broker.publish_numbered(pushed.event_type, 2)
+    broker.publish_numbered(beside.event_type, 1)
+    with broker.running_worker():
+        line = broker.wait_until_held(pushed.subscriber)
+    broker.hold_for_an_hour(pushed.subscriber)
     assert lines_with_due_work() == []
 
     switch_delivery_mode(pushed, PULL)
     assert lines_with_due_work() == [line.pk]
-    with running_worker():
-        wait_until(lambda: statuses(beside) == [DELIVERED])
-    publish_numbered(pushed.event_type, 1, first=2)
-    assert statuses(pushed) == [PENDING] * 3
+    with broker.running_worker():
+        wait_until(lambda: broker.statuses(beside) == [DELIVERED])
+    broker.publish_numbered(pushed.event_type, 1, first=2)
+    assert broker.statuses(pushed) == [PENDING] * 3
 
     receiver.on("/a", answer())
     switch_delivery_mode(pushed, PUSH)
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert receiver.bodies("/a")[-3:] == [b"0", b"1", b"2"]
 
 
@@ -178,34 +159,34 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
 def test_a_request_in_flight_is_not_fetched_and_ends_as_its_answer_says_although_its_subscription_is_switched(
     pushed: Subscription, status: DeliveryStatus, fields: dict[str, Any]
 ) -> None:
-    publish_numbered(pushed.event_type, 2)
-    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
+    broker.publish_numbered(pushed.event_type, 2)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     switch_delivery_mode(pushed, PULL)
     assert fetch_bodies(pushed) == [b"1"]
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, status, **fields)])
-    assert (statuses(pushed), len(attempts_of(delivery.id))) == ([status, IN_FLIGHT], 1)
+    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, status, **fields)])
+    assert (broker.statuses(pushed), len(broker.attempts_of(delivery.id))) == ([status, IN_FLIGHT], 1)
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
 
 
 @pytest.mark.behaviour("9.3")
 @pytest.mark.parametrize("is_late", [False, True])
 def test_no_line_takes_what_is_handed_out_however_late_that_is(pushed: Subscription, *, is_late: bool) -> None:
-    publish_numbered(pushed.event_type, 2)
+    broker.publish_numbered(pushed.event_type, 2)
     first, second = deliveries_of(pushed)
-    (taken,) = claim([line_of(pushed.subscriber).pk], worker="w")
-    assert [one.id for one in outgoing_of(taken)] == [first.pk, second.pk]
+    (taken,) = claim([broker.line_of(pushed.subscriber).pk], worker="w")
+    assert [one.id for one in broker.outgoing_of(taken)] == [first.pk, second.pk]
     hand_out(first, second)
     if is_late:
         time_out_hand_outs()
-    assert (outgoing_of(taken), lines_with_due_work()) == ([], [])
+    assert (broker.outgoing_of(taken), lines_with_due_work()) == ([], [])
 
 
 @pytest.mark.behaviour("9.3")
 def test_a_line_does_not_mark_what_was_handed_out_since_it_was_read(pushed: Subscription) -> None:
-    publish_numbered(pushed.event_type, 1)
+    broker.publish_numbered(pushed.event_type, 1)
     (one,) = deliveries_of(pushed)
-    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
+    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
     hand_out(one)
     before = row_of(one.pk)
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
@@ -218,13 +199,13 @@ def test_a_line_does_not_mark_what_was_handed_out_since_it_was_read(pushed: Subs
 def test_a_settle_said_again_leaves_what_was_handed_out_since(
     pushed: Subscription, status: DeliveryStatus, *, cancel_requested: bool
 ) -> None:
-    publish_numbered(pushed.event_type, 1)
-    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
+    broker.publish_numbered(pushed.event_type, 1)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
+    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
     hand_out(*deliveries_of(pushed))
     Delivery.objects.update(cancel_requested=cancel_requested)
     before = row_of(delivery.id)
-    again = settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, status)])
+    again = settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, status)])
     assert (again.ended, row_of(delivery.id), Attempt.objects.count()) == (frozenset(), before, 1)
 
 
@@ -233,14 +214,14 @@ def test_a_settle_said_again_leaves_what_was_handed_out_since(
 def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
     pushed: Subscription, *, cancel_requested: bool
 ) -> None:
-    publish_numbered(pushed.event_type, 1)
-    line = line_of(pushed.subscriber)
+    broker.publish_numbered(pushed.event_type, 1)
+    line = broker.line_of(pushed.subscriber)
     (taken,) = claim([line.pk], worker="vanished")
-    assert len(outgoing_of(taken)) == 1
+    assert len(broker.outgoing_of(taken)) == 1
     hand_out(*deliveries_of(pushed))
     Delivery.objects.update(cancel_requested=cancel_requested)
     before = [*Delivery.objects.values()]
-    expire_lease(line)
+    broker.expire_lease(line)
     (mended,) = claim([line.pk], worker="next")
     assert (mended.epoch > taken.epoch, [*Delivery.objects.values()]) == (True, before)
 
@@ -248,19 +229,19 @@ def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
 @pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize("was_handed_out", [False, True])
 def test_a_subscription_that_was_fetched_from_is_not_backfilled(pulled: Subscription, *, was_handed_out: bool) -> None:
-    publish_numbered(pulled.event_type, 1)
+    broker.publish_numbered(pulled.event_type, 1)
     if was_handed_out:
         hand_out(*deliveries_of(pulled))
         time_out_hand_outs()
     cancel_deliveries_of(pulled.pk, reason="cancelled")
-    inactivate(pulled)
+    broker.inactivate(pulled)
     pulled.refresh_from_db()
     with pytest.raises(NotNew) if was_handed_out else nullcontext():
         count(pulled, None)
 
 
 def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 3)
+    broker.publish_numbered(pulled.event_type, 3)
     late, out, waiting = deliveries_of(pulled)
     hand_out(late)
     time_out_hand_outs()
@@ -281,17 +262,17 @@ def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subsc
 
 
 def test_each_switch_of_mode_continues_where_the_other_mode_ended(receiver: Receiver, pushed: Subscription) -> None:
-    publish_numbered(pushed.event_type, 2)
-    with running_worker():
-        wait_until(lambda: statuses(pushed) == [DELIVERED] * 2)
+    broker.publish_numbered(pushed.event_type, 2)
+    with broker.running_worker():
+        wait_until(lambda: broker.statuses(pushed) == [DELIVERED] * 2)
     switch_delivery_mode(pushed, PULL)
-    publish_numbered(pushed.event_type, 4, first=2)
+    broker.publish_numbered(pushed.event_type, 4, first=2)
     messages = fetch_all(pushed, 2)
     acknowledge(pushed.subscriber_id, [one.receipt for one in messages])
     assert [one.content.body for one in messages] == [b"2", b"3"]
     switch_delivery_mode(pushed, PUSH)
-    publish_numbered(pushed.event_type, 1, first=6)
-    run_worker_until_done()
+    broker.publish_numbered(pushed.event_type, 1, first=6)
+    broker.run_worker_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"4", b"5", b"6"]
     numbers = Delivery.objects.oldest_first().values_list("sequence", flat=True)
     assert [*numbers] == [1, 2, None, None, 3, 4, 5]
@@ -299,19 +280,19 @@ def test_each_switch_of_mode_continues_where_the_other_mode_ended(receiver: Rece
 
 @pytest.mark.parametrize("lane", ["main", "retry"])
 def test_deferred_deliveries_are_fetched_in_order_at_once_after_a_switch(pushed: Subscription, lane: str) -> None:
-    publish_numbered(pushed.event_type, 2)
-    line = line_of(pushed.subscriber) if lane == "main" else retry_line_of(pushed.subscriber)
+    broker.publish_numbered(pushed.event_type, 2)
+    line = broker.line_of(pushed.subscriber) if lane == "main" else broker.retry_line_of(pushed.subscriber)
     first = Delivery.objects.oldest_first()[0]
     Delivery.objects.filter(pk=first.pk).update(due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1)
     switch_delivery_mode(pushed, PULL)
     assert Delivery.objects.get(pk=first.pk).next_try_at is None
     assert fetch_bodies(pushed) == [b"0", b"1"]
     rows = Delivery.objects.oldest_first().values_list("line", "sequence", "attempts")
-    assert [*rows] == [(line_of(pushed.subscriber).pk, 1, 1), (line_of(pushed.subscriber).pk, None, 0)]
+    assert [*rows] == [(broker.line_of(pushed.subscriber).pk, 1, 1), (broker.line_of(pushed.subscriber).pk, None, 0)]
 
 
 def test_the_oldest_of_many_deferred_deliveries_is_fetched_first(pushed: Subscription) -> None:
-    publish_numbered(pushed.event_type, 80)
+    broker.publish_numbered(pushed.event_type, 80)
     for number, one in enumerate(Delivery.objects.oldest_first()):
         Delivery.objects.filter(pk=one.pk).update(due_at=Now() + timedelta(seconds=20 - number), attempts=1)
     switch_delivery_mode(pushed, PULL)
@@ -323,11 +304,11 @@ def test_a_fetched_message_is_not_pushed_before_its_receipt_or_time_out(
     receiver: Receiver, pushed: Subscription, how: str
 ) -> None:
     switch_delivery_mode(pushed, PULL)
-    publish_numbered(pushed.event_type, 2)
+    broker.publish_numbered(pushed.event_type, 2)
     (first,) = fetch_all(pushed, 1)
     switch_delivery_mode(pushed, PUSH)
-    with running_worker():
-        wait_until(lambda: statuses(pushed) == [IN_FLIGHT, DELIVERED])
+    with broker.running_worker():
+        wait_until(lambda: broker.statuses(pushed) == [IN_FLIGHT, DELIVERED])
         if how == "acknowledged":
             acknowledge(pushed.subscriber_id, [first.receipt])
         elif how == "returned":
@@ -335,7 +316,7 @@ def test_a_fetched_message_is_not_pushed_before_its_receipt_or_time_out(
         else:
             time_out_hand_outs()
             return_overdue()
-        wait_until_done()
+        broker.wait_until_done()
     assert receiver.bodies("/a") == [b"1"] + [b"0"] * (how != "acknowledged")
     flags = [one.is_flagged for one in receiver.log]
     assert flags == [False] + [how == "timed out"] * (how != "acknowledged")
@@ -346,25 +327,25 @@ def test_a_message_that_timed_out_and_was_returned_is_a_possible_duplicate(
     receiver: Receiver, pushed: Subscription
 ) -> None:
     switch_delivery_mode(pushed, PULL)
-    publish_numbered(pushed.event_type, 1)
+    broker.publish_numbered(pushed.event_type, 1)
     fetch_all(pushed)
     time_out_hand_outs()
     (again,) = fetch_all(pushed)
     nack(pushed.subscriber_id, [again.receipt])
     switch_delivery_mode(pushed, PUSH)
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert [one.is_flagged for one in receiver.log] == [True]
 
 
 @pytest.mark.behaviour("4.15")
 def test_a_line_ends_the_request_in_flight_and_begins_no_other(receiver: Receiver, pushed: Subscription) -> None:
     gate = receiver.gate("/a")
-    publish_numbered(pushed.event_type, 3)
-    with running_worker():
+    broker.publish_numbered(pushed.event_type, 3)
+    with broker.running_worker():
         wait_until(lambda: receiver.bodies("/a") == [b"0"])
         switch_delivery_mode(pushed, PULL)
-        publish_numbered(pushed.event_type, 1, first=3)
+        broker.publish_numbered(pushed.event_type, 1, first=3)
         gate.open()
-        wait_until(lambda: statuses(pushed)[0] == DELIVERED)
+        wait_until(lambda: broker.statuses(pushed)[0] == DELIVERED)
         wait_until(lambda: not Line.objects.filter(lease_until__isnull=False).exists())
     assert (receiver.bodies("/a"), fetch_bodies(pushed)) == ([b"0"], [b"1", b"2", b"3"])

@@ -35,10 +35,10 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import ApiKey, EventType, Subscriber, Subscription
 from tests.support import factories
 from tests.support.api import JSON, client_of
+from tests.support.broker import activate, inactivate, publish_numbered, terminate_backends
 from tests.support.database import do_and_disconnect
 from tests.support.mailboxes import bodies_of, hand_out, pulled_subscription, time_out_hand_outs
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.worker import activate, inactivate, publish_numbered, terminate_backends
 
 pytestmark = pytest.mark.behaviour("9.1")
 

@@ -24,6 +24,7 @@ from delivery.models import Delivery, Line
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.support import broker
 from tests.support.database import in_other_thread
 from tests.support.factories import subscriber, subscription
 from tests.support.mailboxes import (
@@ -36,16 +37,6 @@ from tests.support.mailboxes import (
     time_out_hand_outs,
 )
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.worker import (
-    crash_while_sending,
-    expire_lease,
-    inactivate,
-    line_of,
-    publish_bodies,
-    publish_numbered,
-    settlement,
-    statuses,
-)
 
 pytestmark = pytest.mark.behaviour("9.7")
 
@@ -82,7 +73,7 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
     pulled: Subscription, other_mailbox: Subscription
 ) -> None:
     for number in range(4):
-        publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
+        broker.publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
     for number in range(4):
         (one,) = fetch_all(pulled)
         assert (one.content.body, fetch_all(pulled)) == (str(number).encode(), [])
@@ -92,7 +83,7 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
 
 @pytest.mark.parametrize("how", ["returned", "timed out"])
 def test_a_returned_or_timed_out_message_is_the_next_again(pulled: Subscription, how: str) -> None:
-    publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(pulled.event_type, 2)
     (one,) = fetch_all(pulled)
     if how == "returned":
         nack(pulled.subscriber_id, [one.receipt])
@@ -106,11 +97,11 @@ def test_a_returned_or_timed_out_message_is_the_next_again(pulled: Subscription,
 def test_a_message_in_flight_blocks_the_others_although_its_subscription_stops(
     pulled: Subscription, other_mailbox: Subscription, how: str
 ) -> None:
-    publish_numbered(pulled.event_type, 1)
-    publish_bodies(other_mailbox.event_type, b"beside")
+    broker.publish_numbered(pulled.event_type, 1)
+    broker.publish_bodies(other_mailbox.event_type, b"beside")
     (one,) = fetch_all(pulled)
     if how == "inactive":
-        inactivate(pulled)
+        broker.inactivate(pulled)
     elif how == "paused":
         Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     else:
@@ -122,8 +113,8 @@ def test_a_message_in_flight_blocks_the_others_although_its_subscription_stops(
 
 @pytest.mark.behaviour("3.6", "2.13")
 def test_delayed_and_held_messages_block_nothing(pulled: Subscription) -> None:
-    publish_bodies(pulled.event_type, b"delayed", not_before="2999-01-01T00:00:00Z")
-    publish_bodies(pulled.event_type, b"held", b"next")
+    broker.publish_bodies(pulled.event_type, b"delayed", not_before="2999-01-01T00:00:00Z")
+    broker.publish_bodies(pulled.event_type, b"held", b"next")
     held = Delivery.objects.oldest_first()[1]
     Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
     assert next_body(pulled) == b"next"
@@ -131,7 +122,7 @@ def test_delayed_and_held_messages_block_nothing(pulled: Subscription) -> None:
 
 def test_messages_fetched_before_the_mailbox_was_ordered_block_the_next(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
-    publish_numbered(pulled.event_type, 4)
+    broker.publish_numbered(pulled.event_type, 4)
     receipts = [one.receipt for one in fetch_all(pulled, 3)]
     Subscriber.objects.update(mailbox_ordered=True)
     for receipt in receipts:
@@ -142,7 +133,7 @@ def test_messages_fetched_before_the_mailbox_was_ordered_block_the_next(pulled: 
 
 @pytest.mark.behaviour("9.4")
 def test_a_timed_out_message_is_not_extended_in_an_ordered_mailbox(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
+    broker.publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
     assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.EXTENDED
     time_out_hand_outs()
@@ -154,7 +145,7 @@ def test_a_timed_out_message_is_not_extended_in_an_ordered_mailbox(pulled: Subsc
 @pytest.mark.behaviour("9.3")
 def test_eight_clients_get_the_messages_one_after_the_other(pulled: Subscription, other_mailbox: Subscription) -> None:
     for number in range(24):
-        publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
+        broker.publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
     start = threading.Barrier(8)
     worked_off: list[bytes] = []
     at_work = threading.Semaphore(1)
@@ -187,7 +178,7 @@ def pushed(storage: None, event_type: EventType) -> Subscription:
 def test_a_fetch_waits_for_a_late_receipt_of_the_oldest(
     pulled: Subscription, say: Callable[..., Any], next_one: bytes
 ) -> None:
-    publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(pulled.event_type, 2)
     (late,) = fetch_all(pulled)
     time_out_hand_outs()
     with ExitStack() as others, transaction.atomic():
@@ -200,10 +191,10 @@ def test_a_fetch_waits_for_a_late_receipt_of_the_oldest(
 def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched_is_waited_for(
     pushed: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    publish_numbered(pushed.event_type, 2)
+    broker.publish_numbered(pushed.event_type, 2)
     oldest = Delivery.objects.oldest_first()[0]
     with ExitStack() as others, transaction.atomic():
-        crash_while_sending(line_of(pushed.subscriber))
+        broker.crash_while_sending(broker.line_of(pushed.subscriber))
         elsewhere.execute("UPDATE subscriptions_subscription SET delivery_mode = 'PULL' WHERE id = %s", [pushed.pk])
         elsewhere.commit()
         got = others.enter_context(in_other_thread(lambda: fetch_bodies(pushed)))
@@ -214,7 +205,7 @@ def test_a_fetch_waits_for_a_fetch_that_began_before_the_mailbox_became_ordered(
     pulled: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
-    publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(pulled.event_type, 2)
     with ExitStack() as others, transaction.atomic():
         assert len(rows(FETCH, {"subscriber": pulled.subscriber_id, "max_messages": 1, "depth": 50})) == 1
         elsewhere.execute("UPDATE subscriptions_subscriber SET mailbox_ordered = true")
@@ -225,7 +216,7 @@ def test_a_fetch_waits_for_a_fetch_that_began_before_the_mailbox_became_ordered(
 
 def test_the_oldest_of_many_timed_out_messages_comes_first(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
-    publish_numbered(pulled.event_type, 80)
+    broker.publish_numbered(pulled.event_type, 80)
     fetch_all(pulled)
     time_out_hand_outs()
     with connection.cursor() as cursor:  # the oldest timed out last
@@ -242,42 +233,42 @@ def looked(wanted: Subscription) -> list[Any]:
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("status_code", [200, 503])
 def test_a_request_in_flight_blocks_the_mailbox_after_a_switch(pushed: Subscription, status_code: int) -> None:
-    publish_numbered(pushed.event_type, 2)
-    line, delivery, _ = crash_while_sending(line_of(pushed.subscriber))
+    broker.publish_numbered(pushed.event_type, 2)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     switch_delivery_mode(pushed, DeliveryMode.PULL)
     assert (fetch_bodies(pushed), looked(pushed)) == ([], [])
     if status_code == 503:
         outcome: dict[str, Any] = {"status": DeliveryStatus.PENDING, "pause": 3600.0, "status_code": 503}
     else:
         outcome = {}
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **outcome)])
+    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **outcome)])
     assert looked(pushed) == [(pushed.subscriber_id, 1)]
     assert fetch_bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
 
 
 @pytest.mark.behaviour("9.8", "4.11")
 def test_a_request_of_a_lost_worker_blocks_the_mailbox_until_its_line_is_claimed(pushed: Subscription) -> None:
-    publish_numbered(pushed.event_type, 2)
-    crash_while_sending(line_of(pushed.subscriber))
+    broker.publish_numbered(pushed.event_type, 2)
+    broker.crash_while_sending(broker.line_of(pushed.subscriber))
     switch_delivery_mode(pushed, DeliveryMode.PULL)
-    expire_lease(line_of(pushed.subscriber))
+    broker.expire_lease(broker.line_of(pushed.subscriber))
     assert (fetch_bodies(pushed), looked(pushed)) == ([], [])
-    claim([line_of(pushed.subscriber).pk], worker="another")
+    claim([broker.line_of(pushed.subscriber).pk], worker="another")
     assert fetch_bodies(pushed) == [b"0"]
 
 
 def test_a_request_of_a_pushed_subscription_does_not_block_the_mailbox(pushed: Subscription) -> None:
     beside = pulled_subscription(pushed.subscriber)
-    publish_numbered(pushed.event_type, 1)
-    publish_numbered(beside.event_type, 1, first=1)
-    crash_while_sending(line_of(pushed.subscriber))
+    broker.publish_numbered(pushed.event_type, 1)
+    broker.publish_numbered(beside.event_type, 1, first=1)
+    broker.crash_while_sending(broker.line_of(pushed.subscriber))
     assert fetch_bodies(beside) == [b"1"]
 
 
 @pytest.mark.behaviour("11.4")
 def test_pages_of_other_lines_are_not_read(pushed: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_numbered(pushed.event_type, NOTES * OF_A_NOTE)
-    crash_while_sending(line_of(pushed.subscriber))
+    broker.publish_numbered(pushed.event_type, NOTES * OF_A_NOTE)
+    broker.crash_while_sending(broker.line_of(pushed.subscriber))
     switch_delivery_mode(pushed, DeliveryMode.PULL)
     with connection.cursor() as cursor:
         cursor.execute(NOTED, [1, 5_000, subscriber().pk])
@@ -328,7 +319,7 @@ def test_an_expired_message_in_flight_ends_after_its_time_out(unordered_mailbox:
     hand_out_newest_first(unordered_mailbox, 1, hours=1)
     assert expire_overdue() == 0
     Delivery.objects.update(fetched_until=Now() - timedelta(milliseconds=1))
-    assert (expire_overdue(), statuses(unordered_mailbox)) == (1, [DeliveryStatus.EXPIRED])
+    assert (expire_overdue(), broker.statuses(unordered_mailbox)) == (1, [DeliveryStatus.EXPIRED])
 
 
 @pytest.mark.behaviour("9.4", "9.8")
@@ -336,11 +327,11 @@ def test_an_expired_message_in_flight_ends_after_its_time_out(unordered_mailbox:
 def test_a_receipt_of_what_is_being_sent_by_now_waits_for_nobody(
     unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say
 ) -> None:
-    publish_numbered(unordered_mailbox.event_type, 1)
+    broker.publish_numbered(unordered_mailbox.event_type, 1)
     (one,) = fetch_all(unordered_mailbox)
     nack(unordered_mailbox.subscriber_id, [one.receipt])
     switch_delivery_mode(unordered_mailbox, DeliveryMode.PUSH)
-    crash_while_sending(line_of(unordered_mailbox.subscriber))
+    broker.crash_while_sending(broker.line_of(unordered_mailbox.subscriber))
     elsewhere.execute("SELECT FROM delivery_open FOR UPDATE")
     (told,) = say(unordered_mailbox.subscriber_id, [one.receipt]).values()
     assert (told.status, told.code, told.delivery_status) == (409, "stale_receipt", DeliveryStatus.IN_FLIGHT)

@@ -30,11 +30,11 @@ from delivery.status.in_flight import FEW
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.api import client_of
+from tests.support.broker import line_of, publish_numbered
 from tests.support.database import another_connection, database_url
 from tests.support.factories import subscription
 from tests.support.mailboxes import pulled_subscription
 from tests.support.query_plans import MAX_WASTED_ROWS, costly_statements, explained_statements, prepared_statements
-from tests.support.worker import line_of, publish_numbered
 
 MANY = 20_000
 MAX_PER_CALL = 250

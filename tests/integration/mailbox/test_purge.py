@@ -23,6 +23,7 @@ from delivery.operations import CANCEL
 from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
+from tests.support.broker import inactivate, line_of, publish_bodies, publish_numbered, statuses
 from tests.support.database import do_and_disconnect, in_other_thread
 from tests.support.factories import subscription
 from tests.support.mailboxes import (
@@ -33,7 +34,6 @@ from tests.support.mailboxes import (
     time_out_hand_outs,
 )
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.worker import inactivate, line_of, publish_bodies, publish_numbered, statuses
 
 pytestmark = pytest.mark.behaviour("9.7")
 

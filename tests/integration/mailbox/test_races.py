@@ -18,9 +18,9 @@ from delivery.models import UNTIL_RELEASED, Delivery
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber, Subscription
+from tests.support.broker import publish_numbered, statuses
 from tests.support.database import in_other_thread
 from tests.support.mailboxes import bodies_of, fetch_all, let_days_pass, mailbox_of, time_out_hand_outs
-from tests.support.worker import publish_numbered, statuses
 
 HELD, IN_FLIGHT, PENDING = DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 FOUND = re.compile(r"\(SELECT (?:id|\*) FROM (\w+) ORDER BY id\)")

@@ -18,6 +18,7 @@ from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from subscriptions.models import DeliveryMode, Status, Subscriber
+from tests.support.broker import make_due, publish_bodies
 from tests.support.expected_mailbox import (
     ALL,
     AN_HOUR,
@@ -38,7 +39,6 @@ from tests.support.mailboxes import let_days_pass, switch_delivery_mode
 from tests.support.random_data import one_of
 from tests.support.stateful_deliveries import TABLES
 from tests.support.stepped_worker import Request, SteppedWorker
-from tests.support.worker import make_due, publish_bodies
 
 LONG_AGO: Final = "2026-01-01T00:00:00Z"
 STEPS: Final = 50

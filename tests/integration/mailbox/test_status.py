@@ -17,6 +17,7 @@ from delivery.status import dead_letters, in_flight
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.api import client_of, client_of_admin, read_pages
+from tests.support.broker import activate, crash_while_sending, inactivate, line_of, publish_bodies, publish_numbered
 from tests.support.factories import subscriber, subscription
 from tests.support.mailboxes import (
     fetch_all,
@@ -25,7 +26,6 @@ from tests.support.mailboxes import (
     switch_delivery_mode,
     time_out_hand_outs,
 )
-from tests.support.worker import activate, crash_while_sending, inactivate, line_of, publish_bodies, publish_numbered
 
 pytestmark = pytest.mark.behaviour("9.5")
 

@@ -18,19 +18,11 @@ from delivery.operations import cancel_deliveries_of, release
 from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscriber, Subscription
+from tests.support import broker
 from tests.support.factories import event_type as new_event_type
 from tests.support.factories import subscription
 from tests.support.mailboxes import fetch_all, let_days_pass, switch_delivery_mode, time_out_hand_outs
 from tests.support.query_plans import explained_statements
-from tests.support.worker import (
-    activate,
-    inactivate,
-    line_of,
-    publish_bodies,
-    publish_numbered,
-    retry_line_of,
-    statuses,
-)
 
 pytestmark = pytest.mark.behaviour("9.6", "9.7")
 
@@ -58,7 +50,7 @@ def test_the_clock_looks_after_mailboxes() -> None:
 
 @pytest.mark.behaviour("9.2")
 def test_messages_that_can_be_fetched_again_are_not_changed(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(pulled.event_type, 2)
     fetch_all(pulled, 1)
     time_out_hand_outs()
     fetch_all(pulled, 1)
@@ -73,9 +65,9 @@ def test_a_message_fails_once_its_redeliveries_are_used_up(
     pulled: Subscription, most: int, *, is_returned: bool
 ) -> None:
     Subscriber.objects.update(max_redeliveries=most)
-    publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(pulled.event_type, 2)
     for number in range(1, most + 2):
-        assert statuses(pulled)[0] in {PENDING, IN_FLIGHT}
+        assert broker.statuses(pulled)[0] in {PENDING, IN_FLIGHT}
         (one,) = fetch_all(pulled, 1)
         assert (one.fetch_number, one.content.body) == (number, b"0")
         if is_returned:
@@ -84,7 +76,7 @@ def test_a_message_fails_once_its_redeliveries_are_used_up(
             time_out_hand_outs()
             assert return_overdue() == (number > most)
     times = f"{most + 1} time{'s' if most else ''}"
-    assert statuses(pulled) == [FAILED, PENDING]
+    assert broker.statuses(pulled) == [FAILED, PENDING]
     assert reasons(pulled)[0] == redact_reason(reasons(pulled)[0]) == f"redeliveries used up: not acknowledged {times}"
     assert [one.content.body for one in fetch_all(pulled)] == [b"1"]
 
@@ -99,7 +91,7 @@ def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
     its = EventType.objects.filter(name=name).first() or new_event_type(name)
     wanted = subscription(pulled.subscriber, its, delivery_mode=DeliveryMode.PULL)
     Subscriber.objects.update(max_redeliveries=0)
-    publish_numbered(its, 1)
+    broker.publish_numbered(its, 1)
     (one,) = fetch_all(wanted)
     if is_returned:
         nack(wanted.subscriber_id, [one.receipt])
@@ -108,13 +100,16 @@ def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
         return_overdue()
     announced = [*Announcement.objects.values_list("kind", "delivery_id")]
     ours = name.startswith("Broker.")
-    assert (statuses(wanted), announced) == ([FAILED], [] if ours else [("Broker.Delivery.Failed", one.delivery_id)])
+    assert (broker.statuses(wanted), announced) == (
+        [FAILED],
+        [] if ours else [("Broker.Delivery.Failed", one.delivery_id)],
+    )
 
 
 @pytest.mark.behaviour("1.8", "9.2")
 @pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
 def test_a_requested_cancellation_applies_unless_acknowledged(pulled: Subscription, how: str) -> None:
-    publish_numbered(pulled.event_type, 1)
+    broker.publish_numbered(pulled.event_type, 1)
     (one,) = fetch_all(pulled)
     assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (0, 1)
     if how == "acknowledged":
@@ -125,19 +120,19 @@ def test_a_requested_cancellation_applies_unless_acknowledged(pulled: Subscripti
         time_out_hand_outs()
         assert (fetch_all(pulled), return_overdue()) == ([], 1)
     expected = (DELIVERED, "") if how == "acknowledged" else (CANCELLED, "cancelled while in flight")
-    assert [(statuses(pulled)[0], redact_reason(reasons(pulled)[0]))] == [expected]
+    assert [(broker.statuses(pulled)[0], redact_reason(reasons(pulled)[0]))] == [expected]
 
 
 @pytest.mark.behaviour("9.8", "4.11")
 def test_a_time_out_after_a_switch_is_pushed_as_a_possible_duplicate(
     pulled: Subscription, woken: list[list[int]]
 ) -> None:
-    publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(pulled.event_type, 2)
     fetch_all(pulled, 1)
     switch_delivery_mode(pulled, DeliveryMode.PUSH)
     assert (return_overdue(), woken) == (0, [])
     time_out_hand_outs()
-    assert (return_overdue(), woken) == (1, [[line_of(pulled.subscriber).pk]])
+    assert (return_overdue(), woken) == (1, [[broker.line_of(pulled.subscriber).pk]])
     row = dict(Delivery.objects.oldest_first().values("status", "due_at", "fetched_until", "uncertain")[0])
     assert row == {"status": PENDING, "due_at": None, "fetched_until": None, "uncertain": True}
 
@@ -150,14 +145,14 @@ def test_unfetched_messages_do_not_hide_ended_ones_for_long(
     monkeypatch.setattr(unread, "RETURN", small)
     monkeypatch.setitem(unread.walk_positions, "next", unread.WALK_START)
     beside = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
-    publish_numbered(pulled.event_type, 9)
+    broker.publish_numbered(pulled.event_type, 9)
     ids = [[one.delivery_id for one in fetch_all(box)] for box in (pulled, beside)]
     time_out_hand_outs()
     last = [box[-2] for box in ids]
     Delivery.objects.filter(pk__in=last).update(cancel_requested=True)
     ended = [return_overdue() for _ in range(9)]
     assert sum(ended) == 2
-    assert statuses(pulled) == statuses(beside) == [IN_FLIGHT] * 7 + [CANCELLED, IN_FLIGHT]
+    assert broker.statuses(pulled) == broker.statuses(beside) == [IN_FLIGHT] * 7 + [CANCELLED, IN_FLIGHT]
     Delivery.objects.filter(pk=ids[0][3]).update(cancel_requested=True)
     assert sum(return_overdue() for _ in range(9)) == 1, "the walk begins anew"
 
@@ -167,7 +162,7 @@ def test_unfetched_messages_hide_neither_the_oldest_nor_the_newest_ended_ones(
 ) -> None:
     small = unread.RETURN.replace(f"LIMIT {unread.RETURN_PER_END}", "LIMIT 2")
     monkeypatch.setattr(unread, "RETURN", small.replace(f"LIMIT {unread.WALK_STEP}", "LIMIT 0"))
-    publish_numbered(pulled.event_type, 9)
+    broker.publish_numbered(pulled.event_type, 9)
     fetch_all(pulled)
     with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not
         cursor.execute("""
@@ -177,7 +172,7 @@ def test_unfetched_messages_hide_neither_the_oldest_nor_the_newest_ended_ones(
              WHERE o.id = delivery_open.id""")
     Subscriber.objects.update(max_redeliveries=1)
     assert [return_overdue() for _ in range(2)] == [4, 0]
-    assert statuses(pulled) == [FAILED] * 2 + [IN_FLIGHT] * 5 + [FAILED] * 2
+    assert broker.statuses(pulled) == [FAILED] * 2 + [IN_FLIGHT] * 5 + [FAILED] * 2
 
 
 def hold() -> None:
@@ -186,22 +181,22 @@ def hold() -> None:
 
 @pytest.mark.behaviour("2.10")
 def test_unread_messages_expire_after_four_days_but_never_in_flight(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 3)
+    broker.publish_numbered(pulled.event_type, 3)
     out, late = fetch_all(pulled, 1), fetch_all(pulled, 1)
     Delivery.objects.filter(pk=late[0].delivery_id).update(fetched_until="2026-01-01T00:00:00Z")
     let_days_pass(days=3)
     assert expire_unread() == 0
     let_days_pass(days=1)
     assert (expire_unread(), expire_unread()) == (2, 0)
-    assert statuses(pulled) == [IN_FLIGHT, EXPIRED, EXPIRED]
+    assert broker.statuses(pulled) == [IN_FLIGHT, EXPIRED, EXPIRED]
     assert reasons(pulled) == ["", "unread for 4 days", "unread for 4 days"]
     assert redact_reason(reasons(pulled)[1]) == "unread for 4 days"
     acknowledge(pulled.subscriber_id, [out[0].receipt])
-    assert statuses(pulled)[0] == DELIVERED
+    assert broker.statuses(pulled)[0] == DELIVERED
 
 
 def test_how_many_days_is_a_setting_and_counts_at_once(pulled: Subscription, settings: Any) -> None:
-    publish_numbered(pulled.event_type, 1)
+    broker.publish_numbered(pulled.event_type, 1)
     let_days_pass(days=1)
     settings.MAILBOX_DAYS = MAX_DAYS
     assert expire_unread() == 0
@@ -223,8 +218,11 @@ CLOSED: dict[str, tuple[Callable[[Subscription], None], Callable[[Subscription],
         lambda one: switch_delivery_mode(one, DeliveryMode.PULL),
     ),
     "paused": (pause, resume),
-    "inactive": (inactivate, activate),
-    "its subscriber inactive": (lambda one: inactivate(one.subscriber), lambda one: activate(one.subscriber)),
+    "inactive": (broker.inactivate, broker.activate),
+    "its subscriber inactive": (
+        lambda one: broker.inactivate(one.subscriber),
+        lambda one: broker.activate(one.subscriber),
+    ),
 }
 
 
@@ -233,48 +231,48 @@ CLOSED: dict[str, tuple[Callable[[Subscription], None], Callable[[Subscription],
 def test_the_days_in_which_it_could_not_be_read_do_not_count(pulled: Subscription, how: str) -> None:
     close, reopen = CLOSED[how]
     stranger = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
-    publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(pulled.event_type, 2)
     let_days_pass(days=3)
     close(pulled)
     let_days_pass(days=9)
-    assert (expire_unread(), statuses(stranger)) == (2, [EXPIRED] * 2)
+    assert (expire_unread(), broker.statuses(stranger)) == (2, [EXPIRED] * 2)
     reopen(pulled)
     let_days_pass(days=3)
-    assert (expire_unread(), statuses(pulled)) == (0, [PENDING] * 2)
+    assert (expire_unread(), broker.statuses(pulled)) == (0, [PENDING] * 2)
     let_days_pass(days=1)
-    assert (expire_unread(), statuses(pulled)) == (2, [EXPIRED] * 2)
+    assert (expire_unread(), broker.statuses(pulled)) == (2, [EXPIRED] * 2)
 
 
 @pytest.mark.behaviour("2.13")
 def test_the_days_of_what_was_delayed_begin_when_it_is_due(pulled: Subscription) -> None:
-    publish_bodies(pulled.event_type, b"due", b"delayed")
+    broker.publish_bodies(pulled.event_type, b"due", b"delayed")
     let_days_pass(days=9)
     due, delayed = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=3))
     Delivery.objects.filter(pk=delayed.pk).update(not_before="2999-01-01T00:00:00Z", due_at="9999-12-29T00:00:00Z")
-    assert (expire_unread(), statuses(pulled)) == (0, [PENDING, PENDING])
+    assert (expire_unread(), broker.statuses(pulled)) == (0, [PENDING, PENDING])
     Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=4))
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED, PENDING])
+    assert (expire_unread(), broker.statuses(pulled)) == (1, [EXPIRED, PENDING])
 
 
 @pytest.mark.behaviour("3.6")
 def test_the_days_of_what_was_held_begin_when_it_is_released(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(pulled.event_type, 2)
     hold()
     let_days_pass(days=9)
-    assert (expire_unread(), statuses(pulled)) == (0, [HELD] * 2)
+    assert (expire_unread(), broker.statuses(pulled)) == (0, [HELD] * 2)
     release([Delivery.objects.oldest_first()[0].pk])
-    assert (expire_unread(), statuses(pulled)) == (0, [PENDING, HELD])
+    assert (expire_unread(), broker.statuses(pulled)) == (0, [PENDING, HELD])
     Delivery.objects.filter(status=PENDING).update(not_before=Now() - timedelta(days=4))
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED, HELD])
+    assert (expire_unread(), broker.statuses(pulled)) == (1, [EXPIRED, HELD])
 
 
 @pytest.mark.behaviour("2.13", "3.6")
 @pytest.mark.parametrize("mode", DeliveryMode)
 def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mode: DeliveryMode) -> None:
     switch_delivery_mode(pulled, mode)
-    publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
-    publish_bodies(pulled.event_type, b"now")
+    broker.publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
+    broker.publish_bodies(pulled.event_type, b"now")
     before = [*Delivery.objects.oldest_first().values_list("not_before", flat=True)]
     hold()
     release([one.pk for one in Delivery.objects.all()])
@@ -286,11 +284,11 @@ def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mod
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("lane", ["main", "retry"])
 def test_deferred_deliveries_expire_unread_after_a_switch(pulled: Subscription, lane: str) -> None:
-    publish_numbered(pulled.event_type, 1)
-    line = line_of(pulled.subscriber) if lane == "main" else retry_line_of(pulled.subscriber)
+    broker.publish_numbered(pulled.event_type, 1)
+    line = broker.line_of(pulled.subscriber) if lane == "main" else broker.retry_line_of(pulled.subscriber)
     Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)
     let_days_pass(days=4)
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])
+    assert (expire_unread(), broker.statuses(pulled)) == (1, [EXPIRED])
 
 
 FILL = """
@@ -314,7 +312,7 @@ def test_no_number_of_others_hides_what_is_old(
 ) -> None:
     """What is young by its publishing comes behind what is old; what is so otherwise may stand before it."""
     small(monkeypatch, of_each=2)
-    publish_numbered(pulled.event_type, 5)
+    broker.publish_numbered(pulled.event_type, 5)
     if sort == "timed out" or young_by == "being in flight":
         assert len(fetch_all(pulled)) == 5
         time_out_hand_outs()
@@ -338,12 +336,12 @@ def test_no_number_of_others_hides_what_is_old(
 def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     others = [subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL) for _ in range(2)]
     subscription(event_type=pulled.event_type)
-    publish_numbered(pulled.event_type, 5)
+    broker.publish_numbered(pulled.event_type, 5)
     let_days_pass(days=4)
     small(monkeypatch, of_each=2, all_in_all=5)
     ended = [expire_unread() for _ in range(6)]
     assert (max(ended), sum(ended), ended[-1]) == (5, 15, 0)
-    assert [statuses(one) for one in [pulled, *others]] == [[EXPIRED] * 5] * 3
+    assert [broker.statuses(one) for one in [pulled, *others]] == [[EXPIRED] * 5] * 3
 
 
 @pytest.mark.behaviour("11.4")
@@ -356,7 +354,7 @@ def test_no_look_for_it_reads_all_there_is(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch, days: int, read: int, *, is_delayed: bool
 ) -> None:
     boxes = [pulled, subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)]
-    publish_numbered(pulled.event_type, 1)
+    broker.publish_numbered(pulled.event_type, 1)
     let_days_pass(days=days)
     with connection.cursor() as cursor:
         cursor.execute(FILL, [days, is_delayed, MANY])

@@ -27,22 +27,9 @@ from delivery.worker.queue_settle import settle_groups
 from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import EVENT, problem_of, publish, publish_batch
-from tests.support.worker import (
-    Worker,
-    crash_while_sending,
-    hold_for_an_hour,
-    line_of,
-    outgoing_of,
-    publish_bodies,
-    retry_line_of,
-    run_worker_until_done,
-    running_worker,
-    statuses,
-    wait_until_done,
-    wait_until_held,
-)
+from tests.support.broker import Worker
 
 pytestmark = [pytest.mark.behaviour("2.10", "2.13"), pytest.mark.django_db]
 
@@ -88,31 +75,31 @@ def test_items_of_a_batch_have_times_of_their_own(client: Client, wanting: Subsc
 
 
 def test_only_deliveries_past_their_time_to_live_expire(event_type: EventType, wanting: Subscription) -> None:
-    publish_bodies(event_type, b"0", ttl=HOUR)
+    broker.publish_bodies(event_type, b"0", ttl=HOUR)
     end_time()
-    publish_bodies(event_type, b"1", ttl=HOUR)
-    publish_bodies(event_type, b"2")
+    broker.publish_bodies(event_type, b"1", ttl=HOUR)
+    broker.publish_bodies(event_type, b"2")
     assert (expire_overdue(), expire_overdue()) == (1, 0)
-    assert statuses(wanting) == ["EXPIRED", "PENDING", "PENDING"]
+    assert broker.statuses(wanting) == ["EXPIRED", "PENDING", "PENDING"]
     assert ended() == [("EXPIRED", "expired")]
 
 
 def test_overdue_deliveries_are_not_sent_before_they_are_expired(event_type: EventType, wanting: Subscription) -> None:
-    publish_bodies(event_type, b"0", ttl=HOUR)
-    line = line_of(wanting.subscriber)
+    broker.publish_bodies(event_type, b"0", ttl=HOUR)
+    line = broker.line_of(wanting.subscriber)
     (taken,) = claim([line.pk], worker="w")
     driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
-    (in_hand,) = outgoing_of(taken)
+    (in_hand,) = broker.outgoing_of(taken)
     end_time()
     assert settle({line.pk: taken.epoch}, marks=[driven.mark(in_hand)]).started == {}
-    assert outgoing_of(taken) == []
+    assert broker.outgoing_of(taken) == []
 
 
 @pytest.mark.behaviour("6.3")
 def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -> None:
     queue = factories.event_type(EVENT, EventKind.QUEUE)
     factories.subscription(event_type=queue)
-    publish_bodies(queue, b"{}", ttl=HOUR)
+    broker.publish_bodies(queue, b"{}", ttl=HOUR)
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
     driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     page = PageRequest(taken.line_id, taken.epoch, None, taken.capacity)
@@ -126,18 +113,18 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
 
 
 def test_a_request_in_flight_does_not_expire(event_type: EventType, wanting: Subscription) -> None:
-    publish_bodies(event_type, b"0", ttl=HOUR)
-    crash_while_sending(line_of(wanting.subscriber))
+    broker.publish_bodies(event_type, b"0", ttl=HOUR)
+    broker.crash_while_sending(broker.line_of(wanting.subscriber))
     end_time()
     assert expire_overdue() == 0
-    assert statuses(wanting) == ["IN_FLIGHT"]
+    assert broker.statuses(wanting) == ["IN_FLIGHT"]
 
 
 @pytest.mark.behaviour("3.6")
 def test_held_deliveries_expire(event_type: EventType) -> None:
     holding = factories.subscription(event_type=event_type, filter=BIG)
-    publish_bodies(event_type, UNREADABLE, ttl=HOUR)
-    assert statuses(holding) == ["HELD"]
+    broker.publish_bodies(event_type, UNREADABLE, ttl=HOUR)
+    assert broker.statuses(holding) == ["HELD"]
     end_time()
     assert expire_overdue() == 1
     ((status, reason),) = ended()
@@ -148,9 +135,9 @@ def test_held_deliveries_expire(event_type: EventType) -> None:
 def test_deliveries_in_the_retry_line_expire_and_their_number_is_uncertain(
     event_type: EventType, wanting: Subscription
 ) -> None:
-    publish_bodies(event_type, b"0", b"1", ttl=HOUR)
+    broker.publish_bodies(event_type, b"0", b"1", ttl=HOUR)
     nobody_had, somebody_had = Delivery.objects.oldest_first()
-    apart = retry_line_of(wanting.subscriber)
+    apart = broker.retry_line_of(wanting.subscriber)
     Delivery.objects.update(line=apart, due_at=Now() + dt.timedelta(hours=1), attempts=3, sequence=7)
     Delivery.objects.filter(pk=nobody_had.pk).update(unreceived=True)
     end_time()
@@ -160,15 +147,15 @@ def test_deliveries_in_the_retry_line_expire_and_their_number_is_uncertain(
         (somebody_had.pk, apart.pk, 3),
     ]
     told = LineEvent.objects.values_list("line_id", "kind", "sequence", "delivery_id")
-    assert [*told] == [(line_of(wanting.subscriber).pk, "NUMBER_UNCERTAIN", 7, nobody_had.pk)]
+    assert [*told] == [(broker.line_of(wanting.subscriber).pk, "NUMBER_UNCERTAIN", 7, nobody_had.pk)]
 
 
 @pytest.mark.behaviour("6.3")
 def test_a_queue_group_ends_with_the_last_of_it() -> None:
     queue = factories.event_type(EVENT, EventKind.QUEUE)
     alike = [factories.subscription(event_type=queue) for _ in range(3)]
-    publish_bodies(queue, b"{}", ttl=HOUR)
-    publish_bodies(queue, b"{}")
+    broker.publish_bodies(queue, b"{}", ttl=HOUR)
+    broker.publish_bodies(queue, b"{}")
     in_flight = Delivery.objects.filter(subscription=alike[0]).oldest_first()[0]
     Delivery.objects.filter(pk=in_flight.pk).update(status="IN_FLIGHT")
     end_time()
@@ -186,14 +173,14 @@ def test_a_queue_group_ends_with_the_last_of_it() -> None:
 def test_a_line_goes_on_when_what_it_is_held_for_expires(worker: Worker, receiver: Receiver) -> None:
     wanting = factories.subscription(endpoint=receiver.url("/hook"))
     receiver.on("/hook", answer(503))
-    publish_bodies(wanting.event_type, b"0", ttl=HOUR)
-    wait_until_held(wanting.subscriber)
-    hold_for_an_hour(wanting.subscriber)
+    broker.publish_bodies(wanting.event_type, b"0", ttl=HOUR)
+    broker.wait_until_held(wanting.subscriber)
+    broker.hold_for_an_hour(wanting.subscriber)
     receiver.on("/hook", answer())
-    publish_bodies(wanting.event_type, b"1")
+    broker.publish_bodies(wanting.event_type, b"1")
     end_time()
-    wait_until_done()
-    assert statuses(wanting) == ["EXPIRED", "DELIVERED"]
+    broker.wait_until_done()
+    assert broker.statuses(wanting) == ["EXPIRED", "DELIVERED"]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -201,11 +188,11 @@ def test_lines_that_somebody_is_at_are_left_to_the_next_time(
     elsewhere: psycopg.Connection[Any], event_type: EventType
 ) -> None:
     busy, idle = (factories.subscription(event_type=event_type) for _ in range(2))
-    publish_bodies(event_type, b"0", ttl=HOUR)
+    broker.publish_bodies(event_type, b"0", ttl=HOUR)
     end_time()
-    elsewhere.execute("SELECT id FROM delivery_line WHERE id = %s FOR UPDATE", [line_of(busy.subscriber).pk])
+    elsewhere.execute("SELECT id FROM delivery_line WHERE id = %s FOR UPDATE", [broker.line_of(busy.subscriber).pk])
     assert expire_overdue() == 1
-    assert (statuses(busy), statuses(idle)) == (["PENDING"], ["EXPIRED"])
+    assert (broker.statuses(busy), broker.statuses(idle)) == (["PENDING"], ["EXPIRED"])
     elsewhere.rollback()
     assert expire_overdue() == 1
 
@@ -221,14 +208,14 @@ def end_delays() -> None:
 
 def sent_next(wanting: Subscription) -> list[int]:
     """Return the deliveries that the line would send, in its order."""
-    (taken,) = claim([line_of(wanting.subscriber).pk], worker="w")
-    return [one.id for one in outgoing_of(taken)]
+    (taken,) = claim([broker.line_of(wanting.subscriber).pk], worker="w")
+    return [one.id for one in broker.outgoing_of(taken)]
 
 
 def test_until_its_time_it_is_not_sent_and_holds_nobody_up(event_type: EventType, wanting: Subscription) -> None:
-    publish_bodies(event_type, b"0", not_before=tomorrow())
+    broker.publish_bodies(event_type, b"0", not_before=tomorrow())
     assert lines_with_due_work() == []
-    publish_bodies(event_type, b"1")
+    broker.publish_bodies(event_type, b"1")
     delayed, fresh = Delivery.objects.oldest_first()
     assert begin_delayed() == 0
     assert sent_next(wanting) == [fresh.pk]
@@ -241,7 +228,7 @@ def test_when_its_time_has_come_it_takes_the_place_that_it_was_published_at(
     event_type: EventType, wanting: Subscription
 ) -> None:
     for body, not_before in ((b"0", None), (b"1", tomorrow()), (b"2", None), (b"3", tomorrow())):
-        publish_bodies(event_type, body, not_before=not_before)
+        broker.publish_bodies(event_type, body, not_before=not_before)
     ids = [one.pk for one in Delivery.objects.oldest_first()]
     Delivery.objects.filter(pk=ids[1]).update(not_before=Now())
     assert (begin_delayed(), begin_delayed()) == (1, 0)
@@ -250,24 +237,24 @@ def test_when_its_time_has_come_it_takes_the_place_that_it_was_published_at(
 
 @pytest.mark.django_db(transaction=True)
 def test_lines_are_woken_for_what_may_now_be_sent(storage: None, event_type: EventType, wanting: Subscription) -> None:
-    publish_bodies(event_type, b"0", not_before=tomorrow())
+    broker.publish_bodies(event_type, b"0", not_before=tomorrow())
     notify.clear_awake(notify.TOPIC, notify.woken_lines(notify.TOPIC))
     end_delays()
     begin_delayed()
-    assert notify.woken_lines(notify.TOPIC) == [line_of(wanting.subscriber).pk]
+    assert notify.woken_lines(notify.TOPIC) == [broker.line_of(wanting.subscriber).pk]
 
 
 @pytest.mark.behaviour("11.3")
 @pytest.mark.django_db(transaction=True)
 def test_delayed_deliveries_outlive_their_workers(storage: None, receiver: Receiver) -> None:
     wanting = factories.subscription(endpoint=receiver.url("/hook"))
-    with running_worker("before"):
-        publish_bodies(wanting.event_type, b"0", not_before=tomorrow())
-        publish_bodies(wanting.event_type, b"1")
-        wait_until(lambda: statuses(wanting) == ["PENDING", "DELIVERED"])
+    with broker.running_worker("before"):
+        broker.publish_bodies(wanting.event_type, b"0", not_before=tomorrow())
+        broker.publish_bodies(wanting.event_type, b"1")
+        wait_until(lambda: broker.statuses(wanting) == ["PENDING", "DELIVERED"])
     end_delays()
-    with running_worker("after"):
-        wait_until_done()
+    with broker.running_worker("after"):
+        broker.wait_until_done()
     assert receiver.bodies("/hook") == [b"1", b"0"]
 
 
@@ -297,7 +284,7 @@ def test_an_invalid_time_is_refused(client: Client, wanting: Subscription, said:
 @pytest.mark.behaviour("3.6")
 def test_released_before_its_time_it_waits_for_that(event_type: EventType) -> None:
     holding = factories.subscription(event_type=event_type, filter=BIG)
-    publish_bodies(event_type, UNREADABLE, not_before=tomorrow())
+    broker.publish_bodies(event_type, UNREADABLE, not_before=tomorrow())
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.due_at) == ("HELD", UNTIL_RELEASED)
     release_one(delivery.pk)
@@ -316,9 +303,9 @@ def test_a_time_to_live_that_ends_before_it_may_be_sent_is_refused(client: Clien
 
 
 def test_a_delayed_delivery_may_expire_before_its_time(event_type: EventType, wanting: Subscription) -> None:
-    publish_bodies(event_type, b"0", not_before=tomorrow(), ttl=172_800.0)
+    broker.publish_bodies(event_type, b"0", not_before=tomorrow(), ttl=172_800.0)
     Delivery.objects.update(expires_at=Now())
-    assert (expire_overdue(), statuses(wanting)) == (1, ["EXPIRED"])
+    assert (expire_overdue(), broker.statuses(wanting)) == (1, ["EXPIRED"])
 
 
 @pytest.mark.behaviour("6.2")
@@ -328,7 +315,7 @@ def test_a_queue_message_is_not_sent_before_its_time(storage: None, receiver: Re
     queue = factories.event_type(EVENT, EventKind.QUEUE)
     alike = [factories.subscription(event_type=queue, filter=BIG, endpoint=receiver.url("/hook")) for _ in range(2)]
     moment = tomorrow()
-    publish_bodies(queue, body, not_before=moment)
+    broker.publish_bodies(queue, body, not_before=moment)
     if body is UNREADABLE:
         assert QueueGroup.objects.get().due_at == UNTIL_RELEASED
         release_one(Delivery.objects.oldest_first()[0].pk)
@@ -336,8 +323,8 @@ def test_a_queue_message_is_not_sent_before_its_time(storage: None, receiver: Re
     assert (group.due_at, {one.due_at for one in Delivery.objects.all()}) == (moment, {None})
     assert lines_with_due_work() == []
     QueueGroup.objects.update(due_at=Now())
-    run_worker_until_done()
-    assert sorted(status for one in alike for status in statuses(one)) == ["DELIVERED", "REDUNDANT"]
+    broker.run_worker_until_done()
+    assert sorted(status for one in alike for status in broker.statuses(one)) == ["DELIVERED", "REDUNDANT"]
 
 
 @pytest.mark.behaviour("6.2")

@@ -12,7 +12,7 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery import endpoint_probe, tasks
 from delivery.maintenance import periodic
 from delivery.maintenance.periodic import PeriodicJob, PeriodicJobs, run_periodic_jobs
-from tests.support.worker import lone_worker
+from tests.support.broker import lone_worker
 
 ONE_DAY = 86_400.0
 

@@ -24,22 +24,10 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
+from tests.support import broker
 from tests.support.api import publish
 from tests.support.database import do_and_disconnect
 from tests.support.factories import subscription
-from tests.support.worker import (
-    crash_while_sending,
-    expire_lease,
-    inactivate,
-    line_of,
-    publish_bodies,
-    publish_numbered,
-    run_worker_until_done,
-    running_worker,
-    settlement,
-    statuses,
-    wait_until_done,
-)
 
 pytestmark = pytest.mark.behaviour("11.4")
 
@@ -77,7 +65,7 @@ def wanted(receiver: Receiver, past: dt.date) -> Subscription:
 
 def published_on(day: dt.date, wanted: Subscription, *bodies: bytes) -> list[int]:
     """Publish messages and let them have been published on `day`; return their ids."""
-    accepted = publish_bodies(wanted.event_type, *bodies)
+    accepted = broker.publish_bodies(wanted.event_type, *bodies)
     ids = [
         first_id(day) + number
         for number, _ in enumerate(accepted, Message.objects.filter(pk__lt=first_id(day) + 10**10).count())
@@ -90,11 +78,13 @@ def published_on(day: dt.date, wanted: Subscription, *bodies: bytes) -> list[int
 
 def finish_one(wanted: Subscription) -> tuple[int, int]:
     """Deliver the oldest; return its id and number."""
-    line = line_of(wanted.subscriber)
-    driven, delivery, number = crash_while_sending(line)
+    line = broker.line_of(wanted.subscriber)
+    driven, delivery, number = broker.crash_while_sending(line)
     driven.last_sequence = number
     settle(
-        {line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)], states=[driven.update(let_go=True)]
+        {line.pk: driven.claim.epoch},
+        settlements=[broker.settlement(driven, delivery)],
+        states=[driven.update(let_go=True)],
     )
     return delivery.id, number
 
@@ -172,7 +162,7 @@ def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
     assert leaves(past) == [leaf_of("delivery_message", past)]
     assert StorageDay.objects.get(day=past).dropped_at is not None
     assert drop() == []
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert receiver.bodies("/a") == [b"needed \xff\x00"]
     assert drop() == [past]
     assert (leaves(past), Message.objects.count(), gone) == ([], 0, first_id(past))
@@ -233,9 +223,9 @@ def test_an_unfinished_delivery_keeps_its_count_when_its_attempts_are_dropped(
     past: dt.date, wanted: Subscription
 ) -> None:
     published_on(past, wanted, b"stuck")
-    line = line_of(wanted.subscriber)
-    driven, delivery, _ = crash_while_sending(line)
-    aside = settlement(driven, delivery, PENDING, status_code=500, pause=0.0)
+    line = broker.line_of(wanted.subscriber)
+    driven, delivery, _ = broker.crash_while_sending(line)
+    aside = broker.settlement(driven, delivery, PENDING, status_code=500, pause=0.0)
     settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.update(let_go=True)])
     Attempt.objects.update(id=first_id(past))
     drop()
@@ -258,7 +248,7 @@ def test_a_key_is_answered_as_before_though_its_message_is_gone(
 
 @pytest.mark.behaviour("4.10")
 def test_the_history_of_lines_is_kept(past: dt.date, wanted: Subscription) -> None:
-    line = line_of(wanted.subscriber)
+    line = broker.line_of(wanted.subscriber)
     LineEvent.objects.create(line=line, at=midnight(past), kind="NUMBER_UNCERTAIN")
     drop()
     assert LineEvent.objects.count() == 1
@@ -268,10 +258,10 @@ def test_the_history_of_lines_is_kept(past: dt.date, wanted: Subscription) -> No
 def test_the_last_number_of_a_line_abandoned_long_ago_is_not_dropped_before_it_is_mended(
     past: dt.date, wanted: Subscription
 ) -> None:
-    publish_numbered(wanted.event_type, 2)
-    line = line_of(wanted.subscriber)
-    driven, delivery, number = crash_while_sending(line)
-    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    broker.publish_numbered(wanted.event_type, 2)
+    line = broker.line_of(wanted.subscriber)
+    driven, delivery, number = broker.crash_while_sending(line)
+    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
     file_under(past, delivery.id)
     Line.objects.filter(pk=line.pk).update(lease_until=midnight(past) + dt.timedelta(hours=23))
     assert drop() == []
@@ -280,14 +270,14 @@ def test_the_last_number_of_a_line_abandoned_long_ago_is_not_dropped_before_it_i
 
 
 def test_numbers_go_on_after_a_crash_though_older_days_were_dropped(past: dt.date, wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 3)
     first, _ = finish_one(wanted)
     file_under(past, first)
     drop()
-    line = line_of(wanted.subscriber)
-    driven, delivery, number = crash_while_sending(line)
-    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
-    expire_lease(line)
+    line = broker.line_of(wanted.subscriber)
+    driven, delivery, number = broker.crash_while_sending(line)
+    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+    broker.expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
     assert (number, taken.last_sequence) == (2, 2)
 
@@ -359,31 +349,31 @@ def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscripti
     def publish_until_done() -> None:
         number = 0
         while not done.is_set() or number < 100:
-            publish_numbered(wanted.event_type, 1, number)
+            broker.publish_numbered(wanted.event_type, 1, number)
             number += 1
 
     publisher = threading.Thread(target=do_and_disconnect, args=[publish_until_done])
-    with running_worker(), structlog.testing.capture_logs() as told:
+    with broker.running_worker(), structlog.testing.capture_logs() as told:
         publisher.start()
         wait_until(lambda: len(receiver.log) > 10)
-        inactivate(wanted)
+        broker.inactivate(wanted)
         maintain(keep_days=KEEP_DAYS)
         type(wanted).objects.filter(pk=wanted.pk).update(status="ACTIVE")
         done.set()
         publisher.join(PATIENCE_SECONDS)
-        wait_until_done()
+        broker.wait_until_done()
     dropped = [one for one in told if one["event"] == "storage_day.dropped"]
     assert {*days} <= {dt.date.fromisoformat(one["day"]) for one in dropped}
     assert all(one["locked_seconds"] > 0 for one in dropped)
     assert [request.sequence for request in receiver.log] == [*range(1, len(receiver.log) + 1)]
-    assert set(statuses(wanted)) <= {DELIVERED}
+    assert set(broker.statuses(wanted)) <= {DELIVERED}
 
 
 @pytest.mark.behaviour("11.3")
 def test_publishing_settling_and_cancelling_go_on_where_days_are_missing(wanted: Subscription, past: dt.date) -> None:
     for day in StorageDay.objects.exclude(day=past):
         _lose(day.day)
-    publish_numbered(wanted.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 3)
     finish_one(wanted)
     cancel_deliveries_of(wanted.pk, reason="unwanted")
     assert {*Delivery.objects.values_list("status", "closed_on")} == {(DELIVERED, past), (CANCELLED, past)}
@@ -402,16 +392,16 @@ def test_deliveries_that_end_before_every_day_are_filed_under_the_first(wanted: 
     open_days(today(), ahead=2)
     for day in StorageDay.objects.filter(day__lte=today()):
         _lose(day.day)
-    publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 1)
     finish_one(wanted)
     assert Delivery.objects.get().closed_on == today() + dt.timedelta(days=1)
 
 
 def test_ids_never_go_back_when_the_clock_does(wanted: Subscription) -> None:
     open_days(today(), ahead=1)
-    (before,) = publish_bodies(wanted.event_type, b"before")
+    (before,) = broker.publish_bodies(wanted.event_type, b"before")
     open_days(today() - dt.timedelta(days=3), ahead=0)
-    (after,) = publish_bodies(wanted.event_type, b"after")
+    (after,) = broker.publish_bodies(wanted.event_type, b"after")
     assert before.id < after.id
     open_days(today(), ahead=1)
 
@@ -437,9 +427,9 @@ def test_days_that_cannot_be_opened_stop_nothing_and_are_opened_later(
         with pytest.raises(OperationalError, match="lock timeout"):
             open_days(later, ahead=0)
         assert leaves(later) == []
-        publish_numbered(wanted.event_type, 1)
+        broker.publish_numbered(wanted.event_type, 1)
         finish_one(wanted)
-    assert statuses(wanted) == [DELIVERED]
+    assert broker.statuses(wanted) == [DELIVERED]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from subscriptions.models import EventKind, EventType
 from subscriptions.payload_format import PayloadFormat
 from tests.support import factories
 from tests.support.api import EVENT, JSON, Answer, problem_of, stored_bodies
-from tests.support.worker import Worker, wait_until_done
+from tests.support.broker import Worker, wait_until_done
 
 EVENTS = "/api/v1/events"
 BATCH = "application/cloudevents-batch+json"

@@ -12,7 +12,7 @@ from delivery.models import UNTIL_RELEASED, Delivery, Lane, Line, Message, Queue
 from subscriptions.models import EventKind, EventType, Status
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
-from tests.support.worker import publish_bodies
+from tests.support.broker import publish_bodies
 
 pytestmark = pytest.mark.django_db
 

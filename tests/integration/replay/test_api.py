@@ -18,8 +18,8 @@ from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
 from tests.support.admin import browser_with
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, client_with, problem_of
+from tests.support.broker import publish_bodies, publish_numbered, run_worker_until_done
 from tests.support.replays import run_replays
-from tests.support.worker import publish_bodies, publish_numbered, run_worker_until_done
 
 pytestmark = pytest.mark.behaviour("5.8")
 

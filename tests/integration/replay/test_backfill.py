@@ -20,7 +20,7 @@ from delivery.replay.backfill_job import begin, go_on
 from delivery.replay.missed import published_before
 from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import JSON, client_of, problem_of
 from tests.support.database import do_and_disconnect
 from tests.support.replays import (
@@ -33,16 +33,6 @@ from tests.support.replays import (
     start_filing,
     state_of,
 )
-from tests.support.worker import (
-    inactivate,
-    line_of,
-    publish_bodies,
-    publish_numbered,
-    run_worker_until_done,
-    running_worker,
-    statuses,
-    wait_until_done,
-)
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -53,13 +43,13 @@ def kind(storage: None) -> EventType:
 
 
 def test_stored_messages_come_before_those_published_meanwhile(kind: EventType, receiver: Receiver) -> None:
-    old = publish_numbered(kind, 10)
+    old = broker.publish_numbered(kind, 10)
     one = new(kind, receiver)
     backfill = start_backfill(one)
-    live = publish_numbered(kind, 5, first=10)
-    with running_worker():
+    live = broker.publish_numbered(kind, 5, first=10)
+    with broker.running_worker():
         wait_until(lambda: state_of(backfill) == ReplayState.DONE)
-        wait_until_done()
+        broker.wait_until_done()
     assert receiver.bodies("/new") == [*old, *live]
     assert [request.sequence for request in receiver.of("/new")] == [*range(1, 16)]
     backfill.refresh_from_db()
@@ -71,14 +61,14 @@ def test_stored_messages_come_before_those_published_meanwhile(kind: EventType, 
 def test_nothing_is_sent_before_all_is_lined_up(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish_numbered(kind, 10)
+    broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "SLICE", 3)
     one = new(kind, receiver)
     start_backfill(one)
-    publish_bodies(kind, b"live")
+    broker.publish_bodies(kind, b"live")
     for _ in range(4):
         go_on()
-    assert statuses(one) == ["PENDING"] * 7
+    assert broker.statuses(one) == ["PENDING"] * 7
     one.refresh_from_db()
     assert (one.paused_by, one.is_sending) == ("BACKFILL", False)
 
@@ -86,11 +76,11 @@ def test_nothing_is_sent_before_all_is_lined_up(
 def test_a_backfill_waits_for_publishers_that_did_not_see_the_subscription(
     kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    old = publish_numbered(kind, 3)
+    old = broker.publish_numbered(kind, 3)
     elsewhere.execute("SELECT 1")  # has begun, and may have looked who wants what
     one = new(kind, receiver)
     backfill = start_backfill(one)
-    live = publish_numbered(kind, 2, first=3)
+    live = broker.publish_numbered(kind, 2, first=3)
     for _ in range(5):
         go_on()
     assert (state_of(backfill), bodies_of(one)) == (ReplayState.WAITING, live)
@@ -115,7 +105,7 @@ def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
     def publish_until_enough() -> None:
         while not enough.is_set():
             body = b"%d" % next(numbers)
-            publish_bodies(kind, body)
+            broker.publish_bodies(kind, body)
             published.append(body)
 
     with ThreadPoolExecutor(3) as publishers:
@@ -138,7 +128,7 @@ def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
 def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = publish_numbered(kind, 10)
+    old = broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "SLICE", 4)
     one = new(kind, receiver)
     backfill = start_backfill(one)
@@ -157,11 +147,11 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
 
 
 def test_filters_are_asked_and_one_that_fails_holds_its_delivery(kind: EventType, receiver: Receiver) -> None:
-    publish_bodies(kind, b'{"n": 1}', b'{"n": -1}', b'{"n": 1e200000}')
-    publish_bodies(kind, b'{"n": 2}', filter_string="blue")
+    broker.publish_bodies(kind, b'{"n": 1}', b'{"n": -1}', b'{"n": 1e200000}')
+    broker.publish_bodies(kind, b'{"n": 2}', filter_string="blue")
     one = new(kind, receiver, filter="$$->'Body'->'n' > '0'")
     run_backfill(start_backfill(one))
-    assert statuses(one) == ["PENDING", "HELD", "PENDING"]
+    assert broker.statuses(one) == ["PENDING", "HELD", "PENDING"]
     blue = new(kind, receiver, header_filter_string="blue")
     run_backfill(start_backfill(blue))
     assert bodies_of(blue) == [b'{"n": 2}']
@@ -170,9 +160,9 @@ def test_filters_are_asked_and_one_that_fails_holds_its_delivery(kind: EventType
 def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_older(
     kind: EventType, receiver: Receiver
 ) -> None:
-    publish_bodies(kind, b"1")
-    publish_bodies(factories.event_type("Other.Event"), b"2")
-    publish_bodies(factories.event_type("Shop.Cart"), b"3")
+    broker.publish_bodies(kind, b"1")
+    broker.publish_bodies(factories.event_type("Other.Event"), b"2")
+    broker.publish_bodies(factories.event_type("Shop.Cart"), b"3")
     everything = factories.subscription(event_pattern="Shop.*", endpoint=receiver.url("/new"), status=Status.INACTIVE)
     run_backfill(start_backfill(everything))
     assert bodies_of(everything) == [b"1", b"3"]
@@ -190,8 +180,8 @@ def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType, 
     assert asked(new(kind, receiver, subscriber=idle)) == (409, "not_inactive")
     assert asked(new(factories.event_type(kind=EventKind.QUEUE), receiver)) == (400, "not_backfilled")
     used = new(kind, receiver, status=Status.ACTIVE)
-    publish_bodies(kind, b"1")
-    inactivate(used)
+    broker.publish_bodies(kind, b"1")
+    broker.inactivate(used)
     assert asked(used) == (409, "not_new")
     assert not Replay.objects.exists()
     filling = new(kind, receiver)
@@ -200,10 +190,10 @@ def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType, 
 
 
 def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType, receiver: Receiver) -> None:
-    publish_numbered(kind, 3)
+    broker.publish_numbered(kind, 3)
     one = new(kind, receiver)
     backfill = start_backfill(one)
-    publish_bodies(kind, b"live")
+    broker.publish_bodies(kind, b"live")
     for _ in range(3):
         go_on()
     for _ in range(2):
@@ -212,20 +202,20 @@ def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType, receiver: R
     run_backfill(backfill)
     one.refresh_from_db()
     assert (one.status, one.paused_by, state_of(backfill)) == (Status.INACTIVE, "", ReplayState.CANCELLED)
-    assert statuses(one) == ["CANCELLED"] * 4
+    assert broker.statuses(one) == ["CANCELLED"] * 4
 
 
 def test_ids_that_run_out_end_it_before_anything_is_sent(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish_numbered(kind, 3)
+    broker.publish_numbered(kind, 3)
     monkeypatch.setattr(backfill_job, "SPARE_IDS", -1)
     one = new(kind, receiver)
     backfill = start_backfill(one)
     run_backfill(backfill)
     one.refresh_from_db()
     assert (state_of(backfill), one.status, one.paused_by) == (ReplayState.FAILED, Status.INACTIVE, "")
-    assert {*statuses(one)} == {"CANCELLED"}
+    assert {*broker.statuses(one)} == {"CANCELLED"}
 
 
 def ask(client: Client, one: Subscription, **asked: Any) -> Any:
@@ -234,7 +224,7 @@ def ask(client: Client, one: Subscription, **asked: Any) -> Any:
 
 @pytest.mark.behaviour("1.2")
 def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType, receiver: Receiver) -> None:
-    publish_numbered(kind, 3)
+    broker.publish_numbered(kind, 3)
     one = new(kind, receiver)
     client = client_of(one.subscriber)
     assert ask(client, one, dry_run=True).json() == {"count": 3, "complete": True}
@@ -259,7 +249,7 @@ def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType, receiver:
         cursor.execute("SELECT setval('delivery_message_id_seq', last_value + 1, false) FROM delivery_message_id_seq")
     one = new(kind, receiver)
     backfill = start_backfill(one)
-    publish_bodies(kind, b"live")
+    broker.publish_bodies(kind, b"live")
     run_backfill(backfill)
     assert bodies_of(one) == [b"live"]
 
@@ -273,11 +263,11 @@ def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
         " deliveries_count) VALUES (%s, 'late', 4, 'application/json', '[]', 'ROUTED', 1) RETURNING id)"
         " INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
         " SELECT id, %s, %s, 'PENDING', 4 FROM m",
-        [kind.pk, line_of(one.subscriber).pk, one.pk],
+        [kind.pk, broker.line_of(one.subscriber).pk, one.pk],
     )
-    inactivate(one)
+    broker.inactivate(one)
     backfill = start_backfill(one)
-    publish_bodies(kind, b"live")
+    broker.publish_bodies(kind, b"live")
     elsewhere.commit()
     run_backfill(backfill)
     assert bodies_of(one) == [b"late", b"live"]
@@ -286,8 +276,8 @@ def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
 def test_an_edited_resubmission_is_not_backfilled(kind: EventType, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404))
     factories.subscription(event_type=kind, endpoint=receiver.url("/hook"))
-    publish_bodies(kind, b"true")
-    run_worker_until_done()
+    broker.publish_bodies(kind, b"true")
+    broker.run_worker_until_done()
     address = f"/api/v1/deliveries/{Delivery.objects.get().pk}/resubmit"
     edited = client_of(factories.subscriber()).post(address, {"body": "false"}, content_type=JSON)
     assert edited.status_code == 404
@@ -300,7 +290,7 @@ def test_an_edited_resubmission_is_not_backfilled(kind: EventType, receiver: Rec
 
 
 def test_a_republished_message_is_backfilled_once(kind: EventType, receiver: Receiver) -> None:
-    (lost,) = publish_bodies(kind, b"1")
+    (lost,) = broker.publish_bodies(kind, b"1")
     assert republish(client_of(), lost.id).status_code == 202
     one = new(kind, receiver)
     run_backfill(start_backfill(one))
@@ -312,7 +302,7 @@ def test_a_republished_message_is_backfilled_once(kind: EventType, receiver: Rec
 def test_a_message_that_it_sends_or_has_sent_is_not_published_again(
     kind: EventType, receiver: Receiver, fields: dict[str, str]
 ) -> None:
-    (lost,) = publish_bodies(kind, b"1")
+    (lost,) = broker.publish_bodies(kind, b"1")
     one = new(kind, receiver, **fields)
     backfill = start_backfill(one)
     assert Subscription.objects.get(pk=one.pk).status == Status.ACTIVE
@@ -327,7 +317,7 @@ def test_a_message_that_it_sends_or_has_sent_is_not_published_again(
 
 @pytest.mark.behaviour("2.14")
 def test_a_copy_of_a_backfilled_message_is_not_published_again(kind: EventType, receiver: Receiver) -> None:
-    (lost,) = publish_bodies(kind, b"1")
+    (lost,) = broker.publish_bodies(kind, b"1")
     copy = republish(client_of(), lost.id).json()["id"]
     one = new(kind, receiver)
     run_backfill(start_backfill(one))
@@ -338,7 +328,7 @@ def test_a_copy_of_a_backfilled_message_is_not_published_again(kind: EventType, 
 def test_it_is_counted_and_given_ids_a_slice_at_a_time(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = publish_numbered(kind, 10)
+    old = broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
     monkeypatch.setattr(backfill_job, "SPARE_IDS", 0)
     one = new(kind, receiver)
@@ -357,7 +347,7 @@ def test_it_is_counted_and_given_ids_a_slice_at_a_time(
 def test_a_dry_run_counts_only_the_oldest_of_many(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish_numbered(kind, 10)
+    broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
     monkeypatch.setattr(backfill_job, "MAX_COUNTED", 6)
     counted = ask(client_of(), new(kind, receiver), dry_run=True)
@@ -368,7 +358,7 @@ def test_many_event_types_are_looked_at_in_the_order_of_publishing(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = [factories.event_type(f"Shop.Kind{number}") for number in range(5)]
-    bodies = [publish_bodies(kinds[n % 5 if n > 30 else 0], b"%d" % n) and b"%d" % n for n in range(60)]
+    bodies = [broker.publish_bodies(kinds[n % 5 if n > 30 else 0], b"%d" % n) and b"%d" % n for n in range(60)]
     monkeypatch.setattr(backfill_job, "SLICE", 10)
     one = factories.subscription(event_pattern="Shop.*", endpoint=receiver.url("/new"), status=Status.INACTIVE)
     run_backfill(start_backfill(one))
@@ -376,7 +366,7 @@ def test_many_event_types_are_looked_at_in_the_order_of_publishing(
 
 
 def test_it_begins_where_the_moment_asked_for_is(kind: EventType) -> None:
-    publish_numbered(kind, 20)
+    broker.publish_numbered(kind, 20)
     messages = [*Message.objects.order_by("id")]
     then = messages[0].published_at - timedelta(days=3)
     Message.objects.filter(pk__lte=messages[9].pk).update(published_at=then)
@@ -394,7 +384,7 @@ def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType, rec
 
 
 def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: Receiver) -> None:
-    publish_numbered(kind, 1)
+    broker.publish_numbered(kind, 1)
     one = new(kind, receiver)
     pause([one.pk], reason="not yet")
     refused = ask(client_of(), one)
@@ -408,11 +398,11 @@ def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: R
 
 
 def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType, receiver: Receiver) -> None:
-    publish_numbered(kind, 3)
+    broker.publish_numbered(kind, 3)
     one = new(kind, receiver)
     backfill = begin(one.pk, since=None, created_by="test")
     activate(one)
-    publish_bodies(kind, b"live")
+    broker.publish_bodies(kind, b"live")
     run_backfill(backfill)
     one.refresh_from_db()
     assert (state_of(backfill), one.status, one.is_sending) == (ReplayState.FAILED, Status.ACTIVE, True)
@@ -420,20 +410,20 @@ def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType, rece
 
 
 def test_a_cancelled_backfill_can_be_repeated(kind: EventType, receiver: Receiver) -> None:
-    old = publish_numbered(kind, 3)
+    old = broker.publish_numbered(kind, 3)
     one = new(kind, receiver)
     ended = start_backfill(one)
-    publish_bodies(kind, b"live")
+    broker.publish_bodies(kind, b"live")
     while state_of(ended) != ReplayState.FILING:
         go_on()
     go_on()
     cancel(ended.pk, reason="unwanted")
     run_backfill(ended)
-    assert statuses(one) == ["CANCELLED"] * 4
+    assert broker.statuses(one) == ["CANCELLED"] * 4
     run_backfill(start_backfill(one))
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert receiver.bodies("/new") == [*old, b"live"]
-    inactivate(one)
+    broker.inactivate(one)
     refused = ask(client_of(), one)
     assert problem_of(refused) == (409, "not_new")
 
@@ -441,13 +431,13 @@ def test_a_cancelled_backfill_can_be_repeated(kind: EventType, receiver: Receive
 def test_a_cancelled_backfill_waits_for_publishers_too(
     kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    publish_numbered(kind, 3)
+    broker.publish_numbered(kind, 3)
     one = new(kind, receiver)
     ended = start_filing(one)
     elsewhere.execute(
         "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
         " SELECT max(id), %s, %s, 'PENDING', 4 FROM delivery_message",
-        [line_of(one.subscriber).pk, one.pk],
+        [broker.line_of(one.subscriber).pk, one.pk],
     )
     cancel(ended.pk, reason="unwanted")
     for _ in range(5):
@@ -455,20 +445,20 @@ def test_a_cancelled_backfill_waits_for_publishers_too(
     assert state_of(ended) == ReplayState.CANCELLING
     elsewhere.commit()
     run_backfill(ended)
-    assert statuses(one) == ["CANCELLED"]
+    assert broker.statuses(one) == ["CANCELLED"]
 
 
 def test_a_subscription_activated_during_cancelling_gets_only_new_messages(kind: EventType, receiver: Receiver) -> None:
-    publish_numbered(kind, 3)
+    broker.publish_numbered(kind, 3)
     one = new(kind, receiver)
     ended = start_filing(one)
     go_on()
     cancel(ended.pk, reason="unwanted")
     activate(one)
-    publish_bodies(kind, b"since")
-    with running_worker():
+    broker.publish_bodies(kind, b"since")
+    with broker.running_worker():
         run_backfill(ended)
-        wait_until_done()
+        broker.wait_until_done()
     one.refresh_from_db()
     assert (state_of(ended), one.status, one.is_sending) == (ReplayState.CANCELLED, Status.ACTIVE, True)
     assert receiver.bodies("/new") == [b"since"]

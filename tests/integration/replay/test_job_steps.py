@@ -16,11 +16,11 @@ from delivery.replay import backfill_job, job_steps, replay_job
 from delivery.replay.replay_job import SLICE, MatchedDelivery, begin, count, go_on
 from subscriptions.models import Status, Subscription
 from tests.support.api import client_of, problem_of
+from tests.support.broker import line_of, publish_numbered
 from tests.support.database import database_url
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
-from tests.support.worker import line_of, publish_numbered
 
 pytestmark = pytest.mark.behaviour("5.8")
 

@@ -20,7 +20,7 @@ from delivery.replay.eligibility import REPLAYABLE
 from delivery.replay.replay_job import ReplayFinished, begin, cancel, count, go_on
 from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
 from subscriptions.models import EventKind, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import JSON, client_of, problem_of
 from tests.support.mailboxes import in_parallel
 from tests.support.replays import (
@@ -32,16 +32,6 @@ from tests.support.replays import (
     run_replays_to_the_end,
     some_time_later,
     start_replay,
-)
-from tests.support.worker import (
-    QUEUE_SENDERS,
-    inactivate,
-    publish_bodies,
-    run_worker_until_done,
-    running_worker,
-    statuses,
-    unfinished,
-    wait_until_done,
 )
 
 pytestmark = pytest.mark.behaviour("5.8")
@@ -58,10 +48,10 @@ def test_dead_letters_are_replayed_in_order(shop: Subscription, receiver: Receiv
     replay.refresh_from_db()
     assert (replay.state, replay.filed, replay.skipped, replay.reason) == (ReplayState.DONE, 20, 0, "")
     assert repeated() == [one.pk for one in old]
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert receiver.bodies("/hook") == [b"%d" % n for n in range(20)] * 2
     assert [one.sequence for one in receiver.of("/hook")] == [*range(1, 41)]
-    assert statuses(shop) == ["REJECTED"] * 20 + ["DELIVERED"] * 20
+    assert broker.statuses(shop) == ["REJECTED"] * 20 + ["DELIVERED"] * 20
 
 
 def test_delivered_deliveries_are_replayed_on_request(shop: Subscription, receiver: Receiver) -> None:
@@ -81,8 +71,8 @@ def test_a_replay_does_not_include_its_own_deliveries(
     start_replay(of(shop))
     go_on()
     monkeypatch.setattr(periodic, "JOBS", {})  # nobody else goes on with it
-    run_worker_until_done()
-    assert statuses(shop) == ["REJECTED"] * 5
+    broker.run_worker_until_done()
+    assert broker.statuses(shop) == ["REJECTED"] * 5
     run_replays()
     assert repeated() == [one.pk for one in old]
 
@@ -103,8 +93,8 @@ def test_only_what_was_asked_for_is_made_again(shop: Subscription, receiver: Rec
     cart = factories.event_type("Shop.Cart")
     ended(shop, receiver, 2)
     receiver.on("/hook", answer(404))
-    publish_bodies(cart, b"cart")
-    run_worker_until_done()
+    broker.publish_bodies(cart, b"cart")
+    broker.run_worker_until_done()
     stranger = factories.subscription(event_type=shop.event_type)
     both = (shop, everything)
     assert count(of(*both)).total == 5
@@ -124,9 +114,9 @@ def test_deliveries_that_cannot_be_sent_are_skipped_and_counted(shop: Subscripti
     old = ended(shop, receiver, 4)
     idle = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/idle"))
     receiver.on("/idle", answer(404))
-    publish_bodies(shop.event_type, b"5")
-    run_worker_until_done()
-    inactivate(idle)
+    broker.publish_bodies(shop.event_type, b"5")
+    broker.run_worker_until_done()
+    broker.inactivate(idle)
     Message.objects.filter(pk=old[1].message_id or 0).delete()
     replay = run_replay(of(shop, idle))
     assert (replay.total, replay.filed, replay.skipped) == (5, 3, 2)
@@ -137,9 +127,9 @@ def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: 
     one, two = (factories.subscription(event_type=queue, endpoint=receiver.url(f"/{n}")) for n in (1, 2))
     receiver.on("/1", answer(404))
     receiver.on("/2", answer(404), answer(200))
-    publish_bodies(queue, b"1", b"2", b"3")
-    run_worker_until_done()
-    ends = Counter([*statuses(one), *statuses(two)])
+    broker.publish_bodies(queue, b"1", b"2", b"3")
+    broker.run_worker_until_done()
+    ends = Counter([*broker.statuses(one), *broker.statuses(two)])
     assert ends["DELIVERED"] == 2
     refused = Message.objects.exclude(pk__in=Delivery.objects.filter(status="DELIVERED").values("message")).get()
     replay = run_replay(of(one, two))
@@ -206,7 +196,7 @@ def test_cancelling_ends_it_and_leaves_what_is_made(
         cancel(replay.pk, reason="unwanted")
     run_replays()
     replay.refresh_from_db()
-    assert (replay.state, replay.filed, replay.reason, unfinished()) == (ReplayState.CANCELLED, 4, "unwanted", 4)
+    assert (replay.state, replay.filed, replay.reason, broker.unfinished()) == (ReplayState.CANCELLED, 4, "unwanted", 4)
     cancel_deliveries_of(shop.pk, reason="unwanted")
     done = run_replay(of(shop))
     with pytest.raises(ReplayFinished, match="DONE"):
@@ -216,9 +206,9 @@ def test_cancelling_ends_it_and_leaves_what_is_made(
 def test_workers_do_it_by_themselves(shop: Subscription, receiver: Receiver) -> None:
     ended(shop, receiver, 5)
     replay = start_replay(of(shop))
-    with running_worker():
+    with broker.running_worker():
         wait_until_replayed(replay)
-        wait_until_done()
+        broker.wait_until_done()
     assert len(receiver.of("/hook")) == 10
 
 
@@ -244,7 +234,7 @@ def test_finished_replays_are_deleted_with_the_deliveries_of_their_time(shop: Su
 
 
 def again(delivery: Delivery, body: bytes | None = None) -> Delivery:
-    made = resubmit(delivery.pk, edit=Edit(body) if body else None, max_bytes=1_000, senders=QUEUE_SENDERS)
+    made = resubmit(delivery.pk, edit=Edit(body) if body else None, max_bytes=1_000, senders=broker.QUEUE_SENDERS)
     return Delivery.objects.get(pk=made)
 
 
@@ -254,12 +244,12 @@ def test_a_failed_replay_does_not_double_the_next(shop: Subscription, receiver: 
     for _ in range(3):
         assert start_replay(of(shop)).total == 3
         run_replays()
-        run_worker_until_done()
+        broker.run_worker_until_done()
     assert len(repeated()) == 9
     receiver.on("/hook", answer(200))
     run_replay(of(shop))
-    run_worker_until_done()
-    assert statuses(shop) == ["REJECTED"] * 12 + ["DELIVERED"] * 3
+    broker.run_worker_until_done()
+    assert broker.statuses(shop) == ["REJECTED"] * 12 + ["DELIVERED"] * 3
     assert count(of(shop)).total == 0, "each was taken in the end"
     assert len({one.delivery_id for one in receiver.of("/hook")}) == 3 + 12
     assert Delivery.objects.filter(pk__in=[one.pk for one in old], status="REJECTED").count() == 3
@@ -292,8 +282,8 @@ def refused(storage: None, receiver: Receiver) -> Group:
     for path in ("/1", "/2"):
         factories.subscription(event_type=queue, endpoint=receiver.url(path))
         receiver.on(path, answer(404), answer(200))
-    publish_bodies(queue, b"1", callback_url=receiver.url("/reply"))
-    run_worker_until_done()
+    broker.publish_bodies(queue, b"1", callback_url=receiver.url("/reply"))
+    broker.run_worker_until_done()
     first, second = Delivery.objects.filter(group_id__isnull=False).order_by("id")
     return first, second
 
@@ -309,7 +299,7 @@ def test_a_job_that_is_asked_for_again_has_one_taker(refused: Group, receiver: R
     repeats = again(first)
     with pytest.raises(NotResubmittable, match="still to be asked"):
         again(second)
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert Delivery.objects.get(pk=repeats.pk).status == "DELIVERED"
     with pytest.raises(NotResubmittable, match="took the message"):
         again(second)
@@ -333,7 +323,7 @@ def test_two_replays_of_one_job_have_one_taker(refused: Group, *, is_taken: bool
     first, second = refused
     run_replay(of_one(first))
     if is_taken:
-        run_worker_until_done()
+        broker.run_worker_until_done()
     other = run_replay(of_one(second))
     assert (repeated(), other.total, other.filed, other.skipped) == ([first.pk], 1, 0, 1)
 
@@ -346,11 +336,11 @@ def test_once_the_one_asked_again_has_refused_another_is_asked_and_still_replied
     receiver.on("/1", answer(404))
     receiver.on("/2", answer(404))
     repeats = again(first)
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert Callback.objects.get().group_id == repeats.pk
     last = again(second)
     assert Callback.objects.get().group_id == last.pk
-    run_worker_until_done()
+    broker.run_worker_until_done()
     both = of(*Subscription.objects.order_by("pk"))
     replay = run_replay(both)
     assert (replay.total, replay.filed, replay.skipped) == (2, 1, 1), "one is asked, in the place of both"

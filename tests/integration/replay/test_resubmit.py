@@ -15,18 +15,9 @@ from delivery.models import Delivery, Lane, Message, QueueGroup
 from delivery.publish.errors import PayloadTooLarge
 from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
 from subscriptions.models import EventKind, Publisher, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import EVENT, JSON, client_of, client_of_admin, problem_of, publish
 from tests.support.replays import republish
-from tests.support.worker import (
-    QUEUE_SENDERS,
-    inactivate,
-    publish_bodies,
-    run_worker_until_done,
-    running_worker,
-    statuses,
-    wait_until_done,
-)
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -38,8 +29,8 @@ MOST = 1_000_000
 def rejected(shop: Subscription, receiver: Receiver) -> Delivery:
     """One that the endpoint would not have; whatever comes next it takes."""
     receiver.on("/hook", answer(404), answer(200))
-    publish_bodies(shop.event_type, b'{"n": 1}')
-    run_worker_until_done()
+    broker.publish_bodies(shop.event_type, b'{"n": 1}')
+    broker.run_worker_until_done()
     return Delivery.objects.get()
 
 
@@ -60,22 +51,22 @@ def test_a_resubmission_is_a_new_delivery_that_names_the_old_one(
     new = Delivery.objects.get(pk=answered.json()["id"])
     assert answered["Location"] == f"{LIST}/{new.pk}"
     assert (new.resubmit_of, new.message_id, new.subscription_id) == (rejected.pk, rejected.message_id, shop.pk)
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert [one.body for one in receiver.of("/hook")] == [b'{"n": 1}'] * 2
     assert [one.delivery_id for one in receiver.of("/hook")] == [rejected.pk, new.pk]
     assert [one.sequence for one in receiver.of("/hook")] == [1, 2]
-    assert (everything_of(rejected), statuses(shop)) == (old, ["REJECTED", "DELIVERED"])
+    assert (everything_of(rejected), broker.statuses(shop)) == (old, ["REJECTED", "DELIVERED"])
     assert Delivery.objects.get(pk=new.pk).resubmit_of == rejected.pk
 
 
 def test_each_resubmission_is_a_delivery_behind_those_that_wait(
     rejected: Delivery, shop: Subscription, receiver: Receiver
 ) -> None:
-    publish_bodies(shop.event_type, b"2")
+    broker.publish_bodies(shop.event_type, b"2")
     first, second = (post_resubmit(client_of(), rejected).json()["id"] for _ in range(2))
     assert first != second
-    publish_bodies(shop.event_type, b"3")
-    run_worker_until_done()
+    broker.publish_bodies(shop.event_type, b"3")
+    broker.run_worker_until_done()
     assert receiver.bodies("/hook")[1:] == [b"2", b'{"n": 1}', b'{"n": 1}', b"3"]
 
 
@@ -86,7 +77,7 @@ def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Del
     stored = (copy.copy_of, bytes(copy.body), copy.size, copy.publisher_id)
     assert stored == (rejected.message_id, b'{"n": 2.0}', 10, None)
     assert bytes(Message.objects.earliest("id").body) == b'{"n": 1}'
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 2.0}']
 
 
@@ -98,12 +89,12 @@ def test_an_edited_cloud_event_is_another_event(
     receiver.on("/hook", answer(404), answer(404), answer(200))
     version = {"ce-specversion": specversion} if specversion else {}
     publish(client_of(), b"1", **version, ce_id="caf%C3%A9", ce_source="/till", ce_type=EVENT)
-    with running_worker():
-        wait_until_done()
+    with broker.running_worker():
+        broker.wait_until_done()
         post_resubmit(client_of(), Delivery.objects.get())
-        wait_until_done()
+        broker.wait_until_done()
         post_resubmit(client_of(), Delivery.objects.latest("id"), body="2")
-        wait_until_done()
+        broker.wait_until_done()
     copy = Message.objects.latest("id")
     same, edited = "caf%C3%A9", f"caf%C3%A9~{copy.pk}" if specversion else "caf%C3%A9"
     assert [request.headers["ce-id"] for request in receiver.of("/hook")] == [same, same, edited]
@@ -112,12 +103,12 @@ def test_an_edited_cloud_event_is_another_event(
 
 def test_an_edited_body_may_be_of_another_content_type(shop: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404), answer(200))
-    publish_bodies(shop.event_type, b"1", headers=[("content-type", "application/json"), ("X-Trace", "t")])
-    with running_worker():
-        wait_until_done()
+    broker.publish_bodies(shop.event_type, b"1", headers=[("content-type", "application/json"), ("X-Trace", "t")])
+    with broker.running_worker():
+        broker.wait_until_done()
         edit = {"body_base64": base64.b64encode(b"2").decode(), "content_type": "application/json; v=2"}
         assert post_resubmit(client_of(), Delivery.objects.get(), **edit).status_code == 201
-        wait_until_done()
+        broker.wait_until_done()
     last = receiver.of("/hook")[-1]
     assert (last.body, last.headers["content-type"], last.headers["x-trace"]) == (b"2", "application/json; v=2", "t")
 
@@ -148,17 +139,17 @@ def test_an_edited_body_is_judged_like_a_publish(
 def test_a_body_that_is_too_large_is_refused(rejected: Delivery) -> None:
     for body in (b'"1234567"', b'"12345678"'):
         with contextlib.suppress(PayloadTooLarge):
-            resubmit(rejected.pk, edit=Edit(body), max_bytes=9, senders=QUEUE_SENDERS)
+            resubmit(rejected.pk, edit=Edit(body), max_bytes=9, senders=broker.QUEUE_SENDERS)
     assert [bytes(one.body) for one in Message.objects.order_by("id")] == [b'{"n": 1}', b'"1234567"']
 
 
 def test_unfinished_and_delivered_deliveries_are_refused(shop: Subscription) -> None:
-    publish_bodies(shop.event_type, b"1")
+    broker.publish_bodies(shop.event_type, b"1")
     waiting = Delivery.objects.get()
     refused = post_resubmit(client_of(), waiting)
     assert problem_of(refused) == (409, "not_resubmittable")
     assert refused.json()["detail"].startswith("It is PENDING, and will be sent. Wait for that, or cancel all")
-    run_worker_until_done()
+    broker.run_worker_until_done()
     assert "a replay sends it again" in post_resubmit(client_of(), waiting).json()["detail"]
 
 
@@ -167,7 +158,7 @@ def test_unfinished_and_delivered_deliveries_are_refused(shop: Subscription) -> 
 def test_nothing_is_resubmitted_to_an_inactive_subscription_or_subscriber(
     rejected: Delivery, shop: Subscription, whole: bool
 ) -> None:
-    inactivate(shop.subscriber if whole else shop)
+    broker.inactivate(shop.subscriber if whole else shop)
     refused = post_resubmit(client_of(), rejected)
     assert (problem_of(refused), Delivery.objects.count()) == ((409, "not_resubmittable"), 1)
     assert "INACTIVE: activate that first" in refused.json()["detail"]
@@ -199,7 +190,7 @@ def test_the_day_of_its_message_is_not_dropped_meanwhile(
     elsewhere.execute("SET lock_timeout = '50ms'")
     elsewhere.commit()
     with transaction.atomic():
-        resubmit(rejected.pk, edit=None, max_bytes=MOST, senders=QUEUE_SENDERS)
+        resubmit(rejected.pk, edit=None, max_bytes=MOST, senders=broker.QUEUE_SENDERS)
         # As whoever drops a day does, and whoever deletes the row alone.
         for statement in (
             b"LOCK TABLE ONLY %s IN EXCLUSIVE MODE" % leaf_of("delivery_message", today()).encode(),
@@ -213,7 +204,7 @@ def test_the_day_of_its_message_is_not_dropped_meanwhile(
 def test_a_failed_resubmission_leaves_no_copy(rejected: Delivery, shop: Subscription) -> None:
     Message.objects.all().delete()
     with pytest.raises(NoLongerKept):
-        resubmit(rejected.pk, edit=Edit(b"2"), max_bytes=MOST, senders=QUEUE_SENDERS)
+        resubmit(rejected.pk, edit=Edit(b"2"), max_bytes=MOST, senders=broker.QUEUE_SENDERS)
     assert not Message.objects.exists()
 
 
@@ -222,16 +213,16 @@ def test_a_resubmitted_queue_delivery_is_its_own_group(storage: None, receiver: 
     queue = factories.event_type(kind=EventKind.QUEUE)
     asked = factories.subscription(event_type=queue, endpoint=receiver.url("/job"))
     receiver.on("/job", answer(404), answer(200))
-    publish_bodies(queue, b"1")
-    run_worker_until_done()
+    broker.publish_bodies(queue, b"1")
+    broker.run_worker_until_done()
     old = Delivery.objects.get()
     new_id = post_resubmit(client_of(), old).json()["id"]
     new, group = Delivery.objects.get(pk=new_id), QueueGroup.objects.get()
     assert (new.group_id, group.pk, group.delivery_ids) == (new_id, new_id, [new_id])
     assert new.line
     assert new.line.lane == Lane.QUEUE
-    run_worker_until_done()
-    assert (statuses(asked), QueueGroup.objects.exists()) == (["REJECTED", "DELIVERED"], False)
+    broker.run_worker_until_done()
+    assert (broker.statuses(asked), QueueGroup.objects.exists()) == (["REJECTED", "DELIVERED"], False)
     assert receiver.bodies("/job") == [b"1", b"1"]
 
 
@@ -266,10 +257,10 @@ def test_an_unrouted_message_goes_to_subscriptions_that_qualify_now(
     assert shown == {old.pk: None, copy.pk: old.pk}
     assert answered["Location"] == f"/api/v1/messages/{copy.pk}"
     assert (copy.copy_of, copy.publisher_id, bytes(copy.body)) == (old.pk, unheard_publisher.pk, b'{"n": 1.0}')
-    run_worker_until_done()
+    broker.run_worker_until_done()
     (request,) = receiver.of("/hook")
     assert (request.body, request.headers["x-trace"]) == (b'{"n": 1.0}', "t")
-    assert statuses(wanted) == ["DELIVERED"]
+    assert broker.statuses(wanted) == ["DELIVERED"]
     old.refresh_from_db()
     assert (old.outcome, old.deliveries_count) == ("UNROUTED", 0)
 
@@ -292,7 +283,7 @@ def test_once_somebody_got_a_copy_it_is_not_published_again(unheard_publisher: P
     for pk in (old.pk, unrouted.pk):
         assert problem_of(republish(client_of(), pk)) == (409, "not_resubmittable")
     assert f"{page}resubmit/" not in admin.get(f"{page}change/").content.decode()
-    assert statuses(wanted) == ["PENDING"]
+    assert broker.statuses(wanted) == ["PENDING"]
 
 
 @pytest.mark.behaviour("2.14", "1.2")
@@ -309,17 +300,17 @@ def test_a_message_that_its_publisher_may_no_longer_publish_is_refused(unheard_p
 @pytest.mark.behaviour("2.14")
 def test_a_destination_that_was_unknown_is_tried_again(storage: None) -> None:
     event_type = factories.event_type()
-    publish_bodies(event_type, b"1", destination="later")
+    broker.publish_bodies(event_type, b"1", destination="later")
     assert Message.objects.get().outcome == "DEAD_LETTERED"
     later = factories.subscription(factories.subscriber("later"), event_type)
     other = factories.subscription(event_type=event_type)
     assert post_republish(client_of()).json()["outcome"] == "ROUTED"
-    assert (statuses(later), statuses(other)) == (["PENDING"], [])
+    assert (broker.statuses(later), broker.statuses(other)) == (["PENDING"], [])
 
 
 @pytest.mark.behaviour("2.14")
 def test_a_message_with_deliveries_is_refused(storage: None) -> None:
-    publish_bodies(factories.subscription().event_type, b"1")
+    broker.publish_bodies(factories.subscription().event_type, b"1")
     assert problem_of(post_republish(client_of())) == (409, "not_resubmittable")
     assert Message.objects.count() == 1
 

@@ -13,8 +13,8 @@ from delivery.status.dead_letters import ALL_WITH_STATUS, REASONS
 from subscriptions.models import Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of, read_pages
+from tests.support.broker import line_of
 from tests.support.query_plans import ExplainedStatement
-from tests.support.worker import line_of
 
 pytestmark = [pytest.mark.behaviour("5.3"), pytest.mark.django_db]
 

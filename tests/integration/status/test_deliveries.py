@@ -36,9 +36,9 @@ from delivery.worker.settle import settle
 from subscriptions.models import Subscriber
 from tests.support import factories
 from tests.support.api import client_of, client_of_admin, read_pages
+from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement
 from tests.support.factories import subscriber, subscription
 from tests.support.mailboxes import pulled_subscription
-from tests.support.worker import crash_while_sending, line_of, publish_numbered, settlement
 
 REJECTED, PENDING = DeliveryStatus.REJECTED, DeliveryStatus.PENDING
 

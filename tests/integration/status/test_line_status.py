@@ -20,8 +20,8 @@ from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 from tests.support.api import client_of
+from tests.support.broker import inactivate, line_of, publish_numbered, retry_line_of
 from tests.support.factories import subscriber, subscription
-from tests.support.worker import inactivate, line_of, publish_numbered, retry_line_of
 
 LATER = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

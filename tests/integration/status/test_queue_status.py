@@ -18,7 +18,7 @@ from delivery.status.queue_status import GroupState, groups_of
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of
-from tests.support.worker import inactivate, publish_bodies
+from tests.support.broker import inactivate, publish_bodies
 
 pytestmark = pytest.mark.django_db
 

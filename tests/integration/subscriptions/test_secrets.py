@@ -40,7 +40,7 @@ from tests.support.api import (
     publish,
     publish_job,
 )
-from tests.support.worker import Worker, publish_numbered, statuses, wait_until_done, wait_until_held
+from tests.support.broker import Worker, publish_numbered, statuses, wait_until_done, wait_until_held
 
 pytestmark = pytest.mark.django_db
 

@@ -20,21 +20,9 @@ from delivery.worker import process
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import Subscriber, Subscription
+from tests.support import broker
+from tests.support.broker import Worker
 from tests.support.factories import event_type, subscriber, subscription
-from tests.support.worker import (
-    Worker,
-    attempts_of,
-    cut_pauses_until_done,
-    line_of,
-    make_due,
-    outgoing_of,
-    publish_bodies,
-    publish_numbered,
-    running_worker,
-    statuses,
-    wait_until_done,
-    wait_until_held,
-)
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
 NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
@@ -48,8 +36,8 @@ def test_a_subscriber_gets_all_its_messages_in_sequence(receiver: Receiver, work
     created = subscription(abc, event_type("ABC.Create"), receiver.url("/abc"))
     updated = subscription(abc, event_type("ABC.Update"), receiver.url("/abc"))
     for number in range(40):
-        publish_bodies(created.event_type if number % 3 else updated.event_type, b"%d" % number)
-    wait_until_done()
+        broker.publish_bodies(created.event_type if number % 3 else updated.event_type, b"%d" % number)
+    broker.wait_until_done()
     assert receiver.bodies("/abc") == [b"%d" % number for number in range(40)]
     assert [request.sequence for request in receiver.log] == [*range(1, 41)]
     assert receiver.max_at_once["/abc"] == 1
@@ -63,8 +51,8 @@ def test_two_subscribers_are_sent_to_side_by_side(receiver: Receiver, worker: Wo
     updated = subscription(subscriber("ABC.Update"), event_type("ABC.Update"), receiver.url("/update"))
     receiver.on("/create", hang)
     gate = receiver.gate("/update")
-    publish_numbered(created.event_type, 1)
-    publish_numbered(updated.event_type, 5)
+    broker.publish_numbered(created.event_type, 1)
+    broker.publish_numbered(updated.event_type, 5)
     wait_until(lambda: {request.path for request in receiver.log} == {"/create", "/update"})
     gate.open()
     wait_until(lambda: len(receiver.of("/update")) == 5)
@@ -77,30 +65,30 @@ def test_two_subscribers_are_sent_to_side_by_side(receiver: Receiver, worker: Wo
 @pytest.mark.parametrize("capacity", [1, 7, 500])
 def test_a_page_has_at_most_what_may_be_queued_oldest_first(wanted: Subscription, capacity: int) -> None:
     type(wanted.subscriber).objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=capacity)
-    publish_numbered(wanted.event_type, 600)
-    (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
-    bodies = [delivery.content.body for delivery in outgoing_of(taken)]
+    broker.publish_numbered(wanted.event_type, 600)
+    (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
+    bodies = [delivery.content.body for delivery in broker.outgoing_of(taken)]
     assert bodies == [b"%d" % number for number in range(capacity)]
     Delivery.objects.filter(pk__in=Delivery.objects.order_by("id").values("pk")[300:]).update(due_at=Now())
-    assert len(outgoing_of(taken)) == capacity
+    assert len(broker.outgoing_of(taken)) == capacity
 
 
 @pytest.mark.behaviour("4.2", "11.1")
 def test_a_line_reads_on_until_nothing_is_due(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     type(wanted.subscriber).objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=3)
-    bodies = publish_numbered(wanted.event_type, 50)
-    wait_until_done()
+    bodies = broker.publish_numbered(wanted.event_type, 50)
+    broker.wait_until_done()
     assert receiver.bodies("/a") == bodies
 
 
 def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffer[Outgoing]:
-    line = line_of(wanted.subscriber)
+    line = broker.line_of(wanted.subscriber)
     return read_pages([PageRequest(line.pk, line.epoch, None, capacity)], budget)[line.pk]
 
 
 @pytest.mark.behaviour("11.1")
 def test_a_process_holds_no_more_bodies_than_its_budget(wanted: Subscription) -> None:
-    publish_bodies(wanted.event_type, b"x" * 100, b"x" * 100, b"x" * 100)
+    broker.publish_bodies(wanted.event_type, b"x" * 100, b"x" * 100, b"x" * 100)
     budget = BodyBudget(250)
     first = read(wanted, budget)
     second = read(wanted, budget)
@@ -111,7 +99,7 @@ def test_a_process_holds_no_more_bodies_than_its_budget(wanted: Subscription) ->
 
 @pytest.mark.behaviour("11.1")
 def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subscription) -> None:
-    publish_bodies(wanted.event_type, b"x" * 100, b"x" * 100)
+    broker.publish_bodies(wanted.event_type, b"x" * 100, b"x" * 100)
     Message.objects.order_by("id")[:1].get().delete()
     budget = BodyBudget(200)
     assert read(wanted, budget).bytes == 100
@@ -125,9 +113,9 @@ def test_lines_share_a_small_budget(receiver: Receiver, storage: None, monkeypat
     kind = event_type()
     for number in range(8):
         subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
-    publish_bodies(kind, *[b"%d" % number + b"x" * (MAX_LINE_BYTES - 1) for number in range(4)])
-    with running_worker() as worker:
-        wait_until_done()
+    broker.publish_bodies(kind, *[b"%d" % number + b"x" * (MAX_LINE_BYTES - 1) for number in range(4)])
+    with broker.running_worker() as worker:
+        broker.wait_until_done()
         wait_until(lambda: worker.event_loop.budget._left == 3 * MAX_LINE_BYTES)
     for number in range(8):
         assert [body[:1] for body in receiver.bodies(f"/{number}")] == [b"0", b"1", b"2", b"3"]
@@ -136,11 +124,11 @@ def test_lines_share_a_small_budget(receiver: Receiver, storage: None, monkeypat
 @pytest.mark.behaviour("11.1")
 def test_a_hanging_line_keeps_one_body(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = receiver.gate("/a")
-    publish_bodies(wanted.event_type, *[b"x" * 1000] * 20)
+    broker.publish_bodies(wanted.event_type, *[b"x" * 1000] * 20)
     wait_until(lambda: receiver.log)
     wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES - 1000)
     gate.open()
-    wait_until_done()
+    broker.wait_until_done()
     assert len(receiver.log) == 20
     wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES)
 
@@ -151,13 +139,13 @@ def test_an_idle_line_stays_until_its_turn_ends(
 ) -> None:
     monkeypatch.setattr(process, "TURN_SECONDS", PATIENCE_SECONDS)
     for number in (1, 2, 3):
-        publish_numbered(wanted.event_type, 1, first=number)
-        wait_until_done()
+        broker.publish_numbered(wanted.event_type, 1, first=number)
+        broker.wait_until_done()
     assert len(receiver.log) == 3
-    assert line_of(wanted.subscriber).epoch == 1
+    assert broker.line_of(wanted.subscriber).epoch == 1
     (driven,) = worker.event_loop.lines._lines.values()
     driven.run.until = time.monotonic()
-    wait_until(lambda: line_of(wanted.subscriber).lease_until is None)
+    wait_until(lambda: broker.line_of(wanted.subscriber).lease_until is None)
 
 
 @pytest.mark.behaviour("4.10")
@@ -167,7 +155,7 @@ def test_a_publish_that_commits_late_is_sent_late_and_not_lost(receiver: Receive
 
     def publish_slowly() -> None:
         with transaction.atomic():
-            publish_bodies(wanted.event_type, b"slow")
+            broker.publish_bodies(wanted.event_type, b"slow")
             begun.set()
             go_on.wait(PATIENCE_SECONDS)
         forget_connection()
@@ -175,11 +163,11 @@ def test_a_publish_that_commits_late_is_sent_late_and_not_lost(receiver: Receive
     slow = threading.Thread(target=publish_slowly)
     slow.start()
     begun.wait(PATIENCE_SECONDS)
-    publish_bodies(wanted.event_type, b"quick")
+    broker.publish_bodies(wanted.event_type, b"quick")
     wait_until(lambda: receiver.bodies("/a") == [b"quick"])
     go_on.set()
     slow.join()
-    wait_until_done()
+    broker.wait_until_done()
     assert [(request.body, request.sequence) for request in receiver.log] == [(b"quick", 1), (b"slow", 2)]
     ids = {request.body: request.delivery_id for request in receiver.log}
     assert ids[b"slow"] < ids[b"quick"]
@@ -192,11 +180,11 @@ def test_a_late_commit_does_not_overtake_the_head(receiver: Receiver, worker: Wo
     with connection.cursor() as cursor:
         cursor.execute("SELECT nextval('delivery_delivery_id_seq')")
         older = cursor.fetchone()[0]
-    publish_bodies(wanted.event_type, b"head")
-    wait_until(lambda: line_of(wanted.subscriber).held_since)
+    broker.publish_bodies(wanted.event_type, b"head")
+    wait_until(lambda: broker.line_of(wanted.subscriber).held_since)
     head = Delivery.objects.get()
     Delivery.objects.create(id=older, message_id=head.message_id, line_id=head.line_id, subscription=wanted, size=4)
-    cut_pauses_until_done()
+    broker.cut_pauses_until_done()
     assert [request.delivery_id for request in receiver.log] == [head.pk, head.pk, older]
     assert [request.sequence for request in receiver.log] == [1, 1, 2]
     assert [*Delivery.objects.values_list("status", flat=True)] == [DeliveryStatus.DELIVERED] * 2
@@ -215,17 +203,17 @@ def test_final_answers(
     receiver: Receiver, worker: Worker, wanted: Subscription, answers: list[int], end: DeliveryStatus
 ) -> None:
     receiver.on("/a", *[answer(status, Location=receiver.url("/elsewhere")) for status in answers])
-    publish_numbered(wanted.event_type, len(answers))
-    wait_until_done()
-    assert statuses(wanted) == [end] * len(answers)
+    broker.publish_numbered(wanted.event_type, len(answers))
+    broker.wait_until_done()
+    assert broker.statuses(wanted) == [end] * len(answers)
     assert [request.path for request in receiver.log] == ["/a"] * len(answers)
     assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, status) for status in answers]
 
 
 def test_an_attempt_keeps_what_was_answered(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     receiver.on("/a", answer(404, b"x" * 2000, reason=b"Nobody", X_Who="me"))
-    publish_numbered(wanted.event_type, 1)
-    wait_until_done()
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.wait_until_done()
     attempt = Attempt.objects.get()
     assert (attempt.status_code, attempt.error, bytes(attempt.answer_excerpt)) == (404, "", b"x" * 1024)
     assert bytes(attempt.answer_headers) == b"HTTP/1.1 404 Nobody\r\nContent-Length: 2000\r\nX-Who: me\r\n\r\n"
@@ -238,9 +226,9 @@ def test_server_errors_defer_the_delivery(
     receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None, status: int
 ) -> None:
     receiver.on("/a", answer(status), answer())
-    publish_numbered(wanted.event_type, 3)
-    wait_until(lambda: statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
-    cut_pauses_until_done()
+    broker.publish_numbered(wanted.event_type, 3)
+    wait_until(lambda: broker.statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
+    broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
 
@@ -248,11 +236,11 @@ def test_server_errors_defer_the_delivery(
 @pytest.mark.behaviour("4.6")
 def test_the_pause_doubles(receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None) -> None:
     receiver.on("/a", answer(500))
-    publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 1)
     for tries, pause in enumerate([1, 2, 4, 8, 16, 32, 60, 60], start=1):
         wait_until(lambda: Delivery.objects.get().times_deferred == tries)  # noqa: B023 - called at once
         check_pause(Delivery.objects.get().due_at, LONGER * pause, LONGER * pause)
-        make_due()
+        broker.make_due()
 
 
 def check_pause(due_at: datetime | None, least: float, most: float) -> None:
@@ -268,10 +256,10 @@ def test_deferred_and_new_deliveries_take_turns(receiver: Receiver, wanted: Subs
     Subscriber.objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=queued)
     stuck = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/stuck"))
     receiver.on("/stuck", answer(500))
-    publish_numbered(stuck.event_type, 200)
+    broker.publish_numbered(stuck.event_type, 200)
     Delivery.objects.update(due_at=Now(), times_deferred=5)  # due again now, and then after half a minute
-    publish_numbered(wanted.event_type, 50)
-    with running_worker():
+    broker.publish_numbered(wanted.event_type, 50)
+    with broker.running_worker():
         wait_until(lambda: len(receiver.log) >= 130)
     assert [request.path for request in receiver.log[:100]] == ["/a", "/stuck"] * 50
     assert {request.path for request in receiver.log[100:]} == {"/stuck"}
@@ -283,11 +271,11 @@ def test_service_unavailable_holds_the_line(
     receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None
 ) -> None:
     receiver.on("/a", answer(503), answer(503), answer(503), answer())
-    publish_numbered(wanted.event_type, 2)
+    broker.publish_numbered(wanted.event_type, 2)
     for tries in range(1, 4):
-        wait_until(lambda: len(receiver.log) == tries == line_of(wanted.subscriber).failures)  # noqa: B023 - at once
-        make_due()
-    cut_pauses_until_done()
+        wait_until(lambda: len(receiver.log) == tries == broker.line_of(wanted.subscriber).failures)  # noqa: B023 - at once
+        broker.make_due()
+    broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"0", b"0", b"1"]
     assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2]
     assert not any(request.is_flagged for request in receiver.log)
@@ -300,44 +288,44 @@ def test_retry_after_is_honoured_up_to_a_limit(
     receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None, asked: str, seconds: float
 ) -> None:
     receiver.on("/a", answer(503, Retry_After=asked), answer())
-    publish_numbered(wanted.event_type, 1)
-    check_pause(wait_until_held(wanted.subscriber).due_at, seconds, seconds)
+    broker.publish_numbered(wanted.event_type, 1)
+    check_pause(broker.wait_until_held(wanted.subscriber).due_at, seconds, seconds)
 
 
 @pytest.mark.behaviour("4.8")
 def test_no_connection_holds(receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None) -> None:
     receiver.close_port()
-    publish_numbered(wanted.event_type, 3)
-    line = wait_until_held(wanted.subscriber)
-    assert (line.failures, line.last_sequence, statuses(wanted)) == (1, 0, [PENDING, PENDING, PENDING])
+    broker.publish_numbered(wanted.event_type, 3)
+    line = broker.wait_until_held(wanted.subscriber)
+    assert (line.failures, line.last_sequence, broker.statuses(wanted)) == (1, 0, [PENDING, PENDING, PENDING])
     assert "no answer" in line.held_reason
     receiver.open_port()
-    cut_pauses_until_done()
+    broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3]
     assert not any(request.is_flagged for request in receiver.log)
-    wait_until(lambda: line_of(wanted.subscriber).held_since is None)
+    wait_until(lambda: broker.line_of(wanted.subscriber).held_since is None)
 
 
 @pytest.mark.behaviour("4.8")
 def test_pauses_grow_until_success(receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None) -> None:
     receiver.close_port()
-    publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 1)
     for tries, longest in enumerate([1, 2, 4, 8, 16, 32, 60, 60, 60], start=1):
         check_hold(wanted, tries, LONGER * longest)
     receiver.open_port()
-    make_due()
-    wait_until_done()
+    broker.make_due()
+    broker.wait_until_done()
     receiver.close_port()
-    publish_numbered(wanted.event_type, 1)
+    broker.publish_numbered(wanted.event_type, 1)
     check_hold(wanted, 1, LONGER)
 
 
 def check_hold(wanted: Subscription, tries: int, longest: float) -> None:
     """Wait until the line is held for the `tries`-th time; check its pause, and end it."""
-    wait_until(lambda: line_of(wanted.subscriber).failures == tries)
-    check_pause(line_of(wanted.subscriber).due_at, max(LONGER, 0.8 * longest), longest)
-    make_due()
+    wait_until(lambda: broker.line_of(wanted.subscriber).failures == tries)
+    check_pause(broker.line_of(wanted.subscriber).due_at, max(LONGER, 0.8 * longest), longest)
+    broker.make_due()
 
 
 @pytest.mark.behaviour("4.8", "4.11")
@@ -355,20 +343,20 @@ def check_hold(wanted: Subscription, tries: int, longest: float) -> None:
 )
 def test_incomplete_answers_hold(receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour) -> None:
     receiver.on("/a", broken, answer())
-    publish_numbered(wanted.event_type, 2)
-    cut_pauses_until_done()
+    broker.publish_numbered(wanted.event_type, 2)
+    broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False]
     assert len({request.headers["webhook-id"] for request in receiver.log[:2]}) == 1
-    assert attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
+    assert broker.attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
 
 
 @pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("broken", [close, reset], ids=["close", "reset"])
 def test_broken_connections_flag(receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour) -> None:
     receiver.on("/a", answer(), broken, answer())
-    publish_numbered(wanted.event_type, 3)
-    cut_pauses_until_done()
+    broker.publish_numbered(wanted.event_type, 3)
+    broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, False, True, False]
-    assert attempts_of(receiver.log[1].delivery_id) == [(1, None), (2, 200)]
+    assert broker.attempts_of(receiver.log[1].delivery_id) == [(1, None), (2, 200)]

@@ -25,20 +25,11 @@ from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
 from delivery.worker.steps import SideEffects
 from subscriptions.models import Subscriber, Subscription
+from tests.support import broker
 from tests.support.api import client_of, client_of_admin
 from tests.support.database import another_connection
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.query_plans import as_prepared, costly_statements, explained_statements, prepared_statements
-from tests.support.worker import (
-    crash_while_sending,
-    expire_lease,
-    inactivate,
-    line_of,
-    outgoing_of,
-    publish_numbered,
-    retry_line_of,
-    settlement,
-)
 
 FINISHED, WAITING, RECEIVERS, DAYS = 100_000, 20_000, 20, 5
 MAX_ROWS_PER_LIST = 25_000
@@ -64,7 +55,7 @@ class Grown:
         self.parked = [subscription(one.subscriber) for one in self.busy]
         self.rare = subscription(subscriber("rare"), event_type())
         for one in self.parked:
-            inactivate(one)
+            broker.inactivate(one)
         self.days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
         for day in self.days:
             open_days(day, ahead=0)
@@ -79,7 +70,7 @@ class Grown:
 
     def leave_retries(self, count: int) -> None:
         """Leave `count` deliveries in the retry line of a busy subscriber."""
-        retries = [(retry_line_of(self.busy[0].subscriber).pk, self.busy[0].pk)]
+        retries = [(broker.retry_line_of(self.busy[0].subscriber).pk, self.busy[0].pk)]
         filling.store_open(filling.RETRIED, url(), retries, self.event_type.pk, count=count, day=self.days[0])
 
 
@@ -90,7 +81,7 @@ def url() -> str:
 
 
 def receivers(subscriptions: list[Subscription]) -> list[tuple[int, int]]:
-    return [(line_of(one.subscriber).pk, one.pk) for one in subscriptions]
+    return [(broker.line_of(one.subscriber).pk, one.pk) for one in subscriptions]
 
 
 @pytest.fixture
@@ -115,65 +106,74 @@ def grown(storage: None, queue_seen_empty: bool) -> Grown:
 def deliver_and_crash(grown: Grown) -> None:
     """Publish, sweep, claim, read, mark, settle, defer, let go, look again, crash and mend; for one line."""
     one = grown.busy[0]
-    line = line_of(one.subscriber)
-    publish_numbered(grown.event_type, 10)
+    line = broker.line_of(one.subscriber)
+    broker.publish_numbered(grown.event_type, 10)
     assert line.pk in lines_with_due_work()
-    driven, first, number = crash_while_sending(line)
-    second = outgoing_of(driven.claim)[0]
+    driven, first, number = broker.crash_while_sending(line)
+    second = broker.outgoing_of(driven.claim)[0]
     driven.last_sequence = number
-    deferred = settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
+    deferred = broker.settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
     settle({line.pk: driven.claim.epoch}, settlements=[deferred], marks=[driven.mark(second)])
-    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.update(let_go=True)])
+    settle(
+        {line.pk: driven.claim.epoch},
+        settlements=[broker.settlement(driven, second)],
+        states=[driven.update(let_go=True)],
+    )
     assert still_due([line.pk]) == [line.pk]
-    crash_while_sending(line)
+    broker.crash_while_sending(line)
     in_flight(None, key=None, downwards=True, limit=50)
-    expire_lease(line)
+    broker.expire_lease(line)
     assert len(claim([line.pk], worker="next")) == 1
 
 
 def retry(grown: Grown) -> None:
     """Sweep, claim, read, mark, let go, look again, crash and mend; for a retry line with a long backlog."""
-    line = retry_line_of(grown.busy[0].subscriber)
+    line = broker.retry_line_of(grown.busy[0].subscriber)
     assert line.pk in lines_with_due_work()
-    driven, first, _ = crash_while_sending(line)
-    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, first)], states=[driven.update(let_go=True)])
+    driven, first, _ = broker.crash_while_sending(line)
+    settle(
+        {line.pk: driven.claim.epoch},
+        settlements=[broker.settlement(driven, first)],
+        states=[driven.update(let_go=True)],
+    )
     assert still_due([line.pk]) == [line.pk]
-    crash_while_sending(line)
-    expire_lease(line)
+    broker.crash_while_sending(line)
+    broker.expire_lease(line)
     assert len(claim([line.pk], worker="next")) == 1
 
 
 def move_to_retry_line_and_suspend(grown: Grown) -> None:
     """Move one to the retry line, crash and mend; fail one that was never answered, suspend, try and resume."""
     one = grown.busy[1]
-    line, retry_line = line_of(one.subscriber), retry_line_of(one.subscriber)
-    publish_numbered(grown.event_type, 5)
-    driven, first, _ = crash_while_sending(line)
+    line, retry_line = broker.line_of(one.subscriber), broker.retry_line_of(one.subscriber)
+    broker.publish_numbered(grown.event_type, 5)
+    driven, first, _ = broker.crash_while_sending(line)
     moved = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
     pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
-    settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, side_effects=moved)])
-    expire_lease(line)
-    driven, second, _ = crash_while_sending(line)
+    settle(epochs(driven), settlements=[broker.settlement(driven, first, **pending, pause=0.0, side_effects=moved)])
+    broker.expire_lease(line)
+    driven, second, _ = broker.crash_while_sending(line)
     announced = SideEffects(announces=True, meaning="end")
     unanswered: dict[str, Any] = {"status": DeliveryStatus.FAILED, "status_code": None, "reason": "no answer: gone"}
-    third = outgoing_of(driven.claim)[0]
+    third = broker.outgoing_of(driven.claim)[0]
     settle(
         epochs(driven),
-        settlements=[settlement(driven, second, **unanswered, side_effects=announced)],
+        settlements=[broker.settlement(driven, second, **unanswered, side_effects=announced)],
         marks=[driven.mark(third)],
     )
     config_version = third.destination.config_version
     suspends = SideEffects(suspends=True, config_version=config_version, probe=60.0, announces=True, meaning="suspend")
     settle(
         epochs(driven),
-        settlements=[settlement(driven, third, **pending, side_effects=suspends)],
+        settlements=[broker.settlement(driven, third, **pending, side_effects=suspends)],
         states=[driven.update(let_go=True)],
     )
     Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     assert still_due([line.pk, retry_line.pk]) == [line.pk]
-    driven, third, _ = crash_while_sending(line)
+    driven, third, _ = broker.crash_while_sending(line)
     settle(
-        epochs(driven), settlements=[settlement(driven, third, side_effects=SideEffects(resumes=True, announces=True))]
+        epochs(driven),
+        settlements=[broker.settlement(driven, third, side_effects=SideEffects(resumes=True, announces=True))],
     )
     assert retry_line.pk in lines_with_due_work()
     settle(epochs(driven), states=[driven.update(let_go=True)])
@@ -193,8 +193,8 @@ def look(grown: Grown) -> None:
 
 def cancel(grown: Grown) -> None:
     """Cancel what one busy subscription has open, of which some is in flight."""
-    publish_numbered(grown.event_type, 5)
-    crash_while_sending(line_of(grown.busy[1].subscriber))
+    broker.publish_numbered(grown.event_type, 5)
+    broker.crash_while_sending(broker.line_of(grown.busy[1].subscriber))
     cancel_deliveries_of(grown.busy[1].pk, reason="unwanted")
 
 
@@ -224,7 +224,7 @@ def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeyp
 def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.MonkeyPatch, retries: int) -> None:
     wanted = event_type()
     busy = subscription(None, wanted)
-    lines = [line_of(busy.subscriber), retry_line_of(busy.subscriber)]
+    lines = [broker.line_of(busy.subscriber), broker.retry_line_of(busy.subscriber)]
     filling.store_open(filling.WAITING, url(), [(lines[0].pk, busy.pk)], wanted.pk, count=5_000, day=today())
     filling.store_open(filling.RETRIED, url(), [(lines[1].pk, busy.pk)], wanted.pk, count=retries, day=today())
     with connection.cursor() as cursor:
@@ -293,8 +293,8 @@ def read_lists(client: Client, path: str, names: dict[str, str], grown: Grown) -
 def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"status": "status", "subscription": "subscription", "message": "message"}
     grown.leave_retries(WAITING)
-    publish_numbered(grown.event_type, 1)
-    crash_while_sending(line_of(grown.busy[0].subscriber))
+    broker.publish_numbered(grown.event_type, 1)
+    broker.crash_while_sending(broker.line_of(grown.busy[0].subscriber))
     with explained_statements(monkeypatch) as statements:
         read_lists(client_of(), "/api/v1/deliveries", names, grown)
         for one in ("busy-0", "rare"):

@@ -28,26 +28,11 @@ from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import settle_groups
 from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
-from tests.support import factories
-from tests.support.worker import (
-    MAX_IN_FLIGHT,
-    NO_ANSWER,
-    QUEUE_SENDERS,
-    Worker,
-    activate,
-    attempts_of,
-    cut_pauses_until_done,
-    expire_lease,
-    inactivate,
-    publish_bodies,
-    publish_numbered,
-    running_worker,
-    settlement,
-    wait_until_done,
-)
+from tests.support import broker, factories
+from tests.support.broker import Worker
 
 ENDPOINTS = ["/a", "/b", "/c"]
-MANY = 2 * QUEUE_SENDERS * MAX_IN_FLIGHT
+MANY = 2 * broker.QUEUE_SENDERS * broker.MAX_IN_FLIGHT
 SOON = 12.0
 """Long before a request that hangs is given up."""
 
@@ -75,8 +60,8 @@ def statuses(subscription: Subscription | None = None) -> Counter[str]:
 def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, worker: Worker) -> None:
     kind, _ = queue_of(receiver, *ENDPOINTS)
     bodies = [b"%d" % number for number in range(60)]
-    publish_bodies(kind, *bodies)
-    wait_until_done()
+    broker.publish_bodies(kind, *bodies)
+    broker.wait_until_done()
     assert Counter(request.body for request in receiver.log) == Counter(bodies)
     assert statuses() == {"DELIVERED": 60, "REDUNDANT": 120}
     assert not QueueGroup.objects.exists()
@@ -92,10 +77,10 @@ def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, 
 def test_expired_groups_are_not_sent(receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(periodic.JOBS, "expire_overdue")
     kind, _ = queue_of(receiver, "/a")
-    publish_bodies(kind, b"late")
+    broker.publish_bodies(kind, b"late")
     Delivery.objects.update(expires_at=Now())
-    publish_bodies(kind, b"in time")
-    with running_worker():
+    broker.publish_bodies(kind, b"in time")
+    with broker.running_worker():
         wait_until(lambda: statuses()["DELIVERED"])
     assert (receiver.bodies("/a"), statuses()) == ([b"in time"], {"PENDING": 1, "DELIVERED": 1})
 
@@ -114,8 +99,8 @@ def test_expired_groups_are_not_sent(receiver: Receiver, storage: None, monkeypa
 def test_the_next_endpoint_takes_over(receiver: Receiver, worker: Worker, behaviour: Behaviour, status: str) -> None:
     kind, (unwilling, willing) = queue_of(receiver, "/unwilling", "/willing")
     receiver.on("/unwilling", behaviour)
-    publish_bodies(kind, *[b"%d" % number for number in range(20)])
-    wait_until_done()
+    broker.publish_bodies(kind, *[b"%d" % number for number in range(20)])
+    broker.wait_until_done()
     assert {row.status for row in Delivery.objects.filter(subscription=willing)} == {"DELIVERED"}
     asked = Delivery.objects.filter(subscription=unwilling, attempts=1)
     assert {row.status for row in asked} == {status}
@@ -129,8 +114,8 @@ def test_a_group_that_everybody_refuses_ends(receiver: Receiver, worker: Worker)
     kind, _ = queue_of(receiver, "/a", "/b")
     receiver.on("/a", answer(404))
     receiver.on("/b", answer(301))
-    publish_bodies(kind, *[b"%d" % number for number in range(10)])
-    wait_until_done()
+    broker.publish_bodies(kind, *[b"%d" % number for number in range(10)])
+    broker.wait_until_done()
     assert statuses() == {"REJECTED": 10, "3xxNOTSUPPORTED": 10}
     assert (QueueGroup.objects.count(), len(receiver.log)) == (0, 20)
 
@@ -140,15 +125,15 @@ def test_a_group_that_nobody_takes_is_tried_again_with_a_growing_pause(receiver:
     kind, (refusing, failing) = queue_of(receiver, "/refusing", "/failing")
     receiver.on("/refusing", answer(410))
     receiver.on("/failing", answer(500), close, answer(200))
-    publish_bodies(kind, b"1")
-    wait_until_done()
+    broker.publish_bodies(kind, b"1")
+    broker.wait_until_done()
     first, second, third = receiver.of("/failing")
     assert [second.begun - first.begun >= 1.0, third.begun - second.begun >= 2.0] == [True, True]
     assert [request.headers["webhook-attempt"] for request in receiver.log] == ["1", "2", "3", "4"]
     assert [request.is_flagged for request in receiver.of("/failing")] == [False, False, True]
     assert len({request.headers["webhook-id"] for request in receiver.log}) == 1
     assert [Delivery.objects.get(subscription=one).status for one in (refusing, failing)] == ["REJECTED", "DELIVERED"]
-    assert attempts_of(Delivery.objects.get(subscription=failing).pk) == [(1, 500), (2, None), (3, 200)]
+    assert broker.attempts_of(Delivery.objects.get(subscription=failing).pk) == [(1, 500), (2, None), (3, 200)]
 
 
 @pytest.mark.behaviour("6.5")
@@ -156,10 +141,10 @@ def test_a_lone_endpoint_gets_a_pause_between_its_requests(receiver: Receiver, w
     kind, (_, other) = queue_of(receiver, "/one", "/other")
     gate = receiver.gate("/one", answer(500))
     receiver.on("/one", gate)
-    publish_bodies(kind, *[b"%d" % number for number in range(20)])
+    broker.publish_bodies(kind, *[b"%d" % number for number in range(20)])
     wait_until(lambda: statuses(other)["DELIVERED"] + len(receiver.of("/one")) == 20)
     asked = len(receiver.of("/one"))
-    inactivate(other)
+    broker.inactivate(other)
     gate.open()
     by_message: dict[bytes, list[Received]] = defaultdict(list)
     wait_until(lambda: len(receiver.of("/one")) >= 2 * asked > 0)
@@ -169,7 +154,7 @@ def test_a_lone_endpoint_gets_a_pause_between_its_requests(receiver: Receiver, w
     assert len(pauses) >= asked == len(by_message)
     assert min(pauses) >= 0.9
     receiver.on("/one", answer())
-    wait_until_done()
+    broker.wait_until_done()
 
 
 @pytest.mark.behaviour("6.6")
@@ -177,27 +162,27 @@ def test_a_sender_has_so_many_messages_in_flight_and_no_more(receiver: Receiver,
     kinds = [queue_of(receiver, "/slow")[0] for _ in range(3)]
     receiver.on("/slow", hang)
     for kind in kinds:
-        publish_bodies(kind, *[b"%d" % number for number in range(10 * QUEUE_SENDERS)])
-    with running_worker(queue_max_in_flight=3):
-        wait_until(lambda: len(receiver.log) == 3 * QUEUE_SENDERS)
+        broker.publish_bodies(kind, *[b"%d" % number for number in range(10 * broker.QUEUE_SENDERS)])
+    with broker.running_worker(queue_max_in_flight=3):
+        wait_until(lambda: len(receiver.log) == 3 * broker.QUEUE_SENDERS)
         time.sleep(0.5)  # longer than a turn needs to go on
-        assert len(receiver.log) == 3 * QUEUE_SENDERS
+        assert len(receiver.log) == 3 * broker.QUEUE_SENDERS
         receiver.on("/slow", answer())
         receiver.close_port()
         receiver.open_port()
-        wait_until_done()
-    assert receiver.max_at_once["/slow"] <= 3 * QUEUE_SENDERS
-    assert statuses() == {"DELIVERED": 3 * 10 * QUEUE_SENDERS}
+        broker.wait_until_done()
+    assert receiver.max_at_once["/slow"] <= 3 * broker.QUEUE_SENDERS
+    assert statuses() == {"DELIVERED": 3 * 10 * broker.QUEUE_SENDERS}
 
 
 @pytest.mark.behaviour("6.6")
 def test_a_slow_endpoint_on_its_own_has_as_many_in_flight_as_the_sender_may(receiver: Receiver, storage: None) -> None:
     kind, _ = queue_of(receiver, "/slow")
     receiver.on("/slow", slowly)
-    publish_bodies(kind, *[b"%d" % number for number in range(20 * QUEUE_SENDERS)])
+    broker.publish_bodies(kind, *[b"%d" % number for number in range(20 * broker.QUEUE_SENDERS)])
     sender = Line.objects.get(sender=2)
-    with running_worker(queue_max_in_flight=4, find=lambda: [sender.pk]):
-        wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (QUEUE_SENDERS - 1)})
+    with broker.running_worker(queue_max_in_flight=4, find=lambda: [sender.pk]):
+        wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (broker.QUEUE_SENDERS - 1)})
     assert receiver.max_at_once["/slow"] == 4
 
 
@@ -207,30 +192,30 @@ def test_slow_endpoints_leave_others_alone(receiver: Receiver, worker: Worker, m
     slow, _ = queue_of(receiver, "/slow")
     quick, _ = queue_of(receiver, "/quick")
     receiver.on("/slow", hang)
-    publish_bodies(slow, *[b"slow"] * QUEUE_SENDERS)
+    broker.publish_bodies(slow, *[b"slow"] * broker.QUEUE_SENDERS)
     for _ in range(5):
-        publish_bodies(quick, *[b"%d" % number for number in range(2 * QUEUE_SENDERS)])
-        wait_until(lambda: statuses() == {"IN_FLIGHT": QUEUE_SENDERS, "DELIVERED": len(receiver.of("/quick"))})
+        broker.publish_bodies(quick, *[b"%d" % number for number in range(2 * broker.QUEUE_SENDERS)])
+        wait_until(lambda: statuses() == {"IN_FLIGHT": broker.QUEUE_SENDERS, "DELIVERED": len(receiver.of("/quick"))})
         time.sleep(0.15)
-    assert [request.ended for request in receiver.of("/slow")] == [None] * QUEUE_SENDERS
-    assert statuses() == {"IN_FLIGHT": QUEUE_SENDERS, "DELIVERED": 10 * QUEUE_SENDERS}
+    assert [request.ended for request in receiver.of("/slow")] == [None] * broker.QUEUE_SENDERS
+    assert statuses() == {"IN_FLIGHT": broker.QUEUE_SENDERS, "DELIVERED": 10 * broker.QUEUE_SENDERS}
     receiver.on("/slow", answer())
     receiver.close_port()
     receiver.open_port()
-    wait_until_done()
+    broker.wait_until_done()
 
 
 @pytest.mark.behaviour("6.2")
 def test_a_sender_serves_the_messages_of_its_number_only(receiver: Receiver, storage: None) -> None:
     kind, _ = queue_of(receiver, "/a")
-    ids = [one.id for one in publish_bodies(kind, *[b"%d" % number for number in range(20)])]
+    ids = [one.id for one in broker.publish_bodies(kind, *[b"%d" % number for number in range(20)])]
     third = Line.objects.get(sender=2)
     assert third.queue == "queue.2"
-    with running_worker(find=lambda: [third.pk]):
+    with broker.running_worker(find=lambda: [third.pk]):
         wait_until(lambda: len(receiver.log) == 4)
         time.sleep(0.1)
     assert sorted(int(request.headers["broker-message-id"]) for request in receiver.log) == [
-        message_id for message_id in ids if message_id % QUEUE_SENDERS == 2
+        message_id for message_id in ids if message_id % broker.QUEUE_SENDERS == 2
     ]
 
 
@@ -238,16 +223,16 @@ def test_a_sender_serves_the_messages_of_its_number_only(receiver: Receiver, sto
 def test_a_group_without_active_endpoints_waits(receiver: Receiver, storage: None) -> None:
     kind, (one, other) = queue_of(receiver, "/one", "/other")
     receiver.on("/other", answer(500))
-    publish_bodies(kind, *[b"%d" % number for number in range(10)])
-    inactivate(one)
-    with running_worker():
+    broker.publish_bodies(kind, *[b"%d" % number for number in range(10)])
+    broker.inactivate(one)
+    with broker.running_worker():
         wait_until(lambda: len(receiver.of("/other")) == 10)
-        inactivate(other.subscriber)
+        broker.inactivate(other.subscriber)
         QueueGroup.objects.update(due_at=None)
         wait_until(lambda: QueueGroup.objects.filter(due_at=UNTIL_ACTIVE).count() == 10)
         assert not receiver.of("/one")
-        activate(one)
-        wait_until_done()
+        broker.activate(one)
+        broker.wait_until_done()
     assert statuses(one) == {"DELIVERED": 10}
     assert statuses(other) == {"REDUNDANT": 10}
 
@@ -256,15 +241,15 @@ def test_a_group_without_active_endpoints_waits(receiver: Receiver, storage: Non
 @pytest.mark.parametrize(("late", "ends"), [(500, ["CANCELLED", "DELIVERED"]), (200, ["DELIVERED", "REDUNDANT"])])
 def test_a_job_cancelled_in_flight_may_end(receiver: Receiver, storage: None, late: int, ends: list[str]) -> None:
     kind, pair = queue_of(receiver, "/one", "/other")
-    publish_bodies(kind, b"1")
-    inactivate(pair[1])
+    broker.publish_bodies(kind, b"1")
+    broker.inactivate(pair[1])
     gate = receiver.gate("/one", answer(late))
-    with running_worker():
+    with broker.running_worker():
         wait_until(lambda: receiver.log)
         assert cancel_deliveries_of(pair[0].pk, reason="unwanted") == (0, 1)
-        activate(pair[1])
+        broker.activate(pair[1])
         gate.open()
-        wait_until_done()
+        broker.wait_until_done()
     assert [Delivery.objects.get(subscription=each).status for each in pair] == ends
     assert not QueueGroup.objects.exists()
 
@@ -277,7 +262,7 @@ def hung(receiver: Receiver, worker: Worker) -> Iterator[str]:
     receiver.on("/hung", answer())
     receiver.close_port()
     receiver.open_port()
-    wait_until_done()
+    broker.wait_until_done()
 
 
 @pytest.mark.behaviour("6.4", "6.6")
@@ -285,8 +270,8 @@ def hung(receiver: Receiver, worker: Worker) -> Iterator[str]:
 def test_hanging_endpoints_leave_messages_to_a_good_one(receiver: Receiver, hung: str, hanging: int, good: int) -> None:
     paths = [*[hung] * hanging, *[f"/good{number}" for number in range(good)]]
     kind, _ = queue_of(receiver, *paths)
-    publish_bodies(kind, *[b"x"] * 5 * MANY)
-    asked = QUEUE_SENDERS * MAX_IN_FLIGHT
+    broker.publish_bodies(kind, *[b"x"] * 5 * MANY)
+    asked = broker.QUEUE_SENDERS * broker.MAX_IN_FLIGHT
     wait_until(lambda: QueueGroup.objects.count() <= asked, SOON, saying=QueueGroup.objects.count)
     assert 0 < len(receiver.of(hung)) < asked
 
@@ -296,11 +281,11 @@ def test_hanging_endpoints_leave_messages_to_a_good_one(receiver: Receiver, hung
 def test_a_hanging_endpoint_does_not_stop_others(receiver: Receiver, hung: str, failing: list[str]) -> None:
     (stuck, _), (quick, _) = queue_of(receiver, hung, *failing), queue_of(receiver, "/quick")
     receiver.on("/failing", answer(500))
-    publish_bodies(stuck, *[b"stuck"] * 2 * MANY)
-    wait_until(lambda: len(receiver.of(hung)) >= QUEUE_SENDERS * MAX_IN_FLIGHT // 2)
-    publish_bodies(quick, *[b"quick"] * MANY)
+    broker.publish_bodies(stuck, *[b"stuck"] * 2 * MANY)
+    wait_until(lambda: len(receiver.of(hung)) >= broker.QUEUE_SENDERS * broker.MAX_IN_FLIGHT // 2)
+    broker.publish_bodies(quick, *[b"quick"] * MANY)
     wait_until(lambda: len(receiver.of("/quick")) == MANY, SOON, saying=lambda: len(receiver.of("/quick")))
-    assert len(receiver.of(hung)) == QUEUE_SENDERS * MAX_IN_FLIGHT // 2
+    assert len(receiver.of(hung)) == broker.QUEUE_SENDERS * broker.MAX_IN_FLIGHT // 2
 
 
 @pytest.fixture
@@ -311,7 +296,7 @@ def jobs(receiver: Receiver, storage: None) -> EventType:
 
 def begin_and_vanish(jobs: EventType, which: int = 0) -> tuple[ActiveLine, Outgoing]:
     """Publish, mark a request to an endpoint of the group as a worker does, and vanish; return line and delivery."""
-    publish_bodies(jobs, b"1")
+    broker.publish_bodies(jobs, b"1")
     return claim_and_vanish(which)
 
 
@@ -331,9 +316,9 @@ def claim_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
 
 def recover(line: ActiveLine) -> None:
     """Let the lease run out and another worker take over, until everything has been sent."""
-    expire_lease(Line.objects.get(pk=line.id))
-    with running_worker():
-        cut_pauses_until_done()
+    broker.expire_lease(Line.objects.get(pk=line.id))
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
 
 
 def path_of(delivery: Outgoing) -> str:
@@ -368,7 +353,7 @@ def test_others_are_flagged_without_the_first(receiver: Receiver, jobs: EventTyp
     line, delivery = begin_and_vanish(jobs)
     one = Subscription.objects.get(pk=delivery.destination.subscription_id)
     if meanwhile == "inactive":
-        inactivate(one)
+        broker.inactivate(one)
     else:
         cancel_deliveries_of(one.pk, reason="unwanted")
     recover(line)
@@ -381,12 +366,12 @@ def test_others_are_flagged_without_the_first(receiver: Receiver, jobs: EventTyp
 @pytest.mark.parametrize("late", [200, 404, 500])
 def test_an_expired_lease_settles_nothing(receiver: Receiver, jobs: EventType, late: int) -> None:
     gates = [receiver.gate(path, answer(late), answer(201)) for path in PATHS]
-    with running_worker("frozen") as frozen:
-        publish_bodies(jobs, b"1")
+    with broker.running_worker("frozen") as frozen:
+        broker.publish_bodies(jobs, b"1")
         wait_until(lambda: receiver.log)
-        with running_worker("other"):
-            expire_lease(Line.objects.get(pk=QueueGroup.objects.get().line_id or 0))
-            wait_until_done()
+        with broker.running_worker("other"):
+            broker.expire_lease(Line.objects.get(pk=QueueGroup.objects.get().line_id or 0))
+            broker.wait_until_done()
         for gate in gates:
             gate.open()
         wait_until(lambda: not frozen.event_loop.lines)
@@ -399,26 +384,28 @@ def test_an_expired_lease_settles_nothing(receiver: Receiver, jobs: EventType, l
 @pytest.mark.behaviour("4.11", "6.4")
 def test_a_winner_recorded_twice_because_the_commit_was_not_heard_of_is_one(jobs: EventType) -> None:
     line, delivery = begin_and_vanish(jobs)
-    epochs, won = {line.id: line.claim.epoch}, settlement(line, delivery, group_id=delivery.group_id)
+    epochs, won = {line.id: line.claim.epoch}, broker.settlement(line, delivery, group_id=delivery.group_id)
     assert settle_groups(epochs, settlements=[won]).ended == {delivery.id}
     assert settle_groups(epochs, settlements=[won]).ended == frozenset()
     assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}
-    assert (attempts_of(delivery.id), QueueGroup.objects.count()) == ([(1, 200)], 0)
+    assert (broker.attempts_of(delivery.id), QueueGroup.objects.count()) == ([(1, 200)], 0)
 
 
 @pytest.mark.behaviour("6.4")
 def test_an_ended_group_has_no_winner(jobs: EventType) -> None:
     line, delivery = begin_and_vanish(jobs)
     QueueGroup.objects.all().delete()
-    settle_groups({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, group_id=delivery.group_id)])
+    settle_groups(
+        {line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, group_id=delivery.group_id)]
+    )
     assert statuses() == {"REDUNDANT": 1, "PENDING": 3}
-    assert attempts_of(delivery.id) == [(1, 200)]
+    assert broker.attempts_of(delivery.id) == [(1, 200)]
 
 
 @pytest.mark.behaviour("4.15", "6.4")
 def test_nothing_is_sent_for_a_group_that_has_ended_since_it_was_read(jobs: EventType) -> None:
     line, delivery = begin_and_vanish(jobs)
-    refused = settlement(line, delivery, **NO_ANSWER, group_id=delivery.group_id)
+    refused = broker.settlement(line, delivery, **broker.NO_ANSWER, group_id=delivery.group_id)
     settle_groups({line.id: line.claim.epoch}, settlements=[refused])
     QueueGroup.objects.all().delete()
     assert settle_groups({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
@@ -437,10 +424,10 @@ def test_pages_note_what_is_read_and_in_flight(jobs: EventType) -> None:
 
 @pytest.mark.behaviour("4.11")
 def test_a_worker_that_lost_its_line_reads_nothing(receiver: Receiver, jobs: EventType) -> None:
-    publish_bodies(jobs, b"1")
+    broker.publish_bodies(jobs, b"1")
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     claim([line.pk], worker="frozen")
-    expire_lease(line)
+    broker.expire_lease(line)
     driven, delivery = claim_and_vanish()
     thawed = PageRequest(line.pk, driven.claim.epoch - 1, None, 500)
     assert len(read_groups([thawed], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.pk]) == 0
@@ -460,15 +447,15 @@ def test_failing_settles_of_queues_leave_lines_alone(
         raise OperationalError("not now")
 
     topic = factories.subscription(endpoint=receiver.url("/topic"))
-    with running_worker() as worker:
+    with broker.running_worker() as worker:
         monkeypatch.setattr(pending_settles, "settle_groups", fail)
-        publish_bodies(jobs, *[b"%d" % number for number in range(10)])
+        broker.publish_bodies(jobs, *[b"%d" % number for number in range(10)])
         wait_until(lambda: worker.event_loop.lines._unsettled or len(worker.event_loop.lines) > 0)
-        publish_numbered(topic.event_type, 20)
+        broker.publish_numbered(topic.event_type, 20)
         wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]
         monkeypatch.setattr(pending_settles, "settle_groups", settle_groups)
-        wait_until_done()
+        broker.wait_until_done()
     assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
         b"%d" % number: 1 for number in range(10)
     }

@@ -27,17 +27,9 @@ from delivery.worker.queue import OutgoingGroup, read_groups
 from delivery.worker.queue_settle import settle_groups
 from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
-from tests.support import factories
+from tests.support import broker, factories
 from tests.support.api import client_of, client_of_admin
 from tests.support.query_plans import costly_statements, explained_statements
-from tests.support.worker import (
-    activate,
-    expire_lease,
-    inactivate,
-    publish_bodies,
-    running_worker,
-    settlement,
-)
 
 WAITING = 20_000
 
@@ -75,9 +67,9 @@ def queue_of_three(storage: None) -> EventType:
 @pytest.fixture
 def parked(queue_of_three: EventType) -> Subscription:
     """Somebody inactive, for whom much waits at every sender; the shelf was analysed when it had been emptied."""
-    publish_bodies(queue_of_three, b"the senders have lines from the first message on")
+    broker.publish_bodies(queue_of_three, b"the senders have lines from the first message on")
     nobody = factories.subscription(event_type=factories.event_type(kind=EventKind.QUEUE))
-    inactivate(nobody)
+    broker.inactivate(nobody)
     park(nobody)
     QueueGroup.objects.all().delete()
     Delivery.objects.all().delete()
@@ -105,7 +97,7 @@ def read(line: Line, capacity: int = 500) -> list[OutgoingGroup]:
 
 def send_and_crash(jobs: EventType) -> None:
     """Publish, sweep, claim, read, mark, settle, let go, look again, crash, mend, cancel and expire; for one sender."""
-    ids = [one.id for one in publish_bodies(jobs, *[b"%d" % number for number in range(20)])]
+    ids = [one.id for one in broker.publish_bodies(jobs, *[b"%d" % number for number in range(20)])]
     line = Line.objects.get(sender=ids[0] % 5)
     assert line.pk in lines_with_due_work()
     (taken,) = claim([line.pk], worker="one")
@@ -113,8 +105,8 @@ def send_and_crash(jobs: EventType) -> None:
     epochs = {line.pk: taken.epoch}
     first, second = [group.delivery(group.endpoints[0], tried=0, uncertain=False) for group in read(line)[:2]]
     settle_groups(epochs, marks=[sender.mark(first), sender.mark(second)])
-    won = settlement(sender, first, group_id=first.group_id)
-    refused = settlement(
+    won = broker.settlement(sender, first, group_id=first.group_id)
+    refused = broker.settlement(
         sender, second, status=DeliveryStatus.PENDING, status_code=500, group_id=second.group_id, again=0.0
     )
     settle_groups(epochs, settlements=[won])
@@ -124,11 +116,11 @@ def send_and_crash(jobs: EventType) -> None:
     third = read(line)[0]
     delivery = third.delivery(third.endpoints[0], tried=0, uncertain=False)
     settle_groups({line.pk: taken.epoch}, marks=[sender.mark(delivery)])
-    expire_lease(line)
+    broker.expire_lease(line)
     assert len(claim([line.pk], worker="three")) == 1
     assert QueueGroup.objects.get(pk=third.id).first_id == delivery.id
     cancel_deliveries_of(third.endpoints[0].destination.subscription_id, reason="unwanted")
-    late = [one.id for one in publish_bodies(jobs, b"late", b"later")]
+    late = [one.id for one in broker.publish_bodies(jobs, b"late", b"later")]
     assert Delivery.objects.filter(message_id__in=late).update(expires_at=Now()) == expire_overdue() > 0
 
 
@@ -150,7 +142,7 @@ def test_no_statement_of_a_sender_reads_parked_deliveries(
 
 @pytest.mark.behaviour("1.7")
 def test_parked_groups_are_taken_back_in_slices(queue_of_three: EventType, parked: Subscription) -> None:
-    activate(parked)
+    broker.activate(parked)
     left = [WAITING]
     while left[-1]:
         lines_with_due_work()
@@ -163,9 +155,9 @@ def test_parked_groups_are_taken_back_in_slices(queue_of_three: EventType, parke
 def test_groups_of_inactive_subscriptions_are_parked_by_the_page(queue_of_three: EventType, storage: None) -> None:
     others = factories.event_type(kind=EventKind.QUEUE)
     nobody = factories.subscription(event_type=others)
-    publish_bodies(others, *[b"%d" % number for number in range(50)])
-    inactivate(nobody)
-    publish_bodies(queue_of_three, *[b"%d" % number for number in range(5)])
+    broker.publish_bodies(others, *[b"%d" % number for number in range(50)])
+    broker.inactivate(nobody)
+    broker.publish_bodies(queue_of_three, *[b"%d" % number for number in range(5)])
     line = Line.objects.get(sender=0)
     assert (read(line, capacity=10), len(read(line, capacity=10))) == ([], 1)
     mine = QueueGroup.objects.filter(line=line)
@@ -194,13 +186,13 @@ def group(storage: None, request: pytest.FixtureRequest) -> list[Subscription]:
     wanted = factories.event_type(kind=EventKind.QUEUE)
     made = [factories.subscription(event_type=wanted, filter="$$->'Body'->'n' > '5'") for _ in range(3)]
     stuck = factories.subscription(event_type=factories.event_type(kind=EventKind.QUEUE))
-    publish_bodies(stuck.event_type, b"{}")
+    broker.publish_bodies(stuck.event_type, b"{}")
     cancel_deliveries_of(stuck.pk, reason="only the lines are wanted")
     with connection.cursor() as cursor:
         cursor.execute(BACKLOG, ["2999-01-01", WAITING, stuck.pk])
         if request.param:
             cursor.execute("VACUUM delivery_open, delivery_queuegroup")
-    inactivate(stuck)
+    broker.inactivate(stuck)
     return made
 
 
@@ -209,22 +201,22 @@ def taken() -> int:
 
 
 def publish_and_cancel(group: list[Subscription]) -> None:
-    publish_bodies(group[0].event_type, *[b'{"n": 6}'] * 10)
+    broker.publish_bodies(group[0].event_type, *[b'{"n": 6}'] * 10)
     assert [cancel_deliveries_of(one.pk, reason="unwanted") for one in group] == [(10, 0)] * 3
 
 
 def publish_and_release(group: list[Subscription]) -> None:
-    publish_bodies(group[0].event_type, b'{"n": 1e200000}')
+    broker.publish_bodies(group[0].event_type, b'{"n": 1e200000}')
     assert len(release([QueueGroup.objects.latest("id").pk])) == 3
 
 
 def look_at_a_message(group: list[Subscription]) -> None:
-    (published,) = publish_bodies(group[0].event_type, b'{"n": 6}')
+    (published,) = broker.publish_bodies(group[0].event_type, b'{"n": 6}')
     assert len(groups_of(Delivery.objects.filter(message=published.id))) == 1
 
 
 def sweep(group: list[Subscription]) -> None:
-    publish_bodies(group[0].event_type, b'{"n": 6}')
+    broker.publish_bodies(group[0].event_type, b'{"n": 6}')
     assert len(lines_with_due_work()) == 1
 
 
@@ -247,8 +239,8 @@ def test_sending_reads_no_other_groups(
     for one, behaviour in zip(group, (answer(200), answer(404), answer(500)), strict=True):
         Subscription.objects.filter(pk=one.pk).update(endpoint=receiver.url(f"/{one.pk}"))
         receiver.on(f"/{one.pk}", behaviour)
-    with explained_statements(monkeypatch) as statements, running_worker():
-        publish_bodies(group[0].event_type, *[b'{"n": 6}'] * 12)
+    with explained_statements(monkeypatch) as statements, broker.running_worker():
+        broker.publish_bodies(group[0].event_type, *[b'{"n": 6}'] * 12)
         wait_until(lambda: taken() == 12)
 
     hot = [one for one in statements if not one.statement.startswith(("SELECT", "UPDATE"))]
@@ -286,7 +278,7 @@ def asked(statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
 def queue_with_jobs(storage: None) -> EventType:
     kind = factories.event_type(kind=EventKind.QUEUE)
     factories.subscription(event_type=kind)
-    publish_bodies(kind, b"1", b"2")
+    broker.publish_bodies(kind, b"1", b"2")
     return kind
 
 

@@ -16,19 +16,9 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from delivery.worker.steps import Mark, RateSlot, Settled
 from subscriptions.models import Subscription
+from tests.support import broker
+from tests.support.broker import Worker
 from tests.support.factories import retry_policy, subscription
-from tests.support.worker import (
-    Worker,
-    crash_while_sending,
-    line_of,
-    make_due,
-    publish_numbered,
-    retry_line_of,
-    running_worker,
-    statuses,
-    wait_until_done,
-    wait_until_held,
-)
 
 DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 ONE_AN_HOUR = 1 / 1000
@@ -64,11 +54,11 @@ def last_at(of: Subscription) -> datetime:
 
 def send_first(receiver: Receiver, limited: Subscription, messages: int = 2) -> Line:
     """Let the first of some messages be delivered, and the line be let go; return it."""
-    with running_worker():
-        publish_numbered(limited.event_type, messages)
+    with broker.running_worker():
+        broker.publish_numbered(limited.event_type, messages)
         wait_until_paced(limited)
-    assert statuses(limited) == [DELIVERED] + [PENDING] * (messages - 1)
-    return line_of(limited.subscriber)
+    assert broker.statuses(limited) == [DELIVERED] + [PENDING] * (messages - 1)
+    return broker.line_of(limited.subscriber)
 
 
 def wait_until_paced(limited: Subscription) -> None:
@@ -84,8 +74,8 @@ def test_slots_are_evenly_spaced(receiver: Receiver, worker: Worker, limited: Su
     type(limited.subscriber).objects.update(processing=processing, concurrency=concurrency)
     Subscription.objects.update(rate_limit=RATE)
     begun = now()
-    bodies = publish_numbered(limited.event_type, 20)
-    wait_until_done()
+    bodies = broker.publish_numbered(limited.event_type, 20)
+    broker.wait_until_done()
     assert receiver.bodies("/a") == bodies if concurrency == 1 else sorted(receiver.bodies("/a")) == sorted(bodies)
     assert begun + 19 * EVERY <= last_at(limited) <= now() + EARLY
 
@@ -95,9 +85,9 @@ def test_both_lines_and_all_workers_keep_to_one_rate(receiver: Receiver, limited
     Subscription.objects.update(rate_limit=RATE, retry_policy=retry_policy(**RETRIES))
     receiver.on("/a", *[answer(500)] * 10, answer())
     begun = now()
-    with running_worker("first"), running_worker("second"):
-        publish_numbered(limited.event_type, 20)
-        wait_until_done()
+    with broker.running_worker("first"), broker.running_worker("second"):
+        broker.publish_numbered(limited.event_type, 20)
+        broker.wait_until_done()
     assert (len(receiver.log), len({request.delivery_id for request in receiver.log})) == (30, 20)
     assert begun + 29 * EVERY <= last_at(limited) <= now() + EARLY
 
@@ -113,19 +103,19 @@ def test_a_line_that_waits_for_its_rate_is_not_held(receiver: Receiver, limited:
 @pytest.mark.behaviour("1.4", "4.7", "5.7")
 def test_a_hold_lasts_while_the_head_waits_for_its_rate(receiver: Receiver, limited: Subscription) -> None:
     receiver.on("/a", answer(503), answer())
-    with running_worker():
-        publish_numbered(limited.event_type, 2)
-        wait_until_held(limited.subscriber)
-        make_due()
+    with broker.running_worker():
+        broker.publish_numbered(limited.event_type, 2)
+        broker.wait_until_held(limited.subscriber)
+        broker.make_due()
         wait_until_paced(limited)
-    held = line_of(limited.subscriber)
+    held = broker.line_of(limited.subscriber)
     assert (held.held_since is None, held.held_reason, len(receiver.log)) == (False, "answered 503", 1)
     Pace.objects.update(last_at=None)
-    make_due()
-    with running_worker("another"):
-        wait_until(lambda: statuses(limited) == [DELIVERED, PENDING], saying=lambda: statuses(limited))
+    broker.make_due()
+    with broker.running_worker("another"):
+        wait_until(lambda: broker.statuses(limited) == [DELIVERED, PENDING], saying=lambda: broker.statuses(limited))
         wait_until_paced(limited)
-    line = line_of(limited.subscriber)
+    line = broker.line_of(limited.subscriber)
     assert (line.head_id != held.head_id, line.held_since, line.held_reason) == (True, None, "")
 
 
@@ -133,9 +123,9 @@ def test_a_hold_lasts_while_the_head_waits_for_its_rate(receiver: Receiver, limi
 def test_the_rate_outlives_the_worker(receiver: Receiver, limited: Subscription) -> None:
     line = send_first(receiver, limited)
     Line.objects.update(due_at=None)
-    with running_worker("another"):
+    with broker.running_worker("another"):
         wait_until_paced(limited)
-    assert (statuses(limited), len(receiver.log), line_of(limited.subscriber).epoch) == (
+    assert (broker.statuses(limited), len(receiver.log), broker.line_of(limited.subscriber).epoch) == (
         [DELIVERED, PENDING],
         1,
         line.epoch + 1,
@@ -148,34 +138,34 @@ def test_a_changed_limit_counts_at_once(receiver: Receiver, limited: Subscriptio
     line = send_first(receiver, limited, messages=3)
     Subscription.objects.update(rate_limit=rate)
     assert lines_with_due_work() == [line.pk]
-    with running_worker():
-        wait_until_done()
+    with broker.running_worker():
+        broker.wait_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
 
 
 @pytest.mark.behaviour("1.4")
 def test_another_subscriber_does_not_wait(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     other = subscription(event_type=limited.event_type, endpoint=receiver.url("/b"))
-    publish_numbered(limited.event_type, 20)
-    wait_until(lambda: statuses(other) == [DELIVERED] * 20, saying=lambda: statuses(other))
+    broker.publish_numbered(limited.event_type, 20)
+    wait_until(lambda: broker.statuses(other) == [DELIVERED] * 20, saying=lambda: broker.statuses(other))
     assert receiver.bodies("/a") == [b"0"]
 
 
 @pytest.mark.behaviour("1.4", "4.12")
 def test_a_rate_limit_does_not_break_the_order(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
-    publish_numbered(limited.event_type, 3)
+    broker.publish_numbered(limited.event_type, 3)
     wait_until_paced(limited)
     assert (receiver.bodies("/a"), receiver.bodies("/b")) == ([b"0"], [b"0"])
-    assert statuses(other) == [DELIVERED, PENDING, PENDING]
+    assert broker.statuses(other) == [DELIVERED, PENDING, PENDING]
 
 
 @pytest.mark.behaviour("1.4", "4.13")
 def test_unordered_deliveries_of_others_go_on(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     type(limited.subscriber).objects.update(processing="CONCURRENT", concurrency=2)
     other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
-    publish_numbered(limited.event_type, 20)
-    wait_until(lambda: statuses(other) == [DELIVERED] * 20, saying=lambda: statuses(other))
+    broker.publish_numbered(limited.event_type, 20)
+    wait_until(lambda: broker.statuses(other) == [DELIVERED] * 20, saying=lambda: broker.statuses(other))
     assert receiver.bodies("/a") == [b"0"]
 
 
@@ -184,15 +174,15 @@ def test_in_a_retry_line_the_others_go_on(receiver: Receiver, worker: Worker, li
     other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
     Pace.objects.update(last_at=Now())
     with transaction.atomic():
-        publish_numbered(limited.event_type, 20)
-        Delivery.objects.update(line=retry_line_of(limited.subscriber), due_at=Now())
-    wait_until(lambda: statuses(other) == [DELIVERED] * 20, saying=lambda: statuses(other))
+        broker.publish_numbered(limited.event_type, 20)
+        Delivery.objects.update(line=broker.retry_line_of(limited.subscriber), due_at=Now())
+    wait_until(lambda: broker.statuses(other) == [DELIVERED] * 20, saying=lambda: broker.statuses(other))
     assert receiver.bodies("/a") == []
 
 
 def marked(limited: Subscription, *, spacing: float, config_version: int | None = None) -> tuple[Settled, int]:
     """Ask for the oldest delivery to be sent under a new claim; return what the settle did, and the delivery."""
-    line, oldest = line_of(limited.subscriber), Delivery.objects.open().order_by("id")[0]
+    line, oldest = broker.line_of(limited.subscriber), Delivery.objects.open().order_by("id")[0]
     Line.objects.filter(pk=line.pk).update(lease_until=None)
     (taken,) = claim([line.pk], worker="worker")
     limited.refresh_from_db()
@@ -204,7 +194,7 @@ def marked(limited: Subscription, *, spacing: float, config_version: int | None 
 
 @pytest.mark.behaviour("1.4")
 def test_only_sent_deliveries_take_a_slot(limited: Subscription) -> None:
-    publish_numbered(limited.event_type, 1)
+    broker.publish_numbered(limited.event_type, 1)
     refused, _ = marked(limited, spacing=1000.0, config_version=1)
     assert (refused.started, refused.waits, Pace.objects.get().last_at) == ({}, {}, None)
     sent, delivery_id = marked(limited, spacing=1000.0)
@@ -214,17 +204,17 @@ def test_only_sent_deliveries_take_a_slot(limited: Subscription) -> None:
 
 @pytest.mark.behaviour("1.4")
 def test_nothing_is_sent_before_its_slot(limited: Subscription) -> None:
-    publish_numbered(limited.event_type, 1)
+    broker.publish_numbered(limited.event_type, 1)
     Pace.objects.update(last_at=Now())
     refused, _ = marked(limited, spacing=1000.0)
-    assert (refused.started, statuses(limited)) == ({}, [PENDING])
+    assert (refused.started, broker.statuses(limited)) == ({}, [PENDING])
     assert 990.0 < refused.waits[limited.pk] <= 1000.0
 
 
 @pytest.mark.behaviour("1.4", "4.11")
 def test_a_repeated_settle_takes_no_other_slot(limited: Subscription) -> None:
-    publish_numbered(limited.event_type, 1)
-    line, delivery, _ = crash_while_sending(line_of(limited.subscriber))
+    broker.publish_numbered(limited.event_type, 1)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(limited.subscriber))
     taken_at = last_at(limited)
     again = settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)])
     assert ([*again.started], last_at(limited)) == ([delivery.id], taken_at)
@@ -236,7 +226,7 @@ def test_a_repeated_settle_takes_no_other_slot(limited: Subscription) -> None:
     [(1000.0, 1000.0), (1000.5, 1000.0), (1500.0, 1500.0), (5000.0, 5000.0)],
 )
 def test_a_late_slot_is_the_one_that_was_due(limited: Subscription, ago: float, from_last: float) -> None:
-    publish_numbered(limited.event_type, 1)
+    broker.publish_numbered(limited.event_type, 1)
     Pace.objects.update(last_at=Now() - timedelta(seconds=ago))
     before = last_at(limited)
     marked(limited, spacing=1000.0)
@@ -247,8 +237,8 @@ def test_a_late_slot_is_the_one_that_was_due(limited: Subscription, ago: float, 
 @pytest.mark.behaviour("1.4")
 def test_a_round_sends_one_delivery_of_a_limited_subscription(limited: Subscription) -> None:
     other = subscription(limited.subscriber, limited.event_type)
-    publish_numbered(limited.event_type, 2)
-    line = line_of(limited.subscriber)
+    broker.publish_numbered(limited.event_type, 2)
+    line = broker.line_of(limited.subscriber)
     (taken,) = claim([line.pk], worker="worker")
     config_version = limited.version + limited.subscriber.version
     marks = [
@@ -262,4 +252,4 @@ def test_a_round_sends_one_delivery_of_a_limited_subscription(limited: Subscript
         for one in Delivery.objects.open()
     ]
     settle({line.pk: taken.epoch}, marks=marks)
-    assert (statuses(limited), statuses(other)) == ([IN_FLIGHT, PENDING], [IN_FLIGHT] * 2)
+    assert (broker.statuses(limited), broker.statuses(other)) == ([IN_FLIGHT, PENDING], [IN_FLIGHT] * 2)

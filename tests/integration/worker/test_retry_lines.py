@@ -23,22 +23,8 @@ from delivery.worker.settle import settle
 from delivery.worker.steps import SideEffects, Turn
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.retry_policies import OnExhausted
+from tests.support import broker
 from tests.support.factories import retry_policy, subscriber, subscription
-from tests.support.worker import (
-    NO_ANSWER,
-    attempts_of,
-    crash_while_sending,
-    cut_pauses_until_done,
-    expire_lease,
-    line_of,
-    outgoing_of,
-    publish_numbered,
-    retry_line_of,
-    running_worker,
-    settlement,
-    statuses,
-    wait_until_done,
-)
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
 FAILED, IN_FLIGHT, HELD = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD
@@ -60,31 +46,31 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 
 def wait_until_retrying(wanted: Subscription, count: int = 1) -> list[Delivery]:
     """Wait until `count` deliveries wait in the retry line; return them, oldest first."""
-    line = retry_line_of(wanted.subscriber)
+    line = broker.retry_line_of(wanted.subscriber)
     retried = Delivery.objects.open().filter(line=line, status=PENDING).order_by("id")
     wait_until(lambda: retried.count() == count, saying=lambda: [*Delivery.objects.values()])
     return [*retried]
 
 
 def moved(wanted: Subscription) -> SideEffects:
-    return SideEffects(to_line_id=retry_line_of(wanted.subscriber).pk, meaning="retry_lane")
+    return SideEffects(to_line_id=broker.retry_line_of(wanted.subscriber).pk, meaning="retry_lane")
 
 
 @pytest.mark.behaviour("5.3", "5.4")
 @pytest.mark.parametrize("status", [302, 404, 429, 500, 503])
 def test_new_messages_pass_the_retry_line(receiver: Receiver, wanted: Subscription, status: int) -> None:
     receiver.on("/a", answer(status), answer())
-    line = retry_line_of(wanted.subscriber)
+    line = broker.retry_line_of(wanted.subscriber)
     assert (line.lane, line.queue, line.epoch) == (Lane.RETRY, "retry", 0)
-    with running_worker():
-        publish_numbered(wanted.event_type, 3)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 3)
         (retried,) = wait_until_retrying(wanted)
         wait_until(lambda: len(receiver.log) == 3)
-        wait_until(lambda: statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
+        wait_until(lambda: broker.statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
         assert retried.due_at
         assert timedelta(minutes=9) < retried.due_at - retried.created_at < timedelta(minutes=12)
         assert (retried.attempts, retried.sequence, retried.reason) == (1, 1, f"answered {status}")
-        cut_pauses_until_done()
+        broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
     assert not any(request.is_flagged for request in receiver.log)
@@ -100,13 +86,13 @@ def test_a_retry_line_gathers_due_deliveries(receiver: Receiver, storage: None, 
     policy = retry_policy(**RETRY_ALL, initial_delay_seconds=pause, max_delay_seconds=pause, **TWICE)
     wanted = subscription(endpoint=receiver.url("/a"), retry_policy=policy)
     receiver.on("/a", answer(500))
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
         wait_until_retrying(wanted)
         Delivery.objects.update(due_at=Now())
         wait_until(lambda: len(receiver.log) == 2)
         (retried,) = wait_until_retrying(wanted)
-    line = retry_line_of(wanted.subscriber)
+    line = broker.retry_line_of(wanted.subscriber)
     assert retried.due_at
     assert line.due_at
     earlier = retried.due_at - line.due_at
@@ -114,7 +100,7 @@ def test_a_retry_line_gathers_due_deliveries(receiver: Receiver, storage: None, 
 
 
 def test_a_retry_line_reads_once(receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    line, asked = retry_line_of(wanted.subscriber), list[int]()
+    line, asked = broker.retry_line_of(wanted.subscriber), list[int]()
 
     def read(lines: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
         asked.extend(one.line_id for one in lines)
@@ -122,11 +108,11 @@ def test_a_retry_line_reads_once(receiver: Receiver, wanted: Subscription, monke
 
     monkeypatch.setattr(waits, "read_pages", read)
     receiver.on("/a", answer(500), answer(500), answer())
-    with running_worker():
-        publish_numbered(wanted.event_type, 2)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 2)
         wait_until_retrying(wanted, 2)
         Delivery.objects.update(due_at=Now())
-        wait_until(lambda: statuses(wanted) == [DELIVERED, DELIVERED])
+        wait_until(lambda: broker.statuses(wanted) == [DELIVERED, DELIVERED])
         wait_until(lambda: Line.objects.filter(pk=line.pk, epoch=1, lease_until=None).exists())
     assert asked.count(line.pk) == 1, "only time brings more, which the sweep watches"
 
@@ -134,12 +120,12 @@ def test_a_retry_line_reads_once(receiver: Receiver, wanted: Subscription, monke
 @pytest.mark.behaviour("5.1", "5.3")
 def test_used_up_retries_fail_the_delivery(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500))
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
-        cut_pauses_until_done()
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.cut_pauses_until_done()
     (ended,) = Delivery.objects.final()
     assert (ended.status, ended.reason, ended.attempts) == (FAILED, "retries used up: answered 500", 3)
-    assert attempts_of(ended.pk) == [(1, 500), (2, 500), (3, 500)]
+    assert broker.attempts_of(ended.pk) == [(1, 500), (2, 500), (3, 500)]
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", "retry_lane", "end"]
     assert not LineEvent.objects.exists(), "somebody has received it"
 
@@ -147,12 +133,12 @@ def test_used_up_retries_fail_the_delivery(receiver: Receiver, wanted: Subscript
 @pytest.mark.behaviour("5.2", "5.3")
 def test_retries_stay_in_the_retry_line_under_any_policy(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500), answer(503), answer())
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
         wait_until_retrying(wanted)
         Subscription.objects.update(retry_policy=None)
-        cut_pauses_until_done()
-    assert statuses(wanted) == [DELIVERED]
+        broker.cut_pauses_until_done()
+    assert broker.statuses(wanted) == [DELIVERED]
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", "retry_lane", None]
 
 
@@ -161,8 +147,8 @@ def test_retries_stay_in_the_retry_line_under_any_policy(receiver: Receiver, wan
 def test_retry_after_in_the_retry_line(receiver: Receiver, wanted: Subscription, honours: bool, waits: float) -> None:
     RetryPolicy.objects.filter(is_preset=False).update(respect_retry_after=honours, max_delay_seconds=86_400.0)
     receiver.on("/a", answer(429, Retry_After="7200"), answer())
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
         (retried,) = wait_until_retrying(wanted)
     assert retried.due_at
     assert (retried.due_at - Attempt.objects.get().started_at).total_seconds() == pytest.approx(waits, abs=60.0)
@@ -171,14 +157,14 @@ def test_retry_after_in_the_retry_line(receiver: Receiver, wanted: Subscription,
 @pytest.mark.behaviour("4.10", "5.3")
 def test_a_refused_delivery_keeps_its_number_in_the_retry_line(receiver: Receiver, wanted: Subscription) -> None:
     receiver.close_port()
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
         (retried,) = wait_until_retrying(wanted)
         assert (retried.sequence, retried.unreceived, retried.uncertain) == (1, True, False)
         receiver.open_port()
-        publish_numbered(wanted.event_type, 1, first=1)
+        broker.publish_numbered(wanted.event_type, 1, first=1)
         wait_until(lambda: receiver.log)
-        cut_pauses_until_done()
+        broker.cut_pauses_until_done()
     assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2), (b"0", 1)]
     assert not LineEvent.objects.exists()
 
@@ -189,10 +175,10 @@ def test_unanswered_failures_are_in_the_history(receiver: Receiver, wanted: Subs
     receiver.on("/a", reset)
     if not is_up:
         receiver.close_port()
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
-        cut_pauses_until_done()
-    assert statuses(wanted) == [FAILED]
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
+        broker.cut_pauses_until_done()
+    assert broker.statuses(wanted) == [FAILED]
     assert [*LineEvent.objects.values_list("line__lane", "kind", "sequence", "reason")] == [
         ("main", LineEventKind.NUMBER_UNCERTAIN, 1, "failed; it may never have been received")
     ]
@@ -220,9 +206,9 @@ def test_failures_are_announced(
     RetryPolicy.objects.filter(is_preset=False).update(**terms)
     subscription(endpoint=receiver.url("/announced"), event_pattern="Broker.*")
     receiver.on("/a", answer(status))
-    publish_numbered(wanted.event_type, 1)
-    with running_worker():
-        cut_pauses_until_done()
+    broker.publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
     (row,) = Announcement.objects.all()
     ends = kind.removeprefix("Broker.Delivery.").upper()
     assert (row.kind, row.details) == (kind, {"status": ends, "reason": reason, "attempts": attempts, "fetches": None})
@@ -232,64 +218,66 @@ def test_failures_are_announced(
 @pytest.mark.behaviour("4.9", "5.3")
 def test_retries_follow_the_current_policy(receiver: Receiver, wanted: Subscription) -> None:
     receiver.on("/a", answer(500), answer(500), answer(404))
-    with running_worker():
-        publish_numbered(wanted.event_type, 1)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 1)
         wait_until_retrying(wanted)
         Subscription.objects.update(retry_policy=None)
         Delivery.objects.open().update(due_at=Now())
         wait_until(lambda: Attempt.objects.count() == 2)
         (retried,) = wait_until_retrying(wanted)
         assert (retried.status, retried.attempts) == (PENDING, 2)
-        cut_pauses_until_done()
-    assert (statuses(wanted), len(receiver.log)) == ([REJECTED], 3)
+        broker.cut_pauses_until_done()
+    assert (broker.statuses(wanted), len(receiver.log)) == ([REJECTED], 3)
 
 
 @pytest.mark.behaviour("4.11", "5.3")
 def test_a_repeated_settle_leaves_the_next_request_alone(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 1)
-    main, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    retried = settlement(main, delivery, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
+    broker.publish_numbered(wanted.event_type, 1)
+    main, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
+    retried = broker.settlement(main, delivery, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
     assert settle({main.id: main.claim.epoch}, settlements=[retried]).ended == {delivery.id}
-    crash_while_sending(retry_line_of(wanted.subscriber))
+    broker.crash_while_sending(broker.retry_line_of(wanted.subscriber))
     assert settle({main.id: main.claim.epoch}, settlements=[retried]).ended == frozenset()
-    ended = settlement(main, delivery)
+    ended = broker.settlement(main, delivery)
     assert settle({main.id: main.claim.epoch}, settlements=[ended]).ended == frozenset()
-    assert (statuses(wanted), attempts_of(delivery.id)) == ([IN_FLIGHT], [(1, 500)])
+    assert (broker.statuses(wanted), broker.attempts_of(delivery.id)) == ([IN_FLIGHT], [(1, 500)])
 
 
 @pytest.mark.behaviour("4.10", "4.11", "5.3")
 @pytest.mark.parametrize("then", ["waits", "is in flight", "has ended"])
 def test_numbers_go_on_after_the_last_moved_to_the_retry_line(wanted: Subscription, then: str) -> None:
-    publish_numbered(wanted.event_type, 2)
-    line, retry_line = line_of(wanted.subscriber), retry_line_of(wanted.subscriber)
-    main, first, number = crash_while_sending(line)
-    ended = settlement(main, first, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
+    broker.publish_numbered(wanted.event_type, 2)
+    line, retry_line = broker.line_of(wanted.subscriber), broker.retry_line_of(wanted.subscriber)
+    main, first, number = broker.crash_while_sending(line)
+    ended = broker.settlement(main, first, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
     settle({main.id: main.claim.epoch}, settlements=[ended])
     if then != "waits":
-        retry, _, _ = crash_while_sending(retry_line)
+        retry, _, _ = broker.crash_while_sending(retry_line)
         if then == "has ended":
-            settle({retry.id: retry.claim.epoch}, settlements=[settlement(retry, first)])
-    expire_lease(line)
+            settle({retry.id: retry.claim.epoch}, settlements=[broker.settlement(retry, first)])
+    broker.expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
     assert (taken.last_sequence, taken.head_id) == (number, None)
     expected = {"waits": PENDING, "is in flight": IN_FLIGHT, "has ended": DELIVERED}[then]
-    assert statuses(wanted) == [expected, PENDING]
+    assert broker.statuses(wanted) == [expected, PENDING]
     assert not Delivery.objects.get(pk=first.id).uncertain, "what the retry line has in flight is its own"
-    assert [one.id for one in outgoing_of(taken)] == [*Delivery.objects.filter(line=line).values_list("pk", flat=True)]
+    assert [one.id for one in broker.outgoing_of(taken)] == [
+        *Delivery.objects.filter(line=line).values_list("pk", flat=True)
+    ]
 
 
 @pytest.mark.behaviour("4.11", "5.3", "11.3")
 def test_a_crash_of_a_retry_line_flags_and_holds_nothing(receiver: Receiver, wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 2)
-    Delivery.objects.update(line=retry_line_of(wanted.subscriber), due_at=Now(), sequence=F("id"), attempts=1)
-    line = retry_line_of(wanted.subscriber)
-    _, vanished, number = crash_while_sending(line)
-    expire_lease(line)
+    broker.publish_numbered(wanted.event_type, 2)
+    Delivery.objects.update(line=broker.retry_line_of(wanted.subscriber), due_at=Now(), sequence=F("id"), attempts=1)
+    line = broker.retry_line_of(wanted.subscriber)
+    _, vanished, number = broker.crash_while_sending(line)
+    broker.expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
     assert (taken.head_id, taken.last_sequence) == (None, 0)
-    expire_lease(line)
-    with running_worker():
-        wait_until_done()
+    broker.expire_lease(line)
+    with broker.running_worker():
+        broker.wait_until_done()
     assert sorted((request.delivery_id, request.is_flagged) for request in receiver.log) == [
         (vanished.id, True),
         (vanished.id + 1, False),
@@ -299,17 +287,17 @@ def test_a_crash_of_a_retry_line_flags_and_holds_nothing(receiver: Receiver, wan
 
 @pytest.mark.behaviour("3.6", "5.3")
 def test_a_delivery_released_in_a_retry_line_is_sent_by_it(receiver: Receiver, wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 1)
-    Delivery.objects.update(line=retry_line_of(wanted.subscriber), status=HELD, due_at="9999-12-31T00:00:00Z")
+    broker.publish_numbered(wanted.event_type, 1)
+    Delivery.objects.update(line=broker.retry_line_of(wanted.subscriber), status=HELD, due_at="9999-12-31T00:00:00Z")
     assert len(release([*Delivery.objects.values_list("pk", flat=True)])) == 1
-    with running_worker():
-        wait_until_done()
-    assert (statuses(wanted), receiver.bodies("/a")) == ([DELIVERED], [b"0"])
+    with broker.running_worker():
+        broker.wait_until_done()
+    assert (broker.statuses(wanted), receiver.bodies("/a")) == ([DELIVERED], [b"0"])
 
 
 @pytest.mark.behaviour("2.13", "3.6")
 def test_a_delivery_released_early_waits_for_its_time(storage: None) -> None:
-    publish_numbered(subscription().event_type, 1)
+    broker.publish_numbered(subscription().event_type, 1)
     Delivery.objects.update(status=HELD, due_at="9999-12-31T00:00:00Z", not_before=Now() + timedelta(hours=1))
     release([*Delivery.objects.values_list("pk", flat=True)])
     delivery = Delivery.objects.get()
@@ -318,21 +306,22 @@ def test_a_delivery_released_early_waits_for_its_time(storage: None) -> None:
 
 @pytest.mark.behaviour("2.10", "4.15")
 def test_an_expired_delivery_is_neither_read_nor_sent(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 2)
-    (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
-    driven_marks = outgoing_of(taken)
+    broker.publish_numbered(wanted.event_type, 2)
+    (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
+    driven_marks = broker.outgoing_of(taken)
     Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
     driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
     settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
     assert not settled.started
-    assert [one.id for one in outgoing_of(taken)] == [driven_marks[1].id]
+    assert [one.id for one in broker.outgoing_of(taken)] == [driven_marks[1].id]
 
 
 def test_an_answer_in_flight_that_never_came_counts_as_not_received(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 1)
-    main, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 1)
+    main, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     settle(
-        {main.id: main.claim.epoch}, settlements=[settlement(main, delivery, **NO_ANSWER, side_effects=moved(wanted))]
+        {main.id: main.claim.epoch},
+        settlements=[broker.settlement(main, delivery, **broker.NO_ANSWER, side_effects=moved(wanted))],
     )
     assert Delivery.objects.get().unreceived
 
@@ -345,9 +334,9 @@ def owner(storage: None) -> Subscriber:
 def due_retries(owner: Subscriber, count: int, *, since: float) -> Subscription:
     """Return a subscription with `count` deliveries in the retry line, due for `since` seconds."""
     made = subscription(owner)
-    publish_numbered(made.event_type, count)
+    broker.publish_numbered(made.event_type, count)
     due_at = Now() - timedelta(seconds=since)
-    Delivery.objects.filter(subscription=made).update(line=retry_line_of(owner), due_at=due_at, attempts=1)
+    Delivery.objects.filter(subscription=made).update(line=broker.retry_line_of(owner), due_at=due_at, attempts=1)
     return made
 
 
@@ -361,7 +350,7 @@ def page_of(line: Line, epoch: int) -> list[int]:
 @pytest.mark.behaviour("5.3", "5.4")
 def test_subscriptions_take_turns_in_a_retry_line(owner: Subscriber) -> None:
     first, second = due_retries(owner, 20, since=3600.0), due_retries(owner, 2, since=1.0)
-    ours = [page_of(retry_line_of(owner), epoch) for epoch in (1, 2)]
+    ours = [page_of(broker.retry_line_of(owner), epoch) for epoch in (1, 2)]
     assert sorted(ours) == [
         [first.pk, second.pk, first.pk, second.pk, first.pk, first.pk],
         [second.pk, first.pk, second.pk, first.pk, first.pk, first.pk],
@@ -371,7 +360,7 @@ def test_subscriptions_take_turns_in_a_retry_line(owner: Subscriber) -> None:
 @pytest.mark.behaviour("5.3", "5.4")
 def test_each_subscription_begins_a_turn_as_often_as_the_others(owner: Subscriber) -> None:
     due = {due_retries(owner, 5, since=60.0 * number).pk for number in range(3)}
-    begins = [page_of(retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
+    begins = [page_of(broker.retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
     assert set(begins[:3]) == due
     assert begins[:3] == begins[3:]
 
@@ -383,6 +372,6 @@ def test_subscriptions_without_due_retries_have_no_turn(owner: Subscriber) -> No
     due = [due_retries(owner, 5, since=60.0).pk for _ in range(2)]
     for _ in range(4):
         subscription(owner)
-    begins = [page_of(retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
+    begins = [page_of(broker.retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
     assert sorted(begins) == sorted(due * (TURNS // 2))
     assert begins[:2] * (TURNS // 2) == begins

@@ -19,19 +19,9 @@ from subscriptions import edit
 from subscriptions.credentials.tokens import key_of
 from subscriptions.models import Subscription
 from subscriptions.scripting import process, runner, script_queue
+from tests.support import broker
+from tests.support.broker import Worker
 from tests.support.factories import event_type, subscription
-from tests.support.worker import (
-    Worker,
-    crash_while_sending,
-    cut_pauses_until_done,
-    expire_lease,
-    line_of,
-    publish_bodies,
-    publish_numbered,
-    running_worker,
-    statuses,
-    wait_until_done,
-)
 
 DELIVERED, HELD, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.HELD, DeliveryStatus.PENDING
 
@@ -62,8 +52,8 @@ def test_what_the_script_makes_arrives_signed(receiver: Receiver, worker: Worker
         $param = '/' + $inmessage.key + '?notify=false';
     """
     write(wanted, script, endpoint="PATCH:" + receiver.url("/a"), headers={"X-More": "the subscription's"})
-    publish_bodies(wanted.event_type, b'{"key": "K 1"}', headers=[("X-Tag", "old"), ("X-Other", "kept")])
-    wait_until_done()
+    broker.publish_bodies(wanted.event_type, b'{"key": "K 1"}', headers=[("X-Tag", "old"), ("X-Other", "kept")])
+    broker.wait_until_done()
     (sent,) = receiver.log
     assert (sent.method, sent.path, sent.body) == ("PATCH", "/a/K%201?notify=false", b'{"key":"K 1","tag":"old"}')
     names = ("x-tag", "x-more", "x-other", "content-type")
@@ -81,12 +71,12 @@ def test_what_the_script_makes_arrives_signed(receiver: Receiver, worker: Worker
 def test_scripts_keep_the_order_of_a_line(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     plain = subscription(wanted.subscriber, wanted.event_type, receiver.url("/b"))
     write(wanted, "$outmessage = 'script ' + $inmessage")
-    bodies = publish_numbered(wanted.event_type, 30)
-    wait_until_done()
+    bodies = broker.publish_numbered(wanted.event_type, 30)
+    broker.wait_until_done()
     assert receiver.bodies("/a") == [b"script " + body for body in bodies]
     assert receiver.bodies("/b") == bodies
     assert [request.sequence for request in receiver.log] == [*range(1, 61)]
-    assert statuses(plain) == statuses(wanted) == [DELIVERED] * 30
+    assert broker.statuses(plain) == broker.statuses(wanted) == [DELIVERED] * 30
 
 
 @pytest.mark.behaviour("8.3")
@@ -109,9 +99,9 @@ def test_a_failing_script_holds_its_delivery_and_the_line_goes_on(
     reason: str,
 ) -> None:
     write(wanted, f"if ($inmessage % 2) {{ {what} }}")
-    publish_numbered(wanted.event_type, 4)
+    broker.publish_numbered(wanted.event_type, 4)
     wait_until_only_held()
-    assert statuses(wanted) == [DELIVERED, HELD, DELIVERED, HELD]
+    assert broker.statuses(wanted) == [DELIVERED, HELD, DELIVERED, HELD]
     assert [(request.body, request.sequence) for request in receiver.log] == [(b"0", 1), (b"2", 2)]
     assert reasons(wanted)[1].startswith(reason)
     assert [*Delivery.objects.open().values_list("sequence", "attempts", "uncertain")] == [(None, 0, False)] * 2
@@ -121,11 +111,11 @@ def test_a_failing_script_holds_its_delivery_and_the_line_goes_on(
 @pytest.mark.behaviour("8.3", "4.15")
 def test_a_released_delivery_uses_the_new_script(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     write(wanted, "throw 1")
-    publish_numbered(wanted.event_type, 2)
+    broker.publish_numbered(wanted.event_type, 2)
     wait_until_only_held()
     write(wanted, "$outmessage = 'mended ' + $inmessage")
     release([delivery.pk for delivery in Delivery.objects.open()])
-    wait_until_done()
+    broker.wait_until_done()
     assert receiver.bodies("/a") == [b"mended 0", b"mended 1"]
     assert [request.sequence for request in receiver.log] == [1, 2]
 
@@ -134,13 +124,13 @@ def test_a_released_delivery_uses_the_new_script(receiver: Receiver, worker: Wor
 def test_a_repeated_request_has_the_same_body(receiver: Receiver, wanted: Subscription) -> None:
     write(wanted, "$outmessage = [Math.random(), Date.now(), $inmessage]")
     receiver.on("/a", answer(500), answer(503), answer(200))
-    publish_numbered(wanted.event_type, 1)
-    crash_while_sending(line_of(wanted.subscriber))
-    expire_lease(line_of(wanted.subscriber))
-    with running_worker():
-        cut_pauses_until_done()
+    broker.publish_numbered(wanted.event_type, 1)
+    broker.crash_while_sending(broker.line_of(wanted.subscriber))
+    broker.expire_lease(broker.line_of(wanted.subscriber))
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
     (body, *_) = bodies = receiver.bodies("/a")
-    assert (bodies, statuses(wanted)) == ([body] * 3, [DELIVERED])
+    assert (bodies, broker.statuses(wanted)) == ([body] * 3, [DELIVERED])
     chance, now, message = json.loads(body)
     assert (0 < chance < 1, message) == (True, 0)
     published_at = Delivery.objects.values_list("message__published_at", flat=True).get()
@@ -150,18 +140,18 @@ def test_a_repeated_request_has_the_same_body(receiver: Receiver, wanted: Subscr
 
 @pytest.mark.behaviour("4.10", "8.3")
 def test_a_number_possibly_sent_outlives_a_failing_script(receiver: Receiver, wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 2)
-    crash_while_sending(line_of(wanted.subscriber))
-    expire_lease(line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 2)
+    broker.crash_while_sending(broker.line_of(wanted.subscriber))
+    broker.expire_lease(broker.line_of(wanted.subscriber))
     write(wanted, "if ($inmessage == 0) throw 'odd'")
-    with running_worker():
+    with broker.running_worker():
         wait_until_only_held()
         assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2)]
         (recorded,) = LineEvent.objects.values_list("kind", "sequence", "reason")
         assert recorded == ("NUMBER_UNCERTAIN", 1, "held; it may never have been received")
         write(wanted, "")
         release([delivery.pk for delivery in Delivery.objects.open()])
-        wait_until_done()
+        broker.wait_until_done()
     last = receiver.log[-1]
     assert (last.body, last.sequence, last.is_flagged) == (b"0", 1, True)
 
@@ -170,10 +160,10 @@ def test_a_number_possibly_sent_outlives_a_failing_script(receiver: Receiver, wa
 def test_the_current_script_is_used(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     write(wanted, "$outmessage = 'old ' + $inmessage")
     receiver.on("/a", answer(503), answer(200))
-    publish_numbered(wanted.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 3)
     wait_until(lambda: receiver.log)
     write(wanted, "$outmessage = 'new ' + $inmessage")
-    wait_until_done()
+    broker.wait_until_done()
     assert receiver.bodies("/a") == [b"old 0", b"new 0", b"new 1", b"new 2"]
 
 
@@ -210,24 +200,24 @@ def test_a_lost_script_is_deferred_and_run_again(
     write(wanted, "while (1);")
     with monkeypatch.context() as limited:
         limited.setattr(process, "TOTAL_SECONDS", seconds)
-        publish_numbered(wanted.event_type, 1)
+        broker.publish_numbered(wanted.event_type, 1)
         hit(worker, number)
         wait_until(lambda: Delivery.objects.open().filter(times_deferred=1).exists())
-    assert (statuses(wanted), reasons(wanted)) == ([PENDING], [reason])
+    assert (broker.statuses(wanted), reasons(wanted)) == ([PENDING], [reason])
     write(wanted, "$outmessage = 'again ' + $inmessage")
-    cut_pauses_until_done()
+    broker.cut_pauses_until_done()
     assert [(request.body, request.sequence) for request in receiver.log] == [(b"again 0", 1)]
 
 
 def test_a_worker_stops_while_scripts_run_and_nothing_is_marked(receiver: Receiver, wanted: Subscription) -> None:
     write(wanted, "while (1);")
-    publish_numbered(wanted.event_type, 5)
-    with running_worker() as worker:
+    broker.publish_numbered(wanted.event_type, 5)
+    with broker.running_worker() as worker:
         wait_until(lambda: processes_of(worker.event_loop))
         known = processes_of(worker.event_loop)
     assert not any(Path(f"/proc/{pid}").exists() for pid in known)
-    assert line_of(wanted.subscriber).lease_until is None
-    assert set(statuses(wanted)) <= {PENDING, HELD}
+    assert broker.line_of(wanted.subscriber).lease_until is None
+    assert set(broker.statuses(wanted)) <= {PENDING, HELD}
     assert (receiver.log, Attempt.objects.count()) == ([], 0)
 
 
@@ -238,8 +228,8 @@ def test_hostile_scripts_leave_other_lines_alone(
     hostile = [subscription() for _ in range(10)]
     for one in hostile:
         write(one, "while (1);")
-        publish_numbered(one.event_type, 3)
-    publish_numbered(wanted.event_type, 20)
+        broker.publish_numbered(one.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 20)
     wait_until(lambda: len(receiver.bodies("/a")) == 20)
     held = Delivery.objects.open().filter(status=HELD).count()
     assert held < 30, "most of the hostile ones have not even had their turn"

@@ -25,24 +25,10 @@ from delivery.worker.queue_settle import settle_groups
 from delivery.worker.settle import settle, settle_statement
 from delivery.worker.steps import Hold, Rest, Send, Settled
 from subscriptions.models import EventKind, Subscription
+from tests.support import broker
+from tests.support.broker import Worker
 from tests.support.database import do_and_disconnect
 from tests.support.factories import event_type, subscription
-from tests.support.worker import (
-    NO_ANSWER,
-    Worker,
-    attempts_of,
-    crash_while_sending,
-    cut_pauses_until_done,
-    expire_lease,
-    line_of,
-    outgoing_of,
-    publish_numbered,
-    running_worker,
-    settlement,
-    statuses,
-    terminate_backends,
-    wait_until_done,
-)
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 IN_FLIGHT = DeliveryStatus.IN_FLIGHT
@@ -54,42 +40,42 @@ LATE = "owned AS MATERIALIZED (\n  SELECT l.id FROM (SELECT pg_advisory_xact_loc
 
 @pytest.mark.behaviour("4.11")
 def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 2)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    ended = settlement(line, delivery)
+    broker.publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
+    ended = broker.settlement(line, delivery)
     first = settle({line.id: line.claim.epoch}, settlements=[ended])
     again = settle({line.id: line.claim.epoch}, settlements=[ended])
     assert (first.ended, again.ended, again.owned) == (frozenset({delivery.id}), frozenset(), frozenset({line.id}))
-    assert (statuses(wanted), attempts_of(delivery.id)) == ([DELIVERED, PENDING], [(1, 200)])
+    assert (broker.statuses(wanted), broker.attempts_of(delivery.id)) == ([DELIVERED, PENDING], [(1, 200)])
     assert bytes(Attempt.objects.get().answer_excerpt) == b"\x00\xff"
 
 
 @pytest.mark.behaviour("4.11")
 def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 2)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     following = Delivery.objects.open().get(status=PENDING)
-    before = [*Delivery.objects.order_by("id").values()], line_of(wanted.subscriber).epoch
+    before = [*Delivery.objects.order_by("id").values()], broker.line_of(wanted.subscriber).epoch
     old = line.claim.epoch - 1
     settled = settle(
         {line.id: old},
-        settlements=[settlement(line, delivery)],
+        settlements=[broker.settlement(line, delivery)],
         marks=[line.mark(delivery)],
         states=[line.update(let_go=True)],
     )
     assert (settled.owned, settled.ended, settled.started) == (frozenset(), frozenset(), {})
-    assert ([*Delivery.objects.order_by("id").values()], line_of(wanted.subscriber).epoch) == before
+    assert ([*Delivery.objects.order_by("id").values()], broker.line_of(wanted.subscriber).epoch) == before
     assert (Attempt.objects.count(), following.sequence) == (0, None)
-    assert line_of(wanted.subscriber).lease_until is not None
+    assert broker.line_of(wanted.subscriber).lease_until is not None
 
 
 def test_nothing_is_marked_that_is_not_as_it_was_read(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, PENDING)])
+    broker.publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
+    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, PENDING)])
     Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/other")
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
-    assert statuses(wanted) == [PENDING]
+    assert broker.statuses(wanted) == [PENDING]
 
 
 @pytest.mark.behaviour("1.8", "10.1")
@@ -100,25 +86,25 @@ def test_nothing_is_marked_that_is_not_as_it_was_read(wanted: Subscription) -> N
         ({"status": DeliveryStatus.REJECTED, "status_code": 404}, DeliveryStatus.REJECTED),
         ({"status": PENDING, "status_code": 500, "pause": 1.0}, CANCELLED),
         ({"status": PENDING, "status_code": 503}, CANCELLED),
-        (NO_ANSWER, CANCELLED),
+        (broker.NO_ANSWER, CANCELLED),
     ],
 )
 def test_cancelling_in_flight(wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus) -> None:
-    publish_numbered(wanted.event_type, 3)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 3)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1)
-    assert statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **answered)])
-    assert statuses(wanted) == [end, CANCELLED, CANCELLED]
-    assert len(attempts_of(delivery.id)) == 1
+    assert broker.statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
+    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **answered)])
+    assert broker.statuses(wanted) == [end, CANCELLED, CANCELLED]
+    assert len(broker.attempts_of(delivery.id)) == 1
 
 
 @pytest.mark.behaviour("4.10")
 def test_cancelling_an_uncertain_delivery_is_in_the_history(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 1)
-    line, delivery, number = crash_while_sending(line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 1)
+    line, delivery, number = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     cancel_deliveries_of(wanted.pk, reason="unwanted")
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
+    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
     assert [*LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id")] == [
         (line.id, LineEventKind.NUMBER_UNCERTAIN, number, delivery.id)
     ]
@@ -126,10 +112,10 @@ def test_cancelling_an_uncertain_delivery_is_in_the_history(wanted: Subscription
 
 @pytest.mark.behaviour("4.10")
 def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 1)
-    line, delivery, number = crash_while_sending(line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 1)
+    line, delivery, number = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     assert number == 1
-    sequence_unused = settlement(line, delivery, PENDING, status_code=None, sequence_unused=True)
+    sequence_unused = broker.settlement(line, delivery, PENDING, status_code=None, sequence_unused=True)
     settle({line.id: line.claim.epoch}, settlements=[sequence_unused])
     assert Delivery.objects.get().sequence is None
     cancel_deliveries_of(wanted.pk, reason="unwanted")
@@ -169,21 +155,22 @@ def _somebody_waits() -> bool:
 
 @pytest.mark.behaviour("1.8", "4.11")
 @pytest.mark.parametrize(
-    ("answered", "end"), [({}, DELIVERED), (NO_ANSWER, CANCELLED), ({"status": PENDING, "pause": 1.0}, CANCELLED)]
+    ("answered", "end"),
+    [({}, DELIVERED), (broker.NO_ANSWER, CANCELLED), ({"status": PENDING, "pause": 1.0}, CANCELLED)],
 )
 def test_a_settle_overtaken_by_a_cancel_misses_nothing(
     wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    rest = [(line.slots[0], Rest(settlement(line, delivery, **answered)))]
+    broker.publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
+    rest = [(line.slots[0], Rest(broker.settlement(line, delivery, **answered)))]
     overtaken(
         lambda: settle_round(rest, of_groups=False),
         lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
         monkeypatch,
     )
-    assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
-    assert line_of(wanted.subscriber).lease_until is None
+    assert (broker.statuses(wanted), len(broker.attempts_of(delivery.id))) == ([end], 1)
+    assert broker.line_of(wanted.subscriber).lease_until is None
 
 
 @pytest.mark.behaviour("1.8", "4.11")
@@ -195,46 +182,46 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
         elsewhere.execute("SELECT FROM delivery_line FOR NO KEY UPDATE SKIP LOCKED")
         return settled
 
-    publish_numbered(wanted.event_type, 2)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
-    (following,) = outgoing_of(line.claim)
-    step = Send(settlement(line, delivery, **NO_ANSWER), following)
+    broker.publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
+    (following,) = broker.outgoing_of(line.claim)
+    step = Send(broker.settlement(line, delivery, **broker.NO_ANSWER), following)
     unsettled = PendingSettles(DatabaseBackoff())
     unsettled.add(line.slots[0], step)
     monkeypatch.setattr(pending_settles, "settle", cancelled_again_after_it)
     overtaken(lambda: [*unsettled.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
 
-    assert (statuses(wanted), unsettled.locked) == ([IN_FLIGHT, IN_FLIGHT], [(line.slots[0], step)])
+    assert (broker.statuses(wanted), unsettled.locked) == ([IN_FLIGHT, IN_FLIGHT], [(line.slots[0], step)])
     assert line.slots[0].may_be_marked
     elsewhere.rollback()
     unsettled.take_locked()
     ((_, _, settled),) = unsettled.settle()
     assert settled
-    assert (statuses(wanted), [*settled.started]) == ([CANCELLED, IN_FLIGHT], [following.id])
+    assert (broker.statuses(wanted), [*settled.started]) == ([CANCELLED, IN_FLIGHT], [following.id])
 
 
 @pytest.mark.behaviour("4.11")
 def test_a_line_with_an_unsettled_delivery_is_kept(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     line.holds(delivery, Hold(1.0, "no answer", delivery.destination.config_version))
     held = line.update(let_go=True)
-    missed = settlement(line, delivery, **NO_ANSWER)
+    missed = broker.settlement(line, delivery, **broker.NO_ANSWER)
     overtaken(
         lambda: settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),
         lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
         monkeypatch,
     )
-    assert (statuses(wanted), claim([line.id], worker="other")) == ([IN_FLIGHT], [])
+    assert (broker.statuses(wanted), claim([line.id], worker="other")) == ([IN_FLIGHT], [])
 
 
 @pytest.mark.behaviour("4.1")
 def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted: Subscription) -> None:
     other = subscription(event_type=wanted.event_type)
-    publish_numbered(wanted.event_type, 1)
-    both = [crash_while_sending(line_of(one.subscriber)) for one in (wanted, other)]
+    broker.publish_numbered(wanted.event_type, 1)
+    both = [broker.crash_while_sending(broker.line_of(one.subscriber)) for one in (wanted, other)]
     epochs = {line.id: line.claim.epoch for line, _, _ in both}
-    ended = [settlement(line, delivery) for line, delivery, _ in both]
+    ended = [broker.settlement(line, delivery) for line, delivery, _ in both]
     seen: list[Settled] = []
     thread = threading.Thread(target=do_and_disconnect, args=[lambda: seen.append(settle(epochs, settlements=ended))])
     with transaction.atomic():
@@ -242,17 +229,17 @@ def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted:
         thread.start()
         thread.join(PATIENCE_SECONDS)
     assert [(one.owned, one.locked) for one in seen] == [(frozenset({both[1][0].id}), frozenset({both[0][0].id}))]
-    assert (statuses(wanted), statuses(other)) == ([IN_FLIGHT], [DELIVERED])
+    assert (broker.statuses(wanted), broker.statuses(other)) == ([IN_FLIGHT], [DELIVERED])
     assert settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})
 
 
 @pytest.mark.behaviour("10.2")
 def test_a_settle_the_database_refuses_leaves_everything_as_it_was(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     with pytest.raises(DataError, match="out of range"):
-        settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, duration_ms=2**31)])
-    assert (statuses(wanted), Attempt.objects.count()) == ([IN_FLIGHT], 0)
+        settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, duration_ms=2**31)])
+    assert (broker.statuses(wanted), Attempt.objects.count()) == ([IN_FLIGHT], 0)
 
 
 def budget_left(worker: Worker) -> int:
@@ -266,14 +253,14 @@ def test_cut_connections_lose_nothing(receiver: Receiver, worker: Worker, wanted
     for gate in gates:
         behaviours += [*[answer()] * 60, gate]
     receiver.on("/a", *behaviours, answer())
-    bodies = publish_numbered(wanted.event_type, 300)
+    bodies = broker.publish_numbered(wanted.event_type, 300)
     for number, gate in enumerate(gates, start=1):
         wait_until(lambda: len(receiver.log) > 30 + 61 * (number - 1))  # noqa: B023 - called at once
-        wait_until(terminate_backends)  # wherever it is in the sixty that go on meanwhile
+        wait_until(broker.terminate_backends)  # wherever it is in the sixty that go on meanwhile
         wait_until(lambda: len(receiver.log) == 61 * number)  # noqa: B023 - called at once
-        wait_until(terminate_backends)  # while an answer is waited for
+        wait_until(broker.terminate_backends)  # while an answer is waited for
         gate.open()
-    wait_until_done()
+    broker.wait_until_done()
     assert receiver.bodies("/a") == bodies
     assert [request.sequence for request in receiver.log] == [*range(1, 301)]
     assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, 200)] * 300
@@ -294,15 +281,15 @@ def test_data_that_the_database_refuses_stops_its_own_line_only(
     refused = subscription(endpoint=receiver.url("/teapot"))
     receiver.on("/teapot", answer(418), answer(200))
     gates = [receiver.gate("/a"), receiver.gate("/teapot", answer(418), answer())]
-    publish_numbered(wanted.event_type, 20)
-    publish_numbered(refused.event_type, 2)
+    broker.publish_numbered(wanted.event_type, 20)
+    broker.publish_numbered(refused.event_type, 2)
     wait_until(lambda: len(receiver.log) == 2)
     for gate in gates:
         gate.open()
-    wait_until(lambda: statuses(wanted) == [DELIVERED] * 20)
-    assert statuses(refused) == [DeliveryStatus.IN_FLIGHT, PENDING]
-    expire_lease(line_of(refused.subscriber))
-    wait_until_done()
+    wait_until(lambda: broker.statuses(wanted) == [DELIVERED] * 20)
+    assert broker.statuses(refused) == [DeliveryStatus.IN_FLIGHT, PENDING]
+    broker.expire_lease(broker.line_of(refused.subscriber))
+    broker.wait_until_done()
     assert receiver.bodies("/teapot") == [b"0", b"0", b"1"]
     assert [request.is_flagged for request in receiver.of("/teapot")] == [False, True, False]
     wait_until(lambda: budget_left(worker) == MAX_PROCESS_BYTES)
@@ -313,13 +300,13 @@ def test_a_refused_outcome_of_a_job_waits(refusing_teapots: None, receiver: Rece
     jobs = event_type(kind=EventKind.QUEUE)
     subscription(event_type=jobs, endpoint=receiver.url("/teapot"))
     receiver.on("/teapot", answer(418), answer())
-    publish_numbered(jobs, 30)
+    broker.publish_numbered(jobs, 30)
     wait_until(lambda: ends() == {DELIVERED: 29, PENDING: 1})
-    publish_numbered(jobs, 30, first=30)
+    broker.publish_numbered(jobs, 30, first=30)
     wait_until(lambda: ends() == {DELIVERED: 59, PENDING: 1})
     group = QueueGroup.objects.get(due_at__gt=Now() + timedelta(seconds=30))
     assert (group.uncertain, group.first_id) == (True, Delivery.objects.open().get().pk)
-    cut_pauses_until_done()
+    broker.cut_pauses_until_done()
     assert len(receiver.log) == 61
     assert [request.body for request in receiver.log if request.is_flagged] == [receiver.log[0].body]
     wait_until(lambda: budget_left(worker) == MAX_PROCESS_BYTES)
@@ -357,10 +344,10 @@ def test_a_commit_with_a_lost_reply_is_not_doubled(
     unheard = Unheard(when)
     monkeypatch.setattr(pending_settles, "settle", unheard)
     receiver.on("/a", answer(status), answer())
-    publish_numbered(wanted.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
-    cut_pauses_until_done()
+    broker.cut_pauses_until_done()
     worker.stop()
     tries = 1 if status < 500 else 2
     sent = sorted(receiver.bodies("/a"))
@@ -377,13 +364,13 @@ def test_a_mark_with_a_lost_reply_is_not_forgotten(
     moved = receiver.url("/moved")
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=moved)
     monkeypatch.setattr(pending_settles, "settle", unheard)
-    publish_numbered(wanted.event_type, 3)
+    broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
     wait_until(lambda: unheard.lost and not worker.event_loop.lines)
     assert receiver.log == []
-    expire_lease(line_of(wanted.subscriber))
-    wait_until_done()
+    broker.expire_lease(broker.line_of(wanted.subscriber))
+    broker.wait_until_done()
     worker.stop()
     assert receiver.bodies("/moved") == [b"0", b"1", b"2"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3]
@@ -396,9 +383,9 @@ def test_a_lost_mark_of_a_job_is_harmless(receiver: Receiver, storage: None, mon
     unheard = Unheard("marks", settle_groups)
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
     monkeypatch.setattr(pending_settles, "settle_groups", unheard)
-    publish_numbered(jobs, 30)
-    with running_worker():
-        cut_pauses_until_done()
+    broker.publish_numbered(jobs, 30)
+    with broker.running_worker():
+        broker.cut_pauses_until_done()
     assert (unheard.lost, ends()) == (1, {DELIVERED: 30})
     assert sorted(map(int, receiver.bodies("/moved"))) == [*range(30)]
 

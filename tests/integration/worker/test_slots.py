@@ -15,19 +15,9 @@ from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
 from delivery.worker.steps import Turn
 from subscriptions.models import Processing, Subscriber, Subscription
+from tests.support import broker
+from tests.support.broker import Worker
 from tests.support.factories import subscriber, subscription
-from tests.support.worker import (
-    Worker,
-    expire_lease,
-    line_of,
-    make_due,
-    outgoing_of,
-    publish_numbered,
-    running_worker,
-    statuses,
-    wait_until_done,
-    wait_until_held,
-)
 
 DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
@@ -56,32 +46,34 @@ def change(owner: Subscriber, processing: Processing, concurrency: int = 1) -> N
 @pytest.mark.behaviour("4.13")
 def test_the_concurrency_is_used_and_kept_to(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = closed_gate(receiver)
-    bodies = publish_numbered(wanted.event_type, 40)
+    bodies = broker.publish_numbered(wanted.event_type, 40)
     wait_for_requests(receiver, 3)
-    assert statuses(wanted).count(IN_FLIGHT) == 3
+    assert broker.statuses(wanted).count(IN_FLIGHT) == 3
     gate.open()
-    wait_until_done()
-    assert (sorted(receiver.bodies("/a")), statuses(wanted)) == (sorted(bodies), [DELIVERED] * 40)
+    broker.wait_until_done()
+    assert (sorted(receiver.bodies("/a")), broker.statuses(wanted)) == (sorted(bodies), [DELIVERED] * 40)
     assert receiver.max_at_once["/a"] == 3
 
 
 @pytest.mark.behaviour("4.13")
 def test_a_hanging_delivery_leaves_other_slots_free(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = receiver.gate("/a")
-    publish_numbered(wanted.event_type, 20)
-    wait_until(lambda: statuses(wanted) == [IN_FLIGHT] + [DELIVERED] * 19, saying=lambda: statuses(wanted))
-    (noted,) = PageRead.objects.filter(line=line_of(wanted.subscriber))
+    broker.publish_numbered(wanted.event_type, 20)
+    wait_until(
+        lambda: broker.statuses(wanted) == [IN_FLIGHT] + [DELIVERED] * 19, saying=lambda: broker.statuses(wanted)
+    )
+    (noted,) = PageRead.objects.filter(line=broker.line_of(wanted.subscriber))
     assert Delivery.objects.open().get().pk in noted.delivery_ids, "mended after an unclean end, and nothing piles up"
     gate.open()
-    wait_until_done()
+    broker.wait_until_done()
     assert len(receiver.log) == 20
 
 
 @pytest.mark.behaviour("1.4", "4.13")
 def test_busy_deliveries_do_not_fill_a_short_page(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 3)
-    (taken,) = claim([line_of(wanted.subscriber).pk], worker="worker")
-    first, second, _ = (one.id for one in outgoing_of(taken))
+    broker.publish_numbered(wanted.event_type, 3)
+    (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="worker")
+    first, second, _ = (one.id for one in broker.outgoing_of(taken))
     line = PageRequest(taken.line_id, taken.epoch, None, capacity=1, busy=[first])
     hand = read_pages([line], BodyBudget(1_000))[line.line_id]
     assert [one.id for one in iter(lambda: hand.take(deferred_next=False), None)] == [second]
@@ -91,8 +83,8 @@ def test_busy_deliveries_do_not_fill_a_short_page(wanted: Subscription) -> None:
 def test_unordered_deliveries_have_no_numbers(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     for processing, concurrency in [(Processing.SERIAL, 1), (Processing.CONCURRENT, 3), (Processing.SERIAL, 1)]:
         change(wanted.subscriber, processing, concurrency)
-        publish_numbered(wanted.event_type, 3)
-        wait_until_done()
+        broker.publish_numbered(wanted.event_type, 3)
+        broker.wait_until_done()
     numbers = [request.headers.get("webhook-sequence") for request in receiver.log]
     assert numbers == ["1", "2", "3", None, None, None, "4", "5", "6"]
 
@@ -101,25 +93,25 @@ def test_unordered_deliveries_have_no_numbers(receiver: Receiver, worker: Worker
 def test_holding_the_line_stops_all_slots(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
     gate = closed_gate(receiver)
     receiver.on("/a", answer(503), gate)
-    with running_worker():
-        publish_numbered(wanted.event_type, 9)
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 9)
         wait_for_requests(receiver, 3)
         gate.open()
-        line = wait_until_held(wanted.subscriber)
-    assert sorted(statuses(wanted)) == [DELIVERED] * 2 + [PENDING] * 7
+        line = broker.wait_until_held(wanted.subscriber)
+    assert sorted(broker.statuses(wanted)) == [DELIVERED] * 2 + [PENDING] * 7
     assert (len(receiver.log), line.head_id, line.failures) == (3, receiver.log[0].delivery_id, 1)
 
 
 @pytest.mark.behaviour("4.7", "4.13")
 def test_a_held_head_is_tried_alone(wanted: Subscription) -> None:
-    publish_numbered(wanted.event_type, 9)
-    line = line_of(wanted.subscriber)
+    broker.publish_numbered(wanted.event_type, 9)
+    line = broker.line_of(wanted.subscriber)
     slots = []
     for head in (None, Delivery.objects.order_by("-id")[0].pk):
         Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
         (taken,) = claim([line.pk], worker="worker")
         slots.append(len(process.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16).slots))
-    assert (slots, outgoing_of(taken)[0].id) == ([3, 1], head)
+    assert (slots, broker.outgoing_of(taken)[0].id) == ([3, 1], head)
 
 
 @pytest.mark.behaviour("4.13")
@@ -127,15 +119,15 @@ def test_a_held_head_is_tried_alone(wanted: Subscription) -> None:
 def test_the_concurrency_may_change(receiver: Receiver, worker: Worker, wanted: Subscription, concurrency: int) -> None:
     first, second = closed_gate(receiver), closed_gate(receiver)
     receiver.on("/a", first)
-    publish_numbered(wanted.event_type, 20)
+    broker.publish_numbered(wanted.event_type, 20)
     wait_for_requests(receiver, 3)
     change(wanted.subscriber, Processing.SERIAL if concurrency == 1 else Processing.CONCURRENT, concurrency)
     receiver.on("/a", second)
     first.open()
     wait_for_requests(receiver, 3 + concurrency)
-    assert statuses(wanted).count(IN_FLIGHT) == concurrency
+    assert broker.statuses(wanted).count(IN_FLIGHT) == concurrency
     second.open()
-    wait_until_done()
+    broker.wait_until_done()
     assert len(receiver.log) == 20
 
 
@@ -146,13 +138,13 @@ def test_extra_slots_are_limited(receiver: Receiver, wanted: Subscription, monke
     subscription(subscriber(processing="CONCURRENT", concurrency=3), wanted.event_type, receiver.url("/a"))
     subscription(subscriber(), wanted.event_type, receiver.url("/a"))
     gate = closed_gate(receiver)
-    publish_numbered(wanted.event_type, 9)
-    with running_worker() as worker:
+    broker.publish_numbered(wanted.event_type, 9)
+    with broker.running_worker() as worker:
         wait_for_requests(receiver, 5)
         in_flight = sorted(len(line.slots) for line in worker.event_loop.lines.all())
         assert (in_flight, worker.event_loop.free_places()) == ([1, 1, 3], (1, 0))
         gate.open()
-        wait_until_done()
+        broker.wait_until_done()
 
 
 @pytest.mark.behaviour("4.12", "4.13")
@@ -160,7 +152,7 @@ def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: N
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most - 1, most))
     try:
-        with running_worker():
+        with broker.running_worker():
             wait_until(lambda: resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
@@ -170,20 +162,20 @@ def begin_all_and_vanish(line: Line) -> list[int]:
     """Do what a worker does up to its requests, and no more; return the deliveries that were to be sent."""
     (taken,) = claim([line.pk], worker="vanished")
     driven = process.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16)
-    begun = outgoing_of(taken)[: len(driven.slots)]
+    begun = broker.outgoing_of(taken)[: len(driven.slots)]
     return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
 
 
 @pytest.mark.behaviour("4.11", "4.13")
 @pytest.mark.parametrize("processing", [Processing.CONCURRENT, Processing.SERIAL])
 def test_a_crash_repeats_and_flags_all(receiver: Receiver, wanted: Subscription, processing: Processing) -> None:
-    publish_numbered(wanted.event_type, 9)
-    line = line_of(wanted.subscriber)
+    broker.publish_numbered(wanted.event_type, 9)
+    line = broker.line_of(wanted.subscriber)
     begun = begin_all_and_vanish(line)
     change(wanted.subscriber, processing, 3 if processing == Processing.CONCURRENT else 1)
-    expire_lease(line)
-    with running_worker():
-        wait_until_done()
+    broker.expire_lease(line)
+    with broker.running_worker():
+        broker.wait_until_done()
     flagged = [request.delivery_id for request in receiver.log if request.is_flagged]
     assert (len(receiver.log), sorted(flagged), len(begun)) == (9, sorted(begun), 3)
     assert receiver.log[0].delivery_id == min(begun)
@@ -192,9 +184,9 @@ def test_a_crash_repeats_and_flags_all(receiver: Receiver, wanted: Subscription,
 @pytest.mark.behaviour("4.6", "4.13")
 def test_deferred_deliveries_come_again(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
     receiver.on("/a", *[answer(500)] * 4, answer())
-    with running_worker():
-        publish_numbered(wanted.event_type, 12)
-        wait_until(lambda: statuses(wanted).count(DELIVERED) == 8, saying=lambda: statuses(wanted))
-        make_due()
-        wait_until_done()
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 12)
+        wait_until(lambda: broker.statuses(wanted).count(DELIVERED) == 8, saying=lambda: broker.statuses(wanted))
+        broker.make_due()
+        broker.wait_until_done()
     assert len(receiver.log) == 16

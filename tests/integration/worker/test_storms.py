@@ -20,17 +20,8 @@ from delivery.models import Attempt, Delivery, Line, LineEvent
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import LEGAL_CHANGES
 from subscriptions.models import Subscriber, Subscription
+from tests.support import broker
 from tests.support.factories import event_type, subscriber, subscription
-from tests.support.worker import (
-    activate,
-    expire_lease,
-    inactivate,
-    make_due,
-    publish_bodies,
-    running_worker,
-    terminate_backends,
-    unfinished,
-)
 
 SECONDS = 5.0 if settings().max_examples <= 100 else 120.0
 PUBLISHERS = 3
@@ -81,7 +72,7 @@ class Storm:
                 return
             body = b"%d %d" % (who, number)
             try:
-                publish_bodies(random.choice(self.kinds), body)  # noqa: S311 - weather
+                broker.publish_bodies(random.choice(self.kinds), body)  # noqa: S311 - weather
             except Error:
                 self.unknown.add(body)
                 forget_connection()
@@ -92,11 +83,11 @@ class Storm:
         while time.monotonic() < self.until:
             one = random.choice(stormy)  # noqa: S311 - weather
             acts: list[Callable[[], object]] = [
-                lambda: inactivate(one),  # noqa: B023 - called at once
-                lambda: activate(one),  # noqa: B023 - called at once
+                lambda: broker.inactivate(one),  # noqa: B023 - called at once
+                lambda: broker.activate(one),  # noqa: B023 - called at once
                 lambda: Subscription.objects.get(pk=one.pk).save(),  # noqa: B023 - called at once
                 lambda: self.cancel(one),  # noqa: B023 - called at once
-                make_due,
+                broker.make_due,
                 self.freeze_somebody,
                 self.cut_connections,
             ]
@@ -112,11 +103,11 @@ class Storm:
         line = random.choice([*Line.objects.filter(lease_until__isnull=False)] or [None])  # noqa: S311 - weather
         if line:
             self.unclean_ends += 1
-            expire_lease(line)
+            broker.expire_lease(line)
 
     def cut_connections(self) -> None:
         self.unclean_ends += 2 * 6  # a claim nobody heard of, at most one a line and worker
-        terminate_backends()
+        broker.terminate_backends()
 
     def run(self, act: Callable[[], None]) -> None:
         try:
@@ -142,18 +133,18 @@ class Storm:
         for path in [f"/{one.name}" for one in (*self.calm, *self.stormy)]:
             self.receiver.on(path, answer())
         for one in Subscription.objects.all():
-            activate(one)
+            broker.activate(one)
         for line in Line.objects.filter(lease_until__isnull=False):  # claimed, and nobody heard of it
             self.unclean_ends += 1
-            expire_lease(line)
+            broker.expire_lease(line)
         wait_until(
             self._calms_down, 180, saying=lambda: [*Delivery.objects.open().values()[:3], *Line.objects.values()]
         )
 
     def _calms_down(self) -> bool:
-        make_due()
+        broker.make_due()
         time.sleep(0.1)
-        return not unfinished()
+        return not broker.unfinished()
 
 
 WATCH = """
@@ -182,7 +173,7 @@ def changes_seen(storage: None) -> Iterator[Callable[[], set[tuple[str, str]]]]:
 
 @pytest.fixture
 def storm(changes_seen: object, receiver: Receiver) -> Storm:
-    with running_worker("one", deadline_seconds=2.0), running_worker("other", deadline_seconds=2.0):
+    with broker.running_worker("one", deadline_seconds=2.0), broker.running_worker("other", deadline_seconds=2.0):
         storm = Storm(receiver)
         storm.rage()
         storm.abate()
