@@ -1,33 +1,27 @@
-"""Export event types to a JSON or YAML file, and import them: all of a file or nothing.
+"""Export event types to a JSON file, and import them: all of a file or nothing.
 
-A file is `{"event_types": [{"name": …, "schema": …}, …]}`. YAML is read as if it were JSON (contract 1.1).
+A file is `{"event_types": [{"name": …, "schema": …}, …]}`.
 """
 
+import codecs
 import json
-import re
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-import yaml
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 
-from broker_project.core.json import refuse_constant, same_json
+from broker_project.core.json import same_json, strict_json
 from subscriptions import edit
 from subscriptions.models import EventType
 
-MAX_LEVELS: Final = 100
-MAX_EVENTS: Final = 300_000
-"""Keys, values, and ends of lists and mappings of a YAML file, which take seconds to read: three hundred for each of a
-thousand event types."""
 MAX_ENTRIES: Final = 1000
 MAX_BYTES: Final = 16 * 1024 * 1024
 TEXTS: Final = ("name", "kind", "content_type", "description", "sample")
 FIELDS: Final = (*TEXTS, "schema")
-_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 class UnreadableFile(ValueError):
@@ -40,13 +34,6 @@ class RefusedEntries(Exception):
     def __init__(self, problems: Sequence["EntryProblem"]) -> None:
         super().__init__("Nothing was imported; see errors.")
         self.problems = problems
-
-
-class FileFormat(StrEnum):
-    """The format of a file."""
-
-    JSON = "json"
-    YAML = "yaml"
 
 
 class ImportVerdict(StrEnum):
@@ -95,9 +82,10 @@ class Imported:
     """The fields that change."""
 
 
-def export_event_types(which: QuerySet[EventType], written_in: FileFormat) -> str:
+def export_event_types(which: QuerySet[EventType]) -> str:
     """Return the text of a file with these event types, by name."""
-    return file_text(which.order_by("name").values(*FIELDS), written_in)
+    content = {"event_types": [*which.order_by("name").values(*FIELDS)]}
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 @transaction.atomic
@@ -154,19 +142,22 @@ def _carried_out(plan: Imported) -> Imported:
 
 
 def entries_in(data: bytes) -> tuple[list[Entry], list[EntryProblem]]:
-    """Return the entries of a file, and what is wrong with them: JSON if it begins with a brace, YAML otherwise.
+    """Return the entries of a file, and what is wrong with them.
 
     Problems are entries without a name or with one that came before, and fields that are unknown or not texts. An entry
     whose texts are valid is returned even so, without its unknown fields, so that further problems can be found.
 
     Raises:
-        UnreadableFile: it is neither, has more than 16 MiB, or is not an object with a list of at most 1,000
+        UnreadableFile: it is not JSON, has more than 16 MiB, or is not an object with a list of at most 1,000
             `event_types`.
 
     """
     if len(data) > MAX_BYTES:
         raise UnreadableFile(f"A file has at most {MAX_BYTES} bytes; this one has {len(data)}.")
-    value = _value(data)
+    try:
+        value = strict_json(data.removeprefix(codecs.BOM_UTF8))
+    except ValueError as broken:
+        raise UnreadableFile(f"The file cannot be read as JSON: {broken}.") from None
     items = value.get("event_types") if isinstance(value, dict) and len(value) == 1 else None
     if not isinstance(items, list):
         raise UnreadableFile("The file is not an object with one member, the list 'event_types'.")
@@ -191,144 +182,11 @@ def _problems_of_item(position: int, item: Any, names: Container[str]) -> Iterat
         if name not in FIELDS:
             yield EntryProblem(position, f"There is no field {name[:100]!r}; they are {', '.join(FIELDS)}.")
     for name in _broken_texts(item):
-        yield EntryProblem(position, "Give a text, without NUL characters and lone surrogates.", name)
+        yield EntryProblem(position, "Give a text, without NUL characters.", name)
     if isinstance(item["name"], str) and item["name"] in names:
-        yield EntryProblem(position, f"{item['name'][:100]} stands in this file before.", "name")
+        yield EntryProblem(position, f"{item['name'][:100]} occurs in this file before.", "name")
 
 
 def _broken_texts(item: dict[str, Any]) -> list[str]:
     """Return the fields that are not texts which the database can store."""
-    return [
-        name for name in TEXTS if name in item and (not isinstance(item[name], str) or _UNSTORABLE.search(item[name]))
-    ]
-
-
-def file_text(event_types: Iterable[Mapping[str, Any]], written_in: FileFormat) -> str:
-    """Return the file of `event_types`, each with all the fields of an entry."""
-    content = {"event_types": [{field: one[field] for field in FIELDS} for one in event_types]}
-    if written_in is FileFormat.YAML:
-        return yaml_of(content)
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-
-
-def _value(data: bytes) -> Any:
-    try:
-        text = data.decode("utf-8-sig")
-        if text.lstrip().startswith("{"):
-            return json.loads(text, object_pairs_hook=_object_of, parse_constant=refuse_constant)
-        return value_of(text)
-    except UnicodeDecodeError as broken:
-        raise UnreadableFile(f"The file is not UTF-8: byte {broken.start} cannot be read.") from None
-    except UnreadableYaml as broken:
-        raise UnreadableFile(f"The file cannot be read as YAML: {broken}.") from None
-    except RecursionError:
-        raise UnreadableFile("The file is nested too deep.") from None
-    except ValueError as broken:
-        raise UnreadableFile(f"The file cannot be read: {broken}.") from None
-
-
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        keys = ", ".join(repr(key[:100]) for key in [*members][:5])
-        raise ValueError(f"a key stands twice in an object; its keys are {keys}")
-    return members
-
-
-_PLAIN: Final = {
-    "tag:yaml.org,2002:null": (r"(?:~|null|)", ["~", "n", ""]),
-    "tag:yaml.org,2002:bool": (r"(?:true|false)", list("tf")),
-    "tag:yaml.org,2002:int": (r"-?(?:0|[1-9][0-9]*)", list("-0123456789")),
-    "tag:yaml.org,2002:float": (
-        r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)",
-        list("-0123456789"),
-    ),
-}
-"""Unquoted words that are not texts, as in YAML 1.2: pattern and possible first characters."""
-_ESCAPED: Final = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\uffef\U00010000-\U0010ffff]")
-"""Characters that need escapes: YAML takes some of them for line ends."""
-
-
-class UnreadableYaml(ValueError):
-    """The text is not YAML of this kind; says where and why."""
-
-
-class _Loader(yaml.CSafeLoader):
-    """Refuses keys that are not texts or stand twice."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - yaml's own way
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return the mapping."""
-        known = set[str]()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                raise UnreadableYaml(f"a key is no text{_place(node.start_mark)}")
-            if key in known:
-                raise UnreadableYaml(f"the key {key[:100]!r} stands twice{_place(node.start_mark)}")
-            known.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes equal values in full each time, without aliases."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - yaml's own way
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - yaml's signature
-        """Return True."""
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = '"' if _ESCAPED.search(text) else "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-for _kind in (_Loader, _Dumper):
-    for _tag, (_pattern, _first) in _PLAIN.items():
-        _kind.add_implicit_resolver(_tag, re.compile(rf"^{_pattern}$"), _first)
-_Dumper.add_representer(str, _represent_text)
-
-
-def value_of(text: str) -> Any:
-    """Return the JSON value of a YAML text.
-
-    Raises:
-        UnreadableYaml: it is not YAML, or has aliases, tags, more than 100 levels, too many keys and values, or
-            keys that are not texts or stand twice.
-
-    """
-    try:
-        _check_events(text)
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one # nosec B506
-    except yaml.YAMLError as broken:
-        mark = getattr(broken, "problem_mark", None)
-        raise UnreadableYaml(
-            f"{getattr(broken, 'problem', None) or 'it has a forbidden character'}{_place(mark)}"
-        ) from None
-
-
-def yaml_of(value: Any) -> str:
-    """Return `value` as YAML that `value_of` reads back."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-
-
-def _check_events(text: str) -> None:
-    """Refuse what would make a small file large in memory, before it is constructed."""
-    level = 0
-    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
-        if count > MAX_EVENTS:
-            raise UnreadableYaml("it has too many keys and values; write so many as JSON, or in several files")
-        level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if level > MAX_LEVELS:
-            raise UnreadableYaml(f"it has more than {MAX_LEVELS} levels{_place(event.start_mark)}")
-        if isinstance(event, yaml.AliasEvent):
-            raise UnreadableYaml(f"aliases such as *{event.anchor} are not read{_place(event.start_mark)}")
-        if tag := getattr(event, "tag", None):
-            raise UnreadableYaml(f"tags such as {tag} are not read{_place(event.start_mark)}")
-
-
-def _place(mark: Any) -> str:
-    return f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return [name for name in TEXTS if name in item and (not isinstance(item[name], str) or "\0" in item[name])]

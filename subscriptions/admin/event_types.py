@@ -14,7 +14,6 @@ from broker_project.core.admin.model_admin import CONFIRMED, action
 from broker_project.core.admin.theme import for_code, table
 from subscriptions.admin.configured import ConfiguredAdmin, PrettyJsonField
 from subscriptions.import_export import (
-    FileFormat,
     Imported,
     ImportVerdict,
     RefusedEntries,
@@ -53,9 +52,7 @@ class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets a
 class EventTypeFileForm(forms.Form):
     """A file of event types: uploaded, or carried along from the preview."""
 
-    file = forms.FileField(
-        required=False, help_text="JSON or YAML, as “Export” writes it. The next page shows a preview."
-    )
+    file = forms.FileField(required=False, help_text="JSON, as “Export” writes it. The next page shows a preview.")
     previewed = forms.CharField(required=False, widget=forms.HiddenInput)
     """The file in base64: a browser would change line ends in a text."""
 
@@ -138,7 +135,7 @@ class EventTypeAdmin(ConfiguredAdmin[EventType]):
 
 def _file_of(chosen: QuerySet[EventType]) -> HttpResponse:
     return HttpResponse(
-        export_event_types(chosen, FileFormat.YAML),
-        content_type="application/yaml",
-        headers={"Content-Disposition": 'attachment; filename="event-types.yaml"'},
+        export_event_types(chosen),
+        content_type="application/json",
+        headers={"Content-Disposition": 'attachment; filename="event-types.json"'},
     )

@@ -1,6 +1,6 @@
 """Event types: every key reads them, management configures them; and their file, to export and import."""
 
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.http import HttpResponse
@@ -18,7 +18,6 @@ from broker_project.core.api.views import Audited, note_dry_run
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.resources import BROKER_FIELDS, Resource
 from subscriptions.import_export import (
-    FileFormat,
     ImportVerdict,
     RefusedEntries,
     UnreadableFile,
@@ -27,6 +26,8 @@ from subscriptions.import_export import (
 )
 from subscriptions.models import EventType, Scope
 from subscriptions.schemas import BrokenSchema, compiled
+
+JSON: Final = "application/json"
 
 
 @extend_schema_field({"type": "object", "description": "A JSON Schema; null: none."})
@@ -77,12 +78,6 @@ register(
 )
 
 
-class ExportQuery(StrictSerializer):
-    """The query parameters of an export."""
-
-    format = serializers.ChoiceField(choices=[*FileFormat], default=FileFormat.YAML)
-
-
 class ImportQuery(StrictSerializer):
     """The query parameters of an import."""
 
@@ -105,30 +100,22 @@ class ImportedFile(serializers.Serializer[Any]):
 
 
 class EventTypeFile(Audited):
-    """All event types with their schemas and samples, as JSON or YAML."""
+    """All event types with their schemas and samples, as a JSON file."""
 
     permission_classes = [MayManage]
     needs = {"get": Scope.READ, "post": Scope.CONFIGURE}
     parser_classes = [RawParser]
 
-    @extend_schema(
-        operation_id="export_event_types",
-        parameters=[ExportQuery],
-        responses={(200, f"application/{one}"): OpenApiTypes.OBJECT for one in FileFormat},
-    )
-    def get(self, request: Request) -> HttpResponse:
+    @extend_schema(operation_id="export_event_types", responses={(200, JSON): OpenApiTypes.OBJECT})
+    def get(self, request: Request) -> HttpResponse:  # noqa: ARG002 - DRF's signature
         """Write all event types to a file that can be imported."""
-        file_format = FileFormat(query_of(request, ExportQuery)["format"])
-        return HttpResponse(
-            export_event_types(EventType.objects.configured(), file_format),
-            content_type=f"application/{file_format}",
-            headers={"Content-Disposition": f'attachment; filename="event-types.{file_format}"'},
-        )
+        disposition = {"Content-Disposition": 'attachment; filename="event-types.json"'}
+        return HttpResponse(export_event_types(EventType.objects.configured()), JSON, headers=disposition)
 
     @extend_schema(
         operation_id="import_event_types",
         parameters=[ImportQuery],
-        request={f"application/{one}": OpenApiTypes.OBJECT for one in FileFormat},
+        request={JSON: OpenApiTypes.OBJECT},
         responses=ImportedFile,
     )
     def post(self, request: Request) -> Response:

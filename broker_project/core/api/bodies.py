@@ -1,12 +1,5 @@
-"""Bodies in and out: bytes within a limit, and strict JSON.
+"""Bodies in and out: bytes within a limit, and strict JSON."""
 
-orjson refuses what is not JSON: NaN and Infinity, numbers beyond a double, invalid UTF-8, a byte order mark, lone
-surrogates, more than 1,024 levels, anything after the end. The standard library's parser then finds duplicate keys,
-which different readers take differently.
-"""
-
-import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
@@ -20,6 +13,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
 from broker_project.core.api.problems import ProblemType, register
+from broker_project.core.json import strict_json
 
 
 class BodyTooLarge(Exception):
@@ -70,31 +64,6 @@ def check_length_given(request: Request | HttpRequest) -> None:
         raise LengthRequired("Send the body with a Content-Length, not in chunks.")
 
 
-def strict_json(body: bytes) -> Any:
-    """Return the value of a JSON text.
-
-    Raises:
-        ParseError: it is not JSON, is nested too deep, or has an object with a duplicate key.
-
-    """
-    try:
-        orjson.loads(body)
-        return json.loads(body, object_pairs_hook=_object_of)
-    except RecursionError:
-        raise ParseError("The body is not usable JSON: nested too deep.") from None
-    except ValueError as broken:
-        raise ParseError(f"The body is not usable JSON: {broken}.") from None
-
-
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        counted = Counter(key for key, _ in pairs)
-        duplicate = next(key for key, times in counted.items() if times > 1)
-        raise ValueError(f"the key {duplicate!r} stands twice in an object")
-    return members
-
-
 def to_json(data: object) -> bytes:
     """Return `data` as JSON bytes; times in UTC end in Z."""
     return orjson.dumps(data, default=str, option=orjson.OPT_UTC_Z)
@@ -123,8 +92,11 @@ class JsonParser(RawParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the body's value."""
-        return strict_json(super().parse(stream, media_type, parser_context))
+        """Return the body's value; raise `ParseError` if it is not strict JSON."""
+        try:
+            return strict_json(super().parse(stream, media_type, parser_context))
+        except ValueError as broken:
+            raise ParseError(f"The body is not usable JSON: {broken}.") from None
 
 
 class JsonRenderer(BaseRenderer):

@@ -5,25 +5,22 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from subscriptions.import_export import FileFormat, export_event_types
+from subscriptions.import_export import export_event_types
 from subscriptions.models import EventType
 
 
 class Command(BaseCommand):
     """Event types, to a file."""
 
-    help = "Writes all event types, with schemas and samples, to a file, or to the standard output."
+    help = "Writes all event types, with schemas and samples, to a JSON file, or to the standard output."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the file and its format."""
+        """Add the file."""
         parser.add_argument("file", metavar="FILE", nargs="?", help="the file; without one it is printed")
-        parser.add_argument("--format", choices=[*FileFormat], help="without it: JSON if the file ends so, else YAML")
 
-    def handle(self, *_: Any, **options: Any) -> str | None:
+    def handle(self, *_: Any, file: str | None, **__: Any) -> str | None:
         """Write the file, or return its text, which is printed."""
-        file = options["file"]
-        by_name = FileFormat.JSON if file and file.lower().endswith(".json") else FileFormat.YAML
-        text = export_event_types(EventType.objects.configured(), FileFormat(options["format"] or by_name))
+        text = export_event_types(EventType.objects.configured())
         if not file:
             return text
         try:

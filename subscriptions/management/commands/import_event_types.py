@@ -12,7 +12,7 @@ from subscriptions.import_export import Imported, RefusedEntries, UnreadableFile
 class Command(BaseCommand):
     """Event types from a file."""
 
-    help = "Creates and changes event types as a JSON or YAML file says: all of it, or nothing if anything is wrong."
+    help = "Creates and changes event types as a JSON file says: all of it, or nothing if anything is wrong."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the file and `--dry-run`."""

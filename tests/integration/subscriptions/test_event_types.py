@@ -274,7 +274,7 @@ def test_no_other_event_type_begins_with_broker() -> None:
     answer = client_of().post(EVENT_TYPES, {"name": "Broker.Mine"})
     assert invalid_fields(answer) == ["name"]
     with pytest.raises(RefusedEntries):
-        import_event_types(b"event_types: [{name: Broker.Mine}]", dry_run=False)
+        import_event_types(b'{"event_types": [{"name": "Broker.Mine"}]}', dry_run=False)
     assert client_of().post(EVENT_TYPES, {"name": "Brokers.Mine"}).status_code == 201
 
 
@@ -314,7 +314,7 @@ def test_only_the_broker_publishes_its_own_events() -> None:
 
 def shown(client: Client, content: str) -> Answer:
     """Return the page after a file was chosen."""
-    return client.post(f"{ADMIN_EVENT_TYPES}/import/", {"file": SimpleUploadedFile("types.yaml", content.encode())})
+    return client.post(f"{ADMIN_EVENT_TYPES}/import/", {"file": SimpleUploadedFile("types.json", content.encode())})
 
 
 def confirmed(client: Client, page: Answer) -> Answer:
@@ -381,7 +381,7 @@ def test_of_two_changes_in_the_same_instant_that_do_not_go_together_the_second_i
 
 def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
     factories.event_type("A", description="old")
-    page = shown(admin, "event_types: [{name: A, description: ü}, {name: B}]")
+    page = shown(admin, '{"event_types": [{"name": "A", "description": "ü"}, {"name": "B"}]}')
     shown_words = ("Nothing has been changed yet", "would be created", "would be changed", "description")
     assert [word for word in shown_words if word not in page.content.decode()] == []
     assert EventType.objects.configured().get().description == "old"
@@ -396,9 +396,9 @@ def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("event_types: [{name: A, kind: SYNC}]", "/event_types/0/kind"),
-        ("event_types: [{name: A}, {name: <script>}]", "/event_types/1/name"),
-        ("a: &a b", "one member, the list"),
+        ('{"event_types": [{"name": "A", "kind": "SYNC"}]}', "/event_types/0/kind"),
+        ('{"event_types": [{"name": "A"}, {"name": "<script>"}]}', "/event_types/1/name"),
+        ("{}", "one member, the list"),
         ("x" * 1_048_577, "at most 1048576 bytes"),
     ],
 )
@@ -407,7 +407,7 @@ def test_a_file_that_cannot_be_imported_is_explained(admin: Client, content: str
     page = shown(admin, content).content.decode()
     assert says in page
     assert "Import this" not in page
-    assert "<script>}" not in page
+    assert '"<script>' not in page
 
 
 def test_a_missing_file_and_a_broken_preview_are_reported(admin: Client) -> None:
@@ -421,11 +421,11 @@ def test_all_or_some_are_exported(admin: Client) -> None:
     made = [factories.event_type(name) for name in "AB"]
     every = admin.get(f"{ADMIN_EVENT_TYPES}/export/")
     some = admin.post(f"{ADMIN_EVENT_TYPES}/", {"action": "export_chosen", "_selected_action": [made[1].pk]})
-    assert every["Content-Disposition"] == 'attachment; filename="event-types.yaml"'
-    assert [re.findall(r"name: (\w)", file.content.decode()) for file in (every, some)] == [["A", "B"], ["B"]]
+    assert every["Content-Disposition"] == 'attachment; filename="event-types.json"'
+    assert [re.findall(r'"name": "(\w)"', file.content.decode()) for file in (every, some)] == [["A", "B"], ["B"]]
 
 
 def test_view_permission_imports_nothing() -> None:
     viewer = browser_with("subscriptions.view_eventtype", "subscriptions.add_eventtype")
-    assert shown(viewer, "event_types: [{name: A}]").status_code == 403
+    assert shown(viewer, '{"event_types": [{"name": "A"}]}').status_code == 403
     assert viewer.get(f"{ADMIN_EVENT_TYPES}/export/").status_code == 200

@@ -81,7 +81,6 @@ QUERIES: Final = [
             "callbacks": "state",
             "replays": "kind",
             "summary-runs": "state",
-            "event-type-file": "format",
         }.items()
     ),
     _listed("messages to nobody", "dead-letters", "reason=DEAD_LETTERED"),
