@@ -91,9 +91,7 @@ def outdated(admins: Admins, requests: Sequence[Received], answered: Sequence[fl
 
 
 @pytest.mark.case("admins-edit-every-second")
-@pytest.mark.behaviour("1.7", "4.9", "4.15")
-@pytest.mark.behaviour("3.7")
-@pytest.mark.behaviour("4.10")
+@pytest.mark.behaviour("1.7", "3.7", "4.9", "4.10", "4.15")
 def test_admins_edit_every_second(load: Load, figures: EditReport, verdict: Verdict) -> None:
     here, there = "/edited", "/edited/elsewhere"
     addresses = (load.receiver.url(here), load.receiver.url(there))
@@ -159,8 +157,7 @@ class Editor:
         self._api.create(f"subscriptions/{subscription}/resume")
 
 
-@pytest.mark.behaviour("1.6", "4.9", "4.15")
-@pytest.mark.behaviour("4.10", "5.1", "5.6")
+@pytest.mark.behaviour("1.6", "4.9", "4.10", "4.15", "5.1", "5.6")
 @pytest.mark.case("policy-edits")
 def test_admins_change_policies_under_load(load: Load, figures: Report, verdict: Verdict) -> None:
     has_healed = threading.Event()

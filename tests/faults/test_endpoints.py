@@ -101,8 +101,7 @@ def try_of(load: Load, delivery_id: int) -> tuple[int | None, bool, int]:
     return attempt["status_code"], bool(attempt["error"]), attempt["duration_ms"]
 
 
-@pytest.mark.behaviour("4.8")
-@pytest.mark.behaviour("4.11")
+@pytest.mark.behaviour("4.8", "4.11")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.case(f"endpoint-{name}"), id=name) for name, kind in SINGLE.items()]
 )
@@ -148,8 +147,7 @@ def test_an_endpoint_that_refuses_connections(
     assert (status, has_error, milliseconds < DEADLINE_MS) == (None, True, True)
 
 
-@pytest.mark.behaviour("4.6")
-@pytest.mark.behaviour("4.8")
+@pytest.mark.behaviour("4.6", "4.8")
 @pytest.mark.case("endpoints-answer-garbage")
 def test_endpoints_that_answer_garbage(load: Load, figures: Report, verdict: Verdict, other_receiver: Receiver) -> None:
     # Elsewhere, since some close a connection without notice that requests to the same address would go on using.
@@ -182,8 +180,7 @@ def tries_of(exchanges: list[Exchange]) -> dict[int, list[float]]:
 
 
 @pytest.mark.case("six-hundred-stuck")
-@pytest.mark.behaviour("4.6")
-@pytest.mark.behaviour("4.10")
+@pytest.mark.behaviour("4.6", "4.10")
 def test_deliveries_behind_six_hundred_stuck_ones(load: Load, figures: Report) -> None:
     mad = misbehaving_endpoint(load, "mad")
     mad.misbehave(Misbehaviour(answer(500), 500), on=lambda number: number <= STUCK)
@@ -214,8 +211,7 @@ def publish_for(load: Load, seconds: float) -> None:
 
 
 @pytest.mark.case("fifty-of-three-hundred-hang")
-@pytest.mark.behaviour("4.1")
-@pytest.mark.behaviour("4.8")
+@pytest.mark.behaviour("4.1", "4.8")
 def test_fifty_of_three_hundred_subscribers_hang(load: Load, figures: Report, verdict: Verdict) -> None:
     with ThreadPoolExecutor(HANDS) as hands:
         hanging = [*hands.map(lambda number: misbehaving_endpoint(load, f"hanging-{number}"), range(HANGING))]

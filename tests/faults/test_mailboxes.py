@@ -144,8 +144,7 @@ AGED = """
 """
 
 
-@pytest.mark.behaviour("9.4")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("9.4", "11.3")
 @pytest.mark.case("mailbox-postgresql-restarted")
 def test_postgresql_is_restarted_between_fetch_and_acknowledgement(box: MailboxLoad) -> None:
     box.hold_for(LONG)
@@ -247,8 +246,7 @@ def bodies_withheld(broker: Broker) -> Iterator[None]:
         connection.rollback()
 
 
-@pytest.mark.behaviour("9.1")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("9.1", "11.3")
 @pytest.mark.case("mailbox-web-killed")
 def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: MailboxLoad) -> None:
     web, since = box.broker.stack.supervisor["web"], database_now(box.broker)
@@ -270,8 +268,7 @@ def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: MailboxLoad
     assert box.figures().broken == {}
 
 
-@pytest.mark.behaviour("9.1")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("9.1", "11.3")
 @pytest.mark.case("mailbox-answer-lost")
 def test_messages_of_a_lost_answer_are_redelivered(box: MailboxLoad) -> None:
     box.publishers[0].publish()

@@ -39,8 +39,7 @@ def test_postgresql_is_killed_or_restarted_under_load(load: Load, figures: Repor
     assert seen.pause <= MAX_RESTART
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11")
+@pytest.mark.behaviour("4.11", "11.3")
 @pytest.mark.case("postgresql-killed-before-the-answers")
 def test_answers_received_while_postgresql_is_away_are_stored(load: Load, figures: Report) -> None:
     load.start()
@@ -55,9 +54,7 @@ def test_answers_received_while_postgresql_is_away_are_stored(load: Load, figure
     assert seen.pause <= MAX_RESTART
 
 
-@pytest.mark.behaviour("2.1")
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11")
+@pytest.mark.behaviour("2.1", "4.11", "11.3")
 @pytest.mark.case("postgresql-away-60s")
 def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
     load.start()
@@ -78,9 +75,7 @@ def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
     assert max(call.seconds for call in calls) <= MAX_REFUSAL
 
 
-@pytest.mark.behaviour("2.1")
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11")
+@pytest.mark.behaviour("2.1", "4.11", "11.3")
 @pytest.mark.case("postgresql-sessions-ended")
 def test_database_sessions_are_ended_at_random(load: Load, figures: Report) -> None:
     load.start()

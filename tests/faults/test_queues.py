@@ -43,8 +43,7 @@ def test_processes_are_killed_while_jobs_are_in_flight(jobs: QueueLoad, killed: 
     assert 0 < seen.max_per_fault <= UNDER_WAY
 
 
-@pytest.mark.behaviour("6.4")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("6.4", "11.3")
 @pytest.mark.case("queue-worker-killed-every-5s")
 def test_workers_are_killed_again_and_again(jobs: QueueLoad) -> None:
     jobs.start()
@@ -61,8 +60,7 @@ def test_workers_are_killed_again_and_again(jobs: QueueLoad) -> None:
     assert 0 < seen.max_per_fault <= UNDER_WAY
 
 
-@pytest.mark.behaviour("6.4")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("6.4", "11.3")
 @pytest.mark.case("queue-postgresql-restarted")
 def test_postgresql_is_restarted_under_load(jobs: QueueLoad) -> None:
     jobs.start()
@@ -74,8 +72,7 @@ def test_postgresql_is_restarted_under_load(jobs: QueueLoad) -> None:
     assert seen.max_per_fault <= UNDER_WAY
 
 
-@pytest.mark.behaviour("6.8")
-@pytest.mark.behaviour("6.10")
+@pytest.mark.behaviour("6.8", "6.10")
 @pytest.mark.case("callbacks-posted-twenty-times")
 def test_a_reply_that_is_posted_twenty_times_at_once_is_stored_and_delivered_once(replying: ReplyLoad) -> None:
     replying.publish(JOBS)
@@ -90,8 +87,7 @@ def test_a_reply_that_is_posted_twenty_times_at_once_is_stored_and_delivered_onc
     assert (seen.broken, seen.duplicated, seen.delivered) == ({}, 0, len(JOBS))
 
 
-@pytest.mark.behaviour("6.8")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("6.8", "11.3")
 @pytest.mark.case("callbacks-everything-restarted")
 def test_everything_is_killed_while_replies_are_under_way(replying: ReplyLoad) -> None:
     replying.publish([*BEFORE, *MEANWHILE])

@@ -69,8 +69,7 @@ def of_type(load: Load, wanted: str) -> dict[int, Published]:
     return {one.number: one for one in events if one.type == wanted}
 
 
-@pytest.mark.behaviour("5.8")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("5.8", "11.3")
 @pytest.mark.case("replay-killed")
 def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(EVENTS)
@@ -97,8 +96,7 @@ def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict
     assert max(line.copies for line in lines) <= kills
 
 
-@pytest.mark.behaviour("5.8")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("5.8", "11.3")
 @pytest.mark.case("backfill-killed")
 def test_workers_are_killed_during_a_backfill_while_all_publish(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(EVENTS)
@@ -129,8 +127,7 @@ def test_workers_are_killed_during_a_backfill_while_all_publish(load: Load, figu
     assert all(one.flagged for one in copies)
 
 
-@pytest.mark.behaviour("5.8")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("5.8", "11.3")
 @pytest.mark.case("backfill-ended-killed")
 def test_workers_are_killed_while_a_backfill_is_ended(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(KEPT)

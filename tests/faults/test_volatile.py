@@ -46,8 +46,7 @@ def ended(broker: Broker, event_type: str) -> tuple[int, int]:
     return sum(row[2] for row in shares), sum(row[3] for row in shares)
 
 
-@pytest.mark.behaviour("2.9")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("2.9", "11.3")
 @pytest.mark.case("volatile-restart")
 def test_workers_and_redis_are_restarted_while_volatile_messages_are_sent(
     load: Load, figures: Report, verdict: Verdict, receiver: Receiver, event_type: str

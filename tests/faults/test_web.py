@@ -17,8 +17,7 @@ AROUND = 100
 """Calls before and after."""
 
 
-@pytest.mark.behaviour("2.1")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("2.1", "11.3")
 @pytest.mark.case("web-killed")
 def test_the_web_process_is_killed_again_and_again_while_publishing(load: Load, figures: Report) -> None:
     load.start()
@@ -31,9 +30,7 @@ def test_the_web_process_is_killed_again_and_again_while_publishing(load: Load, 
     assert sum(publisher.repeated for publisher in load.publishers) >= KILLS
 
 
-@pytest.mark.behaviour("7.1")
-@pytest.mark.behaviour("7.2")
-@pytest.mark.behaviour("10.3")
+@pytest.mark.behaviour("7.1", "7.2", "10.3")
 @pytest.mark.case("sync-postgresql-restarted")
 def test_postgresql_is_restarted_while_calls_are_answered(calling: SyncLoad) -> None:
     calling.start()

@@ -98,9 +98,7 @@ def test_processes_are_killed_while_requests_are_in_flight(load: Load, figures: 
     assert seen.pause <= MAX_RESTART
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.10")
-@pytest.mark.behaviour("4.11")
+@pytest.mark.behaviour("4.10", "4.11", "11.3")
 @pytest.mark.case("worker-killed-every-5s")
 def test_workers_are_killed_again_and_again(load: Load, figures: Report) -> None:
     load.start()
@@ -141,8 +139,7 @@ def test_a_stopping_worker_finishes_its_requests(load: Load, figures: Report) ->
     assert not any(one.flagged for endpoint in load.endpoints.values() for one in endpoint.exchanges)
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11", "4.13")
+@pytest.mark.behaviour("4.11", "4.13", "11.3")
 @pytest.mark.case("concurrent-killed")
 def test_workers_are_killed_while_a_concurrent_subscriber_is_served(
     load: Load, figures: Report, verdict: Verdict
@@ -184,8 +181,7 @@ SUSPENDING = {
 }
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11", "5.3")
+@pytest.mark.behaviour("4.11", "5.3", "11.3")
 @pytest.mark.case("retry-line-killed")
 def test_workers_are_killed_while_deliveries_are_in_the_retry_lane(
     load: Load, figures: Report, verdict: Verdict
@@ -222,9 +218,7 @@ def is_suspended(broker: Broker, subscribed: Subscribed) -> bool:
     return bool(one["paused_by"] == "POLICY")
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("5.6")
-@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.behaviour("4.10", "4.11", "5.6", "11.3")
 @pytest.mark.case("suspended-killed")
 def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
     load: Load, figures: Report, verdict: Verdict
@@ -308,8 +302,7 @@ class Announcer:
         return Published(number, self._type, started, time.monotonic())
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("2.10", "2.13", "4.15")
+@pytest.mark.behaviour("2.10", "2.13", "4.15", "11.3")
 @pytest.mark.case("delayed-and-expiring")
 def test_workers_are_killed_while_messages_are_delayed_or_expire(load: Load, figures: Report, verdict: Verdict) -> None:
     event_type = load.broker.event_type()
@@ -345,8 +338,7 @@ def test_workers_are_killed_while_messages_are_delayed_or_expire(load: Load, fig
     assert own.max_per_fault <= 1
 
 
-@pytest.mark.behaviour("4.2")
-@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.2", "11.3")
 @pytest.mark.case("two-fleets-three-beats")
 def test_two_fleets_of_workers_and_three_beats_run_at_once(load: Load, figures: Report) -> None:
     for endpoint in load.endpoints.values():
@@ -362,9 +354,7 @@ def test_two_fleets_of_workers_and_three_beats_run_at_once(load: Load, figures: 
     assert len({driver.partition(".")[2] for driver in drivers if driver}) == 2
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.10")
-@pytest.mark.behaviour("4.11")
+@pytest.mark.behaviour("4.10", "4.11", "11.3")
 @pytest.mark.case("worker-frozen-past-its-lease")
 def test_a_frozen_worker_loses_its_lines_to_others(load: Load, figures: Report) -> None:
     with more_workers(load.broker):

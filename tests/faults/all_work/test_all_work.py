@@ -38,16 +38,14 @@ def outcomes(
         return outcomes_under(brokers.broker(), receiver, tmp_path_factory.mktemp("clients"), request.param)
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.11")
+@pytest.mark.behaviour("4.11", "11.3")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.case("{kind}/{outcomes.name}")
 def test_a_kind_of_work_under_a_fault(kind: str, outcomes: Mapping[str, Outcome], judge: Judge) -> None:
     judge(outcomes[kind])
 
 
-@pytest.mark.behaviour("11.3")
-@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.behaviour("4.10", "4.11", "11.3")
 @pytest.mark.on_request
 @pytest.mark.case("random")
 def test_random_faults(

@@ -36,8 +36,7 @@ def event_type(calls: None) -> EventType:
     return factories.event_type(EVENT, EventKind.SYNC)
 
 
-@pytest.mark.behaviour("7.1")
-@pytest.mark.behaviour("10.3")
+@pytest.mark.behaviour("7.1", "10.3")
 @pytest.mark.parametrize(
     ("status", "body", "headers", "recorded_as"),
     [
@@ -156,8 +155,7 @@ def test_the_oldest_qualifying_subscription_is_asked(client: Client, event_type:
     assert str(error["message_id"]) == str(Message.objects.get().pk)
 
 
-@pytest.mark.behaviour("7.1")
-@pytest.mark.behaviour("3.6")
+@pytest.mark.behaviour("3.6", "7.1")
 @pytest.mark.parametrize("fails_first", [True, False])
 def test_a_failing_filter_fails_the_call_only_if_it_comes_first(
     client: Client, event_type: EventType, receiver: Receiver, fails_first: bool
@@ -179,8 +177,7 @@ def test_a_failing_filter_fails_the_call_only_if_it_comes_first(
     assert not Attempt.objects.exists()
 
 
-@pytest.mark.behaviour("7.2")
-@pytest.mark.behaviour("10.3")
+@pytest.mark.behaviour("7.2", "10.3")
 @pytest.mark.parametrize("behaviour", [hang, dripping(0.1)], ids=["silent", "dripping"])
 def test_answer_timeout(client: Client, asked: Subscription, receiver: Receiver, settings: Any, behaviour: Any) -> None:
     default, settings.SYNC_SECONDS = settings.SYNC_SECONDS, 1
@@ -288,9 +285,7 @@ def test_an_answer_without_end_is_too_large(client: Client, asked: Subscription,
     assert problem_of(publish(client)) == (502, "answer_too_large")
 
 
-@pytest.mark.behaviour("2.6")
-@pytest.mark.behaviour("2.14")
-@pytest.mark.behaviour("6.7")
+@pytest.mark.behaviour("2.6", "2.14", "6.7")
 @pytest.mark.parametrize(
     "header",
     [

@@ -42,8 +42,7 @@ def event_type(calls: None) -> EventType:
     return factories.event_type(EVENT, EventKind.SYNC)
 
 
-@pytest.mark.behaviour("7.2")
-@pytest.mark.behaviour("10.3")
+@pytest.mark.behaviour("7.2", "10.3")
 def test_a_call_is_recorded(client: Client, asked: Subscription, receiver: Receiver) -> None:
     receiver.on(SYNC_PATH, answer(409, b"x" * 2000, Content_Type="text/plain"))
 

@@ -27,8 +27,7 @@ def answered_by(client: Client, event_type: EventType, script: str, body: bytes 
     return publish(client, body, X_Tenant="blue")
 
 
-@pytest.mark.behaviour("8.2")
-@pytest.mark.behaviour("10.3")
+@pytest.mark.behaviour("8.2", "10.3")
 @pytest.mark.parametrize(
     ("script", "status", "body", "content_type"),
     [
@@ -79,8 +78,7 @@ def test_the_documented_example(client: Client, event_type: EventType, item: str
     assert (answered.status_code, answered.json()) == (status, said)
 
 
-@pytest.mark.behaviour("8.2")
-@pytest.mark.behaviour("8.3")
+@pytest.mark.behaviour("8.2", "8.3")
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

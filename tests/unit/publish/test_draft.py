@@ -82,8 +82,7 @@ def test_other_moments_are_refused(text: str) -> None:
         moment_of(text, now=NOW)
 
 
-@pytest.mark.behaviour("2.10")
-@pytest.mark.behaviour("2.13")
+@pytest.mark.behaviour("2.10", "2.13")
 @pytest.mark.parametrize(
     ("ttl", "not_before", "expected"),
     [
@@ -98,8 +97,7 @@ def test_ttl_and_not_before_are_read_together(ttl: str | None, not_before: str |
     assert time_of(ttl, not_before, now=NOW) == expected
 
 
-@pytest.mark.behaviour("2.10")
-@pytest.mark.behaviour("2.13")
+@pytest.mark.behaviour("2.10", "2.13")
 @pytest.mark.parametrize(("ttl", "not_before"), [("1", "2026-12-01T00:00:01Z"), ("23d", "2026-12-24T18:00:00Z")])
 def test_a_ttl_that_ends_before_not_before_is_refused(ttl: str, not_before: str) -> None:
     with pytest.raises(InvalidMetadata, match="ends before it may be sent"):
