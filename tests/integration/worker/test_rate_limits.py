@@ -11,6 +11,7 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
+from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Delivery, Line, Pace
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
@@ -78,6 +79,7 @@ def test_slots_are_evenly_spaced(receiver: Receiver, worker: Worker, limited: Su
     broker.wait_until_done()
     assert receiver.bodies("/a") == bodies if concurrency == 1 else sorted(receiver.bodies("/a")) == sorted(bodies)
     assert begun + 19 * EVERY <= last_at(limited) <= now() + EARLY
+    wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES)
 
 
 @pytest.mark.behaviour("1.4", "5.3")

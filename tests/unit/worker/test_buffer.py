@@ -1,7 +1,7 @@
 """What a line takes from the waiting deliveries, and sends next."""
 
-import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from delivery.limits import MAX_LINE_BYTES, MAX_PAGE_DELIVERIES, MAX_PROCESS_BYTES
 from delivery.webhook.parts import Outgoing
-from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.buffer import MIN_KEPT, BodyBudget, Buffer, RateLimiter
 from delivery.worker.pages import DEFERRED, FRESH, HEAD, GroupRow, PageRequest, Row, page_of
-from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
+from tests.support.factories import DESTINATION, deferred_deliveries, fresh_deliveries, outgoing
 
 
 def taken_from_buffer(hand: Buffer[Outgoing], *, deferred_next: bool = False) -> list[int]:
@@ -47,28 +47,6 @@ def test_the_head_goes_first_then_fresh_and_deferred_in_turn(
     assert taken_from_buffer(hand, deferred_next=deferred_next) == order
 
 
-@given(
-    new=st.integers(0, 30),
-    stuck=st.integers(0, 30),
-    has_head=st.booleans(),
-    deferred_next=st.booleans(),
-)
-def test_each_kind_keeps_its_order(new: int, stuck: int, has_head: bool, deferred_next: bool) -> None:
-    hand = Buffer(
-        head=outgoing(1000) if has_head else None,
-        fresh=fresh_deliveries(*range(new)),
-        deferred=deferred_deliveries(*range(100, 100 + stuck)),
-    )
-    order = taken_from_buffer(hand, deferred_next=deferred_next)
-    assert [number for number in order if number < 100] == [*range(new)]
-    assert [number for number in order if 100 <= number < 1000] == [*range(100, 100 + stuck)]
-    assert [position for position, number in enumerate(order) if number == 1000] == ([0] if has_head else [])
-    both = order[has_head : has_head + 2 * min(new, stuck)]
-    kinds = [number >= 100 for number in both]
-    assert all(kind != following for kind, following in itertools.pairwise(kinds))
-    assert len(hand) == 0
-
-
 @pytest.mark.behaviour("11.1")
 @pytest.mark.parametrize(("size", "left_when_low"), [(1, 0), (2, 0), (5, 2), (10, 4), (499, 199), (500, 200)])
 def test_a_hand_is_low_at_two_fifths_of_its_page(size: int, left_when_low: int) -> None:
@@ -76,29 +54,6 @@ def test_a_hand_is_low_at_two_fifths_of_its_page(size: int, left_when_low: int) 
     while not hand.is_low:
         hand.take(deferred_next=False)
     assert len(hand) == left_when_low
-
-
-def test_a_hand_that_holds_everything_is_never_low() -> None:
-    hand = Buffer(fresh=fresh_deliveries(1, 2, 3))
-    for _ in range(4):
-        assert not hand.is_low
-        hand.take(deferred_next=False)
-
-
-@pytest.mark.parametrize(
-    ("deliveries", "more", "is_starved"), [(0, True, True), (0, False, False), (1, True, False), (1, False, False)]
-)
-def test_a_hand_is_starved_where_there_is_work_but_none_in_it(deliveries: int, more: bool, is_starved: bool) -> None:
-    hand = Buffer(fresh=fresh_deliveries(*range(deliveries)), more=more)
-    hand.take(deferred_next=False)
-    assert hand.is_starved == is_starved
-
-
-def test_a_hand_counts_its_bytes() -> None:
-    hand = Buffer(
-        head=outgoing(1, size=5), fresh=[outgoing(2, size=7)], deferred=[outgoing(3, is_deferred=True, size=11)]
-    )
-    assert (hand.bytes, hand.take(deferred_next=False), hand.bytes) == (23, outgoing(1, size=5), 18)
 
 
 @given(st.integers(0, 100), st.lists(st.integers(0, 60)))
@@ -121,21 +76,6 @@ def row(number: int, part: int, size: int = 10) -> Row:
 def taken_from_page(waiting: list[Row], budget: int = MAX_PROCESS_BYTES, **wanted: int | bool) -> list[int]:
     line = PageRequest(**{"line_id": 1, "epoch": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
     return [one.id for one in page_of(waiting, line, BodyBudget(budget)).taken]
-
-
-@pytest.mark.behaviour("4.6", "4.2")
-@pytest.mark.parametrize(
-    ("capacity", "deferred_next", "expected"),
-    [
-        (4, False, [1, 11, 2, 12]),
-        (4, True, [11, 1, 12, 2]),
-        (1, False, [1]),
-        (1, True, [11]),
-    ],
-)
-def test_a_page_begins_with_the_next_kind(capacity: int, deferred_next: bool, expected: list[int]) -> None:
-    waiting = [*(row(n, FRESH) for n in (1, 2, 3)), *(row(n, DEFERRED) for n in (11, 12, 13))]
-    assert taken_from_page(waiting, capacity=capacity, deferred_next=deferred_next) == expected
 
 
 @pytest.mark.behaviour("4.2")
@@ -169,12 +109,6 @@ def test_the_head_comes_first_and_once() -> None:
 
 
 @pytest.mark.behaviour("11.1")
-def test_a_process_that_holds_too_much_takes_nothing_and_knows_that_there_is_more() -> None:
-    page = page_of([row(1, FRESH, MAX_LINE_BYTES)], PageRequest(1, 1, None, 500), BodyBudget(MAX_LINE_BYTES - 1))
-    assert (page.taken, page.more) == ([], True)
-
-
-@pytest.mark.behaviour("11.1")
 def test_large_bodies_leave_room_for_small_ones() -> None:
     budget = BodyBudget(8 * MAX_LINE_BYTES)
     while budget.take(MAX_LINE_BYTES):
@@ -195,3 +129,13 @@ def test_slots_do_not_take_unmarked_deliveries_of_others() -> None:
     waiting = [row(5, HEAD), row(1, FRESH), row(2, FRESH), row(11, DEFERRED), row(12, DEFERRED)]
     line = PageRequest(1, 1, head_id=5, capacity=500, busy=[5, 1, 12])
     assert [one.id for one in page_of(waiting, line, BodyBudget(MAX_PROCESS_BYTES)).taken] == [2, 11]
+
+
+@pytest.mark.behaviour("1.4")
+def test_a_process_remembers_of_any_number_of_subscriptions_only_whose_time_has_not_come() -> None:
+    rate_limiter, late = RateLimiter(), replace(DESTINATION, spacing=1.0)
+    rate_limiter.learn(late, 90_000.0, 0.0)
+    for number in range(2, 20_000):
+        rate_limiter.learn(replace(late, subscription_id=number), 1.0, float(number))
+    assert len(rate_limiter) <= MIN_KEPT
+    assert rate_limiter.wait(late, 20_000.0) == 70_000.0
