@@ -1,10 +1,11 @@
 """What the database keeps of a run: its state, its windows as they are done, and how it ended."""
 
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
@@ -15,7 +16,7 @@ from django.db.models.functions import Now
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.connections import LOCK, WORKER_LOCK
 from analytics.pipeline.job import Window
-from analytics.spark_process import End, Ended, NoJava
+from analytics.spark_process import End, Ended
 from broker_project.core.db import forget_connection
 from delivery.models import StorageDay
 
@@ -53,14 +54,11 @@ PRIORITY: Final = Case(When(kind=RunKind.RANGE, then=0), When(kind=RunKind.HOURS
 
 REPORTED: Final = ("state", "inputs", "rows_read", "rows_written", "checks", "lake_bytes", "seconds", "error")
 """The keys of a window's report that are columns of `RunWindow`."""
-NOTHING_REPORTED: Final = {
-    "inputs": {},
-    "rows_read": {},
-    "rows_written": {},
-    "checks": [],
-    "lake_bytes": 0,
-    "seconds": 0.0,
-}
+
+MAX_STORED_BYTES: Final = 64 * 1024
+"""Stored of the output's beginning and of its end."""
+JAVA_OPTIONS_LINE: Final = re.compile(rb"^NOTE: Picked up JDK_JAVA_OPTIONS:.*\n?", re.MULTILINE)
+"""Java prints its options, which may hold passwords of certificate stores."""
 
 Report = Mapping[str, Any]
 
@@ -107,83 +105,39 @@ def abandon_vanished() -> None:
             log.warning("summaries.vanished", run=run_id)
 
 
-@dataclass(slots=True)
-class Results:
-    """What a run has reported."""
-
-    states: dict[Window, WindowState] = field(default_factory=dict)
-    errors: dict[Window, str] = field(default_factory=dict)
-    error: str = ""
-    """Why it ended before its windows were done."""
-
-    def add(self, window: Window, report: Report) -> None:
-        """Add the result of a window."""
-        self.states[window] = WindowState(report["state"])
-        if report["error"]:
-            self.errors[window] = report["error"]
-
-    def ending(self, ended: Ended, windows: Collection[Window], minutes: int) -> Ending:
-        """Return how a run of these windows ends, given how its process ended; `minutes` is its time limit."""
-        undone = [window for window in windows if self.states.get(window) is not WindowState.PASSED]
-        if ended.end is End.STOPPED:
-            return STOPPED
-        if not undone:
-            return Ending(RunState.PASSED)
-        if ended.end is End.TOO_LONG and not self.states:
-            error = f"{next(iter(windows))} alone takes longer than the {minutes} minutes of a run. {FASTER}"
-        elif ended.end is End.TOO_LONG:
-            done = f"with {len(undone)} of {len(windows)} windows to do"
-            error = f"It was ended after {minutes} minutes {done}. {AGAIN} {FASTER}"
-        elif failed := [f"{window}: {error}" for window, error in self.errors.items() if window in undone]:
-            more = [f"and {len(failed) - MAX_ERRORS} more"] if len(failed) > MAX_ERRORS else []
-            error = "\n".join((f"Windows that are not summarized: {len(undone)}.", *failed[:MAX_ERRORS], *more))
-        elif self.error:
-            error = self.error
-        elif ended.status == SIGKILL_STATUS:
-            error = KILLED
-        else:
-            error = f"Spark ended with status {ended.status} before all was done: see the log."
-        return Ending(RunState.FAILED, error)
-
-    def interrupted(self, ended: Ended, windows: Collection[Window], minutes: int) -> tuple[Window, str] | None:
-        """Return the window that took too long, or too much memory, and its error; None if there is none.
-
-        It counts as failed, with a back-off: retried every time, from its beginning, it would block all others.
-        """
-        window = next((window for window in windows if window not in self.states), None)
-        if window and ended.end is End.TOO_LONG:
-            return window, f"It was not done when the {minutes} minutes of its run were over. {FASTER}"
-        if window and ended.end is End.BY_ITSELF and ended.status == SIGKILL_STATUS:
-            return window, KILLED
-        return None
-
-
-def start_failure(failure: Exception) -> Ending | None:
-    """Return how a run ends that could not be started; None for our own errors, which an operator cannot correct."""
-    match failure:
-        case NoJava():
-            return Ending(RunState.FAILED, f"{failure}.")
-        case OSError():
-            return Ending(RunState.FAILED, f"Spark cannot be started: {failure}.")
-        case _:
-            return None
-
-
 class Record:
     """Records one run while it is in progress."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.results = Results()
-        self.log = ""
-        """What was printed."""
-        self._unwritten: deque[tuple[Window, Report]] = deque()
+        self.error = ""
+        """Why the application ended before its windows were done."""
+        self.output = b""
+        """What was printed: the head and the tail."""
+        self.reports: dict[Window, Report] = {}
+        self._unwritten: deque[Window] = deque()
+
+    def add_output(self, printed: bytes) -> None:
+        """Keep what was printed."""
+        self.output += printed
+        if len(self.output) > 4 * MAX_STORED_BYTES:
+            self.output = head_and_tail(self.output)
+
+    def add_report(self, message: Report, show: Callable[[str], object]) -> None:
+        """Record what the application reports; `show` gets its progress, as text."""
+        match storable(message):
+            case {"window": _} as result:
+                self.add_window(result)
+            case {"progress": text}:
+                show(text)
+            case {"error": text}:
+                self.error = text
 
     def add_window(self, report: Report) -> None:
         """Record the result of a window, now or when the database is back."""
         window = Window.from_json(report["window"])
-        self.results.add(window, report)
-        self._unwritten.append((window, report))
+        self.reports[window] = report
+        self._unwritten.append(window)
         try:
             self._write()
         except DATABASE_AWAY as failure:
@@ -194,7 +148,41 @@ class Record:
     def add_failure(self, window: Window, error: str) -> None:
         """Record the failure of a window that the application could not report."""
         times = {"start": window.start.isoformat(), "end": window.end.isoformat()}
-        self.add_window({**NOTHING_REPORTED, "window": times, "state": WindowState.FAILED, "error": error})
+        self.add_window({"window": times, "state": WindowState.FAILED, "error": error})
+
+    def ending(self, ended: Ended, windows: Collection[Window], minutes: int) -> Ending:
+        """Return how a run of these windows ends, given how its process ended; `minutes` is its time limit."""
+        errors = {window: self.reports[window]["error"] for window in windows if window in self.reports}
+        undone = [window for window in windows if errors.get(window, "not reported")]
+        if ended.end is End.STOPPED:
+            return STOPPED
+        if not undone:
+            return Ending(RunState.PASSED)
+        if ended.end is End.TOO_LONG and not errors:
+            error = f"{next(iter(windows))} alone takes longer than the {minutes} minutes of a run. {FASTER}"
+        elif ended.end is End.TOO_LONG:
+            done = f"with {len(undone)} of {len(windows)} windows to do"
+            error = f"It was ended after {minutes} minutes {done}. {AGAIN} {FASTER}"
+        elif failed := [f"{window}: {error}" for window, error in errors.items() if error]:
+            more = [f"and {len(failed) - MAX_ERRORS} more"] if len(failed) > MAX_ERRORS else []
+            error = "\n".join((f"Windows that are not summarized: {len(undone)}.", *failed[:MAX_ERRORS], *more))
+        elif ended.status == SIGKILL_STATUS:
+            error = self.error or KILLED
+        else:
+            error = self.error or f"Spark ended with status {ended.status} before all was done: see the log."
+        return Ending(RunState.FAILED, error)
+
+    def interrupted(self, ended: Ended, windows: Collection[Window], minutes: int) -> tuple[Window, str] | None:
+        """Return the window that took too long, or too much memory, and its error; None if no window did.
+
+        It counts as failed, with a back-off: retried every time, from its beginning, it would block all others.
+        """
+        window = next((window for window in windows if window not in self.reports), None)
+        if window and ended.end is End.TOO_LONG:
+            return window, f"It was not done when the {minutes} minutes of its run were over. {FASTER}"
+        if window and ended.end is End.BY_ITSELF and ended.status == SIGKILL_STATUS:
+            return window, KILLED
+        return None
 
     def end(self, ending: Ending, stopping: threading.Event) -> None:
         """Record how it ended; wait for the database unless the process is stopping.
@@ -208,10 +196,11 @@ class Record:
         deadline = time.monotonic() + DATABASE_SECONDS
         ours = Run.objects.filter(pk=self.run.pk, started_at=self.run.started_at)
         ours = ours.filter(state__in=(RunState.RUNNING, RunState.ABANDONED))
+        printed = head_and_tail(self.output).decode(errors="replace").replace("\0", "")
         while True:
             try:
                 self._write()
-                ours.update(state=ending.state, error=ending.error, log=self.log, ended_at=Now())
+                ours.update(state=ending.state, error=ending.error, log=printed, ended_at=Now())
             except DATABASE_AWAY:
                 if time.monotonic() > deadline or stopping.wait(RETRY_SECONDS):
                     raise
@@ -222,8 +211,9 @@ class Record:
 
     def _write(self) -> None:
         while self._unwritten:
-            window, report = self._unwritten[0]
-            values = {name: report[name] for name in REPORTED}
+            window = self._unwritten[0]
+            report = self.reports[window]
+            values = {name: report[name] for name in REPORTED if name in report}
             with transaction.atomic():
                 RunWindow.objects.update_or_create(
                     run=self.run, start=window.start, end=window.end, defaults={**values, "ended_at": Now()}
@@ -231,3 +221,24 @@ class Record:
                 if window.is_day and report["state"] == WindowState.PASSED:
                     StorageDay.objects.filter(day=window.day).update(summarized_at=Now())
             self._unwritten.popleft()
+
+
+def head_and_tail(output: bytes) -> bytes:
+    """Return the beginning and the end of an output, without the options of Java."""
+    output = JAVA_OPTIONS_LINE.sub(b"", output)
+    if len(output) <= 2 * MAX_STORED_BYTES:
+        return output
+    return output[:MAX_STORED_BYTES] + b"\n...\n" + output[-MAX_STORED_BYTES:]
+
+
+def storable(value: Any) -> Any:
+    """Return a JSON value that PostgreSQL can store: without NUL, and with `?` for half of a surrogate pair."""
+    match value:
+        case str():
+            return value.replace("\0", "").encode(errors="replace").decode()
+        case list():
+            return [storable(item) for item in value]
+        case dict():
+            return {storable(name): storable(item) for name, item in value.items()}
+        case _:
+            return value

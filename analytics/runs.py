@@ -1,13 +1,12 @@
 """One run from start to end: find its windows, start Spark, record what it reports."""
 
 import os
-import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -15,17 +14,16 @@ from analytics import run_records
 from analytics.models import Run, RunState
 from analytics.pending import calendar, windows_of
 from analytics.pipeline.connections import WORKER_LOCK, AnotherRun, only_run
-from analytics.pipeline.job import Job
+from analytics.pipeline.job import Job, Window
 from analytics.run_records import INTERRUPTED, STOPPED, Ending, Record
 from analytics.run_requests import QUEUE, SUMMARIZE
-from analytics.spark_process import Ended, SparkSettings, run_application, stored_log
+from analytics.spark_process import Ended, SparkSettings, run_application
 from analytics.vocabulary import vocabulary
 from broker_project.core.db import forget_connection
 from delivery.dispatch import notify
 
 SLICE_ROWS: Final = 100_000
 """Copied by one reading transaction in a quarter of a second, so that it does not hold back vacuum."""
-PRIVATE_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 NO_LAKE: Final = "There is no lake: set BROKER_LAKE to a folder that Spark can write to, for all workers alike."
 NOT_WRITABLE: Final = "The lake {} cannot be written to: {}. BROKER_LAKE says where it is."
 
@@ -96,8 +94,26 @@ def _summarize(
     if problem := lake_problem(settings.lake):
         return Ending(RunState.FAILED, problem)
     report(f"Windows to be summarized: {len(windows)}, from {windows[0]} on. Spark starts ...")
-    job = Job(
-        run=run.pk,
+    try:
+        ended = application(
+            job_of(run.pk, windows, settings),
+            settings,
+            on_report=partial(record.add_report, show=report),
+            on_output=record.add_output,
+            stopping=stopping,
+        )
+    except OSError as failure:
+        return Ending(RunState.FAILED, f"Spark cannot be started: {failure}.")
+    ending = record.ending(ended, windows, settings.minutes)
+    if interrupted := record.interrupted(ended, windows, settings.minutes):
+        record.add_failure(*interrupted)
+    return ending
+
+
+def job_of(run: int, windows: Sequence[Window], settings: SparkSettings) -> Job:
+    """Return the job of a run of these windows."""
+    return Job(
+        run=run,
         windows=tuple(windows),
         lake=settings.lake,
         master=settings.master,
@@ -106,48 +122,6 @@ def _summarize(
         objective=settings.objective,
         slice_rows=SLICE_ROWS,
     )
-    start = partial(
-        application,
-        master=settings.master,
-        database_url=settings.database_url,
-        environment=settings.environment,
-        seconds=60.0 * settings.minutes,
-        stopping=stopping,
-    )
-    try:
-        ended = _run_job(job, start, record, report)
-    except Exception as failure:
-        if known := run_records.start_failure(failure):
-            return known
-        raise
-    ending = record.results.ending(ended, windows, settings.minutes)
-    if interrupted := record.results.interrupted(ended, windows, settings.minutes):
-        record.add_failure(*interrupted)
-    return ending
-
-
-def _run_job(job: Job, start: Application, record: Record, report: Callable[[str], object]) -> Ended:
-    """Write the job to a private file, run the application on it, and record its reports and its log."""
-
-    def on_report(message: Mapping[str, Any]) -> None:
-        match storable(message):
-            case {"window": _} as result:
-                record.add_window(result)
-            case {"progress": text}:
-                report(text)
-            case {"error": text}:
-                record.results.error = text
-            case {"ready": seconds}:
-                report(f"Spark is ready after {seconds:.1f} s")
-
-    with tempfile.TemporaryDirectory(prefix="broker-run-") as folder:
-        file, printed = Path(folder, "job.json"), Path(folder, "log")
-        with os.fdopen(os.open(file, PRIVATE_FILE, 0o600), "w") as opened:
-            opened.write(job.as_json())
-        try:
-            return start(file, log=printed, on_report=on_report)
-        finally:
-            record.log = stored_log(printed)
 
 
 def lake_problem(lake: str) -> str:
@@ -161,16 +135,3 @@ def lake_problem(lake: str) -> str:
     except OSError as failure:
         return NOT_WRITABLE.format(lake, failure.strerror)
     return "" if os.access(lake, os.W_OK | os.X_OK) else NOT_WRITABLE.format(lake, "permission denied")
-
-
-def storable(value: Any) -> Any:
-    """Return a JSON value that PostgreSQL can store: without NUL, and with `?` for half of a surrogate pair."""
-    match value:
-        case str():
-            return value.replace("\0", "").encode(errors="replace").decode()
-        case list():
-            return [storable(item) for item in value]
-        case dict():
-            return {storable(name): storable(item) for name, item in value.items()}
-        case _:
-            return value

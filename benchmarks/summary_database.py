@@ -6,19 +6,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import django
 import psycopg
-from django.conf import settings
 from django.core.management import call_command
 
 django.setup()  # before any model is imported
 
-from analytics.pipeline.job import Job, Window
-from analytics.runs import SLICE_ROWS
-from analytics.spark_process import run_application
+from analytics.pipeline.job import Window
+from analytics.runs import job_of
+from analytics.spark_process import run_application, spark_settings
 from analytics.vocabulary import vocabulary
 from benchmarks import summaries_sql
 from benchmarks.databases import serve_commands
@@ -27,7 +27,7 @@ from delivery.maintenance.partitions import today
 
 MASTER: Final = "local[1]"
 OBJECTIVE: Final = 0.999
-MAX_SECONDS: Final = 3600.0
+MAX_MINUTES: Final = 60
 DELIVERIES_PER_MESSAGE: Final = 2
 
 
@@ -64,31 +64,17 @@ class SummaryDatabase:
             result.update({name: report[name] for name in ("seconds", "lake_bytes", "error") if name in report})
 
         with tempfile.TemporaryDirectory(prefix="broker-bench-") as folder:
-            job = Path(folder, "job.json")
-            job.write_text(self._job(Path(folder, "lake")).as_json())
-            run_application(
-                job,
+            settings = replace(
+                spark_settings(),
+                lake=str(Path(folder, "lake")),
                 master=MASTER,
+                minutes=MAX_MINUTES,
+                objective=OBJECTIVE,
                 database_url=self._address,
-                environment=os.environ,
-                log=Path(folder, "log"),
-                seconds=MAX_SECONDS,
-                on_report=take,
-                stopping=threading.Event(),
             )
+            job = job_of(1, [self._window], settings)
+            run_application(job, settings, on_report=take, on_output=len, stopping=threading.Event())
         return result
-
-    def _job(self, lake: Path) -> Job:
-        return Job(
-            run=1,
-            windows=(self._window,),
-            lake=str(lake),
-            master=MASTER,
-            memory=settings.SPARK_MEMORY,
-            vocabulary=vocabulary(),
-            objective=OBJECTIVE,
-            slice_rows=SLICE_ROWS,
-        )
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def run(job: Job, database: str, reports: Reports) -> Status:
         with only_run(database) as ensure_locked:
             started = time.monotonic()
             with spark_session(job) as spark:
-                reports.ready(time.monotonic() - started)
+                reports.progress(f"Spark is ready after {time.monotonic() - started:.1f} s")
                 register(spark, database)
                 lake = Lake(Storage.at(job.lake), spark)
                 return summarize_all(WindowRun(job, lake, database, ensure_locked, reports.progress), reports)

