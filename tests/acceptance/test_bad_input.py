@@ -1,6 +1,5 @@
 """Bad input over real HTTP, from tables and from the OpenAPI document: a problem document, and nothing stored."""
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -20,8 +19,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.support.api import api_document
-from tests.support.bad_input import bodies, configuration, lists, publish
-from tests.support.bad_input.shop import Row, Shop, shop_at, text
+from tests.support.bad_input import bodies
+from tests.support.bad_input.rows import ROWS
+from tests.support.bad_input.shop import Row, Shop, nested, shop_at
 from tests.support.raw_http import Answer
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
@@ -29,14 +29,6 @@ pytestmark = pytest.mark.faults
 
 MIN_FIELDS = 90
 """The document has at least as many."""
-
-JSON = "application/json"
-DEPTHS = [1_100, 2_000, 50_000]
-
-CONFIGURED = [
-    *("event-types", "publishers", "subscribers", "subscriptions", "retry-policies", "api-keys"),
-    *("filters/test", "scripts/test", "replays"),
-]
 
 SCHEMA: Final = schemathesis.openapi.from_dict(api_document())
 FOUND: Final = [one.ok() for one in SCHEMA.get_all_operations() if isinstance(one, Ok)]
@@ -103,42 +95,9 @@ def names(answer: Answer, field: str) -> bool:
     return any(f"{error['pointer']}/".startswith(f"#/{field}/") for error in answer.json["errors"])
 
 
-@pytest.mark.parametrize(
-    "row", [*publish.PUBLISH_ROWS, *configuration.CONFIGURATION_ROWS, *lists.MAILBOX_ROWS, *lists.LIST_ROWS], ids=str
-)
+@pytest.mark.parametrize("row", ROWS, ids=str)
 def test_bad_input_is_refused(shop: Shop, row: Row) -> None:
     assert shop.refusal(row) == (row.status, row.code)
-
-
-@pytest.mark.behaviour("9.4")
-@pytest.mark.behaviour("9.2")
-def test_a_receipt_counts_once_and_in_its_own_mailbox_only(shop: Shop) -> None:
-    shop.call(f"events/{shop.names['topic']}", {"n": 2})
-    (fetched, returned) = shop.call(f"mailboxes/{shop.names['mailbox']}/next", {}, key="subscriber")["messages"]
-
-    def answer(call: str, receipt: str, key: str = "subscriber", box: str = "mailbox") -> tuple[int, str]:
-        row = Row(call, "POST", f"/api/v1/mailboxes/<{box}>/{call}", 0, "", body=text({"receipt": receipt}), key=key)
-        said = shop.ask(row)
-        return said.status, said.json["code"]
-
-    asked = [
-        answer("ack", fetched["receipt"], "neighbour", "neighbour"),
-        answer("ack", fetched["receipt"], "neighbour"),
-        answer("ack", fetched["receipt"]),
-        answer("ack", fetched["receipt"]),
-        answer("nack", fetched["receipt"]),
-        answer("nack", returned["receipt"]),
-        answer("ack", returned["receipt"]),
-    ]
-    assert asked == [
-        (404, "unknown_receipt"),
-        (404, "not_found"),
-        (200, "acknowledged"),
-        (200, "acknowledged"),
-        (409, "acknowledged"),
-        (200, "returned"),
-        (409, "returned"),
-    ]
 
 
 @pytest.mark.behaviour("2.5")
@@ -154,83 +113,10 @@ def test_a_duplicate_key_is_kept_and_filters_see_the_last(shop: Shop) -> None:
     assert [one["subscriber"] for one in stored["deliveries"]] == [wanted[1].name]
 
 
-def deep(depth: int, opening: str = "[", closing: str = "]") -> str:
-    return opening * depth + "1" * (opening != "[") + closing * depth
-
-
-@pytest.fixture(params=["array", "object"])
-def nested(request: pytest.FixtureRequest) -> Any:
-    """Return a function that makes JSON of the given depth."""
-    return {"array": deep, "object": lambda depth: deep(depth, '{"a":', "}")}[request.param]
-
-
-def problem(answer: requests.Response) -> tuple[int, str]:
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    return answer.status_code, answer.json()["code"]
-
-
-def post(session: requests.Session, address: str, body: str, content_type: str = JSON) -> requests.Response:
-    return session.post(address, body.encode(), headers={"Content-Type": content_type}, timeout=TIMEOUT_SECONDS)
-
-
-@pytest.mark.parametrize("depth", DEPTHS)
-def test_published_json_has_a_maximum_depth(broker: Broker, nested: Any, depth: int) -> None:
-    publisher, event_type = broker.publisher(), broker.event_type()
-    events = f"{broker.web}/api/v1/events"
-    attributes = f'"specversion": "1.0", "type": "{event_type}", "source": "/s", "id": "1"'
-    structured = f'{{{attributes}, "data": {nested(depth)}}}'
-    refused = [
-        post(publisher, f"{events}/{event_type}", nested(depth)),
-        post(publisher, events, f'{{"events": [{{"event": "{event_type}", "body": {nested(depth)}}}]}}'),
-        post(publisher, events, nested(depth)),
-        post(publisher, events, structured, "application/cloudevents+json"),
-        post(publisher, events, f"[{structured}]", "application/cloudevents-batch+json"),
-        post(publisher, f"{events}/{event_type}", nested(depth), "application/cloudevents+json"),
-    ]
-    assert {problem(answer)[0] for answer in refused} <= {400, 422}
-    assert broker.get("messages", event_type=event_type)["items"] == []
-
-
-@pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("path", CONFIGURED)
-def test_configuration_has_a_maximum_depth(broker: Broker, nested: Any, depth: int, path: str) -> None:
-    management = requests.Session()
-    management.headers["Authorization"] = f"Bearer {broker.management.token}"
-    for body in (nested(depth), f'{{"name": {nested(depth)}, "schema": {nested(depth)}}}'):
-        assert problem(post(management, f"{broker.web}/api/v1/{path}", body)) == (400, "malformed_body")
-
-
-def test_bodies_of_other_content_types_have_no_maximum_depth(broker: Broker, nested: Any) -> None:
-    publisher, event_type = broker.publisher(), broker.event_type(content_type="text/plain")
-    answer = post(publisher, f"{broker.web}/api/v1/events/{event_type}", nested(100_000), "text/plain")
-    assert answer.status_code == 202
-
-
-@pytest.mark.behaviour("2.7")
-@pytest.mark.parametrize(
-    ("cloud_events", "size", "status"),
-    [
-        *((False, 0, 400), (False, 1, 202), (False, 1_000, 202), (False, 1_001, 400)),
-        *((True, 0, 202), (True, 1, 202), (True, 1_000, 202), (True, 1_001, 400)),  # their format has empty batches
-    ],
-)
-def test_a_batch_has_up_to_a_thousand_events(broker: Broker, *, cloud_events: bool, size: int, status: int) -> None:
-    publisher, event_type = broker.publisher(), broker.event_type()
-    own: Any = {"events": [{"event": event_type, "body": number} for number in range(size)]}
-    theirs = [
-        {"specversion": "1.0", "type": event_type, "source": "/s", "id": str(number), "data": 1}
-        for number in range(size)
-    ]
-    content_type = "application/cloudevents-batch+json" if cloud_events else JSON
-    body = json.dumps(theirs if cloud_events else own)
-    answer = post(publisher, f"{broker.web}/api/v1/events", body, content_type)
-    assert answer.status_code == status, answer.text[:500]
-    stored = broker.ask(
-        "SELECT count(*) FROM delivery_message m JOIN subscriptions_eventtype e ON e.id = m.event_type_id"
-        " WHERE e.name = %(name)s",
-        name=event_type,
-    )
-    assert stored == [(size if status == 202 else 0,)]
+@pytest.mark.parametrize("body", [nested(100_000), b'{"a":' * 100_000 + b"1" + b"}" * 100_000])
+def test_bodies_of_other_content_types_have_no_maximum_depth(shop: Shop, body: bytes) -> None:
+    row = Row("deep", "POST", "/api/v1/events/<plain>", 202, "", body=body, headers={"Content-Type": "text/plain"})
+    assert shop.ask(row).status == row.status
 
 
 CHECKS: Final = [

@@ -18,7 +18,7 @@ from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryP
 from tests.support import factories
 from tests.support.admin import browser_with
 from tests.support.api import Answer
-from tests.support.bad_input.configuration import BROKEN_ENDPOINTS, BROKEN_FILTERS, BROKEN_SCRIPTS, NAMES, PRIVATE
+from tests.support.bad_input.rows import BROKEN_ENDPOINTS, BROKEN_FILTERS, BROKEN_SCRIPTS, NAMES, PRIVATE
 
 pytestmark = pytest.mark.django_db
 
