@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import requests
 
-from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.audit import Since
 from tests.support.faults.verdicts import Verdict
@@ -61,41 +61,6 @@ def test_a_planted_inversion_and_a_planted_duplicate_fail_the_audit(broker: Brok
         False,
         f"audit: unexplained 2: inversion (delivery {first} after {second}), sent again (delivery {last})",
     )
-    broker.inactivate_all()
-
-
-@pytest.mark.behaviour("4.10", "4.11", "5.3")
-def test_late_paused_and_retried_deliveries_are_explained_but_faults_among_them_are_not(
-    broker: Broker, receiver: Receiver
-) -> None:
-    history, event_types = Since(broker), [broker.event_type() for _ in range(2)]
-    apart = broker.retry_policy(
-        on_client_error="RETRY_LANE", initial_delay_seconds=0.1, max_retries=3, on_exhausted="FAIL"
-    )
-    subscriber = broker.subscribe(receiver.url("/late"), *event_types, retry_policy=apart)
-    paused, other = event_types
-    subscription = broker.management.every("subscriptions", subscriber=subscriber.name, event_type=paused)
-    page = f"subscriptions/{next(subscription)['id']}"
-    receiver.on("/late", answer(404), answer())
-    with broker.publisher() as publisher:
-        publish(broker, publisher, paused, 0)
-        publish(broker, publisher, paused, 1, delay=2.0)
-        publish(broker, publisher, other, 2)
-        wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT_SECONDS)
-        broker.management.create(f"{page}/pause")
-        publish(broker, publisher, paused, 3)
-        publish(broker, publisher, paused, 4)
-        publish(broker, publisher, other, 5)
-        wait_until(lambda: broker.unfinished([subscriber]) == 2, TIMEOUT_SECONDS)
-        broker.management.create(f"{page}/resume")
-    wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT_SECONDS)
-    found = history.audit()
-    assert (found.audited, found.numbered, found.unexplained) == (6, 6, 0), found.named
-    assert found.explanations == ("not active or paused", "not yet due")
-    again, _, _, first, second, _ = (delivery for (delivery,) in broker.ask(IDS, name=subscriber.name))
-    assert len(broker.ask(SWAPPED, first=first, second=second)) == 2
-    assert broker.ask(SENT_AFTER_ITS_ANSWER, delivery=again) == [(again,)] * 2
-    assert history.audit().problem.startswith("unexplained 2: ")
     broker.inactivate_all()
 
 

@@ -211,23 +211,6 @@ def test_one_of_twenty_concurrent_replies_is_stored_and_delivered(work: Work) ->
     assert reply(address, b"other").status_code == 409
 
 
-@pytest.mark.behaviour("6.10")
-def test_no_log_contains_a_callback_token(work: Work) -> None:
-    message_id = work.publish()
-    address = work.address()
-    token = address.rpartition("/")[2]
-    assert requests.get(address, timeout=TIMEOUT_SECONDS).status_code == 405
-    assert reply(f"{address}x").status_code == 404
-    assert reply(f"{address}/x").status_code == 404
-    assert reply(address, b"x" * 2 * 1024 * 1024).status_code == 413
-    assert reply(address).status_code == 201
-    assert reply(address, b"other").status_code == 409
-    wait_until(lambda: work.state(message_id) == "DELIVERED")
-    logs = {path.name: path.read_text(errors="replace") for path in work.broker.stack.logs.iterdir()}
-    assert "callbacks/" in "".join(logs.values()), "a refused request is logged"
-    assert [name for name, text in logs.items() if token in text] == []
-
-
 @pytest.mark.behaviour("2.9")
 def test_counters_are_stored_when_processes_stop(broker: Broker, receiver: Receiver) -> None:
     event_type = broker.event_type()

@@ -141,15 +141,6 @@ def test_a_stopped_reader_returns_messages_that_it_has_not_started(read: Read) -
     assert (status["available"], status["in_flight"], status["redelivered"]) == (4, 0, 4)
 
 
-@pytest.mark.behaviour("9.7")
-def test_a_purge_cancels_available_messages_and_leaves_those_in_flight(read: Read) -> None:
-    read.publish(3)
-    (message,) = read.mailbox.fetch(max_messages=1).messages
-    assert read.mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
-    assert [result.code for result in read.mailbox.ack([message.receipt])] == ["acknowledged"]
-    assert [status for status, _ in read.ended()] == ["DELIVERED", "CANCELLED", "CANCELLED"]
-
-
 @dataclass(frozen=True, slots=True)
 class PolledMailbox:
     """A subscriber's mailbox and a publisher."""

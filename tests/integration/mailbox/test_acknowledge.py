@@ -230,17 +230,6 @@ def test_an_acknowledged_receipt_is_known_as_long_as_its_day_is_kept(pulled: Sub
     assert said("ack", pulled, one) == UNKNOWN
 
 
-def test_prolonging_never_shortens(pulled: Subscription, one: Receipt) -> None:
-    until = Delivery.objects.get().fetched_until
-    answer = extend(pulled.subscriber_id, [one], seconds=1)[one]
-    assert (answer.until, answer.seconds is not None) == (until, True)
-    assert until
-    (answer,) = extend(pulled.subscriber_id, [one], seconds=1000).values()
-    assert answer.until
-    assert answer.until - until > dt.timedelta(seconds=900)
-    assert answer.seconds
-
-
 @pytest.mark.behaviour("9.8")
 def test_a_returned_message_wakes_its_line_after_a_switch_to_push(
     pulled: Subscription, one: Receipt, woken: list[list[int]]
@@ -282,23 +271,6 @@ def test_an_unattempted_message_is_available_again_until_an_attempt_fails(
         time_out_hand_outs()
         assert return_overdue() == 1
     assert statuses(pulled_once) == [DeliveryStatus.FAILED]
-
-
-def test_to_return_it_twice_is_answered_alike_and_a_receipt_that_is_stale_returns_nothing(
-    pulled_once: Subscription,
-) -> None:
-    (one,) = fetch_all(pulled_once)
-    assert [returned(pulled_once, one, not_attempted=True) for _ in range(2)] == [RETURNED] * 2
-    fetch_all(pulled_once)
-    assert returned(pulled_once, one, not_attempted=True) == STALE
-    assert statuses(pulled_once) == [DeliveryStatus.IN_FLIGHT]
-
-
-def test_a_timed_out_message_can_be_returned_unattempted(pulled_once: Subscription) -> None:
-    (one,) = fetch_all(pulled_once)
-    time_out_hand_outs()
-    assert returned(pulled_once, one, not_attempted=True) == RETURNED
-    assert [again.fetch_number for again in fetch_all(pulled_once)] == [2]
 
 
 def test_an_unattempted_message_ends_if_its_cancellation_was_requested(pulled_once: Subscription) -> None:

@@ -208,18 +208,6 @@ def test_a_message_is_extended_by_the_given_or_the_mailboxs_own_time(reader: Cli
     assert (answer.status_code, answer.json()["in_flight_until"]) == (200, longer["in_flight_until"])
 
 
-@pytest.mark.behaviour("1.2")
-@pytest.mark.parametrize("what", ["ack", "nack", "extend"])
-def test_a_receipt_of_another_mailbox_is_unknown(reader: Client, pulled: Subscription, what: str) -> None:
-    other = pulled_subscription(factories.subscriber("bank"))
-    publish_numbered(other.event_type, 1)
-    (theirs,) = [one["receipt"] for one in call(client_of(), "next", "bank").json()["messages"]]
-    assert results(call(reader, what, receipts=[theirs])) == [(404, "unknown_receipt")]
-    assert problem_of(call(reader, what, receipt=theirs)) == (404, "unknown_receipt")
-    assert problem_of(call(reader, what, "bank", receipt=theirs)) == (404, "not_found")
-    assert statuses(other) == ["IN_FLIGHT"]
-
-
 @pytest.mark.behaviour("9.4")
 def test_receipts_outlive_a_change_of_the_secret(reader: Client, pulled: Subscription, settings: Any) -> None:
     publish_numbered(pulled.event_type, 2)
@@ -228,16 +216,6 @@ def test_receipts_outlive_a_change_of_the_secret(reader: Client, pulled: Subscri
     assert problem_of(call(reader, "ack", receipt=first)) == (404, "unknown_receipt")
     settings.SECRET_KEY_FALLBACKS = [former]
     assert results(call(reader, "ack", receipts=[first, second])) == [(200, "acknowledged")] * 2
-
-
-@pytest.mark.parametrize("what", ["ack", "nack", "extend"])
-@pytest.mark.parametrize(
-    "receipt", ["x", "A" * 26, "A" * 28, "A" * 100_000, "\u00e4" * 27, "_" * 27, "A" * 26 + "=", "\n"]
-)
-def test_a_malformed_receipt_is_an_unknown_one(reader: Client, what: str, receipt: str) -> None:
-    answer = call(reader, what, receipts=[receipt, receipt])
-    assert results(answer) == [(404, "unknown_receipt")] * 2
-    assert {one["receipt"] for one in answer.json()["results"]} == {receipt}
 
 
 def test_a_thousand_receipts_go_in_one_call(reader: Client, pulled: Subscription) -> None:
@@ -281,23 +259,3 @@ def test_a_purge_leaves_messages_in_flight(reader: Client, pulled: Subscription)
     assert results(call(reader, "ack", receipts=out[:1])) == [(200, "acknowledged")]
     assert results(call(reader, "nack", receipts=out[1:])) == [(200, "cancelled")]
     assert sorted(statuses(pulled)) == ["CANCELLED"] * 3 + ["DELIVERED"]
-
-
-@pytest.mark.parametrize("what", ["next", "ack", "nack", "extend", "purge"])
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [(b"{", "malformed_body"), (b"[]", "invalid"), (b"5", "invalid"), (b'{"\\ud800": 1}', "malformed_body")],
-)
-def test_a_broken_body_is_refused(reader: Client, what: str, body: bytes, code: str) -> None:
-    answer = reader.post(f"/api/v1/mailboxes/{SHOP}/{what}", body, content_type=JSON)
-    assert problem_of(answer) == (400, code)
-
-
-@pytest.mark.parametrize(("method", "what"), [("get", "next"), ("get", "ack"), ("post", "status"), ("delete", "purge")])
-def test_other_methods_are_not_allowed(reader: Client, method: str, what: str) -> None:
-    assert problem_of(getattr(reader, method)(f"/api/v1/mailboxes/{SHOP}/{what}")) == (405, "method_not_allowed")
-
-
-@pytest.mark.parametrize("name", ["nobody", "..", "%00", "x" * 256])
-def test_an_unknown_mailbox_is_not_found(management: Client, name: str) -> None:
-    assert problem_of(call(management, "next", name))[0] == 404

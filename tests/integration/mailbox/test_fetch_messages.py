@@ -119,19 +119,6 @@ def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> N
     assert all([one.delivery_id for one in share] == sorted(one.delivery_id for one in share) for share in shares)
 
 
-def test_a_timed_out_message_goes_to_one_of_eight_clients(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    for number in range(1, 5):
-        start = threading.Barrier(8)
-
-        def ask(start: threading.Barrier = start) -> list[FetchedMessage]:
-            start.wait()
-            return fetch(MailboxRef(pulled.subscriber_id, is_ordered=False), max_messages=10)
-
-        assert [one.fetch_number for got in in_parallel(8, ask) for one in got] == [number]
-        time_out_hand_outs()
-
-
 @pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 def test_messages_of_inactive_subscriptions_are_kept(pulled: Subscription, whose: str) -> None:

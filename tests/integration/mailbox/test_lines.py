@@ -322,21 +322,6 @@ def test_a_fetched_message_is_not_pushed_before_its_receipt_or_time_out(
     assert flags == [False] + [how == "timed out"] * (how != "acknowledged")
 
 
-@pytest.mark.behaviour("4.11")
-def test_a_message_that_timed_out_and_was_returned_is_a_possible_duplicate(
-    receiver: Receiver, pushed: Subscription
-) -> None:
-    switch_delivery_mode(pushed, PULL)
-    broker.publish_numbered(pushed.event_type, 1)
-    fetch_all(pushed)
-    time_out_hand_outs()
-    (again,) = fetch_all(pushed)
-    nack(pushed.subscriber_id, [again.receipt])
-    switch_delivery_mode(pushed, PUSH)
-    broker.run_worker_until_done()
-    assert [one.is_flagged for one in receiver.log] == [True]
-
-
 @pytest.mark.behaviour("4.15")
 def test_a_line_ends_the_request_in_flight_and_begins_no_other(receiver: Receiver, pushed: Subscription) -> None:
     gate = receiver.gate("/a")

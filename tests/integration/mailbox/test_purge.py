@@ -30,7 +30,6 @@ from tests.support.mailboxes import (
     fetch_all,
     hand_out_newest_first,
     pulled_subscription,
-    switch_delivery_mode,
     time_out_hand_outs,
 )
 from tests.support.query_plans import costly_statements, explained_statements
@@ -107,13 +106,6 @@ def test_messages_in_flight_are_asked_to_end_slice_by_slice(
     assert purge(pulled.subscriber_id, seconds=60) == (0, 3, True)
     time_out_hand_outs()
     assert (fetch_all(pulled), return_overdue(), statuses(pulled)) == ([], 5, [CANCELLED] * 5)
-
-
-@pytest.mark.behaviour("9.8")
-def test_deliveries_that_are_now_pushed_are_not_purged(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    switch_delivery_mode(pulled, DeliveryMode.PUSH)
-    assert (purge(pulled.subscriber_id, seconds=60), statuses(pulled)) == ((0, 0, True), [PENDING])
 
 
 @pytest.mark.behaviour("9.4")
