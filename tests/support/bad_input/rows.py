@@ -169,7 +169,7 @@ PUBLISHED: Final = [
         for name in (" ", "a b", "../up", "a,b", "x" * 256, "-a")
     ),
     *(
-        _event(f"{name} that is not ASCII", (400, "unreadable_header"), **{name: "\u00e9"})
+        _event(f"{name} that is not ASCII", (400, "unreadable_header"), **dict[str, Any]({name: "\u00e9"}))
         for name in (
             "Idempotency_Key",
             "FILTER_STRING",
@@ -184,7 +184,7 @@ PUBLISHED: Final = [
     _event("a filter string of 4,097 characters", METADATA, FILTER_STRING="x" * 4097),
     _event("a content type of 256 characters", METADATA, Content_Type=JSON + ";" + "x" * 256),
     _event("two durabilities", METADATA, Broker_Durability="volatile, guaranteed"),
-    _event("headers of 33 KiB", METADATA, **{f"X-{n}": "a" * 8000 for n in range(5)}),
+    _event("headers of 33 KiB", METADATA, **dict[str, Any]({f"X-{n}": "a" * 8000 for n in range(5)})),
     _event("a header of 8 KiB", METADATA, X_Long="a" * 8193),
     _event("nobody's key", (401, "unauthenticated"), key=""),
     _event("another scheme", (401, "unauthenticated"), key="", Authorization="Basic YTpi"),
