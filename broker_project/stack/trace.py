@@ -3,28 +3,26 @@
 Run as a module, it is Celery's command line with a profiler in every thread; FILE says where its calls are written.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import psycopg
-import requests
 
 from broker_project.stack import stacks
 from broker_project.stack.folders import ROOT, STATE
-from broker_project.stack.ports import LOOPBACK
-from broker_project.stack.services import Application, Service, python
+from broker_project.stack.load.management_client import Management
+from broker_project.stack.load.receiver import running_receiver
+from broker_project.stack.load.wait import wait_until
+from broker_project.stack.services import Application, Service
 from broker_project.stack.up import say
 
 FILE: Final = "TRACE_FILE"
@@ -32,13 +30,13 @@ FOLDER: Final = STATE / "trace"
 PACKAGES: Final = ("broker_project", "delivery", "subscriptions")
 MESSAGES: Final = 3
 """The first answer leads to the second request. A third keeps that from being the last one."""
-WAIT_SECONDS: Final = 30.0
 
 CLAIM: Final = "delivery/dispatch/claim.py", "claim"
 REQUEST: Final = "delivery/http/client.py", "HttpClient.start"
 ANSWER: Final = "delivery/http/client.py", "HttpClient._finish"
 RELEASE: Final = "delivery/worker/event_loop.py", "Releaser.release"
-RELEASED: Final = "SELECT count(*) FROM delivery_line WHERE lease_until IS NOT NULL"
+OPEN: Final = "SELECT count(*) FROM delivery_open"
+LEASED: Final = "SELECT count(*) FROM delivery_line WHERE lease_until IS NOT NULL"
 
 
 class FunctionCall(NamedTuple):
@@ -67,18 +65,14 @@ class Trace:
 
     def __str__(self) -> str:
         """Return both lists and their lengths."""
-        of_functions = {file for file, _ in self.functions}
-        return "\n".join(
-            (
-                "from the claim of the line to its release:",
-                *(f"  {file}" for file in self.files),
-                "",
-                "from an answer to the next request:",
-                *(f"  {file:<40} {function}" for file, function in self.functions),
-                "",
-                f"files from claim to release: {len(self.files)}",
-                f"functions from an answer to the next request: {len(self.functions)} in {len(of_functions)} files",
-            )
+        files = "".join(f"  {file}\n" for file in self.files)
+        functions = "".join(f"  {file:<40} {function}\n" for file, function in self.functions)
+        return (
+            f"from the claim of the line to its release:\n{files}\n"
+            f"from an answer to the next request:\n{functions}\n"
+            f"files from claim to release: {len(self.files)}\n"
+            f"functions from an answer to the next request: {len(self.functions)} in "
+            f"{len({file for file, _ in self.functions})} files"
         )
 
 
@@ -90,9 +84,20 @@ def trace() -> int:
     for name in ("DATABASE_URL", "REDIS_URL", "BROKER_ALLOWED_NETWORKS"):
         os.environ.pop(name, None)
     calls = FOLDER / "calls.json"
-    with _receiver() as endpoint, stacks.running(FOLDER, fresh=True, say=say, services=_services(calls)) as stack:
-        _publish(stack, endpoint)
-        _wait_until_released(stack)
+    with (
+        running_receiver() as receiver,
+        stacks.running(FOLDER, fresh=True, say=say, services=partial(_services, calls)) as stack,
+    ):
+        api = Management.of(stack)
+        api.create("event-types", name="Trace", kind="TOPIC")
+        api.create("subscribers", name="trace")
+        api.create("subscriptions", subscriber="trace", event_type="Trace", endpoint=receiver.url())
+        api.create("publishers", name="trace")
+        publisher = dataclasses.replace(api, token=api.key("PUBLISHER", "trace"))
+        publisher.create("events", events=[{"event": "Trace", "body": number} for number in range(MESSAGES)])
+        with psycopg.connect(stack.environment["DATABASE_URL"], autocommit=True) as connection:
+            for query in (OPEN, LEASED):
+                wait_until(lambda query=query: connection.execute(query).fetchall() == [(0,)])  # type: ignore[misc]
     print(trace_of([FunctionCall(*call) for call in json.loads(calls.read_text())]))
     return 0
 
@@ -117,79 +122,12 @@ def trace_of(calls: Sequence[FunctionCall]) -> Trace:
     return Trace(list(dict.fromkeys(files)), list(dict.fromkeys(functions)))
 
 
-def _services(calls: Path) -> Callable[[Application], Sequence[Service]]:
+def _services(calls: Path, application: Application) -> Sequence[Service]:
     """Return which services run: the web process, and one worker that writes its calls to a file."""
-
-    def services(application: Application) -> Sequence[Service]:
-        worker = application.worker(1)
-        command = [__spec__.name if word == "celery" else word for word in worker.command]
-        environment = {**worker.environment, FILE: str(calls)}
-        return application.web(), dataclasses.replace(worker, command=command, environment=environment)
-
-    return services
-
-
-def _publish(stack: stacks.Stack, endpoint: str) -> None:
-    """Create an event type, a subscriber and a subscription over the API, and publish one batch."""
-    key = subprocess.run(  # noqa: S603 - our own command
-        python("django", "create_api_key", "--scope", "all", "--label", "trace"),
-        cwd=ROOT,
-        env={**os.environ, **stack.environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    with requests.Session() as api:
-        api.headers["Authorization"] = f"Bearer {key}"
-
-        def post(path: str, body: Any) -> Any:
-            answer = api.post(f"{stack.web}/api/v1/{path}", json=body, timeout=WAIT_SECONDS)
-            answer.raise_for_status()
-            return answer.json()
-
-        post("event-types", {"name": "Trace", "kind": "TOPIC"})
-        post("subscribers", {"name": "trace"})
-        post("subscriptions", {"subscriber": "trace", "event_type": "Trace", "endpoint": endpoint})
-        post("publishers", {"name": "trace"})
-        publisher = post("api-keys", {"kind": "PUBLISHER", "publisher": "trace", "label": "trace"})
-        api.headers["Authorization"] = f"Bearer {publisher['token']}"
-        post("events", {"events": [{"event": "Trace", "body": {"number": number}} for number in range(MESSAGES)]})
-
-
-def _wait_until_released(stack: stacks.Stack) -> None:
-    """Wait until all deliveries have ended and no line is leased; raise `TimeoutError` if that does not come."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    with psycopg.connect(stack.environment["DATABASE_URL"], autocommit=True) as connection:
-        for query in ("SELECT count(*) FROM delivery_open", RELEASED):
-            while connection.execute(query).fetchall() != [(0,)]:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"deliveries were not finished after {WAIT_SECONDS:.0f} s; logs: {stack.logs}")
-                time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def _receiver() -> Iterator[str]:
-    """Run an endpoint that answers 204 to every request; give its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
-            pass
-
-    with ThreadingHTTPServer((LOOPBACK, 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://{LOOPBACK}:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
+    worker = application.worker(1)
+    command = [__spec__.name if word == "celery" else word for word in worker.command]
+    environment = {**worker.environment, FILE: str(calls)}
+    return application.web(), dataclasses.replace(worker, command=command, environment=environment)
 
 
 def _run_traced_worker() -> None:

@@ -10,7 +10,7 @@ import pytest
 import requests
 from standardwebhooks import Webhook
 
-from broker_project.stack.load.endpoint import is_signed
+from broker_project.stack.load.exchanges import is_signed
 from broker_project.stack.load.receiver import Received, Receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from broker_project.stack.load.endpoint import Endpoint
 from broker_project.stack.load.exchanges import Published, inverted
 from broker_project.stack.load.receiver import Received
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.audit import by_status
 from tests.support.faults.edits import Admins
-from tests.support.faults.endpoints import RefusingEndpoint
+from tests.support.faults.endpoints import Endpoint, RefusingEndpoint
 from tests.support.faults.exchanges import extra_copies, first_sent, misnumbered, out_of_order
 from tests.support.faults.figures import Figures, Report, renamed
 from tests.support.faults.figures import figures as figures_of

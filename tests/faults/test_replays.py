@@ -8,9 +8,9 @@ import psycopg
 import pytest
 import requests
 
-from broker_project.stack.load.endpoint import Endpoint
 from broker_project.stack.load.exchanges import Published
 from broker_project.stack.load.wait import wait_until
+from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.exchanges import extra_copies, misnumbered, out_of_order, unexplained
 from tests.support.faults.figures import Report, compared, total
 from tests.support.faults.load import AFTERWARDS, Load

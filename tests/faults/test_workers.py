@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 import pytest
 import requests
 
-from broker_project.stack.load.endpoint import Endpoint, body_of
 from broker_project.stack.load.exchanges import Exchange, Published
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
@@ -31,7 +30,7 @@ from tests.support.faults.breakage import (
     victims,
     wait_until_there,
 )
-from tests.support.faults.endpoints import APART, RETRIES, RefusingEndpoint, is_doomed, times_refused
+from tests.support.faults.endpoints import APART, RETRIES, Endpoint, RefusingEndpoint, body_of, is_doomed, times_refused
 from tests.support.faults.exchanges import TRAVEL_SECONDS, extra_copies, first_sent, misnumbered, overlapping
 from tests.support.faults.figures import (
     Report,

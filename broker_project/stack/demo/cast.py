@@ -16,15 +16,12 @@ from typing import Any, Final
 import requests
 
 from broker_project.stack.demo.events import (
-    ACK_SECONDS,
     ARCHIVE,
     KINDS,
     PRICE,
     PUBLISHERS,
     READERS,
     RECEIVERS,
-    REFUSAL_AFTER,
-    REFUSAL_SECONDS,
     REGIONS,
     REPORT,
     SUBSCRIBERS,
@@ -32,14 +29,15 @@ from broker_project.stack.demo.events import (
     Behaviour,
     Sample,
     event,
+    is_sample,
     price_of,
     wants_reply,
 )
-from broker_project.stack.load.endpoint import Endpoint, exchange_of, is_signed
-from broker_project.stack.load.exchanges import Exchange, number_in, read_log
+from broker_project.stack.load.exchanges import Exchange, is_signed, number_in, read_log
 from broker_project.stack.load.management_client import Management, session_of
 from broker_project.stack.load.publisher import REPEAT_SECONDS, TIMEOUT_SECONDS, Caller, Event, Publisher
-from broker_project.stack.load.receiver import Received, Receiver, running_receiver
+from broker_project.stack.load.receiver import Behaviour as Answering
+from broker_project.stack.load.receiver import Receiver, answer, hang, running_receiver
 from broker_project.stack.services import Service, python
 
 TOPIC_EVENTS: Final = 3000
@@ -48,49 +46,46 @@ QUESTIONS: Final = 120
 BATCH_SIZE: Final = 20
 SECONDS: Final = 24.0
 """How long publishing takes at least, so that receivers go down and come back meanwhile."""
+REFUSAL_SECONDS: Final = 4.0
+"""How long receivers are down or overloaded."""
+REFUSAL_AFTER: Final = 100
+"""Events that they take before that."""
+ACK_SECONDS: Final = 5
+"""Time-out of the archive's mailbox: after it another reader gets what a dead one held."""
 SERVER_ERROR: Final = 500
 
 
-class SampleEndpoint(Endpoint):
-    """The application of one sample subscriber, with a path for each of its subscriptions."""
+class SampleEndpoint:
+    """The application of one sample subscriber: records and answers the requests of each of its subscriptions."""
 
     def __init__(self, sample: Sample, receiver: Receiver) -> None:
-        super().__init__(sample.name, receiver, *(f"/{sample.name}/{each}" for each in sample.event_types))
         self.sample = sample
-        self.answer_seconds = 0.0
+        self.exchanges: list[Exchange] = []
+        self.urls = {each: receiver.url(f"/{sample.name}/{each}") for each in sample.event_types}
         self.secrets: dict[str, str] = {}
-        """The signing secret of the subscription with each path."""
+        """The signing secret of each subscription, by event type."""
+        self._receiver = receiver
         self._attempts = Counter[int]()
         self._refuses_until: float | None = None
-
-    def subscribe(self, api: Management) -> None:
-        """Create the subscriber with a subscription to each of its event types."""
-        about = f"Sample receiver: {self.sample.behaviour}."
-        api.create("subscribers", name=self.name + api.suffix, description=about)
-        for event_type in self.sample.event_types:
-            path = f"/{self.name}/{event_type}"
-            terms = {"endpoint": self._receiver.url(path), "header_filter_string": self.sample.region}
-            self.secrets[path] = _subscribe(api, self.sample, event_type, **terms)["signing_secret"]
+        for event_type in sample.event_types:
+            receiver.on(f"/{sample.name}/{event_type}", self)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer a request; if it asks for a reply, post one until the broker accepts or refuses it."""
-        request = self._receiver.log[-1]
-        has_answered = await super().__call__(reader, writer)
-        if has_answered and (address := request.headers.get("callbackurl")):
-            content = {"number": number_in(request.body), "done_by": self.name}
-
-            def post_reply() -> None:
-                while requests.post(address, json=content, timeout=TIMEOUT_SECONDS).status_code >= SERVER_ERROR:
-                    time.sleep(REPEAT_SECONDS)
-
-            threading.Thread(target=post_reply, daemon=True).start()
+        request = self._receiver.log[-1]  # logged right before this call
+        secret = self.secrets[request.path.rpartition("/")[2]]
+        is_right = is_sample(request.body) and is_signed(request.headers, request.body, secret)
+        exchange = Exchange.of(request, self.sample.name, altered=not is_right)
+        self.exchanges.append(exchange)
+        exchange.status = self.status_for(exchange.number)
+        if exchange.status is None:
+            return await hang(reader, writer)
+        content = price_of(exchange.number) if self.sample.behaviour is Behaviour.ANSWERING else b""
+        has_answered = await answer(exchange.status, content, Retry_After="1")(reader, writer)
+        if address := request.headers.get("callbackurl"):
+            reply = {"number": exchange.number, "done_by": self.sample.name}
+            threading.Thread(target=_post_reply, args=(address, reply), daemon=True).start()
         return has_answered
-
-    def record(self, request: Received) -> Exchange:
-        """Return the record of a request, altered unless it is a sample event signed with the path's secret."""
-        exchange = exchange_of(request, self.name)
-        is_right = is_sample(request.body) and is_signed(request.headers, request.body, self.secrets[request.path])
-        return replace(exchange, altered=not is_right)
 
     def status_for(self, number: int) -> int | None:
         """Return the status for one more request with this event; None: go down and do not answer."""
@@ -108,10 +103,6 @@ class SampleEndpoint(Endpoint):
             case _:
                 return 200
 
-    def content_for(self, number: int) -> bytes:
-        """Return the price where it was asked for."""
-        return price_of(number) if self.sample.behaviour is Behaviour.ANSWERING else b""
-
     def _refuses(self) -> bool:
         """Return whether this is the bad time, which begins after some events and ends by the clock."""
         if self._refuses_until is None and len(self._attempts) > REFUSAL_AFTER:
@@ -122,22 +113,21 @@ class SampleEndpoint(Endpoint):
         return self._refuses_until is not None and time.monotonic() < self._refuses_until
 
 
-class ReplyEndpoint(Endpoint):
-    """Where the office gets replies, with a path for each report that wants one."""
-
-    def __init__(self, receiver: Receiver, numbers: Sequence[int]) -> None:
-        super().__init__("replies", receiver, *(f"/replies/{number}" for number in numbers))
-
-    def record(self, request: Received) -> Exchange:
-        """Return the record of a reply, altered if it is for another report than its address names."""
-        exchange = exchange_of(request, self.name)
-        return replace(exchange, altered=request.path != f"/replies/{exchange.number}")
+def _post_reply(address: str, reply: Mapping[str, object]) -> None:
+    while requests.post(address, json=reply, timeout=TIMEOUT_SECONDS).status_code >= SERVER_ERROR:
+        time.sleep(REPEAT_SECONDS)
 
 
-def is_sample(body: bytes) -> bool:
-    """Return whether a body is that of a sample event, byte for byte."""
-    content = json.loads(body)
-    return body == event(content["number"], content["event"]).body
+def accept_replies(receiver: Receiver, exchanges: list[Exchange]) -> Answering:
+    """Return what accepts replies and records them, altered if one is for another report than its address names."""
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        request = receiver.log[-1]
+        is_right = request.path == f"/replies/{number_in(request.body)}"
+        exchanges.append(replace(Exchange.of(request, "replies", altered=not is_right), status=200))
+        return await answer()(reader, writer)
+
+    return accept
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +136,13 @@ class Group:
 
     name: str
     about: str
-    exchanges: Callable[[], Sequence[Exchange]]
-    """Returns what they have received so far."""
     events: Sequence[Event]
     """What they are to receive."""
+    exchanges: Callable[[], Sequence[Exchange]]
+    """Returns what they have received so far."""
+    is_ordered: bool = False
+    shared_by: Sequence[Sample] = ()
+    """Subscribers of whose deliveries the broker records one as DELIVERED for each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,63 +152,27 @@ class Cast:
     topics: Sequence[Publisher]
     office: Publisher
     caller: Caller
-    endpoints: Mapping[str, SampleEndpoint]
-    replies: Endpoint
-    folder: Path
-    events: Sequence[Event]
-    """What is published to topics and the queue."""
+    groups: Sequence[Group]
 
-    def groups(self) -> list[Group]:
-        """Return everything that receives, subscribers of topics first."""
-
-        def wanted(sample: Sample) -> list[Event]:
-            regions = {sample.region} if sample.region else {*REGIONS}
-            return [each for each in self.events if each.type in sample.event_types and each.region in regions]
-
-        def archived() -> list[Exchange]:
-            return [Exchange(**fields) for name in READERS for fields in read_log(log_of(self.folder, name))]
-
-        def together(samples: Sequence[Sample]) -> list[Exchange]:
-            return [one for sample in samples for one in self.endpoints[sample.name].exchanges]
-
-        reports = wanted(WORKERS[0])
-        replied = [report for report in reports if wants_reply(report.number)]
-        lines = [
-            Group(sample.name, sample.behaviour, lambda sample=sample: together([sample]), wanted(sample))  # type: ignore[misc]
-            for sample in SUBSCRIBERS
-        ]
-        return [
-            *lines,
-            Group(ARCHIVE.name, "three readers fetch", archived, wanted(ARCHIVE)),
-            Group("printers", "share the jobs", lambda: together(WORKERS), reports),
-            Group("replies", "to some of the jobs", lambda: self.replies.exchanges, replied),
-        ]
+    @property
+    def publishers(self) -> Sequence[Publisher]:
+        """The publishers of topics and of the queue."""
+        return (*self.topics, self.office)
 
     @property
     def planned(self) -> int:
         """How much is to be published."""
-        return len(self.events) + QUESTIONS
+        return TOPIC_EVENTS + REPORTS + QUESTIONS
 
     @property
     def published(self) -> int:
         """How much has been published."""
-        publishers = (*self.topics, self.office)
-        return sum(len(publisher.published) for publisher in publishers) + len(self.caller.calls)
-
-    @property
-    def problems(self) -> list[str]:
-        """Why publishers stopped before the end."""
-        return [publisher.problem for publisher in (*self.topics, self.office) if publisher.problem]
+        return sum(len(publisher.published) for publisher in self.publishers) + len(self.caller.calls)
 
 
 def log_of(folder: Path, name: str) -> Path:
     """Return where a receiver's requests are logged."""
     return folder / f"received-{name}.jsonl"
-
-
-def token_in(folder: Path) -> Path:
-    """Return where the key of the mailbox is stored."""
-    return folder / "token"
 
 
 @contextmanager
@@ -228,51 +185,70 @@ def cast_around(api: Management, folder: Path) -> Iterator[Cast]:
             is_alone = sample.behaviour is Behaviour.DOWN  # it closes its port
             receiver = receivers.enter_context(running_receiver()) if is_alone else shared
             endpoints[sample.name] = SampleEndpoint(sample, receiver)
-        sessions = _configure(api, endpoints, token_in(folder))
-        topics = [
-            (name, size, [event(number, random.Random(-number).choice(PUBLISHERS[name])) for number in numbers])  # noqa: S311 - samples, no secrets
-            for name, size, numbers in _shares()
-        ]
-        reports = [event(TOPIC_EVENTS + number, REPORT) for number in range(1, REPORTS + 1)]
-        replied = [each.number for each in reports if wants_reply(each.number)]
-        with_callbacks = [
-            replace(
-                each, headers={"CallbackURL": shared.url(f"/replies/{each.number}")} if each.number in replied else {}
+        sessions = _configure(api, endpoints, folder / "token")
+
+        def publisher(name: str, events: Sequence[Event], size: int = 1) -> Publisher:
+            interval = SECONDS * size / len(events)
+            session = sessions[name]
+            return Publisher(
+                api.web, session, iter(events), batch_size=size, interval_seconds=interval, suffix=api.suffix
             )
-            for each in reports
-        ]
-        yield Cast(
-            topics=[_publisher(api, sessions[name], events, size) for name, size, events in topics],
-            office=_publisher(api, sessions["office"], with_callbacks),
-            caller=_caller(api, sessions["office"]),
-            endpoints=endpoints,
-            replies=ReplyEndpoint(shared, replied),
-            folder=folder,
-            events=[*itertools.chain.from_iterable(events for _, _, events in topics), *reports],
-        )
+
+        numbers, topics, events = itertools.count(1), [], list[Event]()
+        for name, size in itertools.product(("tracker", "shop"), (1, BATCH_SIZE)):
+            share = [_topic_event(name, number) for number in itertools.islice(numbers, TOPIC_EVENTS // 4)]
+            topics.append(publisher(name, share, size))
+            events += share
+        reports = [_report(number, shared) for number in itertools.islice(numbers, REPORTS)]
+        replies = list[Exchange]()
+        for report in reports:
+            shared.on(f"/replies/{report.number}", accept_replies(shared, replies))
+        groups = [*_groups(endpoints, events, reports, replies, folder)]
+        yield Cast(topics, publisher("office", reports), _caller(api, sessions["office"], numbers), groups)
 
 
-def _shares() -> Iterator[tuple[str, int, range]]:
-    """Yield the numbers of the events of each publisher of topics: its name, its batch size, the numbers."""
-    share = TOPIC_EVENTS // 4
-    for place, (name, size) in enumerate(itertools.product(("tracker", "shop"), (1, BATCH_SIZE))):
-        yield name, size, range(1 + place * share, 1 + (place + 1) * share)
+def _topic_event(publisher: str, number: int) -> Event:
+    return event(number, random.Random(-number).choice(PUBLISHERS[publisher]))  # noqa: S311 - samples, no secrets
 
 
-def _publisher(api: Management, session: requests.Session, events: Sequence[Event], size: int = 1) -> Publisher:
-    interval = SECONDS * size / len(events)
-    return Publisher(api.web, session, iter(events), batch_size=size, interval_seconds=interval, suffix=api.suffix)
+def _report(number: int, receiver: Receiver) -> Event:
+    callback = {"CallbackURL": receiver.url(f"/replies/{number}")} if wants_reply(number) else {}
+    return replace(event(number, REPORT), headers=callback)
 
 
-def _caller(api: Management, session: requests.Session) -> Caller:
-    first = TOPIC_EVENTS + REPORTS + 1
+def _caller(api: Management, session: requests.Session, numbers: Iterator[int]) -> Caller:
     return Caller(
         f"{api.web}/api/v1/events/{PRICE}{api.suffix}",
         session,
-        iter(range(first, first + QUESTIONS)),
+        itertools.islice(numbers, QUESTIONS),
         lambda number: event(number, PRICE).body,
         interval_seconds=SECONDS / QUESTIONS,
     )
+
+
+def _groups(
+    endpoints: Mapping[str, SampleEndpoint],
+    events: Sequence[Event],
+    reports: Sequence[Event],
+    replies: Sequence[Exchange],
+    folder: Path,
+) -> Iterator[Group]:
+    """Yield everything that receives; the readers of the mailbox write logs."""
+
+    def received_by(*samples: Sample) -> Callable[[], list[Exchange]]:
+        return lambda: [each for sample in samples for each in endpoints[sample.name].exchanges]
+
+    def archived() -> list[Exchange]:
+        return [Exchange(**fields) for name in READERS for fields in read_log(log_of(folder, name))]
+
+    for sample in SUBSCRIBERS:
+        regions = {sample.region} if sample.region else {*REGIONS}
+        wanted = [each for each in events if each.type in sample.event_types and each.region in regions]
+        yield Group(sample.name, sample.behaviour, wanted, received_by(sample), is_ordered=True)
+    yield Group(ARCHIVE.name, ARCHIVE.behaviour, events, archived, shared_by=(ARCHIVE,))
+    yield Group("printers", "QUEUE jobs", reports, received_by(*WORKERS), shared_by=WORKERS)
+    replied = [report for report in reports if wants_reply(report.number)]
+    yield Group("replies", "callbacks", replied, lambda: replies)
 
 
 def _configure(api: Management, endpoints: Mapping[str, SampleEndpoint], token: Path) -> dict[str, requests.Session]:
@@ -285,30 +261,33 @@ def _configure(api: Management, endpoints: Mapping[str, SampleEndpoint], token: 
         api.create("publishers", name=name + api.suffix, event_types=[each + api.suffix for each in types])
         sessions[name] = session_of(api.key("PUBLISHER", name + api.suffix))
     for endpoint in endpoints.values():
-        endpoint.subscribe(api)
-    archive = ARCHIVE.name + api.suffix
-    about = f"Sample of a mailbox: {ARCHIVE.behaviour}."
-    api.create("subscribers", name=archive, description=about, ack_seconds=ACK_SECONDS)
+        _create_subscriber(api, endpoint.sample)
+        for event_type, url in endpoint.urls.items():
+            terms = {"endpoint": url, "header_filter_string": endpoint.sample.region}
+            endpoint.secrets[event_type] = _subscribe(api, endpoint.sample, event_type, **terms)["signing_secret"]
+    _create_subscriber(api, ARCHIVE, ack_seconds=ACK_SECONDS)
     for event_type in ARCHIVE.event_types:
         _subscribe(api, ARCHIVE, event_type, delivery_mode="PULL")
     token.touch(mode=0o600)
-    token.write_text(api.key("SUBSCRIBER", archive))
+    token.write_text(api.key("SUBSCRIBER", ARCHIVE.name + api.suffix))
     return sessions
 
 
-def _subscribe(api: Management, sample: Sample, event_type: str, **fields: object) -> dict[str, Any]:
+def _create_subscriber(api: Management, sample: Sample, **terms: object) -> None:
+    about = f"Sample receiver: {sample.behaviour}."
+    api.create("subscribers", name=sample.name + api.suffix, description=about, **terms)
+
+
+def _subscribe(api: Management, sample: Sample, event_type: str, **terms: object) -> dict[str, Any]:
     names = {"subscriber": sample.name + api.suffix, "event_type": event_type + api.suffix}
-    return api.create("subscriptions", **names, position=sample.event_types.index(event_type), **fields)
+    return api.create("subscriptions", **names, position=sample.event_types.index(event_type), **terms)
 
 
 def reader_services(api: Management, folder: Path) -> list[Service]:
     """Describe the readers of the mailbox to the supervisor."""
-    where = (api.web, ARCHIVE.name + api.suffix, str(token_in(folder)))
+    mailbox = (api.web, ARCHIVE.name + api.suffix, str(folder / "token"))
+    module = "broker_project.stack.demo.mailbox_reader"
     return [
-        Service(
-            name=f"reader-{name}",
-            command=python("broker_project.stack.demo.mailbox_reader", *where, name, str(log_of(folder, name))),
-            stop_seconds=1.0,
-        )
+        Service(f"reader-{name}", python(module, *mailbox, name, str(log_of(folder, name))), stop_seconds=1.0)
         for name in READERS
     ]

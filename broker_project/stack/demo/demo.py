@@ -7,28 +7,31 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from broker_project.stack import stacks
-from broker_project.stack.demo import display
 from broker_project.stack.demo.cast import QUESTIONS, Cast, Group, cast_around, log_of, reader_services
-from broker_project.stack.demo.events import ARCHIVE, RECEIVERS, SUBSCRIBERS, WORKERS, price_of
-from broker_project.stack.demo.summary import contradictions, summarize
-from broker_project.stack.demo.verdict import Verdict, judge, judge_calls
+from broker_project.stack.demo.events import ARCHIVE, RECEIVERS, price_of
+from broker_project.stack.demo.summary import summarize
+from broker_project.stack.demo.verdict import Account, Verdict, judge, judge_calls
 from broker_project.stack.folders import STATE
-from broker_project.stack.load.exchanges import is_final, write_log
+from broker_project.stack.load.exchanges import Published, is_final, write_log
 from broker_project.stack.load.management_client import Management, ManagementRefused
 from broker_project.stack.services import ANALYTICS
 from broker_project.stack.up import addresses, say, wait_for_interrupt
 
 WIDTH: Final = 100
-"""Of the tables without a terminal."""
+"""Of the table without a terminal."""
 FOLDER: Final = STATE / "demo"
 """A stack of its own: the demo never touches what `./broker up` stores."""
 LOOK_SECONDS: Final = 0.5
+LINE_SECONDS: Final = 5.0
+"""Time between two lines of progress."""
 GRACE_SECONDS: Final = 2.0
 """How long to go on looking for duplicates after the last delivery."""
 STANDSTILL_SECONDS: Final = 90.0
@@ -45,8 +48,14 @@ def demo(*arguments: str) -> int:
         with stacks.running(FOLDER, fresh=True, say=say) as stack:
             api = Management.of(stack, suffix)
             verdict = _run(stack, api)
-            _report(verdict)
-            agrees = _summarize(stack, api, verdict, began)
+            say("having Spark summarize it ...")
+            summary = summarize(api, began)
+            problems = [*verdict.problems, *([summary.error] if summary.error else summary.contradictions(verdict))]
+            print(f"summary by Spark: {summary.error or summary}")
+            print(
+                f"  logs of publishers and receivers  {FOLDER / 'run'}/\n  log of Spark  {stack.logs}/{ANALYTICS}.log"
+            )
+            print(*problems, sep="\n", end="\n" if problems else "")
             if stays:
                 print(addresses(stack))
                 say("everything stays up until Ctrl-C")
@@ -58,99 +67,89 @@ def demo(*arguments: str) -> int:
         return 1
     if not stays:
         print(verdict, flush=True)
-    return 0 if verdict.holds and agrees else 1
+    return 1 if problems else 0
 
 
 def _run(stack: stacks.Stack, api: Management) -> Verdict:
-    """Configure the broker, publish, wait until everything has arrived, and judge."""
+    """Configure the broker, publish, wait until everything has arrived, judge, and print what arrived."""
     folder = FOLDER / "run"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with cast_around(api, folder) as cast:
         stack.supervisor.start(*reader_services(api, folder))
-        groups = cast.groups()
         say(f"publishing {cast.planned} events through the API, singly and in batches ...")
-        for thread in (*cast.topics, cast.office, cast.caller):
+        for thread in (*cast.publishers, cast.caller):
             thread.start()
-        display.show_progress(_progress(cast, groups), groups, cast.planned)
-        for problem in cast.problems:
-            say(f"publishing failed: {problem}")
-        verdict = _judged(cast, groups, api)
-        for publisher in (*cast.topics, cast.office):
+        _wait_until_arrived(cast)
+        for publisher in cast.publishers:
+            if publisher.problem:
+                say(f"publishing failed: {publisher.problem}")
             write_log(folder / "published.jsonl", publisher.published)
-        for endpoint in (*cast.endpoints.values(), cast.replies):  # readers of the mailbox write their logs themselves
-            write_log(log_of(folder, endpoint.name), endpoint.exchanges)
+        for group in cast.groups:
+            if group.name != ARCHIVE.name:  # readers of the mailbox write their logs themselves
+                write_log(log_of(folder, group.name), group.exchanges())
+        verdict = _judged(cast, api)
+        _show(cast, verdict)
         if api.suffix:
             for sample in (*RECEIVERS, ARCHIVE):
                 api.send("POST", f"subscribers/{sample.name}{api.suffix}/inactivate")
     return verdict
 
 
-def _progress(cast: Cast, groups: Sequence[Group]) -> Iterator[Mapping[str, int]]:
-    """Yield how much has a final answer in each group, until everything has arrived or nothing moves."""
-    last: Mapping[str, int] = {}
-    moved_at, seconds = time.monotonic(), STANDSTILL_SECONDS
-    while time.monotonic() - moved_at < seconds and not cast.problems:
+def _wait_until_arrived(cast: Cast) -> None:
+    """Wait until every event has a final answer in each of its groups, or nothing moves any more."""
+    last, moved_at, shown_at, seconds = (0, 0), time.monotonic(), time.monotonic(), STANDSTILL_SECONDS
+    expected = sum(len(group.events) for group in cast.groups)
+    while time.monotonic() - moved_at < seconds and not any(publisher.problem for publisher in cast.publishers):
         time.sleep(LOOK_SECONDS)
-        now = {group.name: len({one.number for one in group.exchanges() if is_final(one.status)}) for group in groups}
-        now[display.PUBLISHED] = cast.published
+        arrived = sum(
+            len({each.number for each in group.exchanges() if is_final(each.status)}) for group in cast.groups
+        )
+        now = (cast.published, arrived)
         if now != last:
             last, moved_at = now, time.monotonic()
-        has_arrived = all(now[group.name] >= len(group.events) for group in groups)
-        seconds = GRACE_SECONDS if cast.published == cast.planned and has_arrived else STANDSTILL_SECONDS
-        yield now
+        seconds = GRACE_SECONDS if now == (cast.planned, expected) else STANDSTILL_SECONDS
+        if time.monotonic() - shown_at > LINE_SECONDS:
+            shown_at = time.monotonic()
+            say(f"published {now[0]} of {cast.planned}, arrived {now[1]} of {expected}")
 
 
-def _judged(cast: Cast, groups: Sequence[Group], api: Management) -> Verdict:
+def _judged(cast: Cast, api: Management) -> Verdict:
     """Judge by what was recorded; what the broker has recorded of jobs and messages comes from its API."""
-    published = {event.number: event for publisher in (*cast.topics, cast.office) for event in publisher.published}
-    accounts = {}
-    for group in groups:
-        recorded: Counter[int] | None = None
-        if samples := {ARCHIVE.name: [ARCHIVE], "printers": WORKERS}.get(group.name):
-            names = [sample.name + api.suffix for sample in samples]
-            pages = (api.every("deliveries", subscriber=name, status="DELIVERED") for name in names)
-            recorded = Counter(delivery["message_id"] for page in pages for delivery in page)
-        accounts[group.name] = judge(
-            [published[event.number] for event in group.events if event.number in published],
-            group.exchanges(),
-            is_ordered=group.name in {sample.name for sample in SUBSCRIBERS},
-            recorded=recorded,
-        )
-    topics = {name: accounts.pop(name) for name in [*(sample.name for sample in SUBSCRIBERS), ARCHIVE.name]}
-    answers = {call.number: price_of(call.number) for call in cast.caller.calls}
-    calls = judge_calls(QUESTIONS, cast.caller.calls, answers)
+    published = {event.number: event for publisher in cast.publishers for event in publisher.published}
+    accounts = {group.name: _account_of(group, published, api) for group in cast.groups}
+    calls = cast.caller.calls
+    accounts["calls"] = judge_calls(QUESTIONS, calls, {call.number: price_of(call.number) for call in calls})
     announced = sum(event.deliveries for publisher in cast.topics for event in publisher.published)
-    return Verdict(cast.planned, len(published) + calls.delivered, announced, topics, {**accounts, "calls": calls})
+    return Verdict(cast.planned, len(published) + accounts["calls"].delivered, announced, accounts)
 
 
-def _report(verdict: Verdict) -> None:
-    display.report(_console(), verdict)
-    print(f"  demo    {FOLDER / 'run'}/   the logs of publishers and receivers")
-    if verdict.published != verdict.planned:
-        print(f"{verdict.planned - verdict.published} events could not be published, or were not answered")
-    if wrong := verdict.total("wrong"):
-        print(f"{wrong} requests were altered, unsigned or not for their receiver")
-    if verdict.announced != verdict.deliveries:
-        print(f"the broker announced {verdict.announced} deliveries, and not {verdict.deliveries}")
-    if misrecorded := verdict.total("misrecorded"):
-        print(f"{misrecorded} jobs and fetched events are not recorded by the broker as done once")
+def _account_of(group: Group, published: Mapping[int, Published], api: Management) -> Account:
+    recorded: Counter[int] | None = None
+    if group.shared_by:
+        names = [sample.name + api.suffix for sample in group.shared_by]
+        pages = (api.every("deliveries", subscriber=name, status="DELIVERED") for name in names)
+        recorded = Counter(delivery["message_id"] for page in pages for delivery in page)
+    expected = [published[event.number] for event in group.events if event.number in published]
+    return judge(expected, group.exchanges(), is_ordered=group.is_ordered, recorded=recorded)
 
 
-def _summarize(stack: stacks.Stack, api: Management, verdict: Verdict, began: dt.datetime) -> bool:
-    """Have the broker summarize the run; return whether its figures are those of the logs."""
-    say("having Spark summarize it ...")
-    summary = summarize(api, began, say)
-    if summary.error:
-        print(f"there is no summary, which says nothing about the deliveries: {summary.error}")
-        print(f"  log     {stack.logs}/{ANALYTICS}.log")
-        return False
-    _console().print(display.summary_table(summary))
-    wrong = [*contradictions(summary, verdict)]
-    if wrong:
-        print("the summary disagrees:", *wrong, sep="\n")
-    return not wrong
+def _show(cast: Cast, verdict: Verdict) -> None:
+    """Print what arrived at each group, and how the receivers of a shared group divided it."""
+    caption = "p50, p95: time from the publish call to the accepted request; of calls, to the answer"
+    table = Table("receiver", "", title="what arrived, by the receivers' own logs", caption=caption, box=SIMPLE_HEAD)
+    for heading in ("delivered", "rejected", "set aside", "requests", "p50", "p95"):
+        table.add_column(heading, justify="right")
+    about = {group.name: group.about for group in cast.groups} | {"calls": "SYNC calls"}
+    for name, account in verdict.accounts.items():
+        counts = (account.delivered, account.rejected, account.set_aside, account.requests)
+        table.add_row(name, about[name], *map(str, counts), *map(_duration, (account.p50, account.p95)))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+    for group in cast.groups:
+        if group.shared_by:
+            accepted = sorted(verdict.accounts[group.name].accepted.items())
+            print(f"{group.name}: {', '.join(f'{count} by {name}' for name, count in accepted)}")
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else WIDTH)
+def _duration(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

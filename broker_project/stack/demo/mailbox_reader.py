@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from broker_client import Mailbox, MailboxReader, Message
-from broker_project.stack.demo.cast import is_sample
-from broker_project.stack.demo.events import KILLED
+from broker_project.stack.demo.events import KILLED, is_sample
 from broker_project.stack.load.exchanges import Exchange, number_in, write_log
 
 ARCHIVED, NOT_ARCHIVED = 200, 500
@@ -63,12 +62,8 @@ class Reader:
             raise NotArchived(f"{message.id} the first time")
 
 
-def main(web: str, subscriber: str, token: str, name: str, log: str) -> None:
-    """Read until SIGTERM."""
+if __name__ == "__main__":
+    web, subscriber, token, name, log = sys.argv[1:]
     reader = MailboxReader(Mailbox(web, subscriber, Path(token).read_text()), Reader(name, Path(log)))
     signal.signal(signal.SIGTERM, lambda *_: reader.stop())
     reader.run()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

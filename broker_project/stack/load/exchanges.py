@@ -1,14 +1,19 @@
 """What publishers and endpoints record, how it is written to logs, and what two such records say together."""
 
+import base64
 import dataclasses
+import hashlib
+import hmac
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import requests
+
+from broker_project.stack.load.receiver import Received
 
 NO_NUMBER: Final = 0
 """The number of a body that cannot be read. Events are numbered from 1."""
@@ -57,6 +62,22 @@ class Exchange:
     endpoint: str = ""
     """The name of the receiver."""
 
+    @classmethod
+    def of(cls, request: Received, endpoint: str, *, altered: bool) -> Self:
+        """Return the record of a request that has no answer yet."""
+        sequence = request.headers.get("webhook-sequence", "")
+        return cls(
+            number=number_in(request.body),
+            webhook_id=request.headers.get("webhook-id", ""),
+            sequence=int(sequence) if sequence.isdecimal() else NO_NUMBER,
+            flagged=request.is_flagged,
+            altered=altered,
+            at=request.begun,
+            message_id=int(request.headers.get("broker-message-id", "0")),
+            attempt=int(request.headers.get("webhook-attempt", "1")),
+            endpoint=endpoint,
+        )
+
     @property
     def may_have_been_taken(self) -> bool:
         """Whether the endpoint may have processed it: it was not refused."""
@@ -102,6 +123,14 @@ def number_in(body: bytes) -> int:
     except (ValueError, TypeError, KeyError):
         return NO_NUMBER
     return number if isinstance(number, int) else NO_NUMBER
+
+
+def is_signed(headers: Mapping[str, str], body: bytes, secret: str) -> bool:
+    """Return whether one of the signatures in the headers, which have lower-case names, fits the body."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    content = f"{headers.get('webhook-id', '')}.{headers.get('webhook-timestamp', '')}.".encode() + body
+    expected = "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
+    return any(hmac.compare_digest(expected, given) for given in headers.get("webhook-signature", "").split())
 
 
 def is_accepted(status: int | None) -> bool:

@@ -176,13 +176,3 @@ class Caller(threading.Thread):
             call.ended = time.monotonic()
         call.status, call.body = answer.status_code, answer.content
         call.message_id = answer.headers.get("Broker-Message-Id", "")
-
-
-def stop_all(publishers: Sequence[Publisher], seconds: float = 60.0) -> None:
-    """Let each publisher end the call in progress; raise `RuntimeError` if one was refused."""
-    for publisher in publishers:
-        publisher.enough.set()
-    for publisher in filter(Publisher.is_alive, publishers):
-        publisher.join(seconds)
-    if problems := [publisher.problem for publisher in publishers if publisher.problem]:
-        raise RuntimeError(f"publishing failed: {problems}")

@@ -1,4 +1,4 @@
-"""An HTTP receiver on loopback that answers, hangs, drips, resets or sends garbage, scripted for each path.
+"""An HTTP receiver on loopback, scripted for each path.
 
 It logs every request in the order of arrival, and how many requests of a path were in flight at the same time.
 """
@@ -6,7 +6,6 @@ It logs every request in the order of arrival, and how many requests of a path w
 import asyncio
 import contextlib
 import socket
-import struct
 import threading
 import time
 from collections import Counter, defaultdict
@@ -18,8 +17,6 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS
 from broker_project.stack.ports import LOOPBACK
 
 T = TypeVar("T")
-RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
 """What to do with a request that has been read. It returns whether the connection may be used again."""
@@ -72,68 +69,10 @@ def raw(data: bytes, *, keep: bool = False) -> Behaviour:
     return send
 
 
-class LateBytes:
-    """Answers, and later sends more bytes on the same connection without a request."""
-
-    def __init__(self, first: bytes, more: bytes, *, then_close: bool = False) -> None:
-        self._first, self._more, self._then_close = first, more, then_close
-        self._writer: asyncio.StreamWriter | None = None
-        self.has_sent = threading.Event()
-
-    async def __call__(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer."""
-        self._writer = writer
-        writer.write(self._first)
-        await writer.drain()
-        return True
-
-    def send(self) -> None:
-        """Send the rest. Call it in the receiver's loop, after the answer."""
-        if self._writer:
-            self._writer.write(self._more)
-            if self._then_close:
-                self._writer.close()
-        self.has_sent.set()
-
-
 async def hang(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bool:
     """Never answer: wait until the other side gives up."""
     await reader.read()
     return False
-
-
-async def close(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bool:
-    """Read the request and close without an answer."""
-    return False
-
-
-async def reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Read the request and reset the connection."""
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-    return False
-
-
-def dripping(every: float) -> Behaviour:
-    """Answer 200 and then send a byte every `every` seconds, for ever."""
-
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-        while not reader.at_eof():
-            writer.write(b".")
-            await writer.drain()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(reader.read(), every)
-        return False
-
-    return drip
-
-
-async def endless(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Answer 200 with a body that does not end."""
-    writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    while True:
-        writer.write(b"x" * 65536)
-        await writer.drain()
 
 
 class Gate:

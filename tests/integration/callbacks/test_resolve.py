@@ -8,7 +8,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 
-from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, reset
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.announcements import HELD_SECONDS, announce_held_lines
 from delivery.api.deliveries import AttemptSerializer
@@ -33,6 +33,7 @@ from tests.support.api import (
     problem_of,
     publish,
 )
+from tests.support.behaviours import close, reset
 from tests.support.broker import Worker
 
 THERE = "/done"

@@ -14,17 +14,7 @@ import requests
 from django.conf import settings
 
 from broker_project.core.egress import EgressPolicy, networks_in
-from broker_project.stack.load.receiver import (
-    Behaviour,
-    LateBytes,
-    Receiver,
-    answer,
-    close,
-    dripping,
-    endless,
-    hang,
-    raw,
-)
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import wait_until
 from delivery.http.client import HttpClient
 from delivery.http.transfer import TOO_LATE, Answer, Gate, RequestNotCompleted
@@ -34,6 +24,7 @@ from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
 from tests.support import broker
+from tests.support.behaviours import LateBytes, close, dripping, endless
 from tests.support.broker import Worker
 from tests.support.factories import subscription
 

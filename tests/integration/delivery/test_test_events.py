@@ -8,12 +8,13 @@ from django.test import Client
 from standardwebhooks import Webhook
 
 from broker_project.core.egress import EgressPolicy
-from broker_project.stack.load.receiver import Received, Receiver, answer, close, hang
+from broker_project.stack.load.receiver import Received, Receiver, answer, hang
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Publisher, Subscription
 from tests.support import factories
 from tests.support.admin import messages_of
 from tests.support.api import Answer, client_of, problem_of
+from tests.support.behaviours import close
 
 pytestmark = pytest.mark.usefixtures("calls")
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from broker_project.core.db import rows
 from broker_project.core.encryption import keyring
-from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, hang
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.api.sync_and_volatile import MAX_VOLATILE_BYTES
 from delivery.dispatch import notify
@@ -31,6 +31,7 @@ from subscriptions.models.subscriptions import PausedBy
 from subscriptions.payload_format import PayloadFormat
 from tests.support import factories
 from tests.support.api import EVENT, Answer, problem_of, publish
+from tests.support.behaviours import close
 from tests.support.broker import inactivate, retry_line_of, running_worker, wait_until_done
 from tests.support.mailboxes import pulled_subscription
 from tests.support.volatile import (

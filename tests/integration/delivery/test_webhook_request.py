@@ -11,7 +11,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from standardwebhooks.webhooks import Webhook
 
-from broker_project.stack.load.receiver import Receiver, answer, reset
+from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
 from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy, policy_of
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
@@ -23,6 +23,7 @@ from subscriptions.payload_format import PayloadFormat
 from subscriptions.retry_policies import PRESETS
 from tests.support import broker
 from tests.support.api import client_of
+from tests.support.behaviours import reset
 from tests.support.broker import Worker
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
 

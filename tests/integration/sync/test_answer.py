@@ -9,7 +9,7 @@ from django.test import Client
 from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
-from broker_project.stack.load.receiver import Receiver, answer, close, dripping, endless, hang, raw, reset
+from broker_project.stack.load.receiver import Receiver, answer, hang, raw
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests.support import factories
@@ -25,6 +25,7 @@ from tests.support.api import (
     recorded_calls,
     said_of,
 )
+from tests.support.behaviours import close, dripping, endless, reset
 
 pytestmark = pytest.mark.usefixtures("calls")
 

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
-from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, hang, raw, reset
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_LINE_BYTES, MAX_PROCESS_BYTES
@@ -21,6 +21,7 @@ from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
+from tests.support.behaviours import close, reset
 from tests.support.broker import Worker
 from tests.support.factories import event_type, subscriber, subscription
 

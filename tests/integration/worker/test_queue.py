@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError
 from django.db.models.functions import Now
 
-from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer, close, hang
+from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
@@ -29,6 +29,7 @@ from delivery.worker.queue_settle import settle_groups
 from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
+from tests.support.behaviours import close
 from tests.support.broker import Worker
 
 ENDPOINTS = ["/a", "/b", "/c"]

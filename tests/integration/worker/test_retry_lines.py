@@ -8,7 +8,7 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
-from broker_project.stack.load.receiver import Receiver, answer, reset
+from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_PROCESS_BYTES
@@ -24,6 +24,7 @@ from delivery.worker.steps import SideEffects, Turn
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.retry_policies import OnExhausted
 from tests.support import broker
+from tests.support.behaviours import reset
 from tests.support.factories import retry_policy, subscriber, subscription
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING

@@ -14,13 +14,14 @@ from django.db import Error, connection
 from hypothesis import settings
 
 from broker_project.core.db import forget_connection, rows
-from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer, close, reset
+from broker_project.stack.load.receiver import Behaviour, Received, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.models import Attempt, Delivery, Line, LineEvent
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import LEGAL_CHANGES
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
+from tests.support.behaviours import close, reset
 from tests.support.factories import event_type, subscriber, subscription
 
 SECONDS = 5.0 if settings().max_examples <= 100 else 120.0

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import requests
 
-from broker_project.stack.load.endpoint import Endpoint, body_of
 from broker_project.stack.load.exchanges import Call, number_in
 from broker_project.stack.load.publisher import Caller
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
+from tests.support.faults.endpoints import Endpoint, body_of
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
 from tests.support.faults.load import THROUGH_SECONDS, open_deliveries

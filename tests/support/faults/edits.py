@@ -13,8 +13,7 @@ from urllib.parse import urljoin
 
 import requests
 
-from broker_project.stack.load.endpoint import is_signed
-from broker_project.stack.load.exchanges import Published
+from broker_project.stack.load.exchanges import Published, is_signed
 from broker_project.stack.load.receiver import Received
 from broker_project.stack.stacks import Stack
 from tests.support.faults.load import Load

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from broker_project.stack.load.endpoint import Endpoint, body_of
 from broker_project.stack.load.exchanges import Call, Published
-from broker_project.stack.load.publisher import Caller, Event, Publisher, stop_all
+from broker_project.stack.load.publisher import Caller, Event, Publisher
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
+from tests.support.faults.endpoints import Endpoint, body_of
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures
 from tests.support.real_broker import Broker, Subscribed
@@ -45,6 +45,16 @@ def publisher_of(
     types = itertools.cycle(event_types)
     events = (Event(number, next(types), body_of(number), headers=headers or {}) for number in numbers)
     return Publisher(broker.web, broker.publisher(), events, batch_size=size, interval_seconds=every)
+
+
+def stop_all(publishers: Sequence[Publisher], seconds: float = 60.0) -> None:
+    """Let each publisher end the call in progress; raise `RuntimeError` if one was refused."""
+    for publisher in publishers:
+        publisher.enough.set()
+    for publisher in filter(Publisher.is_alive, publishers):
+        publisher.join(seconds)
+    if problems := [publisher.problem for publisher in publishers if publisher.problem]:
+        raise RuntimeError(f"publishing failed: {problems}")
 
 
 OPEN = """

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker_client import Mailbox
-from broker_project.stack.load.endpoint import Endpoint
 from broker_project.stack.load.publisher import Publisher
 from broker_project.stack.load.receiver import Receiver
 from tests.support.faults.audit import DROPPED
+from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import (
     PUBLISH_EVERY_SECONDS,

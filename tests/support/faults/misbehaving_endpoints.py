@@ -5,9 +5,10 @@ import gzip
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from broker_project.stack.load.endpoint import Endpoint, exchange_of
 from broker_project.stack.load.exchanges import Exchange
-from broker_project.stack.load.receiver import Behaviour, Receiver, answer, close, dripping, endless, hang, raw, reset
+from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
+from tests.support.behaviours import close, dripping, endless, reset
+from tests.support.faults.endpoints import Endpoint, exchange_of
 from tests.support.faults.load import Load
 
 HEAD = b"HTTP/1.1 200 OK\r\n"

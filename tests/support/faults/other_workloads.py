@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 import requests
 
-from broker_project.stack.load.endpoint import Endpoint, body_of, exchange_of
 from broker_project.stack.load.exchanges import Exchange
-from broker_project.stack.load.publisher import REPEAT_SECONDS, Publisher, stop_all
+from broker_project.stack.load.publisher import REPEAT_SECONDS, Publisher
 from broker_project.stack.load.receiver import Received, Receiver
 from tests.support.faults.calls import REPLIES, SyncLoad, post
+from tests.support.faults.endpoints import Endpoint, body_of, exchange_of
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import UNDER_WAY, Figures, figures_of_jobs
-from tests.support.faults.load import Load, begun_by, open_deliveries, published_by, publisher_of
+from tests.support.faults.load import Load, begun_by, open_deliveries, published_by, publisher_of, stop_all
 from tests.support.faults.mailbox_clients import Client, acknowledge, give_back_some, never_acknowledge
 from tests.support.faults.mailbox_load import MailboxLoad
 from tests.support.faults.queue_load import QueueLoad

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from broker_project.stack.load.endpoint import Endpoint
 from broker_project.stack.load.exchanges import Exchange
-from broker_project.stack.load.publisher import stop_all
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
+from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import Figures, figures_of_jobs
 from tests.support.faults.load import (
@@ -21,6 +20,7 @@ from tests.support.faults.load import (
     give_up_all,
     noting_fault,
     publisher_of,
+    stop_all,
 )
 from tests.support.real_broker import Broker
 

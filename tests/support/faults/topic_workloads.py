@@ -14,16 +14,15 @@ from typing import Any, ClassVar, Self
 import psycopg
 import requests
 
-from broker_project.stack.load.endpoint import Endpoint, exchange_of
 from broker_project.stack.load.exchanges import Exchange
-from broker_project.stack.load.publisher import Caller, Publisher, stop_all
+from broker_project.stack.load.publisher import Caller, Publisher
 from broker_project.stack.load.receiver import Received, Receiver, answer
 from tests.support.faults.audit import by_status, set_aside
-from tests.support.faults.endpoints import APART, RefusingEndpoint, is_doomed, times_refused
+from tests.support.faults.endpoints import APART, Endpoint, RefusingEndpoint, exchange_of, is_doomed, times_refused
 from tests.support.faults.exchanges import Fault, out_of_order
 from tests.support.faults.figures import Figures, figures_of_concurrent, figures_of_lanes
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import Load, begun_by, published_by, publisher_of, volatile_caller
+from tests.support.faults.load import Load, begun_by, published_by, publisher_of, stop_all, volatile_caller
 from tests.support.faults.other_workloads import SubscriberWorkload
 from tests.support.faults.workload import BATCH, EVERY, Round, Workload
 from tests.support.real_broker import Broker, Subscribed

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from broker_project.stack.load.endpoint import Endpoint
 from broker_project.stack.supervisor import Child
 from tests.support.faults.audit import Audit
+from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker

@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from broker_project.stack.load.endpoint import Endpoint
 from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.supervisor import Child
+from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.exchanges import Fault, max_copies_of_a_fault, unexplained
 from tests.support.faults.figures import Figures, compared
 from tests.support.faults.load import Load, noting_fault
