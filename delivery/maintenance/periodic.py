@@ -23,7 +23,7 @@ from delivery.mailbox import unread
 from delivery.maintenance import expiry, partitions
 from delivery.maintenance.retention import drop_past_days, forget
 from delivery.replay import backfill_job, replay_job
-from subscriptions.credentials.rotation import forget_former_secrets
+from subscriptions.credentials.signing_secrets import forget_former_secrets
 
 JOB_SECONDS: Final = 1.0
 SELDOM_SECONDS: Final = 5.0

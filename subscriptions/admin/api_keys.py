@@ -1,7 +1,6 @@
 """API keys in the admin: a token is shown when its key is issued, and never again."""
 
 import datetime as dt
-import secrets
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -18,7 +17,6 @@ from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.credentials import keys
 from subscriptions.credentials.keys import end_problem
 from subscriptions.credentials.scopes import BeyondIssuer, Issuer, NotOpened, effective_limit, is_beyond, scopes_of
-from subscriptions.credentials.tokens import TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind, Scope
 
 ALL: Final = "If none is chosen, the key gets all scopes of its kind except keys."
@@ -156,7 +154,6 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         """Issue it; the answer shows its token."""
         issued, token = keys.issue(
             obj.publisher or obj.subscriber,
-            random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
             issuer=self._issuer(request),
             label=obj.label,
@@ -175,7 +172,6 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         try:
             successor, token = keys.rotate(
                 self.only(object_id),
-                random_bytes=secrets.token_bytes(TOKEN_BYTES),
                 now=timezone.now(),
                 issuer=self._issuer(request),
             )

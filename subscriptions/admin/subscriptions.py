@@ -1,6 +1,5 @@
 """Subscribers and subscriptions in the admin."""
 
-import secrets
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
@@ -24,9 +23,8 @@ from broker_project.core.admin.model_admin import (
 from broker_project.core.admin.theme import UnfoldAdminIntegerFieldWidget, for_code
 from subscriptions.admin.configured import HeadedForm, SwitchedAdmin
 from subscriptions.admin.show_once import ShowingOnceAdmin
-from subscriptions.credentials import rotation
-from subscriptions.credentials.rotation import MAX_OVERLAP, OVERLAP
-from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
+from subscriptions.credentials import signing_secrets
+from subscriptions.credentials.signing_secrets import MAX_OVERLAP, OVERLAP
 from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, Subscriber, Subscription
 from subscriptions.scripting.runner import check_script
@@ -154,8 +152,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         return field
 
     def create(self, request: HttpRequest, obj: Subscription, form: "ModelForm[Subscription]") -> None:
-        """Create it with a new signing secret, and show that."""
-        obj.signing_secret = secret_of(secrets.token_bytes(NEW_KEY_BYTES))
+        """Create it, and show its new signing secret."""
         super().create(request, obj, form)
         self.show_when_added(obj, obj.signing_secret)
 
@@ -167,10 +164,8 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
             return question
         overlap = HOUR * int(form.cleaned_data["hours"])
         try:
-            changed = rotation.rotate_secret(
-                self.only(object_id), random_bytes=secrets.token_bytes(NEW_KEY_BYTES), overlap=overlap
-            )
-        except rotation.TooManySecrets as refused:
+            changed = signing_secrets.rotate_secret(self.only(object_id), overlap=overlap)
+        except signing_secrets.TooManySecrets as refused:
             self.message_user(request, str(refused), messages.ERROR)
             return HttpResponseRedirect(self.change_url(object_id))
         self.log_change(request, changed, f"Rotated the signing secret; the previous one signs for {overlap}.")
@@ -184,6 +179,6 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     )
     def end_overlap(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Stop previous signing secrets from signing."""
-        changed = rotation.end_overlap(self.only(object_id))
+        changed = signing_secrets.end_overlap(self.only(object_id))
         self.report_change(request, changed, "Ended the overlap: only the current signing secret signs now.")
         return after_dialog(request, self.change_url(object_id))

@@ -1,7 +1,6 @@
 """API keys: issued, rotated and revoked by management; a token is shown once, when it is issued (contract 1.2)."""
 
 import datetime as dt
-import secrets
 from typing import Any, ClassVar, Final
 
 from django.conf import settings
@@ -29,7 +28,7 @@ from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.resources import BROKER_FIELDS, Resource
 from subscriptions.credentials import keys
 from subscriptions.credentials.scopes import OPENED, BeyondIssuer, Issuer, effective_limit
-from subscriptions.credentials.tokens import SHOWN_CHARACTERS, TOKEN_BYTES
+from subscriptions.credentials.tokens import SHOWN_CHARACTERS
 from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber
 
 OVERLAP_SECONDS: Final = int(keys.OVERLAP.total_seconds())
@@ -137,7 +136,6 @@ class ApiKeys(Resource[ApiKey]):
         owner = values.get("publisher") or values.get("subscriber")
         key, token = keys.issue(
             owner,
-            random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
             issuer=issuer_of(request),
             label=values.get("label", ""),
@@ -157,7 +155,6 @@ class ApiKeys(Resource[ApiKey]):
         asked = valid(RotationSerializer, request)
         successor, token = keys.rotate(
             self.selected(),
-            random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
             issuer=issuer_of(request),
             overlap=dt.timedelta(seconds=asked["overlap_seconds"]),

@@ -1,6 +1,5 @@
 """Subscriptions: a subscriber's key configures its own, management all (contract 1.4)."""
 
-import secrets
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -28,9 +27,8 @@ from broker_project.core.api.views import expected_versions, refuse_body, valid
 from subscriptions import edit
 from subscriptions.api.permissions import OwnSubscriberField, key_of, subscriptions_for
 from subscriptions.api.resources import BROKER_FIELDS, ActivatedResource, HeadersField
-from subscriptions.credentials import rotation
-from subscriptions.credentials.rotation import MAX_OVERLAP, OVERLAP
-from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
+from subscriptions.credentials import signing_secrets
+from subscriptions.credentials.signing_secrets import MAX_OVERLAP, OVERLAP
 from subscriptions.endpoints import check_reach
 from subscriptions.models import (
     DeliveryMode,
@@ -45,7 +43,7 @@ from subscriptions.models import (
 from subscriptions.names import is_own
 from subscriptions.scripting.runner import check_script
 
-register({rotation.TooManySecrets: ProblemType(409, "too_many_secrets")})
+register({signing_secrets.TooManySecrets: ProblemType(409, "too_many_secrets")})
 
 
 class EventTypeField(NameField[EventType]):
@@ -165,18 +163,16 @@ class Subscriptions(ActivatedResource[Subscription]):
     @extend_schema(responses={201: NewSubscriptionSerializer})
     def create(self, request: Request) -> Response:
         """Create one; only this answer has its signing secret."""
-        secret = secret_of(secrets.token_bytes(NEW_KEY_BYTES))
-        created = edit.create(Subscription(**self.valid(request), signing_secret=secret))
-        return self.created(created, signing_secret=secret)
+        created = edit.create(Subscription(**self.valid(request)))
+        return self.created(created, signing_secret=created.signing_secret)
 
     @extend_schema(request=SecretRotation, responses=NewSubscriptionSerializer)
     @action(detail=True, methods=["post"], url_path="rotate-secret")
     def rotate_secret(self, request: Request, **_: str) -> Response:
         """Give it a new signing secret; the old one also signs for a while. Only this answer has the new secret."""
         asked = valid(SecretRotation, request)
-        rotated = rotation.rotate_secret(
+        rotated = signing_secrets.rotate_secret(
             self.selected(),
-            random_bytes=secrets.token_bytes(NEW_KEY_BYTES),
             overlap=timedelta(seconds=asked["overlap_seconds"]),
             expected=expected_versions(request),
         )
@@ -187,4 +183,4 @@ class Subscriptions(ActivatedResource[Subscription]):
     def end_overlap(self, request: Request, **_: str) -> Response:
         """Stop signing with old signing secrets now."""
         refuse_body(request)
-        return self.answer(rotation.end_overlap(self.selected(), expected=expected_versions(request)))
+        return self.answer(signing_secrets.end_overlap(self.selected(), expected=expected_versions(request)))

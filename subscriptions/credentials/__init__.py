@@ -1,5 +1,5 @@
 """API keys and signing secrets (contract 1.2).
 
 `scopes` (what keys open, what may be passed on) · `tokens` (their texts and hashes) · `keys` (authenticate, issue,
-rotate, revoke) · `rotation` (of signing secrets, and of the secret key that encrypts them).
+rotate, revoke) · `signing_secrets` (rotate them).
 """

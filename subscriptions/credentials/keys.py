@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 
 from broker_project.core.db import rows
 from subscriptions.credentials.scopes import Issuer, KeyKind, NotOpened, scopes_of
-from subscriptions.credentials.tokens import SHOWN_CHARACTERS, could_be_token, digest_of, token_of
+from subscriptions.credentials.tokens import SHOWN_CHARACTERS, could_be_token, digest_of, new_token
 from subscriptions.edit import Versions, change, locked
 from subscriptions.models import ApiKey, Publisher, Subscriber
 
@@ -112,7 +112,6 @@ def end_problem(expires_at: dt.datetime | None, *, now: dt.datetime) -> str:
 def issue(
     owner: Owner,
     *,
-    random_bytes: bytes,
     now: dt.datetime,
     issuer: Issuer,
     label: str = "",
@@ -145,19 +144,18 @@ def issue(
         requests_per_minute=requests_per_minute,
     )
     key.clean_fields(exclude={field.name for field in ApiKey._meta.fields} - CLEANED)  # noqa: SLF001 - documented by Django
-    return key, _store(key, random_bytes=random_bytes, now=now, issuer=issuer)
+    return key, _store(key, now=now, issuer=issuer)
 
 
 def rotate(
     queryset: QuerySet[ApiKey],
     *,
-    random_bytes: bytes,
     now: dt.datetime,
     issuer: Issuer,
     overlap: dt.timedelta = OVERLAP,
     expected: Versions | None = None,
 ) -> tuple[ApiKey, str]:
-    """Issue a successor of the one key in `which`, which ends after `overlap`, or sooner; return it with its token.
+    """Issue a successor of the one key in `queryset`, which ends after `overlap`, or sooner; return it with its token.
 
     The successor differs in its token only, and lives as long as the former key was issued for: an end that the former
     has because of this or an earlier rotation is not the successor's.
@@ -177,19 +175,19 @@ def rotate(
         change(queryset, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
         same = ("kind", "publisher_id", "subscriber_id", "scopes", "label", "requests_per_minute")
         successor = ApiKey(**{name: getattr(former, name) for name in same}, expires_at=expires_at, successor_of=former)
-        return successor, _store(successor, random_bytes=random_bytes, now=now, issuer=issuer)
+        return successor, _store(successor, now=now, issuer=issuer)
 
 
 def revoke(queryset: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | None = None) -> ApiKey:
-    """Make the one key in `which` invalid from now on; revoking twice keeps the first time."""
+    """Make the one key in `queryset` invalid from now on; revoking twice keeps the first time."""
     with transaction.atomic():
         key = change(queryset, changes={}, expected=expected)
         return key if key.revoked_at else change(queryset, changes={"revoked_at": now})
 
 
-def _store(key: ApiKey, *, random_bytes: bytes, now: dt.datetime, issuer: Issuer) -> str:
-    """Save a new key with a token of these random bytes; return the token."""
-    token = token_of(random_bytes)
+def _store(key: ApiKey, *, now: dt.datetime, issuer: Issuer) -> str:
+    """Save a new key; return its token."""
+    token = new_token()
     key.prefix, key.digest = token[:SHOWN_CHARACTERS], digest_of(token)
     key.created_at, key.issued_by = now, issuer.name[: ApiKey._meta.get_field("issued_by").max_length]  # noqa: SLF001 - documented by Django
     key.save(force_insert=True)

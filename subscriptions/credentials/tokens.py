@@ -4,6 +4,7 @@ import base64
 import binascii
 import hashlib
 import re
+import secrets
 from typing import Final
 
 from django.core.exceptions import ValidationError
@@ -33,9 +34,9 @@ def recently_authenticated(authorization: str) -> int | None:
     return guess if guess in recent_tokens else None
 
 
-def token_of(random_bytes: bytes) -> str:
-    """Return the token's text for its random bytes."""
-    return BEGINNING + base64.urlsafe_b64encode(random_bytes).decode().rstrip("=")
+def new_token() -> str:
+    """Return the text of a new API key."""
+    return BEGINNING + secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def could_be_token(text: str) -> bool:
@@ -52,6 +53,11 @@ def bearer_in(authorization: str) -> str | None:
 def digest_of(token: str) -> bytes:
     """Return the SHA-256 under which a token is found; its 256 random bits make salt and slowness pointless."""
     return hashlib.sha256(token.encode()).digest()
+
+
+def new_secret() -> str:
+    """Return a new signing secret."""
+    return secret_of(secrets.token_bytes(NEW_KEY_BYTES))
 
 
 def secret_of(key: bytes) -> str:

@@ -727,6 +727,7 @@ class Migration(migrations.Migration):
                 (
                     "signing_secret",
                     broker_project.core.encryption.EncryptedText(
+                        default=subscriptions.credentials.tokens.new_secret,
                         editable=False,
                         purpose="signing secret",
                         validators=[subscriptions.credentials.tokens.key_of],

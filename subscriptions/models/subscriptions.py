@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from broker_project.core.encryption import SIGNING_SECRET, SUBSCRIPTION_HEADERS, EncryptedText
-from subscriptions.credentials.tokens import key_of
+from subscriptions.credentials.tokens import key_of, new_secret
 from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint, validate_monitor_url
 from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
 from subscriptions.headers import validate_filter_string, validate_headers
@@ -147,7 +147,7 @@ class Subscription(WithHeaders):
         db_default=PayloadFormat.AS_PUBLISHED,
         help_text="Whether messages are sent as CloudEvents.",
     )
-    signing_secret = EncryptedText(purpose=SIGNING_SECRET, validators=[key_of], editable=False)
+    signing_secret = EncryptedText(purpose=SIGNING_SECRET, default=new_secret, validators=[key_of], editable=False)
     overlap_ends_at = models.DateTimeField(
         null=True, editable=False, help_text="Until then former signing secrets sign too, after a rotation."
     )

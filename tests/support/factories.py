@@ -1,7 +1,6 @@
 """Make one valid thing each, with sensible defaults: stored rows, and deliveries in a worker's buffer."""
 
 import itertools
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ from django.utils import timezone
 from delivery.webhook.parts import Content, Destination, Outgoing
 from subscriptions.credentials.keys import Owner, issue, kind_of
 from subscriptions.credentials.scopes import OPENED, Issuer
-from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
 
 _numbers = itertools.count(1)
@@ -52,7 +50,7 @@ def subscription(
         subscriber=subscriber or new_subscriber(),
         event_type=None if fields.get("event_pattern") else event_type or new_event_type(),
         endpoint=endpoint,
-        **{"signing_secret": secret_of(secrets.token_bytes(NEW_KEY_BYTES)), **fields},
+        **fields,
     )
 
 
@@ -62,7 +60,7 @@ def api_key(owner: Owner = None, **fields: Any) -> tuple[ApiKey, str]:
     It opens all that its kind may, unless `scopes` are given.
     """
     given = {"now": timezone.now(), "scopes": OPENED[kind_of(owner)], **fields}
-    return issue(owner, random_bytes=secrets.token_bytes(32), issuer=Issuer("tests"), **given)
+    return issue(owner, issuer=Issuer("tests"), **given)
 
 
 def outgoing(number: int, *, is_deferred: bool = False, size: int = 2) -> Outgoing:

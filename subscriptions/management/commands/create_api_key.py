@@ -1,7 +1,6 @@
 """`manage.py create_api_key`: issue an API key and print its token, this once (contract 1.2)."""
 
 import datetime as dt
-import secrets
 from argparse import ArgumentTypeError
 from typing import Any, Final
 
@@ -11,7 +10,6 @@ from django.utils import timezone
 
 from subscriptions.credentials.keys import MAX_LIFETIME, Owner, issue, kind_of
 from subscriptions.credentials.scopes import OPENED, Issuer
-from subscriptions.credentials.tokens import TOKEN_BYTES
 from subscriptions.models import Publisher, Scope, Subscriber
 
 ALL: Final = "all"
@@ -62,7 +60,6 @@ class Command(BaseCommand):
         try:
             _key, token = issue(
                 owner,
-                random_bytes=secrets.token_bytes(TOKEN_BYTES),
                 now=now,
                 issuer=ISSUER,
                 label=options["label"],

@@ -66,9 +66,7 @@ def test_an_ended_key_is_not_revived_by_a_new_expiry(admin: Client, end: str) ->
 
 def test_a_new_expiry_does_not_extend_a_rotated_key(admin: Client) -> None:
     key, _ = factories.api_key(factories.publisher())
-    keys.rotate(
-        ApiKey.objects.filter(pk=key.pk), random_bytes=b"x" * 32, now=timezone.now(), issuer=Issuer("test"), overlap=DAY
-    )
+    keys.rotate(ApiKey.objects.filter(pk=key.pk), now=timezone.now(), issuer=Issuer("test"), overlap=DAY)
     until = now_of(key).retires_at
     with_end(admin, key, timezone.now() + 30 * DAY)
     assert (now_of(key).retires_at, now_of(key).ends_at) == (until, until)

@@ -183,8 +183,7 @@ def test_two_rotations_at_once_give_two_successors_and_the_earlier_end() -> None
 
     def rotate(overlap: dt.timedelta) -> ApiKey:
         try:
-            own = bytes([overlap // HOUR]) * 32
-            return keys.rotate(named(former), random_bytes=own, now=begun, issuer=Issuer("test"), overlap=overlap)[0]
+            return keys.rotate(named(former), now=begun, issuer=Issuer("test"), overlap=overlap)[0]
         finally:
             forget_connection()
 
@@ -204,7 +203,7 @@ def test_a_rotation_and_a_revocation_at_once_leave_the_key_revoked() -> None:
             if number % 2:
                 keys.revoke(named(former), now=timezone.now())
             else:
-                keys.rotate(named(former), random_bytes=bytes([number]) * 32, now=timezone.now(), issuer=Issuer("test"))
+                keys.rotate(named(former), now=timezone.now(), issuer=Issuer("test"))
         except KeyEnded:
             pass
         finally:

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from broker_project.logging import without_tokens
 from subscriptions.credentials import keys
-from subscriptions.credentials.tokens import digest_of, token_of
+from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey
 from tests.support import factories
 from tests.support.api import Answer, client_of, client_with, problem_of
@@ -28,10 +28,6 @@ MORNING = dt.datetime(2026, 11, 20, 9, 0, tzinfo=dt.UTC)
 
 UNKNOWN: Final = "brk_" + "x" * 43
 PAST: Final = timezone.now() - dt.timedelta(hours=1)
-
-
-def test_a_token_is_brk_and_its_random_bytes_in_url_safe_base64() -> None:
-    assert token_of(bytes(range(224, 256))) == "brk_4OHi4-Tl5ufo6err7O3u7_Dx8vP09fb3-Pn6-_z9_v8"
 
 
 def test_a_token_is_found_by_its_sha_256() -> None:

@@ -24,8 +24,9 @@ from delivery.callbacks.address import callback_terms
 from delivery.maintenance.periodic import maintain
 from delivery.models import Callback
 from delivery.statuses import DeliveryStatus
-from subscriptions.credentials import rotation
-from subscriptions.credentials.rotation import encrypted_columns, reencrypt, rotate_secret
+from subscriptions.credentials.signing_secrets import rotate_secret
+from subscriptions.management.commands import rotate_keys
+from subscriptions.management.commands.rotate_keys import encrypted_columns, reencrypt
 from subscriptions.models import EventKind, FormerSecret, Publisher, RetryPolicy, Subscriber, Subscription
 from tests.support import factories
 from tests.support.admin import browser_with
@@ -228,14 +229,14 @@ def said_by(one: Subscription) -> tuple[object, ...]:
 
 
 def test_tables_are_read_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "CHUNK", 2)
+    monkeypatch.setattr(rotate_keys, "CHUNK", 2)
     several(5)
     Subscription.objects.order_by("pk")[2].delete()
     (column,) = (one for one in encrypted_columns() if one.model is Subscription and "header" in one.purpose)
     rotate(settings)
     with CaptureQueriesContext(connection) as asked:
-        assert rotation.count_former(column) == 4
-    assert len(asked) == 5, "two chunks are found and counted, and there is no third"
+        assert rotate_keys.count_former(column) == 4
+    assert len(asked) == 3, "there are two chunks and no third"
 
 
 def test_each_value_is_counted_once(settings: Any) -> None:
@@ -249,10 +250,9 @@ def test_each_value_is_counted_once(settings: Any) -> None:
 def test_after_the_rotation_nothing_needs_the_former_key_and_nothing_else_has_changed(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rotation, "SLICE", 2)
-    monkeypatch.setattr(rotation, "CHUNK", 3)
+    monkeypatch.setattr(rotate_keys, "CHUNK", 2)
     made = several()
-    rotate_secret(Subscription.objects.filter(pk=made[0].pk), random_bytes=b"n" * 32)
+    rotate_secret(Subscription.objects.filter(pk=made[0].pk))
     before = [said_by(one) for one in made]
     rotate(settings)
     status, counted = run("--check")
@@ -288,7 +288,7 @@ def test_encrypted_columns_of_other_applications_are_encrypted_again(settings: A
 
 def test_expired_secrets_need_no_key(settings: Any) -> None:
     made = factories.subscription()
-    rotate_secret(Subscription.objects.filter(pk=made.pk), random_bytes=b"n" * 32)
+    rotate_secret(Subscription.objects.filter(pk=made.pk))
     rotate(settings)
     run()
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "a third secret key" * 4
@@ -325,13 +325,13 @@ def test_a_value_encrypted_for_one_row_cannot_be_decrypted_in_another() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_an_interrupted_rotation_continues(settings: Any, monkeypatch: pytest.MonkeyPatch, storage: None) -> None:
-    monkeypatch.setattr(rotation, "SLICE", 1)
+    monkeypatch.setattr(rotate_keys, "CHUNK", 1)
     several(3)
     rotate(settings)
     (column,) = [one for one in encrypted_columns() if one.purpose == "signing secret"]
     next(iter(reencrypt(column)))
-    assert rotation.count_former(column) == 2
-    assert sum(slice_.count for slice_ in reencrypt(column)) == 2
+    assert rotate_keys.count_former(column) == 2
+    assert sum(count for count, _ in reencrypt(column)) == 2
 
 
 @pytest.mark.parametrize("policy", [None, "Workfront", "webMethods"])
