@@ -20,9 +20,10 @@ from django.utils.safestring import SafeString
 
 from analytics.admin.sections import SECTIONS, per_cent
 from analytics.api.summaries import file_of, summary_named
-from analytics.dashboard_queries import COVERED, TOTALS, VOLUME, DashboardData, Selection, latency
+from analytics.dashboard_queries import COVERED, Selection, sums
 from analytics.models import Run, RunState, WindowState
 from analytics.pipeline.job import DAY
+from analytics.pipeline.tables import VOLUME
 from analytics.run_requests import NotARange, request_range, sealing_blocker
 from analytics.windows import RANGES, Range, latest
 from broker_project.core.admin.model_admin import column
@@ -104,17 +105,18 @@ class Metric:
     note: str = ""
 
 
-def headline(data: DashboardData) -> list[Metric]:
+def headline(chosen: Selection) -> list[Metric]:
     """Return the figures at the top of the page."""
-    sums, took, checked = TOTALS.one(data.selection), latency(data.histograms), data.audit
-    published, size = VOLUME.one(data.selection)
+    totals, took, checked = chosen.totals, chosen.latency, chosen.audit
+    published = sums(chosen.rows(VOLUME), "messages", "bytes")
+    first = per_cent(totals.first_attempt, totals.eligible)
     order = "-"
     if checked.checked:
         order = f"{checked.unexplained:,} unexplained" if checked.unexplained else "kept"
     return [
-        Metric("Published", f"{published:,}", f"{filesizeformat(size)}, received or not"),
-        Metric("Deliveries ended", f"{sums.deliveries:,}", f"{sums.delivered:,} delivered"),
-        Metric("Success rate", per_cent(sums.success_rate), f"first attempt: {per_cent(sums.first_attempt_rate)}"),
+        Metric("Published", f"{published.messages:,}", f"{filesizeformat(published.bytes)}, received or not"),
+        Metric("Deliveries ended", f"{totals.deliveries:,}", f"{totals.delivered:,} delivered"),
+        Metric("Success rate", per_cent(totals.delivered, totals.eligible), f"first attempt: {first}"),
         Metric("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
         Metric("Order", order, f"{checked.checked:,} deliveries checked"),
     ]
@@ -211,10 +213,9 @@ class RunAdmin(ReadOnlyAdmin[Run]):
             "query": request.GET.urlencode(),
         }
         if selection:
-            data = DashboardData(selection)
-            sections = [section(data) for section in SECTIONS]
-            context |= {"selection": selection, "covered": COVERED.all(selection), "sections": sections}
-            context |= {"figures": headline(data)}
+            sections = [section(selection) for section in SECTIONS]
+            context |= {"selection": selection, "covered": selection.query(COVERED), "sections": sections}
+            context |= {"figures": headline(selection)}
         return self.page(request, "analytics/overview.html", "Summaries", **context)
 
     def download(self, request: HttpRequest, name: str, suffix: str) -> HttpResponseBase:
@@ -225,9 +226,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
         selection = form.selection(timezone.now())
         if selection is None:
             return HttpResponseBadRequest(form.errors.as_text(), content_type="text/plain")
-        narrows = selection.subscriber_id and "subscriber_id" in summary.types
-        values = {"subscriber_id": selection.subscriber_id} if narrows else {}
-        return file_of(summary, selection.range, values, suffix)
+        return file_of(summary, selection.rows(summary), selection.range, suffix)
 
     def summarize(self, request: HttpRequest) -> HttpResponse:
         """Request a run over the past part of a range, for all subscribers."""

@@ -1,27 +1,26 @@
 """The sections of the summaries page: charts and tables, in their order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from django.db.models import Case, Sum, When
+from django.db.models.functions import Abs
 from django.utils.safestring import SafeString
 
 from analytics.admin import charts
 from analytics.admin.charts import Chart
 from analytics.dashboard_queries import (
-    ANOMALIES,
-    BUDGETS,
-    CALLBACKS,
     FAILING_ENDPOINTS,
-    FINDINGS,
     HIGHEST_BACKLOG,
     MESSAGES_BY_PUBLISHER,
-    MESSAGES_BY_SENDER,
     SHARES,
-    DashboardData,
     Quantiles,
+    Selection,
     balance,
+    sums,
 )
+from analytics.pipeline.tables import ANOMALIES, BUDGETS, CALLBACKS_SUMMARY, FINDINGS, SENDERS
 from analytics.vocabulary import NEUTRAL
 from broker_project.core.admin.theme import label, table
 from delivery.admin.read_only import instant, link_to
@@ -30,7 +29,6 @@ from delivery.statuses import DeliveryStatus
 NO_FAILURES: Final = (DeliveryStatus.DELIVERED, *NEUTRAL)
 NOTHING_ENDED: Final = "No delivery ended."
 BY_MANAGEMENT: Final = "(management keys)"
-
 REPLIES: Final = "(replies to callbacks)"
 
 
@@ -41,173 +39,184 @@ class Section:
     name: str
     """The summary that its links download."""
     title: str
-    note: str = ""
     chart: Chart | None = None
     table: SafeString | str = ""
     nothing: str = ""
     """The text without a chart or a table."""
+    note: str = ""
 
 
-def per_cent(share: float | None) -> str:
-    """Return a share in words, exact near the whole; a dash for None."""
-    return "-" if share is None else f"{share:.2%}"
+def per_cent(part: int, whole: int) -> str:
+    """Return a share in words, exact near the whole; a dash without a whole."""
+    return f"{part / whole:.2%}" if whole else "-"
 
 
-def reliability(data: DashboardData) -> Section:
+def table_of(rows: Sequence[Mapping[str, object]]) -> SafeString | str:
+    """Return a table of rows with the same headers; empty without rows."""
+    return table([*rows[0]], [[*row.values()] for row in rows]) if rows else ""
+
+
+def reliability(chosen: Selection) -> Section:
     """Return the final statuses of deliveries over time."""
-    series = charts.in_order(data.outcomes, DeliveryStatus.values)
-    chart = charts.stacked_bars("Deliveries by final status", data.selection.range, series)
-    return Section("reliability", "Reliability", "", chart if series else None, nothing=NOTHING_ENDED)
+    series = charts.in_order(chosen.outcomes, DeliveryStatus.values)
+    chart = charts.stacked_bars("Deliveries by final status", chosen.range, series)
+    return Section("reliability", "Reliability", chart if series else None, nothing=NOTHING_ENDED)
 
 
-def failures(data: DashboardData) -> Section:
+def failures(chosen: Selection) -> Section:
     """Return the same without successes, which would hide the failures."""
-    found = {(at, status): number for (at, status), number in data.outcomes.items() if status not in NO_FAILURES}
+    found = {(at, status): number for (at, status), number in chosen.outcomes.items() if status not in NO_FAILURES}
     series = charts.in_order(found, DeliveryStatus.values)
-    chart = charts.stacked_bars("Deliveries that failed", data.selection.range, series)
+    chart = charts.stacked_bars("Deliveries that failed", chosen.range, series)
+    nothing = "None failed." if chosen.outcomes else NOTHING_ENDED
     note = "Without redundant and cancelled deliveries."
-    nothing = "None failed." if data.outcomes else NOTHING_ENDED
-    return Section("reliability", "Not delivered", note, chart if series else None, nothing=nothing)
+    return Section("reliability", "Not delivered", chart if series else None, nothing=nothing, note=note)
 
 
-def delivery_latency(data: DashboardData) -> Section:
+def delivery_latency(chosen: Selection) -> Section:
     """Return how long deliveries took over time."""
-    found = {at: Quantiles.of(histogram) for at, histogram in data.histograms.items()}
-    series = {name: {at: getattr(took, name) for at, took in found.items()} for name in ("p50", "p95", "p99")}
-    chart = charts.lines(
-        "From published to delivered, in milliseconds", data.selection.range, series, unit="ms", logarithmic=True
-    )
+    found = {at: Quantiles.of(histogram) for at, histogram in chosen.histograms.items()}
+    series = {name: {at: getattr(took, name) for at, took in found.items()} for name in Quantiles._fields}
+    title = "From published to delivered, in milliseconds"
+    chart = charts.lines(title, chosen.range, series, unit="ms", logarithmic=True) if found else None
     note = "From published to delivered, without mailboxes; quantiles within 1 %."
-    return Section("latency", "Latency", note, chart if found else None, nothing="Nothing was sent and delivered.")
+    return Section("latency", "Latency", chart, nothing="Nothing was sent and delivered.", note=note)
 
 
-def backlog(data: DashboardData) -> Section:
+def backlog(chosen: Selection) -> Section:
     """Return how many deliveries waited over time."""
-    found = dict(HIGHEST_BACKLOG.all(data.selection))
-    series = {"unfinished": {at: float(found.get(at, 0)) for at in data.selection.range.steps()}}
-    chart = charts.lines("Highest number of unfinished deliveries", data.selection.range, series)
+    found = {one.step: float(one.backlog) for one in chosen.query(HIGHEST_BACKLOG)}
+    series = {"unfinished": {at: found.get(at, 0.0) for at in chosen.range.steps()}}
+    chart = charts.lines("Highest number of unfinished deliveries", chosen.range, series) if found else None
     note = "The highest number of unfinished deliveries."
-    return Section("backlog", "Backlog", note, chart if found else None, nothing="Nothing waited.")
+    return Section("backlog", "Backlog", chart, nothing="Nothing waited.", note=note)
 
 
-def volume(data: DashboardData) -> Section:
+def volume(chosen: Selection) -> Section:
     """Return what was published over time."""
-    found = MESSAGES_BY_PUBLISHER.all(data.selection)
-    series = charts.greatest_first({(at, _publisher(name)): number for at, name, number in found})
-    chart = charts.stacked_bars("Messages by publisher", data.selection.range, series)
+
+    def named(publisher: str | None) -> str:
+        return charts.OTHERS if publisher is None else publisher or BY_MANAGEMENT
+
+    found = {(one.step, named(one.publisher)): one.messages for one in chosen.query(MESSAGES_BY_PUBLISHER)}
+    chart = charts.stacked_bars("Messages by publisher", chosen.range, charts.greatest_first(found)) if found else None
     note = "Messages by publisher, for all subscribers."
-    return Section("volume", "Volume", note, chart if found else None, nothing="Nothing was published.")
+    return Section("volume", "Volume", chart, nothing="Nothing was published.", note=note)
 
 
-def queue_balance(data: DashboardData) -> Section:
+def queue_balance(chosen: Selection) -> Section:
     """Return how the senders share the QUEUE messages."""
-    messages = dict(MESSAGES_BY_SENDER.all(data.selection))
+    by_sender = chosen.rows(SENDERS).order_by("sender").values_list("sender").annotate(Sum("messages"))
+    messages = {sender: int(number) for sender, number in by_sender}
     even = balance(messages)
     chart = charts.single_bars("Messages", {f"queue.{sender}": number for sender, number in messages.items()})
     note = f"The busiest sender has {even:.2f} times the mean." if even else ""
-    return Section("senders", "Queue balance", note, chart if even else None, nothing="No QUEUE message was taken.")
+    nothing = "No QUEUE message was taken."
+    return Section("senders", "Queue balance", chart if even else None, nothing=nothing, note=note)
 
 
-def _publisher(name: str | None) -> str:
-    return charts.OTHERS if name is None else name or BY_MANAGEMENT
-
-
-def callback_replies(data: DashboardData) -> Section:
+def callback_replies(chosen: Selection) -> Section:
     """Return how many callbacks were requested and answered."""
-    sums = CALLBACKS.one(data.selection)
-    rows = [[f"{sums.asked:,}", f"{sums.answered:,}", f"{sums.forwarded:,}"]] if sums.asked or sums.answered else []
-    headers = ["requested", "answered", "replies delivered"]
-    return Section("callbacks", "Callbacks", table=_table(headers, rows), nothing="No callback was requested.")
+    found = sums(chosen.rows(CALLBACKS_SUMMARY), "asked", "answered", "forwarded")
+    row = {
+        "requested": f"{found.asked:,}",
+        "answered": f"{found.answered:,}",
+        "replies delivered": f"{found.forwarded:,}",
+    }
+    rows = [row] if found.asked or found.answered else []
+    return Section("callbacks", "Callbacks", table=table_of(rows), nothing="No callback was requested.")
 
 
-def endpoint_shares(data: DashboardData) -> Section:
+def endpoint_shares(chosen: Selection) -> Section:
     """Return what each endpoint took of its QUEUE group."""
     rows = [
-        [
-            f"{one.event_type} (group of {one.group_of})",
-            link_to("subscriptions_subscription", one.subscription_id, f"{one.subscriber}: {one.endpoint}"),
-            f"{one.delivered:,}",
-            per_cent(one.delivered / one.delivered_of_group if one.delivered_of_group else None),
-            f"{one.redundant:,}",
-        ]
-        for one in SHARES.all(data.selection)
+        {
+            "event type": f"{one.event_type} (group of {one.group_of})",
+            "endpoint": link_to("subscriptions_subscription", one.subscription_id, f"{one.subscriber}: {one.endpoint}"),
+            "taken": f"{one.delivered:,}",
+            "share": per_cent(one.delivered, one.of_group),
+            "redundant": f"{one.redundant:,}",
+        }
+        for one in chosen.query(SHARES)
     ]
-    headers = ["event type", "endpoint", "taken", "share", "redundant"]
-    return Section("shares", "Endpoints of queue groups", table=_table(headers, rows), nothing="No group was sent to.")
+    return Section("shares", "Endpoints of queue groups", table=table_of(rows), nothing="No group was sent to.")
 
 
-def failing(data: DashboardData) -> Section:
+def failing(chosen: Selection) -> Section:
     """Return the endpoints that failed most."""
     rows = [
-        [
-            link_to("subscriptions_subscription", one.subscription_id, one.subscriber) if one.subscriber else REPLIES,
-            one.endpoint or "-",
-            f"{one.failures:,} of {one.attempts:,}",
-            per_cent(one.failure_rate),
-            one.most_common_failure,
-            f"{one.retries:,}",
-            f"{one.held_seconds / 60:,.1f}",
-        ]
-        for one in FAILING_ENDPOINTS.all(data.selection)
+        {
+            "subscriber": link_to("subscriptions_subscription", one.subscription_id, one.subscriber)
+            if one.subscriber
+            else REPLIES,
+            "endpoint": one.endpoint or "-",
+            "failed attempts": f"{one.failures:,} of {one.attempts:,}",
+            "rate": per_cent(one.failures, one.attempts),
+            "most common": one.most_common_failure,
+            "retries": f"{one.retries:,}",
+            "minutes held": f"{one.held_seconds / 60:,.1f}",
+        }
+        for one in chosen.query(FAILING_ENDPOINTS)
     ]
-    headers = ["subscriber", "endpoint", "failed attempts", "rate", "most common", "retries", "minutes held"]
-    return Section("endpoints", "Top failing endpoints", table=_table(headers, rows), nothing="No attempt failed.")
+    return Section("endpoints", "Top failing endpoints", table=table_of(rows), nothing="No attempt failed.")
 
 
-def ordering_audit(data: DashboardData) -> Section:
+def ordering_audit(chosen: Selection) -> Section:
     """Return the findings of the ordering audit."""
-    sums = data.audit
+    found = chosen.audit
+    explained_last = Case(When(explanation="", then=0), default=1)
     rows = [
-        [
-            instant(one.at),
-            one.subscriber,
-            one.finding,
-            link_to("delivery_delivery", one.delivery_id, one.delivery_id),
-            link_to("delivery_delivery", one.other_id, one.other_id),
-            one.explanation or label("unexplained", "danger"),
-        ]
-        for one in FINDINGS.all(data.selection)
+        {
+            "at": instant(one.at),
+            "subscriber": one.subscriber,
+            "finding": one.finding,
+            "delivery": link_to("delivery_delivery", one.delivery_id, one.delivery_id),
+            "other delivery": link_to("delivery_delivery", one.other_id, one.other_id),
+            "explanation": one.explanation or label("unexplained", "danger"),
+        }
+        for one in chosen.rows(FINDINGS).order_by(explained_last, "-at", "id")[:50]
     ]
-    headers = ["at", "subscriber", "finding", "delivery", "other delivery", "explanation"]
     note = (
-        f"{sums.checked:,} deliveries checked: {sums.inversions:,} inversions, {sums.explained_inversions:,} explained;"
-        f" {sums.duplicates:,} duplicates, {sums.explained_duplicates:,} explained."
+        f"{found.checked:,} deliveries checked: {found.inversions:,} inversions, {found.explained_inversions:,}"
+        f" explained; {found.duplicates:,} duplicates, {found.explained_duplicates:,} explained."
     )
-    return Section("findings", "Ordering audit", note, table=_table(headers, rows), nothing="Nothing to report.")
+    return Section("findings", "Ordering audit", table=table_of(rows), nothing="Nothing to report.", note=note)
 
 
-def anomalies(data: DashboardData) -> Section:
+def anomalies(chosen: Selection) -> Section:
     """Return unusual hours."""
     rows = [
-        [instant(one.hour), one.subscriber, one.metric, f"{one.value:,.4g}", f"{one.median:,.4g}", f"{one.score:+,.1f}"]
-        for one in ANOMALIES.all(data.selection)
+        {
+            "hour": instant(one.hour),
+            "subscriber": one.subscriber,
+            "measure": one.metric,
+            "value": f"{one.value:,.4g}",
+            "usual": f"{one.median:,.4g}",
+            "robust z": f"{one.score:+,.1f}",
+        }
+        for one in chosen.rows(ANOMALIES).order_by(Abs("score").desc(), "-hour", "id")[:30]
     ]
-    headers = ["hour", "subscriber", "measure", "value", "usual", "robust z"]
     note = "Compared with the same hour of the last four weeks."
-    return Section("anomalies", "Anomalies", note, table=_table(headers, rows), nothing="Nothing unusual.")
+    return Section("anomalies", "Anomalies", table=table_of(rows), nothing="Nothing unusual.", note=note)
 
 
-def error_budgets(data: DashboardData) -> Section:
-    """Return how much of each error budget is spent."""
+def error_budgets(chosen: Selection) -> Section:
+    """Return how much of each subscriber's error budget is spent, the most spent first."""
+    latest = chosen.rows(BUDGETS).order_by("subscriber_id", "-day").distinct("subscriber_id")
     rows = [
-        [
-            one.subscriber,
-            f"{one.objective:.3%}",
-            f"{one.bad:,} of {one.eligible:,}",
-            f"{one.spent:,.2f} times",
-            str(one.day),
-        ]
-        for one in BUDGETS.all(data.selection)
+        {
+            "subscriber": one.subscriber,
+            "objective": f"{one.objective:.3%}",
+            "failed in 28 days": f"{one.bad_28:,} of {one.eligible_28:,}",
+            "budget spent": f"{one.spent:,.2f} times",
+            "as of": str(one.day),
+        }
+        for one in sorted(latest, key=lambda one: (-one.spent, one.subscriber))[:20]
     ]
-    headers = ["subscriber", "objective", "failed in 28 days", "budget spent", "as of"]
-    return Section("budgets", "Error budgets", table=_table(headers, rows), nothing="No delivery ended.")
+    return Section("budgets", "Error budgets", table=table_of(rows), nothing="No delivery ended.")
 
 
-def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> SafeString | str:
-    return table(headers, rows) if rows else ""
-
-
-SECTIONS: Final[tuple[Callable[[DashboardData], Section], ...]] = (
+SECTIONS: Final[tuple[Callable[[Selection], Section], ...]] = (
     *(reliability, failures, delivery_latency),
     *(backlog, volume, queue_balance),
     *(callback_replies, endpoint_shares, failing),

@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any, Final
 
+from django.db.models import QuerySet
 from django.http import FileResponse, Http404, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
@@ -98,7 +99,8 @@ def download_summary(request: Request, name: str, suffix: str) -> HttpResponseBa
     """Read all rows of a summary within a range, as CSV or Parquet."""
     summary = summary_named(name)
     query = query_of(request, RangeQuery)
-    return file_of(summary, _range_of(query), _narrowing(summary, query), suffix)
+    within = _range_of(query)
+    return file_of(summary, rows_between(summary, within, _narrowing(summary, query)), within, suffix)
 
 
 def summary_named(name: str) -> Table:
@@ -124,9 +126,8 @@ def _narrowing(summary: Table, query: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def file_of(summary: Table, within: Range, values: dict[str, Any], suffix: str) -> HttpResponseBase:
-    """Return the answer that sends the rows as a file, `csv` or `parquet`."""
-    rows = rows_between(summary, within, values)
+def file_of(summary: Table, rows: QuerySet[Any], within: Range, suffix: str) -> HttpResponseBase:
+    """Return the answer that sends the rows of a range as a file, `csv` or `parquet`."""
     name = f"{summary.name}-{within.start:%Y%m%dT%H%M}-{within.end:%Y%m%dT%H%M}.{suffix}"
     if suffix == "parquet":
         return FileResponse(parquet_file(summary, rows), as_attachment=True, filename=name, content_type=PARQUET)
