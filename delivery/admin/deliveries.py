@@ -45,7 +45,7 @@ from delivery.operations import release
 from delivery.publish.errors import Refusal
 from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
-from delivery.status.dead_letters import REASONS, counts_of, dead_letters, in_group
+from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX

@@ -36,7 +36,7 @@ from delivery.mailbox.mailbox_status import MAX_COUNTED, MailboxStatus, mailboxe
 from delivery.mailbox.receipts import Receipt
 from delivery.mailbox.unread import PURGE_SECONDS, purge
 from delivery.models import Delivery, Mailbox
-from delivery.status.in_flight import in_flight_of
+from delivery.status.delivery_search import fetched_by_clients
 from delivery.statuses import DeliveryStatus
 from subscriptions.admin.configured import ACTIVATION_COLOURS
 from subscriptions.models import DeliveryMode, Subscriber, Subscription
@@ -81,7 +81,7 @@ def handed_out(box: Mailbox, only: int | None = None) -> list[Delivery]:
     Or only that one delivery, wherever it stands among them.
     """
     if only is None:
-        found = Delivery.objects.open().filter(pk__in=in_flight_of(box.pk, limit=MAX_SHOWN))
+        found = Delivery.objects.open().filter(pk__in=fetched_by_clients(box.pk, limit=MAX_SHOWN))
     else:
         found = Delivery.objects.open().filter(pk=only, subscription__subscriber=box.pk, fetched_until__gt=Now())
     return [*found.select_related("subscription__event_type").order_by("fetched_until", "pk")]
@@ -206,7 +206,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
             done = purge(box.pk, seconds=PURGE_SECONDS)
             held = f"; {done.in_flight} in flight will be cancelled unless acknowledged" if done.in_flight else ""
             more = "" if done.is_complete else "; there is more, so purge it again"
-            return self._done(request, box, f"Cancelled {plural(done.cancelled)}{held}{more}.", messages.SUCCESS)
+            return self._done(request, box, f"Cancelled {plural(done.ended)}{held}{more}.", messages.SUCCESS)
         status = STATUS.of(box)
         question = (
             f"Cancel all messages in this mailbox: {_counted(status.available)} available,"

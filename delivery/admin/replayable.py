@@ -12,8 +12,7 @@ from delivery.admin.attempts import CALLBACK_OF_REPLY, addressee_of, events_of
 from delivery.admin.read_only import ReadOnlyAdmin, is_id
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
-from delivery.status.dead_letters import deliveries_of, waiting_in_retry_line
-from delivery.status.in_flight import in_flight
+from delivery.status.delivery_search import deliveries_of, in_flight, waiting_in_retry_line
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX

@@ -24,8 +24,7 @@ from broker_project.core.api.fields import (
 from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from broker_project.core.api.views import Records, operation
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery, MessageOutcome, standing
-from delivery.status.dead_letters import REASONS, counts_of, dead_letters, deliveries_of, in_group
-from delivery.status.in_flight import in_flight
+from delivery.status.delivery_search import REASONS, counts_of, dead_letters, deliveries_of, in_flight, in_group
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of

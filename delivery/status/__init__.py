@@ -1,5 +1,5 @@
 """The status of lines, queues, callbacks and deliveries, and why it is so. Nothing here changes anything.
 
-Read `line_status`, `queue_status`, `callback_status`, then `in_flight` and `dead_letters` (which find deliveries for
-lists) and `explain_message`.
+Read `line_status`, `queue_status`, `callback_status`, then `delivery_search` (finds deliveries for lists) and
+`explain_message`.
 """

@@ -12,7 +12,7 @@ from django.urls import reverse
 from delivery.admin import mailboxes
 from delivery.mailbox.acknowledge import acknowledge
 from delivery.models import Delivery
-from delivery.status.in_flight import in_flight_of
+from delivery.status.delivery_search import fetched_by_clients
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import factories
@@ -115,7 +115,7 @@ def test_a_page_reads_only_the_hand_outs_that_it_shows(wanted: Subscription, mon
     with connection.cursor() as cursor:
         cursor.execute(HANDED_OUT, [line_of(wanted.subscriber).pk, wanted.pk])
     with explained_statements(monkeypatch) as statements:
-        found = in_flight_of(wanted.subscriber_id, limit=100)
+        found = fetched_by_clients(wanted.subscriber_id, limit=100)
     times = Delivery.objects.filter(pk__in=found).values_list("message", flat=True)
     assert sorted(times) == [*range(1, 101)]
     assert [one.rows_read for one in statements] == [100]

@@ -26,7 +26,7 @@ from delivery.mailbox.unread import (
 )
 from delivery.maintenance.expiry import expire_overdue
 from delivery.maintenance.partitions import open_days, today
-from delivery.status.in_flight import FEW
+from delivery.status.delivery_search import FEW
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.api import client_of

@@ -13,7 +13,7 @@ from delivery.mailbox.mailbox_status import MailboxStatus, mailboxes_of
 from delivery.mailbox.unread import expire_unread
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Message
-from delivery.status import dead_letters, in_flight
+from delivery.status import delivery_search
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.api import client_of, client_of_admin, read_pages
@@ -175,11 +175,13 @@ def test_several_mailboxes_are_looked_at_at_once_also_those_of_nobody(pulled: Su
     assert Delivery.objects.count() == 4
 
 
-@pytest.fixture(params=[in_flight.FEW, 1], ids=["few", "many"])
+@pytest.fixture(params=[delivery_search.FEW, 1], ids=["few", "many"])
 def mixed(request: Any, monkeypatch: pytest.MonkeyPatch, storage: None, event_type: EventType) -> Subscriber:
     """Somebody who fetches and is sent to, beside a stranger; of each sort some, in no order of time or id."""
-    monkeypatch.setattr(in_flight, "UNDER_WAY", in_flight.UNDER_WAY.replace(str(in_flight.FEW), str(request.param)))
-    monkeypatch.setattr(dead_letters, "TIMED_OUT", in_flight.TIMED_OUT.replace(str(in_flight.FEW), str(request.param)))
+    few, all_in_flight = str(delivery_search.FEW), delivery_search.ALL_IN_FLIGHT
+    monkeypatch.setattr(delivery_search, "ALL_IN_FLIGHT", all_in_flight.replace(few, str(request.param)))
+    pending = [part.replace(few, str(request.param)) for part in delivery_search.PARTS[DeliveryStatus.PENDING]]
+    monkeypatch.setitem(delivery_search.PARTS, DeliveryStatus.PENDING, pending)
     wanted = subscriber("wanted")
     boxes = [pulled_subscription(one, event_type) for one in (wanted, wanted, subscriber("other"))]
     subscription(wanted, event_type)

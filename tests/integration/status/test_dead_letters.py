@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 
 from delivery.models import Message
-from delivery.status.dead_letters import ALL_WITH_STATUS, REASONS
+from delivery.status.delivery_search import ALL_WITH_STATUS, REASONS
 from subscriptions.models import Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of, read_pages

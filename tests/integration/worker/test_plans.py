@@ -16,7 +16,7 @@ from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
-from delivery.status.in_flight import UNDER_WAY, in_flight
+from delivery.status.delivery_search import ALL_IN_FLIGHT, in_flight
 from delivery.status.line_status import held_lines, line_statuses, unfinished_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
@@ -260,7 +260,7 @@ def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(stora
     cancel(grown)
     look(grown)
     # Pushed deliveries in flight are in the pages of the lines being run: this statement alone reads all pages.
-    reads_all_pages = as_prepared(UNDER_WAY.format(before="<", direction="DESC"))
+    reads_all_pages = as_prepared(ALL_IN_FLIGHT.format(before="<", direction="DESC"))
     statements = prepared_statements()
     assert [one.statement for one in statements].count(reads_all_pages) == 1
     statements = [one for one in statements if one.statement != reads_all_pages]

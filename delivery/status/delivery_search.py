@@ -1,0 +1,255 @@
+"""Find deliveries by subscription, status or line, a page at a time, and count dead letters (contract 5.3, 9.2)."""
+
+from collections.abc import Sequence
+from typing import Any, Final, LiteralString
+
+from django.db.models import QuerySet
+
+from broker_project.core.db import rows
+from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED, RETURNED
+from delivery.mailbox.available import subscriptions_with
+from delivery.models import Delivery
+from delivery.status.line_status import MAX_COUNTED
+from delivery.statuses import DEAD, DeliveryStatus
+
+FEW: Final = 1_000
+"""Up to this many of a subscription are sorted for a page; more are found often enough by walking all fetched ones."""
+LARGEST_ID: Final = 2**63 - 1
+
+REASONS: Final = tuple(sorted(map(str, DEAD)))
+"""How deliveries end as dead letters; messages with an unknown destination are `DEAD_LETTERED`."""
+
+FETCHED_BY_CLIENTS: Final = """
+SELECT d.id FROM subscriptions_subscription s CROSS JOIN LATERAL (
+  SELECT d.id, d.fetched_until FROM delivery_open d
+   WHERE d.subscription_id = s.id AND d.fetched_until > (SELECT clock_timestamp())
+   ORDER BY d.fetched_until, d.id LIMIT %(limit)s) d
+ WHERE s.subscriber_id = %(subscriber)s
+ ORDER BY d.fetched_until, d.id LIMIT %(limit)s
+"""
+"""Of all subscriptions: one that was switched to PUSH may still have some."""
+
+IN_RETRY_LINE: Final = """
+SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
+  SELECT d.id, d.due_at FROM delivery_open d
+   WHERE d.subscription_id = s.id AND d.line_id = %(line)s AND d.due_at IS NOT NULL
+   ORDER BY d.due_at, d.id LIMIT %(limit)s) d
+ ORDER BY d.due_at, d.id LIMIT %(limit)s
+"""
+
+PUSHED: Final = """
+SELECT d.id
+  FROM delivery_line l JOIN delivery_pageread p ON p.line_id = l.id CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
+ CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
+ WHERE l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.id {before} %(key)s
+   AND (%(subscriptions)s::bigint[] IS NULL OR d.subscription_id = ANY (%(subscriptions)s::bigint[]))"""
+"""A delivery being sent is in a page of a line that is running."""
+
+
+def _fetched(which: LiteralString) -> LiteralString:
+    """Return SQL of the ids that were fetched from a subscription `s` and not acknowledged, in order of id.
+
+    They are in its main line, due at a time that never comes. Written in the order of that index, so no other is used.
+    """
+    return f"""
+(SELECT d.id FROM delivery_open d
+  WHERE d.subscription_id = s.id AND d.line_id = (
+          SELECT l.id FROM subscriptions_subscription o
+            JOIN delivery_line l ON l.subscriber_id = o.subscriber_id AND l.lane = 'main' WHERE o.id = s.id)
+    AND d.due_at >= {RETURNED} AND d.due_at <= {RETURNED} AND {which} AND d.id {{before}} %(key)s
+  ORDER BY d.due_at {{direction}}, d.id {{direction}} LIMIT %(limit)s)"""
+
+
+def _by_time(compared: LiteralString, never: LiteralString) -> LiteralString:
+    """Return SQL of a subscription's fetched ones by their time: few by the index of times, many by the index of ids.
+
+    So a page of timed-out ones is found even behind many that are not, and the other way round.
+
+    The search by id compares COALESCE(time, `never`), with the same meaning, for the planner only: the plain comparison
+    would match the index of times too, which looks as good while the queue was last seen empty, and sorts all it finds.
+    """
+    near: LiteralString = f"FROM delivery_open d WHERE d.subscription_id = s.id AND d.fetched_until {compared}"
+    return f"""
+(SELECT h.id FROM (SELECT count(*) > {FEW} AS are_many FROM (SELECT {near} LIMIT {FEW} + 1) f) c
+  CROSS JOIN LATERAL (
+   (SELECT f.id FROM (SELECT d.id {near} ORDER BY d.fetched_until, d.id LIMIT {FEW}) f
+     WHERE NOT c.are_many AND f.id {{before}} %(key)s ORDER BY f.id {{direction}} LIMIT %(limit)s)
+   UNION ALL{_fetched(f"c.are_many AND COALESCE(d.fetched_until, '{never}') {compared}")}) h)"""
+
+
+FETCHED: Final = _fetched("d.closed_on = '9999-12-31'")
+TIMED_OUT: Final = _by_time("<= (SELECT clock_timestamp())", never="infinity")
+
+ALL_IN_FLIGHT: Final = f"""
+WITH RECURSIVE {subscriptions_with("boxes", "fetched_until IS NOT NULL")},
+asked AS MATERIALIZED (
+  SELECT unnest AS id FROM unnest(%(subscriptions)s::bigint[])
+   UNION ALL
+  SELECT id FROM boxes WHERE %(subscriptions)s::bigint[] IS NULL AND id IS NOT NULL)
+SELECT id FROM (
+  SELECT d.id FROM asked s CROSS JOIN LATERAL {_by_time("> (SELECT clock_timestamp())", never="-infinity")} d
+  UNION ALL{PUSHED}) d
+ ORDER BY id {{direction}} LIMIT %(limit)s
+"""
+"""The recursion does not start if subscriptions are given."""
+
+
+def _part(source: LiteralString, which: LiteralString) -> LiteralString:
+    """Return SQL of the ids of a subscription `s` in one range of an index.
+
+    In the order of an index that begins with the subscription, so that no other is used: otherwise the planner may walk
+    along all ids until it has found enough of this subscription. `{wanted}` are further conditions.
+    """
+    return f"""
+(SELECT d.id FROM {source} d
+  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND {which} AND {{wanted}}
+    AND d.id {{before}} %(key)s
+  ORDER BY d.subscription_id {{direction}}, d.id {{direction}} LIMIT %(limit)s)
+"""
+
+
+def _open(due: LiteralString) -> LiteralString:
+    return _part("delivery_open", f"d.due_at {due} AND d.closed_on = '9999-12-31'")
+
+
+HELD: Final = _open(f"= {RELEASED}")
+WAITING: Final = (_open("IS NULL"), _open(f"< {FIRST_SENTINEL}"), _open(f"= {DUE_LATER}"), _open(f"= {ACTIVE}"))
+"""What is unfinished, not HELD and not fetched from a mailbox: one index range each."""
+FILED: Final = _part("delivery_delivery", "d.closed_on < '9999-12-31'")
+UNDELIVERED: Final = (_part("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'"),)
+"""Finished otherwise than DELIVERED, in the words of the partial index."""
+
+PARTS: Final[dict[str | None, Sequence[LiteralString]]] = {
+    None: (*WAITING, HELD, FILED, FETCHED),
+    DeliveryStatus.PENDING: (*WAITING, TIMED_OUT),
+    DeliveryStatus.HELD: (HELD,),
+    DeliveryStatus.DELIVERED: (FILED,),
+}
+"""What covers a status, None for all; the others are `UNDELIVERED`, except IN_FLIGHT."""
+
+OF_SUBSCRIPTIONS: Final = """
+SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
+  {parts}) d
+ ORDER BY d.id {direction} LIMIT %(limit)s
+"""
+WITH_STATUS: Final = "d.status = %(status)s"
+OF_EVENT_TYPE: Final = """
+    (EXISTS (SELECT FROM subscriptions_subscription o WHERE o.id = s.id AND o.event_type_id = %(event_type)s)
+     OR EXISTS (SELECT FROM delivery_message m WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s))"""
+"""A message names the event type of a pattern subscription's delivery."""
+
+ALL_WITH_STATUS: Final = """
+SELECT d.id FROM unnest(%(statuses)s::text[]) AS s (status) CROSS JOIN LATERAL (
+  SELECT d.id FROM delivery_delivery d
+   WHERE d.status >= s.status AND d.status <= s.status AND d.status <> 'DELIVERED' AND d.closed_on < '9999-12-31'
+     AND d.id {before} %(key)s
+   ORDER BY d.status {direction}, d.id {direction} LIMIT %(limit)s) d
+ ORDER BY d.id {direction} LIMIT %(limit)s
+"""
+"""Along the index of what is not DELIVERED, each status by itself, so that no other index is used."""
+COUNTS: Final = """
+SELECT s.status, (SELECT count(*) FROM (
+         SELECT FROM delivery_delivery d
+          WHERE d.status = s.status AND d.status <> 'DELIVERED' AND d.closed_on < '9999-12-31' LIMIT %(most)s) c)
+  FROM unnest(%(statuses)s::text[]) AS s (status)
+UNION ALL
+SELECT 'DEAD_LETTERED', (SELECT count(*) FROM (
+         SELECT FROM delivery_message m WHERE m.outcome = 'DEAD_LETTERED' LIMIT %(most)s) c)
+"""
+
+
+def fetched_by_clients(subscriber_id: int, *, limit: int) -> list[int]:
+    """Return the ids of at most `limit` deliveries that a subscriber's clients have, the next to time out first."""
+    found = rows(FETCHED_BY_CLIENTS, {"subscriber": subscriber_id, "limit": limit})
+    return [delivery_id for (delivery_id,) in found]
+
+
+def waiting_in_retry_line(line_id: int, subscription_ids: Sequence[int], *, limit: int) -> list[int]:
+    """Return the ids of at most `limit` deliveries that wait in a retry line, the next due first."""
+    arguments = {"line": line_id, "subscriptions": [*subscription_ids], "limit": limit}
+    return [delivery_id for (delivery_id,) in rows(IN_RETRY_LINE, arguments)]
+
+
+def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery]:
+    """Filter by QUEUE group: its id is that of its first delivery, whose message has them all."""
+    for (message_id,) in Delivery.objects.filter(pk=group_id).values_list("message_id"):
+        return deliveries.filter(message=message_id, group=group_id)
+    return deliveries.none()
+
+
+def in_flight(subscription_ids: Sequence[int] | None, *, key: int | None, downwards: bool, limit: int) -> list[int]:
+    """Return the ids of deliveries in flight of these subscriptions, None for all, at most `limit`.
+
+    Downwards the newest before `key`, upwards the oldest after it; without a key from the end.
+    """
+    asked = None if subscription_ids is None else [*subscription_ids]
+    return _page(ALL_IN_FLIGHT, key, downwards, subscriptions=asked, limit=limit)
+
+
+def deliveries_of(
+    subscription_ids: Sequence[int],
+    status: str | None,
+    *,
+    key: int | None,
+    downwards: bool,
+    limit: int,
+    event_type_id: int | None = None,
+) -> list[int]:
+    """Return the ids of deliveries of these subscriptions, of a status or event type if given; paged as `in_flight`."""
+    if status == DeliveryStatus.IN_FLIGHT:
+        return in_flight(subscription_ids, key=key, downwards=downwards, limit=limit)
+    wanted = " AND ".join([*([WITH_STATUS] if status else ()), *([OF_EVENT_TYPE] if event_type_id else ()), "true"])
+    parts = " UNION ALL ".join(PARTS.get(status, UNDELIVERED))
+    return _page(
+        OF_SUBSCRIPTIONS.replace("{parts}", parts).replace("{wanted}", wanted),
+        key,
+        downwards,
+        subscriptions=[*subscription_ids],
+        status=status,
+        event_type=event_type_id,
+        limit=limit,
+    )
+
+
+def dead_letters(
+    statuses: Sequence[str],
+    subscription_ids: Sequence[int] | None,
+    *,
+    key: int | None,
+    downwards: bool,
+    limit: int,
+    event_type_id: int | None = None,
+) -> list[int]:
+    """Return the ids of deliveries that ended so, of these subscriptions, None for all; paged as `in_flight`."""
+    if subscription_ids is None:
+        return _page(ALL_WITH_STATUS, key, downwards, statuses=[*statuses], limit=limit)
+    found = [
+        delivery_id
+        for status in statuses
+        for delivery_id in deliveries_of(
+            subscription_ids, status, key=key, downwards=downwards, limit=limit, event_type_id=event_type_id
+        )
+    ]
+    return sorted(found, reverse=downwards)[:limit]
+
+
+def counts_of(subscription_ids: Sequence[int] | None) -> dict[str, int]:
+    """Return the number by how they ended, counted to `MAX_COUNTED`, of these subscriptions, None for all.
+
+    For all, messages with an unknown destination are counted too.
+    """
+    if subscription_ids is None:
+        return dict(rows(COUNTS, {"statuses": [*REASONS], "most": MAX_COUNTED}))
+    return {
+        status: len(deliveries_of(subscription_ids, status, key=None, downwards=True, limit=MAX_COUNTED))
+        for status in REASONS
+    }
+
+
+def _page(statement: LiteralString, key: int | None, downwards: bool, **arguments: Any) -> list[int]:
+    order: dict[str, LiteralString] = {"before": "<", "direction": "DESC"}
+    if not downwards:
+        order = {"before": ">", "direction": "ASC"}
+    end = LARGEST_ID if downwards else 0
+    found = rows(statement.format(**order), {**arguments, "key": end if key is None else key})
+    return [delivery_id for (delivery_id,) in found]
