@@ -171,7 +171,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         found = backfill_job.count(subscription, None)
         question = (
             "Activate this subscription and deliver all stored messages to it in order, then new ones?"
-            f" Stored messages, before any filter: {found.messages}{'' if found.complete else ' or more'}."
+            f" Stored messages, before any filter: {found.total}{'' if found.complete else ' or more'}."
         )
         return self.confirmation(request, question, [subscription], back=self.change_url(object_id))
 

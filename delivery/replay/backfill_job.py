@@ -1,9 +1,9 @@
-"""Backfills: give a new subscription the retained messages in order (contract 5.8)."""
+"""Backfills: give a new subscription in order the retained messages that it would have received (contract 5.8)."""
 
 import datetime as dt
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import transaction
 from django.db.models import Q
@@ -13,23 +13,66 @@ from delivery.dispatch import notify
 from delivery.due_times import DUE_LATER, RELEASED
 from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from delivery.operations import BETWEEN_SECONDS
+from delivery.publish.draft import document_of
+from delivery.replay import job_steps
 from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
-from delivery.replay.job_steps import DUE, end, go_on_ending, step
-from delivery.replay.missed import MissedCount, counted, event_types_of, newest_message_id, next_of, published_before
-from subscriptions.models import EventKind, PausedBy, Status, Subscription
+from delivery.replay.job_steps import (
+    DUE,
+    LARGEST_ID,
+    SLICE,
+    WALK,
+    Count,
+    count_all,
+    each_of,
+    end,
+    go_on_ending,
+    next_cursor,
+    step,
+)
+from subscriptions.filters import Work
+from subscriptions.matching import Candidate, qualified
+from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
+from subscriptions.names import patterns_of
 
-COUNT_SLICE: Final = 10_000
-"""Messages counted and ids drawn in one statement: periodic jobs wait for it."""
-MAX_COUNTED: Final = 500_000
-"""Messages that are counted while a client waits."""
 SPARE_IDS: Final = 100_000
 """Further ids, for messages published while they are drawn."""
 
-SLICE: Final = 1000
-"""Messages read and deliveries created in one transaction."""
-
 OUT_OF_IDS: Final = "more was published while it began than ids were kept for; try again when less is published"
 
+OLDER: Final = """
+SELECT id, published_at < %s::timestamptz FROM delivery_message WHERE id >= %s ORDER BY id LIMIT 1
+"""
+NEWEST: Final = "SELECT last_value FROM delivery_message_id_seq"
+
+SPREAD: Final = dt.timedelta(minutes=10)
+"""Messages are published in the order of their ids, except concurrent ones and while a clock is set."""
+
+READ: Final = """
+SELECT m.id, m.headers, m.content_type, m.filter_string, CASE WHEN %(reads)s THEN m.body END
+  FROM delivery_message m WHERE m.id = ANY(%(messages)s::bigint[]) ORDER BY m.id FOR KEY SHARE
+"""
+"""Locked: their day is not dropped before the deliveries need it."""
+
+EVER: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC)
+FILTERED_SLICE: Final = 50
+"""Messages whose bodies are read at once: each may be a megabyte."""
+
+ARMS: Final = """
+SELECT e.place AS arm, x.*
+  FROM unnest(%(event_types)s::bigint[]) WITH ORDINALITY AS e (id, place)
+ CROSS JOIN LATERAL (
+   SELECT m.id, m.published_at >= %(since)s::timestamptz AND m.answers IS NULL AND m.copy_of IS NULL
+                AND m.destination IS NULL AND (m.expires_at IS NULL OR m.expires_at > clock_timestamp()) AS is_wanted
+     FROM delivery_message m WHERE m.event_type_id = e.id AND m.id > %(cursor)s AND m.id <= %(newest)s
+    ORDER BY m.id LIMIT %(each)s) x"""
+"""Not messages with a destination, nor copies made when a message was sent again.
+
+A message published again exists itself; an edited one was for its receiver only.
+"""
+
+KEPT: Final = WALK.format(arms=ARMS)
+COUNT: Final = f"{KEPT} SELECT count(*) FILTER (WHERE is_wanted), max(id), (SELECT is_end FROM horizon) FROM stretch"
+NEXT: Final = f"{KEPT} SELECT id, is_wanted FROM stretch ORDER BY id LIMIT %(limit)s"
 
 WAIT: Final = "UPDATE delivery_replay SET sliced_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = %s"
 """Sees every transaction that may have published before the subscription was changed."""
@@ -54,29 +97,59 @@ UPDATE subscriptions_subscription s
 """
 
 
-class BackfillCount(NamedTuple):
-    """The count of a backfill."""
-
-    messages: int
-    complete: bool
-    """False if only the oldest were counted."""
+def newest_message_id() -> int:
+    """Return the id of the newest message, or of one about to be published."""
+    ((newest,),) = rows(NEWEST)
+    return int(newest)
 
 
-def count(subscription: Subscription, since: dt.datetime | None) -> BackfillCount:
+def published_before(since: dt.datetime | None) -> int:
+    """Return a message id up to which all messages are older than `since`, close to it if there is one."""
+    low, high = 1, newest_message_id() + 1
+    while since and low < high:
+        middle = (low + high) // 2
+        found = rows(OLDER, [since - SPREAD, middle])
+        older = [one for one, is_older in found if is_older]
+        low, high = (older[0] + 1, high) if older else (low, middle)
+    return low - 1
+
+
+def event_types_of(subscription: Subscription) -> list[int]:
+    """Return the ids of the subscription's event types, by their names today."""
+    if subscription.event_type_id:
+        return [subscription.event_type_id]
+    names = EventType.objects.filter(kind=EventKind.TOPIC).values_list("pk", "name")
+    return [pk for pk, name in names if subscription.event_pattern in patterns_of(name)]
+
+
+def counted(event_types: Sequence[int], since: dt.datetime | None, cursor: int) -> Count:
+    """Count the messages to backfill among those that one slice after `cursor` meets."""
+    arguments = _arguments(event_types, cursor, LARGEST_ID, since, job_steps.COUNT_SLICE)
+    ((messages, last_id, is_end),) = rows(COUNT, arguments)
+    return Count({"": messages}, last_id or cursor, is_end)
+
+
+def _arguments(
+    event_types: Sequence[int], cursor: int, newest: int, since: dt.datetime | None, limit: int
+) -> dict[str, Any]:
+    return {
+        "event_types": [*event_types],
+        "cursor": cursor,
+        "newest": newest,
+        "since": since or EVER,
+        "each": each_of(limit, len(event_types)),
+    }
+
+
+def count(subscription: Subscription, since: dt.datetime | None) -> Count:
     """Count the messages of a backfill.
 
     Raises:
         NotBegun: it cannot start.
     """
     _check_new(subscription)
-    event_types, found = event_types_of(subscription), 0
-    stretch = MissedCount(0, published_before(since), is_end=False)
-    for _ in range(MAX_COUNTED // COUNT_SLICE):
-        stretch = counted(event_types, cursor=stretch.last_id, since=since, limit=COUNT_SLICE)
-        found += stretch.messages
-        if stretch.is_end:
-            break
-    return BackfillCount(found, stretch.is_end)
+    event_types = event_types_of(subscription)
+    return count_all(lambda cursor: counted(event_types, since, cursor), published_before(since))
 
 
 def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -> Replay:
@@ -99,26 +172,6 @@ def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -
             cursor_id=published_before(since),
             created_by=created_by,
         )
-
-
-def reserve(replay_id: int, subscription_id: int, *, cursor: int, since: dt.datetime | None) -> None:
-    """Reserve ids for the next messages; at the end also activate the subscription, but paused.
-
-    Deliveries published from then on have higher ids, so they wait behind the backfill. Fails the job if the
-    subscription cannot be backfilled any more.
-    """
-    subscription = _locked(subscription_id)
-    stretch = counted(event_types_of(subscription), cursor=cursor, since=since, limit=COUNT_SLICE)
-    ids = stretch.messages + (SPARE_IDS if stretch.is_end else 0)
-    rows(DRAW, {**stretch._asdict(), "id": replay_id, "ids": ids})
-    if not stretch.is_end:
-        return
-    try:
-        _check(subscription)
-    except NotBegun as refused:
-        end(replay_id, ReplayState.FAILED, reason=str(refused))
-    else:
-        rows(OPEN, [replay_id])
 
 
 def _locked(subscription_id: int) -> Subscription:
@@ -194,7 +247,6 @@ reserved ranges as possible. Returns the number of messages without a delivery, 
 of the last delivery.
 """
 
-
 TAKE: Final = f"""
 SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_id, reason, sliced_at, event_types,
        newest_filed, (created_at AT TIME ZONE 'UTC')::date - 1
@@ -212,7 +264,6 @@ SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_
 
 A job being cancelled is taken a little later, so that what is being sent is settled in between.
 """
-
 
 FILE: Final = """
 UPDATE delivery_replay
@@ -239,8 +290,9 @@ RETURNING (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(NamedTuple):
+    """A row of `TAKE`."""
+
     id: int
     state: str
     subscription_id: int
@@ -261,7 +313,7 @@ def go_on() -> int:
 
 def _go_on(job: _Job) -> None:
     if job.state == ReplayState.COUNTING:
-        reserve(job.id, job.subscription_id, cursor=job.cursor, since=job.since)
+        _reserve(job)
     elif job.state == ReplayState.FILING:
         _slice(job)
     elif job.sliced_at is None:
@@ -276,29 +328,61 @@ def _go_on(job: _Job) -> None:
         go_on_ending(job.id, job.subscription_id, cursor=job.cursor, reason=job.reason)
 
 
+def _reserve(job: _Job) -> None:
+    """Reserve ids for the next messages; at the end also activate the subscription, but paused.
+
+    Deliveries published from then on have higher ids, so they wait behind the backfill. Fails the job if the
+    subscription cannot be backfilled any more.
+    """
+    subscription = _locked(job.subscription_id)
+    found = counted(event_types_of(subscription), job.since, job.cursor)
+    ids = found.total + (SPARE_IDS if found.complete else 0)
+    rows(DRAW, {"id": job.id, "ids": ids, "messages": found.total, "last_id": found.last_id})
+    if not found.complete:
+        return
+    try:
+        _check(subscription)
+    except NotBegun as refused:
+        end(job.id, ReplayState.FAILED, reason=str(refused))
+    else:
+        rows(OPEN, [job.id])
+
+
 def _slice(job: _Job) -> None:
     """Create the next deliveries and note it in the same transaction; at the end, resume the subscription."""
     subscription = Subscription.objects.get(pk=job.subscription_id)
-    stretch = next_of(
-        subscription,
-        job.event_types or [],
-        cursor=job.cursor,
-        newest=job.newest or 0,
-        since=job.since,
-        limit=SLICE,
-    )
-    if stretch.last_id is None:
+    limit = FILTERED_SLICE if subscription.filter else SLICE
+    asked = _arguments(job.event_types or [], job.cursor, job.newest or 0, job.since, SLICE)
+    met = rows(NEXT, {**asked, "limit": SLICE})
+    wanted = [message_id for message_id, is_wanted in met if is_wanted]
+    cursor = next_cursor([message_id for message_id, _ in met], wanted, limit)
+    if cursor is None:
         for (line_id,) in rows(DONE, [job.id]):
             transaction.on_commit(partial(notify.wake, notify.TOPIC, [line_id]), robust=True)
         return
+    missed = _missed(subscription, wanted[:limit])
     arguments = {
         "id": job.id,
         "subscription": job.subscription_id,
         "first_day": job.first_day,
-        "messages": [one.message_id for one in stretch.missed],
-        "failures": [one.failure for one in stretch.missed],
+        "messages": [*missed],
+        "failures": [*missed.values()],
     }
-    ((wanted, filed, last_id),) = rows(LINE_UP, arguments)
-    rows(MOVE, {"id": job.id, "cursor": stretch.last_id, "filed": filed, "last_given": last_id})
-    if filed < wanted:  # the ids ran out
+    ((without, filed, last_id),) = rows(LINE_UP, arguments)
+    rows(MOVE, {"id": job.id, "cursor": cursor, "filed": filed, "last_given": last_id})
+    if filed < without:  # the ids ran out
         end(job.id, ReplayState.FAILED, reason=OUT_OF_IDS)
+
+
+def _missed(subscription: Subscription, message_ids: Sequence[int]) -> dict[int, str]:
+    """Return which messages the subscription would have received, and why its filter failed, if it did: then HELD."""
+    wanted, work = subscription.header_filter_string, Work()
+    candidate = Candidate(0, subscription.pk, subscription.subscriber_id, subscription.filter, bool(wanted))
+    missed: dict[int, str] = {}
+    for message_id, headers, content_type, filter_string, body in rows(
+        READ, {"messages": [*message_ids], "reads": bool(subscription.filter)}
+    ):
+        if wanted in {"", filter_string or ""}:
+            document = document_of([(name, value) for name, value in headers], content_type, filter_string, body or b"")
+            missed.update((message_id, match.failure) for match in qualified([candidate], document, work))
+    return missed

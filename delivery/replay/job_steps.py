@@ -1,8 +1,9 @@
-"""One step of a replay or backfill job, how jobs end, and how they walk through many rows."""
+"""One step of a replay or backfill job, how jobs end, and how they walk through many rows and count them."""
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Final, LiteralString, Protocol, TypeVar
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, LiteralString, NamedTuple
 
 from django.db import Error, transaction
 
@@ -24,9 +25,14 @@ SELECT CASE WHEN status = 'ACTIVE' THEN %(cursor)s ELSE (SELECT last_value FROM 
 """
 """The newest delivery to cancel: if the subscription was activated again, later ones are its own."""
 
-
 MOVED: Final = "UPDATE delivery_replay SET failures = 0, updated_at = clock_timestamp() WHERE id = %s"
 
+SLICE: Final = 1000
+"""Rows read, and deliveries created, in one transaction."""
+COUNT_SLICE: Final = 10_000
+"""Rows counted in one statement: periodic jobs wait for it."""
+MAX_COUNTED: Final = 500_000
+"""Rows that are counted while a client waits."""
 LARGEST_ID: Final = 2**63 - 1
 
 FEWEST: Final = 10
@@ -87,7 +93,6 @@ SELECT id FROM ended
 """
 """The subscription stays paused until all is cancelled: if it is activated before, it gets none of it."""
 
-
 ENDED: Final = """
 WITH ended AS (
   UPDATE delivery_replay SET state = CASE state WHEN 'FAILING' THEN 'FAILED' ELSE 'CANCELLED' END,
@@ -119,19 +124,32 @@ def go_on_ending(replay_id: int, subscription_id: int, *, cursor: int, reason: s
     rows(MOVED if cancelled.found else ENDED, [replay_id])
 
 
-class Item(Protocol):
-    """What a walk meets."""
+class Count(NamedTuple):
+    """The wanted rows that a walk has met."""
+
+    by_status: Mapping[str, int]
+    """Without zeros; a backfill's messages have the status "" here."""
+    last_id: int
+    """Position reached."""
+    complete: bool
+    """Whether nothing is left; False: only the oldest were counted."""
 
     @property
-    def met_id(self) -> int:
-        """Return its position."""
-
-    @property
-    def is_wanted(self) -> bool:
-        """Return whether the walk is looking for it."""
+    def total(self) -> int:
+        """Their number."""
+        return sum(self.by_status.values())
 
 
-AnyMet = TypeVar("AnyMet", bound=Item)
+def count_all(counted: Callable[[int], Count], cursor: int = 0) -> Count:
+    """Count a slice after the other from `cursor` on, up to `MAX_COUNTED` rows."""
+    by_status: Counter[str] = Counter()
+    part = Count({}, cursor, complete=False)
+    for _ in range(MAX_COUNTED // COUNT_SLICE):
+        part = counted(part.last_id)
+        by_status.update(part.by_status)
+        if part.complete:
+            break
+    return part._replace(by_status=dict(by_status))
 
 
 def each_of(limit: int, arms: int) -> int:
@@ -139,12 +157,11 @@ def each_of(limit: int, arms: int) -> int:
     return min(limit, max(FEWEST, 2 * limit // max(arms, 1)))
 
 
-def taken(met: Sequence[AnyMet], most: int) -> tuple[list[AnyMet], int | None]:
-    """Return the wanted items in their order, at most `most`, and the position reached.
+def next_cursor(met: Sequence[int], wanted: Sequence[int], most: int) -> int | None:
+    """Return the position after the first `most` of the `wanted` ids among those that were `met`.
 
-    The position is None if nothing is left.
+    None if nothing is left.
     """
-    wanted = [one for one in met if one.is_wanted]
     if len(wanted) > most:
-        return wanted[:most], wanted[most - 1].met_id
-    return wanted, met[-1].met_id if met else None
+        return wanted[most - 1]
+    return met[-1] if met else None

@@ -1,16 +1,15 @@
 """Replays: count and resend many deliveries, a slice at a time (contract 5.8)."""
 
 import datetime as dt
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final, LiteralString, NamedTuple
 
 from django.conf import settings
 
 from broker_project.core.db import rows
 from delivery.models import Replay, ReplayState
+from delivery.replay import job_steps
 from delivery.replay.eligibility import Selection
-from delivery.replay.job_steps import DUE, FEWEST, WALK, each_of, end, step, taken
+from delivery.replay.job_steps import DUE, FEWEST, SLICE, WALK, Count, count_all, each_of, end, next_cursor, step
 from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
 
 IN_TIME: Final = """
@@ -19,18 +18,11 @@ IN_TIME: Final = """
        AND NOT EXISTS (SELECT FROM delivery_delivery n WHERE n.resubmit_of = {row}.id)"""
 """Leaves out deliveries that were sent again, or each failing replay would double the next."""
 
-
 COLUMNS: Final = """d.id, d.message_id, d.subscription_id, d.group_id, d.status, d.resubmit_of, d.created_at,
        d.finished_at"""
 
-SLICE: Final = 1000
-"""Rows read and created in one transaction."""
 LOOK_AHEAD: Final = 10
 """Rows read for each that may be created: few in a slow replay."""
-COUNT_SLICE: Final = 10_000
-"""Rows counted in one statement: periodic jobs wait for it."""
-MAX_COUNTED: Final = 500_000
-"""Rows that are counted while a client waits."""
 BEHIND_SECONDS: Final = 2
 """A paced replay catches up with at most this much."""
 
@@ -43,7 +35,6 @@ WANTED: Final = f"""({IN_TIME.format(row="d")}
             OR EXISTS (SELECT FROM delivery_message m
                         WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s)))"""
 """A message names the event type of a pattern subscription's delivery."""
-
 
 BY_STATUS: Final = f"""
 SELECT s.place * 100 + t.place AS arm, x.*
@@ -95,29 +86,13 @@ class MatchedDelivery(NamedTuple):
     is_anothers: bool
     """Whether its QUEUE group is unfinished, taken, or given to another endpoint in its place."""
 
-    @property
-    def met_id(self) -> int:
-        """Return its id."""
-        return self.old.id
 
-
-class DeliveryRange(NamedTuple):
-    """A count of deliveries on the way."""
-
-    by_status: Mapping[str, int]
-    """Number to send again, by status; without zeros."""
-    last_id: int
-    """Position reached."""
-    is_end: bool
-    """Whether nothing is left."""
-
-
-def counted(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> DeliveryRange:
-    """Count the deliveries to send again, ended `until` then, among about the next `limit` after `cursor`."""
-    found = rows(_along(COUNT, selection), _arguments(selection, until, cursor, limit))
-    wanted = Counter({status: count for status, count, *_ in found if count})
+def counted(selection: Selection, until: dt.datetime, cursor: int) -> Count:
+    """Count the deliveries to send again, ended `until` then, among those that one slice after `cursor` meets."""
+    found = rows(_along(COUNT, selection), _arguments(selection, until, cursor, job_steps.COUNT_SLICE))
+    wanted = {status: number for status, number, *_ in found if number}
     last_id = max((last_id for _, _, last_id, _ in found), default=cursor)
-    return DeliveryRange(wanted, last_id, all(is_end for *_, is_end in found))
+    return Count(wanted, last_id, all(is_end for *_, is_end in found))
 
 
 def next_of(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> list[MatchedDelivery]:
@@ -169,19 +144,6 @@ class ReplayFinished(Exception):
     """The replay cannot be cancelled any more; the text says why."""
 
 
-class ReplayCount(NamedTuple):
-    """The count of a replay."""
-
-    by_status: dict[str, int]
-    complete: bool
-    """False if only the oldest were counted."""
-
-    @property
-    def total(self) -> int:
-        """Number of new deliveries, if all can be sent."""
-        return sum(self.by_status.values())
-
-
 class _Job(NamedTuple):
     """A row of `TAKE`."""
 
@@ -197,17 +159,10 @@ class _Job(NamedTuple):
     """Since the last slice."""
 
 
-def count(selection: Selection) -> ReplayCount:
+def count(selection: Selection) -> Count:
     """Count the deliveries of a replay started now."""
     ((until,),) = rows(NOW)
-    found: Counter[str] = Counter()
-    stretch = DeliveryRange({}, 0, is_end=False)
-    for _ in range(MAX_COUNTED // COUNT_SLICE):
-        stretch = counted(selection, until, cursor=stretch.last_id, limit=COUNT_SLICE)
-        found.update(stretch.by_status)
-        if stretch.is_end:
-            break
-    return ReplayCount(dict(found), stretch.is_end)
+    return count_all(lambda cursor: counted(selection, until, cursor))
 
 
 def begin(selection: Selection, *, pace: int | None, subscription_id: int | None, created_by: str) -> Replay:
@@ -240,12 +195,15 @@ def _go_on(job: _Job, senders: int) -> None:
     """Count the next deliveries, or create new ones of them, and note it in the same transaction."""
     selection = Selection.of(job.selection)
     if job.state == ReplayState.COUNTING:
-        stretch = counted(selection, job.until, cursor=job.cursor, limit=COUNT_SLICE)
-        rows(COUNTED, {**stretch._asdict(), "id": job.id, "count": sum(stretch.by_status.values())})
+        found = counted(selection, job.until, job.cursor)
+        rows(COUNTED, {"id": job.id, "count": found.total, "last_id": found.last_id, "is_end": found.complete})
         return
     may_make = SLICE if job.pace is None else min(SLICE, int(job.pace * job.seconds))
     limit = min(SLICE, LOOK_AHEAD * max(may_make, FEWEST))
-    wanted, cursor = taken(next_of(selection, job.until, cursor=job.cursor, limit=limit), may_make)
+    met = next_of(selection, job.until, cursor=job.cursor, limit=limit)
+    wanted = [one for one in met if one.is_wanted]
+    cursor = next_cursor([one.old.id for one in met], [one.old.id for one in wanted], may_make)
+    wanted = wanted[:may_make]
     made = create_deliveries([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)
     missing = job.total - job.done if cursor is None else 0
     gone = f"{missing} of those counted were past their time, or made again by somebody, before it came to them"

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from broker_project.stack.load.receiver import Receiver, answer
 from delivery.models import Delivery, Message, Replay, ReplayState
-from delivery.replay import replay_job
+from delivery.replay import job_steps
 from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
 from tests.support.admin import browser_with
@@ -285,8 +285,8 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
     receiver.on("/hook", answer(404))
     publish_bodies(shop.event_type, b"2", b"3")
     run_worker_until_done()
-    monkeypatch.setattr(replay_job, "COUNT_SLICE", 1)
-    monkeypatch.setattr(replay_job, "MAX_COUNTED", 1)
+    monkeypatch.setattr(job_steps, "COUNT_SLICE", 1)
+    monkeypatch.setattr(job_steps, "MAX_COUNTED", 1)
     admin, since = client_of_admin(), datetime.now(UTC) - timedelta(hours=1)
     asked = {"subscription": shop.pk, "begin": f"{since:%Y-%m-%d %H:%M}", **ALL}
     counted = admin.post(NEW, asked).content.decode()

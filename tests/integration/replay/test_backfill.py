@@ -15,9 +15,8 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.pause import pause, resume
-from delivery.replay import backfill_job
-from delivery.replay.backfill_job import begin, go_on
-from delivery.replay.missed import published_before
+from delivery.replay import backfill_job, job_steps
+from delivery.replay.backfill_job import begin, go_on, published_before
 from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
 from tests.support import broker, factories
@@ -329,7 +328,7 @@ def test_it_is_counted_and_given_ids_a_slice_at_a_time(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = broker.publish_numbered(kind, 10)
-    monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
+    monkeypatch.setattr(job_steps, "COUNT_SLICE", 3)
     monkeypatch.setattr(backfill_job, "SPARE_IDS", 0)
     one = new(kind, receiver)
     backfill = begin(one.pk, since=None, created_by="test")
@@ -348,8 +347,8 @@ def test_a_dry_run_counts_only_the_oldest_of_many(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.publish_numbered(kind, 10)
-    monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
-    monkeypatch.setattr(backfill_job, "MAX_COUNTED", 6)
+    monkeypatch.setattr(job_steps, "COUNT_SLICE", 3)
+    monkeypatch.setattr(job_steps, "MAX_COUNTED", 6)
     counted = ask(client_of(), new(kind, receiver), dry_run=True)
     assert counted.json() == {"count": 6, "complete": False}
 
