@@ -25,7 +25,6 @@ OURS: Final = """d.subscription_id = %(subscription)s AND d.id <= %(newest)s
       AND NOT (d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.cancel_requested)"""
 """All except pushed deliveries in flight that are asked to end already: there are few of those."""
 
-
 NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
 
 BETWEEN_SECONDS: Final = 3 * LOCKED_RETRY_SECONDS
@@ -47,7 +46,6 @@ SELECT l.id, l.lease_until IS NOT NULL FROM delivery_line l
 
 Returns the lines, and whether each is running.
 """
-
 
 CANCEL: Final = f"""
 WITH handed_out AS MATERIALIZED (
@@ -116,7 +114,7 @@ class Slice(NamedTuple):
     """Unfinished ones found that had not been asked to end; some may have ended since."""
     ended: int
     in_flight: int
-    """Under way, and newly asked to end so."""
+    """Newly asked to end so."""
     since: str | None
     """The time-out from which the next slice looks at handed-out deliveries; None at the end."""
     is_running: bool
@@ -129,7 +127,7 @@ class Cancelled(NamedTuple):
     ended: int
     """Ended at once."""
     in_flight: int
-    """Under way, and newly asked to end so unless their answer ends them otherwise."""
+    """Newly asked to end so, unless their answer, or an acknowledgement, ends them otherwise."""
     is_complete: bool
     """Whether every delivery that was unfinished at the start has ended or is asked to."""
 

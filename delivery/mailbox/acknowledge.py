@@ -1,7 +1,6 @@
 """Acknowledge, return and extend messages by receipt, and the result of each receipt (contract 9.2, 9.4)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -41,7 +40,7 @@ class ReceiptCode(StrEnum):
     """It was returned, and cancelling had been requested."""
 
     STALE = "stale_receipt"
-    """Its delivery has been handed out again, or is being pushed."""
+    """Its delivery has been fetched again, or is being pushed."""
 
     TIMED_OUT = "timed_out"
     """Its delivery has timed out in an ordered mailbox, where a newer one may be in flight."""
@@ -59,7 +58,7 @@ class ReceiptResult(NamedTuple):
     status: HTTPStatus
     """200, 404 or 409."""
     code: ReceiptCode
-    delivery_status: DeliveryStatus | None = None
+    delivery_status: str | None = None
     """None for an unknown receipt."""
     until: datetime | None = None
     """The time-out, if it was extended."""
@@ -68,7 +67,7 @@ class ReceiptResult(NamedTuple):
 
 
 UNKNOWN: Final = ReceiptResult(HTTPStatus.NOT_FOUND, ReceiptCode.UNKNOWN)
-RETURN_CODES: Final = {
+RETURN_CODES: Final[dict[str, ReceiptCode]] = {
     DeliveryStatus.PENDING: ReceiptCode.RETURNED,
     DeliveryStatus.FAILED: ReceiptCode.FAILED,
     DeliveryStatus.CANCELLED: ReceiptCode.CANCELLED,
@@ -76,29 +75,35 @@ RETURN_CODES: Final = {
 """Codes of receipts that were returned, by the status of their delivery since."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptState:
-    """A receipt and its delivery, after a call."""
+class ReceiptState(NamedTuple):
+    """A receipt and its delivery, after a call: a row of the statements."""
 
-    is_newest: bool
-    """Whether it is the delivery's newest hand-out."""
-    status: DeliveryStatus
-    is_done: bool = False
+    delivery_id: int
+    fetch_number: int
+    newest: int
+    """The number of the delivery's newest fetch."""
+    is_done: bool
     """Whether this call has just had its effect."""
+    status: str
+    until: datetime | None
+    """Its time-out, if it was to be extended."""
+    seconds: float | None
+    """From an extension to `until`."""
+    woken_line_id: int | None
+    """The line that may send it now."""
     is_finished: bool = False
     """Whether the delivery had ended before the call."""
     ended_in_mailbox: bool = False
-    """Whether it ended while handed out."""
-    until: datetime | None = None
-    """Its time-out, if it was to be extended."""
-    seconds: float | None = None
-    """From an extension to `until`."""
-    woken_line_id: int | None = None
-    """The line that may send it now."""
+    """Whether it ended while a client had it."""
 
     @property
-    def final_status(self) -> DeliveryStatus | None:
-        """The status in which this very hand-out ended the delivery; None if it did not."""
+    def is_newest(self) -> bool:
+        """Whether it is the delivery's newest fetch."""
+        return self.newest == self.fetch_number
+
+    @property
+    def final_status(self) -> str | None:
+        """The status in which this very fetch ended the delivery; None if it did not."""
         return self.status if self.is_finished and self.ended_in_mailbox and self.is_newest else None
 
 
@@ -121,8 +126,8 @@ found AS MATERIALIZED (
         AND o.fetched_until IS NOT NULL
       LIMIT 1 FOR UPDATE) d
     JOIN own ON own.id = d.subscription_id)"""
-"""Locks in order of id, so calls with the same receipts and cancels cannot deadlock. Locks only what is handed out:
-a settle never waits for a client.
+"""Locks in order of id, so calls with the same receipts and cancels cannot deadlock. Locks only fetched deliveries: a
+settle never waits for a client.
 """
 
 ACKNOWLEDGE: Final = f"""{FOUND},
@@ -131,8 +136,7 @@ SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status
        NULL::timestamptz, NULL::float8, NULL::bigint
   FROM found
 """
-"""The due time is kept: it says that this hand-out ended the delivery."""
-
+"""The due time is kept: it says that this fetch ended the delivery."""
 
 NACK: Final = f"""{FOUND},
 back AS MATERIALIZED (
@@ -157,8 +161,9 @@ SELECT f.id, f.number, f.newest, e.id IS NOT NULL, f.status,
 """
 """A timed-out message is in flight again, except in an ordered mailbox, where a newer one may be by now (9.7)."""
 
-NOT_HANDED_OUT: Final = f"""
-SELECT a.id, a.number, d.fetches, d.status, d.closed_on < '9999-12-31', COALESCE(d.due_at = {RETURNED}, false)
+NOT_IN_FLIGHT: Final = f"""
+SELECT a.id, a.number, d.fetches, false, d.status, NULL::timestamptz, NULL::float8, NULL::bigint,
+       d.closed_on < '9999-12-31', COALESCE(d.due_at = {RETURNED}, false)
   FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_delivery o
@@ -166,17 +171,17 @@ SELECT a.id, a.number, d.fetches, d.status, d.closed_on < '9999-12-31', COALESCE
       SELECT id FROM subscriptions_subscription WHERE subscriber_id = %(subscriber)s))
     LIMIT 1) d
 """
-"""Looks up receipts whose deliveries are not handed out any more: status, whether finished, whether in the mailbox.
+"""Looks up receipts whose deliveries no client has any more.
 
-Runs after the other statements, to see what those waited for have done. A message handed out again has another number,
-so none of these receipts counts.
+Runs after the other statements, to see what those waited for have done. A message fetched again has another number, so
+none of these receipts counts.
 """
 
 
 def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt, ReceiptResult]:
     """End the deliveries of at most `MAX_RECEIPTS` receipts as DELIVERED."""
     arguments = _arguments(subscriber_id, receipts)
-    return _results(receipts, _with_others(arguments, _run(ACKNOWLEDGE, arguments)), _acknowledged)
+    return _results(receipts, arguments, _run(ACKNOWLEDGE, arguments), _acknowledged)
 
 
 def nack(
@@ -184,13 +189,13 @@ def nack(
 ) -> dict[Receipt, ReceiptResult]:
     """Return messages to the mailbox; end those that are cancelled or have used up their redeliveries.
 
-    Messages that were `not_attempted` are available again however often they were handed out.
+    Messages that were `not_attempted` are available again however often they were fetched.
     """
     arguments = _arguments(subscriber_id, receipts)
     states = _run(NACK, arguments | {"uncertain": False, "not_attempted": not_attempted})
     notify.wake(notify.TOPIC, sorted({one.woken_line_id for one in states.values() if one.woken_line_id}))
     long_poll.hint([subscriber_id])
-    return _results(receipts, _with_others(arguments, states), _returned)
+    return _results(receipts, arguments, states, _returned)
 
 
 def extend(subscriber_id: int, receipts: Sequence[Receipt], *, seconds: int) -> dict[Receipt, ReceiptResult]:
@@ -199,7 +204,7 @@ def extend(subscriber_id: int, receipts: Sequence[Receipt], *, seconds: int) -> 
     with transaction.atomic():
         rows(LOCK, [subscriber_id])
         states = _run(EXTEND, arguments | {"seconds": seconds})
-    return _results(receipts, _with_others(arguments, states), _extended)
+    return _results(receipts, arguments, states, _extended)
 
 
 def _arguments(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[str, Any]:
@@ -212,41 +217,19 @@ def _arguments(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[str, Any
 
 
 def _run(statement: LiteralString, arguments: dict[str, Any]) -> dict[Receipt, ReceiptState]:
-    return {
-        Receipt(delivery_id, number): ReceiptState(
-            newest == number,
-            DeliveryStatus(status),
-            is_done=is_done,
-            until=until,
-            seconds=seconds,
-            woken_line_id=line_id,
-        )
-        for delivery_id, number, newest, is_done, status, until, seconds, line_id in rows(statement, arguments)
-    }
-
-
-def _with_others(asked: dict[str, Any], states: dict[Receipt, ReceiptState]) -> dict[Receipt, ReceiptState]:
-    """Add the receipts whose deliveries are finished, waiting or being sent."""
-    if len(states) == len(asked["ids"]):
-        return states
-    others = {
-        Receipt(delivery_id, number): ReceiptState(
-            newest == number,
-            DeliveryStatus(status),
-            is_finished=is_finished,
-            ended_in_mailbox=in_mailbox,
-        )
-        for delivery_id, number, newest, status, is_finished, in_mailbox in rows(NOT_HANDED_OUT, asked)
-    }
-    return others | states
+    states = [ReceiptState(*row) for row in rows(statement, arguments)]
+    return {Receipt(one.delivery_id, one.fetch_number): one for one in states}
 
 
 def _results(
     receipts: Sequence[Receipt],
+    arguments: dict[str, Any],
     states: dict[Receipt, ReceiptState],
     result_of: Callable[[ReceiptState], ReceiptResult | None],
 ) -> dict[Receipt, ReceiptResult]:
-    """Return the result of each receipt; `result_of` returns None for a refused one."""
+    """Return the result of each receipt, also of those that are not in flight; `result_of` returns None if refused."""
+    if len(states) < len(arguments["ids"]):
+        states = _run(NOT_IN_FLIGHT, arguments) | states
     results: dict[Receipt, ReceiptResult] = {}
     for receipt in receipts:
         state = states.get(receipt)

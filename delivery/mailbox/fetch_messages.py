@@ -13,7 +13,7 @@ from delivery.due_times import FIRST_SENTINEL, RETURNED
 from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 from delivery.webhook.cloud_event_output import in_payload_format
-from delivery.webhook.content import COLUMNS, MESSAGE, content_in
+from delivery.webhook.content import COLUMNS, MESSAGE, content_of
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 
 MAX_FETCH_BYTES: Final = 1_048_576
@@ -140,7 +140,7 @@ def _fetched(found: Sequence[Sequence[Any]]) -> list[FetchedMessage]:
         if message[0] is None:
             log.error("mailboxes.message_missing", delivery_id=delivery_id)
             continue
-        content = in_payload_format(content_in(message), output, {})
+        content = in_payload_format(content_of(*message), output, {})
         fetched.append(
             FetchedMessage(delivery_id, number, subscription_id, until, seconds, content, is_uncertain=is_uncertain)
         )

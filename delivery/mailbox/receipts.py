@@ -1,4 +1,4 @@
-"""Which mailbox a key opens, what it hands out, and the receipts for that (contract 9.1, 9.4)."""
+"""Fetched messages and the receipts for them (contract 9.1, 9.4)."""
 
 import base64
 import hashlib
@@ -11,7 +11,6 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from delivery.webhook.parts import Content
-from subscriptions.models import ApiKey, Subscriber
 
 PURPOSE: Final = b"broker.receipt"
 KEY_BYTES: Final = 32
@@ -30,23 +29,23 @@ class MailboxRef(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """One hand-out of a delivery."""
+    """One fetch of a delivery."""
 
     delivery_id: int
     fetch_number: int
-    """1 for the first hand-out of this delivery."""
+    """1 for the first fetch of this delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedMessage:
-    """A delivery that is handed out: in flight until it is acknowledged, returned or timed out."""
+    """A delivery that a client has: in flight until it is acknowledged, returned or timed out."""
 
     delivery_id: int
     fetch_number: int
     subscription_id: int
     until: datetime
     seconds: float
-    """From the hand-out to `until`: the client may have another clock."""
+    """From the fetch to `until`: the client may have another clock."""
     content: Content
     """The message in the format of its subscription (contract 2.12)."""
     is_uncertain: bool
@@ -54,27 +53,18 @@ class FetchedMessage:
 
     @property
     def receipt(self) -> Receipt:
-        """The receipt of this hand-out."""
+        """The receipt of this fetch."""
         return Receipt(self.delivery_id, self.fetch_number)
 
     @property
     def redeliveries(self) -> int:
-        """Number of earlier hand-outs."""
+        """Number of earlier fetches."""
         return self.fetch_number - 1
 
     @property
     def possible_duplicate(self) -> bool:
         """Whether the subscriber may have received it before."""
         return self.is_uncertain or self.redeliveries > 0
-
-
-def mailbox_owner(name: str, *, key: ApiKey) -> Subscriber | None:
-    """Return the subscriber of that name if the key may read its mailbox, else None.
-
-    Reads nothing for a subscriber's own key, which was loaded with its subscriber.
-    """
-    owner = key.subscriber or Subscriber.objects.filter(name=name).first()
-    return owner if owner and owner.name == name else None
 
 
 def receipt_key(secret: str) -> bytes:

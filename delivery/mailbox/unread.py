@@ -10,7 +10,7 @@ from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.due_times import FIRST_SENTINEL, RETURNED
 from delivery.mailbox.available import END_OR_RETURN, OVERDUE, close, is_exhausted, subscriptions_with
-from delivery.operations import cancel_until
+from delivery.operations import Cancelled, cancel_until
 
 EXPIRE_BATCH: Final = 1_000
 """Deliveries ended in one statement."""
@@ -34,7 +34,6 @@ WALK_STEP: Final = 500
 PULL_SUBSCRIPTIONS: Final = """
 SELECT id FROM subscriptions_subscription WHERE subscriber_id = %s AND delivery_mode = 'PULL' ORDER BY id
 """
-
 
 PURGE_SECONDS: Final = 5.0
 """Of one request; the client asks again if more is left."""
@@ -184,24 +183,13 @@ def return_overdue() -> int:
     return int(number)
 
 
-class Purged(NamedTuple):
-    """What a purge did."""
-
-    cancelled: int
-    """Deliveries ended as CANCELLED."""
-    in_flight: int
-    """Deliveries in flight, newly asked to end as CANCELLED unless they are acknowledged."""
-    is_complete: bool
-    """Whether none that was available at the start is left."""
-
-
-def purge(subscriber_id: int, *, seconds: float) -> Purged:
+def purge(subscriber_id: int, *, seconds: float) -> Cancelled:
     """End the deliveries in the subscriber's mailbox as CANCELLED, as many as `seconds` allow."""
     until = monotonic() + seconds
-    cancelled = in_flight = 0
+    ended = in_flight = 0
     for (subscription_id,) in rows(PULL_SUBSCRIPTIONS, [subscriber_id]):
         done = cancel_until(lambda: monotonic() >= until, subscription_id, reason="purged")
-        cancelled, in_flight = cancelled + done.ended, in_flight + done.in_flight
+        ended, in_flight = ended + done.ended, in_flight + done.in_flight
         if not done.is_complete:
-            return Purged(cancelled, in_flight, is_complete=False)
-    return Purged(cancelled, in_flight, is_complete=True)
+            return Cancelled(ended, in_flight, is_complete=False)
+    return Cancelled(ended, in_flight, is_complete=True)

@@ -18,9 +18,10 @@ from delivery.mailbox.acknowledge import ReceiptCode, acknowledge, extend, nack
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, fetch
 from delivery.mailbox.long_poll import COUNT_AVAILABLE
 from delivery.mailbox.receipts import MailboxRef, Receipt
-from delivery.mailbox.unread import Purged, purge
+from delivery.mailbox.unread import purge
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line
+from delivery.operations import Cancelled
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
@@ -285,7 +286,7 @@ def unordered_mailbox(storage: None, event_type: EventType) -> Subscription:
     return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
 
 
-def purge_all(subscriber_id: int, _: list[Receipt]) -> Purged:
+def purge_all(subscriber_id: int, _: list[Receipt]) -> Cancelled:
     return purge(subscriber_id, seconds=60)
 
 

@@ -16,10 +16,10 @@ from broker_project.core.db import forget_connection
 from delivery import operations
 from delivery.mailbox.acknowledge import acknowledge, nack
 from delivery.mailbox.receipts import Receipt
-from delivery.mailbox.unread import Purged, purge, return_overdue
+from delivery.mailbox.unread import purge, return_overdue
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
-from delivery.operations import CANCEL
+from delivery.operations import CANCEL, Cancelled
 from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
@@ -118,7 +118,7 @@ def test_a_purge_waits_for_a_client_that_returns_or_acknowledges(
     with ExitStack() as purges, transaction.atomic():
         say(pulled.subscriber_id, [one.receipt])
         purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
-    assert purged.result() == Purged(cancelled, in_flight=0, is_complete=True)
+    assert purged.result() == Cancelled(cancelled, in_flight=0, is_complete=True)
     assert (fetch_all(pulled), statuses(pulled)) == ([], [status])
 
 
@@ -127,7 +127,7 @@ def test_a_message_fetched_while_a_purge_waits_is_asked_to_end(pulled: Subscript
     with ExitStack() as purges, transaction.atomic():
         (one,) = fetch_all(pulled)
         purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
-    assert purged.result() == Purged(cancelled=0, in_flight=1, is_complete=True)
+    assert purged.result() == Cancelled(ended=0, in_flight=1, is_complete=True)
     nack(pulled.subscriber_id, [one.receipt])
     assert statuses(pulled) == [CANCELLED]
 
@@ -157,7 +157,7 @@ def _say_all(starts: threading.Barrier, say: Say, pulled: Subscription, receipts
         say(pulled.subscriber_id, receipts[at : at + BATCH])
 
 
-def _purge(starts: threading.Barrier, pulled: Subscription) -> Purged:
+def _purge(starts: threading.Barrier, pulled: Subscription) -> Cancelled:
     starts.wait()
     return purge(pulled.subscriber_id, seconds=60)
 
@@ -209,7 +209,7 @@ def test_a_slice_of_a_purge_reads_no_more_than_it_ends_or_asks_to_end(
     crowded_mailbox: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with explained_statements(monkeypatch) as found:
-        assert purge(crowded_mailbox.subscriber_id, seconds=600) == Purged(SORTS * EACH + 1, OUT, is_complete=True)
+        assert purge(crowded_mailbox.subscriber_id, seconds=600) == Cancelled(SORTS * EACH + 1, OUT, is_complete=True)
     slices = [one for one in found if one.statement == CANCEL_IN_SLICES]
     first, *others, last = slices
     assert len(slices) == OUT // SLICE + 2

@@ -13,9 +13,9 @@ import pytest
 from delivery.mailbox import fetch_messages, unread
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
-from delivery.mailbox.unread import Purged, expire_unread, purge, return_overdue
+from delivery.mailbox.unread import expire_unread, purge, return_overdue
 from delivery.models import UNTIL_RELEASED, Delivery
-from delivery.operations import release
+from delivery.operations import Cancelled, release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber, Subscription
 from tests.support.broker import publish_numbered, statuses
@@ -143,5 +143,5 @@ def test_a_purge_leaves_what_is_being_fetched_to_its_client(pulled: Subscription
     hand_out_elsewhere(pulled, elsewhere)
     with in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)) as purging:
         elsewhere.commit()
-    assert purging.result() == Purged(cancelled=1, in_flight=1, is_complete=True)
+    assert purging.result() == Cancelled(ended=1, in_flight=1, is_complete=True)
     assert statuses(pulled) == [IN_FLIGHT, DeliveryStatus.CANCELLED]
