@@ -16,14 +16,7 @@ from rest_framework.views import APIView
 from broker_project.core.api.bodies import RawParser
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in
-from delivery.api.sync_and_volatile import (
-    DURABILITY,
-    NOT_DELIVERED,
-    RESPONSES,
-    answer_to_sync,
-    answer_to_volatile,
-    is_volatile,
-)
+from delivery.api.sync_and_volatile import DURABILITY, RESPONSES, accept_volatile, answer_to_sync, is_volatile
 from delivery.callbacks.address import callback_terms
 from delivery.models import MessageOutcome
 from delivery.publish.cloud_events import (
@@ -126,15 +119,24 @@ class AcceptedBatch(serializers.Serializer[Any]):
     results = AcceptedEvent(many=True)
 
 
+NOT_DELIVERED: Final[dict[str, str]] = {
+    MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies",
+    MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name",
+}
+"""Why a message's destination does not get it (contract 2.8)."""
+
+
 def answer_of(accepted: Accepted) -> dict[str, object]:
     """Return the answer to an accepted event."""
     answer: dict[str, object] = {
-        "id": accepted.id,
+        "id": accepted.id or None,
         "outcome": str(accepted.outcome),
         "deliveries": accepted.deliveries,
     }
+    if not accepted.id:
+        answer["durability"] = VOLATILE
     if reason := NOT_DELIVERED.get(accepted.outcome):
-        answer["detail"] = f"{reason}: the message is kept and not delivered."
+        answer["detail"] = f"{reason}: {'the message is kept and' if accepted.id else 'it is'} not delivered."
     return {**answer, "replayed": True} if accepted.replayed else answer
 
 
@@ -195,7 +197,7 @@ def answer_to_one(request: Request, draft: Draft) -> HttpResponseBase:
         if message.kind == EventKind.SYNC:
             return answer_to_sync(request, message, publisher_id=key_of(request).publisher_id)
         if is_volatile(request):
-            return answer_to_volatile(request, message)
+            return Response(answer_of(accept_volatile(request, message)), status.HTTP_202_ACCEPTED)
         (accepted,) = _published(request, [message])
     except RefusedItems as refused:
         raise refused.refusals[0] from None

@@ -13,7 +13,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.fields import (
-    Base64Field,
     MomentField,
     NameField,
     OneOfField,
@@ -28,7 +27,7 @@ from broker_project.core.api.views import Records, note_dry_run, operation, refu
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.api.messages import messages_for
 from delivery.api.publish import AcceptedEvent, answer_of
-from delivery.api.trials import AS_TEXT
+from delivery.api.trials import BodySerializer, body_in
 from delivery.callbacks.address import callback_terms
 from delivery.models import Message, Replay, ReplayKind, ReplayState
 from delivery.replay import backfill_job, replay_job
@@ -282,27 +281,20 @@ def backfill_subscription(request: Request, id: int) -> Response:
     since = asked.get("since")
     if note_dry_run(request, asked):
         found = backfill_job.count(subscription, since)
-        return Response({"count": found.messages, "complete": found.complete})
+        return Response({"count": found.total, "complete": found.complete})
     return _accepted(request, backfill_job.begin(subscription.pk, since=since, created_by=str(key_of(request))))
 
 
-class EditSerializer(StrictSerializer):
+class EditSerializer(BodySerializer):
     """Nothing, or a body to send instead of the message's."""
 
-    body = TextField(
-        required=False, allow_blank=True, error_messages={"not_text": AS_TEXT}, help_text="As text, JSON too."
-    )
-    body_base64 = Base64Field(required=False, help_text="Instead of `body`: any bytes.")
     content_type = TextField(required=False, help_text="Of the new body; without it, the message's.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse two bodies, and a content type without a body."""
-        bodies = attrs.keys() & {"body", "body_base64"}
-        if len(bodies) > 1:
-            raise serializers.ValidationError({"body_base64": ["Give one body."]})
-        if "content_type" in attrs and not bodies:
+        if "content_type" in attrs and not attrs.keys() & {"body", "body_base64"}:
             raise serializers.ValidationError({"content_type": ["Give it with a body."]})
-        return attrs
+        return super().validate(attrs)
 
 
 @operation(
@@ -318,10 +310,7 @@ def resubmit_delivery(request: Request, id: int) -> Response:
     visible = deliveries_for(key_of(request))
     old = get_object_or_404(visible, pk=id)
     given = valid(EditSerializer, request)
-    edit = None
-    if given:
-        body = given["body"].encode() if "body" in given else given["body_base64"]
-        edit = Edit(body, given.get("content_type"))
+    edit = Edit(body_in(given), given.get("content_type")) if given else None
     new_id = resubmit(old.pk, edit=edit, max_bytes=settings.MAX_BODY_BYTES, senders=settings.QUEUE_SENDERS)
     location = reverse("delivery", args=[new_id])
     created = DeliverySerializer(visible.get(pk=new_id)).data

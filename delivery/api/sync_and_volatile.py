@@ -10,14 +10,12 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import status
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem_response, register
 from broker_project.core.encryption import keyring
-from delivery.models import MessageOutcome
 from delivery.publish.draft import VOLATILE, durability_of
 from delivery.publish.errors import InvalidMetadata
-from delivery.publish.store import NewMessage
+from delivery.publish.store import Accepted, NewMessage
 from delivery.sync import answer
 from delivery.sync.call import call
 from delivery.sync.caller import MAX_WAITING as MAX_WAITING_CALLS
@@ -34,11 +32,6 @@ from subscriptions.models import EventKind
 DURABILITY: Final = "Broker-Durability"
 MAX_VOLATILE_BYTES: Final = 64 * 1024
 
-NOT_DELIVERED: Final[dict[str, str]] = {
-    MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies",
-    MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name",
-}
-"""Why a message's destination does not get it (contract 2.8)."""
 OUTCOME: Final = "Broker-Outcome"
 """Distinguishes the endpoint's answer from the broker's own: `answered`, `unrouted`, or the problem's code."""
 MESSAGE_ID: Final = "Broker-Message-Id"
@@ -151,13 +144,12 @@ def is_volatile(request: Request) -> bool:
     return durability_of(request.headers.get(DURABILITY)) == VOLATILE
 
 
-def answer_to_volatile(request: Request, message: NewMessage) -> Response:
-    """Hand a volatile event to the workers and return the answer for its publisher (contract 2.9).
+def accept_volatile(request: Request, message: NewMessage) -> Accepted:
+    """Hand a volatile event to the workers (contract 2.9).
 
     Raises:
         InvalidMetadata: it cannot be volatile.
         NeedsMailbox, VolatileUnavailable: see `publish_volatile`.
-
     """
     if message.kind != EventKind.TOPIC:
         raise InvalidMetadata(f"An event of kind {message.kind} is never volatile: publish without {DURABILITY}.")
@@ -169,13 +161,4 @@ def answer_to_volatile(request: Request, message: NewMessage) -> Response:
     for name, why in NOT_VOLATILE.items():
         if name in request.headers:
             raise InvalidMetadata(f"A volatile event takes no {name}: {why}. Publish without one of the two headers.")
-    accepted = publish_volatile(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))
-    document: dict[str, object] = {
-        "id": None,
-        "outcome": str(accepted.outcome),
-        "deliveries": accepted.deliveries,
-        "durability": VOLATILE,
-    }
-    if reason := NOT_DELIVERED.get(accepted.outcome):
-        document["detail"] = f"{reason}: it is not delivered."
-    return Response(document, status.HTTP_202_ACCEPTED)
+    return publish_volatile(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))

@@ -1,7 +1,7 @@
 """Explain who gets a message, and try filters and scripts on a message, given or stored."""
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from django.http import Http404
@@ -37,7 +37,6 @@ from delivery.publish.errors import InvalidMetadata, MalformedPayload
 from delivery.status import explain_message as explanations
 from delivery.webhook.headers_policy import Header, kept
 from delivery.webhook.parts import Destination
-from delivery.webhook.request import OWN
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscriptions_for
 from subscriptions.endpoints import is_scripted
 from subscriptions.filters import (
@@ -139,7 +138,28 @@ class HeaderTexts(serializers.ListField):
         return super().to_internal_value([data] if isinstance(data, str) else data)
 
 
-class MessageToTry(StrictSerializer):
+class BodySerializer(StrictSerializer):
+    """A body: as text or, any bytes, as base64."""
+
+    body = TextField(
+        required=False, allow_blank=True, error_messages={"not_text": AS_TEXT}, help_text="As text, JSON too."
+    )
+    body_base64 = Base64Field(required=False, help_text="Instead of `body`: any bytes.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse two bodies."""
+        if "body" in attrs and "body_base64" in attrs:
+            raise serializers.ValidationError({"body_base64": ["Give one body."]})
+        return attrs
+
+
+def body_in(values: dict[str, Any]) -> bytes:
+    """Return the bytes of the body that is given."""
+    body: bytes = values["body"].encode(errors="surrogatepass") if "body" in values else values["body_base64"]
+    return body
+
+
+class MessageToTry(BodySerializer):
     """A message: a stored one by its id, or a new one; its headers are those that the publisher would send."""
 
     message_id = WholeNumberField(required=False, **IDS, help_text="A stored message.")
@@ -149,10 +169,6 @@ class MessageToTry(StrictSerializer):
         help_text="Those that are dropped on publish, such as Authorization, are dropped here.",
     )
     content_type = TextField(required=False, help_text="Without it, application/json.")
-    body = TextField(
-        required=False, allow_blank=True, error_messages={"not_text": AS_TEXT}, help_text="As text, JSON too."
-    )
-    body_base64 = Base64Field(required=False, help_text="Instead of `body`: any bytes.")
     filter_string = TextField(required=False, help_text="The header FILTER_STRING.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -160,8 +176,7 @@ class MessageToTry(StrictSerializer):
         given = attrs.keys() & {"headers", "content_type", "body", "body_base64", "filter_string"}
         if "message_id" in attrs and given:
             raise serializers.ValidationError({"message_id": ["Give either a stored message or one of your own."]})
-        if {"body", "body_base64"} <= given:
-            raise serializers.ValidationError({"body_base64": ["Give one body."]})
+        super().validate(attrs)
         if not attrs.keys() & {"message_id", "body", "body_base64"}:
             raise serializers.ValidationError("Give a message: a message_id, or a body as body or body_base64.")
         if "message_id" not in attrs:
@@ -178,7 +193,7 @@ def _check_publishable(values: dict[str, Any]) -> None:
         raise serializers.ValidationError(str(refused)) from None
     try:
         if is_json(values.get("content_type", JSON)):
-            check_json(_body(values))
+            check_json(body_in(values))
     except MalformedPayload as refused:
         field = "body" if "body" in values else "body_base64"
         text = f"{refused} With another content_type it need not be JSON."
@@ -188,11 +203,6 @@ def _check_publishable(values: dict[str, Any]) -> None:
 def _headers(values: dict[str, Any]) -> list[Header]:
     """Return the given headers, each value by itself."""
     return [(name, value) for name, texts in values.get("headers", {}).items() for value in texts]
-
-
-def _body(values: dict[str, Any]) -> bytes:
-    body: bytes = values["body"].encode(errors="surrogatepass") if "body" in values else values["body_base64"]
-    return body
 
 
 class FilterToTry(MessageToTry):
@@ -246,7 +256,7 @@ def _given(values: dict[str, Any]) -> Shown:
     in_headers = [value for name, value in headers if name.lower() in FILTER_STRING]
     filter_string = values.get("filter_string", in_headers[-1] if in_headers else None)
     others = [(name, value) for name, value in headers if name.lower() not in FILTER_STRING]
-    return Shown(filter_string, document_of(others, values.get("content_type", JSON), filter_string, _body(values)))
+    return Shown(filter_string, document_of(others, values.get("content_type", JSON), filter_string, body_in(values)))
 
 
 @operation("post", Scope.READ, MayReceive, request=MessageToTry, responses=TestedSerializer)
@@ -302,29 +312,12 @@ def _script_answer(values: dict[str, Any], request: Request, destination: Destin
         if "filter_string" in values:
             headers.append(("Filter-String", values["filter_string"]))
         now_ms = int(time.time() * 1000)
-        content = unstored_content(headers, values.get("content_type", JSON), _body(values), now_ms=now_ms)
+        content = unstored_content(headers, values.get("content_type", JSON), body_in(values), now_ms=now_ms)
     try:
         outcome, reason = try_script(content, destination), ""
     except ScriptTrialFailed as failed:
         outcome, reason = Outcome(), str(failed)
-    return Response(TriedSerializer({"is_sent": not reason, "reason": reason, **_shown(outcome)}).data)
-
-
-def _shown(outcome: Outcome) -> dict[str, Any]:
-    sent, answer = outcome.request, outcome.answer
-    headers: dict[str, str] | None = None
-    body: str | bytes | None = None
-    if sent:
-        headers, body = {name: value for name, value in sent.headers.items() if name.lower() not in OWN}, sent.body
-    elif answer:
-        headers, body = dict(answer.headers), answer.body
-    return {
-        "method": sent.method if sent else None,
-        "path": sent.path_url if sent else None,
-        "status_code": answer.status_code if answer else None,
-        "headers": headers,
-        "body": body.encode() if isinstance(body, str) else body,
-    }
+    return Response(TriedSerializer({"is_sent": not reason, "reason": reason, **asdict(outcome)}).data)
 
 
 @operation("post", Scope.READ, MayReceive, request=ScriptToTry, responses=TriedSerializer)

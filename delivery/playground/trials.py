@@ -1,19 +1,18 @@
 """Try a filter on recent messages, or a script on one message, before it is saved (contract 3, 8)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from delivery.http.wire_headers import EncodedRequest
 from delivery.models import Message
 from delivery.status.explain_message import shown_of
-from delivery.sync.answer import Ended, ended_by_script
+from delivery.sync.answer import ended_by_script
 from delivery.webhook.content import content_of
 from delivery.webhook.headers_policy import Header, merged
-from delivery.webhook.parts import Content, Destination, Outgoing
-from delivery.webhook.request import RequestIdentity, webhook_request
-from delivery.webhook.transform import TransformRefused, job_for, transformed
+from delivery.webhook.parts import Content, Destination
+from delivery.webhook.request import OWN, RequestIdentity, webhook_request
+from delivery.webhook.transform import TransformRefused, job_for, transformed_content
 from subscriptions.endpoints import DEFAULT_METHOD, is_scripted, parse_endpoint
 from subscriptions.filters import Filter, FilterFailed, Work
 from subscriptions.models import EventType, Subscription
@@ -93,11 +92,17 @@ class ScriptsBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a script makes of a message: a request, or the answer to a call."""
+    """What a script makes of a message: a request, or the answer to a call; without headers that only the broker sets.
 
-    request: EncodedRequest | None = None
-    answer: Ended | None = None
-    """None if the script answers no call; both are set if that is not known yet."""
+    With a new script, which may be for either, the request and the status code of the answer.
+    """
+
+    method: str | None = None
+    """None: an answer has no method and no path."""
+    path: str | None = None
+    status_code: int | None = None
+    headers: Mapping[str, str] | None = None
+    body: bytes | None = None
 
 
 def unstored_content(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
@@ -138,14 +143,24 @@ def try_script(content: Content, destination: Destination) -> Outcome:
     """
     _result_of(Job(destination.script, only_check=True))
     made = _result_of(job_for(NO_DELIVERY, content, destination))
-    subscription_id = destination.subscription_id
-    answer = ended_by_script(made, subscription_id, content.content_type, duration_ms=0)
-    if not is_scripted(destination.url):
-        request = _request_of(content, destination, made)
-        return Outcome(request, answer if subscription_id == ANYWHERE.subscription_id else None)
-    if answer.failure:
-        raise ScriptTrialFailed(answer.reason)
-    return Outcome(answer=answer)
+    answer = ended_by_script(made, destination.subscription_id, content.content_type, duration_ms=0)
+    if is_scripted(destination.url):
+        if answer.failure:
+            raise ScriptTrialFailed(answer.reason)
+        return Outcome(status_code=answer.status_code, headers=answer.headers, body=answer.body)
+    try:
+        content = transformed_content(content, destination, made)
+    except TransformRefused as refused:
+        raise ScriptTrialFailed(str(refused)) from None
+    identity = RequestIdentity(NO_DELIVERY, sequence=None, attempt=1, possible_duplicate=False)
+    request = webhook_request(content, destination, identity, timestamp=0)
+    return Outcome(
+        method=request.method,
+        path=request.path_url,
+        status_code=answer.status_code if destination.subscription_id == ANYWHERE.subscription_id else None,
+        headers={name: value for name, value in request.headers.items() if name.lower() not in OWN},
+        body=content.body,
+    )
 
 
 def _result_of(job: Job) -> Made:
@@ -156,23 +171,3 @@ def _result_of(job: Job) -> Made:
             raise ScriptTrialFailed(reason)
         case _:
             raise ScriptsBusy("Too many scripts are being tried; try again in a moment.")
-
-
-def _request_of(content: Content, destination: Destination, made: Made) -> EncodedRequest:
-    delivery = Outgoing(
-        NO_DELIVERY,
-        content,
-        destination,
-        attempts=0,
-        sequence=None,
-        uncertain=False,
-        size=content.size,
-        is_deferred=False,
-        times_deferred=0,
-    )
-    try:
-        ready = transformed(delivery, made)
-    except TransformRefused as refused:
-        raise ScriptTrialFailed(str(refused)) from None
-    numbers = RequestIdentity(NO_DELIVERY, sequence=None, attempt=1, possible_duplicate=False)
-    return webhook_request(ready.content, destination, numbers, timestamp=0)

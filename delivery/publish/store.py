@@ -154,8 +154,10 @@ class Accepted:
     """The answer to one published message."""
 
     id: int
+    """0: it is volatile, so it is not stored."""
     outcome: str
     deliveries: int
+    """How many subscriptions it is to be sent to."""
     replayed: bool = False
     """Whether it repeats the answer to an earlier publish with the same idempotency key."""
 

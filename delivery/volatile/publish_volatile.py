@@ -3,16 +3,16 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 from uuid import UUID
 
 import orjson
 
 from broker_project.core.encryption import Keyring
 from delivery.dispatch import notify
-from delivery.models import MessageOutcome, VolatileOutcome
+from delivery.models import VolatileOutcome
 from delivery.publish.routing import log_unreceived, routes_of
-from delivery.publish.store import NewMessage
+from delivery.publish.store import Accepted, NewMessage
 from delivery.volatile.counters import ACCEPTED, VolatileTally, get_counters
 
 TASK: Final = "delivery.send_volatile"
@@ -31,14 +31,6 @@ class VolatileUnavailable(Exception):
 
 class NeedsMailbox(Exception):
     """A qualifying subscription has a mailbox, where only stored messages can wait (contract 2.9, 9.1)."""
-
-
-class VolatileAccepted(NamedTuple):
-    """The answer to a volatile publish."""
-
-    outcome: MessageOutcome
-    deliveries: int
-    """How many subscriptions it is to be sent to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +89,7 @@ def envelope_of(message: NewMessage, subscription_ids: Sequence[int], *, key: UU
     )
 
 
-def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> VolatileAccepted:
+def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> Accepted:
     """Queue a message for all subscriptions that qualify.
 
     `key` becomes its id, `now` is in seconds since 1970, `keys` encrypt it.
@@ -126,7 +118,7 @@ def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyrin
         if match.failure:
             envelope.count(VolatileOutcome.FILTERED, match.subscription_id)
     log_unreceived([envelope.id], [message], [route])
-    return VolatileAccepted(route.outcome, len(wanting))
+    return Accepted(0, route.outcome, len(wanting))
 
 
 def is_first(envelope: Envelope) -> bool | None:

@@ -2,9 +2,9 @@
 
 import json
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from broker_project.core.db import rows
@@ -13,7 +13,7 @@ from delivery.webhook.parts import Content, Headers
 
 COLUMNS: Final = """m.id AS stored, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
        (extract(epoch FROM m.published_at) * 1000)::bigint"""
-"""The columns of `content_in`, of a message `m` and its event type `e`."""
+"""The arguments of `content_of`, of a message `m` and its event type `e`."""
 MESSAGE: Final = """(SELECT * FROM delivery_message m WHERE m.id = {id} LIMIT 1) m ON true
   LEFT JOIN subscriptions_eventtype e ON e.id = m.event_type_id"""
 """The LATERAL join to both: it forces one index look-up for each message, however many there are."""
@@ -48,27 +48,14 @@ def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
     """Return what is delivered of each message, by its id; deleted messages are missing. For the worker's thread."""
     known = {message_id: content for message_id in message_ids if (content := _alive.get(message_id))}
     if unknown := sorted(set(message_ids) - known.keys()):
-        for content in map(content_in, rows(MESSAGES, [unknown])):
+        for row in rows(MESSAGES, [unknown]):
+            content = content_of(*row)
             known[content.message_id] = _alive[content.message_id] = content
             _recent.keep(content)
     return known
 
 
-def content_in(row: Sequence[Any]) -> Content:
-    """Return what is delivered of the message that was read as `COLUMNS`."""
-    message_id, event_type, body, content_type, headers, published_ms = row
-    return content_of(
-        message_id=message_id,
-        event_type=event_type,
-        body=body,
-        content_type=content_type,
-        headers=headers,
-        published_ms=published_ms,
-    )
-
-
 def content_of(
-    *,
     message_id: int,
     event_type: str,
     body: bytes,
