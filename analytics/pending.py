@@ -1,4 +1,4 @@
-"""The windows that are to be summarized, and the open transaction that keeps days from being sealed."""
+"""The windows that are to be summarized, by what is stored."""
 
 import datetime as dt
 from collections.abc import Collection, Iterable
@@ -11,16 +11,15 @@ from django.db.models import F, Min
 
 from analytics.models import Run, RunKind, RunWindow, WindowState
 from analytics.pipeline.extraction.row_counts import has_grown
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import Window, midnight, whole
 from analytics.windows import (
     HOUR_LAG,
     Calendar,
+    OpenTransaction,
     back_off,
-    midnight,
     pending_days,
     pending_hours,
     watermark,
-    whole,
     windows_between,
 )
 from delivery.models import StorageDay
@@ -37,48 +36,16 @@ make their day due again.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction that has written and not ended; its rows may be filed under a day that is over."""
-
-    pid: int
-    """Of the PostgreSQL process."""
-    application: str
-    """Its `application_name`, possibly empty."""
-    since: dt.datetime
-
-    def __str__(self) -> str:
-        process = f"{self.pid} ({self.application})" if self.application else f"{self.pid}"
-        return (
-            f"Days from {self.since:%Y-%m-%d} on are not summarized as a whole: PostgreSQL's process {process} has had"
-            f" a transaction open since {self.since:%Y-%m-%d %H:%M} UTC that has written something. End it, if need be"
-            f" by SELECT pg_terminate_backend({self.pid})."
-        )
-
-
-def oldest_transaction() -> OpenTransaction | None:
-    """Return the transaction that has been open for the longest time."""
+def calendar(now: dt.datetime, *, call_seconds: float) -> Calendar:
+    """Return the days of the database and the watermark; a SYNC call takes up to `call_seconds`."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST)
         row = cursor.fetchone()
-        return OpenTransaction(*row) if row else None
-
-
-def sealing_blocker(now: dt.datetime, *, call_seconds: float) -> OpenTransaction | None:
-    """Return the transaction without which more days would be sealed."""
-    oldest = oldest_transaction()
-    if oldest is None:
-        return None
-    by_time = watermark(now, None, call_seconds=call_seconds)
-    return oldest if watermark(now, oldest.since, call_seconds=call_seconds) < by_time else None
-
-
-def calendar(now: dt.datetime, *, call_seconds: float) -> Calendar:
-    """Return the days of the database and the watermark; a SYNC call takes up to `call_seconds`."""
-    oldest = oldest_transaction()
+    oldest = OpenTransaction(*row) if row else None
     first_unsealed = watermark(now, oldest.since if oldest else None, call_seconds=call_seconds)
+    is_blocked = first_unsealed < watermark(now, None, call_seconds=call_seconds)
     days = StorageDay.objects.filter(dropped_at=None).values_list("day", flat=True)
-    return Calendar(now, frozenset(days), first_unsealed)
+    return Calendar(now, frozenset(days), first_unsealed, oldest if is_blocked else None)
 
 
 @dataclass(slots=True)
@@ -139,17 +106,17 @@ def hours(known: Calendar) -> list[Window]:
     return outcomes.without_back_off(pending_hours(known, outcomes.passed, since=created), known.now)
 
 
+def missed_days(known: Calendar) -> list[Window]:
+    """Return the sealed days that have not passed."""
+    outcomes = _outcomes_in(known)
+    return outcomes.without_back_off(pending_days(known, outcomes.passed, ()), known.now)
+
+
 def days(known: Calendar) -> list[Window]:
-    """Return the sealed days that have not passed, or got late data since they did."""
+    """Return the sealed days that have not passed, or got late data since they did; this may count rows."""
     outcomes = _outcomes_in(known)
     late = _days_with_late_data(known, outcomes.passed)
     return outcomes.without_back_off(pending_days(known, outcomes.passed, late), known.now)
-
-
-def missed_days(known: Calendar) -> list[Window]:
-    """Return the sealed days that have not passed; unlike `days`, this counts no rows."""
-    outcomes = _outcomes_in(known)
-    return outcomes.without_back_off(pending_days(known, outcomes.passed, ()), known.now)
 
 
 def _in_range(run: Run, known: Calendar) -> list[Window]:
@@ -166,10 +133,11 @@ def _in_range(run: Run, known: Calendar) -> list[Window]:
 
 def _days_with_late_data(known: Calendar, passed: Collection[Window]) -> set[dt.date]:
     """Return the sealed days whose partitions have other rows than when they last passed."""
+    connection.ensure_connection()
     late = set[dt.date]()
     for window in map(whole, known.sealed()):
         if window in passed:
             runs = RunWindow.objects.filter(start=window.start, end=window.end, state=WindowState.PASSED)
-            if has_grown(connection, window.day, runs.latest("ended_at").inputs):
+            if has_grown(connection.connection, window.day, runs.latest("ended_at").inputs):
                 late.add(window.day)
     return late

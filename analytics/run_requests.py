@@ -9,8 +9,8 @@ from django.db import connection, transaction
 
 from analytics import pending
 from analytics.models import UNFINISHED_RUNS, Run, RunKind
-from analytics.pipeline.job import Window
-from analytics.windows import midnight
+from analytics.pipeline.job import Window, midnight
+from analytics.windows import Calendar
 from delivery.dispatch import notify
 from delivery.models import StorageDay
 
@@ -28,7 +28,7 @@ class NotARange(Exception):
 
 def request_hours(*, call_seconds: float) -> Run | None:
     """Request a run of the closed hours that are due; None if there are none, or it is requested already."""
-    return _request(RunKind.HOURS, pending.hours(pending.calendar(now(), call_seconds=call_seconds)))
+    return _request(RunKind.HOURS, pending.hours(calendar(call_seconds=call_seconds)))
 
 
 def request_days(*, call_seconds: float) -> Run | None:
@@ -36,19 +36,20 @@ def request_days(*, call_seconds: float) -> Run | None:
 
     Log a warning if an open transaction keeps days from being sealed.
     """
-    if blocker := sealing_blocker(call_seconds=call_seconds):
+    known = calendar(call_seconds=call_seconds)
+    if blocker := known.blocker:
         log.warning("summaries.unsealed", pid=blocker.pid, since=blocker.since.isoformat(), reason=str(blocker))
-    return _request(RunKind.DAYS, pending.days(pending.calendar(now(), call_seconds=call_seconds)))
+    return _request(RunKind.DAYS, pending.days(known))
 
 
 def request_missed_days(*, call_seconds: float) -> Run | None:
     """Request a run of the sealed days without a summary: they were sealed late, or their run failed; likewise."""
-    return _request(RunKind.DAYS, pending.missed_days(pending.calendar(now(), call_seconds=call_seconds)))
+    return _request(RunKind.DAYS, pending.missed_days(calendar(call_seconds=call_seconds)))
 
 
-def sealing_blocker(*, call_seconds: float) -> pending.OpenTransaction | None:
-    """Return the transaction that keeps days that are over from being sealed."""
-    return pending.sealing_blocker(now(), call_seconds=call_seconds)
+def calendar(*, call_seconds: float) -> Calendar:
+    """Return the days of now."""
+    return pending.calendar(now(), call_seconds=call_seconds)
 
 
 def request_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:
@@ -69,8 +70,8 @@ def request_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, 
 
 def create_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:
     """Create the run of a range without notifying the workers; otherwise like `request_range`."""
-    if start >= now():
-        raise NotARange(f"The range lies in the future; it is {now():%Y-%m-%d %H:%M} UTC now.")
+    if start >= (instant := now()):
+        raise NotARange(f"The range lies in the future; it is {instant:%Y-%m-%d %H:%M} UTC now.")
     if start >= end:
         raise NotARange(f"The range ends ({end:%Y-%m-%d %H:%M}) before it begins ({start:%Y-%m-%d %H:%M}).")
     first = StorageDay.objects.filter(dropped_at=None).order_by("day").values_list("day", flat=True).first()

@@ -14,10 +14,10 @@ from django.db import connection
 from django.db.models import Model, QuerySet
 
 from analytics.models import HourTotal, Run, rows_of
-from analytics.pipeline.job import DAY
+from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.manifests import FOLDER, day_of
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
-from analytics.windows import Range, midnight
+from analytics.windows import Range
 from delivery.maintenance import partitions
 
 SUMMARIES: Final = {table.name: table for table in GOLD}

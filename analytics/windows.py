@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.pipeline.job import DAY, HOUR, Window
+from analytics.pipeline.job import DAY, HOUR, Window, midnight, whole
 
 HOUR_LAG: Final = dt.timedelta(minutes=2)
 """An hour is closed this long after its end: what ended in it has been settled by then."""
@@ -19,6 +19,25 @@ RANGES: Final = {"24h": DAY, "3d": 3 * DAY, "7d": 7 * DAY, "28d": 28 * DAY}
 
 
 @dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that has written and not ended; its rows may be filed under a day that is over."""
+
+    pid: int
+    """Of the PostgreSQL process."""
+    application: str
+    """Its `application_name`, possibly empty."""
+    since: dt.datetime
+
+    def __str__(self) -> str:
+        process = f"{self.pid} ({self.application})" if self.application else f"{self.pid}"
+        return (
+            f"Days from {self.since:%Y-%m-%d} on are not summarized as a whole: PostgreSQL's process {process} has had"
+            f" a transaction open since {self.since:%Y-%m-%d %H:%M} UTC that has written something. End it, if need be"
+            f" by SELECT pg_terminate_backend({self.pid})."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Calendar:
     """The days that exist at an instant, and which of them can no longer change."""
 
@@ -27,6 +46,8 @@ class Calendar:
     """Those with partitions: opened, and not dropped by retention."""
     first_unsealed: dt.date
     """The watermark: rows may still be filed under this day and later ones."""
+    blocker: OpenTransaction | None = None
+    """The transaction without which more days would be sealed."""
 
     def is_sealed(self, day: dt.date) -> bool:
         """Return whether nothing is filed under a day any more.
@@ -74,16 +95,6 @@ def watermark(now: dt.datetime, oldest_transaction: dt.datetime | None, *, call_
     """
     past = now - DAY_LAG - dt.timedelta(seconds=max(0.0, call_seconds))
     return min(past, oldest_transaction or past).date()
-
-
-def midnight(day: dt.date) -> dt.datetime:
-    """Return the instant at which a day begins."""
-    return dt.datetime.combine(day, dt.time(), dt.UTC)
-
-
-def whole(day: dt.date) -> Window:
-    """Return the window of a whole day."""
-    return Window(midnight(day), midnight(day + DAY))
 
 
 def hours_of(day: dt.date) -> list[Window]:

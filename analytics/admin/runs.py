@@ -24,7 +24,7 @@ from analytics.dashboard_queries import COVERED, Selection, sums
 from analytics.models import Run, RunState, WindowState
 from analytics.pipeline.job import DAY
 from analytics.pipeline.tables import VOLUME
-from analytics.run_requests import NotARange, request_range, sealing_blocker
+from analytics.run_requests import NotARange, calendar, request_range
 from analytics.windows import RANGES, Range, latest
 from broker_project.core.admin.model_admin import column
 from broker_project.core.admin.theme import (
@@ -182,8 +182,8 @@ class RunAdmin(ReadOnlyAdmin[Run]):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> HttpResponse:
         """Show the list, with warnings about what delays summaries and about days kept because of that."""
-        if oldest := sealing_blocker(call_seconds=settings.SYNC_SECONDS):
-            messages.warning(request, str(oldest))
+        if blocker := calendar(call_seconds=settings.SYNC_SECONDS).blocker:
+            messages.warning(request, str(blocker))
         if days := days_kept():
             messages.warning(request, KEPT.format(days=", ".join(map(str, days))))
         page: HttpResponse = super().changelist_view(request, extra_context)

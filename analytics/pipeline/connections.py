@@ -1,8 +1,8 @@
 """The pipeline's connections to PostgreSQL: read-only ones that disturb nobody, and the lock of the run in progress."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Final, Protocol
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 import psycopg
 
@@ -50,13 +50,6 @@ class LockLost(Exception):
     """The database has closed the connection that held the lock: another run may have started."""
 
 
-class Connection(Protocol):
-    """A connection of psycopg, or Django's."""
-
-    def cursor(self) -> AbstractContextManager[Any]:
-        """Return a cursor."""
-
-
 @contextmanager
 def reading(address: str) -> Iterator[psycopg.Connection[Any]]:
     """Open a read-only connection; each statement is a short transaction of its own.
@@ -74,6 +67,11 @@ def reading(address: str) -> Iterator[psycopg.Connection[Any]]:
         raise Unreadable(refused.diag.message_primary or "the database address is no address of PostgreSQL") from None
     except psycopg.Error as failure:
         raise Unreadable(str(failure).strip()) from None
+
+
+def fetch(connection: psycopg.Connection[Any], query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a query, which is put together from constants."""
+    return connection.execute(query.encode(), parameters or None).fetchall()
 
 
 @contextmanager

@@ -43,6 +43,16 @@ class Window:
         return f"{self.day}" if self.is_day else f"{self.start:%Y-%m-%d %H:%M}{until}"
 
 
+def midnight(day: dt.date) -> dt.datetime:
+    """Return the instant at which a day begins."""
+    return dt.datetime.combine(day, dt.time(), dt.UTC)
+
+
+def whole(day: dt.date) -> Window:
+    """Return the window of a whole day."""
+    return Window(midnight(day), midnight(day + DAY))
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """The broker's words, from its enums: a status or kind that is added there shows up in the summaries by itself."""

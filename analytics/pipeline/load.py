@@ -11,7 +11,7 @@ import pyarrow as pa
 from psycopg import sql
 from pyarrow import csv
 
-from analytics.pipeline.job import DAY, HOUR, Window
+from analytics.pipeline.job import DAY, HOUR, Window, midnight
 from analytics.pipeline.tables import BACKLOG, DAILY, GOLD, LATENCY, RELIABILITY, Table
 
 TOTALLED: Final = frozenset({BACKLOG, LATENCY, RELIABILITY})
@@ -117,8 +117,7 @@ def _span(table: Table, window: Window) -> tuple[dt.date, dt.date]:
         return window.start, window.end
     if table.types[table.time] == "date":
         return window.day, window.day + DAY
-    midnight = dt.datetime.combine(window.day, dt.time(), dt.UTC)
-    return midnight, midnight + DAY
+    return midnight(window.day), midnight(window.day + DAY)
 
 
 def _columns(table: Table) -> sql.Composed:

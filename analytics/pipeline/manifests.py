@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
-from analytics.pipeline.job import HOUR, Check, Window
+from analytics.pipeline.job import HOUR, Check, Window, midnight
 
 VERSION: Final = 1
 FOLDER: Final = "manifests"
@@ -83,12 +83,10 @@ class Manifest:
     @property
     def hours(self) -> frozenset[dt.datetime]:
         """The beginnings of the hours that are known from beginning to end."""
-        midnight = dt.datetime.combine(self.day, dt.time(), dt.UTC)
+        of_day = [midnight(self.day) + number * HOUR for number in range(24)]
+        windows = [piece.window for piece in self.pieces]
         return frozenset(
-            hour
-            for window in (piece.window for piece in self.pieces)
-            for hour in (midnight + number * HOUR for number in range((window.end - midnight) // HOUR))
-            if hour >= window.start
+            hour for hour in of_day if any(one.start <= hour and hour + HOUR <= one.end for one in windows)
         )
 
     def rows_in(self, window: Window) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ from analytics.pipeline.checks import FailedChecks, Statistics, statistics
 from analytics.pipeline.connections import CONNECT_SECONDS, LockLost, NoAddress, Unreadable, reading
 from analytics.pipeline.extraction.row_counts import count, leaf_rows
 from analytics.pipeline.extraction.source import read
-from analytics.pipeline.job import DAY, Job, Progress, Vocabulary, Window
+from analytics.pipeline.job import DAY, Job, Progress, Vocabulary, Window, whole
 from analytics.pipeline.lake import CHANGED, RECOMPUTED, TOUCHED, Lake, Stage, hours_of
 from analytics.pipeline.load import load
 from analytics.pipeline.manifests import Manifest, Piece, UnknownManifest
@@ -199,8 +199,7 @@ def stale(days: Iterable[dt.date], changed: Collection[dt.date], summarized: Seq
 
 def _recompute(run: WindowRun, day: dt.date) -> bool:
     """Recompute the daily summaries of a day; report a failure and return whether they are current."""
-    midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
-    window = Window(midnight, midnight + DAY)
+    window = whole(day)
     try:
         manifest = run.lake.readable_manifest(day, run.report)
         if manifest.pieces:

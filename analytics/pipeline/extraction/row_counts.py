@@ -4,10 +4,12 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Final
 
+import psycopg
+
 from analytics.pipeline import tables
-from analytics.pipeline.connections import Connection
+from analytics.pipeline.connections import fetch
 from analytics.pipeline.extraction.statements import PARTITIONED, SOURCES, bounds_of, leaf_of, leaves_of, within
-from analytics.pipeline.job import DAY, Window
+from analytics.pipeline.job import Window, whole
 from analytics.pipeline.tables import Table
 
 MIN_TRUSTED: Final = 10_000
@@ -15,32 +17,29 @@ MIN_TRUSTED: Final = 10_000
 INSERTED: Final = "SELECT pg_stat_get_tuples_inserted(to_regclass(%s))"
 
 
-def count(connection: Connection, table: Table, window: Window) -> int:
+def count(connection: psycopg.Connection[Any], table: Table, window: Window) -> int:
     """Return how many rows `read` should return of a table whose rows lie in the window.
 
     Every partition is counted, independently of `read`'s choice; one query each, so that no lock is held on all of
     them, which retention would wait for.
     """
-    source, condition = SOURCES[table].rows, within(table, bounds_of(table, window))
-    leaves = leaves_of(connection, source) if source in PARTITIONED else [source]
-    return sum(_number(connection, f"SELECT count(*) FROM {leaf} r WHERE {condition}") for leaf in leaves)
+    return sum(_by_leaf(connection, table, window).values())
 
 
-def leaf_rows(connection: Connection, day: dt.date) -> dict[str, int]:
+def leaf_rows(connection: psycopg.Connection[Any], day: dt.date) -> dict[str, int]:
     """Return the rows of a day's partitions and PostgreSQL's counters of inserted rows, by name.
 
     Also the day's rows in other days' partitions, which were filed late or while the clock was wrong.
     """
     found = {}
     for leaf in _leaves(connection, day):
-        found[_inserted(leaf)] = _number(
-            connection, INSERTED, leaf
-        )  # first, so that an insert in between is noticed later
+        # First, so that an insert in between is noticed later.
+        found[_inserted(leaf)] = _number(connection, INSERTED, leaf)
         found[leaf] = _number(connection, f"SELECT count(*) FROM {leaf}")
     return found | _elsewhere(connection, day)
 
 
-def has_grown(connection: Connection, day: dt.date, known: Mapping[str, int]) -> bool:
+def has_grown(connection: psycopg.Connection[Any], day: dt.date, known: Mapping[str, int]) -> bool:
     """Return whether a day has late data: rows added since `leaf_rows` returned `known`.
 
     Large partitions are not counted, and nothing is missed: rows are never deleted from these partitions, and each
@@ -57,20 +56,24 @@ def has_grown(connection: Connection, day: dt.date, known: Mapping[str, int]) ->
     return False
 
 
-def _elsewhere(connection: Connection, day: dt.date) -> dict[str, int]:
+def _elsewhere(connection: psycopg.Connection[Any], day: dt.date) -> dict[str, int]:
     """Return how many rows of a day are in other days' partitions, by partition, where there are any."""
-    start = dt.datetime.combine(day, dt.time(), dt.UTC)
-    window, found = Window(start, start + DAY), {}
+    found = {}
     for table in (tables.ATTEMPTS, tables.DELIVERIES, tables.MESSAGES):
-        source, condition = SOURCES[table].rows, within(table, bounds_of(table, window))
-        for leaf in leaves_of(connection, source):
-            if leaf != leaf_of(source, day):
-                name = f"{leaf} for {day}"
-                found[name] = _number(connection, f"SELECT count(*) FROM {leaf} r WHERE {condition}")
-    return {name: rows for name, rows in found.items() if rows}
+        by_leaf = _by_leaf(connection, table, whole(day), without=leaf_of(SOURCES[table].rows, day))
+        found.update({f"{leaf} for {day}": rows for leaf, rows in by_leaf.items() if rows})
+    return found
 
 
-def _leaves(connection: Connection, day: dt.date) -> list[str]:
+def _by_leaf(connection: psycopg.Connection[Any], table: Table, window: Window, without: str = "") -> dict[str, int]:
+    """Return how many of a window's rows are in each partition of a table."""
+    source, condition = SOURCES[table].rows, within(table, bounds_of(table, window))
+    leaves = leaves_of(connection, source) if source in PARTITIONED else [source]
+    count_rows = f"SELECT count(*) FROM {{}} r WHERE {condition}"
+    return {leaf: _number(connection, count_rows.format(leaf)) for leaf in leaves if leaf != without}
+
+
+def _leaves(connection: psycopg.Connection[Any], day: dt.date) -> list[str]:
     leaves = (leaf_of(table, day) for table in sorted(PARTITIONED))
     return [leaf for leaf in leaves if _number(connection, "SELECT (to_regclass(%s) IS NOT NULL)::int", leaf)]
 
@@ -79,7 +82,5 @@ def _inserted(leaf: str) -> str:
     return f"{leaf} inserted"
 
 
-def _number(connection: Connection, query: str, *parameters: Any) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(query, parameters or None)
-        return int(cursor.fetchone()[0])
+def _number(connection: psycopg.Connection[Any], query: str, *parameters: Any) -> int:
+    return int(fetch(connection, query, *parameters)[0][0])

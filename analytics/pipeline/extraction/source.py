@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from analytics.pipeline.connections import reading
+from analytics.pipeline.connections import fetch, reading
 from analytics.pipeline.extraction.statements import (
     EVENTS,
     SOURCES,
@@ -155,14 +155,14 @@ def update_indexes(connection: psycopg.Connection[Any], relations: Sequence[str]
 
 def stale_indexes(connection: psycopg.Connection[Any], relations: Sequence[str]) -> list[str]:
     """Return the BRIN indexes of relations that got many rows since they were vacuumed."""
-    return [index for (index,) in connection.execute(STALE_INDEXES, [list(relations), MIN_NEW_ROWS])]
+    return [index for (index,) in fetch(connection, STALE_INDEXES, list(relations), MIN_NEW_ROWS)]
 
 
 def _marks(
     connection: psycopg.Connection[Any], table: Table, window: Window, relations: Sequence[str], slice_rows: int
 ) -> list[str]:
-    pages = connection.execute(COUNT_PAGES, [relations]).fetchone()
-    percent = sample_percent(int(pages[0])) if pages else 100.0
+    [(pages,)] = fetch(connection, COUNT_PAGES, list(relations))
+    percent = sample_percent(int(pages))
     sampled = rows_of(table, window, relations, f" TABLESAMPLE SYSTEM ({percent}) REPEATABLE (0)")
     statement = MARKS.format(
         by=SOURCES[table].by,
@@ -170,7 +170,7 @@ def _marks(
         condition="true" if table in UNFINISHED_TABLES else within(table, bounds_of(table, window)),
         step=max(1, round(slice_rows * percent / 100)),
     )
-    return [mark for (mark,) in connection.execute(statement.encode())]
+    return [mark for (mark,) in fetch(connection, statement)]
 
 
 def sample_percent(pages: int) -> float:

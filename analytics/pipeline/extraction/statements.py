@@ -3,10 +3,12 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import psycopg
 
 from analytics.pipeline import tables
-from analytics.pipeline.connections import Connection, DayGone
+from analytics.pipeline.connections import DayGone, fetch
 from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.tables import Table
 
@@ -40,7 +42,6 @@ SUBSCRIPTION: Final = " LEFT JOIN subscriptions_subscription s ON s.id = r.subsc
 EVENT_TYPE: Final = "event_type_id"
 """The subscription's; of pattern subscriptions, deleted ones and replies, the message's."""
 
-
 ENDPOINT: Final = r"regexp_replace(regexp_replace(r.endpoint, '[?#].*$', ''), '^([^/]*//)[^/]*@', '\1')"
 """Without user, password, query and fragment; with the HTTP method that may precede it."""
 
@@ -53,12 +54,10 @@ SELECT r.subscription_id, r.line_id, {since} AS since, count(*) AS deliveries
 SINCE: Final = "GREATEST('{start}', to_timestamp(ceil(extract(epoch FROM r.created_at) / 300) * 300))"
 """The end of the five minutes in which a delivery began to wait; the window's start for earlier ones."""
 
-
 IN_WINDOW: Final = frozenset({tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES, tables.CALLBACKS})
 """Tables whose rows lie in the window."""
 EVENTS: Final = frozenset({tables.STATUS_CHANGES, tables.RELEASES})
 """Tables of events that affect the window's deliveries, from before the first was created to the window's end."""
-
 
 Bounds = tuple[str | None, str | None]
 """The first time or id (inclusive) and the last (exclusive); None: unbounded."""
@@ -79,14 +78,12 @@ def leaf_of(table: str, day: dt.date) -> str:
     return f"{table}_{day:%Y%m%d}"
 
 
-def leaves_of(connection: Connection, table: str) -> list[str]:
+def leaves_of(connection: psycopg.Connection[Any], table: str) -> list[str]:
     """Return the day partitions of a table, in the order of days."""
-    with connection.cursor() as cursor:
-        cursor.execute(LEAVES, [table])
-        return [name for (name,) in cursor.fetchall()]
+    return [name for (name,) in fetch(connection, LEAVES, table)]
 
 
-def relations_of(connection: Connection, table: Table, window: Window) -> list[str]:
+def relations_of(connection: psycopg.Connection[Any], table: Table, window: Window) -> list[str]:
     """Return the names of the partitions, or the table, to read for a window.
 
     A row is filed in the newest partition that its table or sequence has switched to: after a late switch it is in an
@@ -101,23 +98,18 @@ def relations_of(connection: Connection, table: Table, window: Window) -> list[s
     source = SOURCES[table].rows
     if source not in PARTITIONED:
         return [source]
-    with connection.cursor() as cursor:
-        cursor.execute(DAY_EXISTS, [window.day])
-        if cursor.fetchone() is None:
-            raise DayGone(f"{window.day} cannot be summarized (again): its rows have been dropped, or it has not begun")
-    own = leaf_of(source, window.day)
-    is_needed = own.__le__ if table in UNFINISHED_TABLES else own.__eq__
+    if not fetch(connection, DAY_EXISTS, window.day):
+        raise DayGone(f"{window.day} cannot be summarized (again): its rows have been dropped, or it has not begun")
+    own, is_unfinished = leaf_of(source, window.day), table in UNFINISHED_TABLES
+    condition = ended_later(window) if is_unfinished else within(table, bounds_of(table, window))
     found = [
-        leaf for leaf in leaves_of(connection, source) if is_needed(leaf) or _holds(connection, leaf, table, window)
+        leaf
+        for leaf in leaves_of(connection, source)
+        if leaf == own
+        or (is_unfinished and leaf > own)
+        or fetch(connection, f"SELECT 1 FROM {leaf} r WHERE {condition} LIMIT 1")
     ]
-    return [*found, OPEN] if table in UNFINISHED_TABLES else found
-
-
-def _holds(connection: Connection, leaf: str, table: Table, window: Window) -> bool:
-    condition = ended_later(window) if table in UNFINISHED_TABLES else within(table, bounds_of(table, window))
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT EXISTS (SELECT FROM {leaf} r WHERE {condition})")
-        return bool(cursor.fetchone()[0])
+    return [*found, OPEN] if is_unfinished else found
 
 
 def rows_of(table: Table, window: Window, relations: Sequence[str], sampling: str = "") -> str:
@@ -132,26 +124,22 @@ def rows_of(table: Table, window: Window, relations: Sequence[str], sampling: st
     return f"({' UNION ALL '.join(selects)})"
 
 
-def messages_of(connection: Connection, relations: Sequence[str]) -> list[str]:
+def messages_of(connection: psycopg.Connection[Any], relations: Sequence[str]) -> list[str]:
     """Return the partitions with the messages of the deliveries in `relations`."""
     days = set[str]()
     for leaf in relations:
-        with connection.cursor() as cursor:
-            cursor.execute(MESSAGE_DAYS.format(leaf=leaf))
-            days |= {f"{day:06}" for (day,) in cursor.fetchall()}
+        days |= {f"{day:06}" for (day,) in fetch(connection, MESSAGE_DAYS.format(leaf=leaf))}
     return [leaf for leaf in leaves_of(connection, MESSAGES) if leaf[-6:] in days]
 
 
-def earliest_event(connection: Connection, window: Window) -> dt.datetime:
+def earliest_event(connection: psycopg.Connection[Any], window: Window) -> dt.datetime:
     """Return an instant before the window's deliveries were created, at most a day before their partitions' first.
 
     Ids follow the order of publishing, except for overlapping publishes, which take less than a day.
     """
     created = [window.start]
     for leaf in relations_of(connection, tables.DELIVERIES, window):
-        with connection.cursor() as cursor:
-            cursor.execute(FIRST_CREATED.format(leaf=leaf))
-            created += [at for (at,) in cursor.fetchall()]
+        created += [at for (at,) in fetch(connection, FIRST_CREATED.format(leaf=leaf))]
     return min(created) - DAY
 
 
@@ -204,7 +192,6 @@ SOURCES: Final = {
     tables.PUBLISHERS: Source("subscriptions_publisher", "id"),
     tables.LINES: Source("delivery_line", "id", only="(r.subscriber_id IS NOT NULL OR r.sender IS NOT NULL)"),
 }
-
 
 UNFINISHED_TABLES: Final = frozenset({tables.UNFINISHED, tables.WAITING})
 """Tables of deliveries that were unfinished at the window's end.

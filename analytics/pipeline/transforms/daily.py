@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from analytics.pipeline.job import DAY
+from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.tables import ANOMALIES, BUDGETS
 from analytics.pipeline.transforms.frames import merged, shaped
 
@@ -72,9 +72,9 @@ def anomalies(reliability: DataFrame, latency: DataFrame, day: dt.date, known: C
     - `median` of the `past` values, at least 7; `spread`: their median absolute deviation, or the minimum spread
     - `score`: the robust z, `0.6745 · (value - median) / spread`, of which 3.5 and more, either way, is kept
     """
-    midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
-    hours = [hour for hour in known if midnight - DAYS_BEFORE * DAY <= hour < midnight + DAY]
-    is_now = F.col("hour") >= F.lit(midnight)
+    begins = midnight(day)
+    hours = [hour for hour in known if begins - DAYS_BEFORE * DAY <= hour < begins + DAY]
+    is_now = F.col("hour") >= F.lit(begins)
     by_hour_of_day = (
         _measured(reliability, latency, hours)
         .groupBy("subscriber_id", F.hour("hour").alias("of_day"), "metric")

@@ -19,9 +19,9 @@ from analytics.dashboard_queries import (
 )
 from analytics.models import MODELS, rows_of
 from analytics.pipeline import tables
-from analytics.pipeline.job import DAY
+from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.quantiles import bucket_of
-from analytics.windows import Range, midnight
+from analytics.windows import Range
 from tests.support import stored_summaries
 from tests.support.stored_summaries import BILLING, CREATED, HOUR, MAILER, NOON, TODAY
 

@@ -14,11 +14,10 @@ from django.db import connection as of_django
 from structlog.testing import capture_logs
 
 from analytics.models import HourTotal, Run, RunKind, RunState, rows_of
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import Window, midnight
 from analytics.pipeline.load import load
 from analytics.pipeline.tables import BACKLOG, BUDGETS, GOLD, RELIABILITY
 from analytics.summaries import apply_retention
-from analytics.windows import midnight
 from delivery.maintenance.partitions import today
 from tests.support.spark_history import database_address
 

@@ -22,14 +22,13 @@ from django.test import Client
 
 from analytics import pending, run_records, run_requests, runs
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
-from analytics.pending import OpenTransaction
 from analytics.pipeline.connections import LOCK, WORKER_LOCK, only_run
 from analytics.pipeline.extraction.row_counts import leaf_rows
-from analytics.pipeline.job import Job
+from analytics.pipeline.job import Job, midnight
 from analytics.run_records import AGAIN, INTERRUPTED, MAX_STORED_BYTES
 from analytics.runs import Application
 from analytics.spark_process import End, Ended, SparkSettings, spark_settings
-from analytics.windows import midnight
+from analytics.windows import OpenTransaction
 from broker_project.core.db import forget_connection
 from delivery.dispatch import notify
 from delivery.maintenance.partitions import first_id, open_days, today
@@ -457,13 +456,13 @@ def test_an_open_transaction_delays_sealing_only_if_it_has_written(
     with elsewhere.transaction():
         [(began,)] = elsewhere.execute("SELECT now()").fetchall()
         assert pending.calendar(later, call_seconds=0).first_unsealed > began.date()
-        assert pending.sealing_blocker(later, call_seconds=0) is None
+        assert pending.calendar(later, call_seconds=0).blocker is None
         write(elsewhere)
         assert pending.calendar(later, call_seconds=0).first_unsealed == began.date()
-        oldest = pending.sealing_blocker(later, call_seconds=0)
+        oldest = pending.calendar(later, call_seconds=0).blocker
         assert oldest == OpenTransaction(elsewhere.info.backend_pid, "a report", began)
-        assert pending.sealing_blocker(began, call_seconds=0) is None  # its day is not over
-    assert pending.sealing_blocker(later, call_seconds=0) is None
+        assert pending.calendar(began, call_seconds=0).blocker is None  # its day is not over
+    assert pending.calendar(later, call_seconds=0).blocker is None
 
 
 def test_the_transaction_that_delays_sealing_is_logged_and_shown_with_the_runs(

@@ -13,9 +13,9 @@ from django.utils import timezone
 from pyarrow import parquet
 
 from analytics.models import Run, RunKind, RunWindow, rows_of
+from analytics.pipeline.job import midnight
 from analytics.pipeline.tables import RELIABILITY
 from analytics.summaries import SUMMARIES
-from analytics.windows import midnight
 from delivery.maintenance.partitions import today
 from delivery.models import StorageDay
 from subscriptions.models import Publisher

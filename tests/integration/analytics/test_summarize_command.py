@@ -16,8 +16,9 @@ from analytics.management.commands.summarize import NOTHING_DUE, end_of, interru
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.connections import WORKER_LOCK, only_run
 from analytics.pipeline.extraction.row_counts import leaf_rows
+from analytics.pipeline.job import midnight, whole
 from analytics.spark_process import spark_settings
-from analytics.windows import hours_of, midnight, whole
+from analytics.windows import hours_of
 from delivery.maintenance.partitions import open_days, today
 
 DAY = dt.timedelta(days=1)

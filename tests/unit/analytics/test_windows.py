@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.pipeline.job import DAY, HOUR, Window
+from analytics.pipeline.job import DAY, HOUR, Window, midnight, whole
 from analytics.pipeline.window import stale
 from analytics.windows import (
     HOUR_LAG,
@@ -16,11 +16,9 @@ from analytics.windows import (
     back_off,
     hours_of,
     is_closed,
-    midnight,
     pending_days,
     pending_hours,
     watermark,
-    whole,
     windows_between,
 )
 
