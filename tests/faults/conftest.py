@@ -8,7 +8,7 @@ import pytest
 from broker_project.stack.load.receiver import Receiver
 from tests.support.brokers import Brokers, replace_broken_broker
 from tests.support.faults.audit import Made
-from tests.support.faults.calls import ReplyLoad, SyncLoad, called, replying_to
+from tests.support.faults.calls import ReplyLoad, replying_to
 from tests.support.faults.figures import Figures, Report
 from tests.support.faults.load import Load, loaded
 from tests.support.faults.mailbox_load import MailboxLoad, mailbox_loaded
@@ -83,15 +83,6 @@ def replying(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest)
     with replying_to(broker, receiver) as replying:
         yield replying
         request.node.stash[VERDICT].figures += replying.figures()
-
-
-@pytest.fixture
-def calling(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[SyncLoad]:
-    """A SYNC event type and its callers."""
-    with called(broker, receiver) as calling:
-        yield calling
-        request.node.stash[VERDICT].figures += calling.figures()
-        request.node.stash[VERDICT].measured["refused"] = calling.refused()
 
 
 @pytest.fixture

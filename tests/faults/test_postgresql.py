@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.support.faults.breakage import away, beat_going_on, restarted, send, terminate_a_backend, terminating
+from tests.support.faults.breakage import away, beat_going_on, restarted, send
 from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load
 
@@ -17,8 +17,6 @@ MAX_RETURN = 5.0
 """After which a publisher is answered 2xx again."""
 BEGINNING = 1.0
 """Calls that were under way when it went away may have been answered 2xx."""
-TERMINATIONS = 50
-TERMINATE_EVERY = 0.5
 
 
 @pytest.mark.behaviour("2.1", "11.3", "4.11")
@@ -73,21 +71,3 @@ def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
     assert len(calls) >= AWAY_SECONDS / MAX_REFUSAL
     assert {call.status for call in calls} == {503}
     assert max(call.seconds for call in calls) <= MAX_REFUSAL
-
-
-@pytest.mark.behaviour("2.1", "4.11", "11.3")
-@pytest.mark.case("postgresql-sessions-ended")
-def test_database_sessions_are_ended_at_random(load: Load, figures: Report) -> None:
-    load.start()
-    ended = 0
-    with beat_going_on(load.broker), terminating(load.broker) as connection:
-        for _ in range(TERMINATIONS):
-            with load.fault():
-                ended += terminate_a_backend(connection) is not None
-            time.sleep(TERMINATE_EVERY)
-    load.wait_for(AFTERWARDS)
-    seen = figures()
-    assert ended > TERMINATIONS // 2
-    assert seen.broken == {}
-    assert seen.max_per_fault <= 1
-    assert seen.pause <= MAX_RESTART

@@ -1,28 +1,20 @@
 """QUEUE messages and callbacks under faults: every job is done once, every reply is stored once."""
 
-import signal
 import time
 from contextlib import ExitStack
 
 import pytest
 
 from broker_project.stack.load.wait import wait_until
-from tests.support.faults.breakage import KILL_EVERY, KILLS, away, restarted, send, victims, wait_until_there
+from tests.support.faults.breakage import away, restarted
 from tests.support.faults.calls import AT_ONCE, ReplyLoad, post
 from tests.support.faults.exchanges import Fault
-from tests.support.faults.figures import UNDER_WAY, Figures
+from tests.support.faults.figures import UNDER_WAY
 from tests.support.faults.load import AFTERWARDS
 from tests.support.faults.queue_load import QueueLoad
 
 JOBS = range(1, 11)
 BEFORE, MEANWHILE = range(1, 21), range(21, 31)
-
-
-def judged(jobs: QueueLoad) -> Figures:
-    """Wait until everything is through; return the figures."""
-    jobs.wait_for(AFTERWARDS)
-    jobs.stop()
-    return jobs.figures()
 
 
 @pytest.mark.behaviour("6.4", "11.3")
@@ -38,38 +30,11 @@ def test_processes_are_killed_while_jobs_are_in_flight(jobs: QueueLoad, killed: 
             for process in processes:
                 process.kill()
         jobs.go_on()
-    seen = judged(jobs)
+    jobs.wait_for(AFTERWARDS)
+    jobs.stop()
+    seen = jobs.figures()
     assert seen.broken == {}
     assert 0 < seen.max_per_fault <= UNDER_WAY
-
-
-@pytest.mark.behaviour("6.4", "11.3")
-@pytest.mark.case("queue-worker-killed-every-5s")
-def test_workers_are_killed_again_and_again(jobs: QueueLoad) -> None:
-    jobs.start()
-    for number, victim in enumerate(victims(jobs.broker.workers(), KILLS)):
-        wait_until_there(victim)
-        if number % 2:  # the others at any moment, also while it settles or claims
-            jobs.wait_until_under_way()
-        with jobs.fault():
-            victim.kill()
-        jobs.go_on()
-        time.sleep(KILL_EVERY)
-    seen = judged(jobs)
-    assert seen.broken == {}
-    assert 0 < seen.max_per_fault <= UNDER_WAY
-
-
-@pytest.mark.behaviour("6.4", "11.3")
-@pytest.mark.case("queue-postgresql-restarted")
-def test_postgresql_is_restarted_under_load(jobs: QueueLoad) -> None:
-    jobs.start()
-    postgres = jobs.broker.stack.supervisor["postgres"]
-    with jobs.fault(), restarted(postgres):
-        send(signal.SIGQUIT, postgres)
-    seen = judged(jobs)
-    assert seen.broken == {}
-    assert seen.max_per_fault <= UNDER_WAY
 
 
 @pytest.mark.behaviour("6.8", "6.10")

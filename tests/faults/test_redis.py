@@ -15,9 +15,6 @@ MAX_PAUSE = 5.0
 MAX_PUBLISH = 2.0
 """A call whose process finds out that Redis does not answer, on a busy machine; the others do not even ask."""
 
-FLUSHES = 12
-FLUSH_EVERY = 2.0
-KILLS = 10
 AWAY_SECONDS = 60.0
 HUNG_SECONDS = 25.0
 
@@ -61,17 +58,6 @@ def test_redis_is_flushed_while_a_thousand_deliveries_are_pending(load: Load, fi
     assert_unharmed(figures())
 
 
-@pytest.mark.case("redis-flushed-every-2s")
-def test_redis_is_flushed_again_and_again(load: Load, figures: Report) -> None:
-    load.start()
-    for _ in range(FLUSHES):
-        with load.fault():
-            flush_redis(load.broker)
-        time.sleep(FLUSH_EVERY)
-    load.wait_for(AFTERWARDS)
-    assert_unharmed(figures())
-
-
 @pytest.mark.case("redis-away-60s")
 def test_redis_is_killed_and_stays_away(load: Load, figures: Report) -> None:
     load.start()
@@ -81,16 +67,6 @@ def test_redis_is_killed_and_stays_away(load: Load, figures: Report) -> None:
     assert_unharmed(figures())
     assert_publishing_went_on(load)
     assert_deliveries_went_on(load)
-
-
-@pytest.mark.case("redis-killed-ten-times")
-def test_redis_is_killed_and_started_again_and_again(load: Load, figures: Report) -> None:
-    load.start()
-    for _ in range(KILLS):
-        with load.fault(), away(load.broker.stack.supervisor["redis"]):
-            load.wait_for(AFTERWARDS)
-        load.wait_for(AFTERWARDS)
-    assert_unharmed(figures())
 
 
 @pytest.mark.case("redis-hung")

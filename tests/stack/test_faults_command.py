@@ -85,7 +85,7 @@ def run(folder: Path, *words: str) -> tuple[int, str, list[dict[str, Any]]]:
 def test_every_case_is_listed() -> None:
     answer = ask("-m", "tests.faults", "--list")
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert {"worker-killed-every-5s", "redis-hung", "web-killed"} <= {*answer.stdout.split("\n")}
+    assert {"worker-killed", "redis-hung", "topic/web-killed"} <= {*answer.stdout.split("\n")}
 
 
 def test_failed_case_is_reported_with_its_reason_and_in_a_table(folder: Path) -> None:

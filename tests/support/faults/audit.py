@@ -156,20 +156,11 @@ def named(finding: str, delivery: int, other: int | None) -> str:
 
 
 ENDED = """
-    SELECT (convert_from(m.body, 'UTF8')::jsonb ->> 'number')::int, d.status, d.attempts
+    SELECT (convert_from(m.body, 'UTF8')::jsonb ->> 'number')::int, d.status, d.times_deferred > 0
       FROM delivery_delivery d JOIN delivery_message m ON m.id = d.message_id
       JOIN subscriptions_subscription s ON s.id = d.subscription_id
       JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
      WHERE u.name = %(name)s
-"""
-
-
-SET_ASIDE = """
-    SELECT (convert_from(m.body, 'UTF8')::jsonb ->> 'number')::int
-      FROM delivery_delivery d JOIN delivery_message m ON m.id = d.message_id
-      JOIN subscriptions_subscription s ON s.id = d.subscription_id
-      JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-     WHERE u.name = %(name)s AND d.times_deferred > 0
 """
 DROPPED = """
     SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int
@@ -179,17 +170,17 @@ DROPPED = """
 """
 
 
-def by_status(broker: Broker, subscribed: Subscribed) -> dict[str, dict[int, int]]:
-    """Return the tries recorded of each event, by the status of its delivery."""
-    found: dict[str, dict[int, int]] = defaultdict(dict)
-    for number, status, attempts in broker.ask(ENDED, name=subscribed.name):
-        found[status][number] = attempts
+def by_status(broker: Broker, subscribed: Subscribed) -> dict[str, set[int]]:
+    """Return the events by the status of their deliveries."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for number, status, _ in broker.ask(ENDED, name=subscribed.name):
+        found[status].add(number)
     return dict(found)
 
 
 def set_aside(broker: Broker, subscribed: Subscribed) -> set[int]:
     """Return the events that were set aside at some time."""
-    return {number for (number,) in broker.ask(SET_ASIDE, name=subscribed.name)}
+    return {number for number, _, is_aside in broker.ask(ENDED, name=subscribed.name) if is_aside}
 
 
 def unrecorded_gaps(broker: Broker, subscribed: Subscribed, arrived: Collection[int]) -> set[int]:

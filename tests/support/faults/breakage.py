@@ -29,7 +29,6 @@ TERMINATE_ONE = """
 
 MAX_RESTART = 15.0
 """A worker that comes back takes its lines back, long before their leases run out."""
-KILLS = 8
 KILL_EVERY = 5.0
 
 SECOND = "second"
@@ -104,20 +103,6 @@ def terminate_a_backend(connection: psycopg.Connection) -> Sequence[object] | No
     return connection.execute(TERMINATE_ONE).fetchone()
 
 
-def victims(workers: list[Child], kills: int) -> list[Child]:
-    """Return the workers to kill, in random order and each equally often.
-
-    A worker that is killed more often is restarted after longer and longer pauses.
-    """
-    rounds = -(-kills // len(workers))
-    return random.sample(workers * rounds, kills)
-
-
-def wait_until_there(worker: Child) -> None:
-    """Wait until a worker that was killed is back."""
-    wait_until(partial(getattr, worker, "pid"), MAX_RESTART)
-
-
 def kill_all(load: Load) -> None:
     """Kill every worker at the same time."""
     with load.fault():
@@ -126,9 +111,13 @@ def kill_all(load: Load) -> None:
 
 
 def kill_again_and_again(load: Load, kills: int) -> None:
-    """Kill a worker every few seconds, `kills` times."""
-    for victim in victims(load.broker.workers(), kills):
-        wait_until_there(victim)
+    """Kill a worker every few seconds, `kills` times, in random order and each equally often.
+
+    A worker that is killed more often is restarted after longer and longer pauses.
+    """
+    workers = load.broker.workers()
+    for victim in random.sample(workers * -(-kills // len(workers)), kills):
+        wait_until(partial(getattr, victim, "pid"), MAX_RESTART)
         with load.fault():
             victim.kill()
         time.sleep(KILL_EVERY)

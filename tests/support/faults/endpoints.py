@@ -11,7 +11,8 @@ from broker_project.stack.load.exchanges import Exchange, is_accepted, number_in
 from broker_project.stack.load.receiver import Received, Receiver, answer, hang
 from subscriptions.retry_policies import ACTIONS, Action
 
-RETRIES = 3
+RETRIES = 6
+"""A try that a fault has cut off counts as one of them."""
 ANSWER_SECONDS: Final = 0.003
 """How long an endpoint takes: a worker that is killed is then nearly always waiting for an answer."""
 SLOW_EVERY: Final = 20

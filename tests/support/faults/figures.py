@@ -183,16 +183,6 @@ def counted(
     )
 
 
-def split_lanes(requests: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
-    """Return what the line sent, and what its retry line did."""
-    return [one for one in requests if one.attempt == 1], [one for one in requests if one.attempt > 1]
-
-
-def have_one_under_way(requests: Sequence[Exchange]) -> bool:
-    """Return whether both lines wait for an answer."""
-    return all(lane and lane[-1].status is None for lane in split_lanes(requests))
-
-
 def figures_of_lanes(
     published: Collection[Published],
     begun: Collection[int],
@@ -203,7 +193,7 @@ def figures_of_lanes(
     unfinished: int = 0,
 ) -> Figures:
     """Judge the requests of one subscriber in the order of their arrival; those for `doomed` events are all refused."""
-    own, apart = split_lanes(requests)
+    own, apart = [one for one in requests if one.attempt == 1], [one for one in requests if one.attempt > 1]
     events = {event.number: event for event in published}
     accepted = {one.number for one in requests if one.status == 200}
     pairs = [*extra_job_copies(apart)]
