@@ -16,7 +16,7 @@ from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import due_by_queue, still_due
 from delivery.maintenance import expiry, periodic
 from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
-from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, Message, PageRead
+from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, PageRead
 from delivery.operations import cancel_deliveries_of
 from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
@@ -31,7 +31,6 @@ from tests.support.api import (
     job_type,
     post_reply,
     problem_of,
-    publish,
 )
 from tests.support.behaviours import close, reset
 from tests.support.broker import Worker
@@ -96,13 +95,6 @@ def test_a_reply_is_forwarded_unchanged(pending: Callback, receiver: Receiver, w
     assert not request.headers.keys() & {"webhook-signature", "webhook-sequence", "webhook-possible-duplicate"}
     assert (ended.status, ended.sequence) == (DeliveryStatus.DELIVERED, None)
     assert broker.attempts_of(ended.pk) == [(1, 200)]
-
-
-def test_its_line_is_deleted_after_it(pending: Callback, receiver: Receiver, worker: Worker) -> None:
-    post_reply(pending)
-    wait_until_ended(pending)
-    wait_until(lambda: remove_ended_lines() == 1)
-    assert not Line.objects.filter(lane=Lane.CALLBACK).exists()
 
 
 @pytest.mark.behaviour("6.8")
@@ -228,15 +220,6 @@ def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(pending: Callb
     assert still_due([line.pk]) == []
     broker.make_due()
     assert due_by_queue() == {"callbacks": [line.pk]}
-
-
-def test_a_reply_is_no_published_message(pending: Callback, client: Client) -> None:
-    reply_id = post_reply(pending).json()["id"]
-    listed = [one["id"] for one in client.get("/api/v1/messages").json()["items"]]
-    assert listed == [pending.message_id]
-    assert client.get(f"/api/v1/messages/{reply_id}").json()["reply_to"] == pending.message_id
-    assert publish(client, b"{}", event=JOB_EVENT).status_code == 202
-    assert Message.objects.count() == 3
 
 
 def grow_older(days: int) -> None:

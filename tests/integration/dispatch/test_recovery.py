@@ -1,5 +1,6 @@
 """Workers that vanish or freeze: takeover, fencing, mending, numbers (contract 4.10, 4.11, 11.3)."""
 
+import contextlib
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -161,35 +162,23 @@ def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> No
     assert (end_leases_of("sender-1"), len(claim([line.pk], worker="sender-2"))) == (1, 1)
 
 
-@pytest.mark.behaviour("4.11")
-@pytest.mark.parametrize("late", [200, 404, 500, 503])
-def test_an_expired_lease_settles_nothing(receiver: Receiver, wanted: Subscription, line: Line, late: int) -> None:
-    gate = receiver.gate("/a", answer(late), answer(201))
-    with broker.running_worker("frozen") as frozen:
-        broker.publish_numbered(wanted.event_type, 3)
-        wait_until(lambda: receiver.log)
-        with broker.running_worker("other"):
-            broker.expire_lease(line)
-            broker.wait_until_done()
-        gate.open()
-        wait_until(lambda: not frozen.event_loop.lines)
-    assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
-    assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
-    assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]
-    assert (broker.statuses(wanted), broker.attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
-
-
 @pytest.mark.behaviour("4.1", "4.11")
-@pytest.mark.parametrize("late", [200, 404])
-def test_a_worker_takes_over_its_own_line(receiver: Receiver, wanted: Subscription, line: Line, late: int) -> None:
+@pytest.mark.parametrize("late", [200, 404, 500, 503])
+@pytest.mark.parametrize("others", [["other"], []], ids=["another worker", "the same worker"])
+def test_an_expired_lease_settles_nothing(
+    receiver: Receiver, wanted: Subscription, line: Line, late: int, others: list[str]
+) -> None:
     gate = receiver.gate("/a", answer(late), answer(201))
-    with broker.running_worker() as worker:
+    with broker.running_worker("frozen") as frozen, contextlib.ExitStack() as taking_over:
         broker.publish_numbered(wanted.event_type, 3)
         wait_until(lambda: receiver.log)
+        for other in others:
+            taking_over.enter_context(broker.running_worker(other))
         broker.expire_lease(line)
         broker.wait_until_done()
+        taking_over.close()
         gate.open()
-        wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES and receiver.log[0].ended)
+        wait_until(lambda: frozen.event_loop.budget._left == MAX_PROCESS_BYTES and receiver.log[0].ended)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]

@@ -350,14 +350,3 @@ def test_incomplete_answers_hold(receiver: Receiver, worker: Worker, wanted: Sub
     assert [request.is_flagged for request in receiver.log] == [False, True, False]
     assert len({request.headers["webhook-id"] for request in receiver.log[:2]}) == 1
     assert broker.attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
-
-
-@pytest.mark.behaviour("4.11")
-@pytest.mark.parametrize("broken", [close, reset], ids=["close", "reset"])
-def test_broken_connections_flag(receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour) -> None:
-    receiver.on("/a", answer(), broken, answer())
-    broker.publish_numbered(wanted.event_type, 3)
-    broker.cut_pauses_until_done()
-    assert receiver.bodies("/a") == [b"0", b"1", b"1", b"2"]
-    assert [request.is_flagged for request in receiver.log] == [False, False, True, False]
-    assert broker.attempts_of(receiver.log[1].delivery_id) == [(1, None), (2, 200)]

@@ -69,15 +69,6 @@ def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -
     assert broker.line_of(wanted.subscriber).lease_until is not None
 
 
-def test_nothing_is_marked_that_is_not_as_it_was_read(wanted: Subscription) -> None:
-    broker.publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
-    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, PENDING)])
-    Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/other")
-    assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
-    assert broker.statuses(wanted) == [PENDING]
-
-
 @pytest.mark.behaviour("1.8", "10.1")
 @pytest.mark.parametrize(
     ("answered", "end"),
