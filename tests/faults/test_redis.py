@@ -1,9 +1,12 @@
 """Redis flushed, away, hung: nothing is lost or repeated, and no call waits for long."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
+from broker_project.stack.supervisor import Child
 from tests.support.faults.breakage import away, beat_going_on, flush_redis, frozen
 from tests.support.faults.figures import Figures, Report
 from tests.support.faults.load import AFTERWARDS, Load
@@ -15,29 +18,10 @@ MAX_PAUSE = 5.0
 MAX_PUBLISH = 2.0
 """A call whose process finds out that Redis does not answer, on a busy machine; the others do not even ask."""
 
-AWAY_SECONDS = 60.0
-HUNG_SECONDS = 25.0
-
 
 def assert_unharmed(seen: Figures) -> None:
     assert (seen.broken, seen.duplicated) == ({}, 0)
     assert seen.pause <= MAX_PAUSE
-
-
-def assert_publishing_went_on(load: Load) -> None:
-    """Every call that lay within the fault was taken, and quickly."""
-    calls = load.calls()
-    assert len(calls) > AFTERWARDS
-    assert {call.status for call in calls} <= {200, 202}
-    assert max(call.seconds for call in calls) <= MAX_PUBLISH
-
-
-def assert_deliveries_went_on(load: Load) -> None:
-    """Every endpoint got requests until the end of the fault."""
-    fault = load.faults[-1]
-    for endpoint in load.endpoints.values():
-        last = max(one.at for one in endpoint.exchanges if one.at <= fault.ended)
-        assert fault.ended - last <= MAX_PAUSE
 
 
 @pytest.mark.selected
@@ -58,23 +42,25 @@ def test_redis_is_flushed_while_a_thousand_deliveries_are_pending(load: Load, fi
     assert_unharmed(figures())
 
 
-@pytest.mark.case("redis-away-60s")
-def test_redis_is_killed_and_stays_away(load: Load, figures: Report) -> None:
+@pytest.mark.parametrize(
+    ("broken", "seconds"),
+    [
+        pytest.param(away, 60.0, marks=pytest.mark.case("redis-away-60s"), id="away"),
+        pytest.param(frozen, 25.0, marks=pytest.mark.case("redis-hung"), id="hung"),
+    ],
+)
+def test_redis_does_not_answer(
+    load: Load, figures: Report, broken: Callable[[Child], AbstractContextManager[None]], seconds: float
+) -> None:
     load.start()
-    with beat_going_on(load.broker), load.fault(), away(load.broker.stack.supervisor["redis"]):
-        time.sleep(AWAY_SECONDS)
+    with beat_going_on(load.broker), load.fault(), broken(load.broker.stack.supervisor["redis"]):
+        time.sleep(seconds)
     load.wait_for(AFTERWARDS)
     assert_unharmed(figures())
-    assert_publishing_went_on(load)
-    assert_deliveries_went_on(load)
-
-
-@pytest.mark.case("redis-hung")
-def test_redis_hangs(load: Load, figures: Report) -> None:
-    load.start()
-    with beat_going_on(load.broker), load.fault(), frozen(load.broker.stack.supervisor["redis"]):
-        time.sleep(HUNG_SECONDS)
-    load.wait_for(AFTERWARDS)
-    assert_unharmed(figures())
-    assert_publishing_went_on(load)
-    assert_deliveries_went_on(load)
+    calls = load.calls()
+    assert len(calls) > AFTERWARDS
+    assert {call.status for call in calls} <= {200, 202}, "every call that lay within the fault was taken"
+    assert max(call.seconds for call in calls) <= MAX_PUBLISH
+    for endpoint in load.endpoints.values():
+        last = max(one.at for one in endpoint.exchanges if one.at <= load.faults[-1].ended)
+        assert load.faults[-1].ended - last <= MAX_PAUSE, "it got requests until the end of the fault"
