@@ -24,7 +24,6 @@ from tests.support import broker, factories
 from tests.support.api import EVENT, Answer, client_of
 
 ADMIN = "/admin/subscriptions/subscription"
-JSON = "application/json"
 SOMEBODY_WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 NOT_PAUSED = {"paused_since": None, "paused_by": "", "paused_reason": "", "half_open": False, "probe_due_at": None}
 
@@ -49,7 +48,7 @@ def address(subscription: Subscription, action: str) -> str:
 
 
 def post(client: Client, to: str, body: dict[str, Any] | None = None) -> Answer:
-    return client.post(to, body, content_type=JSON)
+    return client.post(to, body)
 
 
 def paused_otherwise(subscription: Subscription, by: PausedBy, **fields: Any) -> None:

@@ -196,7 +196,7 @@ def scripted(event_type: EventType) -> Subscription:
 
 
 def ask(client: Client, path: str, **fields: object) -> Answer:
-    return client.post(f"/api/v1/{path}", fields, content_type=JSON)
+    return client.post(f"/api/v1/{path}", fields)
 
 
 @pytest.mark.behaviour("8.1")

@@ -32,9 +32,7 @@ def wanted(order: EventType, receiver: Receiver) -> Subscription:
 
 
 def send(subscription: Subscription, client: Client | None = None) -> Answer:
-    return (client or client_of()).post(
-        f"/api/v1/subscriptions/{subscription.pk}/send-test-event", content_type="application/json"
-    )
+    return (client or client_of()).post(f"/api/v1/subscriptions/{subscription.pk}/send-test-event")
 
 
 def only(receiver: Receiver) -> Received:

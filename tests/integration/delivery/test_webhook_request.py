@@ -186,7 +186,7 @@ def test_resubmitted_deliveries_are_marked_and_retried_ones_are_not(receiver: Re
         broker.publish_numbered(wanted.event_type, 1)
         broker.cut_pauses_until_done()
         rejected = Delivery.objects.get()
-        answered = client_of().post(f"/api/v1/deliveries/{rejected.pk}/resubmit", {}, "application/json")
+        answered = client_of().post(f"/api/v1/deliveries/{rejected.pk}/resubmit", {})
         broker.cut_pauses_until_done()
     again = Delivery.objects.get(resubmit_of=rejected.pk)
     assert (answered.status_code, answered.json()["id"], again.status) == (201, again.pk, "DELIVERED")

@@ -15,7 +15,7 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import IdempotencyKey, Message
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
-from tests.support.api import EVENT, JSON, Answer, client_of, client_with, problem_of, publish, publish_batch
+from tests.support.api import EVENT, Answer, client_of, client_with, problem_of, publish, publish_batch
 from tests.support.database import do_and_disconnect
 
 Publishing = Callable[[], Answer]
@@ -87,7 +87,7 @@ def test_a_key_of_a_running_publish_is_refused(
 
 @pytest.mark.behaviour("2.6")
 def test_a_key_for_a_whole_batch_is_refused(client: Client) -> None:
-    answer = client.post("/api/v1/events", b"{}", content_type=JSON, headers={"Idempotency-Key": "k"})
+    answer = client.post("/api/v1/events", b"{}", headers={"Idempotency-Key": "k"})
 
     assert problem_of(answer) == (400, "invalid_metadata")
 

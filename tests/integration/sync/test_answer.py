@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from broker_project.stack.load.receiver import Receiver, answer, hang, raw
 from delivery.models import Attempt, Delivery, Message
-from subscriptions.models import EventKind, EventType, Status, Subscription
+from subscriptions.models import EventType, Status, Subscription
 from tests.support import factories
 from tests.support.api import (
     EVENT,
@@ -27,14 +27,7 @@ from tests.support.api import (
 )
 from tests.support.behaviours import close, dripping, endless, reset
 
-pytestmark = pytest.mark.usefixtures("calls")
-
 NO_NAME = "secret-host.invalid"
-
-
-@pytest.fixture(autouse=True)
-def event_type(calls: None) -> EventType:
-    return factories.event_type(EVENT, EventKind.SYNC)
 
 
 @pytest.mark.behaviour("7.1", "10.3")

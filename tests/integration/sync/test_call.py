@@ -21,7 +21,6 @@ from delivery.sync.caller import MAX_WAITING, MAX_WAITING_PER_OWNER
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import (
-    EVENT,
     FAILING_BODY,
     FAILING_FILTER,
     SYNC_PATH,
@@ -33,13 +32,6 @@ from tests.support.api import (
     said_of,
 )
 from tests.support.database import another_connection
-
-pytestmark = pytest.mark.usefixtures("calls")
-
-
-@pytest.fixture(autouse=True)
-def event_type(calls: None) -> EventType:
-    return factories.event_type(EVENT, EventKind.SYNC)
 
 
 @pytest.mark.behaviour("7.2", "10.3")

@@ -4,22 +4,10 @@ import pytest
 from django.test import Client
 
 from delivery.models import Attempt, Delivery, Message
-from subscriptions.models import EventKind, EventType
+from subscriptions.models import EventType
 from subscriptions.scripting import jobs, process
 from tests.support import factories
-from tests.support.api import EVENT, JSON, Answer, client_of, problem_of, publish
-
-pytestmark = pytest.mark.usefixtures("calls")
-
-
-@pytest.fixture(autouse=True)
-def event_type(calls: None) -> EventType:
-    return factories.event_type(EVENT, EventKind.SYNC)
-
-
-@pytest.fixture
-def client(event_type: EventType) -> Client:
-    return client_of(factories.publisher("shop"))
+from tests.support.api import JSON, Answer, problem_of, publish
 
 
 def answered_by(client: Client, event_type: EventType, script: str, body: bytes = b'{"n": 2}') -> Answer:
