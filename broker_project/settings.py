@@ -262,7 +262,7 @@ OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9"))
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["subscriptions.api.authentication.ApiKeyAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["subscriptions.api.permissions.AnyKey"],
+    "DEFAULT_PERMISSION_CLASSES": ["subscriptions.api.permissions.KeyPermission"],
     "DEFAULT_RENDERER_CLASSES": ["broker_project.core.api.bodies.JsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["broker_project.core.api.bodies.JsonParser"],
     "DEFAULT_SCHEMA_CLASS": "broker_project.core.api.openapi.ApiSchema",

@@ -45,17 +45,6 @@ class ImportVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What a file says about one event type."""
-
-    position: int
-    """From 0."""
-    name: str
-    fields: dict[str, Any]
-    """Including the name; fields that the file leaves out stay as they are."""
-
-
-@dataclass(frozen=True, slots=True)
 class EntryProblem:
     """Why an entry cannot be imported."""
 
@@ -99,24 +88,24 @@ def import_event_types(data: bytes, *, dry_run: bool) -> list[Imported]:
 
     """
     entries, problems = entries_in(data)
-    named = EventType.objects.filter(name__in=[entry.name for entry in entries])
+    named = EventType.objects.filter(name__in=[fields["name"] for fields in entries.values()])
     known = {one.name: one for one in named.select_for_update(no_key=True).order_by("id")}
     planned = []
-    for entry in entries:
-        planned.append(_planned(entry, known.get(entry.name)))
-        problems += _problems_of_plan(entry.position, planned[-1])
+    for position, fields in entries.items():
+        planned.append(_planned(fields, known.get(fields["name"])))
+        problems += _problems_of_plan(position, planned[-1])
     if problems:
         raise RefusedEntries(sorted(problems, key=lambda problem: problem.position))
     return planned if dry_run else [_carried_out(plan) for plan in planned]
 
 
-def _planned(entry: Entry, known: EventType | None) -> Imported:
-    """Return what the entry asks for; the event type is not saved, and may be invalid."""
+def _planned(fields: dict[str, Any], known: EventType | None) -> Imported:
+    """Return what an entry asks for; the event type is not saved, and may be invalid."""
     if known is None:
-        return Imported(EventType(**entry.fields), ImportVerdict.CREATED)
-    changed = tuple(field for field, value in entry.fields.items() if not same_json(getattr(known, field), value))
+        return Imported(EventType(**fields), ImportVerdict.CREATED)
+    changed = tuple(field for field, value in fields.items() if not same_json(getattr(known, field), value))
     for field in changed:
-        setattr(known, field, entry.fields[field])
+        setattr(known, field, fields[field])
     return Imported(known, ImportVerdict.CHANGED if changed else ImportVerdict.UNCHANGED, changed)
 
 
@@ -141,8 +130,8 @@ def _carried_out(plan: Imported) -> Imported:
     return plan
 
 
-def entries_in(data: bytes) -> tuple[list[Entry], list[EntryProblem]]:
-    """Return the entries of a file, and what is wrong with them.
+def entries_in(data: bytes) -> tuple[dict[int, dict[str, Any]], list[EntryProblem]]:
+    """Return the fields of each entry by its position, from 0, and what is wrong with the entries.
 
     Problems are entries without a name or with one that came before, and fields that are unknown or not texts. An entry
     whose texts are valid is returned even so, without its unknown fields, so that further problems can be found.
@@ -163,13 +152,12 @@ def entries_in(data: bytes) -> tuple[list[Entry], list[EntryProblem]]:
         raise UnreadableFile("The file is not an object with one member, the list 'event_types'.")
     if len(items) > MAX_ENTRIES:
         raise UnreadableFile(f"A file has at most {MAX_ENTRIES} event types; this one has {len(items)}.")
-    entries, problems, names = list[Entry](), list[EntryProblem](), set[str]()
+    entries, problems, names = dict[int, dict[str, Any]](), list[EntryProblem](), set[str]()
     for position, item in enumerate(items):
         problems += _problems_of_item(position, item, names)
         if isinstance(item, dict) and "name" in item and not _broken_texts(item):
             names.add(item["name"])
-            known = {field: value for field, value in item.items() if field in FIELDS}
-            entries.append(Entry(position, item["name"], known))
+            entries[position] = {field: value for field, value in item.items() if field in FIELDS}
     return entries, problems
 
 

@@ -7,8 +7,9 @@ process learns by which paths an event type's filters are indexed, and then read
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from threading import Lock
-from typing import Final, LiteralString, NamedTuple, Self
+from typing import Final, LiteralString, NamedTuple
 
 from broker_project.core.db import rows
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, cached_filter
@@ -77,53 +78,29 @@ deletion is then refused, instead of making the publish fail.
 """
 
 
-class Candidate(NamedTuple):
-    """A subscription that qualifies if its filter, if there is one, is true."""
+class Match(NamedTuple):
+    """A subscription that gets a message if its filter, if there is one, is true or fails (contract 3.6)."""
 
     place: int
-    """Sorts candidates by subscriber, position and id."""
+    """Sorts the matches of a message by subscriber, position and id."""
     subscription_id: int
     subscriber_id: int
-    filter: str
-    by_header: bool
+    filter: str = ""
+    by_header: bool = False
     """Whether it has a header filter, which equals the message's FILTER_STRING."""
     is_pulled: bool = False
-    """Whether its messages are polled from a mailbox, so that no line is notified."""
+    """Whether its messages are polled from a mailbox (contract 9.1), so that no line is notified."""
+    failure: str = ""
+    """Why its filter could not be evaluated."""
 
 
 class Candidates(NamedTuple):
     """Where each message's candidates are, and the candidates by subscriber, position and id."""
 
     lookups: list[Lookup]
-    found: dict[Lookup, list[Candidate]]
+    found: dict[Lookup, list[Match]]
     are_locked: bool
     """Whether they cannot be deleted until the transaction ends."""
-
-
-class Match(NamedTuple):
-    """A subscription that qualifies, or whose filter has failed (contract 3.6)."""
-
-    subscription_id: int
-    subscriber_id: int
-    failure: str = ""
-    """Why its filter could not be evaluated."""
-    filter: str = ""
-    by_header: bool = False
-    """Whether it has a header filter, which equals the message's FILTER_STRING."""
-    is_pulled: bool = False
-    """Whether its messages are polled from a mailbox (contract 9.1)."""
-
-    @classmethod
-    def of(cls, candidate: Candidate) -> Self:
-        """Return the candidate as one that qualifies."""
-        return cls(candidate.subscription_id, candidate.subscriber_id, "", *candidate[3:])
-
-
-def forget() -> None:
-    """Forget what this process has learned."""
-    _known.clear()
-    _learned.clear()
-    _filtered.clear()
 
 
 def locked(subscription_ids: Collection[int]) -> set[int]:
@@ -156,14 +133,14 @@ def candidates_of(messages: Sequence[Addressed], work: Work, *, lock: bool = Tru
 
 def _look_up(
     statement: LiteralString, ranges: Sequence[KeyRange]
-) -> tuple[Mapping[KeyRange, list[Candidate]], Mapping[Key, Mapping[str, int]]]:
+) -> tuple[Mapping[KeyRange, list[Match]], Mapping[Key, Mapping[str, int]]]:
     """Return the candidates of each range, and how many of their filters are looked up by each path."""
     columns = ["{" + ",".join(column) + "}" for column in zip(*(range_.columns for range_ in ranges), strict=True)]
-    found: dict[KeyRange, list[Candidate]] = defaultdict(list)
+    found: dict[KeyRange, list[Match]] = defaultdict(list)
     met: dict[Key, Counter[str]] = defaultdict(Counter)
     for place, (number, subscription_id, subscriber_id, text, is_pulled, term) in enumerate(rows(statement, columns)):
         range_ = ranges[number - 1]
-        found[range_].append(Candidate(place, subscription_id, subscriber_id, text, range_.by_header, is_pulled))
+        found[range_].append(Match(place, subscription_id, subscriber_id, text, range_.by_header, is_pulled))
         if term:
             met[range_.key][path_of(term)] += 1
     return found, met
@@ -177,13 +154,9 @@ def matching_subscriptions(messages: Sequence[Addressed], *, lock: bool = True) 
     """
     work = Work()
     lookups, candidates, are_locked = candidates_of(messages, work, lock=lock)
-    unfiltered = {
-        lookup: [Match.of(candidate) for candidate in found]
-        for lookup, found in candidates.items()
-        if not any(candidate.filter for candidate in found)
-    }
+    filtered = {lookup for lookup, found in candidates.items() if any(candidate.filter for candidate in found)}
     matches = [
-        unfiltered[lookup] if lookup in unfiltered else [*qualified(candidates[lookup], message.document, work)]
+        [*qualified(candidates[lookup], message.document, work)] if lookup in filtered else candidates[lookup]
         for lookup, message in zip(lookups, messages, strict=True)
     ]
     if lock and not are_locked:
@@ -201,16 +174,15 @@ def subscriptions_to_ask(message: Addressed) -> list[Match]:
     """
     work = Work()
     (lookup,), candidates, _ = candidates_of([message], work, lock=False)
-    return sorted(qualified(candidates[lookup], message.document, work))
+    return sorted(qualified(candidates[lookup], message.document, work), key=attrgetter("subscription_id"))
 
 
-def qualified(candidates: Sequence[Candidate], document: Document, work: Work) -> Iterator[Match]:
+def qualified(candidates: Sequence[Match], document: Document, work: Work) -> Iterator[Match]:
     """Yield, in their order, the candidates whose filters are true or fail; each filter is evaluated at its turn."""
     document.work = work
     for candidate in candidates:
-        match = Match.of(candidate)
         try:
             if not candidate.filter or cached_filter(candidate.filter).matches(document):
-                yield match
+                yield candidate
         except (FilterFailed, FilterSyntaxError) as wrong:
-            yield match._replace(failure=f"filter failed: {wrong}")
+            yield candidate._replace(failure=f"filter failed: {wrong}")

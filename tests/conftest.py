@@ -14,11 +14,13 @@ from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 
+from broker_project.core.rate_limit import RateLimiter
 from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.dispatch import notify
 from delivery.publish import open_messages
 from subscriptions.api import authentication
+from subscriptions.credentials import tokens
 from subscriptions.scripting import process, runner, script_queue
 from tests.support.broker import Worker, running_worker
 from tests.support.brokers import Brokers
@@ -62,9 +64,11 @@ def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _unknown_callers() -> None:
+def _unknown_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold nothing against anybody that other tests have done."""
-    authentication.forget_counts()
+    for name in ("_requests", "_failures"):
+        monkeypatch.setattr(authentication, name, RateLimiter())
+    tokens.recent_tokens._tokens.clear()
     open_messages.forget()
 
 

@@ -40,39 +40,27 @@ class Rate:
     """When the next request is allowed; 0: now."""
 
 
-def spend(spent: Spent, limit: int, now: int) -> tuple[Spent, Rate]:
+def spend(spent: Spent, limit: int, now: int, cost: int = MINUTE) -> tuple[Spent, Rate]:
     """Count one request if the limit allows it; a refused request costs nothing.
 
-    `now` is in nanoseconds of a clock that never goes back.
+    `now` is in nanoseconds of a clock that never goes back. What is spent is at most the limit, which may have been
+    higher before.
     """
-    amount = _remaining(spent, limit, now)
-    wait = _wait(amount, limit)
+    amount = max(0, min(spent.amount - max(0, now - spent.at) * limit, limit * MINUTE))
+    wait = max(0, _seconds(amount + MINUTE - limit * MINUTE, limit))
     if not wait:
-        amount += MINUTE
-    return Spent(amount, now), _rate(amount, limit, wait)
+        amount += cost
+    return Spent(amount, now), Rate(limit, (limit * MINUTE - amount) // MINUTE, _seconds(amount, limit), wait)
 
 
 def look(spent: Spent, limit: int, now: int) -> Rate:
     """Return the state of a limit without counting a request."""
-    amount = _remaining(spent, limit, now)
-    return _rate(amount, limit, _wait(amount, limit))
-
-
-def _remaining(spent: Spent, limit: int, now: int) -> int:
-    """Return what is still spent: at most the limit, which may have been higher before."""
-    return max(0, min(spent.amount - max(0, now - spent.at) * limit, limit * MINUTE))
-
-
-def _wait(amount: int, limit: int) -> int:
-    return max(0, _seconds(amount + MINUTE - limit * MINUTE, limit))
+    return spend(spent, limit, now, cost=0)[1]
 
 
 def _seconds(amount: int, limit: int) -> int:
+    """Return the seconds in which a limit gives this amount back, rounded up."""
     return -(-amount // (limit * SECOND))
-
-
-def _rate(amount: int, limit: int, wait: int) -> Rate:
-    return Rate(limit, (limit * MINUTE - amount) // MINUTE, _seconds(amount, limit), wait)
 
 
 class RateLimiter:
@@ -92,11 +80,6 @@ class RateLimiter:
     def look(self, caller: Hashable, limit: int, now: int) -> Rate:
         """Return the state of a caller's limit."""
         return look(self._spent.get(caller, Spent()), limit, now)
-
-    def forget(self) -> None:
-        """Forget all callers."""
-        with self._lock:
-            self._spent.clear()
 
 
 class RecentTokens:
@@ -119,11 +102,6 @@ class RecentTokens:
         """Forget a token."""
         with self._lock:
             self._tokens.pop(token, None)
-
-    def forget(self) -> None:
-        """Forget all tokens."""
-        with self._lock:
-            self._tokens.clear()
 
 
 def _keep_recent(entries: "OrderedDict[Hashable, Spent] | OrderedDict[Hashable, None]", key: Hashable) -> None:

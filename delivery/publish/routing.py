@@ -13,7 +13,7 @@ from broker_project.core.db import rows
 from delivery.models import MessageOutcome
 from subscriptions.filters import FilterSyntaxError, Work, cached_filter
 from subscriptions.lookup_keys import Addressed
-from subscriptions.matching import Candidate, Match, locked, matching_subscriptions, qualified
+from subscriptions.matching import Match, locked, matching_subscriptions, qualified
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
@@ -109,7 +109,7 @@ def _directed(messages: Sequence[Directed], *, lock: bool) -> list[list[Match] |
             return found
 
 
-def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Candidate]]:
+def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Match]]:
     """Return the destinations' subscriptions, by the message's place; unknown destinations are missing."""
     asked = [
         {
@@ -121,13 +121,13 @@ def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Candidate]]:
         }
         for place, message in enumerate(messages)
     ]
-    found: dict[int, list[Candidate]] = defaultdict(list)
+    found: dict[int, list[Match]] = defaultdict(list)
     for place, subscription_id, subscriber_id, text, by_header, is_pulled in rows(
         CANDIDATES, [orjson.dumps(asked).decode()]
     ):
         of_place = found[place]
         if subscription_id is not None:
-            of_place.append(Candidate(len(of_place), subscription_id, subscriber_id, text, by_header, is_pulled))
+            of_place.append(Match(len(of_place), subscription_id, subscriber_id, text, by_header, is_pulled))
     return found
 
 

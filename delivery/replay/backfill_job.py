@@ -30,7 +30,7 @@ from delivery.replay.job_steps import (
     step,
 )
 from subscriptions.filters import Work
-from subscriptions.matching import Candidate, qualified
+from subscriptions.matching import Match, qualified
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
 from subscriptions.names import patterns_of
 
@@ -377,7 +377,7 @@ def _slice(job: _Job) -> None:
 def _missed(subscription: Subscription, message_ids: Sequence[int]) -> dict[int, str]:
     """Return which messages the subscription would have received, and why its filter failed, if it did: then HELD."""
     wanted, work = subscription.header_filter_string, Work()
-    candidate = Candidate(0, subscription.pk, subscription.subscriber_id, subscription.filter, bool(wanted))
+    candidate = Match(0, subscription.pk, subscription.subscriber_id, subscription.filter, bool(wanted))
     missed: dict[int, str] = {}
     for message_id, headers, content_type, filter_string, body in rows(
         READ, {"messages": [*message_ids], "reads": bool(subscription.filter)}

@@ -16,7 +16,15 @@ from broker_project.core.admin.theme import ActionVariant, UnfoldAdminCheckboxSe
 from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.credentials import keys
 from subscriptions.credentials.keys import end_problem
-from subscriptions.credentials.scopes import BeyondIssuer, Issuer, NotOpened, effective_limit, is_beyond, scopes_of
+from subscriptions.credentials.scopes import (
+    BeyondIssuer,
+    Issuer,
+    NotOpened,
+    effective_limit,
+    is_beyond,
+    owner_problems,
+    scopes_of,
+)
 from subscriptions.models import ApiKey, KeyKind, Scope
 
 ALL: Final = "If none is chosen, the key gets all scopes of its kind except keys."
@@ -72,16 +80,15 @@ class NewApiKeyForm(ApiKeyForm):
     def clean(self) -> dict[str, Any]:
         """Refuse an owner or scopes that do not fit the kind, and permissions that the user may not grant."""
         values = super().clean() or {}
-        for kind, name in ((KeyKind.PUBLISHER, "publisher"), (KeyKind.SUBSCRIBER, "subscriber")):
-            if (values.get("kind") == kind) != bool(values.get(name)):
-                self.add_error(name, f"A key of kind {kind.label} needs a {name}; other kinds have none.")
+        for name, text in owner_problems(values).items():
+            self.add_error(name, text)
         if "kind" in values and "scopes" in values:
             values["scopes"] = self._scopes(KeyKind(values["kind"]), values["scopes"])
         return values
 
     def _scopes(self, kind: KeyKind, chosen: list[str]) -> list[str]:
         try:
-            scopes = [*scopes_of(kind, chosen or None)]
+            scopes = scopes_of(kind, chosen or None)
             until, limit = (self.cleaned_data.get(name) for name in ("expires_at", "requests_per_minute"))
             self.issuer.check(kind, scopes, until=until, requests_per_minute=limit)
         except NotOpened as refused:

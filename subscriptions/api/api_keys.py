@@ -1,7 +1,7 @@
 """API keys: issued, rotated and revoked by management; a token is shown once, when it is issued (contract 1.2)."""
 
 import datetime as dt
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.urls import reverse
@@ -19,20 +19,16 @@ from broker_project.core.api.fields import (
     StrictModelSerializer,
     StrictSerializer,
     TextField,
-    WholeNumberField,
 )
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import expected_versions, refuse_body, valid
+from broker_project.core.api.views import expected_versions, valid
 from subscriptions.api.permissions import MayManage, key_of
-from subscriptions.api.resources import BROKER_FIELDS, Resource
+from subscriptions.api.resources import BROKER_FIELDS, Resource, overlap_field
 from subscriptions.credentials import keys
-from subscriptions.credentials.scopes import OPENED, BeyondIssuer, Issuer, effective_limit
+from subscriptions.credentials.scopes import BeyondIssuer, Issuer, effective_limit, owner_problems
 from subscriptions.credentials.tokens import SHOWN_CHARACTERS
-from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber
-
-OVERLAP_SECONDS: Final = int(keys.OVERLAP.total_seconds())
-MAX_OVERLAP_SECONDS: Final = int(keys.MAX_OVERLAP.total_seconds())
+from subscriptions.models import ApiKey, Publisher, Scope, Subscriber
 
 register(
     {
@@ -74,13 +70,9 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
         )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse an owner or scopes that do not fit the kind."""
-        for kind, name in ((KeyKind.PUBLISHER, "publisher"), (KeyKind.SUBSCRIBER, "subscriber")):
-            if (attrs["kind"] == kind) != bool(attrs.get(name)):
-                raise serializers.ValidationError({name: f"Give a {name} if and only if kind is {kind}."})
-        if not set(attrs.get("scopes", ())) <= {*OPENED[attrs["kind"]]}:
-            scopes = ", ".join(OPENED[attrs["kind"]])
-            raise serializers.ValidationError({"scopes": f"The scopes of a {attrs['kind']} key are {scopes}."})
+        """Refuse an owner that does not fit the kind."""
+        if wrong := owner_problems(attrs):
+            raise serializers.ValidationError(wrong)
         return attrs
 
 
@@ -96,12 +88,8 @@ class NewApiKeySerializer(ApiKeySerializer):
 class RotationSerializer(StrictSerializer):
     """How an API key is rotated."""
 
-    overlap_seconds = WholeNumberField(
-        required=False,
-        default=OVERLAP_SECONDS,
-        min_value=0,
-        max_value=MAX_OVERLAP_SECONDS,
-        help_text="How long the old key stays usable; 0: it ends at once.",
+    overlap_seconds = overlap_field(
+        keys.OVERLAP, keys.MAX_OVERLAP, "How long the old key stays usable; 0: it ends at once."
     )
 
 
@@ -167,8 +155,7 @@ class ApiKeys(Resource[ApiKey]):
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, **_: str) -> Response:
         """End it now."""
-        refuse_body(request)
-        return self.answer(keys.revoke(self.selected(), now=timezone.now(), expected=expected_versions(request)))
+        return self.change_by_action(request, keys.revoke, now=timezone.now())
 
 
 def issuer_of(request: Request) -> Issuer:

@@ -110,12 +110,6 @@ def _address(request: Request, at: str) -> tuple[str, str]:
     return at, client_prefix(request.META.get("REMOTE_ADDR", ""))
 
 
-def forget_counts() -> None:
-    """Forget all counted requests and failures."""
-    for counted in (recent_tokens, _requests, _failures):
-        counted.forget()
-
-
 def rate_limit_headers(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:

@@ -75,7 +75,7 @@ def _message(kinds: Collection[KeyKind]) -> str:
 
 
 class KeyPermission(BasePermission):
-    """Opens a view to some kinds of key: 401 without a key, 403 for another kind, or without the scope."""
+    """Opens a view to all or some kinds of key: 401 without a key, 403 for another kind, or without the scope."""
 
     kinds: ClassVar[frozenset[KeyKind]] = frozenset(KeyKind)
 
@@ -91,10 +91,6 @@ class KeyPermission(BasePermission):
             return False
         _check_scope(key, request, view)
         return True
-
-
-class AnyKey(KeyPermission):
-    """Any usable key."""
 
 
 class MayManage(KeyPermission):

@@ -3,7 +3,8 @@
 These are publishers, subscribers and retry policies. The others have a module each.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
 from django.core.exceptions import ObjectDoesNotExist
@@ -15,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.bodies import check_length_given
-from broker_project.core.api.fields import NameField, NamesField, StrictModelSerializer
+from broker_project.core.api.fields import NameField, NamesField, StrictModelSerializer, WholeNumberField
 from broker_project.core.api.pagination import Order
 from broker_project.core.api.problems import UNKNOWN, ProblemType, register
 from broker_project.core.api.views import Records, etag_of, expected_versions, refuse_body, valid
@@ -86,10 +87,10 @@ class Resource(Records[Record], Generic[Record]):
         """Return the body's values, validated."""
         return valid(self.get_serializer_class(), request, **options)
 
-    def change_by_action(self, request: Request, changes: Mapping[str, object]) -> Response:
-        """Make a fixed change; the body must be empty."""
+    def change_by_action(self, request: Request, use_case: Callable[..., Record], **options: object) -> Response:
+        """Change the record of the address as the use case does; the body must be empty."""
         refuse_body(request)
-        return self.answer(edit.change(self.selected(), changes=changes, expected=expected_versions(request)))
+        return self.answer(use_case(self.selected(), expected=expected_versions(request), **options))
 
     def created(self, record: Record, **shown_once: str) -> Response:
         """Return the answer to a creation, with its address."""
@@ -109,6 +110,12 @@ class Resource(Records[Record], Generic[Record]):
         return Response(data, code, headers={"ETag": etag_of(record), **uncached, **(headers or {})})
 
 
+def overlap_field(by_default: timedelta, longest: timedelta, help_text: str) -> WholeNumberField:
+    """Declare for how many seconds a former key or secret stays valid."""
+    seconds, max_seconds = (int(one.total_seconds()) for one in (by_default, longest))
+    return WholeNumberField(required=False, default=seconds, min_value=0, max_value=max_seconds, help_text=help_text)
+
+
 class ActivatedResource(Resource[Record], Generic[Record]):
     """A resource with a status."""
 
@@ -116,13 +123,13 @@ class ActivatedResource(Resource[Record], Generic[Record]):
     @action(detail=True, methods=["post"])
     def activate(self, request: Request, **_: str) -> Response:
         """Let it qualify for new messages and send pending ones."""
-        return self.change_by_action(request, {"status": Status.ACTIVE})
+        return self.change_by_action(request, edit.change, changes={"status": Status.ACTIVE})
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def inactivate(self, request: Request, **_: str) -> Response:
         """Stop sending; pending messages are kept, and messages published from now on do not qualify."""
-        return self.change_by_action(request, {"status": Status.INACTIVE})
+        return self.change_by_action(request, edit.change, changes={"status": Status.INACTIVE})
 
 
 @extend_schema_field({"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}})

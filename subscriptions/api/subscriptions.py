@@ -19,14 +19,13 @@ from broker_project.core.api.fields import (
     StrictModelSerializer,
     StrictSerializer,
     TextField,
-    WholeNumberField,
 )
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.api.views import expected_versions, refuse_body, valid
+from broker_project.core.api.views import expected_versions, valid
 from subscriptions import edit
 from subscriptions.api.permissions import OwnSubscriberField, key_of, subscriptions_for
-from subscriptions.api.resources import BROKER_FIELDS, ActivatedResource, HeadersField
+from subscriptions.api.resources import BROKER_FIELDS, ActivatedResource, HeadersField, overlap_field
 from subscriptions.credentials import signing_secrets
 from subscriptions.credentials.signing_secrets import MAX_OVERLAP, OVERLAP
 from subscriptions.endpoints import check_reach
@@ -120,12 +119,10 @@ class NewSubscriptionSerializer(SubscriptionSerializer):
 class SecretRotation(StrictSerializer):
     """How a signing secret is rotated."""
 
-    overlap_seconds = WholeNumberField(
-        required=False,
-        default=int(OVERLAP.total_seconds()),
-        min_value=0,
-        max_value=int(MAX_OVERLAP.total_seconds()),
-        help_text="For how long the former secret signs too; 0: from the next request on only the new one does.",
+    overlap_seconds = overlap_field(
+        OVERLAP,
+        MAX_OVERLAP,
+        "For how long the former secret signs too; 0: from the next request on only the new one does.",
     )
 
 
@@ -182,5 +179,4 @@ class Subscriptions(ActivatedResource[Subscription]):
     @action(detail=True, methods=["post"], url_path="end-overlap")
     def end_overlap(self, request: Request, **_: str) -> Response:
         """Stop signing with old signing secrets now."""
-        refuse_body(request)
-        return self.answer(signing_secrets.end_overlap(self.selected(), expected=expected_versions(request)))
+        return self.change_by_action(request, signing_secrets.end_overlap)

@@ -75,6 +75,15 @@ def scopes_of(kind: KeyKind, asked: Collection[str] | None) -> list[Scope]:
     return [scope for scope in OPENED[kind] if scope in asked]
 
 
+def owner_problems(fields: Mapping[str, object]) -> dict[str, str]:
+    """Return what is wrong with the owner in the fields of a new key, by field."""
+    return {
+        name: f"A key of kind {kind} has a {name}; other kinds have none."
+        for kind, name in ((KeyKind.PUBLISHER, "publisher"), (KeyKind.SUBSCRIBER, "subscriber"))
+        if (fields.get("kind") == kind) != bool(fields.get(name))
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Issuer:
     """A person, key or command that issues and rotates keys, and what it may pass on: no more than it has."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db import connection, models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from broker_project.core.encryption import DecryptionFailed, EncryptedField
@@ -16,6 +17,11 @@ from subscriptions.headers import with_values_kept
 def field_error(names: Iterable[str], text: str) -> ValidationError:
     """Return the error that says the same of each of these fields."""
     return ValidationError({name: ValidationError(text, code=name) for name in names})
+
+
+def checks(**conditions: Q) -> list[models.BaseConstraint]:
+    """Return the database's checks, each named by its argument."""
+    return [models.CheckConstraint(name=name, condition=condition) for name, condition in conditions.items()]
 
 
 class EncryptedHeaders(EncryptedField):

@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from broker_project.core.json import is_json
 from subscriptions.headers import validate_content_type
-from subscriptions.models.base import Versioned, field_error
+from subscriptions.models.base import Versioned, checks, field_error
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, is_own, validate_name
 from subscriptions.schemas import BrokenSchema, compiled
 from subscriptions.schemas.exact_json import UnreadableJson, exact_json
@@ -79,10 +79,7 @@ class EventType(Versioned):
     objects = EventTypeQuerySet.as_manager()
 
     class Meta:
-        constraints = [
-            models.CheckConstraint(name="event_type_name", condition=Q(name__regex=NAME_PATTERN)),
-            models.CheckConstraint(name="event_type_kind", condition=Q(kind__in=EventKind.values)),
-        ]
+        constraints = checks(event_type_name=Q(name__regex=NAME_PATTERN), event_type_kind=Q(kind__in=EventKind.values))
 
     def __str__(self) -> str:
         return self.name
@@ -115,10 +112,9 @@ class Publisher(Versioned):
     )
 
     class Meta:
-        constraints = [
-            models.CheckConstraint(name="publisher_name", condition=Q(name__regex=NAME_PATTERN)),
-            models.CheckConstraint(name="publisher_max_open_messages", condition=Q(max_open_messages__gte=1)),
-        ]
+        constraints = checks(
+            publisher_name=Q(name__regex=NAME_PATTERN), publisher_max_open_messages=Q(max_open_messages__gte=1)
+        )
 
     def __str__(self) -> str:
         return self.name

@@ -6,7 +6,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from subscriptions.models.base import Versioned
+from subscriptions.models.base import Versioned, checks
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 from subscriptions.retry_policies import (
     ACTIONS,
@@ -73,25 +73,19 @@ class RetryPolicy(Versioned):
 
     class Meta:
         verbose_name_plural = "retry policies"
-        constraints = [
-            models.CheckConstraint(name="retry_policy_name", condition=Q(name__regex=NAME_PATTERN)),
-            models.CheckConstraint(
-                name="retry_policy_actions", condition=Q(**{f"{name}__in": Action.values for name in ACTIONS})
+        constraints = checks(
+            retry_policy_name=Q(name__regex=NAME_PATTERN),
+            retry_policy_actions=Q(**{f"{name}__in": Action.values for name in ACTIONS}),
+            retry_policy_end=Q(on_exhausted=OnExhausted.NEVER, max_retries=None)
+            | Q(
+                on_exhausted__in=[OnExhausted.FAIL, OnExhausted.REJECT, OnExhausted.SUSPEND],
+                max_retries__isnull=False,
+                max_retries__range=LIMITS["max_retries"],
             ),
-            models.CheckConstraint(
-                name="retry_policy_end",
-                condition=Q(on_exhausted=OnExhausted.NEVER, max_retries=None)
-                | Q(
-                    on_exhausted__in=[OnExhausted.FAIL, OnExhausted.REJECT, OnExhausted.SUSPEND],
-                    max_retries__isnull=False,
-                    max_retries__range=LIMITS["max_retries"],
-                ),
+            retry_policy_numbers=Q(
+                **{f"{name}__range": limits for name, limits in LIMITS.items() if name != "max_retries"}
             ),
-            models.CheckConstraint(
-                name="retry_policy_numbers",
-                condition=Q(**{f"{name}__range": limits for name, limits in LIMITS.items() if name != "max_retries"}),
-            ),
-        ]
+        )
 
     def __str__(self) -> str:
         return self.name

@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 from broker_project.core.encryption import SUBSCRIBER_HEADERS
 from subscriptions.headers import validate_headers
-from subscriptions.models.base import EncryptedHeaders, WithHeaders, field_error
+from subscriptions.models.base import EncryptedHeaders, WithHeaders, checks, field_error
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 
 ACK_SECONDS = (1, 43_200)
@@ -52,7 +52,7 @@ class StatusChange(models.Model):
             models.Index(name="status_change_at", fields=["at"]),
             models.Index(name="status_change_newest", fields=["subscriber_id", "subscription_id", "at"]),
         ]
-        constraints = [models.CheckConstraint(name="status_change_status", condition=Q(status__in=Status.values))]
+        constraints = checks(status_change_status=Q(status__in=Status.values))
 
     def __str__(self) -> str:
         return f"{self.status} at {self.at}"
@@ -119,19 +119,15 @@ class Subscriber(WithHeaders):
     )
 
     class Meta:
-        constraints = [
-            models.CheckConstraint(name="subscriber_name", condition=Q(name__regex=NAME_PATTERN)),
-            models.CheckConstraint(name="subscriber_status", condition=Q(status__in=Status.values)),
-            models.CheckConstraint(
-                name="subscriber_max_queued_to_send", condition=Q(max_queued_to_send__range=(1, MAX_QUEUED_TO_SEND))
-            ),
-            models.CheckConstraint(name="subscriber_processing", condition=Q(processing__in=Processing.values)),
-            models.CheckConstraint(name="subscriber_concurrency", condition=Q(concurrency__range=(1, MAX_CONCURRENCY))),
-            models.CheckConstraint(name="subscriber_ack_seconds", condition=Q(ack_seconds__range=ACK_SECONDS)),
-            models.CheckConstraint(  # null passes
-                name="subscriber_max_redeliveries", condition=Q(max_redeliveries__range=(0, MAX_REDELIVERIES))
-            ),
-        ]
+        constraints = checks(
+            subscriber_name=Q(name__regex=NAME_PATTERN),
+            subscriber_status=Q(status__in=Status.values),
+            subscriber_max_queued_to_send=Q(max_queued_to_send__range=(1, MAX_QUEUED_TO_SEND)),
+            subscriber_processing=Q(processing__in=Processing.values),
+            subscriber_concurrency=Q(concurrency__range=(1, MAX_CONCURRENCY)),
+            subscriber_ack_seconds=Q(ack_seconds__range=ACK_SECONDS),
+            subscriber_max_redeliveries=Q(max_redeliveries__range=(0, MAX_REDELIVERIES)),  # null passes
+        )
 
     def __str__(self) -> str:
         return self.name

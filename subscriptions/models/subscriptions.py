@@ -13,7 +13,7 @@ from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_e
 from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
 from subscriptions.headers import validate_filter_string, validate_headers
 from subscriptions.lookup_keys import NO_TERM, term_of
-from subscriptions.models.base import EncryptedHeaders, WithHeaders, field_error
+from subscriptions.models.base import EncryptedHeaders, WithHeaders, checks, field_error
 from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.retry_policies import RetryPolicy
 from subscriptions.models.subscribers import Status, Subscriber
@@ -213,26 +213,19 @@ class Subscription(WithHeaders):
         ]
         permissions = [("pause", "Can pause and resume"), ("rotate_secret", "Can rotate signing secrets")]
         constraints = [
-            models.CheckConstraint(name="subscription_status", condition=Q(status__in=Status.values)),
             models.CheckConstraint(
                 name="subscription_event",
                 violation_error_message="A subscription is for one event type or for one pattern, not for both.",
                 condition=Q(event_type__isnull=False, event_pattern="") | Q(event_type=None) & ~Q(event_pattern=""),
             ),
-            models.CheckConstraint(
-                name="subscription_pattern", condition=Q(event_pattern="") | Q(event_pattern__regex=PATTERN_PATTERN)
-            ),
-            models.CheckConstraint(
-                name="subscription_delivery_mode", condition=Q(delivery_mode__in=DeliveryMode.values)
-            ),
-            models.CheckConstraint(name="subscription_rate_limit", condition=Q(rate_limit__range=RATE_LIMITS)),
-            models.CheckConstraint(name="subscription_output", condition=Q(output__in=PayloadFormat.values)),
-            models.CheckConstraint(
-                name="subscription_pause",
-                condition=Q(**NOT_PAUSED) | Q(paused_since__isnull=False, paused_by__in=PausedBy.values),
-            ),
-            models.CheckConstraint(
-                name="subscription_endpoint", condition=~Q(endpoint="") | Q(delivery_mode=DeliveryMode.PULL)
+            *checks(
+                subscription_status=Q(status__in=Status.values),
+                subscription_pattern=Q(event_pattern="") | Q(event_pattern__regex=PATTERN_PATTERN),
+                subscription_delivery_mode=Q(delivery_mode__in=DeliveryMode.values),
+                subscription_rate_limit=Q(rate_limit__range=RATE_LIMITS),
+                subscription_output=Q(output__in=PayloadFormat.values),
+                subscription_pause=Q(**NOT_PAUSED) | Q(paused_since__isnull=False, paused_by__in=PausedBy.values),
+                subscription_endpoint=~Q(endpoint="") | Q(delivery_mode=DeliveryMode.PULL),
             ),
         ]
 

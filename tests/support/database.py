@@ -15,6 +15,7 @@ from django.db import connection
 from broker_project.core.db import forget_connection
 from broker_project.stack.load.wait import wait_until
 from delivery.maintenance import partitions
+from subscriptions import matching
 from subscriptions.presets import install
 
 KEPT_TABLES: Final = ["django_migrations", "django_content_type", "auth_permission"]
@@ -55,6 +56,12 @@ def empty_database(_case: object = None) -> None:
             return
         cursor.execute(EMPTY, [KEPT_TABLES])
     prepare_database()
+
+
+def forget_filters() -> None:
+    """Let this process forget by which paths filters are looked up."""
+    for learned in (matching._known, matching._learned, matching._filtered):
+        learned.clear()
 
 
 def prepare_database(**_: object) -> None:

@@ -4,7 +4,7 @@ A use case raises an exception named for the fact. The API module that calls it 
 Errors of bodies and queries, which DRF and Django nest, become one flat list.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -141,11 +141,6 @@ _TYPES: dict[type[BaseException], ProblemType] = {
 def register(types: Mapping[type[BaseException], ProblemType]) -> None:
     """Register what exceptions mean in HTTP; called once, by the API module that calls the use cases raising them."""
     _TYPES.update(types)
-
-
-def registered() -> Collection[ProblemType]:
-    """Return all registered problems."""
-    return _TYPES.values()
 
 
 def type_of(error: BaseException) -> ProblemType | None:

@@ -85,11 +85,10 @@ def instant(text: str) -> dt.datetime:
 
 
 def _owner(publisher: str | None, subscriber: str | None) -> Owner:
-    try:
-        if publisher is not None:
-            return Publisher.objects.get(name=publisher)
-        return Subscriber.objects.get(name=subscriber) if subscriber is not None else None
-    except Publisher.DoesNotExist:
-        raise CommandError(f"There is no publisher {publisher}.") from None
-    except Subscriber.DoesNotExist:
-        raise CommandError(f"There is no subscriber {subscriber}.") from None
+    for model, name in ((Publisher, publisher), (Subscriber, subscriber)):
+        if name is not None:
+            owner: Owner = model._default_manager.filter(name=name).first()  # noqa: SLF001 - documented by Django
+            if owner is None:
+                raise CommandError(f"There is no {model._meta.verbose_name} {name}.")  # noqa: SLF001
+            return owner
+    return None

@@ -58,7 +58,7 @@ def test_a_revoked_key_opens_nothing_and_stays_listed() -> None:
         ({"kind": "ROOT"}, ["#/kind"]),
         ({"kind": "PUBLISHER"}, ["#/publisher"]),
         ({"kind": "SUBSCRIBER"}, ["#/subscriber"]),
-        ({"kind": "SUBSCRIBER", "publisher": "till"}, ["#/publisher"]),
+        ({"kind": "SUBSCRIBER", "publisher": "till"}, ["#/publisher", "#/subscriber"]),
         ({"kind": "MANAGEMENT", "publisher": "till"}, ["#/publisher"]),
         ({"kind": "PUBLISHER", "publisher": "nobody"}, ["#/publisher"]),
         ({"kind": "PUBLISHER", "publisher": None}, ["#/publisher"]),

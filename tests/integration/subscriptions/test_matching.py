@@ -13,10 +13,11 @@ from delivery.publish.store import NewMessage
 from subscriptions import lookup_keys, matching
 from subscriptions.edit import change
 from subscriptions.filters import FilterFailed, document, explain, parse_filter, text_at
-from subscriptions.matching import MAX_PATHS, PATIENCE, Match, matching_subscriptions
+from subscriptions.matching import MAX_PATHS, PATIENCE, matching_subscriptions
 from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
 from subscriptions.names import patterns_of
 from tests.support import factories
+from tests.support.database import forget_filters
 from tests.support.query_plans import ExplainedStatement, explained_statements
 
 pytestmark = pytest.mark.django_db
@@ -62,7 +63,7 @@ class Wish:
 
 @pytest.fixture(autouse=True)
 def _nothing_learned_yet() -> None:
-    matching.forget()
+    forget_filters()
 
 
 wishes = st.builds(
@@ -133,7 +134,7 @@ def test_the_index_finds_the_same_as_evaluating_every_subscription(
         event_types = arranged(wanted)
         batch = [new(event_types[name], body, text, headers=headers) for name, body, text, headers in messages]
         if forgetful:
-            matching.forget()
+            forget_filters()
         assert matched(*batch) == looked_at_one_by_one(batch)
         assert matched(*batch) == [matched(one)[0] for one in batch]
         transaction.set_rollback(True)
@@ -237,7 +238,7 @@ def test_a_filter_that_fails_is_a_match_with_the_reason(stored: str) -> None:
     Subscription.objects.update(filter=stored)
     (matches,) = matching_subscriptions([new(event_type, b'{"n": ' + b"[" * 5000 + b"]" * 5000 + b"}")])
     (match,) = matches
-    assert match[:2] == Match(one.pk, one.subscriber_id)[:2]
+    assert (match.subscription_id, match.subscriber_id) == (one.pk, one.subscriber_id)
     assert match.failure.startswith("filter failed: ")
 
 

@@ -13,6 +13,7 @@ from delivery.publish.store import NewMessage
 from subscriptions import matching
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
+from tests.support.database import forget_filters
 from tests.support.query_plans import ExplainedStatement, explained_statements, prepared_statements
 
 MANY = 10_000
@@ -21,7 +22,7 @@ CONFIGURED = {"subscriptions_subscription", "subscriptions_subscriber"}
 
 @pytest.fixture
 def event_type(storage: None) -> EventType:
-    matching.forget()
+    forget_filters()
     return factories.event_type("Big.Event")
 
 

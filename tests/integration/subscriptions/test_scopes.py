@@ -10,7 +10,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from rest_framework.views import APIView
 
-from subscriptions.api.permissions import AnyKey, KeyPermission, ReadOrWrite, needed_scope
+from subscriptions.api.permissions import KeyPermission, ReadOrWrite, needed_scope
 from subscriptions.credentials.scopes import OPENED
 from subscriptions.models import ApiKey, KeyKind, Scope
 from tests.support import factories
@@ -154,7 +154,7 @@ def test_no_view_forgets_to_look_at_scopes() -> None:
 
 def test_a_view_without_scopes_is_an_error() -> None:
     class Careless(APIView):
-        permission_classes = [AnyKey]  # noqa: RUF012
+        permission_classes = [KeyPermission]  # noqa: RUF012
 
         def get(self, request: object) -> None:
             """Answer nothing."""

@@ -24,7 +24,6 @@ from broker_project.core.api.problems import (
     ProblemType,
     problem_response,
     register,
-    registered,
 )
 from broker_project.core.api.views import expected_versions
 from broker_project.core.json import strict_json
@@ -146,7 +145,7 @@ def test_errors_of_rules_look_like_those_of_serializers(error: ValidationError, 
 
 def existing() -> Iterator[tuple[str, int]]:
     """Return code and status of every problem."""
-    yield from ((kind.code, kind.status) for kind in (*registered(), BAD_REQUEST, FAILED))
+    yield from ((kind.code, kind.status) for kind in (*problems._TYPES.values(), BAD_REQUEST, FAILED))
     for code in {*REFUSALS, *ENDED}:
         yield str(code), int(HTTPStatus.NOT_FOUND if code is ReceiptCode.UNKNOWN else HTTPStatus.CONFLICT)
     for file in (ROOT / "broker_project" / "server").glob("*.py"):

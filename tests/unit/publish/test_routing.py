@@ -11,7 +11,7 @@ OPEN = "$$->'Body'->>'state' = 'open'"
 
 
 def match(subscription_id: int, text: str = "", *, by_header: bool = False, failure: str = "") -> Match:
-    return Match(subscription_id, 1, failure, text, by_header)
+    return Match(0, subscription_id, 1, text, by_header, failure=failure)
 
 
 @pytest.mark.behaviour("6.3")
