@@ -8,7 +8,6 @@ import pytest
 from broker_project.stack.load.receiver import Receiver
 from tests.support.brokers import Brokers, replace_broken_broker
 from tests.support.faults.audit import Made
-from tests.support.faults.calls import ReplyLoad, replying_to
 from tests.support.faults.figures import Figures, Report
 from tests.support.faults.load import Load, loaded
 from tests.support.faults.mailbox_load import MailboxLoad, mailbox_loaded
@@ -75,14 +74,6 @@ def box(broker: Broker, receiver: Receiver, tmp_path: Path, request: pytest.Fixt
     with mailbox_loaded(broker, receiver, tmp_path) as box:
         yield box
         request.node.stash[VERDICT].figures += box.figures()
-
-
-@pytest.fixture
-def replying(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[ReplyLoad]:
-    """A QUEUE with one worker and an original URL for its replies."""
-    with replying_to(broker, receiver) as replying:
-        yield replying
-        request.node.stash[VERDICT].figures += replying.figures()
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from tests.support.faults.mailbox_clients import (
     acknowledge,
     acknowledge_late,
     give_back_some,
-    many_times,
     never_acknowledge,
 )
 from tests.support.faults.mailbox_figures import FetchRecord, in_hand
@@ -60,64 +59,6 @@ def kill_a_holder(box: MailboxLoad, *, but: Collection[str]) -> list[FetchRecord
     lost = [one for one in had() if one.client == victim]
     box.start_process(victim)
     return lost
-
-
-@pytest.mark.case("mailbox-never-acknowledged")
-def test_unacknowledged_messages_go_to_other_clients(box: MailboxLoad) -> None:
-    idle_client = box.client(never_acknowledge, most=5)
-    idle_client.start()
-    box.read_by(acknowledge)
-    box.start()
-    wait_until(lambda: any(one.client == idle_client.name for one in box.handed()), PATIENCE_SECONDS)
-    wait_until(lambda: any(one.redeliveries for one in box.handed()), PATIENCE_SECONDS)
-    box.stop(idle_client)
-    seen = box.figures()
-    assert seen.broken == {}
-    assert seen.duplicated > 0
-
-
-@pytest.mark.behaviour("9.4")
-@pytest.mark.case("mailbox-acknowledged-late")
-def test_a_late_acknowledgement_counts_unless_another_client_has_the_message(box: MailboxLoad) -> None:
-    box.publishers[0].publish()
-    sluggard = box.client(acknowledge_late, most=5)
-    acknowledge_late(sluggard, sluggard.some_receipts())
-    (had,), (done,) = box.handed(), box.said("ack")
-    sluggard.start()
-    box.read_by(acknowledge)
-    box.start()
-    wait_until(lambda: any(one.status == 409 for one in box.said("ack")), PATIENCE_SECONDS)
-    box.stop(sluggard)
-    assert box.figures().broken == {}
-    assert (done.status, done.asked_at > had.until) == (200, True), "no other client had it"
-    assert {one.code for one in box.said("ack") if one.status == 409} <= {"stale_receipt", "ended"}
-
-
-@pytest.mark.behaviour("9.4")
-@pytest.mark.case("mailbox-acknowledged-twice")
-def test_twenty_concurrent_acknowledgements_deliver_a_message_once(box: MailboxLoad) -> None:
-    box.hold_for(LONG)
-    box.read_by(many_times, give_back_some)
-    box.start()
-    box.wait_for(AFTERWARDS)
-    box.stop()
-    assert box.figures().broken == {}
-    assert {(one.status, one.code) for one in box.said("ack")} == {(200, "acknowledged")}
-    assert {one.status for one in [*box.said("nack"), *box.said("extend")]} == {200}
-
-
-@pytest.mark.behaviour("9.4")
-@pytest.mark.case("mailbox-stale-receipts")
-def test_a_stale_receipt_changes_nothing(box: MailboxLoad) -> None:
-    box.publishers[0].publish()
-    first, second = box.client(never_acknowledge), box.client(never_acknowledge, wait=20)
-    (stale,) = first.some_receipts()
-    (newest,) = second.some_receipts()  # as soon as the time is over
-    statuses = [result.status for word in ("ack", "nack", "extend") for result in first.say(word, [stale])]
-    assert [result.status for result in second.say("ack", [newest])] == [200]
-    box.stop()
-    assert statuses == [409, 409, 409]
-    assert box.figures().broken == {}
 
 
 @pytest.mark.case("mailbox-consumers-killed")

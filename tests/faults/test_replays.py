@@ -12,7 +12,7 @@ from broker_project.stack.load.exchanges import Published
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.endpoints import Endpoint
 from tests.support.faults.exchanges import extra_copies, misnumbered, out_of_order, unexplained
-from tests.support.faults.figures import Report, compared, total
+from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
@@ -22,8 +22,6 @@ EVENTS = 7_000
 KILL_EVERY = 3.0
 STARTED_SECONDS = 15.0
 THROUGH_SECONDS = 300.0
-PACED_SECONDS = 12
-"""How long a replay takes at least, so that kills come upon many of its slices."""
 HELD_OPEN_SECONDS = 10.0
 KEPT = 1_000
 """Events from before a backfill that is ended."""
@@ -67,33 +65,6 @@ def of_type(load: Load, wanted: str) -> dict[int, Published]:
     """Return what was published as that, by its number."""
     events = (one for publisher in load.publishers for one in publisher.published)
     return {one.number: one for one in events if one.type == wanted}
-
-
-@pytest.mark.behaviour("5.8", "11.3")
-@pytest.mark.case("replay-killed")
-def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict: Verdict) -> None:
-    load.publish(EVENTS)
-    wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
-    seen = figures()
-    assert (seen.broken, seen.acknowledged) == ({}, EVENTS)
-    endpoints = [*load.endpoints.values()]
-    firsts = [[*endpoint.exchanges] for endpoint in endpoints]
-    for endpoint in endpoints:
-        endpoint.exchanges.clear()
-
-    wanted = {"statuses": ["DELIVERED"], "max_per_second": EVENTS // PACED_SECONDS}
-    jobs = [ask(load.broker, "replays", subscriber=one.name, **wanted) for one in load.endpoints]
-    kills = kill_until("DONE", load, jobs)
-    wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
-
-    done = [load.broker.get(job) for job in jobs]
-    assert [(one["created"], one["skipped"], one["total"]) for one in done] == [(EVENTS, 0, EVENTS)] * len(done)
-    lines = [compared(first, endpoint.exchanges) for first, endpoint in zip(firsts, endpoints, strict=True)]
-    for first, endpoint in zip(firsts, endpoints, strict=True):
-        endpoint.exchanges[:] = first  # what the load itself is judged by
-    verdict.measured |= {"kills": kills, "copies": sum(line.copies for line in lines)}
-    assert total(lines) == {}
-    assert max(line.copies for line in lines) <= kills
 
 
 @pytest.mark.behaviour("5.8", "11.3")

@@ -20,7 +20,7 @@ from tests.support.faults.fault_plans import Breakage, Fault, Step, steps
 from tests.support.faults.figures import Figures
 from tests.support.faults.load import loaded
 from tests.support.faults.mailbox_load import mailbox_loaded
-from tests.support.faults.other_workloads import MailboxWorkload, QueueWorkload, SyncWorkload, callbacks_to
+from tests.support.faults.other_workloads import MailboxWorkload, QueueWorkload, callbacks_to
 from tests.support.faults.queue_load import queue_loaded
 from tests.support.faults.topic_workloads import (
     ConcurrentWorkload,
@@ -138,9 +138,7 @@ def _made(workloads: AllWorkloads, folder: Path, until_the_end: ExitStack) -> It
     yield enter(callbacks_to(broker, receiver, faults.all))
     yield enter(replays_to(broker, receiver, faults.all))
     yield MailboxWorkload(enter(mailbox_loaded(broker, receiver, folder, every=EVERY)))
-    calling = enter(called(broker, receiver, every=EVERY))
-    calling.cut = faults.of_web
-    yield SyncWorkload(calling)
+    yield enter(called(broker, receiver, faults.of_web))
     yield enter(volatile_messages_to(broker, receiver))
 
 

@@ -1,35 +1,29 @@
-"""Load that waits for answers: SYNC callers, and jobs with callbacks."""
+"""SYNC work: callers side by side, and what they are answered."""
 
 import asyncio
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-import requests
+from typing import ClassVar
 
 from broker_project.stack.load.exchanges import Call, number_in
 from broker_project.stack.load.publisher import Caller
 from broker_project.stack.load.receiver import Receiver, answer
-from broker_project.stack.load.wait import wait_until
-from tests.support.faults.endpoints import Endpoint, body_of
+from tests.support.faults.endpoints import body_of
 from tests.support.faults.exchanges import Fault
-from tests.support.faults.figures import Figures, figures_of_jobs
-from tests.support.faults.load import THROUGH_SECONDS, open_deliveries
-from tests.support.real_broker import TIMEOUT_SECONDS, Broker
+from tests.support.faults.figures import Figures
+from tests.support.faults.workload import EVERY, Workload
+from tests.support.real_broker import Broker
 
 DOCUMENTED = frozenset({502, 503, 504})
 """What a call may be answered with where it cannot be passed on or recorded."""
 
 CALLERS = 4
-CALL_EVERY = 0.02
 PATH = "/answering"
 
-AT_ONCE = 20
-"""Posts side by side."""
 
 BOOKS = """
     SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int, delivery.status, attempt.status_code
@@ -41,16 +35,18 @@ BOOKS = """
 
 
 @dataclass(slots=True)
-class SyncLoad:
+class SyncWorkload(Workload):
     """Callers at work, and the answers that they got."""
 
+    kind: ClassVar[str] = "sync"
+    max_copies: ClassVar[int | None] = 0
     broker: Broker
     event_type: str
     callers: list[Caller]
+    cut: list[Fault]
+    """When callers may have had no answer, because the web process was killed."""
     taken: list[int] = field(default_factory=list)
     """The numbers of the requests that the endpoint got."""
-    cut: list[Fault] = field(default_factory=list)
-    """When callers may have had no answer, because the web process was killed."""
 
     @property
     def calls(self) -> list[Call]:
@@ -58,12 +54,13 @@ class SyncLoad:
         return [call for caller in self.callers for call in caller.calls]
 
     def start(self) -> None:
-        """Call from now on, side by side."""
         for caller in self.callers:
             caller.start()
 
+    def done(self) -> int:
+        return len(self.answered())
+
     def stop(self) -> None:
-        """Let every caller finish its call."""
         for caller in self.callers:
             caller.enough.set()
         for caller in filter(Caller.is_alive, self.callers):
@@ -72,13 +69,16 @@ class SyncLoad:
     def answered(self) -> list[Call]:
         return [call for call in self.calls if call.status == 200]
 
-    def refused(self) -> int:
-        """Return how many calls were answered with a problem document, as documented."""
-        return sum(map(is_refused_as_documented, self.calls))
-
     def unaccounted(self) -> Counter[int | None]:
         """Return with which status calls were answered that should not have been answered so; None: not at all."""
         return Counter(call.status for call in self.calls if not self._is_accounted_for(call))
+
+    def is_through(self) -> bool:
+        return True
+
+    def measured(self) -> dict[str, float]:
+        wrongly: dict[str, float] = {f"answered_{key or 'nothing'}": value for key, value in self.unaccounted().items()}
+        return wrongly | {"refused": sum(map(is_refused_as_documented, self.calls))}
 
     def figures(self) -> Figures:
         """Return what became of the calls: lost is what was answered neither by the endpoint nor as documented."""
@@ -111,14 +111,13 @@ def is_refused_as_documented(call: Call) -> bool:
 
 
 @contextmanager
-def called(broker: Broker, receiver: Receiver, *, every: float = CALL_EVERY) -> Iterator[SyncLoad]:
+def called(broker: Broker, receiver: Receiver, cut: list[Fault]) -> Iterator[SyncWorkload]:
     """Give a SYNC event type whose endpoint sends back what it gets; leave no caller for the next test."""
-
     event_type = broker.event_type("Test.Question", "SYNC")
     broker.subscribe(receiver.url(PATH), event_type)
     address, numbers = f"{broker.web}/api/v1/events/{event_type}", itertools.count(1)
-    callers = [Caller(address, broker.publisher(), numbers, body_of, interval_seconds=every) for _ in range(CALLERS)]
-    calling = SyncLoad(broker, event_type, callers)
+    callers = [Caller(address, broker.publisher(), numbers, body_of, interval_seconds=EVERY) for _ in range(CALLERS)]
+    calling = SyncWorkload(broker, event_type, callers, cut)
 
     async def send_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         body = receiver.log[-1].body
@@ -130,86 +129,4 @@ def called(broker: Broker, receiver: Receiver, *, every: float = CALL_EVERY) -> 
         yield calling
     finally:
         calling.stop()
-        broker.inactivate_all()
-
-
-REPLIES = """
-    SELECT (convert_from(reply.body, 'UTF8')::jsonb ->> 'number')::int,
-           count(*) FILTER (WHERE delivery.status = 'DELIVERED')
-    FROM delivery_message reply JOIN subscriptions_eventtype event_type ON event_type.id = reply.event_type_id
-    LEFT JOIN delivery_delivery delivery ON delivery.message_id = reply.id
-    WHERE event_type.name = %(event_type)s AND reply.answers IS NOT NULL
-    GROUP BY 1
-"""
-
-
-@dataclass(slots=True)
-class ReplyLoad:
-    """Jobs, the worker that does them, and the original URL, which gets each reply as body of its number."""
-
-    broker: Broker
-    receiver: Receiver
-    event_type: str
-    worker: Endpoint
-    original: Endpoint
-    published: list[int] = field(default_factory=list)
-    acknowledged: list[int] = field(default_factory=list)
-    """Jobs whose reply was answered 2xx."""
-    faults: list[Fault] = field(default_factory=list)
-
-    def publish(self, numbers: Sequence[int]) -> None:
-        """Publish jobs; return when the worker has them."""
-        session = self.broker.publisher()
-        headers = {"Content-Type": "application/json", "CallbackURL": self.receiver.url(f"/{self.original.name}")}
-        for number in numbers:
-            address = f"{self.broker.web}/api/v1/events/{self.event_type}"
-            session.post(address, body_of(number), headers=headers, timeout=TIMEOUT_SECONDS).raise_for_status()
-            self.published.append(number)
-        wait_until(lambda: {*numbers} <= self.worker.accepted(), THROUGH_SECONDS)
-
-    def addresses(self) -> dict[int, str]:
-        """Return where the worker is to post its replies, by number."""
-        requests_ = self.receiver.of(f"/{self.worker.name}")
-        return {number_in(request.body): request.headers["callbackurl"] for request in requests_}
-
-    def reply(self, number: int, times: int = AT_ONCE) -> list[tuple[int, str]]:
-        """Post a reply `times` times concurrently; return each answer's status and text."""
-        address = self.addresses()[number]
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            answers = [*pool.map(lambda _: post(address, body_of(number)), range(times))]
-        if any(answer.ok for answer in answers):
-            self.acknowledged.append(number)
-        return [(answer.status_code, answer.text) for answer in answers]
-
-    def wait_until_through(self) -> None:
-        """Wait until every reply has been accepted and nothing is on its way any more."""
-        wait_until(lambda: {*self.acknowledged} <= self.original.accepted(), THROUGH_SECONDS)
-        wait_until(lambda: not open_deliveries(self.broker, self.event_type), THROUGH_SECONDS)
-
-    def figures(self) -> Figures:
-        """Return what became of the replies."""
-        return figures_of_jobs(
-            self.acknowledged,
-            self.published,
-            self.original.exchanges,
-            winners=dict(self.broker.ask(REPLIES, event_type=self.event_type)),
-            faults=self.faults,
-            unfinished=open_deliveries(self.broker, self.event_type),
-        )
-
-
-def post(address: str, body: bytes) -> requests.Response:
-    """Post a reply, as a worker would."""
-    return requests.post(address, body, headers={"Content-Type": "application/json"}, timeout=TIMEOUT_SECONDS)
-
-
-@contextmanager
-def replying_to(broker: Broker, receiver: Receiver) -> Iterator[ReplyLoad]:
-    """Give a QUEUE with one worker; leave no work for the next test."""
-    event_type = broker.event_type("Test.Job", "QUEUE")
-    worker, original = Endpoint("worker", receiver), Endpoint("original", receiver)
-    broker.subscribe(receiver.url("/worker"), event_type)
-    try:
-        yield ReplyLoad(broker, receiver, event_type, worker, original)
-    finally:
         broker.inactivate_all()

@@ -21,7 +21,6 @@ from tests.support.faults.mailbox_figures import FetchRecord, Record, RequestRec
 AGAIN_SECONDS = 0.1
 """After which a call is repeated that was not answered, or with an error that passes."""
 
-MANY = 20
 WORK_SECONDS = 0.5
 LATE = 1.3
 """Times the time-out."""
@@ -154,15 +153,6 @@ def give_back_some(client: Client, receipts: Sequence[str]) -> None:
     client.say("extend", receipts)
     client.say("nack", receipts[1::2])
     client.say("ack", receipts[::2])
-
-
-def many_times(client: Client, receipts: Sequence[str]) -> None:
-    """Acknowledge each many times at once."""
-    threads = [threading.Thread(target=client.say, args=["ack", receipts]) for _ in range(MANY if receipts else 0)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def started(web: str, subscriber: str, token: str, name: str, path: Path, ack_seconds: int) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Other kinds of work: mailboxes, queues, SYNC calls, callbacks, and edits by admins."""
+"""Other kinds of work: mailboxes, queues, callbacks, and edits by admins."""
 
 import itertools
 import queue
@@ -15,7 +15,6 @@ import requests
 from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.load.publisher import REPEAT_SECONDS, Publisher
 from broker_project.stack.load.receiver import Received, Receiver
-from tests.support.faults.calls import REPLIES, SyncLoad, post
 from tests.support.faults.endpoints import Endpoint, body_of, exchange_of
 from tests.support.faults.exchanges import Fault
 from tests.support.faults.figures import UNDER_WAY, Figures, figures_of_jobs
@@ -24,7 +23,7 @@ from tests.support.faults.mailbox_clients import Client, acknowledge, give_back_
 from tests.support.faults.mailbox_load import MailboxLoad
 from tests.support.faults.queue_load import QueueLoad
 from tests.support.faults.workload import EVERY, FaultContext, Workload
-from tests.support.real_broker import Broker, Subscribed
+from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 
 POSTING = 2
 """Threads that post replies."""
@@ -98,33 +97,14 @@ class QueueWorkload(Workload):
         return self.jobs.figures()
 
 
-@dataclass(slots=True)
-class SyncWorkload(Workload):
-    """Callers side by side."""
-
-    kind: ClassVar[str] = "sync"
-    max_copies: ClassVar[int | None] = 0
-    calling: SyncLoad
-
-    def start(self) -> None:
-        self.calling.start()
-
-    def done(self) -> int:
-        return len(self.calling.answered())
-
-    def stop(self) -> None:
-        self.calling.stop()
-
-    def is_through(self) -> bool:
-        return True
-
-    def figures(self) -> Figures:
-        return self.calling.figures()
-
-    def measured(self) -> dict[str, float]:
-        unaccounted = self.calling.unaccounted().items()
-        wrongly: dict[str, float] = {f"answered_{status or 'nothing'}": count for status, count in unaccounted}
-        return wrongly | {"refused": self.calling.refused()}
+REPLIES = """
+    SELECT (convert_from(reply.body, 'UTF8')::jsonb ->> 'number')::int,
+           count(*) FILTER (WHERE delivery.status = 'DELIVERED')
+    FROM delivery_message reply JOIN subscriptions_eventtype event_type ON event_type.id = reply.event_type_id
+    LEFT JOIN delivery_delivery delivery ON delivery.message_id = reply.id
+    WHERE event_type.name = %(event_type)s AND reply.answers IS NOT NULL
+    GROUP BY 1
+"""
 
 
 class Replier(Endpoint):
@@ -205,8 +185,9 @@ class CallbackWorkload(Workload):
                 time.sleep(REPEAT_SECONDS)
 
     def _is_over(self, address: str, number: int) -> bool:
+        headers = {"Content-Type": "application/json"}
         try:
-            answer = post(address, body_of(number))
+            answer = requests.post(address, body_of(number), headers=headers, timeout=TIMEOUT_SECONDS)
         except requests.RequestException:
             return False
         if answer.ok:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import ClassVar
@@ -12,8 +13,8 @@ from typing import ClassVar
 from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.supervisor import Child
 from tests.support.faults.endpoints import Endpoint
-from tests.support.faults.exchanges import Fault, max_copies_of_a_fault, unexplained
-from tests.support.faults.figures import Figures, compared
+from tests.support.faults.exchanges import Fault, extra_copies, first_sent, max_copies_of_a_fault, unexplained
+from tests.support.faults.figures import Figures
 from tests.support.faults.load import Load, noting_fault
 from tests.support.real_broker import Broker
 
@@ -95,20 +96,25 @@ class Round:
     ended: int
 
     def judged(self, log: Sequence[Exchange], faults: Collection[Fault]) -> Figures:
-        """Judge the second time by the first."""
+        """Judge the second time by the first: each event comes again, in the same order, under one webhook id."""
         first, second = log[self.begun : self.asked], log[self.asked : self.ended]
-        again = compared(first, second)
+        before = {one.number: place for place, one in enumerate(first_sent(first))}
+        ids: dict[int, set[str]] = {number: set() for number in before}
+        for one in second:
+            ids.setdefault(one.number, set()).add(one.webhook_id)
+        places = [before[one.number] for one in first_sent(second) if one.number in before]
+        copies = [copy.request for copy in extra_copies(second)]
         return Figures(
             acknowledged=len(self.numbers),
             delivered=len({one.number for one in second if one.status == 200}),
-            lost=again.missing + len(self.numbers - {one.number for one in first}),
+            lost=sum(not found for found in ids.values()) + len(self.numbers - before.keys()),
             unexpected=sum(one.number not in self.numbers for one in (*first, *second)),
-            duplicated=again.copies,
-            inverted=again.inverted,
-            unflagged=again.unflagged,
+            duplicated=len(copies),
+            inverted=sum(after < earlier for earlier, after in pairwise(places)),
+            unflagged=sum(not one.flagged for one in copies),
             not_under_way=unexplained(second, faults),
             altered=sum(one.altered for one in second),
-            misrecorded=again.doubled,
+            misrecorded=sum(len(found) > 1 for found in ids.values()),
             max_per_fault=max(max_copies_of_a_fault(time, faults) for time in (first, second)),
         )
 
