@@ -18,8 +18,11 @@ MAX_OVERLAP: Final = timedelta(days=7)
 MAX_FORMER: Final = 3
 """Each adds a signature to every request."""
 
-OVERLAP_END: Final = "SELECT date_trunc('second', clock_timestamp() + %s::interval + interval '1 second')"
-"""A whole second, like the time in each request that its signatures are of."""
+OVERLAP_END: Final = """
+SELECT date_trunc('second', clock_timestamp() + %s::interval + interval '1 second'), count(*)
+  FROM subscriptions_formersecret WHERE subscription_id = %s AND signs_until > clock_timestamp()
+"""
+"""A whole second, like the time in each request that its signatures are of; and how many former secrets sign now."""
 FORGET: Final = "DELETE FROM subscriptions_formersecret WHERE signs_until <= clock_timestamp()"
 
 
@@ -66,8 +69,8 @@ def _retire(record: Subscription, overlap: timedelta) -> datetime | None:
     A secret that cannot be decrypted has never signed.
     """
     until: datetime
-    ((until,),) = rows(OVERLAP_END, [overlap])
-    if FormerSecret.objects.signing_for(record).count() >= MAX_FORMER:
+    ((until, signing),) = rows(OVERLAP_END, [overlap, record.pk])
+    if signing >= MAX_FORMER:
         raise TooManySecrets(f"{MAX_FORMER} former secrets sign already: end the overlap first, or rotate without one.")
     try:
         FormerSecret.objects.create(subscription=record, secret=record.signing_secret, signs_until=until)

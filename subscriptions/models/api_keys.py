@@ -3,12 +3,11 @@
 import datetime as dt
 from functools import reduce
 from operator import or_
-from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.db.models import Func, Q
+from django.db.models import Q
 
 from broker_project.core.encryption import FORMER_SECRET, EncryptedText
 from subscriptions.credentials.scopes import OPENED, KeyKind, Scope
@@ -90,15 +89,6 @@ class ApiKey(Versioned):
         return self.ends_at is not None and self.ends_at <= now
 
 
-class FormerSecretQuerySet(models.QuerySet["FormerSecret"]):
-    """Former secrets, by whether they still sign."""
-
-    def signing_for(self, subscription: Subscription) -> Self:
-        """Keep those that sign this subscription's requests."""
-        now = Func(function="clock_timestamp", output_field=models.DateTimeField())
-        return self.filter(subscription=subscription, signs_until__gt=now)
-
-
 class FormerSecret(models.Model):
     """A replaced signing secret of a subscription, which signs beside the present one for a while."""
 
@@ -106,8 +96,6 @@ class FormerSecret(models.Model):
     subscription = models.ForeignKey(Subscription, models.CASCADE, related_name="+")
     secret = EncryptedText(purpose=FORMER_SECRET, needed_until="signs_until")
     signs_until = models.DateTimeField()
-
-    objects = FormerSecretQuerySet.as_manager()
 
     def __str__(self) -> str:
         return f"former secret {self.pk}"

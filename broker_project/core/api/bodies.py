@@ -64,11 +64,6 @@ def check_length_given(request: Request | HttpRequest) -> None:
         raise LengthRequired("Send the body with a Content-Length, not in chunks.")
 
 
-def to_json(data: object) -> bytes:
-    """Return `data` as JSON bytes; times in UTC end in Z."""
-    return orjson.dumps(data, default=str, option=orjson.OPT_UTC_Z)
-
-
 class RawParser(BaseParser):
     """Accepts any body of at most `MAX_BODY_BYTES`, as bytes."""
 
@@ -113,8 +108,8 @@ class JsonRenderer(BaseRenderer):
         accepted_media_type: str | None = None,  # noqa: ARG002 - DRF's signature
         renderer_context: Mapping[str, Any] | None = None,  # noqa: ARG002
     ) -> bytes:
-        """Return `data` as JSON; nothing for an answer without a body."""
-        return b"" if data is None else to_json(data)
+        """Return `data` as JSON, in which times in UTC end in Z; nothing for an answer without a body."""
+        return b"" if data is None else orjson.dumps(data, default=str, option=orjson.OPT_UTC_Z)
 
 
 class AlwaysJson(DefaultContentNegotiation):

@@ -39,40 +39,37 @@ class TextField(serializers.CharField):
         return super().to_internal_value(data)
 
 
-class WholeNumberField(serializers.IntegerField):
+class _ExactType:
+    """A field that refuses JSON values of other types, such as "5" and true for a number, which DRF would convert."""
+
+    accepted: ClassVar[frozenset[type]]
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the value."""
+        if type(data) not in self.accepted:
+            self.fail("invalid", input=data)  # type: ignore[attr-defined]  # of the field
+        return super().to_internal_value(data)  # type: ignore[misc]
+
+
+class WholeNumberField(_ExactType, serializers.IntegerField):
     """A JSON number without a fraction."""
 
+    accepted = frozenset({int})
     default_error_messages = {"invalid": "Give a whole number."}
 
-    def to_internal_value(self, data: Any) -> int:
-        """Return the number; refuse "5", 5.0 and true, which DRF would convert."""
-        if type(data) is not int:
-            self.fail("invalid")
-        return super().to_internal_value(data)
 
-
-class NumberField(serializers.FloatField):
+class NumberField(_ExactType, serializers.FloatField):
     """A JSON number."""
 
+    accepted = frozenset({int, float})
     default_error_messages = {"invalid": "Give a number."}
 
-    def to_internal_value(self, data: Any) -> float:
-        """Return the number; refuse "5" and true, which DRF would convert."""
-        if type(data) not in {int, float}:
-            self.fail("invalid")
-        return super().to_internal_value(data)
 
-
-class TruthField(serializers.BooleanField):
+class TruthField(_ExactType, serializers.BooleanField):
     """A JSON true or false."""
 
+    accepted = frozenset({bool})
     default_error_messages = {"invalid": "Give true or false."}
-
-    def to_internal_value(self, data: Any) -> bool:
-        """Return it; refuse 1 and "yes", which DRF would convert."""
-        if type(data) is not bool:
-            self.fail("invalid", input=data)
-        return data
 
 
 class OneOfField(serializers.ChoiceField):
@@ -176,7 +173,30 @@ class Base64Field(serializers.Field[Any, Any, Any, Any]):
         return base64.b64encode(value).decode()
 
 
-class StrictSerializer(serializers.Serializer[Any]):
+class _KnownFields:
+    """A serializer that refuses unknown fields and fields that callers cannot set."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """For fields that cannot be set here: where they can."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the validated values."""
+        fields: Mapping[str, Any] = self.fields  # type: ignore[attr-defined]  # of the serializer
+        refused = {
+            name: [
+                f"This cannot be set here{self.elsewhere.get(name, '')}."
+                if name in fields
+                else "There is no such field."
+            ]
+            for name in (data if isinstance(data, Mapping) else ())
+            if name not in fields or fields[name].read_only
+        }
+        if refused:
+            raise serializers.ValidationError(refused, code="unknown_field")
+        return super().to_internal_value(data)  # type: ignore[misc]
+
+
+class StrictSerializer(_KnownFields, serializers.Serializer[Any]):
     """Refuses unknown fields and fields that cannot be set.
 
     The underscore at the end of a name that is a Python keyword, such as `from_`, is not part of the field's name.
@@ -186,19 +206,12 @@ class StrictSerializer(serializers.Serializer[Any]):
         """Return the fields by their names in JSON."""
         return {name.rstrip("_"): field for name, field in super().get_fields().items()}
 
-    def to_internal_value(self, data: Any) -> Any:
-        """Return the validated values."""
-        refuse_unknown(self, data)
-        return super().to_internal_value(data)
 
-
-class StrictModelSerializer(serializers.ModelSerializer[Record]):
+class StrictModelSerializer(_KnownFields, serializers.ModelSerializer[Record]):
     """The same for a model. Only the database can know that a name is taken (409), so nothing is checked here."""
 
     fixed: ClassVar[tuple[str, ...]] = ()
     """Fields that can be set when a record is created, and not changed later."""
-    elsewhere: ClassVar[Mapping[str, str]] = {}
-    """For fields that cannot be set here: where they can."""
     serializer_choice_field = OneOfField
     serializer_field_mapping = {
         **serializers.ModelSerializer.serializer_field_mapping,
@@ -217,26 +230,8 @@ class StrictModelSerializer(serializers.ModelSerializer[Record]):
             fields[name].read_only = True
         return fields
 
-    def to_internal_value(self, data: Any) -> Any:
-        """Return the validated values."""
-        refuse_unknown(self, data)
-        return super().to_internal_value(data)
-
     def build_standard_field(self, field_name: str, model_field: Any) -> Any:
         """Return DRF's field without its check-then-act for unique values."""
         field_class, options = super().build_standard_field(field_name, model_field)
         kept = [rule for rule in options.get("validators", ()) if not isinstance(rule, UniqueValidator)]
         return field_class, {**options, "validators": kept} if "validators" in options else options
-
-
-def refuse_unknown(serializer: serializers.Serializer[Any], data: Any) -> None:
-    """Raise `ValidationError` for members that are no fields, or fields that callers cannot set."""
-    fields = serializer.fields
-    elsewhere: Mapping[str, str] = getattr(serializer, "elsewhere", {})
-    refused = {
-        name: [f"This cannot be set here{elsewhere.get(name, '')}." if name in fields else "There is no such field."]
-        for name in (data if isinstance(data, Mapping) else ())
-        if name not in fields or fields[name].read_only
-    }
-    if refused:
-        raise serializers.ValidationError(refused, code="unknown_field")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_project.core.api.bodies import to_json
+from broker_project.core.api.bodies import JsonRenderer
 from delivery.mailbox.fetch_messages import message_document
 from delivery.mailbox.receipts import FetchedMessage
 from delivery.webhook.cloud_event_output import in_payload_format
@@ -37,7 +37,7 @@ FETCHED = FetchedMessage(
 
 
 def read(fetched: FetchedMessage) -> Any:
-    return json.loads(to_json(message_document(fetched, receipt="r")))
+    return json.loads(JsonRenderer().render(message_document(fetched, receipt="r")))
 
 
 def body_of(told: Any) -> bytes:

@@ -32,23 +32,35 @@ def test_an_invalid_monitor_url_is_refused(url: str, says: str) -> None:
         validate_monitor_url(url)
 
 
-NOT_FOUR_NUMBERS = "Write an IPv4 address as four decimal numbers"
-NO_NAME = "Use a host name of letters"
-BROKEN = [
-    ("http://0x7f.1/", NOT_FOUR_NUMBERS),
-    ("http://0x7f000001/", NOT_FOUR_NUMBERS),
-    ("http://2130706433/", NOT_FOUR_NUMBERS),
-    ("http://017700000001/", NOT_FOUR_NUMBERS),
-    ("http://0177.0.0.1/", NOT_FOUR_NUMBERS),
-    ("http://127.1/", NOT_FOUR_NUMBERS),
-    ("http://127.0.0.1./", NOT_FOUR_NUMBERS),
-    ("http://1.2.3.4.5/", NOT_FOUR_NUMBERS),
-    ("http://256.1.1.1/", NOT_FOUR_NUMBERS),
-    ("http://a.example.0X7F/", NOT_FOUR_NUMBERS),
-    ("http://me:secret@a.example/", "Leave the login out"),
-    ("http://me@a.example/", "Leave the login out"),
-    ("http://@a.example/", "Leave the login out"),
-    ("http://127.0.0.1@a.example/", "Leave the login out"),
+BROKEN = {
+    "Write an IPv4 address as four decimal numbers": """
+        http://0x7f.1/ http://0x7f000001/ http://2130706433/ http://017700000001/ http://0177.0.0.1/
+        http://127.1/ http://127.0.0.1./ http://1.2.3.4.5/ http://256.1.1.1/ http://a.example.0X7F/
+        http://127%2e0.0.1/
+    """,
+    "Leave the login out": """
+        http://me:secret@a.example/ http://me@a.example/ http://@a.example/ http://127.0.0.1@a.example/
+    """,
+    "port from 1 to 65535": """
+        http://a.example:0/ http://a.example:99999/ http://a.example:/ http://a.example:+80/
+        http://a.example:80:90/ http://a.example:80a/
+    """,
+    "Give an absolute": """
+        http:///path http:a.example //a.example/ http://?a=b ftp://a.example/ file:///etc/passwd
+        gopher://a.example/
+    """,
+    "Use a host name of letters": """
+        http://:80/ http://my_host.example/ http://.a.example/ http://a..example/ http://-a.example/
+        http://a.example../ http://a%00.example/
+    """,
+    "Remove the zone": "http://[fe80::1%25eth0]/ http://[fe80::1%eth0]/",
+    "not a URL": "http://[::1/ http://::1]/",
+    "port from 1": "http://::1/",
+    "not a URL|not an IPv6 address|Write the host": "http://[]/ http://[127.0.0.1]/ http://[::1]a/ http://a[::1]/",
+    "not an IPv6 address": "http://[v1.a]/",
+}
+"""URLs by what the error says of them."""
+ODD = [
     ("http://a.example\\@b.example/", "Percent-encode"),
     ("http:\\\\a.example/", "Percent-encode"),
     ("http://a.example/\n", "Percent-encode"),
@@ -58,45 +70,14 @@ BROKEN = [
     ("http://a.ex\tample/", "Percent-encode"),
     ("http://b\u00fccher.example/", "ASCII form, xn--"),
     ("http://\u2460.example/", "ASCII form, xn--"),
-    ("http://a.example:0/", "port from 1 to 65535"),
-    ("http://a.example:99999/", "port from 1 to 65535"),
-    ("http://a.example:/", "port from 1 to 65535"),
-    ("http://a.example:+80/", "port from 1 to 65535"),
-    ("http://a.example:80:90/", "port from 1 to 65535"),
-    ("http://a.example:80a/", "port from 1 to 65535"),
     ("http://a.example/" + "a" * 2032, "at most 2048 characters, this one 2049"),
-    ("http:///path", "Give an absolute"),
-    ("http:a.example", "Give an absolute"),
-    ("//a.example/", "Give an absolute"),
-    ("http://:80/", NO_NAME),
-    ("http://?a=b", "Give an absolute"),
-    ("ftp://a.example/", "Give an absolute"),
-    ("file:///etc/passwd", "Give an absolute"),
-    ("gopher://a.example/", "Give an absolute"),
-    ("http://my_host.example/", NO_NAME),
-    ("http://.a.example/", NO_NAME),
-    ("http://a..example/", NO_NAME),
-    ("http://-a.example/", NO_NAME),
-    ("http://a.example../", NO_NAME),
-    ("http://" + "a" * 64 + ".example/", NO_NAME),
-    ("http://" + "a." * 130 + "example/", NO_NAME),
-    ("http://127%2e0.0.1/", NOT_FOUR_NUMBERS),
-    ("http://a%00.example/", NO_NAME),
-    ("http://[fe80::1%25eth0]/", "Remove the zone"),
-    ("http://[fe80::1%eth0]/", "Remove the zone"),
-    ("http://[::1/", "not a URL"),
-    ("http://::1]/", "not a URL"),
-    ("http://::1/", "port from 1"),
-    ("http://[]/", r"not a URL|not an IPv6 address|Write the host"),
-    ("http://[127.0.0.1]/", r"not a URL|not an IPv6 address|Write the host"),
-    ("http://[v1.a]/", "not an IPv6 address"),
-    ("http://[::1]a/", r"not a URL|not an IPv6 address|Write the host"),
-    ("http://a[::1]/", r"not a URL|not an IPv6 address|Write the host"),
+    ("http://" + "a" * 64 + ".example/", "Use a host name of letters"),
+    ("http://" + "a." * 130 + "example/", "Use a host name of letters"),
 ]
 
 
 @pytest.mark.behaviour("1.5")
-@pytest.mark.parametrize(("url", "says"), BROKEN)
+@pytest.mark.parametrize(("url", "says"), [*((url, says) for says in BROKEN for url in BROKEN[says].split()), *ODD])
 def test_invalid_and_disguised_urls_are_refused(url: str, says: str) -> None:
     for validate in (validate_endpoint, validate_monitor_url):
         with pytest.raises(ValidationError, match=says):

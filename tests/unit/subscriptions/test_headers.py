@@ -17,29 +17,11 @@ ALLOWED = [
     {f"X-{number}": "v" for number in range(MAX_HEADERS)},
     {"X-Long": "v" * (MAX_HEADERS_BYTES - len("X-Long"))},
 ]
-RESERVED = [
-    "Host",
-    "HOST",
-    "Content-Length",
-    "content_length",
-    "Transfer-Encoding",
-    "Connection",
-    "Keep-Alive",
-    "Upgrade",
-    "TE",
-    "Trailer",
-    "Expect",
-    "Proxy-Connection",
-    "Proxy-Authorization",
-    "Cookie",
-    "CallbackURL",
-    "webhook-id",
-    "Webhook-Signature",
-    "Webhook_Signature",
-    "webhook-anything",
-    "Broker-Outcome",
-]
-
+RESERVED = """
+    Host HOST Content-Length content_length Transfer-Encoding Connection Keep-Alive Upgrade TE Trailer Expect
+    Proxy-Connection Proxy-Authorization Cookie CallbackURL webhook-id Webhook-Signature Webhook_Signature
+    webhook-anything Broker-Outcome
+"""
 
 WHOLE: list[object] = [
     None,
@@ -56,7 +38,7 @@ def test_headers_with_visible_values_are_accepted(headers: dict[str, str]) -> No
     validate_headers(headers)
 
 
-@pytest.mark.parametrize("name", RESERVED)
+@pytest.mark.parametrize("name", RESERVED.split())
 def test_reserved_headers_are_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="set by the broker or the connection"):
         validate_headers({name: "v"})
