@@ -1,7 +1,7 @@
 """Which addresses the broker may connect to: hosts in URLs, special networks, and the policy for requests."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -101,74 +101,50 @@ def _named_host(text: str) -> Host:
     return Host(text, LOOPBACK_NAMES if is_here else None)
 
 
-_NAMED: Final[Mapping[str, str]] = {
-    # The first match counts, so narrow networks come first.
-    "169.254.169.254": METADATA,  # AWS, Azure, Google, Oracle, DigitalOcean, OpenStack and others
-    "169.254.169.253": METADATA,  # the resolver of AWS
-    "169.254.169.123": METADATA,  # the clock of AWS
-    "169.254.170.2": METADATA,  # credentials of containers on AWS
-    "169.254.170.23": METADATA,
-    "169.254.0.23": METADATA,  # Tencent
-    "169.254.42.42": METADATA,  # Scaleway
-    "100.100.100.200": METADATA,  # Alibaba
-    "168.63.129.16": METADATA,  # Azure, on an address that looks public
-    "192.0.0.192": METADATA,  # Oracle
-    "fd00:ec2::23": METADATA,
-    "fd00:ec2::253": METADATA,
-    "fd00:ec2::254": METADATA,
-    "fd00:c1::a9fe:a9fe": METADATA,
-    "fd20:ce::254": METADATA,  # Google
-    "fd00:42::42": METADATA,
-    "fe80::a9fe:a9fe": METADATA,
-    "0.0.0.0/8": "this host",
-    "10.0.0.0/8": PRIVATE,
-    "100.64.0.0/10": "carrier-grade NAT",
-    "127.0.0.0/8": LOOPBACK,
-    "169.254.0.0/16": LINK_LOCAL,
-    "172.16.0.0/12": PRIVATE,
-    "192.0.2.0/24": DOCUMENTATION,
-    "192.0.0.0/24": RESERVED,
-    "192.31.196.0/24": RESERVED,  # AS112
-    "192.52.193.0/24": RESERVED,  # AMT
-    "192.88.99.0/24": "6to4 relay",
-    "192.168.0.0/16": PRIVATE,
-    "192.175.48.0/24": RESERVED,  # AS112
-    "198.18.0.0/15": BENCHMARK,
-    "198.51.100.0/24": DOCUMENTATION,
-    "203.0.113.0/24": DOCUMENTATION,
-    "224.0.0.0/4": MULTICAST,
-    "255.255.255.255": "broadcast",
-    "240.0.0.0/4": RESERVED,
-    "::": "this host",
-    "::1": LOOPBACK,
-    str(MAPPED): "IPv4-mapped",
-    str(TRANSLATED): "IPv4-translated",
-    str(COMPATIBLE): "IPv4-compatible",
-    str(NAT64): "NAT64",
-    str(LOCAL_NAT64): "NAT64",
-    "100::/64": "discard-only",
-    str(TEREDO): "Teredo",
-    "2001:2::/48": BENCHMARK,
-    "2001:10::/28": "ORCHID",
-    "2001:20::/28": "ORCHID",
-    "2001::/23": RESERVED,
-    "2001:db8::/32": DOCUMENTATION,
-    str(SIX_TO_FOUR): "6to4",
-    "2620:4f:8000::/48": RESERVED,  # AS112
-    "3ffe::/16": RESERVED,
-    "3fff::/20": DOCUMENTATION,
-    "fc00::/7": PRIVATE,
-    "fe80::/10": LINK_LOCAL,
-    "fec0::/10": "site-local",
-    "ff00::/8": MULTICAST,
-    # Everything outside 2000::/3, the only range that is assigned.
-    "::/3": RESERVED,
-    "4000::/2": RESERVED,
-    "8000::/1": RESERVED,
-}
+_SPECIAL: Final = (
+    (METADATA, "169.254.169.254"),  # AWS, Azure, Google, Oracle, DigitalOcean, OpenStack and others
+    (METADATA, "169.254.169.253 169.254.169.123"),  # the resolver and the clock of AWS
+    (METADATA, "169.254.170.2 169.254.170.23 fd00:ec2::23"),  # credentials of containers on AWS
+    (METADATA, "fd00:ec2::253 fd00:ec2::254"),  # AWS
+    (METADATA, "169.254.0.23"),  # Tencent
+    (METADATA, "169.254.42.42 fd00:42::42"),  # Scaleway
+    (METADATA, "100.100.100.200"),  # Alibaba
+    (METADATA, "168.63.129.16"),  # Azure, on an address that looks public
+    (METADATA, "192.0.0.192 fd00:c1::a9fe:a9fe"),  # Oracle
+    (METADATA, "fd20:ce::254 fe80::a9fe:a9fe"),  # Google and others
+    ("this host", "0.0.0.0/8 ::"),
+    (PRIVATE, "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7"),
+    ("carrier-grade NAT", "100.64.0.0/10"),
+    (LOOPBACK, "127.0.0.0/8 ::1"),
+    (LINK_LOCAL, "169.254.0.0/16 fe80::/10"),
+    (DOCUMENTATION, "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20"),
+    (RESERVED, "192.0.0.0/24 240.0.0.0/4 2001::/23 3ffe::/16"),
+    (RESERVED, "192.31.196.0/24 192.175.48.0/24 2620:4f:8000::/48"),  # AS112
+    (RESERVED, "192.52.193.0/24"),  # AMT
+    (RESERVED, "::/3 4000::/2 8000::/1"),  # everything outside 2000::/3, the only range that is assigned
+    ("6to4 relay", "192.88.99.0/24"),
+    (BENCHMARK, "198.18.0.0/15 2001:2::/48"),
+    (MULTICAST, "224.0.0.0/4 ff00::/8"),
+    ("broadcast", "255.255.255.255"),
+    ("IPv4-mapped", str(MAPPED)),
+    ("IPv4-translated", str(TRANSLATED)),
+    ("IPv4-compatible", str(COMPATIBLE)),
+    ("NAT64", f"{NAT64} {LOCAL_NAT64}"),
+    ("discard-only", "100::/64"),
+    ("Teredo", str(TEREDO)),
+    ("ORCHID", "2001:10::/28 2001:20::/28"),
+    ("6to4", str(SIX_TO_FOUR)),
+    ("site-local", "fec0::/10"),
+)
+"""Networks of each kind."""
 
-REFUSED: Final[tuple[tuple[Network, str], ...]] = tuple((ip_network(text), kind) for text, kind in _NAMED.items())
-"""The first network that contains an address names its kind."""
+REFUSED: Final[tuple[tuple[Network, str], ...]] = tuple(
+    sorted(
+        ((ip_network(text), kind) for kind, networks in _SPECIAL for text in networks.split()),
+        key=lambda network: -network[0].prefixlen,
+    )
+)
+"""The narrowest network that contains an address names its kind; it comes first."""
 
 
 def kind_of(address: Address) -> str:
