@@ -11,8 +11,8 @@ import psycopg
 
 from benchmarks.processes import Receiving
 from benchmarks.sink import RunningSink
-from broker_project.stack import stacks
 from broker_project.stack.load.management_client import Management
+from broker_project.stack.running_stack import Stack
 from broker_project.stack.supervisor import Child
 
 UNFINISHED_SECONDS: Final = 90.0
@@ -55,7 +55,7 @@ class Options:
 class Bench:
     """One run of one scenario."""
 
-    stack: stacks.Stack
+    stack: Stack
     api: Management
     options: Options
     say: Callable[[str], None]

@@ -14,9 +14,9 @@ from typing import Final
 from benchmarks.bench import Bench, Options
 from benchmarks.figures import Outcome, table, write
 from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
-from broker_project.stack import stacks
 from broker_project.stack.folders import STATE
 from broker_project.stack.load.management_client import Management
+from broker_project.stack.running_stack import running_stack
 
 FOLDER: Final = STATE / "bench"
 DEFAULTS: Final = Options()
@@ -158,7 +158,7 @@ def _positive(text: str) -> float:
 def _run(name: str, options: Options) -> Outcome:
     _say(f"{name}: {SCENARIOS[name].about}")
     try:
-        with stacks.running(FOLDER, fresh=True, say=_say) as stack:
+        with running_stack(FOLDER, fresh=True, say=_say) as stack:
             bench = Bench(stack, Management.of(stack), options, _say)
             outcome = SCENARIOS[name].run(bench)
             outcome = dataclasses.replace(outcome, problems=[*outcome.problems, *bench.ended()])

@@ -4,9 +4,9 @@ import os
 import sys
 from collections.abc import Callable
 
+from broker_project.stack.application import python
 from broker_project.stack.counts import show_counts
 from broker_project.stack.demo.demo import demo
-from broker_project.stack.services import python
 from broker_project.stack.test_command import audit, test
 from broker_project.stack.trace import trace
 from broker_project.stack.up import manage, run_command, up

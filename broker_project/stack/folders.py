@@ -132,7 +132,11 @@ class StackSettings:
         self._values = {name: str(value) for name, value in values.items()}
 
 
-class AlreadyRunning(Exception):
+class StackError(Exception):
+    """A failure whose message is enough: it is printed without a traceback."""
+
+
+class AlreadyRunning(StackError):
     """Another process is running a stack in this folder."""
 
 

@@ -56,12 +56,3 @@ def hold(port: int) -> socket.socket:
     holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     holding.bind((LOOPBACK, port))
     return holding
-
-
-def accepts(port: int) -> bool:
-    """Tell whether a program accepts connections on the port."""
-    try:
-        socket.create_connection((LOOPBACK, port), timeout=1).close()
-    except OSError:
-        return False
-    return True

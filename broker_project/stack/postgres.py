@@ -16,8 +16,9 @@ from typing import Final
 
 import psycopg
 
+from broker_project.stack.folders import StackError
 from broker_project.stack.ports import LOOPBACK
-from broker_project.stack.services import Service
+from broker_project.stack.supervisor import Service
 
 NAMESPACE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "setpriv", "--pdeathsig", "INT")
 """A user namespace in which root has an ordinary user id. Files still belong to root."""
@@ -57,7 +58,7 @@ class OrdinaryUser:
                 os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
-class NoOrdinaryUser(Exception):
+class NoOrdinaryUser(StackError):
     """PostgreSQL refuses to run as root, and there is neither a user namespace nor another user."""
 
 
@@ -84,7 +85,7 @@ def _works(prefix: tuple[str, ...]) -> bool:
     return subprocess.run((*prefix, "true"), capture_output=True, check=False).returncode == 0  # noqa: S603 - ours
 
 
-class ProgramFailed(RuntimeError):
+class ProgramFailed(StackError):
     """A program of PostgreSQL failed; the message has its output."""
 
 
@@ -181,7 +182,7 @@ SETTINGS = {
 """For many short durable transactions on tables with short-lived rows."""
 
 
-class WrongPassword(Exception):
+class WrongPassword(StackError):
     """The database does not accept the stored password."""
 
 

@@ -7,16 +7,15 @@ import hmac
 import os
 from typing import Final
 
-from broker_project.stack.folders import StackSettings
+from broker_project.stack.folders import StackError, StackSettings
 
 KEY: Final = "BROKER_SECRET_KEY"
 FALLBACKS: Final = "BROKER_SECRET_KEY_FALLBACKS"
-RUNNING: Final = "the running stack"
-LAST: Final = "the last start"
-ADVICE: Final = "docs/how-to/change-the-secret-key.md says how to change the secret key"
+START_ADVICE: Final = f"set {KEY} to that key, or add that key to {FALLBACKS}"
+ADVICE: Final = f"set {KEY} and {FALLBACKS} as for ./broker up"
 
 
-class WrongSecretKey(Exception):
+class WrongSecretKey(StackError):
     """The given key, and its fallbacks where they count, are not the key that encrypted the stored secrets."""
 
 
@@ -33,43 +32,37 @@ def check_start_key(settings: StackSettings) -> None:
 
     """
     former = [key for key in os.environ.get(FALLBACKS, "").split(",") if key]
-    keys = (secret_key(settings), *former)
-    if settings.stored(_name_of(LAST)) not in {"", *(_fingerprint(settings, key) for key in keys)}:
-        raise WrongSecretKey(
-            f"{_given(settings)} not the key of the last start, whose secrets it cannot decrypt: set {KEY} to that "
-            f"key, or add that key to {FALLBACKS}; {ADVICE}"
-        )
+    _check(settings, [secret_key(settings), *former], START_ADVICE)
 
 
-def check_key(settings: StackSettings, owner: str) -> None:
-    """Refuse a command with another key than that of the owner, `RUNNING` or `LAST`. Only a start may change the key.
+def check_key(settings: StackSettings) -> None:
+    """Refuse a command with another key than that of the last start. Only a start may change the key.
 
     Raises:
         WrongSecretKey: the keys differ.
 
     """
-    if settings.stored(_name_of(owner)) not in {"", _fingerprint(settings, secret_key(settings))}:
+    _check(settings, [secret_key(settings)], ADVICE)
+
+
+def store_key(settings: StackSettings) -> None:
+    """Store the fingerprint of the current key: from now on the database has secrets encrypted with it."""
+    settings.store(_name(), _fingerprint(settings, secret_key(settings)))
+
+
+def _check(settings: StackSettings, keys: list[str], advice: str) -> None:
+    if settings.stored(_name()) not in {"", *(_fingerprint(settings, key) for key in keys)}:
+        given = f"{KEY} is" if KEY in os.environ else f"{KEY} is not set, and the key stored in {settings.folder} is"
         raise WrongSecretKey(
-            f"{_given(settings)} not the key of {owner}: set {KEY} and {FALLBACKS} as for ./broker up; {ADVICE}"
+            f"{given} not the key of the last start, whose secrets it cannot decrypt: {advice}; "
+            "docs/how-to/change-the-secret-key.md says how to change the secret key"
         )
 
 
-def store_key(settings: StackSettings, owner: str) -> None:
-    """Store the fingerprint of the current key as that of the owner.
-
-    `RUNNING`: a stack is about to run with it. `LAST`: from now on the database has secrets encrypted with it.
-    """
-    settings.store(_name_of(owner), _fingerprint(settings, secret_key(settings)))
-
-
-def _given(settings: StackSettings) -> str:
-    return f"{KEY} is" if KEY in os.environ else f"{KEY} is not set, and the key stored in {settings.folder} is"
-
-
-def _name_of(owner: str) -> str:
-    """Return the name of an owner's fingerprint. An external database has its own."""
+def _name() -> str:
+    """Return the name of the fingerprint. An external database has its own."""
     external = os.environ.get("DATABASE_URL", "").partition("?")[0].rpartition("@")[2]
-    return f"secret key of {owner}" + (f" on {external}" if external and owner == LAST else "")
+    return "secret key of the last start" + (f" on {external}" if external else "")
 
 
 def _fingerprint(settings: StackSettings, key: str) -> str:

@@ -5,16 +5,16 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
 from broker_project.core.subprocesses import die_with
-from broker_project.stack.folders import ROOT, StackFolder
+from broker_project.stack.folders import ROOT, StackError, StackFolder
 from broker_project.stack.guard import Guard
-from broker_project.stack.services import Service
 
 FIRST_BACK_OFF = 0.5
 MAX_BACK_OFF = 30.0
@@ -28,7 +28,40 @@ CHECK_SECONDS = 0.1
 CHECKS_PER_LOG_ROTATION = 100
 
 
-class DidNotStart(Exception):
+STOP_SECONDS = 20.0
+"""A worker that stops waits for the requests in flight."""
+
+
+def always() -> bool:
+    """Return True: ready when the process runs, nothing to prepare."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The description of one process of the stack, which can be started any number of times."""
+
+    name: str
+    command: Sequence[str | Path]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of the supervisor."""
+
+    prepare: Callable[[], object] = always
+    """Called before every start."""
+
+    is_ready: Callable[[], bool] = always
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_seconds: float = STOP_SECONDS
+    """How long it may take to stop; then it is killed."""
+
+    death_signal: signal.Signals = signal.SIGKILL
+    """Sent by the kernel and by the guard if the supervisor dies."""
+
+    is_store: bool = False
+    """Stores start before the application and stop after it."""
+
+
+class DidNotStart(StackError):
     """A service ended or did not become ready; the message has the end of its log."""
 
 
@@ -154,10 +187,8 @@ class Child:
 
 
 def _kill_group(group: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 class Supervisor:
@@ -188,7 +219,8 @@ class Supervisor:
 
     def start(self, *services: Service) -> None:
         """Start services in parallel, and return when all are ready."""
-        children = [self._add(service) for service in services]
+        children = [Child(service, logs=self._folder.logs, guard=self._guard) for service in services]
+        self._children |= {child.service.name: child for child in children}
         for child in children:
             child.start()
         for child in children:
@@ -216,26 +248,16 @@ class Supervisor:
         if self._watcher.is_alive():
             self._watcher.join()
 
-    def _add(self, service: Service) -> Child:
-        child = Child(service, logs=self._folder.logs, guard=self._guard)
-        self._children[service.name] = child
-        return child
-
     def _watch(self) -> None:
         """Restart what ended. This thread must outlive the processes: the parent-death signal is sent when it ends."""
         checks = 0
         while not self._ended.wait(CHECK_SECONDS):
             checks += 1
             for child in self:
-                self._restart_if_ended(child)
+                try:
+                    if child.restart_if_ended():
+                        self._say(f"{child.service.name} had ended: started again (log: {child.log})")
+                except (OSError, StackError) as problem:
+                    self._say(f"{child.service.name} had ended and cannot start: {problem}")
                 if checks % CHECKS_PER_LOG_ROTATION == 0:
                     child.rotate_log()
-
-    def _restart_if_ended(self, child: Child) -> None:
-        try:
-            restarted = child.restart_if_ended()
-        except (OSError, RuntimeError) as problem:
-            self._say(f"{child.service.name} had ended and cannot start: {problem}")
-        else:
-            if restarted:
-                self._say(f"{child.service.name} had ended: started again (log: {child.log})")

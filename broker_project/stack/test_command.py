@@ -1,7 +1,5 @@
 """`./broker test` and `./broker audit`: all checks of the project, on temporary servers."""
 
-import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -9,17 +7,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 from xml.etree import ElementTree  # nosec B405
 
 from broker_project.core.subprocesses import die_with, lower_priority
 from broker_project.stack.folders import ROOT, STATE, StackFolder, is_alive, is_locked
 from broker_project.stack.ports import LOOPBACK_NETWORKS
-from broker_project.stack.servers import running_stores
+from broker_project.stack.stores import running_stores
 
 NO_TESTS_COLLECTED = 5
 Process = subprocess.Popen[bytes]
@@ -27,12 +25,7 @@ Process = subprocess.Popen[bytes]
 RUNS = STATE / "test"
 """One folder per run, named by its process id."""
 
-
-MANAGE = ("manage.py",)
 PYTEST = ("-m", "pytest", "--color=auto")
-FRESH_SEEDS = "--fresh-seeds"
-"""Hypothesis generates new inputs in each run. Without this, the inputs are the same in every run."""
-FRESH_PROFILE = ("--hypothesis-profile", "fresh")
 SPARK_TESTS = "tests/spark"
 """They share a Spark session, so they run in one process."""
 SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_run_by_broker.py"
@@ -58,7 +51,6 @@ SEMGREP = STATE / "semgrep"
 RULES_FOLDER = "semgrep"
 """The folder of the semgrep rules, each with lines that it finds and lines that it does not."""
 
-
 ALL_FILES = ("--error", "--disable-nosem", "--no-git-ignore", "--project-root", ".", "--timeout", "60")
 """Exceptions are declared with the rules and nowhere else."""
 SEMGREP_VARIABLES = {
@@ -68,11 +60,15 @@ SEMGREP_VARIABLES = {
 
 AUDITED_LOCKS: Final = (("runtime.txt", "development.txt", "uv.txt"), ("semgrep.txt",))
 """Locks that are checked in one call. No package may have two versions in a call."""
-PIP_AUDIT: Final = (sys.executable, "-m", "pip_audit", "--strict", "--require-hashes", "--disable-pip")
-AUDIT_FORMAT: Final = ("--format", "json", "--desc", "off", "--progress-spinner", "off")
-
-CLEAN, VULNERABLE, WRONG_ARGUMENTS, SKIPPED = 0, 1, 2, 3
-"""Exit statuses of the audit."""
+PIP_AUDIT: Final = (
+    sys.executable,
+    "-m",
+    "pip_audit",
+    "--strict",
+    "--require-hashes",
+    "--disable-pip",
+    "--progress-spinner=off",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +108,14 @@ def run_in_parallel(steps: Sequence[Step], variables: Mapping[str, str], folder:
     parallel = f" (in parallel: {', '.join(files)})" if files else ""
     print(f"\n── {first.name}{parallel} ──", flush=True)
     with ThreadPoolExecutor(len(steps)) as threads, ExitStack() as stack:
-        running = [stack.enter_context(_running(step, variables, folder, files.get(step.name))) for step in steps]
-        results = list(threads.map(partial(_ended, folder, time.monotonic()), steps, running))
+        running = []
+        for step in steps:
+            output = stack.enter_context(files[step.name].open("wb")) if step.name in files else None
+            report = (f"--junitxml={folder / step.report}",) if step.report else ()
+            settings = {**variables, **step.settings}
+            process = started((*step.arguments, *report), settings, output, python=step.python, niceness=step.niceness)
+            running.append(stack.enter_context(process))
+        results = list(threads.map(partial(_result, folder, time.monotonic()), steps, running))
     for name, file in files.items():
         print(f"\n── {name} ──\n{file.read_text(errors='replace')}", end="", flush=True)
     return results
@@ -151,20 +153,7 @@ def _begin(parent: int, niceness: int) -> None:
         lower_priority(niceness)
 
 
-@contextmanager
-def _running(step: Step, variables: Mapping[str, str], folder: Path, file: Path | None) -> Iterator[Process]:
-    """Run a step with its output in `file`, if given."""
-    arguments = (*step.arguments, f"--junitxml={folder / step.report}") if step.report else step.arguments
-    with (
-        file.open("wb") if file else nullcontext() as output,
-        started(
-            arguments, {**variables, **step.settings}, output, python=step.python, niceness=step.niceness
-        ) as process,
-    ):
-        yield process
-
-
-def _ended(folder: Path, begun: float, step: Step, process: Process) -> Result:
+def _result(folder: Path, begun: float, step: Step, process: Process) -> Result:
     """Wait for a step and return its result."""
     status = process.wait()
     seconds = time.monotonic() - begun
@@ -210,13 +199,12 @@ SCAN = (
 semgrep_step = partial(
     Step, settings=SEMGREP_VARIABLES, python=str(SEMGREP / "bin" / "python"), niceness=LOWEST_PRIORITY
 )
-
 QUICK_CHECKS = (
     Step("format", ("-m", "ruff", "format", "--check", ".")),
     Step("lint", ("-m", "ruff", "check", ".")),
     Step("imports", (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")),
-    Step("migrations", (*MANAGE, "makemigrations", "--check", "--dry-run")),
-    Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
+    Step("migrations", ("manage.py", "makemigrations", "--check", "--dry-run")),
+    Step("deployment", ("manage.py", "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
 )
 TESTS_AND_CHECKS = (
     Step(
@@ -256,28 +244,16 @@ def test(*arguments: str) -> int:
     """Run all steps, or pytest with the arguments; return the exit status."""
     with prepared() as (folder, variables):
         if arguments:
-            with started((*PYTEST, *pytest_arguments(arguments)), variables) as process:
+            with started((*PYTEST, *arguments), variables) as process:
                 return process.wait()
         rounds = (QUICK_CHECKS, TESTS_AND_CHECKS, FAULTS_AND_SPARK)
-        return _summarize([result for steps in rounds for result in run_in_parallel(steps, variables, folder)])
+        results = [result for steps in rounds for result in run_in_parallel(steps, variables, folder)]
+    print("\n── summary ──", *results, sep="\n")
+    print(f"{sum(result.passed for result in results)} passed, {sum(result.failed for result in results)} failed")
+    return 0 if all(result.ok for result in results) else 1
 
 
-def pytest_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments for pytest. `--fresh-seeds` alone runs all unit and integration tests."""
-    if list(arguments) == [FRESH_SEEDS]:
-        return [
-            *FRESH_PROFILE,
-            "tests/unit",
-            "tests/integration",
-            "-n",
-            TEST_PROCESSES,
-            "-m",
-            "not faults and not lengthy",
-        ]
-    return [word for argument in arguments for word in (FRESH_PROFILE if argument == FRESH_SEEDS else [argument])]
-
-
-@contextlib.contextmanager
+@contextmanager
 def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
     """Run temporary servers; give their folder and the variables of tests. The user's variables are ignored."""
     folder = RUNS / str(os.getpid())
@@ -286,52 +262,15 @@ def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
     for stale in RUNS.glob("*"):
         if not is_alive(int(stale.name)) and not is_locked(StackFolder(stale).lock):
             shutil.rmtree(stale, ignore_errors=True)
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        yield folder, TEST_SETTINGS | stack.enter_context(running_stores(folder, durable=False))
-
-
-def _summarize(results: Sequence[Result]) -> int:
-    print("\n── summary ──")
-    print(*results, sep="\n")
-    print(f"{sum(result.passed for result in results)} passed, {sum(result.failed for result in results)} failed")
-    return 0 if all(result.ok for result in results) else 1
+        yield folder, TEST_SETTINGS | stack.enter_context(running_stores(folder, durable=False)).environment
 
 
 def audit(*arguments: str) -> int:
     """Check all locked packages, with more arguments for pip-audit; return the exit status."""
-    packages: list[Any] = []
+    statuses = []
     for locks in AUDITED_LOCKS:
         files = [word for lock in locks for word in ("-r", str(ROOT / "requirements" / lock))]
-        audited = subprocess.run(  # noqa: S603 - our own command
-            (*PIP_AUDIT, *AUDIT_FORMAT, *arguments, *files), capture_output=True, text=True, check=False
-        )
-        if audited.returncode == WRONG_ARGUMENTS:
-            print(audited.stderr, end="", file=sys.stderr)
-            return WRONG_ARGUMENTS
-        known = reported_packages(audited.stdout)
-        if not known:
-            print(f"skipped: no vulnerability data reachable\n{audited.stderr.strip()}")
-            return SKIPPED
-        packages += known
-    found = sorted({*vulnerabilities(packages)})
-    names = {package["name"] for package in packages}
-    print(*found, f"{len(names)} packages checked, {len(found)} known vulnerabilities", sep="\n")
-    return VULNERABLE if found else CLEAN
-
-
-def reported_packages(output: str) -> Sequence[Any]:
-    """Return the packages of an audit; empty unless there is data about all of them."""
-    try:
-        packages = json.loads(output)["dependencies"]
-    except (ValueError, KeyError):
-        return []
-    return packages if all("vulns" in package for package in packages) else []
-
-
-def vulnerabilities(packages: Sequence[Any]) -> Iterator[str]:
-    """Yield one line per known vulnerability."""
-    for package in packages:
-        for vulnerability in package["vulns"]:
-            fixed = ", ".join(vulnerability["fix_versions"]) or "no version yet"
-            yield f"{package['name']} {package['version']}: {vulnerability['id']}, fixed in {fixed}"
+        statuses.append(subprocess.run((*PIP_AUDIT, *arguments, *files), check=False).returncode)  # noqa: S603 - ours
+    return max(statuses)

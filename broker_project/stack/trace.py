@@ -17,12 +17,13 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from broker_project.stack import stacks
+from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT, STATE
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.load.receiver import running_receiver
 from broker_project.stack.load.wait import wait_until
-from broker_project.stack.services import Application, Service
+from broker_project.stack.running_stack import running_stack
+from broker_project.stack.supervisor import Service
 from broker_project.stack.up import say
 
 FILE: Final = "TRACE_FILE"
@@ -86,7 +87,7 @@ def trace() -> int:
     calls = FOLDER / "calls.json"
     with (
         running_receiver() as receiver,
-        stacks.running(FOLDER, fresh=True, say=say, services=partial(_services, calls)) as stack,
+        running_stack(FOLDER, fresh=True, say=say, services=partial(_services, calls)) as stack,
     ):
         api = Management.of(stack)
         api.create("event-types", name="Trace", kind="TOPIC")

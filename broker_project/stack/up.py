@@ -12,24 +12,20 @@ from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project.stack import servers, stacks
-from broker_project.stack.folders import ROOT, STATE, AlreadyRunning, StackFolder, StackSettings, is_locked
-from broker_project.stack.ports import LOOPBACK
-from broker_project.stack.postgres import NoOrdinaryUser, ProgramFailed, WrongPassword
-from broker_project.stack.secret_keys import LAST, RUNNING, WrongSecretKey, check_key
-from broker_project.stack.supervisor import DidNotStart
-
-EXPLAINED: Final = (
+from broker_project.stack.folders import (
+    ROOT,
+    STATE,
     AlreadyRunning,
-    DidNotStart,
-    ImproperlyConfigured,
-    NoOrdinaryUser,
-    ProgramFailed,
-    WrongPassword,
-    WrongSecretKey,
-    stacks.SetUpFailed,
+    StackError,
+    StackFolder,
+    StackSettings,
+    is_locked,
 )
-"""Failures whose message is enough: it is printed without a traceback."""
+from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.running_stack import WEB_PORT, Stack, running_stack, variables
+from broker_project.stack.secret_keys import check_key
+from broker_project.stack.stores import embedded_stores, running_stores
+
 INTERRUPTED: Final = 130
 
 
@@ -48,7 +44,7 @@ def run_command(command: Callable[..., int], *arguments: str) -> int:
     signal.signal(signal.SIGHUP, interrupt)
     try:
         return command(*arguments)
-    except EXPLAINED as failure:
+    except (StackError, ImproperlyConfigured) as failure:
         say(str(failure))
         return 1
     except KeyboardInterrupt:
@@ -59,7 +55,7 @@ def up() -> int:
     """Run the stack, with the data of earlier starts, until a signal."""
     started = time.monotonic()
     try:
-        with stacks.running(STATE, say=say) as stack:
+        with running_stack(STATE, say=say) as stack:
             say(f"everything is running after {time.monotonic() - started:.1f} s\n{addresses(stack)}")
             say("Ctrl-C stops it")
             wait_for_interrupt()
@@ -76,7 +72,7 @@ def wait_for_interrupt() -> None:
         signal.pause()
 
 
-def addresses(stack: stacks.Stack) -> str:
+def addresses(stack: Stack) -> str:
     """Return the public addresses and logins of a stack."""
     public = stack.environment["BROKER_PUBLIC_URL"].rstrip("/")
     behind = "" if public == stack.web else f"  web     {stack.web}   for the proxy in front of it\n"
@@ -101,15 +97,14 @@ def manage(*arguments: str) -> int:
     folder = StackFolder(STATE)
     if is_locked(folder.lock):
         settings = StackSettings(folder.settings, say)
-        check_key(settings, RUNNING)
-        stores = servers.servers_of(folder, settings, durable=True, port=settings.chosen_port).environment
-        return _manage(stacks.variables(settings, stores, settings.chosen_port("web")), *arguments)
-    with servers.running_stores(STATE, say=say) as stores:
-        settings = StackSettings(folder.settings, say)
-        check_key(settings, LAST)
-        return _manage(stacks.variables(settings, stores, stacks.WEB_PORT), *arguments)
+        environment, _ = embedded_stores(folder, settings, settings.chosen_port)
+        return _manage(settings, environment, settings.chosen_port("web"), *arguments)
+    with running_stores(STATE, say=say) as stores:
+        return _manage(stores.settings, stores.environment, WEB_PORT, *arguments)
 
 
-def _manage(environment: dict[str, str], *arguments: str) -> int:
+def _manage(settings: StackSettings, stores: dict[str, str], web_port: int, *arguments: str) -> int:
+    check_key(settings)
     command = (sys.executable, str(ROOT / "manage.py"), *arguments)
-    return subprocess.run(command, env=os.environ | environment, check=False).returncode  # noqa: S603 - our own
+    environment = os.environ | variables(settings, stores, web_port)
+    return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603 - our own command

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import requests
 
+from broker_project.stack.application import answers
 from broker_project.stack.load.receiver import Receiver, answer, raw
 from broker_project.stack.load.wait import wait_until
-from broker_project.stack.ports import accepts
 from tests.support.faults.breakage import restarted, send
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 
@@ -145,10 +145,9 @@ def test_the_web_server_finishes_calls_before_it_stops(asking: Asking, receiver:
     caller.start()
     wait_until(lambda: len(receiver.of(PATH)) == 1)
     web = asking.broker.stack.supervisor["web"]
-    port = int(asking.broker.stack.web.rpartition(":")[2])
     with restarted(web):
         send(signal.SIGTERM, web)
-        wait_until(lambda: not accepts(port))
+        wait_until(lambda: not answers(f"{asking.broker.stack.web}/livez"))
         gate.open()
         caller.join()
     assert [(one.status_code, one.content) for one in came] == [(200, b"done")]

@@ -18,15 +18,11 @@ import yaml
 
 from broker_project.stack import trace
 from broker_project.stack.folders import ROOT
-from broker_project.stack.ports import any_free
 from broker_project.stack.test_command import (
     AUDITED_LOCKS,
-    CLEAN,
     RULES_FOLDER,
     SERVER_PACKAGES,
     SHIPPED,
-    SKIPPED,
-    VULNERABLE,
     WITH_BROKERS,
     Step,
     audit,
@@ -132,7 +128,7 @@ KNOWN = {
 
 
 @contextmanager
-def service(known: dict[str, dict[str, Any]], status: int = 200) -> Iterator[tuple[str, set[str]]]:
+def service(known: dict[str, dict[str, Any]]) -> Iterator[tuple[str, set[str]]]:
     """Play a database of vulnerabilities; give its address, and the packages that were asked about."""
     asked = set()
 
@@ -141,7 +137,7 @@ def service(known: dict[str, dict[str, Any]], status: int = 200) -> Iterator[tup
             name = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["package"]["name"]
             asked.add(name)
             body = json.dumps({"vulns": [known[name]]} if name in known else {}).encode()
-            self.send_response(status)
+            self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -159,11 +155,10 @@ def ask(address: str) -> int:
     return audit("--vulnerability-service", "osv", "--osv-url", address)
 
 
-def test_every_locked_package_is_audited(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_locked_package_is_audited() -> None:
     with service({}) as (address, asked):
-        assert ask(address) == CLEAN
+        assert ask(address) == 0
     assert asked == PINNED
-    assert capsys.readouterr().out == f"{len(asked)} packages checked, 0 known vulnerabilities\n"
 
 
 def test_every_lock_is_audited() -> None:
@@ -172,15 +167,10 @@ def test_every_lock_is_audited() -> None:
     }
 
 
-def test_vulnerable_package_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_vulnerable_package_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     with service({"amqp": KNOWN}) as (address, _):
-        assert ask(address) == VULNERABLE
-    assert re.match(r"amqp [\d.]+: GHSA-0000, fixed in 99\.0\n", capsys.readouterr().out)
-
-
-def test_audit_without_data_is_skipped(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask(f"http://127.0.0.1:{any_free()}/v1/query") == SKIPPED
-    assert capsys.readouterr().out.startswith("skipped: no vulnerability data reachable\n")
+        assert ask(address) == 1
+    assert re.search(r"^amqp +[\d.]+ +GHSA-0000 +99\.0", capfd.readouterr().out, re.M)
 
 
 def test_static_checks_cover_every_package() -> None:

@@ -12,10 +12,11 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from broker_project import environment, settings
-from broker_project.stack import stacks, up
+from broker_project.stack import up
 from broker_project.stack.folders import ROOT, StackFolder, StackSettings, locked
 from broker_project.stack.ports import any_free
-from broker_project.stack.secret_keys import LAST, RUNNING, WrongSecretKey, check_start_key, store_key
+from broker_project.stack.running_stack import SetUpFailed, running_stack
+from broker_project.stack.secret_keys import WrongSecretKey, check_start_key, store_key
 
 FIRST = "first secret key"
 OTHER = "other secret key"
@@ -191,7 +192,7 @@ def test_wrong_redis_password_is_reported_in_one_line(tmp_path: Path, monkeypatc
 
 def refusal_to_start(folder: Path) -> str:
     """Return the one line in which a stack says why it does not start."""
-    with pytest.raises(stacks.SetUpFailed) as failure, stacks.running(folder):
+    with pytest.raises(SetUpFailed) as failure, running_stack(folder):
         pass
     message = str(failure.value)
     assert "\n" not in message
@@ -227,8 +228,7 @@ def start(folder: Path) -> None:
     """Do with the keys what a start does."""
     kept = StackSettings(StackFolder(folder).settings, print)
     check_start_key(kept)
-    store_key(kept, RUNNING)
-    store_key(kept, LAST)
+    store_key(kept)
 
 
 def in_one_line(refusal: pytest.ExceptionInfo[WrongSecretKey]) -> str:
@@ -285,7 +285,7 @@ def test_stack_refuses_a_key_that_opens_nothing(
     given(last)
     start(tmp_path)
     given(next_one)
-    with pytest.raises(WrongSecretKey) as refusal, stacks.running(tmp_path):
+    with pytest.raises(WrongSecretKey) as refusal, running_stack(tmp_path):
         pass
     assert in_one_line(refusal).startswith(message)
     assert not (tmp_path / "postgres").exists()
@@ -322,7 +322,7 @@ def test_manage_refuses_another_key_than_the_running_stack(
     new = {**own_stores, "BROKER_SECRET_KEY": FIRST, "BROKER_SECRET_KEY_FALLBACKS": "the one before"}
     given(new)
     with locked(StackFolder(tmp_path).lock):
-        store_key(StackSettings(StackFolder(tmp_path).settings, print), RUNNING)
+        start(tmp_path)
         given(own_stores)
         with pytest.raises(WrongSecretKey) as refusal:
             up.manage("rotate_keys", "--check")
@@ -340,6 +340,6 @@ def test_manage_refuses_another_key_than_the_last_start(
     given({**own_stores, "BROKER_SECRET_KEY": OTHER, "BROKER_SECRET_KEY_FALLBACKS": FIRST})
     with pytest.raises(WrongSecretKey) as refusal:
         up.manage("rotate_keys")
-    assert in_one_line(refusal).startswith("BROKER_SECRET_KEY is not the key of the last start: set ")
+    assert in_one_line(refusal).startswith("BROKER_SECRET_KEY is not the key of the last start")
     given({**own_stores, "BROKER_SECRET_KEY": FIRST})
     assert up.manage("check") == 0

@@ -12,10 +12,10 @@ import pytest
 import requests
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project.stack import stacks
+from broker_project.stack.application import FLOWER_CONFIG, Application, is_listening
 from broker_project.stack.folders import StackFolder, StackSettings
-from broker_project.stack.servers import supervised
-from broker_project.stack.services import FLOWER_CONFIG, Application, is_listening
+from broker_project.stack.running_stack import Stack, running_stack, variables
+from broker_project.stack.stores import supervised
 from broker_project.stack.up import addresses
 from tests.stack.test_supervisor import until
 from tests.support.real_broker import TIMEOUT_SECONDS
@@ -28,13 +28,13 @@ TASKS = 12_000
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stacks.Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running stack with stores of its own."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DATABASE_URL", "REDIS_URL"):
             patch.delenv(name, raising=False)
-        with stacks.running(tmp_path_factory.mktemp("stack"), durable=False) as running:
-            yield running
+        with running_stack(tmp_path_factory.mktemp("stack"), durable=False) as started:
+            yield started
 
 
 def status_of(url: str) -> int:
@@ -42,28 +42,28 @@ def status_of(url: str) -> int:
 
 
 @pytest.mark.faults
-def test_all_services_answer(stack: stacks.Stack) -> None:
+def test_all_services_answer(stack: Stack) -> None:
     addresses = ("/livez", "/admin/login/", "/api/docs/")
     assert [status_of(stack.web + address) for address in addresses] == [200] * 3
     assert status_of(stack.flower + "/healthcheck") == requests.codes.unauthorized  # nothing of it is open
 
 
 @pytest.mark.faults
-def test_flower_of_another_stack_is_not_ready(stack: stacks.Stack) -> None:
+def test_flower_of_another_stack_is_not_ready(stack: Stack) -> None:
     ours = Application(stack.environment, 0, urlsplit(stack.flower).port or 0, stack.flower_login, "")
     another = replace(ours, flower_login=f"{ours.flower_login}-of-another")
     assert (ours.flower().is_ready(), another.flower().is_ready()) == (True, False)
 
 
 @pytest.mark.faults
-def test_broker_knows_its_public_url(stack: stacks.Stack) -> None:
+def test_broker_knows_its_public_url(stack: Stack) -> None:
     assert stack.environment["BROKER_PUBLIC_URL"] == stack.web
     assert status_of(stack.environment["BROKER_PUBLIC_URL"] + "/readyz") == 200
 
 
 @pytest.mark.faults
 @pytest.mark.behaviour("6.2")
-def test_flower_lists_every_queue(stack: stacks.Stack) -> None:
+def test_flower_lists_every_queue(stack: Stack) -> None:
     name, _, password = stack.flower_login.partition(":")
     senders = {f"queue.{sender}" for sender in range(5)}
     queues = {"topic", "retry", *senders, "callbacks", "volatile", "maintenance"}
@@ -81,21 +81,21 @@ def test_flower_lists_every_queue(stack: stacks.Stack) -> None:
 
 
 @pytest.mark.faults
-def test_only_line_workers_run_lines(stack: stacks.Stack) -> None:
+def test_only_line_workers_run_lines(stack: Stack) -> None:
     until(lambda: "worker.started" in stack.supervisor["worker1"].log.read_text())
     assert " ready." in stack.supervisor["analytics"].log.read_text()
     assert "worker.started" not in stack.supervisor["analytics"].log.read_text()
 
 
 @pytest.mark.faults
-def test_beat_follows_the_schedule_in_the_database(stack: stacks.Stack) -> None:
+def test_beat_follows_the_schedule_in_the_database(stack: Stack) -> None:
     log = stack.supervisor["beat"].log
     until(lambda: "Sending due task sweep lines (delivery.sweep)" in log.read_text())
     assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.faults
-def test_killed_worker_restarts_under_its_name(stack: stacks.Stack) -> None:
+def test_killed_worker_restarts_under_its_name(stack: Stack) -> None:
     worker = stack.supervisor["worker1"]
     name = worker.service.environment["BROKER_WORKER_NAME"]
     killed = worker.pid
@@ -107,7 +107,7 @@ def test_killed_worker_restarts_under_its_name(stack: stacks.Stack) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("name", ["postgres", "redis", "web"])
-def test_killed_service_answers_again(stack: stacks.Stack, name: str) -> None:
+def test_killed_service_answers_again(stack: Stack, name: str) -> None:
     child = stack.supervisor[name]
     killed = child.pid
     child.kill()
@@ -144,9 +144,9 @@ def test_addresses_use_the_public_url(
     monkeypatch.delenv("BROKER_DEVELOPMENT")
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    environment = stacks.variables(StackSettings(tmp_path / "stack.json", print), {}, 8002)
+    environment = variables(StackSettings(tmp_path / "stack.json", print), {}, 8002)
     with supervised(StackFolder(tmp_path)) as supervisor:
-        stack = stacks.Stack(supervisor, environment, WEB, "http://127.0.0.1:5555", "", "admin:password", tmp_path)
+        stack = Stack(supervisor, environment, WEB, "http://127.0.0.1:5555", "", "admin:password", tmp_path)
         lines = addresses(stack).splitlines()
     assert [line.removesuffix("   with the login that you created") for line in lines[:-2]] == printed
 
@@ -154,7 +154,7 @@ def test_addresses_use_the_public_url(
 def test_invalid_development_switch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKER_DEVELOPMENT", "ja")
     with pytest.raises(ImproperlyConfigured, match=r"^BROKER_DEVELOPMENT is 'ja': set it to 1 or 0\.$"):
-        stacks.variables(StackSettings(tmp_path / "stack.json", print), {}, 8002)
+        variables(StackSettings(tmp_path / "stack.json", print), {}, 8002)
 
 
 STORY = f"""

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from broker_project.stack.folders import ROOT, StackFolder
-from broker_project.stack.servers import supervised
-from broker_project.stack.services import Service
-from broker_project.stack.supervisor import DidNotStart, Supervisor
+from broker_project.stack.stores import supervised
+from broker_project.stack.supervisor import DidNotStart, Service, Supervisor
 
 PARENT_AND_CHILD = (
     "import subprocess, sys, time\n"
@@ -26,8 +25,8 @@ OWN_PROCESS = """
 import sys
 from pathlib import Path
 from broker_project.stack.folders import StackFolder
-from broker_project.stack.servers import supervised
-from broker_project.stack.services import Service
+from broker_project.stack.stores import supervised
+from broker_project.stack.supervisor import Service
 folder = Path(sys.argv[1])
 with supervised(StackFolder(folder)) as supervisor:
     note = folder / "pid"

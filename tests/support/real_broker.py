@@ -16,12 +16,12 @@ import pytest
 import redis
 import requests
 
-from broker_project.stack import stacks
+from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.management_client import Management, session_of
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.ports import LOOPBACK, any_free
-from broker_project.stack.services import Application
+from broker_project.stack.running_stack import Stack, running_stack
 from broker_project.stack.supervisor import Child
 
 TIMEOUT_SECONDS = 20.0
@@ -46,7 +46,7 @@ class Subscribed:
 class Broker:
     """A running stack, and a management key of it."""
 
-    stack: stacks.Stack
+    stack: Stack
     management: Management
     _subscribers: list[str] = field(default_factory=list)
 
@@ -150,7 +150,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("DATABASE_URL", "REDIS_URL"):
                 patch.delenv(name, raising=False)
-            stack = until_the_end.enter_context(stacks.running(folder))
+            stack = until_the_end.enter_context(running_stack(folder))
         yield Broker(stack, Management.of(stack))
 
 

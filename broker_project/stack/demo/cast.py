@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import requests
 
+from broker_project.stack.application import python
 from broker_project.stack.demo.events import (
     ARCHIVE,
     KINDS,
@@ -38,7 +39,7 @@ from broker_project.stack.load.management_client import Management, session_of
 from broker_project.stack.load.publisher import REPEAT_SECONDS, TIMEOUT_SECONDS, Caller, Event, Publisher
 from broker_project.stack.load.receiver import Behaviour as Answering
 from broker_project.stack.load.receiver import Receiver, answer, hang, running_receiver
-from broker_project.stack.services import Service, python
+from broker_project.stack.supervisor import Service
 
 TOPIC_EVENTS: Final = 3000
 REPORTS: Final = 600

@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from broker_project.stack import stacks
+from broker_project.stack.application import ANALYTICS
 from broker_project.stack.demo.cast import QUESTIONS, Cast, Group, cast_around, log_of, reader_services
 from broker_project.stack.demo.events import ARCHIVE, RECEIVERS, price_of
 from broker_project.stack.demo.summary import summarize
@@ -22,7 +22,7 @@ from broker_project.stack.demo.verdict import Account, Verdict, judge, judge_cal
 from broker_project.stack.folders import STATE
 from broker_project.stack.load.exchanges import Published, is_final, write_log
 from broker_project.stack.load.management_client import Management, ManagementRefused
-from broker_project.stack.services import ANALYTICS
+from broker_project.stack.running_stack import Stack, running_stack
 from broker_project.stack.up import addresses, say, wait_for_interrupt
 
 WIDTH: Final = 100
@@ -45,7 +45,7 @@ def demo(*arguments: str) -> int:
     os.environ.pop("BROKER_ALLOWED_NETWORKS", None)  # its receivers are on loopback
     stays = sys.stdout.isatty() and "--exit" not in arguments
     try:
-        with stacks.running(FOLDER, fresh=True, say=say) as stack:
+        with running_stack(FOLDER, fresh=True, say=say) as stack:
             api = Management.of(stack, suffix)
             verdict = _run(stack, api)
             say("having Spark summarize it ...")
@@ -70,7 +70,7 @@ def demo(*arguments: str) -> int:
     return 1 if problems else 0
 
 
-def _run(stack: stacks.Stack, api: Management) -> Verdict:
+def _run(stack: Stack, api: Management) -> Verdict:
     """Configure the broker, publish, wait until everything has arrived, judge, and print what arrived."""
     folder = FOLDER / "run"
     shutil.rmtree(folder, ignore_errors=True)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import requests
 
+from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
-from broker_project.stack.services import python
-from broker_project.stack.stacks import Stack
+from broker_project.stack.running_stack import Stack
 
 TIMEOUT_SECONDS: Final = 20.0
 

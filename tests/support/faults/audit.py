@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
-from broker_project.stack.services import python
 from tests.support.faults.exchanges import SETTLE_SECONDS, Fault
 from tests.support.real_broker import Broker, Subscribed
 

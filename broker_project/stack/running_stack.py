@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_project.environment import switch
-from broker_project.stack.folders import ROOT, StackFolder, StackSettings
+from broker_project.stack.application import Application, python
+from broker_project.stack.folders import ROOT, StackError, StackFolder, StackSettings
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
-from broker_project.stack.secret_keys import LAST, RUNNING, check_start_key, secret_key, store_key
-from broker_project.stack.servers import Servers, servers_of, silent, supervised
-from broker_project.stack.services import Application, Service, python
+from broker_project.stack.secret_keys import check_start_key, secret_key, store_key
 from broker_project.stack.set_up import ADMIN, VALID_LOGIN, WRONG_SETTINGS
-from broker_project.stack.supervisor import Supervisor
+from broker_project.stack.stores import Stores, running_stores, silent
+from broker_project.stack.supervisor import Service, Supervisor
 
 DEVELOPMENT = "BROKER_DEVELOPMENT"
 WEB_PORT = 8000
 FLOWER_PORT = 5555
 
 
-class SetUpFailed(Exception):
+class SetUpFailed(StackError):
     """The database could not be set up; the message has the output."""
 
 
@@ -40,7 +40,7 @@ class Stack:
     logs: Path
 
 
-def variables(kept: StackSettings, stores: Mapping[str, str], web_port: int) -> dict[str, str]:
+def variables(settings: StackSettings, stores: Mapping[str, str], web_port: int) -> dict[str, str]:
     """Return the environment of an embedded stack; variables of the user take precedence.
 
     Raises:
@@ -49,12 +49,12 @@ def variables(kept: StackSettings, stores: Mapping[str, str], web_port: int) -> 
     """
     in_development = switch(DEVELOPMENT, default=DEVELOPMENT not in os.environ)
     defaults = {
-        "BROKER_SECRET_KEY": secret_key(kept),
+        "BROKER_SECRET_KEY": secret_key(settings),
         "BROKER_ALLOWED_HOSTS": f"{LOOPBACK},localhost",
         "BROKER_PUBLIC_URL": f"http://{LOOPBACK}:{web_port}" if in_development else "",
         DEVELOPMENT: "1",
         "BROKER_ALLOWED_NETWORKS": LOOPBACK_NETWORKS,
-        "BROKER_LAKE": str(kept.folder / "lake"),
+        "BROKER_LAKE": str(settings.folder / "lake"),
         "BROKER_LOG_FORMAT": "console",
         "DJANGO_SETTINGS_MODULE": "broker_project.settings",
         **stores,
@@ -64,7 +64,7 @@ def variables(kept: StackSettings, stores: Mapping[str, str], web_port: int) -> 
 
 
 @contextlib.contextmanager
-def running(
+def running_stack(
     path: Path,
     *,
     durable: bool = True,
@@ -74,46 +74,37 @@ def running(
 ) -> Iterator[Stack]:
     """Run the stores and `services` in a folder, with empty stores if `fresh`; stop everything at the end."""
     folder = StackFolder(path)
-    with supervised(folder, say) as supervisor:
-        kept = StackSettings(folder.settings, say)
-        if fresh:
-            folder.forget_stores()
-        else:
-            check_start_key(kept)
-        store_key(kept, RUNNING)
-        servers = servers_of(folder, kept, durable=durable, port=kept.port)
-        say(f"starting {' and '.join(service.name for service in servers.embedded) or 'with your own servers'} ...")
-        supervisor.start(*servers.embedded)
-        with hold(kept.port("web", WEB_PORT)):
-            yield _start(supervisor, folder, kept, servers, say, services)
+    if not fresh:
+        check_start_key(StackSettings(folder.settings, say))
+    with (
+        running_stores(path, durable=durable, fresh=fresh, say=say) as stores,
+        hold(stores.settings.port("web", WEB_PORT)),
+    ):
+        yield _start(stores, folder.logs, say, services)
 
 
 def _start(
-    supervisor: Supervisor,
-    folder: StackFolder,
-    kept: StackSettings,
-    servers: Servers,
-    say: Callable[[str], None],
-    services: Callable[[Application], Sequence[Service]],
+    stores: Stores, logs: Path, say: Callable[[str], None], services: Callable[[Application], Sequence[Service]]
 ) -> Stack:
     """Start the application on running stores."""
-    web_port = kept.chosen_port("web")
-    environment = variables(kept, servers.environment, web_port)
+    settings = stores.settings
+    web_port = settings.chosen_port("web")
+    environment = variables(settings, stores.environment, web_port)
     say("updating the database ...")
-    password = kept.password("admin password")
+    password = settings.password("admin password")
     admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
-    store_key(kept, LAST)
-    flower_login = f"{ADMIN}:{kept.password('Flower password')}"
-    installation = kept.secret("installation")[:8]
-    flower_port = kept.port("Flower", FLOWER_PORT)  # as late as possible: the port is not held until Flower listens
+    store_key(settings)
+    flower_login = f"{ADMIN}:{settings.password('Flower password')}"
+    installation = settings.secret("installation")[:8]
+    flower_port = settings.port("Flower", FLOWER_PORT)  # as late as possible: not held until Flower listens
     application = Application(environment, web_port, flower_port, flower_login, installation)
     allowed = environment["BROKER_ALLOWED_NETWORKS"] or "no private network"
     say(f"endpoints may be on the internet and on {allowed}, according to BROKER_ALLOWED_NETWORKS")
     wanted = services(application)
     say(f"starting {', '.join(service.name for service in wanted)} ...")
-    supervisor.start(*wanted)
+    stores.supervisor.start(*wanted)
     web, flower = (f"http://{LOOPBACK}:{port}" for port in (web_port, flower_port))
-    return Stack(supervisor, environment, web, flower, admin_login, flower_login, folder.logs)
+    return Stack(stores.supervisor, environment, web, flower, admin_login, flower_login, logs)
 
 
 def _set_up(environment: Mapping[str, str], admin_password: str) -> bool:
