@@ -3,6 +3,6 @@
 Read `environment` and `settings`, `urls` and `celery`, then `core` (database, encryption, egress, API and admin
 machinery; below every app), `server` (the web server's entry), `accounts` (users of the admin site) and `stack` (what
 `./broker` starts). `beat` is the scheduler, `checks` and `health` what is checked before and during operation,
-`logging` what is redacted, `read_only_flower` and `flowerconfig` Flower, `postgresql` the database engine, `admin` and
+`logging` what is redacted, `read_only_flower` Flower, `postgresql` the database engine, `admin` and
 `navigation` the frame of the admin site.
 """

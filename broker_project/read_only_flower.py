@@ -1,6 +1,7 @@
-"""Flower behind a login, for reading only. By itself it shows `/metrics`, `/healthcheck` and its errors to everyone.
+"""Flower's configuration file: behind a login, for reading only, with less memory.
 
-Access is decided before Flower routes a request.
+By itself Flower shows `/metrics`, `/healthcheck` and its errors to everyone. Access is decided before it routes a
+request.
 """
 
 import hmac
@@ -8,9 +9,12 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any, Final
 
+from flower import command
 from flower.app import Flower
 from tornado.httputil import HTTPServerRequest
 from tornado.web import RequestHandler
+
+from broker_project.server.runtime import collect_garbage_more_often
 
 SAFE_METHODS: Final = {"GET", "HEAD"}
 TASK_LIST: Final = "/tasks/datatable"
@@ -68,3 +72,7 @@ def is_login(authorization: str, logins: Sequence[str]) -> bool:
     except ValueError:
         return False
     return scheme.lower() == "basic" and any(hmac.compare_digest(given, login.encode()) for login in logins)
+
+
+command.Flower = ReadOnlyFlower
+collect_garbage_more_often()

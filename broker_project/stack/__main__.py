@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from broker_project.stack.application import python
 from broker_project.stack.counts import show_counts
@@ -12,22 +13,17 @@ from broker_project.stack.trace import trace
 from broker_project.stack.up import manage, run_command, up
 
 
-def bench(*arguments: str) -> int:
-    """Replace this process with the benchmarks, which import this package and not vice versa."""
-    os.execv(sys.executable, python("benchmarks", *arguments))  # noqa: S606 - no shell
-
-
-def faults(*arguments: str) -> int:
-    """Replace this process with the fault suite."""
-    os.execv(sys.executable, python("tests.faults", *arguments))  # noqa: S606 - no shell
+def become(module: str, *arguments: str) -> int:
+    """Replace this process with a program that imports this package, and not vice versa."""
+    os.execv(sys.executable, python(module, *arguments))  # noqa: S606 - no shell
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "audit": audit,
-    "bench": bench,
+    "bench": partial(become, "benchmarks"),
     "counts": show_counts,
     "demo": demo,
-    "faults": faults,
+    "faults": partial(become, "tests.faults"),
     "manage": manage,
     "test": test,
     "trace": trace,

@@ -36,7 +36,7 @@ WORKER_NICENESS = "8"
 later settles more deliveries at once."""
 FLOWER_TASKS = 1_000
 """Tasks that Flower keeps in memory: some minutes of a busy broker."""
-FLOWER_CONFIG = Path(__file__).parents[1] / "flowerconfig.py"
+FLOWER_CONFIG = Path(__file__).parents[1] / "read_only_flower.py"
 
 
 def answers(url: str, login: str = "") -> bool:

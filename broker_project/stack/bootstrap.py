@@ -64,13 +64,6 @@ PASS_ARGUMENTS = {"test", "manage", "bench", "faults", "audit"}
 NEED_DEVELOPMENT = {"test", "faults", "audit"}
 """Commands that need the packages of the development lock."""
 
-CONTENTS = {
-    "runtime.txt": "PostgreSQL, Spark, Java and more, 1.2 GB in the end",
-    "development.txt": "PostgreSQL, Spark, Java and more, 1.2 GB in the end",
-    "semgrep.txt": "semgrep, 0.4 GB in the end",
-}
-"""What each lock installs."""
-
 HELP_WORDS = {"help", "-h", "--help"}
 
 
@@ -205,7 +198,7 @@ def install_environment(environment: Path, lock: str) -> None:
         if problem:
             fail(f"the environment could not be created:\n{problem}")
     (environment / STAMP).unlink(missing_ok=True)
-    say(f"installing the packages of requirements/{lock}: {CONTENTS[lock]} ...")
+    say(f"installing the packages of requirements/{lock}, at most 1.2 GB on disk ...")
     sync = (uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", environment / "bin" / "python")
     problem = run_trusting_system(*sync, LOCKS / lock, again=[["--system-certs"]])
     if problem:

@@ -23,6 +23,7 @@ STATE = ROOT / ".broker"
 SECRET_BYTES = 48
 """64 characters as text; Django wants 50 in a secret key."""
 PASSWORD_BYTES = 12
+"""Short enough to type."""
 
 GUARD_SECONDS = 20.0
 """How long the guard of a killed stack may take to end its processes."""
@@ -80,13 +81,9 @@ class StackSettings:
         """The folder of the file, which is the folder of the stack."""
         return self._path.parent
 
-    def secret(self, name: str) -> str:
+    def secret(self, name: str, size: int = SECRET_BYTES) -> str:
         """Return the random secret of this name."""
-        return self._values.get(name) or self.store(name, secrets.token_urlsafe(SECRET_BYTES))
-
-    def password(self, name: str) -> str:
-        """Return the random secret of this name, short enough to type."""
-        return self._values.get(name) or self.store(name, secrets.token_urlsafe(PASSWORD_BYTES))
+        return self._values.get(name) or self.store(name, secrets.token_urlsafe(size))
 
     def store(self, name: str, value: str) -> str:
         """Store a value and return it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker_project.environment import switch
 from broker_project.stack.application import Application, python
-from broker_project.stack.folders import ROOT, StackError, StackFolder, StackSettings
+from broker_project.stack.folders import PASSWORD_BYTES, ROOT, StackError, StackFolder, StackSettings
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
 from broker_project.stack.secret_keys import check_start_key, secret_key, store_key
 from broker_project.stack.set_up import ADMIN, VALID_LOGIN, WRONG_SETTINGS
@@ -91,10 +91,10 @@ def _start(
     web_port = settings.chosen_port("web")
     environment = variables(settings, stores.environment, web_port)
     say("updating the database ...")
-    password = settings.password("admin password")
+    password = settings.secret("admin password", PASSWORD_BYTES)
     admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
     store_key(settings)
-    flower_login = f"{ADMIN}:{settings.password('Flower password')}"
+    flower_login = f"{ADMIN}:{settings.secret('Flower password', PASSWORD_BYTES)}"
     installation = settings.secret("installation")[:8]
     flower_port = settings.port("Flower", FLOWER_PORT)  # as late as possible: not held until Flower listens
     application = Application(environment, web_port, flower_port, flower_login, installation)

@@ -1,6 +1,5 @@
 """The environment is made once, and again when its lock changes or its making was interrupted."""
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -42,9 +41,10 @@ def test_environment_is_installed_and_updated_with_its_lock(commands: list[list[
     assert steps(commands) == ["venv", "pip sync", "pip sync"]
 
 
-def test_interrupted_installation_starts_over(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("left", ["", '{"runtime.txt": '])
+def test_interrupted_installation_starts_over(commands: list[list[str]], left: str) -> None:
     bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
-    (bootstrap.ENVIRONMENT / bootstrap.STAMP).unlink()
+    (bootstrap.ENVIRONMENT / bootstrap.STAMP).write_text(left)
     (bootstrap.ENVIRONMENT / "bin" / "python").unlink()
     assert not bootstrap.is_complete(bootstrap.ENVIRONMENT, "runtime.txt")
     bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
@@ -67,29 +67,25 @@ def test_only_the_full_test_command_installs_semgrep(
     assert ({folder.name: lock for folder, lock in wanted.items()}, commands) == (locks, [])
 
 
-def test_damaged_stamp_is_ignored(tmp_path: Path) -> None:
-    (tmp_path / bootstrap.STAMP).write_text('{"runtime.txt": ')
-    assert bootstrap.stamp_of(tmp_path) == {}
-    (tmp_path / bootstrap.STAMP).write_text(json.dumps({"runtime.txt": "digest"}))
-    assert bootstrap.stamp_of(tmp_path) == {"runtime.txt": "digest"}
-
-
-def test_certificate_error_is_retried_with_system_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(["invalid peer certificate: UnknownIssuer", None])
+@pytest.mark.parametrize(
+    ("problem", "calls"),
+    [
+        ("invalid peer certificate: UnknownIssuer", [("uv", "sync"), ("uv", "sync", "--system-certs")]),
+        ("no such package", [("uv", "sync")]),
+    ],
+)
+def test_only_certificate_errors_are_retried_with_system_certificates(
+    problem: str, calls: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[str | Path, ...]] = []
 
     def run(*command: str | Path) -> str | None:
         asked.append(command)
-        return next(answers)
+        return problem if len(asked) == 1 else None
 
     monkeypatch.setattr(bootstrap, "run", run)
-    assert bootstrap.run_trusting_system("uv", "sync", again=[["--system-certs"], ["--never"]]) is None
-    assert asked == [("uv", "sync"), ("uv", "sync", "--system-certs")]
-
-
-def test_other_errors_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "run", lambda *_: "no such package")
-    assert bootstrap.run_trusting_system("uv", again=[["--system-certs"]]) == "no such package"
+    bootstrap.run_trusting_system("uv", "sync", again=[["--system-certs"], ["--never"]])
+    assert asked == calls
 
 
 @pytest.mark.parametrize("home", [None, "", "/nonexistent"])
@@ -111,13 +107,12 @@ def test_locks_name_no_registry() -> None:
         assert "--index" not in text
 
 
-def test_help_needs_no_environment() -> None:
-    answer = subprocess.run([ROOT / "broker", "help"], env={}, capture_output=True, text=True, check=True)
-    assert answer.stdout == bootstrap.help_text(*bootstrap.COMMANDS)
-
-
 def ask(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ROOT / "broker", *words], env={}, capture_output=True, text=True, check=False)
+
+
+def test_help_needs_no_environment() -> None:
+    assert ask("help").stdout == bootstrap.help_text(*bootstrap.COMMANDS)
 
 
 @pytest.mark.parametrize("command", [*bootstrap.COMMANDS])

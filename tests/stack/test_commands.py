@@ -196,7 +196,7 @@ PROGRAMS = (
     "benchmarks.growth_database",
     "benchmarks.summary_database",
     "benchmarks.matching_database",
-    "broker_project.flowerconfig",
+    "broker_project.read_only_flower",
     "broker_project.server.rsgi",
     "broker_project.stack.demo.mailbox_reader",
     "broker_project.stack.set_up",
@@ -211,35 +211,6 @@ def test_program_loads_in_a_new_interpreter(program: str) -> None:
     command = (sys.executable, "-c", f"import {program}")
     loaded = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert (loaded.returncode, loaded.stderr) == (0, "")
-
-
-def test_trace_begins_with_the_claim_and_ends_with_the_release() -> None:
-    sweeper, loop, other = 1, 2, 3
-    page = ("delivery/worker/pages.py", "read_pages")
-    settle = ("delivery/worker/settle.py", "settle")
-    called = [
-        (sweeper, trace.CLAIM),  # of an earlier turn
-        (sweeper, ("delivery/dispatch/sweep.py", "due_by_queue")),
-        (sweeper, trace.CLAIM),
-        (loop, page),
-        (other, ("delivery/maintenance/periodic.py", "run_periodic_jobs")),
-        (loop, trace.REQUEST),
-        (loop, trace.ANSWER),
-        (loop, settle),
-        (loop, settle),
-        (loop, trace.REQUEST),
-        (loop, trace.RELEASE),
-        (loop, ("delivery/worker/waits.py", "Parked.add")),
-    ]
-    traced = trace.trace_of([trace.FunctionCall(thread, *place) for thread, place in called])
-    assert traced == trace.Trace(
-        files=[trace.CLAIM[0], page[0], trace.REQUEST[0], settle[0], trace.RELEASE[0]],
-        functions=[trace.ANSWER, settle, trace.REQUEST],
-    )
-    assert str(traced).splitlines()[-2:] == [
-        "files from claim to release: 5",
-        "functions from an answer to the next request: 3 in 2 files",
-    ]
 
 
 @pytest.mark.faults

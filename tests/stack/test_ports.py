@@ -15,7 +15,7 @@ from django.test import Client
 from broker_project.environment import MIN_CHARACTERS
 from broker_project.stack import ports
 from broker_project.stack.application import answers, is_listening
-from broker_project.stack.folders import StackSettings
+from broker_project.stack.folders import PASSWORD_BYTES, StackSettings
 from broker_project.stack.ports import LOOPBACK, any_free, hold, is_free
 
 ANOTHER = 15
@@ -25,10 +25,10 @@ ANOTHER = 15
 def test_chosen_values_are_stored_readable_only_by_the_owner(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
     first = StackSettings(path, print)
-    chosen = (first.secret("key"), first.password("admin"), first.port("database"))
+    chosen = (first.secret("key"), first.secret("admin", PASSWORD_BYTES), first.port("database"))
     assert len(chosen[0]) >= MIN_CHARACTERS
     second = StackSettings(path, print)
-    assert (second.secret("key"), second.password("admin"), second.chosen_port("database")) == chosen
+    assert (second.secret("key"), second.secret("admin", PASSWORD_BYTES), second.chosen_port("database")) == chosen
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 

@@ -4,16 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from broker_project.stack.folders import ROOT, StackFolder
+from broker_project.stack.folders import ROOT, StackFolder, is_alive
+from broker_project.stack.load.wait import wait_until
 from broker_project.stack.stores import supervised
-from broker_project.stack.supervisor import DidNotStart, Service, Supervisor
+from broker_project.stack.supervisor import Child, DidNotStart, Service, Supervisor
 
 PARENT_AND_CHILD = (
     "import subprocess, sys, time\n"
@@ -34,20 +34,6 @@ with supervised(StackFolder(folder)) as supervisor:
     print(supervisor["parent"].pid, flush=True)
     sys.stdin.read()
 """
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def has_a_line(path: Path) -> bool:
@@ -71,27 +57,19 @@ def test_killed_process_restarts_with_the_same_environment(supervisor: Superviso
     supervisor.start(Service("named", python(code, starts), {"NAME": "the same"}, is_ready=is_written))
     first = supervisor["named"].pid
     supervisor["named"].kill()
-    until(lambda: starts.read_text() == "the same\nthe same\n")
+    wait_until(lambda: starts.read_text() == "the same\nthe same\n")
     assert supervisor["named"].pid not in {None, first}
 
 
-def test_stopped_process_is_not_restarted(supervisor: Supervisor) -> None:
+@pytest.mark.parametrize("end", [Child.stop, Child.take_down])
+def test_stopped_process_is_not_restarted(supervisor: Supervisor, end: Callable[[Child], None]) -> None:
     supervisor.start(Service("sleeper", python("import time; time.sleep(600)")))
     sleeper = supervisor["sleeper"]
-    sleeper.stop()
+    first = sleeper.pid
+    end(sleeper)
     assert (sleeper.pid, sleeper.restart_if_ended()) == (None, False)
     sleeper.start()
-    assert sleeper.pid
-
-
-def test_taken_down_process_is_not_restarted(supervisor: Supervisor) -> None:
-    supervisor.start(Service("sleeper", python("import time; time.sleep(600)")))
-    sleeper = supervisor["sleeper"]
-    killed = sleeper.pid
-    sleeper.take_down()
-    assert (sleeper.pid, sleeper.restart_if_ended()) == (None, False)
-    sleeper.start()
-    assert sleeper.pid not in {None, killed}
+    assert sleeper.pid not in {None, first}
 
 
 def test_temporary_services_stop_with_their_context(supervisor: Supervisor) -> None:
@@ -100,18 +78,18 @@ def test_temporary_services_stop_with_their_context(supervisor: Supervisor) -> N
         assert pid
         assert [child.service.name for child in supervisor] == ["guest"]
     assert [*supervisor] == []
-    assert not is_running(pid)
+    assert not is_alive(pid)
 
 
 def test_children_of_a_killed_process_end_with_it(supervisor: Supervisor, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     supervisor.start(Service("parent", python(PARENT_AND_CHILD, note), is_ready=note.exists))
-    until(lambda: note.read_text().endswith("\n"))
+    wait_until(lambda: note.read_text().endswith("\n"))
     grandchild = int(note.read_text())
     parent = supervisor["parent"].pid
     assert parent
     os.kill(parent, signal.SIGKILL)
-    until(lambda: not is_running(grandchild))
+    wait_until(lambda: not is_alive(grandchild))
 
 
 def test_process_that_ignores_the_stop_signal_is_killed(supervisor: Supervisor, tmp_path: Path) -> None:
@@ -121,7 +99,7 @@ def test_process_that_ignores_the_stop_signal_is_killed(supervisor: Supervisor, 
     pid = supervisor["stubborn"].pid
     assert pid
     supervisor["stubborn"].stop()
-    assert not is_running(pid)
+    assert not is_alive(pid)
 
 
 def test_service_that_ends_at_once_is_reported_with_its_log(supervisor: Supervisor) -> None:
@@ -146,11 +124,11 @@ def test_services_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         parent = int(process.stdout.readline())
-        until(lambda: (tmp_path / "pid").read_text().endswith("\n"))
+        wait_until(lambda: (tmp_path / "pid").read_text().endswith("\n"))
         grandchild = int((tmp_path / "pid").read_text())
-        assert is_running(parent)
-        assert is_running(grandchild)
+        assert is_alive(parent)
+        assert is_alive(grandchild)
         process.kill()
-        until(lambda: not is_running(parent) and not is_running(grandchild))
+        wait_until(lambda: not is_alive(parent) and not is_alive(grandchild))
     with supervised(StackFolder(tmp_path)):
         pass
