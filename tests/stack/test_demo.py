@@ -42,7 +42,7 @@ def own_receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def endpoint(request: pytest.FixtureRequest, own_receiver: Receiver) -> SampleEndpoint:
     (sample,) = (sample for sample in RECEIVERS if sample.name == request.param)
-    made = SampleEndpoint(sample, own_receiver)
+    made = SampleEndpoint(sample, own_receiver, [])
     made.secrets = dict.fromkeys(sample.event_types, SECRET)
     return made
 

@@ -54,19 +54,15 @@ def test_port_can_be_a_json_number(tmp_path: Path) -> None:
     assert StackSettings(tmp_path / "stack.json", print).port("web") == port
 
 
-def test_taken_port_is_replaced(tmp_path: Path) -> None:
+def test_preferred_port_is_used_if_free_and_replaced_if_taken(tmp_path: Path) -> None:
     said: list[str] = []
-    with socket.create_server((LOOPBACK, 0)) as taken:
-        preferred = taken.getsockname()[1]
-        port = StackSettings(tmp_path / "stack.json", said.append).port("web", preferred)
-    assert port != preferred
-    assert said == [f"port {preferred} for web is taken by another program: using {port}"]
-    assert StackSettings(tmp_path / "stack.json", said.append).port("web", preferred) == port
-
-
-def test_preferred_port_is_used_if_free(tmp_path: Path) -> None:
-    preferred = any_free()
-    assert StackSettings(tmp_path / "stack.json", print).port("web", preferred) == preferred
+    free = any_free()
+    assert StackSettings(tmp_path / "stack.json", said.append).port("web", free) == free
+    with socket.create_server((LOOPBACK, free)):
+        port = StackSettings(tmp_path / "stack.json", said.append).port("web", free)
+    assert port != free
+    assert said == [f"port {free} for web is taken by another program: using {port}"]
+    assert StackSettings(tmp_path / "stack.json", said.append).port("web", free) == port
 
 
 def test_held_port_is_free_only_for_a_server_that_shares_it() -> None:

@@ -6,8 +6,8 @@ import json
 import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +44,9 @@ from broker_project.stack.supervisor import Service
 TOPIC_EVENTS: Final = 3000
 REPORTS: Final = 600
 QUESTIONS: Final = 120
+PLANNED: Final = TOPIC_EVENTS + REPORTS + QUESTIONS
 BATCH_SIZE: Final = 20
+PRINTERS: Final = "printers"
 SECONDS: Final = 24.0
 """How long publishing takes at least, so that receivers go down and come back meanwhile."""
 REFUSAL_SECONDS: Final = 4.0
@@ -59,9 +61,10 @@ SERVER_ERROR: Final = 500
 class SampleEndpoint:
     """The application of one sample subscriber: records and answers the requests of each of its subscriptions."""
 
-    def __init__(self, sample: Sample, receiver: Receiver) -> None:
+    def __init__(self, sample: Sample, receiver: Receiver, exchanges: list[Exchange]) -> None:
         self.sample = sample
-        self.exchanges: list[Exchange] = []
+        self.exchanges = exchanges
+        """Of all receivers of its group."""
         self.urls = {each: receiver.url(f"/{sample.name}/{each}") for each in sample.event_types}
         self.secrets: dict[str, str] = {}
         """The signing secret of each subscription, by event type."""
@@ -139,31 +142,25 @@ class Group:
     about: str
     events: Sequence[Event]
     """What they are to receive."""
-    exchanges: Callable[[], Sequence[Exchange]]
-    """Returns what they have received so far."""
+    received: Sequence[Exchange] = ()
+    logs: Sequence[Path] = ()
+    """Of receivers in processes of their own."""
     is_ordered: bool = False
     shared_by: Sequence[Sample] = ()
     """Subscribers of whose deliveries the broker records one as DELIVERED for each message."""
+
+    def exchanges(self) -> Sequence[Exchange]:
+        """Return what has been received so far."""
+        return [*self.received, *(Exchange(**fields) for log in self.logs for fields in read_log(log))]
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
     """Everything that takes part in one run."""
 
-    topics: Sequence[Publisher]
-    office: Publisher
+    publishers: Sequence[Publisher]
     caller: Caller
     groups: Sequence[Group]
-
-    @property
-    def publishers(self) -> Sequence[Publisher]:
-        """The publishers of topics and of the queue."""
-        return (*self.topics, self.office)
-
-    @property
-    def planned(self) -> int:
-        """How much is to be published."""
-        return TOPIC_EVENTS + REPORTS + QUESTIONS
 
     @property
     def published(self) -> int:
@@ -181,78 +178,66 @@ def cast_around(api: Management, folder: Path) -> Iterator[Cast]:
     """Run the receivers and configure the broker for the cast; nothing is published yet."""
     with ExitStack() as receivers:
         shared = receivers.enter_context(running_receiver())
-        endpoints = {}
+        received: dict[str, list[Exchange]] = defaultdict(list)
+        endpoints = []
         for sample in RECEIVERS:
             is_alone = sample.behaviour is Behaviour.DOWN  # it closes its port
             receiver = receivers.enter_context(running_receiver()) if is_alone else shared
-            endpoints[sample.name] = SampleEndpoint(sample, receiver)
+            group = PRINTERS if sample in WORKERS else sample.name
+            endpoints.append(SampleEndpoint(sample, receiver, received[group]))
         sessions = _configure(api, endpoints, folder / "token")
-
-        def publisher(name: str, events: Sequence[Event], size: int = 1) -> Publisher:
-            interval = SECONDS * size / len(events)
-            session = sessions[name]
-            return Publisher(
-                api.web, session, iter(events), batch_size=size, interval_seconds=interval, suffix=api.suffix
-            )
-
-        numbers, topics, events = itertools.count(1), [], list[Event]()
-        for name, size in itertools.product(("tracker", "shop"), (1, BATCH_SIZE)):
-            share = [_topic_event(name, number) for number in itertools.islice(numbers, TOPIC_EVENTS // 4)]
-            topics.append(publisher(name, share, size))
-            events += share
-        reports = [_report(number, shared) for number in itertools.islice(numbers, REPORTS)]
-        replies = list[Exchange]()
-        for report in reports:
-            shared.on(f"/replies/{report.number}", accept_replies(shared, replies))
-        groups = [*_groups(endpoints, events, reports, replies, folder)]
-        yield Cast(topics, publisher("office", reports), _caller(api, sessions["office"], numbers), groups)
+        shares = [*_topic_shares()]
+        reports = [event(number, REPORT) for number in range(TOPIC_EVENTS + 1, TOPIC_EVENTS + REPORTS + 1)]
+        publishers = [_publisher(api, sessions[name], events, size) for name, size, events in shares]
+        publishers.append(_publisher(api, sessions["office"], [*_with_callbacks(reports, shared, received["replies"])]))
+        caller = Caller(
+            f"{api.web}/api/v1/events/{PRICE}{api.suffix}",
+            sessions["office"],
+            iter(range(TOPIC_EVENTS + REPORTS + 1, PLANNED + 1)),
+            lambda number: event(number, PRICE).body,
+            interval_seconds=SECONDS / QUESTIONS,
+        )
+        of_topics = [each for _, _, events in shares for each in events]
+        yield Cast(publishers, caller, [*_groups(received, of_topics, reports, folder)])
 
 
-def _topic_event(publisher: str, number: int) -> Event:
-    return event(number, random.Random(-number).choice(PUBLISHERS[publisher]))  # noqa: S311 - samples, no secrets
+def _topic_shares() -> Iterator[tuple[str, int, list[Event]]]:
+    """Yield for each publisher of topics its name, its batch size and its events."""
+    numbers = itertools.count(1)
+    for name, size in itertools.product(("tracker", "shop"), (1, BATCH_SIZE)):
+        types = random.Random(f"{name} {size}").choices(PUBLISHERS[name], k=TOPIC_EVENTS // 4)  # noqa: S311 - samples
+        yield name, size, [event(next(numbers), event_type) for event_type in types]
 
 
-def _report(number: int, receiver: Receiver) -> Event:
-    callback = {"CallbackURL": receiver.url(f"/replies/{number}")} if wants_reply(number) else {}
-    return replace(event(number, REPORT), headers=callback)
+def _publisher(api: Management, session: requests.Session, events: Sequence[Event], size: int = 1) -> Publisher:
+    interval = SECONDS * size / len(events)
+    return Publisher(api.web, session, iter(events), batch_size=size, interval_seconds=interval, suffix=api.suffix)
 
 
-def _caller(api: Management, session: requests.Session, numbers: Iterator[int]) -> Caller:
-    return Caller(
-        f"{api.web}/api/v1/events/{PRICE}{api.suffix}",
-        session,
-        itertools.islice(numbers, QUESTIONS),
-        lambda number: event(number, PRICE).body,
-        interval_seconds=SECONDS / QUESTIONS,
-    )
+def _with_callbacks(reports: Sequence[Event], receiver: Receiver, replies: list[Exchange]) -> Iterator[Event]:
+    """Yield the reports, some with the address of their own to which a reply is sent."""
+    for report in reports:
+        path = f"/replies/{report.number}"
+        receiver.on(path, accept_replies(receiver, replies))
+        yield replace(report, headers={"CallbackURL": receiver.url(path)}) if wants_reply(report.number) else report
 
 
 def _groups(
-    endpoints: Mapping[str, SampleEndpoint],
-    events: Sequence[Event],
-    reports: Sequence[Event],
-    replies: Sequence[Exchange],
-    folder: Path,
+    received: Mapping[str, Sequence[Exchange]], events: Sequence[Event], reports: Sequence[Event], folder: Path
 ) -> Iterator[Group]:
-    """Yield everything that receives; the readers of the mailbox write logs."""
-
-    def received_by(*samples: Sample) -> Callable[[], list[Exchange]]:
-        return lambda: [each for sample in samples for each in endpoints[sample.name].exchanges]
-
-    def archived() -> list[Exchange]:
-        return [Exchange(**fields) for name in READERS for fields in read_log(log_of(folder, name))]
-
+    """Yield everything that receives."""
     for sample in SUBSCRIBERS:
         regions = {sample.region} if sample.region else {*REGIONS}
         wanted = [each for each in events if each.type in sample.event_types and each.region in regions]
-        yield Group(sample.name, sample.behaviour, wanted, received_by(sample), is_ordered=True)
-    yield Group(ARCHIVE.name, ARCHIVE.behaviour, events, archived, shared_by=(ARCHIVE,))
-    yield Group("printers", "QUEUE jobs", reports, received_by(*WORKERS), shared_by=WORKERS)
+        yield Group(sample.name, sample.behaviour, wanted, received[sample.name], is_ordered=True)
+    logs = [log_of(folder, name) for name in READERS]
+    yield Group(ARCHIVE.name, ARCHIVE.behaviour, events, logs=logs, shared_by=(ARCHIVE,))
+    yield Group(PRINTERS, "QUEUE jobs", reports, received[PRINTERS], shared_by=WORKERS)
     replied = [report for report in reports if wants_reply(report.number)]
-    yield Group("replies", "callbacks", replied, lambda: replies)
+    yield Group("replies", "callbacks", replied, received["replies"])
 
 
-def _configure(api: Management, endpoints: Mapping[str, SampleEndpoint], token: Path) -> dict[str, requests.Session]:
+def _configure(api: Management, endpoints: Sequence[SampleEndpoint], token: Path) -> dict[str, requests.Session]:
     """Create event types, publishers, subscribers and the mailbox; return the publishers' sessions."""
     for name, kind in KINDS.items():
         sample = json.dumps(json.loads(event(0, name).body), indent=1, ensure_ascii=False)
@@ -261,7 +246,7 @@ def _configure(api: Management, endpoints: Mapping[str, SampleEndpoint], token: 
     for name, types in PUBLISHERS.items():
         api.create("publishers", name=name + api.suffix, event_types=[each + api.suffix for each in types])
         sessions[name] = session_of(api.key("PUBLISHER", name + api.suffix))
-    for endpoint in endpoints.values():
+    for endpoint in endpoints:
         _create_subscriber(api, endpoint.sample)
         for event_type, url in endpoint.urls.items():
             terms = {"endpoint": url, "header_filter_string": endpoint.sample.region}

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from broker_project.stack.application import ANALYTICS
-from broker_project.stack.demo.cast import QUESTIONS, Cast, Group, cast_around, log_of, reader_services
-from broker_project.stack.demo.events import ARCHIVE, RECEIVERS, price_of
+from broker_project.stack.demo.cast import PLANNED, QUESTIONS, Cast, Group, cast_around, log_of, reader_services
+from broker_project.stack.demo.events import ARCHIVE, KINDS, RECEIVERS, price_of
 from broker_project.stack.demo.summary import summarize
 from broker_project.stack.demo.verdict import Account, Verdict, judge, judge_calls
 from broker_project.stack.folders import STATE
@@ -77,7 +77,7 @@ def _run(stack: Stack, api: Management) -> Verdict:
     folder.mkdir(parents=True)
     with cast_around(api, folder) as cast:
         stack.supervisor.start(*reader_services(api, folder))
-        say(f"publishing {cast.planned} events through the API, singly and in batches ...")
+        say(f"publishing {PLANNED} events through the API, singly and in batches ...")
         for thread in (*cast.publishers, cast.caller):
             thread.start()
         _wait_until_arrived(cast)
@@ -86,8 +86,7 @@ def _run(stack: Stack, api: Management) -> Verdict:
                 say(f"publishing failed: {publisher.problem}")
             write_log(folder / "published.jsonl", publisher.published)
         for group in cast.groups:
-            if group.name != ARCHIVE.name:  # readers of the mailbox write their logs themselves
-                write_log(log_of(folder, group.name), group.exchanges())
+            write_log(log_of(folder, group.name), group.received)
         verdict = _judged(cast, api)
         _show(cast, verdict)
         if api.suffix:
@@ -108,10 +107,10 @@ def _wait_until_arrived(cast: Cast) -> None:
         now = (cast.published, arrived)
         if now != last:
             last, moved_at = now, time.monotonic()
-        seconds = GRACE_SECONDS if now == (cast.planned, expected) else STANDSTILL_SECONDS
+        seconds = GRACE_SECONDS if now == (PLANNED, expected) else STANDSTILL_SECONDS
         if time.monotonic() - shown_at > LINE_SECONDS:
             shown_at = time.monotonic()
-            say(f"published {now[0]} of {cast.planned}, arrived {now[1]} of {expected}")
+            say(f"published {now[0]} of {PLANNED}, arrived {now[1]} of {expected}")
 
 
 def _judged(cast: Cast, api: Management) -> Verdict:
@@ -120,8 +119,8 @@ def _judged(cast: Cast, api: Management) -> Verdict:
     accounts = {group.name: _account_of(group, published, api) for group in cast.groups}
     calls = cast.caller.calls
     accounts["calls"] = judge_calls(QUESTIONS, calls, {call.number: price_of(call.number) for call in calls})
-    announced = sum(event.deliveries for publisher in cast.topics for event in publisher.published)
-    return Verdict(cast.planned, len(published) + accounts["calls"].delivered, announced, accounts)
+    announced = sum(event.deliveries for event in published.values() if KINDS[event.type] == "TOPIC")
+    return Verdict(PLANNED, len(published) + accounts["calls"].delivered, announced, accounts)
 
 
 def _account_of(group: Group, published: Mapping[int, Published], api: Management) -> Account:
