@@ -133,7 +133,7 @@ def _delete_lake_days(lake: str, first: dt.date) -> None:
     storage = Storage.at(lake)
     for name in filter(is_expired, storage.entries(FOLDER)):
         if name.endswith(".json"):
-            storage.delete_file(f"{FOLDER}/{name}")  # before the data: files that no manifest names do not count
+            storage.files.delete_file(f"{FOLDER}/{name}")  # before the data: files that no manifest names do not count
     for table in BRONZE + SILVER + GOLD:
         for name in filter(is_expired, storage.entries(table.path)):
-            storage.delete_folder(f"{table.path}/{name}")
+            storage.files.delete_dir(f"{table.path}/{name}")

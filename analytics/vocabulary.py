@@ -65,7 +65,6 @@ def vocabulary() -> Vocabulary:
         kinds=(*EventKind.values, PULLED, REPLY),
         pulled_kind=PULLED,
         pull_mode=DeliveryMode.PULL.value,
-        queue_kind=EventKind.QUEUE.value,
         sync_kind=EventKind.SYNC.value,
         outcomes=tuple(MessageOutcome.values),
         failures=tuple((f"({NO_ANSWER})?({pattern.pattern})", kind) for pattern, kind in KINDS.items()),

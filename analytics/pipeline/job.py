@@ -70,7 +70,6 @@ class Vocabulary:
     """The kind of deliveries that are fetched from a mailbox."""
     pull_mode: str
     """The delivery mode of subscriptions with a mailbox."""
-    queue_kind: str
     sync_kind: str
     """The kind of synchronous calls, which are attempted once."""
     outcomes: tuple[str, ...]

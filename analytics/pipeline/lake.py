@@ -76,7 +76,7 @@ class Lake:
 
     def unmark(self, folder: str, day: dt.date) -> None:
         """Remove a mark."""
-        self.storage.delete_file(f"{folder}/dt={day}")
+        self.storage.files.delete_file(f"{folder}/dt={day}")
 
     def sweep(self, report: Callable[[str], None]) -> None:
         """Delete the folders of touched days that do not count; nobody else may be writing meanwhile.
@@ -93,8 +93,8 @@ class Lake:
                     continue
                 for table in BRONZE + SILVER + GOLD:
                     for folder in self.storage.folders(f"{table.path}/dt={day}", RUN_DEPTH) - counting:
-                        self.storage.delete_folder(folder)
-            self.storage.delete_file(f"{TOUCHED}/{name}")
+                        self.storage.files.delete_dir(folder)
+            self.storage.files.delete_file(f"{TOUCHED}/{name}")
 
     def write(self, frame: DataFrame, table: Table, folder: str) -> None:
         """Write rows of a table to a new folder.
@@ -160,10 +160,8 @@ class Stage:
         return sum(self._lake.storage.size(part.folder) for part in self.parts.values())
 
     def _dataset(self, folder: str) -> ds.Dataset:
-        storage = self._lake.storage
-        return ds.dataset(
-            f"{storage.root}/{folder}", filesystem=storage.files, format="parquet", exclude_invalid_files=False
-        )
+        files = self._lake.storage.files
+        return ds.dataset(folder, filesystem=files, format="parquet", exclude_invalid_files=False)
 
 
 def hours_of(window: Window) -> str:

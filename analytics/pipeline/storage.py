@@ -20,11 +20,9 @@ TEMPORARY: Final = "tmp"
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A folder, local or in an object store."""
+    """A folder, local or in an object store; paths are relative to it."""
 
-    files: fs.FileSystem
-    root: str
-    """Its path in `files`."""
+    files: fs.SubTreeFileSystem
     address: str
     """Its URL for Spark."""
 
@@ -39,9 +37,14 @@ class Storage:
         scheme, separator, rest = address.partition("://")
         if not separator or scheme == "file":
             path = str(Path(unquote(rest) if separator else address).absolute())
-            return cls(fs.LocalFileSystem(), path, f"file://{path}")
+            return cls(fs.SubTreeFileSystem(path, fs.LocalFileSystem()), f"file://{path}")
         files, root = fs.FileSystem.from_uri(f"{ARROW_SCHEMES.get(scheme, scheme)}://{rest}")
-        return cls(files, root.rstrip("/"), address.rstrip("/"))
+        return cls(fs.SubTreeFileSystem(root.rstrip("/"), files), address.rstrip("/"))
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder on this machine; None in an object store."""
+        return Path(self.files.base_path) if isinstance(self.files.base_fs, fs.LocalFileSystem) else None
 
     def url(self, path: str) -> str:
         """Return Spark's URL of a path to write."""
@@ -53,9 +56,9 @@ class Storage:
 
     def text(self, path: str) -> str | None:
         """Return the content of a file; None if it does not exist."""
-        if self.files.get_file_info(self._path(path)).type is fs.FileType.NotFound:
+        if self.files.get_file_info(path).type is fs.FileType.NotFound:
             return None
-        with self.files.open_input_stream(self._path(path)) as stream:
+        with self.files.open_input_stream(path) as stream:
             return bytes(stream.read()).decode(errors="replace")
 
     def replace(self, path: str, text: str) -> None:
@@ -63,11 +66,11 @@ class Storage:
 
         An interrupted replacement may leave a file in `tmp/`, which `delete_temporary_files` removes.
         """
-        if not isinstance(self.files, fs.LocalFileSystem):  # an object appears when it is complete
-            with self.files.open_output_stream(self._path(path)) as stream:
+        if self.folder is None:  # an object appears when it is complete
+            with self.files.open_output_stream(path) as stream:
                 stream.write(text.encode())
             return
-        target, new = Path(self._path(path)), Path(self._path(TEMPORARY), posixpath.basename(path))
+        target, new = self.folder / path, self.folder / TEMPORARY / posixpath.basename(path)
         for folder in (target.parent, new.parent):
             folder.mkdir(parents=True, exist_ok=True)
         new.write_text(text)
@@ -77,46 +80,34 @@ class Storage:
 
     def flush(self, path: str) -> None:
         """Put the Parquet files of a folder on disk, so that they survive a power cut."""
-        if isinstance(self.files, fs.LocalFileSystem):  # an object is durable once it has appeared
-            folder = Path(self._path(path))
+        if self.folder:  # an object is durable once it has appeared
+            folder = self.folder / path
             for entry in (*folder.glob("*.parquet"), folder, *folder.parents):
-                if entry.is_relative_to(self.root):
+                if entry.is_relative_to(self.folder):
                     _fsync(entry)
 
     def delete_temporary_files(self) -> None:
         """Delete what interrupted replacements left; nobody else may be replacing files meanwhile."""
         for name in self.entries(TEMPORARY):
-            self.delete_file(f"{TEMPORARY}/{name}")
+            self.files.delete_file(f"{TEMPORARY}/{name}")
 
     def folders(self, path: str, depth: int) -> set[str]:
         """Return the folders `depth` levels below a folder, as paths from the root; empty if it does not exist."""
         levels = path.count("/") + 1 + depth
-        names = [entry.path.removeprefix(f"{self.root}/").split("/") for entry in self._all(path)]
+        names = [entry.path.split("/") for entry in self._entries(path, recursive=True)]
         return {"/".join(parts[:levels]) for parts in names if len(parts) >= levels}
 
     def size(self, path: str) -> int:
         """Return the bytes of the Parquet in a folder."""
-        return sum(entry.size for entry in self._all(path) if entry.path.endswith(".parquet"))
+        return sum(entry.size for entry in self._entries(path, recursive=True) if entry.path.endswith(".parquet"))
 
     def entries(self, path: str) -> list[str]:
         """Return the names of a folder's entries; empty if it does not exist."""
-        selector = fs.FileSelector(self._path(path), allow_not_found=True)
-        return [entry.base_name for entry in self.files.get_file_info(selector)]
+        return [entry.base_name for entry in self._entries(path)]
 
-    def delete_folder(self, path: str) -> None:
-        """Delete a folder with its content."""
-        self.files.delete_dir(self._path(path))
-
-    def delete_file(self, path: str) -> None:
-        """Delete a file."""
-        self.files.delete_file(self._path(path))
-
-    def _all(self, path: str) -> list[fs.FileInfo]:
-        selector = fs.FileSelector(self._path(path), allow_not_found=True, recursive=True)
+    def _entries(self, path: str, *, recursive: bool = False) -> list[fs.FileInfo]:
+        selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
         return list(self.files.get_file_info(selector))
-
-    def _path(self, path: str) -> str:
-        return f"{self.root}/{path}"
 
 
 def _fsync(path: Path) -> None:

@@ -99,7 +99,7 @@ def test_resummarizing_a_day_adds_late_data_and_loses_nothing(summarizer: Summar
     assert "bronze/attempts: none is gone (6 of 6 are; see docs/explanation/summaries-pipeline.md)" in told["error"]
     assert all_loaded() == before
     assert [deliveries_of(row) for row in summarizer.rows(RELIABILITY)] == [3, 1]
-    summarizer.lake.storage.delete_file(path_of(DAY))
+    summarizer.lake.storage.files.delete_file(path_of(DAY))
     assert summarizer.run() is Status.DONE
     assert {name: rows for name, rows in all_loaded().items() if rows} == {}
     assert {name: rows for name, rows in summarizer.gold().items() if rows} == {}

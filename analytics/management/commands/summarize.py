@@ -54,15 +54,14 @@ class Command(BaseCommand):
             run = run_requests.create_range(start, end, again=options["again"])
         except run_requests.NotARange as refused:
             raise CommandError(str(refused)) from None
-        with only_warnings_logged(), interruptible(self._report) as stopping:
+        with interruptible(self._report) as stopping:
             done = runs.run(run.pk, settings, stopping=stopping, report=self._report, stopped=INTERRUPTED)
         if done is None:
             Run.objects.filter(pk=run.pk, state=RunState.WAITING).delete()  # else a worker would do it later
             other = Run.objects.filter(state=RunState.RUNNING).first()
             since = f" ({other}, since {other.started_at:%H:%M} UTC)" if other else ""
             raise CommandError(f"Another run is under way{since}. Try again when it has ended; the admin shows it.")
-        windows = list(done.windows.order_by("start"))
-        if windows:
+        if windows := list(done.windows.order_by("start")):
             self._report("")
             self.stdout.write("\n".join(table_of(windows)))
         elif done.state == RunState.PASSED:
@@ -98,20 +97,8 @@ def table_of(windows: Iterable[RunWindow]) -> Iterator[str]:
 
 
 @contextmanager
-def only_warnings_logged() -> Iterator[None]:
-    """Log warnings only: the progress is printed already."""
-    root = logging.getLogger()
-    before = root.level
-    root.setLevel(max(before, logging.WARNING))
-    try:
-        yield
-    finally:
-        root.setLevel(before)
-
-
-@contextmanager
 def interruptible(report: Callable[[str], object]) -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C and SIGTERM set instead of ending the process."""
+    """Yield an event that Ctrl-C and SIGTERM set instead of ending the process; log only warnings meanwhile."""
     stopping = threading.Event()
 
     def stop(_signal: int, _frame: object) -> None:
@@ -119,9 +106,11 @@ def interruptible(report: Callable[[str], object]) -> Iterator[threading.Event]:
         report("Interrupted: Spark ends ...")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    logging.disable(logging.INFO)  # the progress is printed
     try:
         yield stopping
     finally:
+        logging.disable(logging.NOTSET)
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -66,7 +66,7 @@ def do(lake: Lake, run: int) -> None:
 
 
 def runs(lake: Lake) -> list[str]:
-    return sorted(path.name for path in Path(lake.storage.root).rglob("run=*"))
+    return sorted(path.name for path in Path(lake.storage.files.base_path).rglob("run=*"))
 
 
 def test_a_writer_killed_at_any_operation_leaves_the_old_or_the_new_day(lake: Lake) -> None:
@@ -233,7 +233,7 @@ def test_a_file_has_its_latest_content(folder: Path) -> None:
         storage.replace("manifests/dt=2026-03-02.json", text)
     assert storage.text("manifests/dt=2026-03-02.json") == "new"
     assert storage.entries("manifests") == ["dt=2026-03-02.json"]
-    storage.delete_file("manifests/dt=2026-03-02.json")
+    storage.files.delete_file("manifests/dt=2026-03-02.json")
     assert storage.entries("manifests") == []
     assert storage.entries("nowhere") == []
 
@@ -259,7 +259,7 @@ def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
         f"{day}/hours=07-08/run=3",
     }
     assert storage.size(f"{day}/hours=00-24/run=1") == 5
-    storage.delete_folder(f"{day}/hours=00-24/run=2")
+    storage.files.delete_dir(f"{day}/hours=00-24/run=2")
     assert storage.folders(day, 2) == {f"{day}/hours=00-24/run=1", f"{day}/hours=07-08/run=3"}
     assert storage.folders("gold/latency/dt=2026-03-02", 2) == set()
 
@@ -274,7 +274,7 @@ def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
 )
 def test_spark_and_arrow_use_the_same_folder(address: str, root: str, spark: str) -> None:
     storage = Storage.at(address)
-    assert (storage.root, storage.address) == (root, spark)
+    assert (str(storage.folder), storage.address) == (root, spark)
 
 
 def test_patterns_are_escaped_in_paths_that_spark_reads() -> None:
