@@ -10,7 +10,6 @@ from itertools import chain, islice
 from typing import IO, Any, Final
 
 import structlog
-from django.db import connection
 from django.db.models import Model, QuerySet
 
 from analytics.models import HourTotal, Run, rows_of
@@ -113,9 +112,8 @@ def apply_retention(lake: str, *, keep_days: int) -> None:
     first = partitions.today() - keep_days * DAY
     deleted, _ = HourTotal.objects.filter(hour__lt=midnight(first)).delete()
     for table in GOLD:
-        with connection.cursor() as cursor:
-            cursor.execute(f"DELETE FROM {table.db_table} WHERE {table.time} < %s", [midnight(first)])
-            deleted += cursor.rowcount
+        limit = first if table.types[table.time] == "date" else midnight(first)
+        deleted += rows_of(table).filter(**{f"{table.time}__lt": limit}).delete()[0]
     runs, _ = Run.objects.filter(ended_at__lt=midnight(first)).delete()
     log.info("summaries.expired", before=str(first), rows=deleted, runs=runs)
     if lake:
@@ -126,14 +124,16 @@ def _delete_lake_days(lake: str, first: dt.date) -> None:
     # Not at the top: it imports Arrow, 60 MB that most workers never need.
     from analytics.pipeline.storage import Storage  # noqa: PLC0415
 
-    def is_expired(name: str) -> bool:
-        day = day_of(name)
-        return day is not None and day < first
+    def expired(folder: str) -> Iterator[str]:
+        for name in storage.entries(folder):
+            day = day_of(name)
+            if day and day < first:
+                yield f"{folder}/{name}"
 
     storage = Storage.at(lake)
-    for name in filter(is_expired, storage.entries(FOLDER)):
-        if name.endswith(".json"):
-            storage.files.delete_file(f"{FOLDER}/{name}")  # before the data: files that no manifest names do not count
+    for path in expired(FOLDER):
+        if path.endswith(".json"):
+            storage.files.delete_file(path)  # before the data: files that no manifest names do not count
     for table in BRONZE + SILVER + GOLD:
-        for name in filter(is_expired, storage.entries(table.path)):
-            storage.files.delete_dir(f"{table.path}/{name}")
+        for path in expired(table.path):
+            storage.files.delete_dir(path)

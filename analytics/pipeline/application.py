@@ -1,10 +1,10 @@
 """The Spark application: starts Spark and summarizes a job's windows; a failed window does not stop the others."""
 
 import os
+import shutil
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -138,16 +138,9 @@ def spark_session(job: Job) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="broker-package-") as folder:
         spark = builder.getOrCreate()
         try:
-            spark.sparkContext.addPyFile(str(packed(Path(folder))))
+            spark.sparkContext.addPyFile(
+                shutil.make_archive(f"{folder}/analytics", "zip", PACKAGE.parent, PACKAGE.name)
+            )
             yield spark
         finally:
             spark.stop()
-
-
-def packed(folder: Path) -> Path:
-    """Write the archive that executors import into a folder; return it."""
-    archive = folder / "analytics.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
-        for module in (PACKAGE / "__init__.py", *sorted((PACKAGE / "pipeline").rglob("*.py"))):
-            package.write(module, module.relative_to(PACKAGE.parent))
-    return archive

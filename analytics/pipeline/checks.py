@@ -120,10 +120,7 @@ def check_facts(found: Statistics, counted: Mapping[Table, int], before: Mapping
     lasting = [(table, found[table].rows, before[table.path]) for table in LASTING if table.path in before]
     return (
         *(_equal(f"{table.path}: all rows of PostgreSQL", found[table].rows, rows) for table, rows in counted.items()),
-        *check_keys(found),
-        *_check_times(found),
-        *(_zero(f"{table.path}: only words of the broker", found[table].unknown) for table in WORDS),
-        _zero(f"{tables.ATTEMPTS.path}: durations not negative", found[tables.ATTEMPTS].negative),
+        *check_rows(found),
         *(
             Check(
                 f"{table.path}: none is gone",
@@ -139,14 +136,12 @@ def check_facts(found: Statistics, counted: Mapping[Table, int], before: Mapping
 
 def check_summaries(found: Statistics, facts: Statistics) -> tuple[Check, ...]:
     """Return the checks of silver and gold against bronze."""
-    gold = {table: one for table, one in found.items() if table not in MADE_OF}
     return (
         *(
             _equal(f"{table.path}: every row once", found[table].rows, sum(facts[fact].rows for fact in made_of))
             for table, made_of in MADE_OF.items()
         ),
-        *check_keys(gold),
-        *_check_times(gold),
+        *check_rows({table: one for table, one in found.items() if table not in MADE_OF}),
         *(
             _equal(f"{table.path}: {column} add up", found[table].total, facts[fact].total)
             for table, (column, fact) in TOTALS.items()
@@ -154,13 +149,18 @@ def check_summaries(found: Statistics, facts: Statistics) -> tuple[Check, ...]:
     )
 
 
-def check_keys(found: Statistics) -> tuple[Check, ...]:
-    """Return the checks of unique keys; the only ones of daily summaries."""
-    return tuple(_zero(f"{table.path}: unique keys", one.repeated) for table, one in found.items() if table.key)
-
-
-def _check_times(found: Statistics) -> Iterator[Check]:
-    return (_zero(f"{table.path}: in the window", one.outside) for table, one in found.items() if table in TIMES)
+def check_rows(found: Statistics) -> Iterator[Check]:
+    """Yield the checks of single rows; those of daily summaries are of unique keys only."""
+    for table, one in found.items():
+        wrong = {
+            "unique keys": one.repeated if table.key else None,
+            "in the window": one.outside if table in TIMES else None,
+            "only words of the broker": one.unknown if table in WORDS else None,
+            "durations not negative": one.negative if table is tables.ATTEMPTS else None,
+        }
+        for name, rows in wrong.items():
+            if rows is not None:
+                yield Check(f"{table.path}: {name}", rows == 0, f"{rows:,} rows are wrong" if rows else "none is wrong")
 
 
 def require(checks: Iterable[Check]) -> None:
@@ -168,10 +168,6 @@ def require(checks: Iterable[Check]) -> None:
     failed = [f"{check.name} ({check.found})" for check in checks if not check.passed]
     if failed:
         raise FailedChecks(f"failed checks: {'; '.join(failed)}")
-
-
-def _zero(name: str, wrong: int) -> Check:
-    return Check(name, wrong == 0, f"{wrong:,} rows are wrong" if wrong else "none is wrong")
 
 
 def _equal(name: str, found: int, expected: int) -> Check:

@@ -206,7 +206,7 @@ def _recompute(run: WindowRun, day: dt.date) -> bool:
             run.lake.mark(TOUCHED, day)
             stage = Stage(run.lake, manifest, RECOMPUTED, run.job.run)
             _summarize_day(run, stage, manifest)
-            checks.require(checks.check_keys(statistics(stage.frames(DAILY), window, run.job.vocabulary)))
+            checks.require(checks.check_rows(statistics(stage.frames(DAILY), window, run.job.vocabulary)))
             publish(run, stage, manifest.with_daily(tuple(stage.parts[table] for table in DAILY)), window)
             run.report(f"{day}: budgets and anomalies made again")
     except WINDOW_FAILURES as failure:

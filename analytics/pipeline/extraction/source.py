@@ -1,6 +1,6 @@
 """PostgreSQL as a data source of Spark: slices are planned on the driver and copied on the executors."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -33,7 +33,6 @@ from analytics.pipeline.tables import BRONZE, WAITING, Table
 
 NAME: Final = "broker"
 
-BLOCK_BYTES: Final = 2**20
 SAMPLE_PAGES: Final = 1000
 """Tables of fewer pages (8 MB) are sampled completely."""
 MIN_SAMPLE_PERCENT: Final = 1.0
@@ -84,30 +83,18 @@ def copied(address: str, table: Table, query: str) -> Iterator[pa.RecordBatch]:
         connection.cursor() as cursor,
         cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()) as rows,
     ):
-        whole = list(blocks(rows))
-    for block in whole:
-        yield from arrow(block, table)
+        text = b"".join(rows)
+    yield from arrow(text, table)
 
 
-def blocks(rows: Iterable[bytes | bytearray | memoryview]) -> Iterator[bytes]:
-    """Join rows, which the server sends one by one, into blocks."""
-    block, size = list[bytes | bytearray | memoryview](), 0
-    for row in rows:
-        block.append(row)
-        size += len(row)
-        if size >= BLOCK_BYTES:
-            yield b"".join(block)
-            block, size = [], 0
-    if block:
-        yield b"".join(block)
-
-
-def arrow(block: bytes, table: Table) -> list[pa.RecordBatch]:
-    """Parse whole rows of PostgreSQL's CSV into a table's columns; unquoted empty values are null."""
+def arrow(text: bytes, table: Table) -> list[pa.RecordBatch]:
+    """Parse PostgreSQL's CSV into a table's columns; unquoted empty values are null."""
+    if not text:
+        return []
     types = {name: ARROW_TYPES[kind] for name, kind in table.types.items()}
     read = csv.read_csv(
-        pa.py_buffer(block),
-        read_options=csv.ReadOptions(column_names=list(types), use_threads=False, block_size=len(block)),
+        pa.py_buffer(text),
+        read_options=csv.ReadOptions(column_names=list(types), use_threads=False, block_size=len(text)),
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types=types,

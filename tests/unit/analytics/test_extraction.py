@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import statements
-from analytics.pipeline.extraction.source import BLOCK_BYTES, SAMPLE_PAGES, arrow, blocks, pieces, sample_percent
+from analytics.pipeline.extraction.source import SAMPLE_PAGES, arrow, pieces, sample_percent
 from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, SOURCES, leaf_of
 from analytics.pipeline.tables import BRONZE, Table
 from delivery.maintenance import partitions
@@ -66,14 +66,6 @@ def test_any_text_survives_csv(texts: list[str]) -> None:
     block = "".join(f'{number},1,"{text}",t,\n' for number, text in enumerate(quoted))
     notes = [row["note"] for batch in arrow(block.encode(), NOTES) for row in batch.to_pylist()]
     assert notes == texts
-
-
-@given(st.lists(st.integers(1, BLOCK_BYTES * 2), max_size=6))
-def test_blocks_hold_whole_rows(sizes: list[int]) -> None:
-    made = list(blocks(memoryview(b"x" * size) for size in sizes))
-    assert sum(map(len, made)) == sum(sizes)
-    assert all(len(block) >= BLOCK_BYTES for block in made[:-1])
-    assert all(len(block) < BLOCK_BYTES + max(sizes) for block in made)
 
 
 def test_all_columns_have_types_that_can_be_copied() -> None:
