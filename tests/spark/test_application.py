@@ -23,7 +23,6 @@ from analytics.pipeline.tables import (
     AUDIT,
     BRONZE,
     BUDGETS,
-    DELIVERIES,
     FINDINGS,
     GOLD,
     HOURLY,
@@ -189,23 +188,6 @@ def test_a_failed_window_does_not_stop_the_next(summarizer: Summarizer, traffic:
     assert summarizer.run(hour(7), hour(9)) is Status.FAILED
     assert [told["state"] for told in summarizer.told.windows()] == ["FAILED", "PASSED"]
     assert [piece.window for piece in summarizer.manifest().pieces] == [hour(9)]
-
-
-@pytest.mark.lengthy
-def test_an_interrupted_run_leaves_nothing_half_done(summarizer: Summarizer, traffic: Traffic) -> None:
-    summarizer.run()
-    before = all_loaded()
-    traffic.delivered()
-    for moment, in_the_lake in (("rows read", 3), ("rows made", 3), ("in the lake", 4)):
-        with pytest.raises(KeyboardInterrupt):
-            summarizer.run(told=Told(partial(interrupt, moment)))
-        assert all_loaded() == before
-        assert len(summarizer.rows(DELIVERIES)) == in_the_lake, moment
-    assert summarizer.run() is Status.DONE
-    assert [deliveries_of(row) for row in loaded(RELIABILITY)] == [4]
-    assert len(summarizer.rows(ATTEMPTS)) == 6
-    summarizer.lake.sweep(print)
-    assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=5"}
 
 
 def test_only_one_run_is_in_progress(summarizer: Summarizer, storage: None) -> None:

@@ -451,7 +451,7 @@ def audited(spark: SparkSession, silver_rows: dict[str, list[Row]]) -> list[dict
 
 @pytest.mark.behaviour("4.10", "4.11")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_findings(case: Case, found: list[dict[str, Any]]) -> None:
+def test_findings_and_their_counts(case: Case, found: list[dict[str, Any]], audited: list[dict[str, Any]]) -> None:
     number = 1 + CASES.index(case)
     shift = number * APART
     ours = sorted((one for one in found if one["subscriber_id"] == number), key=lambda one: one["delivery_id"])
@@ -459,12 +459,6 @@ def test_findings(case: Case, found: list[dict[str, Any]]) -> None:
         (one["finding"], one["delivery_id"] - shift, one["other_id"] and one["other_id"] - shift, one["explanation"])
         for one in ours
     ] == list(case.found)
-
-
-@pytest.mark.behaviour("4.10", "4.11")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_audit_counts_findings(case: Case, audited: list[dict[str, Any]]) -> None:
-    number = 1 + CASES.index(case)
     kinds = [(finding == "inversion", explanation != "") for finding, _, _, explanation in case.found]
     counts = {
         "checked": case.checked,
@@ -474,12 +468,12 @@ def test_the_audit_counts_findings(case: Case, audited: list[dict[str, Any]]) ->
         "explained_duplicates": kinds.count((False, True)),
     }
     row = {"hour": at("10:00"), "subscriber_id": number, "subscriber": f"S{number}", **counts}
-    ours = [
+    counted = [
         {name: value for name, value in one.items() if not name.startswith("high_")}
         for one in audited
         if one["subscriber_id"] == number
     ]
-    assert ours == ([row] if any(counts.values()) else [])
+    assert counted == ([row] if any(counts.values()) else [])
 
 
 def test_a_finding_is_in_the_hour_in_which_the_later_one_ended(spark: SparkSession) -> None:

@@ -161,34 +161,6 @@ def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession) -> N
     assert {one.found for one in planted} <= unexplained
 
 
-@pytest.mark.lengthy
-@pytest.mark.behaviour("4.10")
-def test_an_inversion_across_midnight_is_found(spark: SparkSession) -> None:
-    publishes = publish_steadily(40, 1)
-    histories = [
-        CorrectBroker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311
-        for number in range(1, 11)
-    ]
-    wanted = {planted.found for planted in map(swapped, histories) if planted}
-    assert len(wanted) == len(histories)
-    rows = together(swapped_wholly(history) for history in histories)
-    found = found_after(spark, DAY + dt.timedelta(seconds=5), rows)
-    assert wanted <= {(one["finding"], one["delivery_id"], one["other_id"]) for one in found if not one["explanation"]}
-
-
-def swapped_wholly(history: History) -> History:
-    """Swap of the day's first and last delivery also when they ended."""
-    early, late = _first_and_last(history)
-    others = {early.id: late, late.id: early}
-    deliveries = [
-        replace(one, sequence=others[one.id].sequence, finished_at=others[one.id].finished_at)
-        if one.id in others
-        else one
-        for one in history.deliveries
-    ]
-    return replace(history, deliveries=deliveries)
-
-
 @pytest.mark.behaviour("4.10")
 def test_swapped_neighbours_are_found_if_another_subscriber_was_sent_the_first_in_time(spark: SparkSession) -> None:
     publishes = publish_steadily(40, 1)

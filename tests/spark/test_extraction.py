@@ -30,9 +30,7 @@ from analytics.pipeline.extraction.statements import (
 )
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
-from benchmarks.history.history import ERRORS
 from delivery.maintenance.partitions import first_id
-from delivery.statuses import DeliveryStatus
 from tests.support.spark_history import (
     HOUR,
     MIDNIGHT,
@@ -69,18 +67,6 @@ def test_spark_reads_what_postgresql_holds(
     assert not table.key or max(found.values(), default=1) == 1
 
 
-def test_the_history_contains_every_case(history: psycopg.Connection[Any]) -> None:
-    """Else reading it right would say little."""
-    all_of_it = Window(MIDNIGHT - ONE_DAY, UNTIL + HOUR)
-    statuses = history.execute("SELECT DISTINCT status FROM delivery_delivery").fetchall()
-    errors = history.execute("SELECT DISTINCT error FROM delivery_attempt").fetchall()
-    assert {status for (status,) in statuses} == set(DeliveryStatus.values)
-    assert {error for (error,) in errors} == {"", *ERRORS}
-    assert all(truth(history, table, all_of_it) for table in tables.BRONZE)
-    on_the_hour = "SELECT FROM delivery_delivery WHERE finished_at = date_trunc('hour', finished_at)"
-    assert history.execute(on_the_hour).rowcount > 1
-
-
 def test_a_window_is_cut_into_slices_of_about_the_requested_size(history: psycopg.Connection[Any]) -> None:
     window = WINDOWS[0]
     queries = slices(history, tables.ATTEMPTS, window, SLICE_ROWS)
@@ -88,20 +74,6 @@ def test_a_window_is_cut_into_slices_of_about_the_requested_size(history: psycop
     assert sum(sizes) == count(history, tables.ATTEMPTS, window)
     assert max(sizes) <= 1.1 * SLICE_ROWS  # what began at one moment stays together
     assert len(queries) > 2
-
-
-def test_rows_filed_under_another_day_are_found_by_their_time(
-    frames: SparkSession, history: psycopg.Connection[Any]
-) -> None:
-    before, after = WINDOWS[1], WINDOWS[2]
-    assert 2605030000000001 in {row[0] for row in rows(read(frames, tables.ATTEMPTS, before, slice_rows=SLICE_ROWS))}
-    assert 2605020000000001 in {row[0] for row in rows(read(frames, tables.DELIVERIES, after, slice_rows=SLICE_ROWS))}
-
-
-def test_a_day_on_which_nothing_happened_is_empty(frames: SparkSession) -> None:
-    window = Window(MIDNIGHT + ONE_DAY, MIDNIGHT + 2 * ONE_DAY)
-    happened = (tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES, tables.CALLBACKS)
-    assert [read(frames, table, window, slice_rows=SLICE_ROWS).count() for table in happened] == [0] * 4
 
 
 def test_messages_that_retention_kept_are_read_without_an_index(

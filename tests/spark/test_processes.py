@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
 from pyspark.errors import ArithmeticException
 from pyspark.sql import SparkSession
@@ -16,7 +15,7 @@ from pyspark.sql import functions as F
 from analytics.guard import members
 from analytics.pipeline.application import Status
 from analytics.pipeline.connections import only_run
-from analytics.pipeline.tables import ATTEMPTS, BRONZE, DELIVERIES, GOLD, MESSAGES, RELIABILITY
+from analytics.pipeline.tables import GOLD, RELIABILITY
 from analytics.spark_process import ROOT, java_home, spark_environment
 from broker_project.stack.load.wait import wait_until
 from tests.support.spark_history import MORNING, SECOND, Traffic, database_address
@@ -131,10 +130,6 @@ def programs_but_java(folder: Path) -> Path:
     return folder
 
 
-def test_spark_counts(spark: SparkSession) -> None:
-    assert spark.range(10).count() == 10
-
-
 def test_numbers_that_are_too_large_are_an_error(spark: SparkSession) -> None:
     with pytest.raises(ArithmeticException, match="overflow"):
         spark.range(1).select(F.lit(2**62) * F.lit(4)).collect()
@@ -143,23 +138,6 @@ def test_numbers_that_are_too_large_are_an_error(spark: SparkSession) -> None:
 def test_instants_are_read_in_utc(spark: SparkSession) -> None:
     (row,) = spark.range(1).select(F.unix_seconds(F.lit("2026-07-01 00:00:00").cast("timestamp"))).collect()
     assert row[0] == dt.datetime(2026, 7, 1, tzinfo=dt.UTC).timestamp()
-
-
-@pytest.mark.cluster
-def test_an_executor_copies_the_database_into_the_lake(storage: None, tmp_path: Path) -> None:
-    """The first step of a window only: what comes then is the other test's."""
-    traffic, lake = Traffic(), tmp_path / "lake"
-    for answers in ((200,), (503, 500, 200), (404,)):
-        traffic.delivered(answers=answers)
-    home = str(java_home(tmp_path / "java", {}))
-    with running_cluster(tmp_path / "cluster", home, workers=1) as cluster:
-        asked = job(lake, hour(7), master=cluster.address)
-        begun = run_process(tmp_path, asked, "-c", KILLED, "JOB", "rows read", more=variables(cluster, home))
-        (written,) = (cluster.tables_written(worker) for worker in cluster.workers)
-    assert begun.status == -9, begun.printed
-    assert written == {table.path for table in BRONZE}
-    copies = [ds.dataset(lake / table.path, format="parquet") for table in (MESSAGES, DELIVERIES, ATTEMPTS)]
-    assert [copy.count_rows() for copy in copies] == [3, 3, 5]
 
 
 @pytest.mark.cluster

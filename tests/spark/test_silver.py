@@ -1,6 +1,6 @@
 """Facts prepared for summaries, and how often Spark exchanges rows."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -8,7 +8,6 @@ from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.job import Vocabulary
 from analytics.pipeline.tables import (
-    BRONZE,
     ENDPOINTS,
     LATENCY,
     RELIABILITY,
@@ -76,10 +75,6 @@ def deliveries_of(given: Facts, words: Vocabulary = WORDS) -> DataFrame:
 
 def attempts_of(spark: SparkSession, *attempts: Row, **others: list[Row]) -> DataFrame:
     return silver(facts(spark, **{**KNOWN, "deliveries": [DELIVERY], **others}, attempts=attempts), WORDS).attempts
-
-
-def test_facts_have_one_field_per_bronze_table() -> None:
-    assert [field.name for field in fields(Facts)] == [table.name for table in BRONZE]
 
 
 def test_a_delivery_read_twice_counts_once_as_finished(spark: SparkSession) -> None:

@@ -17,11 +17,10 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.quantiles import GROWTH, MAX_MS, bucket_of, middle_of, quantile
+from analytics.pipeline.quantiles import GROWTH, MAX_MS, bucket_of, quantile
 from analytics.pipeline.tables import (
     BACKLOG,
     BUDGETS,
-    CALLBACKS_SUMMARY,
     ENDPOINTS,
     FINDINGS,
     LATENCY,
@@ -30,8 +29,6 @@ from analytics.pipeline.tables import (
     SHARES,
     SILVER_ATTEMPTS,
     SILVER_DELIVERIES,
-    SILVER_MESSAGES,
-    VOLUME,
 )
 from analytics.pipeline.transforms import frames
 from analytics.pipeline.transforms.daily import anomalies, budgets
@@ -40,11 +37,9 @@ from analytics.pipeline.transforms.hourly import (
     HOURLY_SUMMARIES,
     backlog,
     endpoints,
-    latency,
     reliability,
     senders,
     shares,
-    volume,
 )
 from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
@@ -151,26 +146,6 @@ def test_new_statuses_and_kinds_appear_without_code(spark: SparkSession) -> None
     assert (row["deliveries"], row["eligible"], row["delivered"]) == (4, 3, 1)
 
 
-def test_latency_covers_deliveries_and_attempts(spark: SparkSession) -> None:
-    deliveries = [{**ENDED, "id": ms, "latency_ms": ms} for ms in range(1, 21)]
-    others = [{**ENDED, "id": 98, "status": "REJECTED", "latency_ms": 1}, {**ENDED, "id": 99, "status": "HELD"}]
-    fetched = [{**ENDED, "id": 100, "latency_ms": 0, "kind": "MAILBOX"}]
-    attempts = [{**REFUSED, "id": 1, "duration_ms": 0}]
-    made = latency(
-        frame(spark, SILVER_DELIVERIES, [*deliveries, *others, *fetched]),
-        frame(spark, SILVER_ATTEMPTS, attempts),
-        WORDS,
-    )
-    took = {f"p{share}_ms": middle_of(bucket_of(ms)) for share, ms in ((50, 10), (90, 18), (95, 19), (99, 20))}
-    histogram = {bucket_of(ms): 1 for ms in range(1, 21)}
-    delivered = {"measure": "delivery", "count": 20, "max_ms": 20, "histogram": histogram, **took}
-    nothing = {"p50_ms": 0.0, "p90_ms": 0.0, "p95_ms": 0.0, "p99_ms": 0.0, "max_ms": 0, "histogram": {-1: 1}}
-    tried = {"measure": "attempt", "count": 1, **nothing}
-    waited = {"measure": "mailbox", "kind": "MAILBOX", "count": 1, **nothing}
-    wanted = [{**ABC, "hour": at("10:00"), **row} for row in (delivered, tried, waited)]
-    assertDataFrameEqual(made, frame(spark, LATENCY, wanted))
-
-
 def test_endpoints_count_answers_and_seconds_held(spark: SparkSession) -> None:
     window = Window(at("10:00"), at("13:00"))
     attempts = [
@@ -199,48 +174,6 @@ def test_endpoints_count_answers_and_seconds_held(spark: SparkSession) -> None:
         {**row, **none, "hour": at("12:00"), "held_seconds": 3600.0},
     ]
     assertDataFrameEqual(endpoints(frame(spark, SILVER_ATTEMPTS, attempts), window), frame(spark, ENDPOINTS, rows))
-
-
-def test_volume_counts_published_messages_without_replies(spark: SparkSession) -> None:
-    names = {"event_type_id": 7, "event_type": "Create", "publisher_id": 2, "publisher": "CRM", "kind": "TOPIC"}
-    message = {**names, "size": 100, "deliveries_count": 3, "outcome": "ROUTED", "published_at": at("10:30")}
-    messages = [
-        {**message, "id": 1},
-        {**message, "id": 2, "size": 11, "deliveries_count": 0, "outcome": "UNROUTED"},
-        {**message, "id": 3, "answers": 1, "kind": "CALLBACK"},
-    ]
-    summed = {"messages": 2, "bytes": 111, "deliveries": 3, "by_outcome": {"ROUTED": 1, "UNROUTED": 1}}
-    assertDataFrameEqual(
-        volume(frame(spark, SILVER_MESSAGES, messages)),
-        frame(spark, VOLUME, [{**names, **summed, "hour": at("10:00")}]),
-    )
-
-
-def test_callbacks_are_asked_answered_and_forwarded(spark: SparkSession) -> None:
-    reply = {"event_type_id": 7, "created_at": at("11:00"), "attempts": 1}
-    given = facts(
-        spark,
-        event_types=[{"id": 7, "name": "Create", "kind": "QUEUE"}],
-        callbacks=[{"id": n, "event_type_id": 7, "created_at": at("10:00")} for n in (1, 2, 2, 3)],
-        messages=[
-            {"id": 1, "event_type_id": 7, "outcome": "ROUTED", "published_at": at("10:00")},
-            {"id": 2, "event_type_id": 7, "answers": 1, "outcome": "ROUTED", "published_at": at("11:00")},
-            {"id": 3, "event_type_id": 99, "answers": 1, "outcome": "ROUTED", "published_at": at("11:00")},
-        ],
-        deliveries=[
-            {**reply, "id": 1, "status": "DELIVERED", "finished_at": at("11:59")},
-            {**reply, "id": 2, "status": "EXPIRED", "finished_at": at("11:59")},
-            {**reply, "id": 3, "status": "DELIVERED", "subscription_id": 3, "finished_at": at("11:59")},
-        ],
-    )
-    create = {"event_type_id": 7, "event_type": "Create"}
-    wanted = [
-        {**create, "hour": at("10:00"), "asked": 3, "answered": 0, "forwarded": 0},
-        {**create, "hour": at("11:00"), "asked": 0, "answered": 1, "forwarded": 1},
-        {"event_type_id": 99, "event_type": "", "hour": at("11:00"), "asked": 0, "answered": 1, "forwarded": 0},
-    ]
-    made = HOURLY_SUMMARIES[CALLBACKS_SUMMARY](silver(given, WORDS), WINDOW, WORDS)
-    assertDataFrameEqual(made, frame(spark, CALLBACKS_SUMMARY, wanted))
 
 
 def test_every_summary_has_the_columns_and_types_of_its_table(spark: SparkSession) -> None:
@@ -375,13 +308,6 @@ def test_part_of_an_hour_has_the_moments_within_it(spark: SparkSession) -> None:
     waiting: list[Row] = [{"subscription_id": 3, "line_id": 5, "since": at("10:25"), "deliveries": 4}]
     rows = [counted(25, 4, ABC_OWNER), counted(30, 4, ABC_OWNER), counted(35, 4, ABC_OWNER)]
     assertDataFrameEqual(backlog(silver_of(spark, **KNOWN, waiting=waiting), part), frame(spark, BACKLOG, rows))
-
-
-def test_a_day_has_288_moments(spark: SparkSession) -> None:
-    waiting = [{"subscription_id": 3, "since": DAY, "deliveries": 1}]
-    day = Window(DAY, DAY + dt.timedelta(days=1))
-    rows = rows_of(backlog(silver_of(spark, **KNOWN, waiting=waiting), day))
-    assert len({row["at"] for row in rows}) == len(rows) == 288
 
 
 def test_spark_and_python_agree_at_every_bucket_boundary(spark: SparkSession) -> None:

@@ -220,10 +220,10 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(folder: Path, java_home: str, workers: int = 2) -> Iterator[Cluster]:
+def running_cluster(folder: Path, java_home: str) -> Iterator[Cluster]:
     """Start a cluster in a folder, where nothing of the project is; end it afterwards."""
     environment = {"PATH": os.environ["PATH"], "JAVA_HOME": java_home, "SPARK_LOCAL_IP": "127.0.0.1", **QUICK_START}
-    folders = tuple(folder / f"worker-{number}" for number in range(workers))
+    folders = (folder / "worker-0", folder / "worker-1")
     with ExitStack() as stack:
         log = stack.enter_context(_running(folder / "master", environment, MASTER, *ANY_PORT))
         address = _said(log, ADDRESS)
@@ -231,7 +231,7 @@ def running_cluster(folder: Path, java_home: str, workers: int = 2) -> Iterator[
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(place))
             log = stack.enter_context(_running(place, environment, WORKER, *ANY_PORT, *size, address))
             _said(log, REGISTERED)
-        yield Cluster(address, folders, _settings(folder / "conf", cores=workers))
+        yield Cluster(address, folders, _settings(folder / "conf", cores=len(folders)))
 
 
 def _settings(folder: Path, cores: int) -> Path:

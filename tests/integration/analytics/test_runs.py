@@ -200,6 +200,7 @@ def test_a_day_that_takes_too_long_fails_and_lets_others_run(sealed: list[dt.dat
     done = do(days_due(terms), replace(terms, minutes=0), "hangs")
     assert done.state == RunState.FAILED
     assert done.error.startswith(f"{sealed[0]} alone takes longer than the 0 minutes of a run.")
+    assert "BROKER_SUMMARY_MINUTES" in done.error
     assert windows_of(done) == [(sealed[0], FAILED)]
     assert windows_of(do(missed(terms), terms))[0] == (sealed[1], PASSED)
 
@@ -381,12 +382,6 @@ def test_reports_are_stored_without_invalid_characters(sealed: list[dt.date], te
     assert do(range_of(sealed), terms, "gives up", "quotes").error == "the lake is not writable: café ?"
 
 
-def test_a_run_that_takes_too_long_is_ended(sealed: list[dt.date], terms: SparkSettings) -> None:
-    done = do(range_of(sealed), replace(terms, minutes=0), "hangs")
-    assert done.state == RunState.FAILED
-    assert "BROKER_SUMMARY_MINUTES" in done.error
-
-
 def test_a_run_of_a_stopped_worker_is_left_for_the_next(sealed: list[dt.date], terms: SparkSettings) -> None:
     stopping = threading.Event()
     done = do(range_of(sealed), terms, "hangs", stopping=stopping, report=lambda _: stopping.set())
@@ -400,11 +395,6 @@ def test_an_interrupted_command_is_not_resumed_by_workers(sealed: list[dt.date],
     done = do(range_of(sealed), terms, "hangs", stopping=stopping, report=lambda _: stopping.set(), stopped=INTERRUPTED)
     assert (done.state, done.error) == (RunState.FAILED, INTERRUPTED.error)
     assert done.pk not in run_records.waiting()
-
-
-def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: SparkSettings) -> None:
-    done = do(range_of(sealed), replace(terms, lake=""))
-    assert (done.state, done.error) == (RunState.FAILED, runs.NO_LAKE)
 
 
 def test_a_run_that_cannot_be_started_says_why(sealed: list[dt.date], terms: SparkSettings) -> None:

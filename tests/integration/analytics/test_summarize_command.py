@@ -47,17 +47,9 @@ def test_invalid_times_are_refused(text: str) -> None:
         start_of(text)
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "refusal"),
-    [
-        (DAY, DAY, "lies in the future"),
-        (0 * DAY, -2 * DAY, "before it begins"),
-        (-40 * DAY, -30 * DAY, "Nothing of that time is kept any more; what is kept begins on"),
-    ],
-)
-def test_an_empty_range_is_refused(start: dt.timedelta, end: dt.timedelta, refusal: str, lake: None) -> None:
-    with pytest.raises(CommandError, match=refusal):
-        call_command("summarize", "--from", f"{today() + start}", "--to", f"{today() + end}")
+def test_an_empty_range_is_refused(lake: None) -> None:
+    with pytest.raises(CommandError, match="before it begins"):
+        call_command("summarize", "--from", f"{today()}", "--to", f"{today() - 2 * DAY}")
     assert not Run.objects.exists()
 
 

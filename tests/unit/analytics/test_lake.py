@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics.pipeline.job import Check, Window
+from analytics.pipeline.job import Check, Window, whole
 from analytics.pipeline.lake import TOUCHED, Lake
 from analytics.pipeline.manifests import (
     FOLDER,
@@ -32,10 +32,9 @@ DAY: Final = MIDNIGHT.date()
 OPERATIONS: Final = {"open", "os.mkdir", "os.rename", "os.remove"}
 """What changes a folder, by the names of Python's audit events, each told before it is done."""
 
-MIDNIGHT_MANIFESTS = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
-DAY_WINDOW = Window(MIDNIGHT_MANIFESTS, MIDNIGHT_MANIFESTS + 24 * HOUR)
-EMPTY = Manifest(MIDNIGHT_MANIFESTS.date())
+DAY_WINDOW = whole(DAY)
+EMPTY = Manifest(DAY)
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def lake(tmp_path: Path) -> Lake:
 def manifest(run: int) -> Manifest:
     """Return what counts after a run."""
     part = Part(RELIABILITY.path, folder_of(run), 1, RELIABILITY.columns)
-    return Manifest(DAY).with_piece(Piece(Window(MIDNIGHT, MIDNIGHT + dt.timedelta(days=1)), run, {}, (), (part,)))
+    return Manifest(DAY).with_piece(Piece(DAY_WINDOW, run, {}, (), (part,)))
 
 
 def folder_of(run: int) -> str:
@@ -125,7 +124,7 @@ def test_unknown_marks_are_removed(lake: Lake) -> None:
 
 
 def hour(number: int) -> Window:
-    return Window(MIDNIGHT_MANIFESTS + number * HOUR, MIDNIGHT_MANIFESTS + (number + 1) * HOUR)
+    return Window(MIDNIGHT + number * HOUR, MIDNIGHT + (number + 1) * HOUR)
 
 
 def piece(window: Window, run: int = 1) -> Piece:
@@ -180,9 +179,9 @@ def test_rows_are_those_of_pieces_in_the_window(known: list[Window], window: Win
     [
         ([], []),
         ([hour(7), hour(3)], [3, 7]),
-        ([hour(2), Window(MIDNIGHT_MANIFESTS + 3 * HOUR, MIDNIGHT_MANIFESTS + 4.9 * HOUR)], [2, 3]),
-        ([Window(MIDNIGHT_MANIFESTS + 4.1 * HOUR, MIDNIGHT_MANIFESTS + 7 * HOUR)], [5, 6]),
-        ([Window(MIDNIGHT_MANIFESTS + 4.1 * HOUR, MIDNIGHT_MANIFESTS + 4.9 * HOUR)], []),
+        ([hour(2), Window(MIDNIGHT + 3 * HOUR, MIDNIGHT + 4.9 * HOUR)], [2, 3]),
+        ([Window(MIDNIGHT + 4.1 * HOUR, MIDNIGHT + 7 * HOUR)], [5, 6]),
+        ([Window(MIDNIGHT + 4.1 * HOUR, MIDNIGHT + 4.9 * HOUR)], []),
         ([DAY_WINDOW], [*range(24)]),
     ],
 )
@@ -190,7 +189,7 @@ def test_the_complete_hours_of_a_manifest_are_known(windows: list[Window], hours
     manifest = EMPTY
     for window in windows:
         manifest = manifest.with_piece(piece(window))
-    assert manifest.hours == {MIDNIGHT_MANIFESTS + number * HOUR for number in hours}
+    assert manifest.hours == {MIDNIGHT + number * HOUR for number in hours}
 
 
 def test_a_manifest_of_another_version_is_refused() -> None:
@@ -238,15 +237,6 @@ def test_a_file_has_its_latest_content(folder: Path) -> None:
     assert storage.entries("nowhere") == []
 
 
-def test_leftovers_of_an_interrupted_replacement_are_removed(folder: Path) -> None:
-    storage = Storage.at(str(folder))
-    storage.replace("manifests/dt=2026-03-02.json", "old")
-    (folder / "tmp/dt=2026-03-02.json").write_text("ne")
-    assert storage.entries("manifests") == ["dt=2026-03-02.json"]
-    storage.delete_temporary_files()
-    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["dt=2026-03-02.json"]
-
-
 def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
     storage = Storage.at(str(folder))
     for run in ("hours=00-24/run=1", "hours=00-24/run=2", "hours=07-08/run=3"):
@@ -281,12 +271,6 @@ def test_patterns_are_escaped_in_paths_that_spark_reads() -> None:
     storage = Storage.at("/a [b] {c} *?")
     assert storage.url("x") == "file:///a [b] {c} *?/x"
     assert storage.url_to_read("x") == r"file:///a \[b\] \{c\} \*\?/x"
-
-
-def test_a_lake_that_is_not_a_folder_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "lake").write_text("a file")
-    with pytest.raises(OSError, match="Not a directory"):
-        Storage.at(str(tmp_path / "lake")).replace("manifests/x", "")
 
 
 def test_the_lake_is_created_for_its_owner_only(tmp_path: Path) -> None:
