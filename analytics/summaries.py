@@ -87,8 +87,8 @@ def parquet_file(table: Table, rows: QuerySet[Model]) -> IO[bytes]:
     file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES)  # noqa: SIM115 - the response closes it
     with parquet.ParquetWriter(file, schema) as writer:
         for batch in _batches(table, rows):
-            columns = zip(schema, table.types.values(), zip(*batch, strict=True), strict=True)
-            arrays = [pa.array([mapped(value, kind) for value in column], of.type) for of, kind, column in columns]
+            columns = zip(schema.types, table.types.values(), zip(*batch, strict=True), strict=True)
+            arrays = [pa.array([mapped(value, kind) for value in column], type_) for type_, kind, column in columns]
             writer.write_batch(pa.record_batch(arrays, schema=schema))
     file.seek(0)
     return file

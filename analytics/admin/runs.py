@@ -22,7 +22,7 @@ from analytics.admin.sections import SECTIONS, per_cent
 from analytics.api.summaries import file_of, summary_named
 from analytics.dashboard_queries import COVERED, Selection, sums
 from analytics.models import Run, RunState, WindowState
-from analytics.pipeline.job import DAY
+from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.tables import VOLUME
 from analytics.run_requests import NotARange, calendar, request_range
 from analytics.windows import RANGES, Range, latest
@@ -66,8 +66,13 @@ class SelectionForm(forms.Form):
         validators=[MinValueValidator(EARLIEST), MaxValueValidator(LATEST)],
         help_text="The last day. Leave empty for now.",
     )
-    subscriber = forms.CharField(
-        required=False, widget=UnfoldAdminTextInputWidget, help_text="A name. Leave empty for all subscribers."
+    subscriber = forms.ModelChoiceField(
+        Subscriber.objects.all(),
+        to_field_name="name",
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        error_messages={"invalid_choice": "There is no subscriber with this name."},
+        help_text="A name. Leave empty for all subscribers.",
     )
 
     @classmethod
@@ -75,25 +80,14 @@ class SelectionForm(forms.Form):
         """Return the form, filled in from an address or a request."""
         return cls({"range": "24h", **chosen.dict()})
 
-    def clean_subscriber(self) -> Subscriber | None:
-        """Find the subscriber."""
-        name = self.cleaned_data["subscriber"]
-        found = Subscriber.objects.filter(name=name).first() if name else None
-        if name and found is None:
-            raise forms.ValidationError("There is no subscriber with this name.")
-        return found
-
     def selection(self, now: dt.datetime) -> Selection | None:
         """Return the range and the subscriber; None if the form is invalid."""
         if not self.is_valid():
             return None
         length, until = RANGES[self.cleaned_data["range"]], self.cleaned_data["until"]
         subscriber = self.cleaned_data["subscriber"]
-        asked = latest(length, now)
-        if until:
-            end = dt.datetime.combine(until, dt.time(), dt.UTC) + DAY
-            asked = Range(end - length, end)
-        return Selection(asked, subscriber.pk if subscriber else None)
+        end = midnight(until) + DAY if until else latest(length, now).end
+        return Selection(Range(end - length, end), subscriber.pk if subscriber else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,16 +115,6 @@ def summarize_all(run: WindowRun, reports: Reports) -> Status:
     return Status.DONE if are_current and len(passed) == len(run.job.windows) else Status.FAILED
 
 
-def settings(job: Job) -> dict[str, str]:
-    """Return Spark's settings for a job."""
-    return {
-        **SETTINGS,
-        **(LOCAL_SETTINGS if is_local(job.master) else {}),
-        "spark.master": job.master,
-        "spark.driver.memory": job.memory,
-    }
-
-
 @contextmanager
 def spark_session(job: Job) -> Iterator[SparkSession]:
     """Start Spark, or take the session that `spark-submit` has started; stop it at the end.
@@ -132,8 +122,9 @@ def spark_session(job: Job) -> Iterator[SparkSession]:
     Executors get this package as an archive: on a cluster nothing of the project is installed.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(NAME)
-    for name, value in settings(job).items():
+    settings = SETTINGS | (LOCAL_SETTINGS if is_local(job.master) else {})
+    builder = SparkSession.builder.appName(NAME).master(job.master).config("spark.driver.memory", job.memory)
+    for name, value in settings.items():
         builder = builder.config(name, value)
     with tempfile.TemporaryDirectory(prefix="broker-package-") as folder:
         spark = builder.getOrCreate()

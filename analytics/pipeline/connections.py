@@ -31,19 +31,11 @@ WORKER_LOCK: Final = "hashtextextended('analytics.runs', 0)"
 
 
 class Unreadable(Exception):
-    """PostgreSQL is away, or the rows no longer exist; the message never contains the address."""
-
-
-class DayGone(Unreadable):
-    """The day has been dropped or never existed: reading it would replace its summaries with nothing."""
+    """PostgreSQL or its address is wrong, or the rows no longer exist; the message never contains the address."""
 
 
 class AnotherRun(Exception):
     """Another run is in progress; nothing has been done."""
-
-
-class NoAddress(Exception):
-    """The database address is invalid; it is not shown because it may hold a password."""
 
 
 class LockLost(Exception):
@@ -80,14 +72,14 @@ def only_run(database: str, lock: str = LOCK) -> Iterator[Callable[[], None]]:
 
     Raises:
         AnotherRun: another process holds it.
-        NoAddress: the database address is invalid.
+        Unreadable: the database address is invalid.
         psycopg.Error: the database does not answer.
 
     """
     try:
         held = psycopg.connect(database, autocommit=True, connect_timeout=CONNECT_SECONDS)
     except psycopg.ProgrammingError:  # libpq quotes what it cannot read
-        raise NoAddress("the database's address is no address of PostgreSQL") from None
+        raise Unreadable("the database's address is no address of PostgreSQL") from None
 
     def ensure_held() -> None:
         try:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from analytics.pipeline import checks, tables
 from analytics.pipeline.checks import FailedChecks, Statistics, statistics
-from analytics.pipeline.connections import CONNECT_SECONDS, LockLost, NoAddress, Unreadable, reading
+from analytics.pipeline.connections import CONNECT_SECONDS, LockLost, Unreadable, reading
 from analytics.pipeline.extraction.row_counts import count, leaf_rows
 from analytics.pipeline.extraction.source import read
 from analytics.pipeline.job import DAY, Job, Progress, Vocabulary, Window, whole
@@ -40,10 +40,10 @@ WINDOW_FAILURES: Final = (
 
 Arrow and JSON raise ValueError for damaged files.
 """
-RUN_FAILURES: Final = (LockLost, NoAddress, *WINDOW_FAILURES)
+RUN_FAILURES: Final = (LockLost, *WINDOW_FAILURES)
 """Failures that end the run when they are raised outside of a window."""
 
-OWN_MESSAGE: Final = re.compile(r"^[\w.]*\.(?:Unreadable|DayGone): (.+)$", re.MULTILINE)
+OWN_MESSAGE: Final = re.compile(r"^[\w.]*\.Unreadable: (.+)$", re.MULTILINE)
 """A reader's message, at the end of the Python traceback in Spark's."""
 CAUSE: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 MAX_REASON_CHARACTERS: Final = 500

@@ -112,7 +112,7 @@ def slices(connection: psycopg.Connection[Any], table: Table, window: Window, sl
     """Return the queries that together return a window's rows, about `slice_rows` each.
 
     Raises:
-        DayGone: some of the rows have been dropped.
+        Unreadable: some of the rows have been dropped.
 
     """
     relations = relations_of(connection, table, window)
@@ -220,7 +220,7 @@ def register(spark: SparkSession, address: str) -> None:
 def read(spark: SparkSession, table: Table, window: Window, *, slice_rows: int) -> DataFrame:
     """Return the rows of a bronze table, about `slice_rows` a partition; each query reads them again.
 
-    Failures are Spark's exceptions, with the text of `Unreadable` or `DayGone` in them.
+    Failures are Spark's exceptions, with the text of `Unreadable` in them.
     """
     options = {"table": table.name, "start": window.start.isoformat(), "end": window.end.isoformat()}
     frame = spark.read.format(NAME).options(**options, slice_rows=slice_rows).load()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from analytics.pipeline import tables
-from analytics.pipeline.connections import DayGone, fetch
+from analytics.pipeline.connections import Unreadable, fetch
 from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.tables import Table
 
@@ -92,14 +92,15 @@ def relations_of(connection: psycopg.Connection[Any], table: Table, window: Wind
     unfinished ones those partitions are always read.
 
     Raises:
-        DayGone: retention has dropped some of the rows.
+        Unreadable: retention has dropped some of the rows.
 
     """
     source = SOURCES[table].rows
     if source not in PARTITIONED:
         return [source]
     if not fetch(connection, DAY_EXISTS, window.day):
-        raise DayGone(f"{window.day} cannot be summarized (again): its rows have been dropped, or it has not begun")
+        # Reading the day would replace its summaries with nothing.
+        raise Unreadable(f"{window.day} cannot be summarized (again): its rows have been dropped, or it has not begun")
     own, is_unfinished = leaf_of(source, window.day), table in UNFINISHED_TABLES
     condition = ended_later(window) if is_unfinished else within(table, bounds_of(table, window))
     found = [

@@ -29,7 +29,7 @@ Caused by: java.io.IOException: No space left on device
 \tat java.base/sun.nio"""
 A_DAY_GONE = """[PYTHON_DATA_SOURCE_ERROR] Failed
 Traceback (most recent call last):
-analytics.pipeline.connections.DayGone: 2026-03-02 cannot be summarized
+analytics.pipeline.connections.Unreadable: 2026-03-02 cannot be summarized
 
 \tat org.apache.spark.x"""
 

@@ -17,7 +17,7 @@ import pytest
 from analytics import models
 from analytics.guard import NICENESS, members
 from analytics.models import RunState
-from analytics.pipeline.connections import NoAddress, only_run
+from analytics.pipeline.connections import Unreadable, only_run
 from analytics.pipeline.job import Window
 from analytics.run_records import AGAIN, FASTER, KILLED, MAX_STORED_BYTES, Ending, Record, head_and_tail
 from analytics.spark_process import (
@@ -373,7 +373,7 @@ def test_the_window_that_used_too_much_time_or_memory_has_failed(
 
 
 def test_an_invalid_database_address_is_not_shown() -> None:
-    with pytest.raises(NoAddress) as refused, only_run("postgres://broker:s3cret@[nowhere"):
+    with pytest.raises(Unreadable) as refused, only_run("postgres://broker:s3cret@[nowhere"):
         pass
     assert "s3cret" not in str(refused.value)
     assert refused.value.__cause__ is None
