@@ -81,7 +81,7 @@ OPENED: Final[dict[tuple[str, ...], set[str]]] = {
         for name in ("clockedschedule", "crontabschedule", "intervalschedule")
     },
 }
-"""The actions that permissions open beside those that open to whoever may view; the API key is one of management."""
+"""The actions that permissions open, without those for all users who may view; the API key is one of management."""
 
 
 @pytest.fixture(autouse=True)

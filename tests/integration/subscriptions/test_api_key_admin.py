@@ -222,8 +222,8 @@ def test_a_reload_issues_no_second_key(admin: Client) -> None:
     again = added(admin, **given)
     assert (again.status_code, again["Location"], ApiKey.objects.count()) == (302, f"{ROOT}/", 1)
     assert b"nothing was created again" in admin.get(f"{ROOT}/").content
-    anew = {**given, "csrfmiddlewaretoken": token_of_form(admin, f"{ROOT}/add/")}
-    assert b'id="secret"' in added(admin, **anew).content
+    new_form = {**given, "csrfmiddlewaretoken": token_of_form(admin, f"{ROOT}/add/")}
+    assert b'id="secret"' in added(admin, **new_form).content
 
 
 def test_a_refused_form_is_corrected_and_sent_again(admin: Client) -> None:

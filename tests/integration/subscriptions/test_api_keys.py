@@ -24,9 +24,7 @@ HIDDEN = "\n\r\t\x1b\x00\x7f\x85\u061c\u200b\u200f\u2028\u202e\u2066\u2069\ufeff
 def test_a_token_is_shown_once_and_works() -> None:
     factories.publisher("till")
     client = client_of()
-    made = client.post(
-        ROOT, {"kind": "PUBLISHER", "publisher": "till", "label": "rack 3"}, content_type="application/json"
-    )
+    made = client.post(ROOT, {"kind": "PUBLISHER", "publisher": "till", "label": "rack 3"})
     body = made.json()
     assert made.status_code == 201
     assert {name: body[name] for name in ("kind", "publisher", "subscriber", "label", "revoked_at")} == {
@@ -82,9 +80,7 @@ def test_an_inconsistent_key_is_not_issued(body: dict[str, object], pointers: li
 
 def test_a_key_may_expire() -> None:
     end = (timezone.now() + dt.timedelta(days=30)).replace(microsecond=0)
-    made = client_of().post(
-        ROOT, {"kind": "MANAGEMENT", "expires_at": end.isoformat()}, content_type="application/json"
-    )
+    made = client_of().post(ROOT, {"kind": "MANAGEMENT", "expires_at": end.isoformat()})
     assert (made.status_code, made.json()["expires_at"]) == (201, end.isoformat().replace("+00:00", "Z"))
 
 

@@ -148,7 +148,6 @@ def many(count: int, event_type: EventType, **fields: str) -> list[Subscription]
             subscriber=owner,
             event_type=event_type,
             endpoint="http://127.0.0.1:9/",
-            signing_secret="whsec_x",
             **{name: text.format(number) for name, text in fields.items()},
         )
         for number in range(count)

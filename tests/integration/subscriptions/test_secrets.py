@@ -192,7 +192,7 @@ def test_only_the_answer_to_the_rotation_has_a_secret() -> None:
         text = client.get(address).content.decode()
         assert "whsec_" not in text
         assert "overlap_ends_at" in text
-    assert shown == Subscription.objects.get().signing_secret
+    assert shown == Subscription.objects.get().signing_secret != made.signing_secret
 
 
 def test_a_call_is_signed_by_both_too(calls: None, publisher: Publisher, receiver: Receiver) -> None:

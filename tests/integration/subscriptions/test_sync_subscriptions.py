@@ -10,7 +10,6 @@ from django.test import Client
 
 from broker_project.stack.load.wait import wait_until
 from subscriptions import edit
-from subscriptions.credentials.tokens import secret_of
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests.support import factories
 from tests.support.admin import SUBSCRIPTION_FORM
@@ -96,7 +95,7 @@ FILTERS: dict[str, Any] = {"header_filter_string": "eu", "filter": "$$->'Body'->
     ],
 )
 @pytest.mark.parametrize("status", list(Status))
-def test_a_second_subscription_with_the_same_filters_is_refused_whatever_the_status(
+def test_a_second_subscription_with_the_same_filters_is_refused_in_every_status(
     price: EventType, filters: dict[str, str], pointer: str, status: Status
 ) -> None:
     other = factories.subscription(event_type=price, status=status, **FILTERS)
@@ -149,8 +148,7 @@ def test_the_admin_refuses_it_beside_its_field(price: EventType, admin_client: C
 
 
 def new_like_the_others(event_type: EventType) -> Subscription:
-    secret = secret_of(bytes(32))
-    return Subscription(subscriber=factories.subscriber(), event_type=event_type, endpoint=URL, signing_secret=secret)
+    return Subscription(subscriber=factories.subscriber(), event_type=event_type, endpoint=URL)
 
 
 @pytest.mark.behaviour("7.3")

@@ -29,7 +29,7 @@ from tests.support.mailbox_server import (
 NOWHERE = "http://127.0.0.1:9"
 
 FORBIDDEN = PlayedFailure(403, {"title": "Forbidden"})
-"""Ends whoever would call without end."""
+"""Ends a client that would call forever."""
 
 SOON = {"Retry-After": "0"}
 

@@ -226,7 +226,7 @@ def test_a_reference_is_percent_encoded() -> None:
 
 
 def deepening(definitions: int, levels: int) -> dict[str, Any]:
-    """Return definitions each of so many levels that lead from one to the next."""
+    """Return definitions with this many levels each, of which each refers to the next."""
     chain = {f"d{n}": nested(levels, {"$ref": f"#/$defs/d{n + 1}"}) for n in range(definitions)}
     return {**chain, f"d{definitions}": {}}
 
