@@ -191,7 +191,6 @@ class Runs(Records[Run]):
     http_method_names = ["get", "head", "post"]
     serializer_class = RunSerializer
     serializer_classes = {"retrieve": WholeRunSerializer}
-    lookup_field = "id"
     filters = RunQuery
     order = Order("summary runs", descending=True)
 

@@ -139,7 +139,6 @@ class Callbacks(Records[Callback]):
     needs = {"get": Scope.READ}
     serializer_class = CallbackSerializer
     serializer_classes = {"retrieve": WholeCallbackSerializer}
-    lookup_field = "id"
     filters = CallbackQuery
     order = Order("callbacks", descending=True)
     visible_to = staticmethod(callbacks_for)

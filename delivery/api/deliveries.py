@@ -149,7 +149,6 @@ class Deliveries(Records[Delivery]):
     needs = {"get": Scope.READ}
     serializer_class = DeliverySerializer
     serializer_classes = {"retrieve": WholeDeliverySerializer}
-    lookup_field = "id"
     filters = DeliveryQuery
     order = Order("deliveries", descending=True)
     visible_to = staticmethod(deliveries_for)

@@ -124,7 +124,6 @@ class Messages(Records[Message]):
     needs = {"get": Scope.READ}
     serializer_class = MessageSerializer
     serializer_classes = {"retrieve": WholeMessageSerializer}
-    lookup_field = "id"
     filters = MessageQuery
     order = Order("messages", descending=True)
     visible_to = staticmethod(messages_for)

@@ -193,7 +193,6 @@ class Replays(Records[Replay]):
     permission_classes = [MayReceive]
     needs = {"get": Scope.READ, "post": Scope.OPERATE}
     serializer_class = ReplaySerializer
-    lookup_field = "id"
     http_method_names = ["get", "head", "post"]
     filters = ReplayQuery
     order = Order("replays", descending=True)

@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Final
 
 from django import forms
 from django.conf import settings
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.forms import ModelForm
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 
@@ -171,20 +171,14 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         obj.pk, obj.prefix = issued.pk, issued.prefix
         self.show_when_added(obj, token)
 
-    @action(description="Rotate", permissions=["rotate"], icon="autorenew", offered=_is_alive)
+    @action(
+        description="Rotate", permissions=["rotate"], icon="autorenew", offered=_is_alive, refusals=(keys.KeyEnded,)
+    )
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask, then replace it by a new key, and show the token of that."""
         if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING):
             return question
-        try:
-            successor, token = keys.rotate(
-                self.only(object_id),
-                now=timezone.now(),
-                issuer=self._issuer(request),
-            )
-        except keys.KeyEnded as refused:
-            self.message_user(request, str(refused), messages.ERROR)
-            return HttpResponseRedirect(self.change_url(object_id))
+        successor, token = keys.rotate(self.only(object_id), now=timezone.now(), issuer=self._issuer(request))
         self.log_change(request, self.only(object_id).get(), f"Rotated: replaced by key {successor.pk}.")
         self.log_addition(request, successor, f"Replaces key {object_id}.")
         return self.shown(request, successor, token)

@@ -5,11 +5,11 @@ from typing import Any, ClassVar, Final
 
 from django import forms
 from django.conf import settings
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import Field, QuerySet
 from django.forms import ModelForm
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 
 from broker_project.core.admin.model_admin import (
@@ -156,18 +156,19 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         super().create(request, obj, form)
         self.show_when_added(obj, obj.signing_secret)
 
-    @action(description="Rotate secret", permissions=["rotate_secret"], icon="key")
+    @action(
+        description="Rotate secret",
+        permissions=["rotate_secret"],
+        icon="key",
+        refusals=(signing_secrets.TooManySecrets,),
+    )
     def rotate_secret(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask, then give it a new signing secret and show that."""
         form = RotationForm(request.POST if "confirmed" in request.POST else None)
         if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING, form):
             return question
         overlap = HOUR * int(form.cleaned_data["hours"])
-        try:
-            changed = signing_secrets.rotate_secret(self.only(object_id), overlap=overlap)
-        except signing_secrets.TooManySecrets as refused:
-            self.message_user(request, str(refused), messages.ERROR)
-            return HttpResponseRedirect(self.change_url(object_id))
+        changed = signing_secrets.rotate_secret(self.only(object_id), overlap=overlap)
         self.log_change(request, changed, f"Rotated the signing secret; the previous one signs for {overlap}.")
         return self.shown(request, changed, changed.signing_secret)
 

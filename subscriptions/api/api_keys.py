@@ -111,8 +111,6 @@ class ApiKeys(Resource[ApiKey]):
     needs = {"get": Scope.KEYS, "post": Scope.KEYS}
     http_method_names = ["get", "head", "post"]
     serializer_class = ApiKeySerializer
-    lookup_url_kwarg = "id"
-    lookup_value_converter = "int"
     order = Order("api keys")
     filters = ApiKeyQuery
     related = ("publisher", "subscriber")

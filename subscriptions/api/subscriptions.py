@@ -140,8 +140,6 @@ class Subscriptions(ActivatedResource[Subscription]):
     """Subscriptions: management sees all, a subscriber its own."""
 
     serializer_class = SubscriptionSerializer
-    lookup_url_kwarg = "id"
-    lookup_value_converter = "int"
     order = Order("subscriptions")
     filters = SubscriptionQuery
     visible_to = staticmethod(subscriptions_for)

@@ -117,6 +117,8 @@ class Records(Audited, GenericViewSet[Record], Generic[Record]):
 
     pagination_class = Pages
     http_method_names = ["get", "head"]
+    lookup_field = "id"
+    lookup_value_converter = "int"
     needs: ClassVar[Mapping[str, str]]
     """The scope that each method takes."""
     visible_to: ClassVar["staticmethod[[Any], QuerySet[Any]] | None"] = None
