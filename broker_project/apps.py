@@ -1,20 +1,13 @@
 """The Django app of the project itself."""
 
 from django.apps import AppConfig
-from django.core.checks import Tags, register
 
+from broker_project import checks  # noqa: F401 - registers the deployment checks
 from broker_project.celery import app as celery_app
-from broker_project.checks import CHECKS
 
 
 class BrokerProjectConfig(AppConfig):
-    """Registers the Celery application and the deployment checks."""
+    """Loads the Celery application with the apps, so that shared tasks belong to it."""
 
     name = "broker_project"
     celery_app = celery_app
-    """Loaded with the apps, so that shared tasks belong to it."""
-
-    def ready(self) -> None:
-        """Register the deployment checks."""
-        for check in CHECKS:
-            register(check, Tags.security, deploy=True)

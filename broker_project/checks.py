@@ -19,6 +19,10 @@ MAX_PROXIES: Final = 2**16
 """Addresses in a network of proxies. A larger network has other machines than proxies."""
 
 
+check: Final = checks.register(checks.Tags.security, deploy=True)
+
+
+@check
 def secret_keys_are_long(**_asked: Any) -> list[checks.CheckMessage]:
     """Warn of a secret key that is short, or that is one of its own fallbacks."""
     found: list[checks.CheckMessage] = []
@@ -33,6 +37,7 @@ def secret_keys_are_long(**_asked: Any) -> list[checks.CheckMessage]:
     return found
 
 
+@check
 def addresses_are_for_production(**_asked: Any) -> list[checks.CheckMessage]:
     """Warn of callbacks without TLS, and of development mode on a public host."""
     found: list[checks.CheckMessage] = []
@@ -48,6 +53,7 @@ def addresses_are_for_production(**_asked: Any) -> list[checks.CheckMessage]:
     return found
 
 
+@check
 def proxies_are_few(**_asked: Any) -> list[checks.CheckMessage]:
     """Warn of trusted proxy networks that contain other machines."""
     wide = [str(network) for network in settings.PROXIES if network.num_addresses > MAX_PROXIES]
@@ -55,6 +61,7 @@ def proxies_are_few(**_asked: Any) -> list[checks.CheckMessage]:
     return [_warning("W005", text, "Name only the addresses of the proxies.")] if wide else []
 
 
+@check
 def redis_asks_for_a_password(**_asked: Any) -> list[checks.CheckMessage]:
     """Warn of a Redis on another machine without a password."""
     address = urlsplit(settings.REDIS_URL)
@@ -64,6 +71,7 @@ def redis_asks_for_a_password(**_asked: Any) -> list[checks.CheckMessage]:
     return [_warning("W006", text, "Set requirepass or an ACL, and use redis://:password@host:port/0.")]
 
 
+@check
 def endpoints_are_not_our_own_stores(**_asked: Any) -> list[checks.CheckMessage]:
     """Warn if endpoints may be on this machine, or be PostgreSQL or Redis."""
     reached = sorted({name for name, address in _own_servers() if _may_be_reached(address)})
@@ -72,15 +80,6 @@ def endpoints_are_not_our_own_stores(**_asked: Any) -> list[checks.CheckMessage]
     )
     hint = "Allow only the networks of your endpoints."
     return [_warning("W007", text, hint)] if reached else []
-
-
-CHECKS: Final = (
-    secret_keys_are_long,
-    addresses_are_for_production,
-    proxies_are_few,
-    redis_asks_for_a_password,
-    endpoints_are_not_our_own_stores,
-)
 
 
 def _warning(number: str, text: str, hint: str) -> checks.CheckMessage:

@@ -114,24 +114,22 @@ class Child:
             process = self._process
         if process and process.poll() is None:
             process.send_signal(self.service.stop_signal)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(self.service.stop_seconds)
-            except subprocess.TimeoutExpired:
-                self.kill()
         self._clear()
 
     def kill(self) -> None:
         """Kill the process group, as a crash would. The supervisor restarts it."""
         process = self._process
-        if process and process.poll() is None:
-            _kill_group(process.pid)
+        if process:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
     def take_down(self) -> None:
         """Kill the process group, and do not restart it until `start`."""
         with self._lock:
             self._wanted = False
-        self.kill()
         self._clear()
 
     def restart_if_ended(self) -> bool:
@@ -179,16 +177,11 @@ class Child:
         self._guard.watch(self._process.pid, self.service.death_signal)
 
     def _clear(self) -> None:
-        """Kill what the process left in its group, and tell the guard."""
+        """Kill the process and what it left in its group, and tell the guard."""
+        self.kill()
         if self._process:
-            _kill_group(self._process.pid)
             self._guard.forget(self._process.pid)
             self._process = None
-
-
-def _kill_group(group: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
 
 
 class Supervisor:

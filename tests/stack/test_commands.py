@@ -40,15 +40,6 @@ RULES: dict[str, dict[str, Any]] = {
     for rule in yaml.safe_load(file.read_text())["rules"]
 }
 
-MEETS = """
-import sys, time
-from pathlib import Path
-mine, theirs = map(Path, sys.argv[1:])
-mine.touch()
-while not theirs.exists():
-    time.sleep(0.01)
-print(mine.name, "has met", theirs.name)
-"""
 INTERRUPTS = """
 import os, signal, sys, time
 from pathlib import Path
@@ -56,25 +47,6 @@ Path(sys.argv[1]).write_text(str(os.getpid()))
 os.kill(os.getppid(), signal.SIGINT)
 time.sleep(600)
 """
-
-
-def test_steps_run_in_parallel_with_separate_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    names = ("one", "other")
-    files = [str(tmp_path / name) for name in names]
-    steps = [Step(name, ("-c", MEETS, *there)) for name, there in zip(names, (files, reversed(files)), strict=True)]
-    assert [(result.name, result.ok) for result in run_in_parallel(steps, {}, tmp_path)] == [
-        ("one", True),
-        ("other", True),
-    ]
-    assert capfd.readouterr().out == (
-        "\n── one (in parallel: other) ──\none has met other\n\n── other ──\nother has met one\n"
-    )
-
-
-def test_each_step_has_its_own_variables_and_niceness(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    tell = ("-c", "import os; print(os.environ['SHARED'], os.environ['OWN'], os.nice(0))")
-    run_in_parallel([Step("one", tell, {"OWN": "2"}, niceness=3)], {"SHARED": "1", "OWN": "of all"}, tmp_path)
-    assert capfd.readouterr().out == f"\n── one ──\n1 2 {os.nice(0) + 3}\n"
 
 
 def test_failed_step_does_not_stop_the_others(tmp_path: Path) -> None:
