@@ -78,11 +78,6 @@ class Exchange:
             endpoint=endpoint,
         )
 
-    @property
-    def may_have_been_taken(self) -> bool:
-        """Whether the endpoint may have processed it: it was not refused."""
-        return self.status is None or is_accepted(self.status)
-
 
 @dataclass(slots=True)
 class Call:

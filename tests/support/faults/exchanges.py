@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from broker_project.stack.load.exchanges import Exchange, Published, inverted, sets_aside
+from broker_project.stack.load.exchanges import Exchange, Published, inverted, is_accepted, sets_aside
 
 SETTLE_SECONDS = 1.0
 """So long after it was answered a request may not be stored yet, on a machine with nothing else to do."""
@@ -76,7 +76,7 @@ def extra_copies(line: Sequence[Exchange]) -> Iterator[Copy]:
     for one in line:
         if one.number in taken:
             yield Copy(one, taken[one.number] if one.number == goes_on_with else None)
-        if one.may_have_been_taken:
+        if one.status is None or is_accepted(one.status):
             taken[one.number] = one
         goes_on_with = one.number
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from broker_project.stack.load.exchanges import Exchange, Published
+from broker_project.stack.load.exchanges import Exchange, Published, is_accepted
 from tests.support.faults.exchanges import (
     TRAVEL_SECONDS,
     Fault,
@@ -217,7 +217,7 @@ def extra_job_copies(requests: Sequence[Exchange]) -> Iterator[tuple[Exchange, E
     for one in requests:
         if one.number in taken:
             yield one, taken[one.number]
-        if one.may_have_been_taken:
+        if one.status is None or is_accepted(one.status):
             taken[one.number] = one
 
 
