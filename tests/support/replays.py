@@ -4,9 +4,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F
+from django.db.models.functions import Now
 from django.test import Client
 
-from broker_project.stack.load.receiver import Receiver, answer
+from delivery.maintenance.partitions import today
 from delivery.models import Delivery, Replay, ReplayState
 from delivery.replay.backfill_job import begin as begin_backfill
 from delivery.replay.backfill_job import go_on as go_on_with_backfill
@@ -14,16 +15,23 @@ from delivery.replay.eligibility import RESUBMITTABLE, Selection
 from delivery.replay.replay_job import begin, go_on
 from subscriptions.models import EventType, Status, Subscription
 from tests.support import factories
-from tests.support.api import JSON
-from tests.support.broker import publish_numbered, run_worker_until_done
+from tests.support.broker import publish_numbered
+
+BODY = b'{\n "n": 1\r}'
 
 
-def ended(shop: Subscription, receiver: Receiver, numbers: int, status: int = 404) -> list[Delivery]:
-    """Publish so many, and let their endpoint answer so."""
-    receiver.on("/hook", answer(status))
-    publish_numbered(shop.event_type, numbers)
-    run_worker_until_done()
-    receiver.on("/hook", answer(200))
+def end_open(status: str = "REJECTED") -> None:
+    """End all open deliveries, as a worker does after one attempt each."""
+    Delivery.objects.open().update(status="IN_FLIGHT", attempts=1)
+    Delivery.objects.open().update(status=status, closed_on=today(), finished_at=Now())
+
+
+def ended(
+    shop: Subscription, count: int, status: str = "REJECTED", event_type: EventType | None = None
+) -> list[Delivery]:
+    """Publish `count` messages and end their deliveries with this status; return all of the subscription."""
+    publish_numbered(event_type or shop.event_type, count)
+    end_open(status)
     return [*Delivery.objects.filter(subscription=shop).order_by("id")]
 
 
@@ -70,15 +78,14 @@ def some_time_later() -> None:
     Replay.objects.update(updated_at=F("updated_at") - timedelta(minutes=2))
 
 
-def new(kind: EventType, receiver: Receiver, **fields: Any) -> Subscription:
-    return factories.subscription(
-        event_type=kind, endpoint=receiver.url("/new"), **{"status": Status.INACTIVE, **fields}
-    )
+def new(kind: EventType, **fields: Any) -> Subscription:
+    """Store an inactive subscription, which can be backfilled."""
+    return factories.subscription(event_type=kind, **{"status": Status.INACTIVE, **fields})
 
 
 def republish(client: Client, message_id: int) -> Any:
     """Ask for a stored message to be published again."""
-    return client.post(f"/api/v1/messages/{message_id}/resubmit", content_type=JSON)
+    return client.post(f"/api/v1/messages/{message_id}/resubmit")
 
 
 def start_backfill(subscription: Subscription, since: datetime | None = None) -> Replay:

@@ -16,7 +16,6 @@ from delivery.status.delivery_search import fetched_by_clients
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import factories
-from tests.support.admin import browser_with
 from tests.support.broker import line_of, publish_numbered, statuses
 from tests.support.mailboxes import (
     fetch_all,
@@ -265,12 +264,3 @@ def test_a_mailbox_is_purged_after_a_confirmation(admin: Client, wanted: Subscri
     acknowledge(wanted.subscriber_id, [one.receipt])
     assert statuses(wanted) == [DeliveryStatus.DELIVERED, CANCELLED, CANCELLED]
     assert LogEntry.objects.get().get_change_message() == note
-
-
-@pytest.mark.parametrize("what", ["give_back", "purge"])
-def test_returning_and_purging_take_a_permission(wanted: Subscription, what: str) -> None:
-    (one,) = fetch_all(wanted, most=1)
-    client = browser_with("delivery.view_mailbox")
-    assert mailbox_page(wanted, what) not in client.get(mailbox_page(wanted)).content.decode()
-    assert client.post(mailbox_page(wanted, what), {"_selected_action": f"{one.delivery_id}.1"}).status_code == 403
-    assert statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]

@@ -11,7 +11,7 @@ import pytest
 from django.db import Error, connection
 from django.test import Client
 
-from broker_project.stack.load.receiver import Receiver, answer
+from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.pause import pause, resume
@@ -20,10 +20,11 @@ from delivery.replay.backfill_job import begin, go_on, published_before
 from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
 from tests.support import broker, factories
-from tests.support.api import JSON, client_of, problem_of
+from tests.support.api import client_of, problem_of
 from tests.support.database import do_and_disconnect
 from tests.support.replays import (
     bodies_of,
+    ended,
     new,
     republish,
     run_backfill,
@@ -43,7 +44,7 @@ def kind(storage: None) -> EventType:
 
 def test_stored_messages_come_before_those_published_meanwhile(kind: EventType, receiver: Receiver) -> None:
     old = broker.publish_numbered(kind, 10)
-    one = new(kind, receiver)
+    one = new(kind, endpoint=receiver.url("/new"))
     backfill = start_backfill(one)
     live = broker.publish_numbered(kind, 5, first=10)
     with broker.running_worker():
@@ -57,12 +58,10 @@ def test_stored_messages_come_before_those_published_meanwhile(kind: EventType, 
     assert (one.status, one.paused_since, one.is_sending) == (Status.ACTIVE, None, True)
 
 
-def test_nothing_is_sent_before_all_is_lined_up(
-    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_sent_before_all_is_lined_up(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "SLICE", 3)
-    one = new(kind, receiver)
+    one = new(kind)
     start_backfill(one)
     broker.publish_bodies(kind, b"live")
     for _ in range(4):
@@ -73,11 +72,11 @@ def test_nothing_is_sent_before_all_is_lined_up(
 
 
 def test_a_backfill_waits_for_publishers_that_did_not_see_the_subscription(
-    kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
+    kind: EventType, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     old = broker.publish_numbered(kind, 3)
     elsewhere.execute("SELECT 1")  # has begun, and may have looked who wants what
-    one = new(kind, receiver)
+    one = new(kind)
     backfill = start_backfill(one)
     live = broker.publish_numbered(kind, 2, first=3)
     for _ in range(5):
@@ -95,7 +94,7 @@ def test_a_backfill_waits_for_publishers_that_did_not_see_the_subscription(
 
 
 def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
-    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    kind: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backfill_job, "SLICE", 7)
     numbers, enough = itertools.count(), threading.Event()
@@ -112,7 +111,7 @@ def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
             publishers.submit(do_and_disconnect, publish_until_enough)
         try:
             wait_until(lambda: len(published) > 30)
-            one = new(kind, receiver)
+            one = new(kind)
             run_backfill(start_backfill(one))
             more = len(published) + 10
             wait_until(lambda: len(published) > more)
@@ -125,11 +124,11 @@ def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
 
 
 def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
-    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    kind: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "SLICE", 4)
-    one = new(kind, receiver)
+    one = new(kind)
     backfill = start_backfill(one)
     go_on()
     go_on()
@@ -145,52 +144,50 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
     assert bodies_of(one) == old
 
 
-def test_filters_are_asked_and_one_that_fails_holds_its_delivery(kind: EventType, receiver: Receiver) -> None:
+def test_filters_are_asked_and_one_that_fails_holds_its_delivery(kind: EventType) -> None:
     broker.publish_bodies(kind, b'{"n": 1}', b'{"n": -1}', b'{"n": 1e200000}')
     broker.publish_bodies(kind, b'{"n": 2}', filter_string="blue")
-    one = new(kind, receiver, filter="$$->'Body'->'n' > '0'")
+    one = new(kind, filter="$$->'Body'->'n' > '0'")
     run_backfill(start_backfill(one))
     assert broker.statuses(one) == ["PENDING", "HELD", "PENDING"]
-    blue = new(kind, receiver, header_filter_string="blue")
+    blue = new(kind, header_filter_string="blue")
     run_backfill(start_backfill(blue))
     assert bodies_of(blue) == [b'{"n": 2}']
 
 
-def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_older(
-    kind: EventType, receiver: Receiver
-) -> None:
+def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_older(kind: EventType) -> None:
     broker.publish_bodies(kind, b"1")
     broker.publish_bodies(factories.event_type("Other.Event"), b"2")
     broker.publish_bodies(factories.event_type("Shop.Cart"), b"3")
-    everything = factories.subscription(event_pattern="Shop.*", endpoint=receiver.url("/new"), status=Status.INACTIVE)
+    everything = new(kind, event_pattern="Shop.*")
     run_backfill(start_backfill(everything))
     assert bodies_of(everything) == [b"1", b"3"]
-    late = new(kind, receiver)
+    late = new(kind)
     run_backfill(start_backfill(late, since=datetime.now(UTC) + timedelta(hours=1)))
     assert bodies_of(late) == []
 
 
-def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType, receiver: Receiver) -> None:
+def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType) -> None:
     def asked(one: Subscription) -> tuple[int, str]:
         return problem_of(ask(client_of(), one))
 
-    assert asked(new(kind, receiver, status=Status.ACTIVE)) == (409, "not_inactive")
+    assert asked(new(kind, status=Status.ACTIVE)) == (409, "not_inactive")
     idle = factories.subscriber(status=Status.INACTIVE)
-    assert asked(new(kind, receiver, subscriber=idle)) == (409, "not_inactive")
-    assert asked(new(factories.event_type(kind=EventKind.QUEUE), receiver)) == (400, "not_backfilled")
-    used = new(kind, receiver, status=Status.ACTIVE)
+    assert asked(new(kind, subscriber=idle)) == (409, "not_inactive")
+    assert asked(new(factories.event_type(kind=EventKind.QUEUE))) == (400, "not_backfilled")
+    used = new(kind, status=Status.ACTIVE)
     broker.publish_bodies(kind, b"1")
     broker.inactivate(used)
     assert asked(used) == (409, "not_new")
     assert not Replay.objects.exists()
-    filling = new(kind, receiver)
+    filling = new(kind)
     begin(filling.pk, since=None, created_by="test")
     assert asked(filling) == (409, "not_inactive")
 
 
-def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType, receiver: Receiver) -> None:
+def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType) -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind, receiver)
+    one = new(kind)
     backfill = start_backfill(one)
     broker.publish_bodies(kind, b"live")
     for _ in range(3):
@@ -204,12 +201,10 @@ def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType, receiver: R
     assert broker.statuses(one) == ["CANCELLED"] * 4
 
 
-def test_ids_that_run_out_end_it_before_anything_is_sent(
-    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_that_run_out_end_it_before_anything_is_sent(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(kind, 3)
     monkeypatch.setattr(backfill_job, "SPARE_IDS", -1)
-    one = new(kind, receiver)
+    one = new(kind)
     backfill = start_backfill(one)
     run_backfill(backfill)
     one.refresh_from_db()
@@ -218,13 +213,13 @@ def test_ids_that_run_out_end_it_before_anything_is_sent(
 
 
 def ask(client: Client, one: Subscription, **asked: Any) -> Any:
-    return client.post(f"/api/v1/subscriptions/{one.pk}/backfill", asked, content_type=JSON)
+    return client.post(f"/api/v1/subscriptions/{one.pk}/backfill", asked)
 
 
 @pytest.mark.behaviour("1.2")
-def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType, receiver: Receiver) -> None:
+def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType) -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind, receiver)
+    one = new(kind)
     client = client_of(one.subscriber)
     assert ask(client, one, dry_run=True).json() == {"count": 3, "complete": True}
     assert ask(client, one, since="2100-01-01T00:00:00Z", dry_run=True).json() == {"count": 0, "complete": True}
@@ -243,10 +238,10 @@ def activate(subscription: Subscription) -> None:
     Subscription.objects.filter(pk=subscription.pk).update(status=Status.ACTIVE)
 
 
-def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType, receiver: Receiver) -> None:
+def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType) -> None:
     with connection.cursor() as cursor:  # as when a day has just begun: that id is given out next
         cursor.execute("SELECT setval('delivery_message_id_seq', last_value + 1, false) FROM delivery_message_id_seq")
-    one = new(kind, receiver)
+    one = new(kind)
     backfill = start_backfill(one)
     broker.publish_bodies(kind, b"live")
     run_backfill(backfill)
@@ -254,9 +249,9 @@ def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType, receiver:
 
 
 def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
-    kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
+    kind: EventType, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    one = new(kind, receiver, status=Status.ACTIVE)
+    one = new(kind, status=Status.ACTIVE)
     elsewhere.execute(
         "WITH m AS (INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
         " deliveries_count) VALUES (%s, 'late', 4, 'application/json', '[]', 'ROUTED', 1) RETURNING id)"
@@ -272,37 +267,30 @@ def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
     assert bodies_of(one) == [b"late", b"live"]
 
 
-def test_an_edited_resubmission_is_not_backfilled(kind: EventType, receiver: Receiver) -> None:
-    receiver.on("/hook", answer(404))
-    factories.subscription(event_type=kind, endpoint=receiver.url("/hook"))
-    broker.publish_bodies(kind, b"true")
-    broker.run_worker_until_done()
-    address = f"/api/v1/deliveries/{Delivery.objects.get().pk}/resubmit"
-    edited = client_of(factories.subscriber()).post(address, {"body": "false"}, content_type=JSON)
-    assert edited.status_code == 404
-    assert client_of().post(address, {"body": "false"}, content_type=JSON).status_code == 201
-    one = new(kind, receiver)
+def test_an_edited_resubmission_is_not_backfilled(kind: EventType) -> None:
+    (old,) = ended(factories.subscription(event_type=kind), 1)
+    address = f"/api/v1/deliveries/{old.pk}/resubmit"
+    assert client_of().post(address, {"body": "false"}).status_code == 201
+    one = new(kind)
     backfill = start_backfill(one)
     run_backfill(backfill)
     backfill.refresh_from_db()
-    assert (bodies_of(one), backfill.total) == ([b"true"], 1)
+    assert (bodies_of(one), backfill.total) == ([b"0"], 1)
 
 
-def test_a_republished_message_is_backfilled_once(kind: EventType, receiver: Receiver) -> None:
+def test_a_republished_message_is_backfilled_once(kind: EventType) -> None:
     (lost,) = broker.publish_bodies(kind, b"1")
     assert republish(client_of(), lost.id).status_code == 202
-    one = new(kind, receiver)
+    one = new(kind)
     run_backfill(start_backfill(one))
     assert bodies_of(one) == [b"1"]
 
 
 @pytest.mark.behaviour("2.14")
 @pytest.mark.parametrize("fields", [{}, {"event_pattern": "Shop.*"}])
-def test_a_message_that_it_sends_or_has_sent_is_not_published_again(
-    kind: EventType, receiver: Receiver, fields: dict[str, str]
-) -> None:
+def test_a_message_that_it_sends_or_has_sent_is_not_published_again(kind: EventType, fields: dict[str, str]) -> None:
     (lost,) = broker.publish_bodies(kind, b"1")
-    one = new(kind, receiver, **fields)
+    one = new(kind, **fields)
     backfill = start_backfill(one)
     assert Subscription.objects.get(pk=one.pk).status == Status.ACTIVE
     assert problem_of(republish(client_of(), lost.id)) == (409, "not_resubmittable")
@@ -315,22 +303,20 @@ def test_a_message_that_it_sends_or_has_sent_is_not_published_again(
 
 
 @pytest.mark.behaviour("2.14")
-def test_a_copy_of_a_backfilled_message_is_not_published_again(kind: EventType, receiver: Receiver) -> None:
+def test_a_copy_of_a_backfilled_message_is_not_published_again(kind: EventType) -> None:
     (lost,) = broker.publish_bodies(kind, b"1")
     copy = republish(client_of(), lost.id).json()["id"]
-    one = new(kind, receiver)
+    one = new(kind)
     run_backfill(start_backfill(one))
     assert problem_of(republish(client_of(), copy)) == (409, "not_resubmittable")
     assert bodies_of(one) == [b"1"]
 
 
-def test_it_is_counted_and_given_ids_a_slice_at_a_time(
-    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_counted_and_given_ids_a_slice_at_a_time(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     old = broker.publish_numbered(kind, 10)
     monkeypatch.setattr(job_steps, "COUNT_SLICE", 3)
     monkeypatch.setattr(backfill_job, "SPARE_IDS", 0)
-    one = new(kind, receiver)
+    one = new(kind)
     backfill = begin(one.pk, since=None, created_by="test")
     totals = []
     while state_of(backfill) == ReplayState.COUNTING:
@@ -343,23 +329,21 @@ def test_it_is_counted_and_given_ids_a_slice_at_a_time(
     assert bodies_of(one) == old
 
 
-def test_a_dry_run_counts_only_the_oldest_of_many(
-    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_counts_only_the_oldest_of_many(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(kind, 10)
     monkeypatch.setattr(job_steps, "COUNT_SLICE", 3)
     monkeypatch.setattr(job_steps, "MAX_COUNTED", 6)
-    counted = ask(client_of(), new(kind, receiver), dry_run=True)
+    counted = ask(client_of(), new(kind), dry_run=True)
     assert counted.json() == {"count": 6, "complete": False}
 
 
 def test_many_event_types_are_looked_at_in_the_order_of_publishing(
-    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    kind: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds = [factories.event_type(f"Shop.Kind{number}") for number in range(5)]
     bodies = [broker.publish_bodies(kinds[n % 5 if n > 30 else 0], b"%d" % n) and b"%d" % n for n in range(60)]
     monkeypatch.setattr(backfill_job, "SLICE", 10)
-    one = factories.subscription(event_pattern="Shop.*", endpoint=receiver.url("/new"), status=Status.INACTIVE)
+    one = new(kind, event_pattern="Shop.*")
     run_backfill(start_backfill(one))
     assert bodies_of(one) == bodies
 
@@ -374,17 +358,17 @@ def test_it_begins_where_the_moment_asked_for_is(kind: EventType) -> None:
     assert published_before(None) == 0
 
 
-def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType, receiver: Receiver) -> None:
-    one = new(kind, receiver)
-    assert client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}, content_type=JSON).status_code == 200
+def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType) -> None:
+    one = new(kind)
+    assert client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}).status_code == 200
     begin(one.pk, since=None, created_by="test")
-    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}, content_type=JSON)
+    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {})
     assert problem_of(refused) == (409, "backfilling")
 
 
-def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: Receiver) -> None:
+def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType) -> None:
     broker.publish_numbered(kind, 1)
-    one = new(kind, receiver)
+    one = new(kind)
     pause([one.pk], reason="not yet")
     refused = ask(client_of(), one)
     assert problem_of(refused) == (409, "still_paused")
@@ -396,9 +380,9 @@ def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: R
     assert (state_of(backfill), one.paused_by, one.status) == (ReplayState.FAILED, PausedBy.HAND, Status.INACTIVE)
 
 
-def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType, receiver: Receiver) -> None:
+def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType) -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind, receiver)
+    one = new(kind)
     backfill = begin(one.pk, since=None, created_by="test")
     activate(one)
     broker.publish_bodies(kind, b"live")
@@ -410,7 +394,7 @@ def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType, rece
 
 def test_a_cancelled_backfill_can_be_repeated(kind: EventType, receiver: Receiver) -> None:
     old = broker.publish_numbered(kind, 3)
-    one = new(kind, receiver)
+    one = new(kind, endpoint=receiver.url("/new"))
     ended = start_backfill(one)
     broker.publish_bodies(kind, b"live")
     while state_of(ended) != ReplayState.FILING:
@@ -427,11 +411,9 @@ def test_a_cancelled_backfill_can_be_repeated(kind: EventType, receiver: Receive
     assert problem_of(refused) == (409, "not_new")
 
 
-def test_a_cancelled_backfill_waits_for_publishers_too(
-    kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_a_cancelled_backfill_waits_for_publishers_too(kind: EventType, elsewhere: "psycopg.Connection[Any]") -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind, receiver)
+    one = new(kind)
     ended = start_filing(one)
     elsewhere.execute(
         "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
@@ -449,7 +431,7 @@ def test_a_cancelled_backfill_waits_for_publishers_too(
 
 def test_a_subscription_activated_during_cancelling_gets_only_new_messages(kind: EventType, receiver: Receiver) -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind, receiver)
+    one = new(kind, endpoint=receiver.url("/new"))
     ended = start_filing(one)
     go_on()
     cancel(ended.pk, reason="unwanted")
@@ -464,8 +446,8 @@ def test_a_subscription_activated_during_cancelling_gets_only_new_messages(kind:
 
 
 @pytest.mark.behaviour("1.8")
-def test_its_subscription_is_not_deleted_under_it(kind: EventType, receiver: Receiver) -> None:
-    one = new(kind, receiver)
+def test_its_subscription_is_not_deleted_under_it(kind: EventType) -> None:
+    one = new(kind)
     backfill = begin(one.pk, since=None, created_by="test")
     address = f"/api/v1/subscriptions/{one.pk}"
     refused = client_of().delete(address, headers={"If-Match": "*"})

@@ -8,7 +8,6 @@ from django.db import Error, connection
 from django.db.models.functions import Now
 
 from benchmarks import filling
-from broker_project.stack.load.receiver import Receiver
 from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import Delivery, Message, Replay, ReplayState
@@ -37,10 +36,8 @@ UPDATE delivery_replay SET ids = (SELECT range_agg(int8range(n * 2, n * 2 + 1)) 
 """
 
 
-def test_it_is_counted_a_slice_at_a_time(
-    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended(shop, receiver, 25)
+def test_it_is_counted_a_slice_at_a_time(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(shop, 25)
     monkeypatch.setattr(job_steps, "COUNT_SLICE", 10)
     replay = begin(of(shop), pace=None, subscription_id=None, created_by="test")
     totals = []
@@ -54,12 +51,10 @@ def test_it_is_counted_a_slice_at_a_time(
     assert (found.by_status, found.complete) == ({"REJECTED": 20}, False)
 
 
-def test_skipped_deliveries_do_not_count_towards_the_pace(
-    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended(shop, receiver, 20)
+def test_skipped_deliveries_do_not_count_towards_the_pace(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(shop, 20)
     Delivery.objects.update(created_at=Now() - dt.timedelta(hours=5))
-    wanted = ended(shop, receiver, 4)[20:]
+    wanted = ended(shop, 4)[20:]
     monkeypatch.setattr(replay_job, "SLICE", 5)
     start_replay(of(shop, begin=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)), pace=1)
     Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
@@ -67,10 +62,8 @@ def test_skipped_deliveries_do_not_count_towards_the_pace(
     assert repeated() == [one.pk for one in wanted[:2]]
 
 
-def test_a_slow_one_looks_not_far_ahead(
-    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = ended(shop, receiver, 30)
+def test_a_slow_one_looks_not_far_ahead(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = ended(shop, 30)
     looked_at: list[int] = []
     real_next_of = replay_job.next_of
 
@@ -87,8 +80,8 @@ def test_a_slow_one_looks_not_far_ahead(
     assert (looked_at, repeated()) == ([10], [one.pk for one in old[:2]])
 
 
-def test_a_pace_is_never_ahead_of_its_time(shop: Subscription, receiver: Receiver) -> None:
-    ended(shop, receiver, 30)
+def test_a_pace_is_never_ahead_of_its_time(shop: Subscription) -> None:
+    ended(shop, 30)
     replay = start_replay(of(shop), pace=50)
     began = replay.sliced_at
     assert began
@@ -103,9 +96,9 @@ def test_a_pace_is_never_ahead_of_its_time(shop: Subscription, receiver: Receive
 
 
 def test_a_failing_replay_goes_behind_the_others_and_ends_after_ten_tries(
-    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    shop: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = ended(shop, receiver, 3)
+    old = ended(shop, 3)
     bad, good = (
         begin(of(shop, statuses=[status]), pace=None, subscription_id=None, created_by="test")
         for status in ("REJECTED", "FAILED")
@@ -130,8 +123,8 @@ def test_a_failing_replay_goes_behind_the_others_and_ends_after_ten_tries(
     assert (repeated(), len(old)) == ([], 3)
 
 
-def test_a_replay_that_has_just_failed_waits(shop: Subscription, receiver: Receiver) -> None:
-    ended(shop, receiver, 1)
+def test_a_replay_that_has_just_failed_waits(shop: Subscription) -> None:
+    ended(shop, 1)
     start_replay(of(shop))
     Replay.objects.update(failures=job_steps.TRIES - 1, updated_at=Now())
     assert (go_on(), repeated()) == (0, [])
@@ -140,10 +133,8 @@ def test_a_replay_that_has_just_failed_waits(shop: Subscription, receiver: Recei
     assert len(repeated()) == 1
 
 
-def test_other_errors_than_those_of_the_database_are_noted_and_block_no_replay(
-    shop: Subscription, receiver: Receiver
-) -> None:
-    ended(shop, receiver, 3)
+def test_other_errors_than_those_of_the_database_are_noted_and_block_no_replay(shop: Subscription) -> None:
+    ended(shop, 3)
     bad, good = (begin(of(shop), pace=None, subscription_id=None, created_by="test") for _ in range(2))
     Replay.objects.update(state=ReplayState.RUNNING, sliced_at=Now())
     Replay.objects.filter(pk=bad.pk).update(selection={}, updated_at=Now() - dt.timedelta(hours=1))
@@ -157,13 +148,11 @@ def test_other_errors_than_those_of_the_database_are_noted_and_block_no_replay(
 
 
 @pytest.mark.behaviour("11.4")
-def test_a_day_that_is_dropped_between_two_slices_is_said(
-    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_day_that_is_dropped_between_two_slices_is_said(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     past = today() - dt.timedelta(days=KEEP_DAYS + 2)
     for days in range(KEEP_DAYS + 3):
         open_days(past + dt.timedelta(days=days), ahead=7)
-    old = ended(shop, receiver, 6)
+    old = ended(shop, 6)
     gone = [one.pk for one in old[2:4]]
     for number, pk in enumerate(gone):
         new = first_id(past) + number
@@ -178,8 +167,8 @@ def test_a_day_that_is_dropped_between_two_slices_is_said(
 
 
 @pytest.mark.behaviour("1.8")
-def test_its_subscription_is_not_deleted_under_it(shop: Subscription, receiver: Receiver) -> None:
-    ended(shop, receiver, 1)
+def test_its_subscription_is_not_deleted_under_it(shop: Subscription) -> None:
+    ended(shop, 1)
     replay = begin(of(shop), pace=None, subscription_id=shop.pk, created_by="test")
     address = f"/api/v1/subscriptions/{shop.pk}"
     assert problem_of(client_of().delete(address, headers={"If-Match": "*"})) == (409, "still_in_use")
