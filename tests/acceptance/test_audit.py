@@ -1,9 +1,6 @@
 """The audit of the fault suite finds faults that are written into the database of a real broker."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
-import requests
 
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
@@ -41,9 +38,8 @@ SENT_AFTER_ITS_ANSWER = """
 def test_a_planted_inversion_and_a_planted_duplicate_fail_the_audit(broker: Broker, receiver: Receiver) -> None:
     history, event_type = Since(broker), broker.event_type()
     spared, harmed = (broker.subscribe(receiver.url(path), event_type) for path in ("/spared", "/harmed"))
-    with broker.publisher() as publisher:
-        for number in range(EVENTS):
-            publish(broker, publisher, event_type, number)
+    for number in range(EVENTS):
+        broker.publish(event_type, b"%d" % number).raise_for_status()
     wait_until(lambda: broker.has_finished([spared, harmed]), TIMEOUT_SECONDS)
     first, second, last = (delivery for (delivery,) in broker.ask(IDS, name=harmed.name))
     assert len(broker.ask(SWAPPED, first=first, second=second)) == 2
@@ -62,11 +58,3 @@ def test_a_planted_inversion_and_a_planted_duplicate_fail_the_audit(broker: Brok
         f"audit: unexplained 2: inversion (delivery {first} after {second}), sent again (delivery {last})",
     )
     broker.inactivate_all()
-
-
-def publish(
-    broker: Broker, publisher: requests.Session, event_type: str, number: int, *, delay: float | None = None
-) -> None:
-    headers = {"Broker-Not-Before": (datetime.now(UTC) + timedelta(seconds=delay)).isoformat()} if delay else {}
-    address = f"{broker.web}/api/v1/events/{event_type}"
-    publisher.post(address, json={"number": number}, headers=headers, timeout=TIMEOUT_SECONDS).raise_for_status()

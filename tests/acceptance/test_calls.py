@@ -35,19 +35,13 @@ COUNTS = """
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A SYNC event type with one endpoint, and a publisher that calls it."""
+    """A SYNC event type with one endpoint."""
 
     broker: Broker
-    publisher: requests.Session
     event_type: str
 
-    def ask(self, body: bytes = b"{}", *, seconds: float = TIMEOUT_SECONDS) -> requests.Response:
-        return self.publish(self.event_type, body, seconds=seconds)
-
-    def publish(self, event_type: str, body: bytes = b"{}", *, seconds: float = TIMEOUT_SECONDS) -> requests.Response:
-        address = f"{self.broker.web}/api/v1/events/{event_type}"
-        headers = {**self.publisher.headers, "Content-Type": "application/json"}
-        return requests.post(address, body, headers=headers, timeout=seconds, allow_redirects=False)
+    def ask(self, *, seconds: float = TIMEOUT_SECONDS) -> requests.Response:
+        return self.broker.publish(self.event_type, seconds=seconds)
 
     def recorded(self, event_type: str = "") -> list[dict[str, Any]]:
         """Return the deliveries of all calls, or those of another event type, the newest first."""
@@ -59,8 +53,7 @@ class Asking:
 def asking(broker: Broker, receiver: Receiver) -> Iterator[Asking]:
     event_type = broker.event_type("Test.Question", "SYNC")
     broker.subscribe(receiver.url(PATH), event_type)
-    with broker.publisher() as publisher:
-        yield Asking(broker, publisher, event_type)
+    yield Asking(broker, event_type)
     broker.inactivate_all()
 
 
@@ -123,9 +116,9 @@ def test_publishing_continues_at_the_limit_of_waiting_calls(asking: Asking, rece
     gate = receiver.gate(PATH, answer(200, b"at last"))
     receiver.on(PATH, gate)
     with ThreadPoolExecutor(MAX_WAITING) as threads:
-        calls = [threads.submit(asking.publish, one) for one in questions * MAX_WAITING_PER_OWNER]
+        calls = [threads.submit(broker.publish, one) for one in questions * MAX_WAITING_PER_OWNER]
         wait_until(lambda: len(receiver.of(PATH)) == MAX_WAITING)
-        published = {asking.publish(topic).status_code for _ in range(40)}
+        published = {broker.publish(topic).status_code for _ in range(40)}
         refused = asking.ask()
         gate.open()
         answered = {(call.result().status_code, call.result().content) for call in calls}
@@ -157,18 +150,15 @@ def test_the_web_server_finishes_calls_before_it_stops(asking: Asking, receiver:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A QUEUE event type with one endpoint, and a publisher."""
+    """A QUEUE event type with one endpoint."""
 
     broker: Broker
-    publisher: requests.Session
     event_type: str
     receiver: Receiver
 
     def publish(self) -> int:
         """Publish a job with a CallbackURL; return its message's id."""
-        headers = {"CallbackURL": self.receiver.url(DONE), "Content-Type": "application/json"}
-        address = f"{self.broker.web}/api/v1/events/{self.event_type}"
-        answered = self.publisher.post(address, b"{}", headers=headers, timeout=TIMEOUT_SECONDS)
+        answered = self.broker.publish(self.event_type, headers={"CallbackURL": self.receiver.url(DONE)})
         answered.raise_for_status()
         return int(answered.json()["id"])
 
@@ -187,8 +177,7 @@ class Work:
 def work(broker: Broker, receiver: Receiver) -> Iterator[Work]:
     event_type = broker.event_type("Test.Work", "QUEUE")
     broker.subscribe(receiver.url(WORK), event_type)
-    with broker.publisher() as publisher:
-        yield Work(broker, publisher, event_type, receiver)
+    yield Work(broker, event_type, receiver)
     broker.inactivate_all()
 
 
@@ -214,9 +203,7 @@ def test_one_of_twenty_concurrent_replies_is_stored_and_delivered(work: Work) ->
 def test_counters_are_stored_when_processes_stop(broker: Broker, receiver: Receiver) -> None:
     event_type = broker.event_type()
     broker.subscribe(receiver.url("/hook"), event_type)
-    publisher = broker.publisher()
-    address = f"{broker.web}/api/v1/events/{event_type}"
-    answer = publisher.post(address, json=7, headers={"Broker-Durability": "volatile"}, timeout=TIMEOUT_SECONDS)
+    answer = broker.publish(event_type, b"7", {"Broker-Durability": "volatile"})
     assert (answer.status_code, answer.json()["deliveries"]) == (202, 1)
     wait_until(lambda: receiver.bodies("/hook") == [b"7"])
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import requests
 from standardwebhooks import Webhook
 
 from broker_project.stack.load.exchanges import is_signed
 from broker_project.stack.load.receiver import Received, Receiver
 from broker_project.stack.load.wait import wait_until
-from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
+from tests.support.real_broker import Broker, Subscribed
 
 pytestmark = pytest.mark.faults
 
@@ -60,18 +59,17 @@ OTHER_BODIES = {
 
 @dataclass(slots=True)
 class Way:
-    """A publisher, and a subscriber of all its event types."""
+    """A subscriber of all event types, and what is published to it."""
 
     broker: Broker
     receiver: Receiver
-    publisher: requests.Session
     subscriber: Subscribed
     sent: list[Payload] = field(default_factory=list)
 
     def singly(self, payloads: Sequence[Payload]) -> None:
         """Publish one after the other."""
         for payload in payloads:
-            self._post(f"/{payload.event_type}", payload.body, payload.content_type)
+            self._post(payload.event_type, payload.body, payload.content_type)
             self.sent.append(payload)
 
     def in_batches(self, payloads: Sequence[Payload], item_of: Callable[[Payload], bytes]) -> None:
@@ -88,13 +86,12 @@ class Way:
         return self.receiver.of(ENDPOINT)
 
     def _post(self, path: str, body: bytes, content_type: str) -> None:
-        address = f"{self.broker.web}/api/v1/events{path}"
-        answer = self.publisher.post(address, body, headers={"Content-Type": content_type}, timeout=TIMEOUT_SECONDS)
+        answer = self.broker.publish(path, body, {"Content-Type": content_type})
         assert answer.status_code == 202, answer.text
 
 
 def way_of(broker: Broker, receiver: Receiver, *event_types: str) -> Way:
-    return Way(broker, receiver, broker.publisher(), broker.subscribe(receiver.url(ENDPOINT), *event_types))
+    return Way(broker, receiver, broker.subscribe(receiver.url(ENDPOINT), *event_types))
 
 
 @pytest.fixture(autouse=True)

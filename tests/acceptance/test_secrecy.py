@@ -1,16 +1,23 @@
 """Secrets in bodies, headers, URLs, keys and forms appear in no log, queue, page or error."""
 
+import base64
+import binascii
 import itertools
 import json
+import re
 import secrets
 import threading
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import psycopg
 import pytest
+import redis
 import requests
 
 from broker_project.stack.folders import StackFolder
@@ -18,15 +25,6 @@ from broker_project.stack.load.receiver import Behaviour, Received, Receiver, an
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.edits import AdminSite, Form
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker
-from tests.support.secret_search import (
-    RedisMonitor,
-    TextsByPlace,
-    flower_of,
-    logs_of,
-    processes_of,
-    records_of,
-    redis_of,
-)
 
 pytestmark = pytest.mark.faults
 
@@ -37,6 +35,11 @@ LOCK_SECONDS = 1.3
 THROWING = "throw new Error($inmessage.secret + JSON.stringify($inheader))"
 OVERFLOWING_FILTER = "$$->'Body'->'large' > '1'"
 """Fails for a message with a number of 140,000 digits."""
+BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{24,}={0,2}")
+MAX_DEPTH = 4
+"""A body in JSON in a Celery message in a Redis command."""
+STANDARD = bytes.maketrans(b"-_", b"+/")
+TASKS = "/api/tasks?limit=100000"
 _numbers = itertools.count(1)
 
 
@@ -204,21 +207,156 @@ def rotate(story: Story) -> None:
     story.known["former key"] = key["token"]
 
 
+def found_in(texts: Mapping[str, bytes], known: Mapping[str, str]) -> list[str]:
+    """Return which secret stands in which of the texts, through every encoding."""
+    return sorted(
+        f"{name} in {place}"
+        for place, text in texts.items()
+        for layer in {*decoded_layers(text)}
+        for name, secret in known.items()
+        if secret.encode() in layer
+    )
+
+
+def decoded_layers(text: bytes, depth: int = MAX_DEPTH) -> Iterator[bytes]:
+    """Yield a text, and what is packed in it: as base64, percent-encoded, compressed."""
+    yield text
+    if not depth:
+        return
+    if b"%" in text:
+        yield unquote_to_bytes(text)
+    for word in {*BASE64.findall(text)}:
+        for inner in _unpacked(word):
+            yield from decoded_layers(inner, depth - 1)
+
+
+def _unpacked(word: bytes) -> Iterator[bytes]:
+    plain = word.rstrip(b"=").translate(STANDARD)
+    try:
+        unpacked = base64.b64decode(plain + b"=" * (-len(plain) % 4))
+    except binascii.Error:
+        return
+    yield unpacked
+    try:
+        yield zlib.decompress(unpacked)
+    except zlib.error:
+        return
+
+
+class RedisMonitor:
+    """Everything that is said to a Redis from now on."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(url, socket_timeout=None)
+        self._monitor = self._client.monitor()  # type: ignore[no-untyped-call]
+        self._said: list[str] = []
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+
+    def __enter__(self) -> "RedisMonitor":
+        self._monitor.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    @property
+    def said(self) -> bytes:
+        return "\n".join(self._said).encode()
+
+    def _listen(self) -> None:
+        try:
+            for heard in self._monitor.listen():
+                self._said.append(str(heard["command"]))
+        except (redis.RedisError, OSError, ValueError):
+            return  # it is over
+
+
+def logs_of(broker: Broker) -> Iterator[tuple[str, bytes]]:
+    yield from ((path.name, path.read_bytes()) for path in broker.stack.logs.iterdir())
+
+
+def redis_of(broker: Broker) -> Iterator[tuple[str, bytes]]:
+    """Yield every key of Redis with its value."""
+    with broker.redis() as client:
+        for key in client.scan_iter():
+            yield f"Redis key {key!r}", key + client.dump(key)
+
+
+def flower_of(broker: Broker) -> Iterator[tuple[str, bytes]]:
+    """Yield the pages of Flower."""
+    name, _, password = broker.stack.flower_login.partition(":")
+    for path in (TASKS, "/api/workers?refresh=1", "/broker", "/workers", "/tasks", "/metrics"):
+        answer = requests.get(broker.stack.flower + path, auth=(name, password), timeout=TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        yield f"Flower {path}", answer.content
+
+
+def records_of(broker: Broker) -> Iterator[tuple[str, bytes]]:
+    """Yield what Django writes down of people: the history, and sessions with what they are shown next."""
+    yield "history", _rows(broker, "SELECT object_repr, change_message FROM django_admin_log")
+    yield "sessions", _rows(broker, "SELECT session_data FROM django_session")
+
+
+def _rows(broker: Broker, query: str) -> bytes:
+    rows: list[tuple[Any, ...]] = broker.ask(query)
+    assert rows
+    return repr(rows).encode()
+
+
+def processes_of(broker: Broker) -> Iterator[tuple[str, bytes]]:
+    """Yield the command lines of all processes of the stack, and what those know of the settings that need none."""
+    groups = {child.pid: child.service for child in broker.stack.supervisor if child.pid}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words, environment = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended
+        service = groups.get(int(folder.name)) or groups.get(parent)
+        if not service:
+            continue
+        yield f"command line of {service.name}", words
+        if service.is_store or b"scripts/child.py" in words:
+            yield f"environment of {words!r}", environment
+
+
+PLACES = (logs_of, redis_of, flower_of, records_of, processes_of)
+
+
 @pytest.mark.behaviour("1.2", "6.10")
 def test_secrets_do_not_leak(story: Story) -> None:
     with RedisMonitor(story.broker.stack.environment["REDIS_URL"]) as overheard:
         deliver_in_every_way(story)
         administer(story)
-        places = TextsByPlace(
-            {
-                "commands to Redis": overheard.said,
-                **{f"answer {place}: {one.url}": one.content for place, one in enumerate(story.answers)},
-                **dict(logs_of(story.broker)),
-                **dict(redis_of(story.broker)),
-                **dict(flower_of(story.broker)),
-                **dict(records_of(story.broker)),
-                **dict(processes_of(story.broker)),
-            }
-        )
+        texts = {
+            "commands to Redis": overheard.said,
+            **{f"answer {place}: {one.url}": one.content for place, one in enumerate(story.answers)},
+            **{place: text for find in PLACES for place, text in find(story.broker)},
+        }
     assert b"delivery.send_volatile" in overheard.said, "the message went through Redis"
-    assert places.with_any_of(story.known) == []
+    assert found_in(texts, story.known) == []
+
+
+SECRET = "confidential-0123456789"
+BODY = json.dumps({"secret": SECRET}).encode()
+
+
+def in_base64(text: bytes) -> bytes:
+    return b'{"body": "' + base64.b64encode(text) + b'"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (BODY, ["body in log"]),
+        (in_base64(b"x" + in_base64(BODY)), ["body in log"]),
+        (in_base64(b"xy" + in_base64(in_base64(BODY))), ["body in log"]),
+        (base64.urlsafe_b64encode(b"\xff\xfe\xfb" + BODY).rstrip(b"="), ["body in log"]),
+        (b"." + base64.urlsafe_b64encode(zlib.compress(BODY * 9)), ["body in log"]),
+        (b"/%63onfidential%2D0123456789", ["body in log"]),
+        (in_base64(b"confidential-0123456780" * 9), []),
+    ],
+)
+def test_secrets_are_found_in_every_encoding(text: bytes, found: list[str]) -> None:
+    assert found_in({"log": b"a line\n" + text + b"\n"}, {"body": SECRET}) == found

@@ -90,18 +90,15 @@ def test_another_host_is_refused(web: WebProcess) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Webs:
-    """Both web processes, a publisher and an event type."""
+    """Both web processes and an event type."""
 
     broker: Broker
     addresses: tuple[str, str]
-    publisher: requests.Session
     event_type: str
 
-    def deliveries(self, web: str, **headers: str) -> int:
+    def deliveries(self, web: str) -> int:
         """Publish through one of the processes; return how many subscriptions got the message."""
-        address = f"{web}/api/v1/events/{self.event_type}"
-        sent = {"Content-Type": "application/json", **headers}
-        answer = self.publisher.post(address, OPEN, headers=sent, timeout=TIMEOUT_SECONDS)
+        answer = self.broker.publish(self.event_type, OPEN, web=web)
         answer.raise_for_status()
         return int(answer.json()["deliveries"])
 
@@ -110,7 +107,7 @@ class Webs:
 def webs(broker: Broker) -> Iterator[Webs]:
     event_type = broker.event_type("Two.Webs.Event")
     with another_web_process(broker) as other:
-        yield Webs(broker, (broker.web, other.address), broker.publisher(), event_type)
+        yield Webs(broker, (broker.web, other.address), event_type)
     broker.inactivate_all()
 
 

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.faults
 
 KIBIBYTE = 1024
 MEBIBYTE = 1024 * KIBIBYTE
-JSON = {"Content-Type": "application/json"}
 PROBLEM = "application/problem+json"
 
 PATH = "/api/v1/events"
@@ -35,21 +34,14 @@ class Regions:
 
     broker: Broker
     receiver: Receiver
-    publisher: requests.Session
     event_type: str
     subscribers: tuple[Subscribed, ...]
 
     def publish(
-        self,
-        body: bytes | Iterator[bytes] = b"{}",
-        *,
-        headers: Mapping[str, str] | None = None,
-        path: str | None = None,
+        self, body: bytes | Iterator[bytes] = b"{}", headers: Mapping[str, str] | None = None, path: str | None = None
     ) -> requests.Response:
         """Publish to the event type, or to another path below `/events`."""
-        below = f"/{self.event_type}" if path is None else path
-        address = f"{self.broker.web}/api/v1/events{below}"
-        return self.publisher.post(address, body, headers=JSON | dict(headers or {}), timeout=TIMEOUT_SECONDS)
+        return self.broker.publish(self.event_type if path is None else path, body, headers)
 
     def reached(self) -> dict[str, int]:
         """Return how many requests each endpoint got, after all deliveries have finished."""
@@ -65,7 +57,7 @@ def regions(broker: Broker, receiver: Receiver) -> Iterator[Regions]:
         broker.subscribe(receiver.url(f"/{path}"), event_type, header_filter_string=wanted)
         for path, wanted in filters.items()
     ]
-    yield Regions(broker, receiver, broker.publisher(), event_type, tuple(subscribers))
+    yield Regions(broker, receiver, event_type, tuple(subscribers))
     broker.inactivate_all()
 
 
@@ -114,9 +106,8 @@ def test_a_chunked_body_arrives_whole(regions: Regions) -> None:
     ],
 )
 def test_an_incomplete_body_is_not_published(regions: Regions, framing: str, part: bytes) -> None:
-    key = f"Authorization: {regions.publisher.headers['Authorization']!s}"
-    sent = request_head("POST", f"{PATH}/{regions.event_type}", key, JSON_HEADER, framing) + part
     web = regions.broker.web
+    sent = request_head("POST", f"{PATH}/{regions.event_type}", key_of(regions.broker), JSON_HEADER, framing) + part
     with open_connection(web) as closed, open_connection(web) as still_listening:
         for connection in (closed, still_listening):
             connection.sendall(sent)
@@ -195,7 +186,7 @@ def test_ambiguous_and_unreadable_requests_are_refused(
 
 
 def key_of(broker: Broker) -> str:
-    return str(broker.publisher().headers["Authorization"])
+    return f"Authorization: Bearer {broker.management.token}"
 
 
 @pytest.mark.parametrize(
@@ -214,18 +205,17 @@ def key_of(broker: Broker) -> str:
 def test_headers_with_underscores_are_ignored_except_filter_string(
     broker: Broker, lines: tuple[str, ...], status: int, order: int
 ) -> None:
-    key = f"Authorization: {key_of(broker)}"
-    request = head(key, "Content-Length: 2", *lines[::order], path=f"{PATH}/{broker.event_type()}") + b"{}"
+    request = head(key_of(broker), "Content-Length: 2", *lines[::order], path=f"{PATH}/{broker.event_type()}") + b"{}"
     assert raw_answer(broker.web, request).startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_idempotency_key_with_an_underscore_is_ignored(broker: Broker) -> None:
     def message(*lines: str) -> int:
-        common = (f"Authorization: {key}", JSON_HEADER, "Content-Length: 2")
+        common = (key_of(broker), JSON_HEADER, "Content-Length: 2")
         answer = raw_answer(broker.web, head(*common, *lines, path=path) + b"{}")
         return int(json.loads(answer.partition(b"\r\n\r\n")[2])["id"])
 
-    key, path = key_of(broker), f"{PATH}/{broker.event_type()}"
+    path = f"{PATH}/{broker.event_type()}"
     first = message("Idempotency_Key: a", "Idempotency-Key: b")
     assert message("Idempotency-Key: b") == first
     assert message("Idempotency-Key: a") != first

@@ -19,7 +19,7 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
-from tests.support.api import JSON, client_of
+from tests.support.api import client_of
 from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement, statuses
 from tests.support.mailboxes import (
     fetch_all,
@@ -285,37 +285,6 @@ def test_an_unattempted_message_ends_if_its_cancellation_was_requested(pulled_on
 )
 def test_clients_say_so_when_they_return_it(pulled_once: Subscription, said: dict[str, Any], status: str) -> None:
     reader, address = client_of(pulled_once.subscriber), f"/api/v1/mailboxes/{pulled_once.subscriber.name}"
-    (one,) = reader.post(f"{address}/next", {}, content_type=JSON).json()["messages"]
-    told = reader.post(f"{address}/nack", {"receipt": one["receipt"], **said}, content_type=JSON)
+    (one,) = reader.post(f"{address}/next", {}).json()["messages"]
+    told = reader.post(f"{address}/nack", {"receipt": one["receipt"], **said})
     assert (told.status_code, told.json()["delivery_status"]) == (200, status)
-
-
-@pytest.fixture
-def often_returned(storage: None, event_type: EventType) -> Subscription:
-    """A mailbox whose one message has come back three times."""
-    pulled = pulled_subscription(event_type=event_type)
-    publish_numbered(event_type, 1)
-    for _ in range(3):
-        (one,) = fetch_all(pulled)
-        nack(pulled.subscriber_id, [one.receipt])
-    return pulled
-
-
-@pytest.mark.behaviour("9.7")
-def test_a_message_returned_before_the_limit_was_set_is_handed_out_once_more(often_returned: Subscription) -> None:
-    Subscriber.objects.update(max_redeliveries=1)
-    return_overdue()
-    (one,) = fetch_all(often_returned)
-    assert one.fetch_number == 4
-    nack(often_returned.subscriber_id, [one.receipt])
-    assert statuses(often_returned) == [DeliveryStatus.FAILED]
-
-
-@pytest.mark.behaviour("9.7")
-def test_a_message_that_timed_out_before_the_limit_was_set_is_not_handed_out(often_returned: Subscription) -> None:
-    fetch_all(often_returned)
-    time_out_hand_outs()
-    Subscriber.objects.update(max_redeliveries=1)
-    assert fetch_all(often_returned) == []
-    return_overdue()
-    assert statuses(often_returned) == [DeliveryStatus.FAILED]

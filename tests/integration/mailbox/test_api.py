@@ -41,7 +41,7 @@ def reader(pulled: Subscription) -> Client:
 
 
 def call(client: Client, what: str, mailbox: str = SHOP, **said: Any) -> Answer:
-    return client.post(f"/api/v1/mailboxes/{mailbox}/{what}", said, content_type=JSON)
+    return client.post(f"/api/v1/mailboxes/{mailbox}/{what}", said)
 
 
 def fetched(client: Client, **said: Any) -> list[dict[str, Any]]:

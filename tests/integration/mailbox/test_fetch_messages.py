@@ -132,14 +132,6 @@ def test_messages_of_inactive_subscriptions_are_kept(pulled: Subscription, whose
     assert fetch_bodies(pulled) == [b"1"]
 
 
-@pytest.mark.behaviour("1.6")
-def test_a_paused_subscription_is_passed_over(pulled: Subscription) -> None:
-    beside = pulled_subscription(pulled.subscriber, pulled.event_type)
-    publish_numbered(pulled.event_type, 1)
-    Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
-    assert [one.subscription_id for one in fetch_all(pulled)] == [beside.pk]
-
-
 @pytest.mark.behaviour("2.10", "2.13")
 def test_expired_and_delayed_messages_are_not_handed_out(pulled: Subscription) -> None:
     publish_bodies(pulled.event_type, b"0", b"1", ttl=60.0)

@@ -34,7 +34,7 @@ from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import ApiKey, EventType, Subscriber, Subscription
 from tests.support import factories
-from tests.support.api import JSON, client_of
+from tests.support.api import client_of
 from tests.support.broker import activate, inactivate, publish_numbered, terminate_backends
 from tests.support.database import do_and_disconnect
 from tests.support.mailboxes import bodies_of, hand_out, pulled_subscription, time_out_hand_outs
@@ -407,7 +407,7 @@ def test_a_waiting_poll_gets_nothing_once_its_key_is_invalid(
     client = client_of(pulled.subscriber)
     with ThreadPoolExecutor(1) as threads:
         path = f"/api/v1/mailboxes/{pulled.subscriber.name}/next"
-        ask = partial(client.post, path, {"wait_seconds": 20}, content_type=JSON)
+        ask = partial(client.post, path, {"wait_seconds": 20})
         waiting = threads.submit(do_and_disconnect, ask)
         wait_until(WAITING.counts)
         act()

@@ -82,17 +82,6 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
     assert next_body(pulled) is None
 
 
-@pytest.mark.parametrize("how", ["returned", "timed out"])
-def test_a_returned_or_timed_out_message_is_the_next_again(pulled: Subscription, how: str) -> None:
-    broker.publish_numbered(pulled.event_type, 2)
-    (one,) = fetch_all(pulled)
-    if how == "returned":
-        nack(pulled.subscriber_id, [one.receipt])
-    else:
-        time_out_hand_outs()
-    assert (next_body(pulled), next_body(pulled)) == (b"0", None)
-
-
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("how", ["inactive", "paused", "pushed"])
 def test_a_message_in_flight_blocks_the_others_although_its_subscription_stops(
@@ -119,17 +108,6 @@ def test_delayed_and_held_messages_block_nothing(pulled: Subscription) -> None:
     held = Delivery.objects.oldest_first()[1]
     Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
     assert next_body(pulled) == b"next"
-
-
-def test_messages_fetched_before_the_mailbox_was_ordered_block_the_next(pulled: Subscription) -> None:
-    Subscriber.objects.update(mailbox_ordered=False)
-    broker.publish_numbered(pulled.event_type, 4)
-    receipts = [one.receipt for one in fetch_all(pulled, 3)]
-    Subscriber.objects.update(mailbox_ordered=True)
-    for receipt in receipts:
-        assert next_body(pulled) is None
-        acknowledge(pulled.subscriber_id, [receipt])
-    assert next_body(pulled) == b"3"
 
 
 @pytest.mark.behaviour("9.4")

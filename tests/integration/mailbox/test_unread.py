@@ -48,17 +48,6 @@ def test_the_clock_looks_after_mailboxes() -> None:
     assert (JOBS["expire_unread"], JOBS["return_overdue"]) == (expire_unread, return_overdue)
 
 
-@pytest.mark.behaviour("9.2")
-def test_messages_that_can_be_fetched_again_are_not_changed(pulled: Subscription) -> None:
-    broker.publish_numbered(pulled.event_type, 2)
-    fetch_all(pulled, 1)
-    time_out_hand_outs()
-    fetch_all(pulled, 1)
-    time_out_hand_outs()
-    before = [*Delivery.objects.oldest_first().values()]
-    assert (return_overdue(), [*Delivery.objects.oldest_first().values()]) == (0, before)
-
-
 @pytest.mark.parametrize("most", [0, 1, 2])
 @pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
 def test_a_message_fails_once_its_redeliveries_are_used_up(

@@ -139,7 +139,7 @@ def test_a_day_that_ended_less_long_ago_stays(lived: None) -> None:
     last_kept = today() - dt.timedelta(days=KEEP_DAYS)
     open_days(last_kept, ahead=0)
     assert drop() == []
-    assert drop_past_days(today() + dt.timedelta(days=1), keep_days=KEEP_DAYS) == [last_kept]
+    assert drop_past_days(today() + DAY, keep_days=KEEP_DAYS) == [last_kept]
 
 
 def test_a_clock_that_jumps_ahead_by_weeks_drops_no_more_than_tomorrow_would(lived: None) -> None:
@@ -325,7 +325,7 @@ def test_stopping_does_not_wait_for_a_day_that_is_in_use(past: dt.date, elsewher
 
 
 def test_no_other_day_is_dropped_while_stopping(past: dt.date) -> None:
-    second = past + dt.timedelta(days=1)
+    second = past + DAY
     open_days(second, ahead=0)
     first = StorageDay.objects.filter(day=past)
     assert drop_past_days(today(), keep_days=KEEP_DAYS, is_stopping=lambda: not first.exists()) == [past]
@@ -394,7 +394,7 @@ def test_deliveries_that_end_before_every_day_are_filed_under_the_first(wanted: 
         _lose(day.day)
     broker.publish_numbered(wanted.event_type, 1)
     finish_one(wanted)
-    assert Delivery.objects.get().closed_on == today() + dt.timedelta(days=1)
+    assert Delivery.objects.get().closed_on == today() + DAY
 
 
 def test_ids_never_go_back_when_the_clock_does(wanted: Subscription) -> None:
@@ -413,7 +413,7 @@ def test_tables_are_maintained_every_hour_and_as_soon_as_a_day_has_begun(left: f
 
 def test_how_long_the_day_still_takes_is_asked_of_the_database(db: None) -> None:
     before, left, after = now(), seconds_left(), now()
-    ends = [midnight(at.date() + dt.timedelta(days=1)) for at in (before, after)]
+    ends = [midnight(at.date() + DAY) for at in (before, after)]
     assert (ends[0] - after).total_seconds() <= left <= (ends[1] - before).total_seconds()
 
 
@@ -436,8 +436,7 @@ def test_days_that_cannot_be_opened_stop_nothing_and_are_opened_later(
 def unsummarized_day(storage: None) -> dt.date:
     """A day past its time, of a broker that has run ever since; it has partitions."""
     day = today() - dt.timedelta(days=KEEP_DAYS + 1)
-    lived = [day + dt.timedelta(days=number) for number in range(KEEP_DAYS + 2 + DAYS_AHEAD)]
-    StorageDay.objects.bulk_create([StorageDay(day=one) for one in lived], ignore_conflicts=True)
+    live_through(day, today())
     open_days(day, ahead=0)
     return day
 

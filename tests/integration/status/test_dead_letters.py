@@ -136,10 +136,6 @@ def test_an_invalid_query_is_refused(management: Client, query: dict[str, str]) 
     assert problem_of(management.get(URL, query))[0] == 400
 
 
-def test_publishers_see_no_dead_letters(client: Client) -> None:
-    assert [problem_of(client.get(url))[0] for url in (URL, f"{URL}/counts")] == [403, 403]
-
-
 def test_the_admin_lists_them_by_how_they_ended(
     admin: Client, ended: dict[str, list[int]], subscription: Subscription
 ) -> None:

@@ -9,7 +9,6 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from django.utils import timezone
 
 from delivery.models import (
     Announcement,
@@ -145,31 +144,15 @@ def message() -> Message:
     Line.objects.filter(pk=line.pk).update(
         head_id=head.pk, held_since=now, held_reason="connection refused", failures=3, due_at=now
     )
-    QueueGroup.objects.bulk_create(
-        QueueGroup(message=one, line=line, delivery_ids=[head.pk], size=53, due_at=now) for one in stored
-    )
-    Callback.objects.bulk_create(
-        Callback(group_id=one.pk, message=one, url="https://a.example", token_hash=b"%d" % one.pk, expires_at=now)
-        for one in stored
-    )
-    Replay.objects.bulk_create(
-        Replay(subscription=made, state=ReplayState.DONE, finished_at=timezone.now()) for _ in stored
-    )
-    Announcement.objects.bulk_create(
-        Announcement(kind="Broker.Line.Paused", line=line, subscription=made) for _ in stored
-    )
-    VolatileCount.objects.bulk_create(
-        VolatileCount(hour=now - number * HOUR, event_type=made.event_type, subscription=made, delivered=1)
-        for number, _ in enumerate(stored)
-    )
-    IdempotencyKey.objects.create(
-        key="order-1",
-        fingerprint=b"x" * 32,
-        message_id=stored[-1].pk,
-        outcome="ROUTED",
-        deliveries_count=1,
-        expires_at=now,
-    )
+    for number, one in enumerate(stored):
+        hour = now - number * HOUR
+        QueueGroup.objects.create(message=one, line=line, delivery_ids=[head.pk], size=53, due_at=now)
+        Callback.objects.create(group_id=number, message=one, token_hash=b"%d" % number, expires_at=now)
+        Replay.objects.create(subscription=made, state=ReplayState.DONE, finished_at=now)
+        Announcement.objects.create(kind="Broker.Line.Paused", line=line, subscription=made)
+        VolatileCount.objects.create(hour=hour, event_type=made.event_type, subscription=made, delivered=1)
+    repeated = {"message_id": stored[-1].pk, "outcome": "ROUTED", "deliveries_count": 1}
+    IdempotencyKey.objects.create(key="order-1", fingerprint=b"x" * 32, expires_at=now, **repeated)
     return stored[-1]
 
 

@@ -17,7 +17,6 @@ from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.status.line_status import MAX_COUNTED, LineHold, LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 from tests.support.api import client_of
 from tests.support.broker import inactivate, line_of, publish_numbered, retry_line_of
@@ -211,12 +210,6 @@ def test_only_an_unfinished_delivery_says_when_it_is_tried_again(
     cancel_deliveries_of(wanted.pk, reason="unwanted")
     assert "2999-01-02" not in admin.get(deliveries).content.decode()
     assert api.get(f"/api/v1/deliveries/{head.pk}").json()["due_at"] is None
-
-
-def test_a_delivery_is_found_by_the_id_that_its_subscriber_received(admin: Client, line: Line) -> None:
-    head = Delivery.objects.earliest("id")
-    answer = admin.get(reverse("admin:delivery_delivery_changelist"), {"q": f" {WEBHOOK_ID_PREFIX}{head.pk}"})
-    assert list(answer.context["cl"].result_list) == [head]
 
 
 def test_the_list_of_attempts_says_whose_endpoint_was_asked(admin: Client, line: Line) -> None:

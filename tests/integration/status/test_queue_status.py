@@ -17,7 +17,7 @@ from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line
 from delivery.status.queue_status import GroupState, groups_of
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.api import client_of, problem_of
+from tests.support.api import client_of
 from tests.support.broker import inactivate, publish_bodies
 
 pytestmark = pytest.mark.django_db
@@ -227,11 +227,6 @@ def test_a_claimed_sender_shows_its_worker_and_requests_in_flight(admin: Client,
     shown = sender()
     assert (shown["state"], shown["worker"], shown["in_flight"]) == ("SENDING", "worker-7", 1)
     assert "worker-7" in page(admin, line)
-
-
-@pytest.mark.behaviour("1.2")
-def test_only_management_sees_the_senders(group: list[Subscription]) -> None:
-    assert problem_of(client_of(group[0].subscriber).get("/api/v1/senders")) == (403, "forbidden")
 
 
 @pytest.mark.parametrize(
