@@ -18,19 +18,8 @@ from analytics.pipeline.connections import only_run
 from analytics.pipeline.tables import GOLD, RELIABILITY
 from analytics.spark_process import ROOT, java_home, spark_environment
 from broker_project.stack.load.wait import wait_until
+from tests.support import spark_runs
 from tests.support.spark_history import MORNING, SECOND, Traffic, database_address
-from tests.support.spark_runs import (
-    KILLED,
-    Cluster,
-    all_loaded,
-    hour,
-    job,
-    loaded,
-    manifest_of,
-    rows_of,
-    run_process,
-    running_cluster,
-)
 
 LATER = 600.0
 """Everything else on the machine goes first."""
@@ -44,19 +33,21 @@ SENT = 120
 def test_a_killed_process_leaves_nothing_half_done(storage: None, tmp_path: Path, moment: str, pieces: int) -> None:
     Traffic().delivered()
     lake = tmp_path / "lake"
-    killed = run_process(tmp_path, job(lake, hour(7)), "-c", KILLED, "JOB", moment)
+    killed = spark_runs.run_process(
+        tmp_path, spark_runs.job(lake, spark_runs.hour(7)), "-c", spark_runs.KILLED, "JOB", moment
+    )
     assert killed.status == -9, killed.printed
-    assert len(manifest_of(lake).pieces) == pieces
-    assert loaded(RELIABILITY) == []
-    again = run_process(tmp_path, job(lake, hour(7), run=2))
+    assert len(spark_runs.manifest_of(lake).pieces) == pieces
+    assert spark_runs.loaded(RELIABILITY) == []
+    again = spark_runs.run_process(tmp_path, spark_runs.job(lake, spark_runs.hour(7), run=2))
     assert again.status == Status.DONE, again.printed
     assert [report["state"] for report in again.reports if "window" in report] == ["PASSED"]
-    assert len(loaded(RELIABILITY)) == 1
+    assert len(spark_runs.loaded(RELIABILITY)) == 1
 
 
 def test_a_second_run_reports_the_first_and_exits(storage: None, tmp_path: Path) -> None:
     with only_run(database_address()):
-        ended = run_process(tmp_path, job(tmp_path / "lake"))
+        ended = spark_runs.run_process(tmp_path, spark_runs.job(tmp_path / "lake"))
     assert ended.status == Status.ANOTHER_RUN
     assert ended.reports == [{"error": "another run is under way; nothing has been done"}]
 
@@ -148,19 +139,21 @@ def test_executors_read_the_database_and_write_the_lake(storage: None, tmp_path:
         traffic.delivered(MORNING + number * dt.timedelta(minutes=1) + SECOND, answers=answers)
     here, there = tmp_path / "here", tmp_path / "there"
     home = str(java_home(tmp_path / "java", {}))  # the one that came with the dependencies
-    alone = run_process(tmp_path, job(here, run=1), more={"JAVA_HOME": home})
+    alone = spark_runs.run_process(tmp_path, spark_runs.job(here, run=1), more={"JAVA_HOME": home})
     assert alone.status == Status.DONE, alone.printed
-    loaded_alone = all_loaded()
-    with running_cluster(tmp_path / "cluster", home) as cluster:
-        asked = job(there, run=2, master=cluster.address, slice_rows=10)
-        together = run_process(tmp_path, asked, more=variables(cluster, home))
+    loaded_alone = spark_runs.all_loaded()
+    with spark_runs.running_cluster(tmp_path / "cluster", home) as cluster:
+        asked = spark_runs.job(there, run=2, master=cluster.address, slice_rows=10)
+        together = spark_runs.run_process(tmp_path, asked, more=variables(cluster, home))
         assert together.status == Status.DONE, together.printed
         written = [cluster.tables_written(worker) for worker in cluster.workers]
     assert all({"bronze/attempts", "bronze/deliveries"} <= tables for tables in written), written
-    assert {table.name: rows_of(there, table) for table in GOLD} == {table.name: rows_of(here, table) for table in GOLD}
-    assert all_loaded() == loaded_alone
+    assert {table.name: spark_runs.rows_of(there, table) for table in GOLD} == {
+        table.name: spark_runs.rows_of(here, table) for table in GOLD
+    }
+    assert spark_runs.all_loaded() == loaded_alone
 
 
-def variables(cluster: Cluster, java: str) -> dict[str, str]:
+def variables(cluster: spark_runs.Cluster, java: str) -> dict[str, str]:
     """Return what the application is told where it runs on a cluster."""
     return {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(cluster.settings)}

@@ -19,16 +19,9 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.support import mailboxes
 from tests.support.api import client_of
 from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement, statuses
-from tests.support.mailboxes import (
-    fetch_all,
-    in_parallel,
-    let_days_pass,
-    pulled_subscription,
-    switch_delivery_mode,
-    time_out_hand_outs,
-)
 
 pytestmark = pytest.mark.behaviour("9.4")
 
@@ -50,7 +43,7 @@ RETURNED, STALE, ENDED = ReceiptCode.RETURNED, ReceiptCode.STALE, ReceiptCode.EN
 def one(pulled: Subscription) -> Receipt:
     """The receipt of the one message there is."""
     publish_numbered(pulled.event_type, 1)
-    (message,) = fetch_all(pulled)
+    (message,) = mailboxes.fetch_all(pulled)
     return message.receipt
 
 
@@ -68,25 +61,25 @@ def state() -> tuple[str, int, bool]:
 
 
 def hand_out_again(wanted: Subscription) -> None:
-    time_out_hand_outs()
-    assert len(fetch_all(wanted)) == 1
+    mailboxes.time_out_hand_outs()
+    assert len(mailboxes.fetch_all(wanted)) == 1
 
 
 def begin_to_push(wanted: Subscription) -> None:
     nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
-    switch_delivery_mode(wanted, DeliveryMode.PUSH)
+    mailboxes.switch_delivery_mode(wanted, DeliveryMode.PUSH)
     crash_while_sending(line_of(wanted.subscriber))
 
 
 def push_to_the_end(wanted: Subscription) -> None:
     nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
-    switch_delivery_mode(wanted, DeliveryMode.PUSH)
+    mailboxes.switch_delivery_mode(wanted, DeliveryMode.PUSH)
     line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery)])
 
 
 def cancel(wanted: Subscription) -> None:
-    time_out_hand_outs()
+    mailboxes.time_out_hand_outs()
     cancel_deliveries_of(wanted.pk, reason="cancelled")
 
 
@@ -97,13 +90,13 @@ def cancel_returned(wanted: Subscription) -> None:
 
 def use_up(wanted: Subscription) -> None:
     Subscriber.objects.update(max_redeliveries=0)
-    time_out_hand_outs()
+    mailboxes.time_out_hand_outs()
     assert return_overdue() == 1
 
 
 def expire(wanted: Subscription) -> None:
-    time_out_hand_outs()
-    let_days_pass(days=4)
+    mailboxes.time_out_hand_outs()
+    mailboxes.let_days_pass(days=4)
     assert expire_unread() == 1
 
 
@@ -134,7 +127,7 @@ def test_the_newest_receipt_counts_also_when_it_is_late(
     pulled: Subscription, one: Receipt, what: str, result: ReceiptResult, after: tuple[str, int, bool], *, is_late: bool
 ) -> None:
     if is_late:
-        time_out_hand_outs()
+        mailboxes.time_out_hand_outs()
     assert (said(what, pulled, one), state()) == (result, after)
 
 
@@ -175,7 +168,7 @@ def test_a_receipt_is_answered_by_the_current_state(
 def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
     pulled: Subscription, one: Receipt, what: str
 ) -> None:
-    stranger = pulled_subscription(event_type=pulled.event_type)
+    stranger = mailboxes.pulled_subscription(event_type=pulled.event_type)
     before = Delivery.objects.values().get()
     assert said(what, stranger, one) == UNKNOWN
     assert said(what, pulled, Receipt(2**63 - 1, 1)) == UNKNOWN
@@ -187,7 +180,7 @@ def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
 @pytest.mark.parametrize("what", [*SAY])
 def test_twenty_equal_calls_at_once_are_answered_alike(pulled: Subscription, what: str) -> None:
     publish_numbered(pulled.event_type, 5)
-    receipts = [message.receipt for message in fetch_all(pulled)]
+    receipts = [message.receipt for message in mailboxes.fetch_all(pulled)]
     orders = itertools.cycle([receipts, receipts[::-1]])
     start = threading.Barrier(20)
 
@@ -196,7 +189,7 @@ def test_twenty_equal_calls_at_once_are_answered_alike(pulled: Subscription, wha
         start.wait()
         return {one: (answer.status, answer.code) for one, answer in SAY[what](pulled.subscriber_id, mine).items()}
 
-    first, *others = in_parallel(20, say)
+    first, *others = mailboxes.in_parallel(20, say)
     assert {answer[0] for answer in first.values()} == {OK}
     assert all(other == first for other in others)
     ended = Delivery.objects.final().count()
@@ -206,7 +199,7 @@ def test_twenty_equal_calls_at_once_are_answered_alike(pulled: Subscription, wha
 @pytest.mark.behaviour("9.3")
 def test_one_of_a_simultaneous_acknowledgement_and_return_counts(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 20)
-    receipts = [message.receipt for message in fetch_all(pulled)]
+    receipts = [message.receipt for message in mailboxes.fetch_all(pulled)]
     says = itertools.cycle([acknowledge, nack])
     start = threading.Barrier(2)
 
@@ -216,7 +209,7 @@ def test_one_of_a_simultaneous_acknowledgement_and_return_counts(pulled: Subscri
         answers = [mine(pulled.subscriber_id, [one])[one].status == OK for one in receipts]
         return {one for one, counted in zip(receipts, answers, strict=True) if counted}
 
-    shares = in_parallel(2, say)
+    shares = mailboxes.in_parallel(2, say)
     assert (sum(map(len, shares)), len(set[Receipt]().union(*shares))) == (20, 20)
 
 
@@ -235,8 +228,8 @@ def test_a_returned_message_wakes_its_line_after_a_switch_to_push(
     pulled: Subscription, one: Receipt, woken: list[list[int]]
 ) -> None:
     nack(pulled.subscriber_id, [one])
-    (again,) = fetch_all(pulled)
-    switch_delivery_mode(pulled, DeliveryMode.PUSH)
+    (again,) = mailboxes.fetch_all(pulled)
+    mailboxes.switch_delivery_mode(pulled, DeliveryMode.PUSH)
     nack(pulled.subscriber_id, [again.receipt])
     assert woken == [[line_of(pulled.subscriber).pk]]
 
@@ -244,7 +237,7 @@ def test_a_returned_message_wakes_its_line_after_a_switch_to_push(
 @pytest.fixture
 def pulled_once(storage: None, event_type: EventType) -> Subscription:
     """A mailbox with one message, which may be tried once only."""
-    pulled = pulled_subscription(event_type=event_type)
+    pulled = mailboxes.pulled_subscription(event_type=event_type)
     Subscriber.objects.update(max_redeliveries=0)
     publish_numbered(event_type, 1)
     return pulled
@@ -260,21 +253,21 @@ def test_an_unattempted_message_is_available_again_until_an_attempt_fails(
     pulled_once: Subscription, fails: str
 ) -> None:
     for redeliveries in range(3):
-        (one,) = fetch_all(pulled_once)
+        (one,) = mailboxes.fetch_all(pulled_once)
         assert one.redeliveries == redeliveries
         assert returned(pulled_once, one, not_attempted=True) == RETURNED
         assert statuses(pulled_once) == [DeliveryStatus.PENDING]
-    (one,) = fetch_all(pulled_once)
+    (one,) = mailboxes.fetch_all(pulled_once)
     if fails == "given back":
         assert returned(pulled_once, one, not_attempted=False) == ReceiptCode.FAILED
     else:
-        time_out_hand_outs()
+        mailboxes.time_out_hand_outs()
         assert return_overdue() == 1
     assert statuses(pulled_once) == [DeliveryStatus.FAILED]
 
 
 def test_an_unattempted_message_ends_if_its_cancellation_was_requested(pulled_once: Subscription) -> None:
-    (one,) = fetch_all(pulled_once)
+    (one,) = mailboxes.fetch_all(pulled_once)
     cancel_deliveries_of(pulled_once.pk, reason="cancelled")
     assert returned(pulled_once, one, not_attempted=True) == ReceiptCode.CANCELLED
     assert statuses(pulled_once) == [DeliveryStatus.CANCELLED]

@@ -18,15 +18,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.edit import change
 from subscriptions.models import DeliveryMode, PausedBy, Subscriber, Subscription
-from tests.support import broker, factories
-from tests.support.mailboxes import (
-    fetch_all,
-    hand_out,
-    let_days_pass,
-    pulled_subscription,
-    switch_delivery_mode,
-    time_out_hand_outs,
-)
+from tests.support import broker, factories, mailboxes
 
 PULL = DeliveryMode.PULL
 RESUMED = "Broker.Line.Resumed"
@@ -80,11 +72,11 @@ def test_a_switch_to_pull_that_ends_no_suspension_is_no_news(pushed: Subscriptio
 @pytest.mark.behaviour("5.7", "9.7")
 def test_a_failure_in_a_mailbox_says_how_often_it_was_fetched(storage: None) -> None:
     ops = factories.subscription(event_pattern="Broker.Delivery.*")
-    pulled = pulled_subscription()
+    pulled = mailboxes.pulled_subscription()
     Subscriber.objects.filter(pk=pulled.subscriber_id).update(max_redeliveries=1)
     broker.publish_numbered(pulled.event_type, 1)
     for _ in range(2):
-        (one,) = fetch_all(pulled)
+        (one,) = mailboxes.fetch_all(pulled)
         nack(pulled.subscriber_id, [one.receipt])
     assert broker.statuses(pulled) == ["FAILED"]
     announce()
@@ -102,36 +94,36 @@ def pushed_before(pushed: Subscription, **answer: Any) -> Delivery:
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     stays = broker.settlement(line, delivery, **{"status": PENDING, "pause": 0.0, **answer})
     settle({line.id: line.claim.epoch}, settlements=[stays])
-    switch_delivery_mode(pushed, PULL)
+    mailboxes.switch_delivery_mode(pushed, PULL)
     return Delivery.objects.get()
 
 
 def acknowledged_late(pushed: Subscription) -> None:
-    fetch_all(pushed)
-    time_out_hand_outs()
-    (again,) = fetch_all(pushed)
+    mailboxes.fetch_all(pushed)
+    mailboxes.time_out_hand_outs()
+    (again,) = mailboxes.fetch_all(pushed)
     acknowledge(pushed.subscriber_id, [again.receipt])
 
 
 def cancelled_when_timed_out(pushed: Subscription) -> None:
     for _ in range(2):
-        fetch_all(pushed)
-        time_out_hand_outs()
+        mailboxes.fetch_all(pushed)
+        mailboxes.time_out_hand_outs()
     cancel_deliveries_of(pushed.pk, reason="unwanted")
 
 
 def expired_when_timed_out(pushed: Subscription) -> None:
     for _ in range(2):
-        fetch_all(pushed)
-        time_out_hand_outs()
+        mailboxes.fetch_all(pushed)
+        mailboxes.time_out_hand_outs()
     Delivery.objects.update(expires_at=timezone.now())
     assert expire_overdue() == 1
 
 
 def returned_to_a_cancelling(pushed: Subscription) -> None:
-    fetch_all(pushed)
-    time_out_hand_outs()
-    (again,) = fetch_all(pushed)
+    mailboxes.fetch_all(pushed)
+    mailboxes.time_out_hand_outs()
+    (again,) = mailboxes.fetch_all(pushed)
     Delivery.objects.update(cancel_requested=True)
     nack(pushed.subscriber_id, [again.receipt])
 
@@ -157,8 +149,8 @@ def test_a_number_is_uncertain_after_a_lost_worker_and_a_fetch(pushed: Subscript
     broker.crash_while_sending(broker.line_of(pushed.subscriber))
     broker.expire_lease(broker.line_of(pushed.subscriber))
     claim([broker.line_of(pushed.subscriber).pk], worker="next")
-    switch_delivery_mode(pushed, PULL)
-    (one,) = fetch_all(pushed)
+    mailboxes.switch_delivery_mode(pushed, PULL)
+    (one,) = mailboxes.fetch_all(pushed)
     acknowledge(pushed.subscriber_id, [one.receipt])
     assert [event[:3] for event in events()] == [(broker.line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)]
 
@@ -167,7 +159,7 @@ def test_a_number_is_uncertain_after_a_lost_worker_and_a_fetch(pushed: Subscript
 def test_a_number_lost_unread_in_the_retry_line_is_in_the_history_of_the_main_line(pushed: Subscription) -> None:
     one = pushed_before(pushed, **broker.NO_ANSWER)
     Delivery.objects.filter(pk=one.pk).update(line=broker.retry_line_of(pushed.subscriber))
-    let_days_pass(days=5)
+    mailboxes.let_days_pass(days=5)
     assert expire_unread() == 1
     why = "expired from the mailbox; its number may never have been received"
     assert events() == [(broker.line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1, why)]
@@ -179,6 +171,6 @@ def test_a_settle_said_again_lets_its_line_go_though_a_client_has_what_it_settle
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     lost = broker.settlement(line, delivery, **broker.NO_ANSWER)
     settle({line.id: line.claim.epoch}, settlements=[lost])
-    hand_out(Delivery.objects.get())
+    mailboxes.hand_out(Delivery.objects.get())
     settle({line.id: line.claim.epoch}, settlements=[lost], states=[line.update(let_go=True)])
     assert broker.line_of(pushed.subscriber).lease_until is None

@@ -20,16 +20,8 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber, Subscription
 from subscriptions.payload_format import PayloadFormat
 from tests.integration.mailbox.test_plans import FILL, fill
+from tests.support import mailboxes
 from tests.support.broker import activate, inactivate, publish_bodies, publish_numbered
-from tests.support.mailboxes import (
-    bodies_of,
-    fetch_all,
-    fetch_bodies,
-    in_parallel,
-    mailbox_of,
-    pulled_subscription,
-    time_out_hand_outs,
-)
 from tests.support.query_plans import ExplainedStatement, costly_statements, explained_statements
 
 pytestmark = pytest.mark.behaviour("9.1", "9.3")
@@ -44,8 +36,12 @@ BESIDE = 50
 
 def test_the_oldest_are_handed_out_first_each_with_a_receipt_of_its_own(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 5)
-    first, second = fetch_all(pulled, 3), fetch_all(pulled, 3)
-    assert [bodies_of(first), bodies_of(second), fetch_all(pulled)] == [[b"0", b"1", b"2"], [b"3", b"4"], []]
+    first, second = mailboxes.fetch_all(pulled, 3), mailboxes.fetch_all(pulled, 3)
+    assert [mailboxes.bodies_of(first), mailboxes.bodies_of(second), mailboxes.fetch_all(pulled)] == [
+        [b"0", b"1", b"2"],
+        [b"3", b"4"],
+        [],
+    ]
     assert len({one.receipt for one in first + second}) == 5
     assert {(one.fetch_number, one.is_uncertain, one.possible_duplicate) for one in first + second} == {
         (1, False, False)
@@ -55,14 +51,14 @@ def test_the_oldest_are_handed_out_first_each_with_a_receipt_of_its_own(pulled: 
 
 
 def test_subscriptions_of_one_mailbox_are_fetched_in_the_order_of_publishing(pulled: Subscription) -> None:
-    beside = pulled_subscription(pulled.subscriber)
-    stranger = pulled_subscription(event_type=beside.event_type)
+    beside = mailboxes.pulled_subscription(pulled.subscriber)
+    stranger = mailboxes.pulled_subscription(event_type=beside.event_type)
     for number in range(4):
         publish_numbered((pulled, beside)[number % 2].event_type, 1, first=number)
-    messages = fetch_all(pulled)
-    assert bodies_of(messages) == [b"0", b"1", b"2", b"3"]
+    messages = mailboxes.fetch_all(pulled)
+    assert mailboxes.bodies_of(messages) == [b"0", b"1", b"2", b"3"]
     assert [one.subscription_id for one in messages] == [pulled.pk, beside.pk] * 2
-    assert fetch_bodies(stranger) == [b"1", b"3"]
+    assert mailboxes.fetch_bodies(stranger) == [b"1", b"3"]
 
 
 def test_one_fetch_takes_a_mebibyte_of_bodies_at_most_but_always_one_message(
@@ -71,17 +67,17 @@ def test_one_fetch_takes_a_mebibyte_of_bodies_at_most_but_always_one_message(
     assert fetch_messages.MAX_FETCH_BYTES == 1024 * 1024
     half = b"x" * (fetch_messages.MAX_FETCH_BYTES // 2)
     publish_bodies(pulled.event_type, half, half, b"y", half * 2 + b"x", b"z", content_type="text/plain")
-    lengths = [[len(one) for one in fetch_bodies(pulled)] for _ in range(5)]
+    lengths = [[len(one) for one in mailboxes.fetch_bodies(pulled)] for _ in range(5)]
     assert lengths == [[len(half)] * 2, [1], [len(half) * 2 + 1], [1], []]
 
 
 @pytest.mark.behaviour("9.2", "4.11")
 def test_timed_out_messages_come_again_first_and_flagged(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
-    first = fetch_all(pulled, 2)
-    time_out_hand_outs()
-    again = fetch_all(pulled, 3)
-    assert bodies_of(again) == [b"0", b"1", b"2"]
+    first = mailboxes.fetch_all(pulled, 2)
+    mailboxes.time_out_hand_outs()
+    again = mailboxes.fetch_all(pulled, 3)
+    assert mailboxes.bodies_of(again) == [b"0", b"1", b"2"]
     assert [(one.fetch_number, one.redeliveries, one.possible_duplicate) for one in again] == [
         (2, 1, True),
         (2, 1, True),
@@ -95,7 +91,7 @@ def test_the_time_out_is_the_subscribers(pulled: Subscription) -> None:
     pulled.subscriber.ack_seconds = 600
     pulled.subscriber.save()
     publish_numbered(pulled.event_type, 1)
-    (one,) = fetch_all(pulled)
+    (one,) = mailboxes.fetch_all(pulled)
     created = Delivery.objects.get().created_at
     assert 600 <= (one.until - created).total_seconds() < 900
     assert 500 < one.seconds < 600
@@ -112,7 +108,7 @@ def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> N
             mine += fetch(MailboxRef(pulled.subscriber_id, is_ordered=False), max_messages=3)
         return mine
 
-    shares = in_parallel(8, drain)
+    shares = mailboxes.in_parallel(8, drain)
     receipts = [one.receipt for share in shares for one in share]
     assert (len(receipts), len({*receipts}), len({one.delivery_id for one in receipts})) == (160, 160, 160)
     assert {one.fetch_number for one in receipts} == {1}
@@ -124,12 +120,12 @@ def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> N
 def test_messages_of_inactive_subscriptions_are_kept(pulled: Subscription, whose: str) -> None:
     publish_numbered(pulled.event_type, 2)
     thing = pulled if whose == "subscription" else pulled.subscriber
-    (held,) = fetch_all(pulled, 1)
+    (held,) = mailboxes.fetch_all(pulled, 1)
     inactivate(thing)
-    assert fetch_all(pulled) == []
+    assert mailboxes.fetch_all(pulled) == []
     assert acknowledge(pulled.subscriber_id, [held.receipt])[held.receipt].status == 200
     activate(thing)
-    assert fetch_bodies(pulled) == [b"1"]
+    assert mailboxes.fetch_bodies(pulled) == [b"1"]
 
 
 @pytest.mark.behaviour("2.10", "2.13")
@@ -139,9 +135,9 @@ def test_expired_and_delayed_messages_are_not_handed_out(pulled: Subscription) -
     publish_bodies(pulled.event_type, b"3")
     (first, *_) = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=first.pk).update(expires_at="2026-01-01T00:00:00Z")
-    assert fetch_bodies(pulled) == [b"1", b"3"]
+    assert mailboxes.fetch_bodies(pulled) == [b"1", b"3"]
     Delivery.objects.update(fetched_until="2026-01-01T00:00:00Z", expires_at="2026-01-01T00:00:00Z")
-    assert fetch_all(pulled) == []
+    assert mailboxes.fetch_all(pulled) == []
 
 
 @pytest.mark.behaviour("3.6")
@@ -149,16 +145,16 @@ def test_a_held_message_is_handed_out_after_its_release(pulled: Subscription) ->
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=first.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
-    assert fetch_bodies(pulled) == [b"1"]
+    assert mailboxes.fetch_bodies(pulled) == [b"1"]
     release([first.pk])
-    assert fetch_bodies(pulled) == [b"0"]
+    assert mailboxes.fetch_bodies(pulled) == [b"0"]
 
 
 @pytest.mark.behaviour("2.12")
 def test_a_message_comes_in_the_form_that_its_subscription_wants(pulled: Subscription) -> None:
     Subscription.objects.filter(pk=pulled.pk).update(output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
     publish_bodies(pulled.event_type, b'{"a":1}')
-    (one,) = fetch_all(pulled)
+    (one,) = mailboxes.fetch_all(pulled)
     assert dict(one.content.headers)["Content-Type"] == "application/cloudevents+json"
     assert b'"data":{"a":1}' in one.content.body
 
@@ -169,30 +165,30 @@ def test_a_message_that_somebody_is_at_is_passed_over_and_not_waited_for(
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [first.pk])
-    assert [fetch_bodies(pulled), fetch_all(pulled)] == [[b"1"], []]
+    assert [mailboxes.fetch_bodies(pulled), mailboxes.fetch_all(pulled)] == [[b"1"], []]
     elsewhere.rollback()
-    assert fetch_bodies(pulled) == [b"0"]
+    assert mailboxes.fetch_bodies(pulled) == [b"0"]
 
 
 @pytest.mark.behaviour("9.7")
 def test_a_fetch_follows_the_current_order_setting_of_the_mailbox(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
-    stale = mailbox_of(pulled.subscriber)
+    stale = mailboxes.mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=True)
-    assert bodies_of(fetch(stale, max_messages=10)) == [b"0"]
-    time_out_hand_outs()
-    stale = mailbox_of(pulled.subscriber)
+    assert mailboxes.bodies_of(fetch(stale, max_messages=10)) == [b"0"]
+    mailboxes.time_out_hand_outs()
+    stale = mailboxes.mailbox_of(pulled.subscriber)
     Subscriber.objects.update(mailbox_ordered=False)
-    assert bodies_of(fetch(stale, max_messages=10)) == [b"0", b"1", b"2", b"3"]
+    assert mailboxes.bodies_of(fetch(stale, max_messages=10)) == [b"0", b"1", b"2", b"3"]
     assert fetch(MailboxRef(0, is_ordered=False), max_messages=10) == []
 
 
 def test_a_fetch_of_one_succeeds_while_another_fetch_holds_the_first_hundred(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 101)
-    box = mailbox_of(pulled.subscriber)
+    box = mailboxes.mailbox_of(pulled.subscriber)
     with transaction.atomic():
         assert len(fetch(box, max_messages=100)) == 100
-        ((one,),) = in_parallel(1, lambda: fetch(box, max_messages=1))
+        ((one,),) = mailboxes.in_parallel(1, lambda: fetch(box, max_messages=1))
     assert one.content.body == b"100"
 
 
@@ -201,7 +197,7 @@ def test_a_delivery_without_its_message_is_logged_and_does_not_block_the_others(
     lost, _ = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=lost.pk).update(message=0)
     with capture_logs() as logged:
-        assert [one.content.body for one in fetch_all(pulled)] == [b"1"]
+        assert [one.content.body for one in mailboxes.fetch_all(pulled)] == [b"1"]
     assert [(one["event"], one["delivery_id"]) for one in logged] == [("mailboxes.message_missing", lost.pk)]
 
 
@@ -209,7 +205,7 @@ def test_a_delivery_without_its_message_is_logged_and_does_not_block_the_others(
 def crowd(pulled: Subscription) -> Subscription:
     """One of very many subscriptions of a subscriber."""
     for _ in range(SUBSCRIPTIONS - 1):
-        pulled_subscription(pulled.subscriber, pulled.event_type)
+        mailboxes.pulled_subscription(pulled.subscriber, pulled.event_type)
     publish_numbered(pulled.event_type, 1)
     return pulled
 
@@ -221,7 +217,7 @@ def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
     with connection.cursor() as cursor:
         cursor.execute("UPDATE delivery_open SET fetched_until = now() - interval '1 s' WHERE fetched_until > now()")
     with explained_statements(monkeypatch) as found:
-        fetch(mailbox_of(crowd.subscriber), max_messages=1)
+        fetch(mailboxes.mailbox_of(crowd.subscriber), max_messages=1)
         rows(COUNT_AVAILABLE, [[crowd.subscriber_id], [1]])
     assert (
         costly_statements(those(found, FETCH), SUBSCRIPTIONS * SORTS * (MIN_DEPTH + DEPTH_PER_MESSAGE) + BESIDE) == []
@@ -237,7 +233,7 @@ def test_an_ordered_mailbox_of_many_subscriptions_costs_so_much_for_each(
         cursor.execute(f"{FILL} WHERE n %% 4 < 2", [300])
     Subscriber.objects.update(mailbox_ordered=True)
     with explained_statements(monkeypatch) as found:
-        fetch(mailbox_of(crowd.subscriber), max_messages=1)
+        fetch(mailboxes.mailbox_of(crowd.subscriber), max_messages=1)
     assert costly_statements(those(found, FETCH_IN_ORDER), SUBSCRIPTIONS * SORTS + BESIDE) == []
 
 

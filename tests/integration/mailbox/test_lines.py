@@ -23,17 +23,9 @@ from delivery.status.line_status import LineState, line_statuses
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
-from tests.support import broker
+from tests.support import broker, mailboxes
 from tests.support.api import client_of
 from tests.support.factories import subscription
-from tests.support.mailboxes import (
-    fetch_all,
-    fetch_bodies,
-    hand_out,
-    pulled_subscription,
-    switch_delivery_mode,
-    time_out_hand_outs,
-)
 
 pytestmark = pytest.mark.behaviour("9.1", "9.8")
 
@@ -50,7 +42,7 @@ def pushed(receiver: Receiver, storage: None, event_type: EventType) -> Subscrip
 @pytest.fixture
 def pulled(pushed: Subscription) -> Subscription:
     """Another subscription of the same subscriber to the same events."""
-    return pulled_subscription(pushed.subscriber, pushed.event_type)
+    return mailboxes.pulled_subscription(pushed.subscriber, pushed.event_type)
 
 
 def row_of(delivery_id: int) -> dict[str, Any]:
@@ -78,17 +70,17 @@ def test_publishing_wakes_the_line_of_what_is_sent_and_hints_at_what_is_fetched(
 ) -> None:
     hinted: list[set[int]] = []
     monkeypatch.setattr(long_poll, "hint", hinted.append)
-    stranger = pulled_subscription(event_type=pushed.event_type)
+    stranger = mailboxes.pulled_subscription(event_type=pushed.event_type)
     broker.publish_bodies(pushed.event_type, b"0", b"1", **told)
     assert (woken, hinted) == ([[broker.line_of(pushed.subscriber).pk]], [{stranger.subscriber_id}])
-    switch_delivery_mode(pushed, PULL)
+    mailboxes.switch_delivery_mode(pushed, PULL)
     broker.publish_bodies(pushed.event_type, b"2", **told)
     assert (len(woken), hinted[1:]) == (1, [{stranger.subscriber_id, pushed.subscriber_id}])
 
 
 @pytest.mark.behaviour("2.8")
 def test_a_message_for_one_destination_is_fetched_by_it_alone(pushed: Subscription, woken: list[list[int]]) -> None:
-    stranger = pulled_subscription(event_type=pushed.event_type)
+    stranger = mailboxes.pulled_subscription(event_type=pushed.event_type)
     broker.publish_bodies(pushed.event_type, b"0", destination=stranger.subscriber.name)
     assert (broker.statuses(stranger), broker.statuses(pushed), woken) == ([PENDING], [], [])
 
@@ -123,7 +115,7 @@ def test_mailbox_messages_do_not_count_in_the_line(pushed: Subscription, pulled:
     broker.publish_numbered(pushed.event_type, 3)
     line = broker.line_of(pulled.subscriber)
     assert line_statuses([line.pk])[line.pk].waiting == 3
-    switch_delivery_mode(pushed, PULL)
+    mailboxes.switch_delivery_mode(pushed, PULL)
     Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     standing = line_statuses([line.pk])[line.pk]
     assert (standing.state, standing.waiting) == (LineState.IDLE, 0)
@@ -141,7 +133,7 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
     broker.hold_for_an_hour(pushed.subscriber)
     assert lines_with_due_work() == []
 
-    switch_delivery_mode(pushed, PULL)
+    mailboxes.switch_delivery_mode(pushed, PULL)
     assert lines_with_due_work() == [line.pk]
     with broker.running_worker():
         wait_until(lambda: broker.statuses(beside) == [DELIVERED])
@@ -149,7 +141,7 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
     assert broker.statuses(pushed) == [PENDING] * 3
 
     receiver.on("/a", answer())
-    switch_delivery_mode(pushed, PUSH)
+    mailboxes.switch_delivery_mode(pushed, PUSH)
     broker.run_worker_until_done()
     assert receiver.bodies("/a")[-3:] == [b"0", b"1", b"2"]
 
@@ -161,8 +153,8 @@ def test_a_request_in_flight_is_not_fetched_and_ends_as_its_answer_says_although
 ) -> None:
     broker.publish_numbered(pushed.event_type, 2)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
-    switch_delivery_mode(pushed, PULL)
-    assert fetch_bodies(pushed) == [b"1"]
+    mailboxes.switch_delivery_mode(pushed, PULL)
+    assert mailboxes.fetch_bodies(pushed) == [b"1"]
     settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, status, **fields)])
     assert (broker.statuses(pushed), len(broker.attempts_of(delivery.id))) == ([status, IN_FLIGHT], 1)
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
@@ -175,9 +167,9 @@ def test_no_line_takes_what_is_handed_out_however_late_that_is(pushed: Subscript
     first, second = deliveries_of(pushed)
     (taken,) = claim([broker.line_of(pushed.subscriber).pk], worker="w")
     assert [one.id for one in broker.outgoing_of(taken)] == [first.pk, second.pk]
-    hand_out(first, second)
+    mailboxes.hand_out(first, second)
     if is_late:
-        time_out_hand_outs()
+        mailboxes.time_out_hand_outs()
     assert (broker.outgoing_of(taken), lines_with_due_work()) == ([], [])
 
 
@@ -187,7 +179,7 @@ def test_a_line_does_not_mark_what_was_handed_out_since_it_was_read(pushed: Subs
     (one,) = deliveries_of(pushed)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
-    hand_out(one)
+    mailboxes.hand_out(one)
     before = row_of(one.pk)
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
     assert row_of(one.pk) == before
@@ -202,7 +194,7 @@ def test_a_settle_said_again_leaves_what_was_handed_out_since(
     broker.publish_numbered(pushed.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
-    hand_out(*deliveries_of(pushed))
+    mailboxes.hand_out(*deliveries_of(pushed))
     Delivery.objects.update(cancel_requested=cancel_requested)
     before = row_of(delivery.id)
     again = settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, status)])
@@ -218,7 +210,7 @@ def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
     line = broker.line_of(pushed.subscriber)
     (taken,) = claim([line.pk], worker="vanished")
     assert len(broker.outgoing_of(taken)) == 1
-    hand_out(*deliveries_of(pushed))
+    mailboxes.hand_out(*deliveries_of(pushed))
     Delivery.objects.update(cancel_requested=cancel_requested)
     before = [*Delivery.objects.values()]
     broker.expire_lease(line)
@@ -231,8 +223,8 @@ def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
 def test_a_subscription_that_was_fetched_from_is_not_backfilled(pulled: Subscription, *, was_handed_out: bool) -> None:
     broker.publish_numbered(pulled.event_type, 1)
     if was_handed_out:
-        hand_out(*deliveries_of(pulled))
-        time_out_hand_outs()
+        mailboxes.hand_out(*deliveries_of(pulled))
+        mailboxes.time_out_hand_outs()
     cancel_deliveries_of(pulled.pk, reason="cancelled")
     broker.inactivate(pulled)
     pulled.refresh_from_db()
@@ -243,10 +235,10 @@ def test_a_subscription_that_was_fetched_from_is_not_backfilled(pulled: Subscrip
 def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subscription) -> None:
     broker.publish_numbered(pulled.event_type, 3)
     late, out, waiting = deliveries_of(pulled)
-    hand_out(late)
-    time_out_hand_outs()
+    mailboxes.hand_out(late)
+    mailboxes.time_out_hand_outs()
     for _ in range(2):
-        hand_out(out)
+        mailboxes.hand_out(out)
     client = client_of(pulled.subscriber)
     of_it = f"/api/v1/deliveries?subscription={pulled.pk}"
     shown = {one["id"]: one for one in client.get(of_it).json()["items"]}
@@ -265,12 +257,12 @@ def test_each_switch_of_mode_continues_where_the_other_mode_ended(receiver: Rece
     broker.publish_numbered(pushed.event_type, 2)
     with broker.running_worker():
         wait_until(lambda: broker.statuses(pushed) == [DELIVERED] * 2)
-    switch_delivery_mode(pushed, PULL)
+    mailboxes.switch_delivery_mode(pushed, PULL)
     broker.publish_numbered(pushed.event_type, 4, first=2)
-    messages = fetch_all(pushed, 2)
+    messages = mailboxes.fetch_all(pushed, 2)
     acknowledge(pushed.subscriber_id, [one.receipt for one in messages])
     assert [one.content.body for one in messages] == [b"2", b"3"]
-    switch_delivery_mode(pushed, PUSH)
+    mailboxes.switch_delivery_mode(pushed, PUSH)
     broker.publish_numbered(pushed.event_type, 1, first=6)
     broker.run_worker_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"4", b"5", b"6"]
@@ -284,9 +276,9 @@ def test_deferred_deliveries_are_fetched_in_order_at_once_after_a_switch(pushed:
     line = broker.line_of(pushed.subscriber) if lane == "main" else broker.retry_line_of(pushed.subscriber)
     first = Delivery.objects.oldest_first()[0]
     Delivery.objects.filter(pk=first.pk).update(due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1)
-    switch_delivery_mode(pushed, PULL)
+    mailboxes.switch_delivery_mode(pushed, PULL)
     assert Delivery.objects.get(pk=first.pk).next_try_at is None
-    assert fetch_bodies(pushed) == [b"0", b"1"]
+    assert mailboxes.fetch_bodies(pushed) == [b"0", b"1"]
     rows = Delivery.objects.oldest_first().values_list("line", "sequence", "attempts")
     assert [*rows] == [(broker.line_of(pushed.subscriber).pk, 1, 1), (broker.line_of(pushed.subscriber).pk, None, 0)]
 
@@ -295,18 +287,18 @@ def test_the_oldest_of_many_deferred_deliveries_is_fetched_first(pushed: Subscri
     broker.publish_numbered(pushed.event_type, 80)
     for number, one in enumerate(Delivery.objects.oldest_first()):
         Delivery.objects.filter(pk=one.pk).update(due_at=Now() + timedelta(seconds=20 - number), attempts=1)
-    switch_delivery_mode(pushed, PULL)
-    assert fetch_bodies(pushed, 3) == [b"0", b"1", b"2"]
+    mailboxes.switch_delivery_mode(pushed, PULL)
+    assert mailboxes.fetch_bodies(pushed, 3) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
 def test_a_fetched_message_is_not_pushed_before_its_receipt_or_time_out(
     receiver: Receiver, pushed: Subscription, how: str
 ) -> None:
-    switch_delivery_mode(pushed, PULL)
+    mailboxes.switch_delivery_mode(pushed, PULL)
     broker.publish_numbered(pushed.event_type, 2)
-    (first,) = fetch_all(pushed, 1)
-    switch_delivery_mode(pushed, PUSH)
+    (first,) = mailboxes.fetch_all(pushed, 1)
+    mailboxes.switch_delivery_mode(pushed, PUSH)
     with broker.running_worker():
         wait_until(lambda: broker.statuses(pushed) == [IN_FLIGHT, DELIVERED])
         if how == "acknowledged":
@@ -314,7 +306,7 @@ def test_a_fetched_message_is_not_pushed_before_its_receipt_or_time_out(
         elif how == "returned":
             nack(pushed.subscriber_id, [first.receipt])
         else:
-            time_out_hand_outs()
+            mailboxes.time_out_hand_outs()
             return_overdue()
         broker.wait_until_done()
     assert receiver.bodies("/a") == [b"1"] + [b"0"] * (how != "acknowledged")
@@ -328,9 +320,9 @@ def test_a_line_ends_the_request_in_flight_and_begins_no_other(receiver: Receive
     broker.publish_numbered(pushed.event_type, 3)
     with broker.running_worker():
         wait_until(lambda: receiver.bodies("/a") == [b"0"])
-        switch_delivery_mode(pushed, PULL)
+        mailboxes.switch_delivery_mode(pushed, PULL)
         broker.publish_numbered(pushed.event_type, 1, first=3)
         gate.open()
         wait_until(lambda: broker.statuses(pushed)[0] == DELIVERED)
         wait_until(lambda: not Line.objects.filter(lease_until__isnull=False).exists())
-    assert (receiver.bodies("/a"), fetch_bodies(pushed)) == ([b"0"], [b"1", b"2", b"3"])
+    assert (receiver.bodies("/a"), mailboxes.fetch_bodies(pushed)) == ([b"0"], [b"1", b"2", b"3"])

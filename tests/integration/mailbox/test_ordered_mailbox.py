@@ -25,18 +25,9 @@ from delivery.operations import Cancelled
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
-from tests.support import broker
+from tests.support import broker, mailboxes
 from tests.support.database import in_other_thread
 from tests.support.factories import subscriber, subscription
-from tests.support.mailboxes import (
-    fetch_all,
-    fetch_bodies,
-    hand_out_newest_first,
-    in_parallel,
-    pulled_subscription,
-    switch_delivery_mode,
-    time_out_hand_outs,
-)
 from tests.support.query_plans import costly_statements, explained_statements
 
 pytestmark = pytest.mark.behaviour("9.7")
@@ -60,12 +51,12 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
 @pytest.fixture
 def other_mailbox(pulled: Subscription) -> Subscription:
     """Another subscription of the same mailbox."""
-    return pulled_subscription(pulled.subscriber)
+    return mailboxes.pulled_subscription(pulled.subscriber)
 
 
 def next_body(wanted: Subscription) -> bytes | None:
     """Fetch as many as there are: one at most."""
-    messages = fetch_all(wanted)
+    messages = mailboxes.fetch_all(wanted)
     assert len(messages) <= 1
     return messages[0].content.body if messages else None
 
@@ -76,8 +67,8 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
     for number in range(4):
         broker.publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
     for number in range(4):
-        (one,) = fetch_all(pulled)
-        assert (one.content.body, fetch_all(pulled)) == (str(number).encode(), [])
+        (one,) = mailboxes.fetch_all(pulled)
+        assert (one.content.body, mailboxes.fetch_all(pulled)) == (str(number).encode(), [])
         acknowledge(pulled.subscriber_id, [one.receipt])
     assert next_body(pulled) is None
 
@@ -89,13 +80,13 @@ def test_a_message_in_flight_blocks_the_others_although_its_subscription_stops(
 ) -> None:
     broker.publish_numbered(pulled.event_type, 1)
     broker.publish_bodies(other_mailbox.event_type, b"beside")
-    (one,) = fetch_all(pulled)
+    (one,) = mailboxes.fetch_all(pulled)
     if how == "inactive":
         broker.inactivate(pulled)
     elif how == "paused":
         Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     else:
-        switch_delivery_mode(pulled, DeliveryMode.PUSH)
+        mailboxes.switch_delivery_mode(pulled, DeliveryMode.PUSH)
     assert next_body(pulled) is None
     acknowledge(pulled.subscriber_id, [one.receipt])
     assert next_body(pulled) == b"beside"
@@ -113,9 +104,9 @@ def test_delayed_and_held_messages_block_nothing(pulled: Subscription) -> None:
 @pytest.mark.behaviour("9.4")
 def test_a_timed_out_message_is_not_extended_in_an_ordered_mailbox(pulled: Subscription) -> None:
     broker.publish_numbered(pulled.event_type, 1)
-    (one,) = fetch_all(pulled)
+    (one,) = mailboxes.fetch_all(pulled)
     assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.EXTENDED
-    time_out_hand_outs()
+    mailboxes.time_out_hand_outs()
     late = extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt]
     assert (late.code, late.delivery_status) == (ReceiptCode.TIMED_OUT, DeliveryStatus.PENDING)
     assert next_body(pulled) == b"0"
@@ -141,7 +132,7 @@ def test_eight_clients_get_the_messages_one_after_the_other(pulled: Subscription
         start.wait()
         worked_off.extend(turns())
 
-    in_parallel(8, work_off)
+    mailboxes.in_parallel(8, work_off)
     assert sorted(worked_off, key=int) == [str(number).encode() for number in range(24)]
     finished = Delivery.objects.order_by("finished_at").values_list("id", flat=True)
     assert [*finished] == sorted(finished)
@@ -158,11 +149,11 @@ def test_a_fetch_waits_for_a_late_receipt_of_the_oldest(
     pulled: Subscription, say: Callable[..., Any], next_one: bytes
 ) -> None:
     broker.publish_numbered(pulled.event_type, 2)
-    (late,) = fetch_all(pulled)
-    time_out_hand_outs()
+    (late,) = mailboxes.fetch_all(pulled)
+    mailboxes.time_out_hand_outs()
     with ExitStack() as others, transaction.atomic():
         say(pulled.subscriber_id, [late.receipt])
-        got = others.enter_context(in_other_thread(lambda: fetch_bodies(pulled)))
+        got = others.enter_context(in_other_thread(lambda: mailboxes.fetch_bodies(pulled)))
     assert got.result() == [next_one]
 
 
@@ -176,7 +167,7 @@ def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched
         broker.crash_while_sending(broker.line_of(pushed.subscriber))
         elsewhere.execute("UPDATE subscriptions_subscription SET delivery_mode = 'PULL' WHERE id = %s", [pushed.pk])
         elsewhere.commit()
-        got = others.enter_context(in_other_thread(lambda: fetch_bodies(pushed)))
+        got = others.enter_context(in_other_thread(lambda: mailboxes.fetch_bodies(pushed)))
     assert (got.result(), Delivery.objects.get(pk=oldest.pk).fetches) == ([], 0)
 
 
@@ -189,19 +180,19 @@ def test_a_fetch_waits_for_a_fetch_that_began_before_the_mailbox_became_ordered(
         assert len(rows(FETCH, {"subscriber": pulled.subscriber_id, "max_messages": 1, "depth": 50})) == 1
         elsewhere.execute("UPDATE subscriptions_subscriber SET mailbox_ordered = true")
         elsewhere.commit()
-        got = others.enter_context(in_other_thread(lambda: fetch_bodies(pulled)))
+        got = others.enter_context(in_other_thread(lambda: mailboxes.fetch_bodies(pulled)))
     assert got.result() == []
 
 
 def test_the_oldest_of_many_timed_out_messages_comes_first(pulled: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     broker.publish_numbered(pulled.event_type, 80)
-    fetch_all(pulled)
-    time_out_hand_outs()
+    mailboxes.fetch_all(pulled)
+    mailboxes.time_out_hand_outs()
     with connection.cursor() as cursor:  # the oldest timed out last
         cursor.execute("UPDATE delivery_open SET fetched_until = fetched_until - (id %% 1000000) * interval '1 s'", [])
     Subscriber.objects.update(mailbox_ordered=True)
-    assert fetch_bodies(pulled) == [b"0"]
+    assert mailboxes.fetch_bodies(pulled) == [b"0"]
 
 
 def looked(wanted: Subscription) -> list[Any]:
@@ -214,47 +205,47 @@ def looked(wanted: Subscription) -> list[Any]:
 def test_a_request_in_flight_blocks_the_mailbox_after_a_switch(pushed: Subscription, status_code: int) -> None:
     broker.publish_numbered(pushed.event_type, 2)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
-    switch_delivery_mode(pushed, DeliveryMode.PULL)
-    assert (fetch_bodies(pushed), looked(pushed)) == ([], [])
+    mailboxes.switch_delivery_mode(pushed, DeliveryMode.PULL)
+    assert (mailboxes.fetch_bodies(pushed), looked(pushed)) == ([], [])
     if status_code == 503:
         outcome: dict[str, Any] = {"status": DeliveryStatus.PENDING, "pause": 3600.0, "status_code": 503}
     else:
         outcome = {}
     settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **outcome)])
     assert looked(pushed) == [(pushed.subscriber_id, 1)]
-    assert fetch_bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
+    assert mailboxes.fetch_bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
 
 
 @pytest.mark.behaviour("9.8", "4.11")
 def test_a_request_of_a_lost_worker_blocks_the_mailbox_until_its_line_is_claimed(pushed: Subscription) -> None:
     broker.publish_numbered(pushed.event_type, 2)
     broker.crash_while_sending(broker.line_of(pushed.subscriber))
-    switch_delivery_mode(pushed, DeliveryMode.PULL)
+    mailboxes.switch_delivery_mode(pushed, DeliveryMode.PULL)
     broker.expire_lease(broker.line_of(pushed.subscriber))
-    assert (fetch_bodies(pushed), looked(pushed)) == ([], [])
+    assert (mailboxes.fetch_bodies(pushed), looked(pushed)) == ([], [])
     claim([broker.line_of(pushed.subscriber).pk], worker="another")
-    assert fetch_bodies(pushed) == [b"0"]
+    assert mailboxes.fetch_bodies(pushed) == [b"0"]
 
 
 def test_a_request_of_a_pushed_subscription_does_not_block_the_mailbox(pushed: Subscription) -> None:
-    beside = pulled_subscription(pushed.subscriber)
+    beside = mailboxes.pulled_subscription(pushed.subscriber)
     broker.publish_numbered(pushed.event_type, 1)
     broker.publish_numbered(beside.event_type, 1, first=1)
     broker.crash_while_sending(broker.line_of(pushed.subscriber))
-    assert fetch_bodies(beside) == [b"1"]
+    assert mailboxes.fetch_bodies(beside) == [b"1"]
 
 
 @pytest.mark.behaviour("11.4")
 def test_pages_of_other_lines_are_not_read(pushed: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(pushed.event_type, NOTES * OF_A_NOTE)
     broker.crash_while_sending(broker.line_of(pushed.subscriber))
-    switch_delivery_mode(pushed, DeliveryMode.PULL)
+    mailboxes.switch_delivery_mode(pushed, DeliveryMode.PULL)
     with connection.cursor() as cursor:
         cursor.execute(NOTED, [1, 5_000, subscriber().pk])
         cursor.execute(NOTED, [OF_A_NOTE, NOTES, pushed.subscriber_id])
     Line.objects.filter(lease_until=None).update(lease_until="2999-01-01T00:00:00Z")
     with explained_statements(monkeypatch) as found:
-        assert (fetch_bodies(pushed), looked(pushed)) == ([], [])
+        assert (mailboxes.fetch_bodies(pushed), looked(pushed)) == ([], [])
     looks = [one for one in found if one.statement in {FETCH_IN_ORDER, COUNT_AVAILABLE}]
     assert (len(looks), costly_statements(looks, max_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
 
@@ -274,7 +265,7 @@ def purge_all(subscriber_id: int, _: list[Receipt]) -> Cancelled:
 def test_a_call_that_waits_for_a_delivery_has_locked_no_newer_one(
     unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", waits: Say, hours: int
 ) -> None:
-    receipts = hand_out_newest_first(unordered_mailbox, 5, hours=hours)
+    receipts = mailboxes.hand_out_newest_first(unordered_mailbox, 5, hours=hours)
     oldest, *newer = sorted(one.delivery_id for one in receipts)
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [oldest])
     with in_other_thread(lambda: waits(unordered_mailbox.subscriber_id, receipts)) as done:
@@ -286,7 +277,7 @@ def test_a_call_that_waits_for_a_delivery_has_locked_no_newer_one(
 
 @pytest.mark.behaviour("2.10", "9.2")
 def test_expiry_waits_for_no_client(unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
-    oldest = hand_out_newest_first(unordered_mailbox, 5, hours=-1)[-1].delivery_id
+    oldest = mailboxes.hand_out_newest_first(unordered_mailbox, 5, hours=-1)[-1].delivery_id
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [oldest])
     assert expire_overdue() == 4
     elsewhere.rollback()
@@ -295,7 +286,7 @@ def test_expiry_waits_for_no_client(unordered_mailbox: Subscription, elsewhere: 
 
 @pytest.mark.behaviour("2.10", "9.6")
 def test_an_expired_message_in_flight_ends_after_its_time_out(unordered_mailbox: Subscription) -> None:
-    hand_out_newest_first(unordered_mailbox, 1, hours=1)
+    mailboxes.hand_out_newest_first(unordered_mailbox, 1, hours=1)
     assert expire_overdue() == 0
     Delivery.objects.update(fetched_until=Now() - timedelta(milliseconds=1))
     assert (expire_overdue(), broker.statuses(unordered_mailbox)) == (1, [DeliveryStatus.EXPIRED])
@@ -307,9 +298,9 @@ def test_a_receipt_of_what_is_being_sent_by_now_waits_for_nobody(
     unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say
 ) -> None:
     broker.publish_numbered(unordered_mailbox.event_type, 1)
-    (one,) = fetch_all(unordered_mailbox)
+    (one,) = mailboxes.fetch_all(unordered_mailbox)
     nack(unordered_mailbox.subscriber_id, [one.receipt])
-    switch_delivery_mode(unordered_mailbox, DeliveryMode.PUSH)
+    mailboxes.switch_delivery_mode(unordered_mailbox, DeliveryMode.PUSH)
     broker.crash_while_sending(broker.line_of(unordered_mailbox.subscriber))
     elsewhere.execute("SELECT FROM delivery_open FOR UPDATE")
     (told,) = say(unordered_mailbox.subscriber_id, [one.receipt]).values()

@@ -23,15 +23,10 @@ from delivery.operations import CANCEL, Cancelled
 from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
+from tests.support import mailboxes
 from tests.support.broker import inactivate, line_of, publish_bodies, publish_numbered, statuses
 from tests.support.database import do_and_disconnect, in_other_thread
 from tests.support.factories import subscription
-from tests.support.mailboxes import (
-    fetch_all,
-    hand_out_newest_first,
-    pulled_subscription,
-    time_out_hand_outs,
-)
 from tests.support.query_plans import costly_statements, explained_statements
 
 pytestmark = pytest.mark.behaviour("9.7")
@@ -56,16 +51,16 @@ OF_EACH = 4
 
 
 def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Subscription) -> None:
-    beside, pushed = pulled_subscription(pulled.subscriber), subscription(pulled.subscriber)
-    stranger = pulled_subscription(event_type=pulled.event_type)
+    beside, pushed = mailboxes.pulled_subscription(pulled.subscriber), subscription(pulled.subscriber)
+    stranger = mailboxes.pulled_subscription(event_type=pulled.event_type)
     publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
     publish_numbered(pulled.event_type, 4)
     held, late, kept, dropped, _ = Delivery.objects.filter(subscription=pulled).oldest_first()
     Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
-    fetch_all(pulled, 1)
-    time_out_hand_outs()
+    mailboxes.fetch_all(pulled, 1)
+    mailboxes.time_out_hand_outs()
     Delivery.objects.filter(pk=late.pk).update(cancel_requested=True)
-    first, second = fetch_all(pulled, 2)
+    first, second = mailboxes.fetch_all(pulled, 2)
     assert (first.delivery_id, second.delivery_id) == (kept.pk, dropped.pk)
     publish_numbered(beside.event_type, 1)
     inactivate(beside)
@@ -100,12 +95,12 @@ def test_messages_in_flight_are_asked_to_end_slice_by_slice(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(pulled.event_type, 5)
-    fetch_all(pulled)
+    mailboxes.fetch_all(pulled)
     monkeypatch.setattr(operations, "CANCEL", CANCEL.replace("5000", "2"))
     assert purge(pulled.subscriber_id, seconds=0) == (0, 2, False)
     assert purge(pulled.subscriber_id, seconds=60) == (0, 3, True)
-    time_out_hand_outs()
-    assert (fetch_all(pulled), return_overdue(), statuses(pulled)) == ([], 5, [CANCELLED] * 5)
+    mailboxes.time_out_hand_outs()
+    assert (mailboxes.fetch_all(pulled), return_overdue(), statuses(pulled)) == ([], 5, [CANCELLED] * 5)
 
 
 @pytest.mark.behaviour("9.4")
@@ -114,18 +109,18 @@ def test_a_purge_waits_for_a_client_that_returns_or_acknowledges(
     pulled: Subscription, say: Callable[..., Any], cancelled: int, status: DeliveryStatus
 ) -> None:
     publish_numbered(pulled.event_type, 1)
-    (one,) = fetch_all(pulled)
+    (one,) = mailboxes.fetch_all(pulled)
     with ExitStack() as purges, transaction.atomic():
         say(pulled.subscriber_id, [one.receipt])
         purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
     assert purged.result() == Cancelled(cancelled, in_flight=0, is_complete=True)
-    assert (fetch_all(pulled), statuses(pulled)) == ([], [status])
+    assert (mailboxes.fetch_all(pulled), statuses(pulled)) == ([], [status])
 
 
 def test_a_message_fetched_while_a_purge_waits_is_asked_to_end(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 1)
     with ExitStack() as purges, transaction.atomic():
-        (one,) = fetch_all(pulled)
+        (one,) = mailboxes.fetch_all(pulled)
         purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
     assert purged.result() == Cancelled(ended=0, in_flight=1, is_complete=True)
     nack(pulled.subscriber_id, [one.receipt])
@@ -135,7 +130,7 @@ def test_a_message_fetched_while_a_purge_waits_is_asked_to_end(pulled: Subscript
 @pytest.mark.behaviour("9.3", "11.3")
 def test_a_storm_of_clients_and_purges_leaves_nothing_available_and_fails_nobody(pulled: Subscription) -> None:
     for number in range(ROUNDS):
-        receipts = hand_out_newest_first(pulled, HANDED_OUT, hours=1 if number % 2 else -1)
+        receipts = mailboxes.hand_out_newest_first(pulled, HANDED_OUT, hours=1 if number % 2 else -1)
         starts = threading.Barrier(CLIENTS + 1)
         with ThreadPoolExecutor(CLIENTS + 1) as threads:
             says = [(acknowledge, nack)[one % 2] for one in range(CLIENTS)]
@@ -147,7 +142,7 @@ def test_a_storm_of_clients_and_purges_leaves_nothing_available_and_fails_nobody
             for one in clients:
                 one.result()
             assert purging.result().is_complete
-        assert fetch_all(pulled) == []
+        assert mailboxes.fetch_all(pulled) == []
         assert {*statuses(pulled)} <= {CANCELLED, DELIVERED}
 
 

@@ -16,16 +16,10 @@ from delivery.models import Delivery, Message
 from delivery.status import delivery_search
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.support import mailboxes
 from tests.support.api import client_of, client_of_admin, read_pages
 from tests.support.broker import activate, crash_while_sending, inactivate, line_of, publish_bodies, publish_numbered
 from tests.support.factories import subscriber, subscription
-from tests.support.mailboxes import (
-    fetch_all,
-    let_days_pass,
-    pulled_subscription,
-    switch_delivery_mode,
-    time_out_hand_outs,
-)
 
 pytestmark = pytest.mark.behaviour("9.5")
 
@@ -48,18 +42,18 @@ def count_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
-    beside = pulled_subscription(pulled.subscriber)
+    beside = mailboxes.pulled_subscription(pulled.subscriber)
     assert counts(pulled) == (0, 0, 0, 0, 0)
     publish_numbered(pulled.event_type, 4)
     publish_numbered(beside.event_type, 3)
     publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
     assert counts(pulled) == (7, 0, 1, 0, 0)
-    returned, *_ = fetch_all(pulled, 3)
+    returned, *_ = mailboxes.fetch_all(pulled, 3)
     nack(pulled.subscriber_id, [returned.receipt])
     assert counts(pulled) == (5, 2, 1, 1, 0)
-    time_out_hand_outs()
+    mailboxes.time_out_hand_outs()
     assert counts(pulled) == (7, 0, 1, 3, 0)
-    fetch_all(pulled, 1)
+    mailboxes.fetch_all(pulled, 1)
     assert counts(pulled) == (6, 1, 1, 3, 0)
     inactivate(beside)
     assert counts(pulled) == (3, 1, 4, 3, 0)
@@ -67,7 +61,7 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
     assert counts(pulled) == (0, 1, 7, 3, 0)
     activate(beside)
     activate(pulled.subscriber)
-    let_days_pass(days=5)
+    mailboxes.let_days_pass(days=5)
     expire_unread()
     assert counts(pulled) == (0, 1, 1, 1, 6)
 
@@ -97,7 +91,7 @@ def test_a_mailbox_that_can_get_nothing_is_seen(pulled: Subscription) -> None:
     activate(beside)
     inactivate(pulled.subscriber)
     assert subscriptions() == (2, 0)
-    switch_delivery_mode(beside, DeliveryMode.PUSH)
+    mailboxes.switch_delivery_mode(beside, DeliveryMode.PUSH)
     assert subscriptions() == (1, 0)
     assert standing_of(subscription()).subscriptions == 0
 
@@ -114,7 +108,7 @@ def test_pushed_deliveries_are_not_counted(pulled: Subscription) -> None:
 def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
     assert (standing_of(pulled).oldest_published_at, standing_of(pulled).oldest_age_seconds) == (None, None)
     publish_numbered(pulled.event_type, 3)
-    fetch_all(pulled, 1)
+    mailboxes.fetch_all(pulled, 1)
     second = Message.objects.order_by("id")[1]
     one = standing_of(pulled)
     assert one.oldest_published_at == second.published_at
@@ -126,11 +120,11 @@ def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
 def test_the_oldest_is_found_however_few_are_counted(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch, oldest: str
 ) -> None:
-    beside = pulled_subscription(pulled.subscriber)
+    beside = mailboxes.pulled_subscription(pulled.subscriber)
     publish_numbered(beside.event_type if oldest == "of another subscription" else pulled.event_type, 1)
     if oldest in {"returned", "timed out"}:
-        (one,) = fetch_all(pulled, 1)
-        time_out_hand_outs()
+        (one,) = mailboxes.fetch_all(pulled, 1)
+        mailboxes.time_out_hand_outs()
         if oldest == "returned":
             nack(pulled.subscriber_id, [one.receipt])
     if oldest == "set aside":
@@ -146,7 +140,7 @@ def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     publish_numbered(pulled.event_type, 6)
-    out = [one.delivery_id for one in fetch_all(pulled)]
+    out = [one.delivery_id for one in mailboxes.fetch_all(pulled)]
     for number, delivery_id in enumerate(out[before:]):
         Delivery.objects.filter(pk=delivery_id).update(fetched_until=Now() - timedelta(hours=1 + number))
     count_to(3, monkeypatch)
@@ -163,9 +157,9 @@ def test_deferred_deliveries_are_available_after_a_switch(pulled: Subscription) 
 
 
 def test_several_mailboxes_are_looked_at_at_once_also_those_of_nobody(pulled: Subscription) -> None:
-    stranger = pulled_subscription(event_type=pulled.event_type)
+    stranger = mailboxes.pulled_subscription(event_type=pulled.event_type)
     publish_numbered(pulled.event_type, 2)
-    fetch_all(stranger, 1)
+    mailboxes.fetch_all(stranger, 1)
     ids: list[Any] = [pulled.subscriber_id, stranger.subscriber_id, 0]
     assert [(mailboxes_of(ids)[one].available, mailboxes_of(ids)[one].in_flight) for one in ids] == [
         (2, 0),
@@ -183,13 +177,13 @@ def mixed(request: Any, monkeypatch: pytest.MonkeyPatch, storage: None, event_ty
     pending = [part.replace(few, str(request.param)) for part in delivery_search.PARTS[DeliveryStatus.PENDING]]
     monkeypatch.setitem(delivery_search.PARTS, DeliveryStatus.PENDING, pending)
     wanted = subscriber("wanted")
-    boxes = [pulled_subscription(one, event_type) for one in (wanted, wanted, subscriber("other"))]
+    boxes = [mailboxes.pulled_subscription(one, event_type) for one in (wanted, wanted, subscriber("other"))]
     subscription(wanted, event_type)
     publish_numbered(event_type, 8)
     crash_while_sending(line_of(wanted))
     for one in boxes[1:]:
-        assert fetch_all(one, 12)
-    time_out_hand_outs()
+        assert mailboxes.fetch_all(one, 12)
+    mailboxes.time_out_hand_outs()
     handed_out = Delivery.objects.filter(fetched_until__isnull=False).order_by("-id").values_list("pk", flat=True)
     for number, pk in enumerate(handed_out):
         hours = 1 + number if number % 3 else -1 - number

@@ -19,20 +19,9 @@ from delivery.replay import backfill_job, job_steps
 from delivery.replay.backfill_job import begin, go_on, published_before
 from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
-from tests.support import broker, factories
+from tests.support import broker, factories, replays
 from tests.support.api import client_of, problem_of
 from tests.support.database import do_and_disconnect
-from tests.support.replays import (
-    bodies_of,
-    ended,
-    new,
-    republish,
-    run_backfill,
-    some_time_later,
-    start_backfill,
-    start_filing,
-    state_of,
-)
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -44,11 +33,11 @@ def kind(storage: None) -> EventType:
 
 def test_stored_messages_come_before_those_published_meanwhile(kind: EventType, receiver: Receiver) -> None:
     old = broker.publish_numbered(kind, 10)
-    one = new(kind, endpoint=receiver.url("/new"))
-    backfill = start_backfill(one)
+    one = replays.new(kind, endpoint=receiver.url("/new"))
+    backfill = replays.start_backfill(one)
     live = broker.publish_numbered(kind, 5, first=10)
     with broker.running_worker():
-        wait_until(lambda: state_of(backfill) == ReplayState.DONE)
+        wait_until(lambda: replays.state_of(backfill) == ReplayState.DONE)
         broker.wait_until_done()
     assert receiver.bodies("/new") == [*old, *live]
     assert [request.sequence for request in receiver.of("/new")] == [*range(1, 16)]
@@ -61,8 +50,8 @@ def test_stored_messages_come_before_those_published_meanwhile(kind: EventType, 
 def test_nothing_is_sent_before_all_is_lined_up(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "SLICE", 3)
-    one = new(kind)
-    start_backfill(one)
+    one = replays.new(kind)
+    replays.start_backfill(one)
     broker.publish_bodies(kind, b"live")
     for _ in range(4):
         go_on()
@@ -76,12 +65,12 @@ def test_a_backfill_waits_for_publishers_that_did_not_see_the_subscription(
 ) -> None:
     old = broker.publish_numbered(kind, 3)
     elsewhere.execute("SELECT 1")  # has begun, and may have looked who wants what
-    one = new(kind)
-    backfill = start_backfill(one)
+    one = replays.new(kind)
+    backfill = replays.start_backfill(one)
     live = broker.publish_numbered(kind, 2, first=3)
     for _ in range(5):
         go_on()
-    assert (state_of(backfill), bodies_of(one)) == (ReplayState.WAITING, live)
+    assert (replays.state_of(backfill), replays.bodies_of(one)) == (ReplayState.WAITING, live)
     elsewhere.execute(
         "INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
         " deliveries_count)"
@@ -89,8 +78,8 @@ def test_a_backfill_waits_for_publishers_that_did_not_see_the_subscription(
         [kind.pk],
     )
     elsewhere.commit()
-    run_backfill(backfill)
-    assert bodies_of(one) == [*old, b"late", *live]
+    replays.run_backfill(backfill)
+    assert replays.bodies_of(one) == [*old, b"late", *live]
 
 
 def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
@@ -111,13 +100,13 @@ def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
             publishers.submit(do_and_disconnect, publish_until_enough)
         try:
             wait_until(lambda: len(published) > 30)
-            one = new(kind)
-            run_backfill(start_backfill(one))
+            one = replays.new(kind)
+            replays.run_backfill(replays.start_backfill(one))
             more = len(published) + 10
             wait_until(lambda: len(published) > more)
         finally:
             enough.set()
-    assert sorted(bodies_of(one)) == sorted(published)
+    assert sorted(replays.bodies_of(one)) == sorted(published)
     order = [*Delivery.objects.filter(subscription=one).order_by("id").values_list("message", flat=True)]
     backfilled = [*Delivery.objects.filter(replay_id__isnull=False).order_by("id").values_list("message", flat=True)]
     assert order[: len(backfilled)] == backfilled == sorted(one for one in backfilled if one)
@@ -128,8 +117,8 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
 ) -> None:
     old = broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "SLICE", 4)
-    one = new(kind)
-    backfill = start_backfill(one)
+    one = replays.new(kind)
+    backfill = replays.start_backfill(one)
     go_on()
     go_on()
     for _ in range(2):
@@ -138,77 +127,77 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
             broken.setattr(backfill_job, "MOVE", "SELECT 1 / 0, %(id)s")
             with pytest.raises(Error):
                 go_on()
-        some_time_later()
+        replays.some_time_later()
         go_on()
-    run_backfill(backfill)
-    assert bodies_of(one) == old
+    replays.run_backfill(backfill)
+    assert replays.bodies_of(one) == old
 
 
 def test_filters_are_asked_and_one_that_fails_holds_its_delivery(kind: EventType) -> None:
     broker.publish_bodies(kind, b'{"n": 1}', b'{"n": -1}', b'{"n": 1e200000}')
     broker.publish_bodies(kind, b'{"n": 2}', filter_string="blue")
-    one = new(kind, filter="$$->'Body'->'n' > '0'")
-    run_backfill(start_backfill(one))
+    one = replays.new(kind, filter="$$->'Body'->'n' > '0'")
+    replays.run_backfill(replays.start_backfill(one))
     assert broker.statuses(one) == ["PENDING", "HELD", "PENDING"]
-    blue = new(kind, header_filter_string="blue")
-    run_backfill(start_backfill(blue))
-    assert bodies_of(blue) == [b'{"n": 2}']
+    blue = replays.new(kind, header_filter_string="blue")
+    replays.run_backfill(replays.start_backfill(blue))
+    assert replays.bodies_of(blue) == [b'{"n": 2}']
 
 
 def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_older(kind: EventType) -> None:
     broker.publish_bodies(kind, b"1")
     broker.publish_bodies(factories.event_type("Other.Event"), b"2")
     broker.publish_bodies(factories.event_type("Shop.Cart"), b"3")
-    everything = new(kind, event_pattern="Shop.*")
-    run_backfill(start_backfill(everything))
-    assert bodies_of(everything) == [b"1", b"3"]
-    late = new(kind)
-    run_backfill(start_backfill(late, since=datetime.now(UTC) + timedelta(hours=1)))
-    assert bodies_of(late) == []
+    everything = replays.new(kind, event_pattern="Shop.*")
+    replays.run_backfill(replays.start_backfill(everything))
+    assert replays.bodies_of(everything) == [b"1", b"3"]
+    late = replays.new(kind)
+    replays.run_backfill(replays.start_backfill(late, since=datetime.now(UTC) + timedelta(hours=1)))
+    assert replays.bodies_of(late) == []
 
 
 def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType) -> None:
     def asked(one: Subscription) -> tuple[int, str]:
         return problem_of(ask(client_of(), one))
 
-    assert asked(new(kind, status=Status.ACTIVE)) == (409, "not_inactive")
+    assert asked(replays.new(kind, status=Status.ACTIVE)) == (409, "not_inactive")
     idle = factories.subscriber(status=Status.INACTIVE)
-    assert asked(new(kind, subscriber=idle)) == (409, "not_inactive")
-    assert asked(new(factories.event_type(kind=EventKind.QUEUE))) == (400, "not_backfilled")
-    used = new(kind, status=Status.ACTIVE)
+    assert asked(replays.new(kind, subscriber=idle)) == (409, "not_inactive")
+    assert asked(replays.new(factories.event_type(kind=EventKind.QUEUE))) == (400, "not_backfilled")
+    used = replays.new(kind, status=Status.ACTIVE)
     broker.publish_bodies(kind, b"1")
     broker.inactivate(used)
     assert asked(used) == (409, "not_new")
     assert not Replay.objects.exists()
-    filling = new(kind)
+    filling = replays.new(kind)
     begin(filling.pk, since=None, created_by="test")
     assert asked(filling) == (409, "not_inactive")
 
 
 def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType) -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind)
-    backfill = start_backfill(one)
+    one = replays.new(kind)
+    backfill = replays.start_backfill(one)
     broker.publish_bodies(kind, b"live")
     for _ in range(3):
         go_on()
     for _ in range(2):
         cancel(backfill.pk, reason="unwanted")
-    assert state_of(backfill) == ReplayState.CANCELLING
-    run_backfill(backfill)
+    assert replays.state_of(backfill) == ReplayState.CANCELLING
+    replays.run_backfill(backfill)
     one.refresh_from_db()
-    assert (one.status, one.paused_by, state_of(backfill)) == (Status.INACTIVE, "", ReplayState.CANCELLED)
+    assert (one.status, one.paused_by, replays.state_of(backfill)) == (Status.INACTIVE, "", ReplayState.CANCELLED)
     assert broker.statuses(one) == ["CANCELLED"] * 4
 
 
 def test_ids_that_run_out_end_it_before_anything_is_sent(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(kind, 3)
     monkeypatch.setattr(backfill_job, "SPARE_IDS", -1)
-    one = new(kind)
-    backfill = start_backfill(one)
-    run_backfill(backfill)
+    one = replays.new(kind)
+    backfill = replays.start_backfill(one)
+    replays.run_backfill(backfill)
     one.refresh_from_db()
-    assert (state_of(backfill), one.status, one.paused_by) == (ReplayState.FAILED, Status.INACTIVE, "")
+    assert (replays.state_of(backfill), one.status, one.paused_by) == (ReplayState.FAILED, Status.INACTIVE, "")
     assert {*broker.statuses(one)} == {"CANCELLED"}
 
 
@@ -219,7 +208,7 @@ def ask(client: Client, one: Subscription, **asked: Any) -> Any:
 @pytest.mark.behaviour("1.2")
 def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType) -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind)
+    one = replays.new(kind)
     client = client_of(one.subscriber)
     assert ask(client, one, dry_run=True).json() == {"count": 3, "complete": True}
     assert ask(client, one, since="2100-01-01T00:00:00Z", dry_run=True).json() == {"count": 0, "complete": True}
@@ -228,7 +217,7 @@ def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType) -> None:
     assert ask(client_of(factories.publisher()), one).status_code == 403
     begun = ask(client, one)
     assert (begun.status_code, begun.json()["state"], begun.json()["total"]) == (202, "COUNTING", 0)
-    run_backfill(Replay.objects.get())
+    replays.run_backfill(Replay.objects.get())
     assert client.get(begun["Location"]).json()["state"] == "DONE"
     assert client.get(f"/api/v1/subscriptions/{one.pk}").json()["status"] == "ACTIVE"
     assert Message.objects.count() == 3
@@ -241,17 +230,17 @@ def activate(subscription: Subscription) -> None:
 def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType) -> None:
     with connection.cursor() as cursor:  # as when a day has just begun: that id is given out next
         cursor.execute("SELECT setval('delivery_message_id_seq', last_value + 1, false) FROM delivery_message_id_seq")
-    one = new(kind)
-    backfill = start_backfill(one)
+    one = replays.new(kind)
+    backfill = replays.start_backfill(one)
     broker.publish_bodies(kind, b"live")
-    run_backfill(backfill)
-    assert bodies_of(one) == [b"live"]
+    replays.run_backfill(backfill)
+    assert replays.bodies_of(one) == [b"live"]
 
 
 def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
     kind: EventType, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    one = new(kind, status=Status.ACTIVE)
+    one = replays.new(kind, status=Status.ACTIVE)
     elsewhere.execute(
         "WITH m AS (INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
         " deliveries_count) VALUES (%s, 'late', 4, 'application/json', '[]', 'ROUTED', 1) RETURNING id)"
@@ -260,43 +249,43 @@ def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
         [kind.pk, broker.line_of(one.subscriber).pk, one.pk],
     )
     broker.inactivate(one)
-    backfill = start_backfill(one)
+    backfill = replays.start_backfill(one)
     broker.publish_bodies(kind, b"live")
     elsewhere.commit()
-    run_backfill(backfill)
-    assert bodies_of(one) == [b"late", b"live"]
+    replays.run_backfill(backfill)
+    assert replays.bodies_of(one) == [b"late", b"live"]
 
 
 def test_an_edited_resubmission_is_not_backfilled(kind: EventType) -> None:
-    (old,) = ended(factories.subscription(event_type=kind), 1)
+    (old,) = replays.ended(factories.subscription(event_type=kind), 1)
     address = f"/api/v1/deliveries/{old.pk}/resubmit"
     assert client_of().post(address, {"body": "false"}).status_code == 201
-    one = new(kind)
-    backfill = start_backfill(one)
-    run_backfill(backfill)
+    one = replays.new(kind)
+    backfill = replays.start_backfill(one)
+    replays.run_backfill(backfill)
     backfill.refresh_from_db()
-    assert (bodies_of(one), backfill.total) == ([b"0"], 1)
+    assert (replays.bodies_of(one), backfill.total) == ([b"0"], 1)
 
 
 def test_a_republished_message_is_backfilled_once(kind: EventType) -> None:
     (lost,) = broker.publish_bodies(kind, b"1")
-    assert republish(client_of(), lost.id).status_code == 202
-    one = new(kind)
-    run_backfill(start_backfill(one))
-    assert bodies_of(one) == [b"1"]
+    assert replays.republish(client_of(), lost.id).status_code == 202
+    one = replays.new(kind)
+    replays.run_backfill(replays.start_backfill(one))
+    assert replays.bodies_of(one) == [b"1"]
 
 
 @pytest.mark.behaviour("2.14")
 @pytest.mark.parametrize("fields", [{}, {"event_pattern": "Shop.*"}])
 def test_a_message_that_it_sends_or_has_sent_is_not_published_again(kind: EventType, fields: dict[str, str]) -> None:
     (lost,) = broker.publish_bodies(kind, b"1")
-    one = new(kind, **fields)
-    backfill = start_backfill(one)
+    one = replays.new(kind, **fields)
+    backfill = replays.start_backfill(one)
     assert Subscription.objects.get(pk=one.pk).status == Status.ACTIVE
-    assert problem_of(republish(client_of(), lost.id)) == (409, "not_resubmittable")
-    run_backfill(backfill)
-    assert bodies_of(one) == [b"1"]
-    assert problem_of(republish(client_of(), lost.id)) == (409, "not_resubmittable")
+    assert problem_of(replays.republish(client_of(), lost.id)) == (409, "not_resubmittable")
+    replays.run_backfill(backfill)
+    assert replays.bodies_of(one) == [b"1"]
+    assert problem_of(replays.republish(client_of(), lost.id)) == (409, "not_resubmittable")
     assert Message.objects.count() == 1
     (explained,) = client_of().get(f"/api/v1/messages/{lost.id}/explanation").json()["subscriptions"]
     assert (explained["subscription_id"], explained["qualifies"]) == (one.pk, True)
@@ -305,35 +294,35 @@ def test_a_message_that_it_sends_or_has_sent_is_not_published_again(kind: EventT
 @pytest.mark.behaviour("2.14")
 def test_a_copy_of_a_backfilled_message_is_not_published_again(kind: EventType) -> None:
     (lost,) = broker.publish_bodies(kind, b"1")
-    copy = republish(client_of(), lost.id).json()["id"]
-    one = new(kind)
-    run_backfill(start_backfill(one))
-    assert problem_of(republish(client_of(), copy)) == (409, "not_resubmittable")
-    assert bodies_of(one) == [b"1"]
+    copy = replays.republish(client_of(), lost.id).json()["id"]
+    one = replays.new(kind)
+    replays.run_backfill(replays.start_backfill(one))
+    assert problem_of(replays.republish(client_of(), copy)) == (409, "not_resubmittable")
+    assert replays.bodies_of(one) == [b"1"]
 
 
 def test_it_is_counted_and_given_ids_a_slice_at_a_time(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     old = broker.publish_numbered(kind, 10)
     monkeypatch.setattr(job_steps, "COUNT_SLICE", 3)
     monkeypatch.setattr(backfill_job, "SPARE_IDS", 0)
-    one = new(kind)
+    one = replays.new(kind)
     backfill = begin(one.pk, since=None, created_by="test")
     totals = []
-    while state_of(backfill) == ReplayState.COUNTING:
+    while replays.state_of(backfill) == ReplayState.COUNTING:
         assert not Subscription.objects.get(pk=one.pk).is_sending
         go_on()
         backfill.refresh_from_db()
         totals.append(backfill.total)
     assert totals == [3, 6, 9, 10]
-    run_backfill(backfill)
-    assert bodies_of(one) == old
+    replays.run_backfill(backfill)
+    assert replays.bodies_of(one) == old
 
 
 def test_a_dry_run_counts_only_the_oldest_of_many(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(kind, 10)
     monkeypatch.setattr(job_steps, "COUNT_SLICE", 3)
     monkeypatch.setattr(job_steps, "MAX_COUNTED", 6)
-    counted = ask(client_of(), new(kind), dry_run=True)
+    counted = ask(client_of(), replays.new(kind), dry_run=True)
     assert counted.json() == {"count": 6, "complete": False}
 
 
@@ -343,9 +332,9 @@ def test_many_event_types_are_looked_at_in_the_order_of_publishing(
     kinds = [factories.event_type(f"Shop.Kind{number}") for number in range(5)]
     bodies = [broker.publish_bodies(kinds[n % 5 if n > 30 else 0], b"%d" % n) and b"%d" % n for n in range(60)]
     monkeypatch.setattr(backfill_job, "SLICE", 10)
-    one = new(kind, event_pattern="Shop.*")
-    run_backfill(start_backfill(one))
-    assert bodies_of(one) == bodies
+    one = replays.new(kind, event_pattern="Shop.*")
+    replays.run_backfill(replays.start_backfill(one))
+    assert replays.bodies_of(one) == bodies
 
 
 def test_it_begins_where_the_moment_asked_for_is(kind: EventType) -> None:
@@ -359,7 +348,7 @@ def test_it_begins_where_the_moment_asked_for_is(kind: EventType) -> None:
 
 
 def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType) -> None:
-    one = new(kind)
+    one = replays.new(kind)
     assert client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}).status_code == 200
     begin(one.pk, since=None, created_by="test")
     refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {})
@@ -368,42 +357,46 @@ def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType) -> 
 
 def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType) -> None:
     broker.publish_numbered(kind, 1)
-    one = new(kind)
+    one = replays.new(kind)
     pause([one.pk], reason="not yet")
     refused = ask(client_of(), one)
     assert problem_of(refused) == (409, "still_paused")
     resume([one.pk])
     backfill = begin(one.pk, since=None, created_by="test")
     pause([one.pk], reason="not yet")
-    run_backfill(backfill)
+    replays.run_backfill(backfill)
     one.refresh_from_db()
-    assert (state_of(backfill), one.paused_by, one.status) == (ReplayState.FAILED, PausedBy.HAND, Status.INACTIVE)
+    assert (replays.state_of(backfill), one.paused_by, one.status) == (
+        ReplayState.FAILED,
+        PausedBy.HAND,
+        Status.INACTIVE,
+    )
 
 
 def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType) -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind)
+    one = replays.new(kind)
     backfill = begin(one.pk, since=None, created_by="test")
     activate(one)
     broker.publish_bodies(kind, b"live")
-    run_backfill(backfill)
+    replays.run_backfill(backfill)
     one.refresh_from_db()
-    assert (state_of(backfill), one.status, one.is_sending) == (ReplayState.FAILED, Status.ACTIVE, True)
-    assert bodies_of(one) == [b"live"]
+    assert (replays.state_of(backfill), one.status, one.is_sending) == (ReplayState.FAILED, Status.ACTIVE, True)
+    assert replays.bodies_of(one) == [b"live"]
 
 
 def test_a_cancelled_backfill_can_be_repeated(kind: EventType, receiver: Receiver) -> None:
     old = broker.publish_numbered(kind, 3)
-    one = new(kind, endpoint=receiver.url("/new"))
-    ended = start_backfill(one)
+    one = replays.new(kind, endpoint=receiver.url("/new"))
+    cancelled = replays.start_backfill(one)
     broker.publish_bodies(kind, b"live")
-    while state_of(ended) != ReplayState.FILING:
+    while replays.state_of(cancelled) != ReplayState.FILING:
         go_on()
     go_on()
-    cancel(ended.pk, reason="unwanted")
-    run_backfill(ended)
+    cancel(cancelled.pk, reason="unwanted")
+    replays.run_backfill(cancelled)
     assert broker.statuses(one) == ["CANCELLED"] * 4
-    run_backfill(start_backfill(one))
+    replays.run_backfill(replays.start_backfill(one))
     broker.run_worker_until_done()
     assert receiver.bodies("/new") == [*old, b"live"]
     broker.inactivate(one)
@@ -413,41 +406,41 @@ def test_a_cancelled_backfill_can_be_repeated(kind: EventType, receiver: Receive
 
 def test_a_cancelled_backfill_waits_for_publishers_too(kind: EventType, elsewhere: "psycopg.Connection[Any]") -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind)
-    ended = start_filing(one)
+    one = replays.new(kind)
+    cancelled = replays.start_filing(one)
     elsewhere.execute(
         "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
         " SELECT max(id), %s, %s, 'PENDING', 4 FROM delivery_message",
         [broker.line_of(one.subscriber).pk, one.pk],
     )
-    cancel(ended.pk, reason="unwanted")
+    cancel(cancelled.pk, reason="unwanted")
     for _ in range(5):
         go_on()
-    assert state_of(ended) == ReplayState.CANCELLING
+    assert replays.state_of(cancelled) == ReplayState.CANCELLING
     elsewhere.commit()
-    run_backfill(ended)
+    replays.run_backfill(cancelled)
     assert broker.statuses(one) == ["CANCELLED"]
 
 
 def test_a_subscription_activated_during_cancelling_gets_only_new_messages(kind: EventType, receiver: Receiver) -> None:
     broker.publish_numbered(kind, 3)
-    one = new(kind, endpoint=receiver.url("/new"))
-    ended = start_filing(one)
+    one = replays.new(kind, endpoint=receiver.url("/new"))
+    cancelled = replays.start_filing(one)
     go_on()
-    cancel(ended.pk, reason="unwanted")
+    cancel(cancelled.pk, reason="unwanted")
     activate(one)
     broker.publish_bodies(kind, b"since")
     with broker.running_worker():
-        run_backfill(ended)
+        replays.run_backfill(cancelled)
         broker.wait_until_done()
     one.refresh_from_db()
-    assert (state_of(ended), one.status, one.is_sending) == (ReplayState.CANCELLED, Status.ACTIVE, True)
+    assert (replays.state_of(cancelled), one.status, one.is_sending) == (ReplayState.CANCELLED, Status.ACTIVE, True)
     assert receiver.bodies("/new") == [b"since"]
 
 
 @pytest.mark.behaviour("1.8")
 def test_its_subscription_is_not_deleted_under_it(kind: EventType) -> None:
-    one = new(kind)
+    one = replays.new(kind)
     backfill = begin(one.pk, since=None, created_by="test")
     address = f"/api/v1/subscriptions/{one.pk}"
     refused = client_of().delete(address, headers={"If-Match": "*"})

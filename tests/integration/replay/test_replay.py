@@ -20,19 +20,9 @@ from delivery.replay.eligibility import REPLAYABLE
 from delivery.replay.replay_job import ReplayFinished, begin, cancel, count, go_on
 from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
 from subscriptions.models import EventKind, Subscription
-from tests.support import broker, factories
+from tests.support import broker, factories, replays
 from tests.support.api import client_of, problem_of
 from tests.support.mailboxes import in_parallel
-from tests.support.replays import (
-    ended,
-    of,
-    repeated,
-    run_replay,
-    run_replays,
-    run_replays_to_the_end,
-    some_time_later,
-    start_replay,
-)
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -40,14 +30,14 @@ Group = tuple[Delivery, Delivery]
 
 
 def test_dead_letters_are_replayed_in_order(shop: Subscription, receiver: Receiver) -> None:
-    old = ended(shop, 20)
-    assert count(of(shop)).by_status == {"REJECTED": 20}
-    replay = start_replay(of(shop))
-    assert (replay.total, repeated()) == (20, [])
-    run_replays()
+    old = replays.ended(shop, 20)
+    assert count(replays.of(shop)).by_status == {"REJECTED": 20}
+    replay = replays.start_replay(replays.of(shop))
+    assert (replay.total, replays.repeated()) == (20, [])
+    replays.run_replays()
     replay.refresh_from_db()
     assert (replay.state, replay.filed, replay.skipped, replay.reason) == (ReplayState.DONE, 20, 0, "")
-    assert repeated() == [one.pk for one in old]
+    assert replays.repeated() == [one.pk for one in old]
     broker.run_worker_until_done()
     assert receiver.bodies("/hook") == [b"%d" % n for n in range(20)]
     assert [one.sequence for one in receiver.of("/hook")] == [*range(1, 21)]
@@ -55,66 +45,66 @@ def test_dead_letters_are_replayed_in_order(shop: Subscription, receiver: Receiv
 
 
 def test_delivered_deliveries_are_replayed_on_request(shop: Subscription) -> None:
-    old = ended(shop, 3, "DELIVERED")
-    run_replay(of(shop))
-    assert repeated() == []
-    run_replay(of(shop, statuses=REPLAYABLE))
-    assert repeated() == [one.pk for one in old]
+    old = replays.ended(shop, 3, "DELIVERED")
+    replays.run_replay(replays.of(shop))
+    assert replays.repeated() == []
+    replays.run_replay(replays.of(shop, statuses=REPLAYABLE))
+    assert replays.repeated() == [one.pk for one in old]
 
 
 def test_a_replay_does_not_include_its_own_deliveries(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = ended(shop, 3)
+    old = replays.ended(shop, 3)
     receiver.on("/hook", answer(404))
     monkeypatch.setattr(replay_job, "SLICE", 2)
-    start_replay(of(shop))
+    replays.start_replay(replays.of(shop))
     go_on()
     monkeypatch.setattr(periodic, "JOBS", {})  # nobody else goes on with it
     broker.run_worker_until_done()
     assert broker.statuses(shop) == ["REJECTED"] * 5
-    run_replays()
-    assert repeated() == [one.pk for one in old]
+    replays.run_replays()
+    assert replays.repeated() == [one.pk for one in old]
 
 
 def test_several_subscriptions_are_made_again_in_the_order_of_publishing(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/hook"))
-    ended(shop, 10)
+    replays.ended(shop, 10)
     monkeypatch.setattr(replay_job, "SLICE", 3)
-    run_replay(of(shop, other))
-    assert len(repeated()) == 20
-    assert repeated() == sorted(one for one in repeated() if one)
+    replays.run_replay(replays.of(shop, other))
+    assert len(replays.repeated()) == 20
+    assert replays.repeated() == sorted(one for one in replays.repeated() if one)
 
 
 def test_only_what_was_asked_for_is_made_again(shop: Subscription, receiver: Receiver) -> None:
     everything = factories.subscription(shop.subscriber, event_pattern="Shop.*", endpoint=receiver.url("/hook"))
     cart = factories.event_type("Shop.Cart")
-    ended(shop, 2)
-    ended(everything, 1, event_type=cart)
+    replays.ended(shop, 2)
+    replays.ended(everything, 1, event_type=cart)
     stranger = factories.subscription(event_type=shop.event_type)
     both = (shop, everything)
-    assert count(of(*both)).total == 5
-    assert count(of(*both, event_type_id=cart.pk)).total == 1
-    assert count(of(*both, event_type_id=shop.event_type_id)).total == 4
-    assert count(of(*both, statuses=["FAILED"])).by_status == {}
-    assert count(of(stranger)).total == 0
+    assert count(replays.of(*both)).total == 5
+    assert count(replays.of(*both, event_type_id=cart.pk)).total == 1
+    assert count(replays.of(*both, event_type_id=shop.event_type_id)).total == 4
+    assert count(replays.of(*both, statuses=["FAILED"])).by_status == {}
+    assert count(replays.of(stranger)).total == 0
     now = datetime.now(UTC)
     day = timedelta(days=1)
-    assert [count(of(*both, begin=now + n * day)).total for n in (-1, 1)] == [5, 0]
-    assert [count(of(*both, end=now + n * day)).total for n in (-1, 1)] == [0, 5]
-    run_replay(of(*both, event_type_id=cart.pk))
+    assert [count(replays.of(*both, begin=now + n * day)).total for n in (-1, 1)] == [5, 0]
+    assert [count(replays.of(*both, end=now + n * day)).total for n in (-1, 1)] == [0, 5]
+    replays.run_replay(replays.of(*both, event_type_id=cart.pk))
     assert [one.subscription_id for one in Delivery.objects.filter(replay_id__isnull=False)] == [everything.pk]
 
 
 def test_deliveries_that_cannot_be_sent_are_skipped_and_counted(shop: Subscription, receiver: Receiver) -> None:
-    old = ended(shop, 4)
+    old = replays.ended(shop, 4)
     idle = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/idle"))
-    ended(shop, 1)
+    replays.ended(shop, 1)
     broker.inactivate(idle)
     Message.objects.filter(pk=old[1].message_id or 0).delete()
-    replay = run_replay(of(shop, idle))
+    replay = replays.run_replay(replays.of(shop, idle))
     assert (replay.total, replay.filed, replay.skipped) == (6, 4, 2)
 
 
@@ -128,7 +118,7 @@ def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: 
     ends = Counter([*broker.statuses(one), *broker.statuses(two)])
     assert ends["DELIVERED"] == 2
     refused = Message.objects.exclude(pk__in=Delivery.objects.filter(status="DELIVERED").values("message")).get()
-    replay = run_replay(of(one, two))
+    replay = replays.run_replay(replays.of(one, two))
     made = Delivery.objects.filter(replay_id=replay.pk)
     assert [*made.values_list("message", flat=True)] == [refused.pk], "one endpoint is asked for it, not both"
     assert (replay.filed, replay.skipped) == (1, ends["REJECTED"] - 1)
@@ -137,8 +127,8 @@ def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: 
 def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
     shop: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = ended(shop, 10)
-    replay = start_replay(of(shop))
+    old = replays.ended(shop, 10)
+    replay = replays.start_replay(replays.of(shop))
     monkeypatch.setattr(replay_job, "SLICE", 4)
     for _ in range(2):
         go_on()
@@ -147,55 +137,55 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
             broken.setattr(replay_job, "MOVE", "SELECT 1 / 0, %(id)s")
             with pytest.raises(Error):
                 go_on()
-        some_time_later()
-    run_replays()
+        replays.some_time_later()
+    replays.run_replays()
     replay.refresh_from_db()
     assert (replay.state, replay.filed, replay.failures, replay.reason) == (ReplayState.DONE, 10, 0, "")
-    assert repeated() == [one.pk for one in old]
+    assert replays.repeated() == [one.pk for one in old]
 
 
 def test_several_workers_share_a_replay_and_keep_its_order(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = ended(shop, 60)
+    old = replays.ended(shop, 60)
     monkeypatch.setattr(replay_job, "SLICE", 2)
-    start_replay(of(shop))
-    in_parallel(4, run_replays_to_the_end)
-    assert repeated() == [one.pk for one in old]
+    replays.start_replay(replays.of(shop))
+    in_parallel(4, replays.run_replays_to_the_end)
+    assert replays.repeated() == [one.pk for one in old]
 
 
 def test_a_pace_is_kept_and_what_stood_still_for_long_is_not_made_up_for(shop: Subscription) -> None:
-    ended(shop, 25)
-    replay = start_replay(of(shop), pace=5)
+    replays.ended(shop, 25)
+    replay = replays.start_replay(replays.of(shop), pace=5)
     for made in (10, 20):
         Replay.objects.update(sliced_at=Now() - timedelta(hours=1))
         began = timezone.now()
         go_on()
-        assert len(repeated()) == made, "two seconds are made up for, and no more"
+        assert len(replays.repeated()) == made, "two seconds are made up for, and no more"
         replay.refresh_from_db()
         assert replay.sliced_at
         assert began <= replay.sliced_at <= timezone.now(), "what they were worth is used up"
     Replay.objects.update(sliced_at=Now() + timedelta(hours=1))
-    assert (go_on(), len(repeated())) == (0, 20)
+    assert (go_on(), len(replays.repeated())) == (0, 20)
 
 
 def test_cancelling_ends_it_and_leaves_what_is_made(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended(shop, 10)
+    replays.ended(shop, 10)
     monkeypatch.setattr(replay_job, "SLICE", 4)
-    replay = start_replay(of(shop))
+    replay = replays.start_replay(replays.of(shop))
     go_on()
     for _ in range(2):
         cancel(replay.pk, reason="unwanted")
-    run_replays()
+    replays.run_replays()
     replay.refresh_from_db()
     assert (replay.state, replay.filed, replay.reason, broker.unfinished()) == (ReplayState.CANCELLED, 4, "unwanted", 4)
     cancel_deliveries_of(shop.pk, reason="unwanted")
-    done = run_replay(of(shop))
+    done = replays.run_replay(replays.of(shop))
     with pytest.raises(ReplayFinished, match="DONE"):
         cancel(done.pk, reason="too late")
 
 
 def test_workers_do_it_by_themselves(shop: Subscription, receiver: Receiver) -> None:
-    ended(shop, 5)
-    replay = start_replay(of(shop))
+    replays.ended(shop, 5)
+    replay = replays.start_replay(replays.of(shop))
     with broker.running_worker():
         wait_until_replayed(replay)
         broker.wait_until_done()
@@ -210,13 +200,13 @@ def wait_until_replayed(replay: Replay) -> None:
 def test_finished_replays_are_deleted_with_the_deliveries_of_their_time(shop: Subscription) -> None:
     ended_ago = {"old": 15, "recent": 13}
     for name, days in ended_ago.items():
-        one = start_replay(of(shop))
+        one = replays.start_replay(replays.of(shop))
         at = Now() - timedelta(days=days)
         Replay.objects.filter(pk=one.pk).update(state=ReplayState.DONE, finished_at=at, created_by=name)
         VolatileCount.objects.create(
             hour=timezone.now() - timedelta(days=days), event_type_id=shop.event_type_id or 0, accepted=days
         )
-    running = start_replay(of(shop))
+    running = replays.start_replay(replays.of(shop))
     Replay.objects.filter(pk=running.pk).update(created_at=Now() - timedelta(days=99), created_by="running")
     maintain(keep_days=14)
     assert {*Replay.objects.values_list("created_by", flat=True)} == {"recent", "running"}
@@ -229,36 +219,36 @@ def again(delivery: Delivery, body: bytes | None = None) -> Delivery:
 
 
 def test_a_failed_replay_does_not_double_the_next(shop: Subscription, receiver: Receiver) -> None:
-    old = ended(shop, 3)
+    old = replays.ended(shop, 3)
     receiver.on("/hook", answer(404))
     for _ in range(3):
-        assert start_replay(of(shop)).total == 3
-        run_replays()
+        assert replays.start_replay(replays.of(shop)).total == 3
+        replays.run_replays()
         broker.run_worker_until_done()
-    assert len(repeated()) == 9
+    assert len(replays.repeated()) == 9
     receiver.on("/hook", answer(200))
-    run_replay(of(shop))
+    replays.run_replay(replays.of(shop))
     broker.run_worker_until_done()
     assert broker.statuses(shop) == ["REJECTED"] * 12 + ["DELIVERED"] * 3
-    assert count(of(shop)).total == 0, "each was taken in the end"
+    assert count(replays.of(shop)).total == 0, "each was taken in the end"
     assert len({one.delivery_id for one in receiver.of("/hook")}) == 12
     assert Delivery.objects.filter(pk__in=[one.pk for one in old], status="REJECTED").count() == 3
 
 
 def test_a_delivery_resubmitted_with_another_body_is_not_replayed(shop: Subscription) -> None:
-    first, second = ended(shop, 2)
+    first, second = replays.ended(shop, 2)
     again(first, b"10")
-    run_replay(of(shop))
-    assert repeated() == [second.pk]
+    replays.run_replay(replays.of(shop))
+    assert replays.repeated() == [second.pk]
 
 
 def test_two_at_once_share_what_there_is(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = ended(shop, 40)
+    old = replays.ended(shop, 40)
     monkeypatch.setattr("delivery.replay.replay_job.SLICE", 3)
-    replays = [start_replay(of(shop)) for _ in range(2)]
-    in_parallel(4, run_replays_to_the_end)
-    assert sorted(one or 0 for one in repeated()) == [one.pk for one in old]
-    done = [*Replay.objects.filter(pk__in=[one.pk for one in replays])]
+    both = [replays.start_replay(replays.of(shop)) for _ in range(2)]
+    in_parallel(4, replays.run_replays_to_the_end)
+    assert sorted(one or 0 for one in replays.repeated()) == [one.pk for one in old]
+    done = [*Replay.objects.filter(pk__in=[one.pk for one in both])]
     assert sum(one.filed for one in done) == 40
     assert any("made again by somebody" in one.reason for one in done)
 
@@ -278,7 +268,7 @@ def refused(storage: None, receiver: Receiver) -> Group:
 
 def of_one(delivery: Delivery) -> Any:
     assert delivery.subscription
-    return of(delivery.subscription)
+    return replays.of(delivery.subscription)
 
 
 @pytest.mark.behaviour("6.4")
@@ -301,19 +291,19 @@ def test_that_the_job_was_asked_for_with_another_body_changes_nothing(refused: G
     again(first, b"2")
     with pytest.raises(NotResubmittable, match="still to be asked"):
         again(second)
-    run_replay(of_one(second))
-    assert repeated() == []
+    replays.run_replay(of_one(second))
+    assert replays.repeated() == []
 
 
 @pytest.mark.behaviour("6.4")
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_two_replays_of_one_job_have_one_taker(refused: Group, *, is_taken: bool) -> None:
     first, second = refused
-    run_replay(of_one(first))
+    replays.run_replay(of_one(first))
     if is_taken:
         broker.run_worker_until_done()
-    other = run_replay(of_one(second))
-    assert (repeated(), other.total, other.filed, other.skipped) == ([first.pk], 1, 0, 1)
+    other = replays.run_replay(of_one(second))
+    assert (replays.repeated(), other.total, other.filed, other.skipped) == ([first.pk], 1, 0, 1)
 
 
 @pytest.mark.behaviour("6.4")
@@ -329,13 +319,13 @@ def test_once_the_one_asked_again_has_refused_another_is_asked_and_still_replied
     last = again(second)
     assert Callback.objects.get().group_id == last.pk
     broker.run_worker_until_done()
-    both = of(*Subscription.objects.order_by("pk"))
-    replay = run_replay(both)
+    both = replays.of(*Subscription.objects.order_by("pk"))
+    replay = replays.run_replay(both)
     assert (replay.total, replay.filed, replay.skipped) == (2, 1, 1), "one is asked, in the place of both"
 
 
 def test_sync_subscriptions_are_not_replayed(shop: Subscription, receiver: Receiver) -> None:
-    ended(shop, 2)
+    replays.ended(shop, 2)
     asked = factories.subscription(
         shop.subscriber, factories.event_type("Shop.Ask", kind=EventKind.SYNC), receiver.url("/ask")
     )
@@ -343,4 +333,4 @@ def test_sync_subscriptions_are_not_replayed(shop: Subscription, receiver: Recei
     assert both.json()["selection"]["subscriptions"] == [shop.pk]
     alone = client_of().post("/api/v1/replays", {"subscription": asked.pk})
     assert problem_of(alone) == (400, "invalid")
-    assert begin(of(shop), pace=None, subscription_id=None, created_by="").state == "COUNTING"
+    assert begin(replays.of(shop), pace=None, subscription_id=None, created_by="").state == "COUNTING"

@@ -150,7 +150,7 @@ def message() -> Message:
         Callback.objects.create(group_id=number, message=one, token_hash=b"%d" % number, expires_at=now)
         Replay.objects.create(subscription=made, state=ReplayState.DONE, finished_at=now)
         Announcement.objects.create(kind="Broker.Line.Paused", line=line, subscription=made)
-        VolatileCount.objects.create(hour=hour, event_type=made.event_type, subscription=made, delivered=1)
+        VolatileCount.objects.create(hour=hour, event_type_id=made.event_type_id or 0, subscription=made, delivered=1)
     repeated = {"message_id": stored[-1].pk, "outcome": "ROUTED", "deliveries_count": 1}
     IdempotencyKey.objects.create(key="order-1", fingerprint=b"x" * 32, expires_at=now, **repeated)
     return stored[-1]

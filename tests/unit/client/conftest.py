@@ -5,28 +5,22 @@ from collections.abc import Iterator
 import pytest
 
 from broker_client import Mailbox
-from tests.support.mailbox_server import (
-    MAILBOX_NAME,
-    MAILBOX_TOKEN,
-    PlayedMailbox,
-    StoppableHandler,
-    running_mailbox_server,
-)
+from tests.support import mailbox_server
 
 
 @pytest.fixture
-def played() -> Iterator[PlayedMailbox]:
+def played() -> Iterator[mailbox_server.PlayedMailbox]:
     """Play a mailbox for the client."""
-    with running_mailbox_server() as mailbox:
+    with mailbox_server.running_mailbox_server() as mailbox:
         yield mailbox
 
 
 @pytest.fixture
-def mailbox(played: PlayedMailbox) -> Mailbox:
+def mailbox(played: mailbox_server.PlayedMailbox) -> Mailbox:
     """Call the played mailbox."""
-    return Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN)
+    return Mailbox(played.url, mailbox_server.MAILBOX_NAME, mailbox_server.MAILBOX_TOKEN)
 
 
 @pytest.fixture
-def work() -> StoppableHandler:
-    return StoppableHandler()
+def work() -> mailbox_server.StoppableHandler:
+    return mailbox_server.StoppableHandler()
