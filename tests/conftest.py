@@ -107,7 +107,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def worker(storage: None) -> Iterator[Worker]:
-    """A worker that drives whatever is due."""
+    """A worker that drives all that is due."""
     with running_worker() as running:
         yield running
 

@@ -18,7 +18,6 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.support.api import api_document
 from tests.support.bad_input import bodies
 from tests.support.bad_input.rows import ROWS
 from tests.support.bad_input.shop import Row, Shop, nested, shop_at
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.faults
 MIN_FIELDS = 90
 """The document has at least as many."""
 
-SCHEMA: Final = schemathesis.openapi.from_dict(api_document())
+SCHEMA: Final = schemathesis.openapi.from_dict(bodies.DOCUMENT)
 FOUND: Final = [one.ok() for one in SCHEMA.get_all_operations() if isinstance(one, Ok)]
 OPERATIONS: Final = {str(one.definition.raw["operationId"]): one for one in FOUND}
 
@@ -48,23 +47,6 @@ def shop(broker: Broker) -> Iterator[Shop]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def document(broker: Broker) -> dict[str, Any]:
-    """Return the OpenAPI document."""
-    found: dict[str, Any] = broker.get("openapi.json")
-    return found
-
-
-def test_every_operation_with_a_body_is_in_the_table(document: dict[str, Any]) -> None:
-    known = {
-        (method.upper(), path.removeprefix("/api/v1/"))
-        for path, operations in document["paths"].items()
-        for method in operations
-        if method != "get"
-    }
-    assert known == bodies.OPERATIONS.keys()
-
-
 @pytest.mark.parametrize("operation", bodies.OPERATIONS, ids=" ".join)
 def test_invalid_bodies_are_refused(shop: Shop, operation: tuple[str, str]) -> None:
     rows = bodies.rows_of(operation)
@@ -72,8 +54,8 @@ def test_invalid_bodies_are_refused(shop: Shop, operation: tuple[str, str]) -> N
     shop.assert_unchanged()
 
 
-def test_no_field_accepts_values_of_another_type(shop: Shop, document: dict[str, Any]) -> None:
-    found = [*bodies.fields_in(document)]
+def test_no_field_accepts_values_of_another_type(shop: Shop) -> None:
+    found = [*bodies.fields()]
     assert len(found) > MIN_FIELDS
     wrong = {str(one): answers for one in found if (answers := not_refused(shop, one))}
     assert wrong == {}

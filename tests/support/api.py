@@ -131,7 +131,7 @@ def recorded_calls() -> list[tuple[str, str, str, int]]:
 
 
 def in_threads(count: int, act: Any) -> list[Any]:
-    """Act in so many threads at once, each of which gives back its database connection."""
+    """Act in `count` threads at once, each of which gives back its database connection."""
 
     def one(_: int) -> Any:
         try:

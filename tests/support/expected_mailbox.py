@@ -4,15 +4,12 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-import psycopg
-from django.db import connection, transaction
 from hypothesis import note
-from psycopg.rows import namedtuple_row
 
 from delivery.mailbox.acknowledge import UNKNOWN, ReceiptCode, ReceiptResult, acknowledge, extend, nack
-from delivery.mailbox.fetch_messages import FETCH, fetch
+from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import Receipt
 from delivery.models import Delivery
 from delivery.statuses import DeliveryStatus
@@ -57,7 +54,7 @@ class Known:
     """How much longer it is in flight, not above 0 once it has timed out; None: no client has it."""
     days: int = 0
     is_deferred: bool = False
-    """Whether it was pushed in vain, and its pause is not over."""
+    """Whether a push failed, and its pause is not over."""
     is_dead: bool = False
     """Whether its time to live is over."""
     is_uncertain: bool = False
@@ -124,7 +121,7 @@ class ExpectedMailbox:
         return [one for one in self.known.values() if one.is_unfinished]
 
     def available(self, most: int) -> list[int]:
-        """Return what a fetch of so many has to get: the oldest that nobody has, one at a time if it is ordered."""
+        """Return what a fetch of up to `most` has to get: the oldest that nobody has, one if it is ordered."""
         if self.is_ordered and any(one.is_in_flight and self._holds_up(one) for one in self.known.values()):
             return []
         there = [delivery_id for delivery_id, one in sorted(self.known.items()) if self._is_available(one)]
@@ -238,7 +235,7 @@ class ExpectedMailbox:
 
 
 def _answer_ended(what: Saying, one: Known) -> tuple[ReceiptCode, bool]:
-    """Return the same again to whoever has ended it so."""
+    """Return the same again to the caller that has ended it so."""
     if one.has_ended_out and one.status == DELIVERED:
         return ReceiptCode.ACKNOWLEDGED, what == "ack"
     if one.has_ended_out and what in BACK and one.status in {FAILED, CANCELLED}:
@@ -260,8 +257,7 @@ sayings, hours_more = one_of(*SAY), one_of(2, 12)
 class Clients:
     """Two subscriptions of one mailbox, all receipts that were ever given out, and what is expected of them."""
 
-    def __init__(self, elsewhere: "psycopg.Connection[Any]") -> None:
-        self.elsewhere = elsewhere
+    def __init__(self) -> None:
         self.subscriber = subscriber(ack_seconds=HOURS * AN_HOUR)
         apart = retry_policy(
             on_server_error=Action.RETRY_LANE, initial_delay_seconds=AN_HOUR, max_delay_seconds=AN_HOUR
@@ -281,22 +277,6 @@ class Clients:
         expected = self.expected.available(most)
         got = fetch(mailbox_of(self.subscriber), max_messages=most) if most else []
         self.handed_out(expected, [(one.delivery_id, one.fetch_number, one.until, one.is_uncertain) for one in got])
-
-    @may.happens(2, theirs=counts, mine=counts)
-    def fetch_beside_another(self, theirs: int, mine: int) -> None:
-        """Fetch while another client's fetch is under way; in an ordered mailbox it would wait for that."""
-        if self.expected.is_ordered:
-            return
-        expected = self.expected.available(theirs)
-        asked = {"subscriber": self.subscriber.pk, "max_messages": theirs, "depth": 50}
-        with self.elsewhere.transaction():
-            got: list[Any] = self.elsewhere.cursor(row_factory=namedtuple_row).execute(FETCH, asked).fetchall()
-            self.handed_out(
-                expected, [(one.id, one.fetches, one.fetched_until, one.uncertain) for one in got if one.id]
-            )
-            with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute("SET LOCAL lock_timeout = '1s'")  # it waits for nobody: only to fail soon if it does
-                self.fetch(mine)
 
     @may.happens(3, most=counts, what=sayings, hours=hours_more)
     def fetch_and_say(self, most: int, what: Saying, hours: int) -> None:

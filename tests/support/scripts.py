@@ -29,7 +29,7 @@ def running_scripts(processes: int = 1) -> Iterator[ScriptRunner]:
 
 
 def wait_for_results(runner: ScriptRunner, count: int) -> dict[Any, Result]:
-    """Wait for so many results."""
+    """Wait for `count` results."""
     poll = select.poll()
     poll.register(runner.fileno(), select.POLLIN)
     done: dict[Any, Result] = {}

@@ -132,7 +132,7 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def rows_of(folder: Path, table: Table) -> list[Row]:
-    """Return what a lake has of the day, as whoever has no Spark reads it; in some order that is always the same."""
+    """Return what a lake has of the day, read without Spark, always in the same order."""
     parts = [part.folder for part in manifest_of(folder).parts() if part.table == table.path]
     rows = [row for part in parts for row in ds.dataset(folder / part, format="parquet").to_table().to_pylist()]
     return sorted((tuple(row.values()) for row in rows), key=repr)

@@ -244,7 +244,7 @@ def uncommitted_mailbox(event_type: EventType) -> Subscription:
 
 
 def found(*subscribers: Subscriber, poll_count: int = 3) -> list[int]:
-    """Return how many polls of each subscriber one look wakes, where so many wait."""
+    """Return how many polls of each subscriber one look wakes, where `poll_count` wait."""
     polls = WaitingPolls()
     with ExitStack() as seats:
         seated: list[list[Poll | None]] = [
@@ -360,7 +360,7 @@ def test_a_look_reads_what_there_are_polls_for_and_no_more(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("failure", [OperationalError("the connection is lost"), ValueError("whatever it is")])
+@pytest.mark.parametrize("failure", [OperationalError("the connection is lost"), ValueError("any other failure")])
 def test_the_poller_goes_on_after_failures(
     uncommitted_mailbox: Subscription, event_type: EventType, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:

@@ -45,7 +45,7 @@ IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
 
 OTHERS = 300
-"""So many mailboxes have a few handed out each: by that, no mailbox has many."""
+"""Mailboxes that have a few handed out each, so that no mailbox has many."""
 
 FILL: LiteralString = """
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, fetches, fetched_until)
@@ -60,7 +60,7 @@ SELECT m.id, l.id, s.id, CASE WHEN n %% 4 > 1 THEN 'IN_FLIGHT' ELSE 'PENDING' EN
 
 
 def fill(many: int = MANY) -> None:
-    """Let every subscription have so many."""
+    """Let every subscription have `many` of each sort."""
     with connection.cursor() as cursor:
         cursor.execute(FILL, [many])
 

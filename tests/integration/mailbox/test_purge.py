@@ -117,16 +117,6 @@ def test_a_purge_waits_for_a_client_that_returns_or_acknowledges(
     assert (mailboxes.fetch_all(pulled), statuses(pulled)) == ([], [status])
 
 
-def test_a_message_fetched_while_a_purge_waits_is_asked_to_end(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    with ExitStack() as purges, transaction.atomic():
-        (one,) = mailboxes.fetch_all(pulled)
-        purged = purges.enter_context(in_other_thread(lambda: purge(pulled.subscriber_id, seconds=60)))
-    assert purged.result() == Cancelled(ended=0, in_flight=1, is_complete=True)
-    nack(pulled.subscriber_id, [one.receipt])
-    assert statuses(pulled) == [CANCELLED]
-
-
 @pytest.mark.behaviour("9.3", "11.3")
 def test_a_storm_of_clients_and_purges_leaves_nothing_available_and_fails_nobody(pulled: Subscription) -> None:
     for number in range(ROUNDS):

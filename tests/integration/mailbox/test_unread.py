@@ -143,7 +143,7 @@ def test_unfetched_messages_do_not_hide_ended_ones_for_long(
     assert sum(ended) == 2
     assert broker.statuses(pulled) == broker.statuses(beside) == [IN_FLIGHT] * 7 + [CANCELLED, IN_FLIGHT]
     Delivery.objects.filter(pk=ids[0][3]).update(cancel_requested=True)
-    assert sum(return_overdue() for _ in range(9)) == 1, "the walk begins anew"
+    assert sum(return_overdue() for _ in range(9)) == 1, "the walk begins again"
 
 
 def test_unfetched_messages_hide_neither_the_oldest_nor_the_newest_ended_ones(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from tests.support.api import api_document
 from tests.support.bad_input.shop import JSON, Row, nested, text
 
 Refusal = tuple[int, str]
@@ -28,7 +29,7 @@ _NOT_JSON: Final = (
 )
 _OTHER_JSON: Final = ("NUL as a key", "an array", "a text", "a number", "null", "an unknown field")
 _OTHER_TYPES: Final = (
-    *("no content type", "another content type", "a form", "a multipart form", "a content type that is none"),
+    *("no content type", "another content type", "a form", "a multipart form", "a broken content type"),
 )
 
 
@@ -36,7 +37,7 @@ _NO_PAYLOAD: Final = (
     *("no body", "blanks", "truncated", "something after the end", "NaN", "Infinity"),
     *("invalid UTF-8", "UTF-16", "a byte order mark", "50,000 levels"),
 )
-_TEXTS: Final = ("another content type", "a form", "a multipart form", "a content type that is none")
+_TEXTS: Final = ("another content type", "a form", "a multipart form", "a broken content type")
 
 
 TOKEN: Final = "x" * 43
@@ -84,7 +85,7 @@ INPUTS: Final = {
     "another content type": Input(b"{}", "text/plain"),
     "a form": Input(b"name=a", "application/x-www-form-urlencoded"),
     "a multipart form": Input(b"--x--\r\n", "multipart/form-data; boundary=x"),
-    "a content type that is none": Input(b"{}", "nonsense"),
+    "a broken content type": Input(b"{}", "nonsense"),
     "more than a mebibyte": Input(b'{"name": "' + b"x" * MEBIBYTE + b'"}'),
 }
 
@@ -93,8 +94,7 @@ class Takes(Enum):
     """What an operation takes in its body."""
 
     FIELDS = "JSON, some of it required"
-    OPTIONS = "JSON, none of it required"
-    NOTHING = "no body, or {}"
+    OPTIONS = "JSON, none of it required, or nothing"
     PAYLOAD = "what is published"
     BATCH = "several events"
     FILE = "event types"
@@ -113,8 +113,7 @@ _JSON: Final[Mapping[str, Refusal]] = {
 REFUSED: Final[Mapping[Takes, Mapping[str, Refusal]]] = {
     Takes.FIELDS: {"no body": INVALID, **_JSON},
     Takes.OPTIONS: _JSON,
-    Takes.NOTHING: _JSON,
-    # Any JSON is somebody's payload: 1e400, 5,000 digits, keys that stand twice, lone surrogates, whatever the type.
+    # Any JSON is somebody's payload: 1e400, 5,000 digits, keys that stand twice, lone surrogates, any type.
     Takes.PAYLOAD: {
         **dict.fromkeys(_NO_PAYLOAD, (400, "malformed_payload")),
         **dict.fromkeys(_TEXTS, (415, "unsuitable_content_type")),
@@ -125,7 +124,7 @@ REFUSED: Final[Mapping[Takes, Mapping[str, Refusal]]] = {
         **dict.fromkeys((*_NO_PAYLOAD, *_NOT_JSON, *_OTHER_JSON, "no content type"), NO_JSON),
         **dict.fromkeys(_TEXTS, (415, "unsuitable_content_type")),
         "compressed": ENCODED,
-        "more than a mebibyte": NO_JSON,  # a batch has up to five, but this is none
+        "more than a mebibyte": NO_JSON,  # a batch has up to five, but this is no batch
     },
     Takes.FILE: {
         **dict.fromkeys((*_NO_PAYLOAD, *_NOT_JSON, *_OTHER_JSON, *_OTHER_TYPES), UNREADABLE),
@@ -146,20 +145,6 @@ _TAKEN: Final[Mapping[Takes, str]] = {
         POST mailboxes/{name}/nack, POST publishers, POST replays, POST retry-policies, POST scripts/test,
         POST subscribers, POST subscriptions, POST subscriptions/{id}/test-filter, POST subscriptions/{id}/test-script,
         POST summary-runs
-    """,
-    Takes.OPTIONS: """
-        POST api-keys/{id}/rotate, POST deliveries/{id}/resubmit, PATCH event-types/{name}, POST mailboxes/{name}/next,
-        PATCH publishers/{name}, PATCH retry-policies/{name}, PATCH subscribers/{name}, POST subscribers/{name}/pause,
-        PATCH subscriptions/{id}, POST subscriptions/{id}/backfill, POST subscriptions/{id}/pause
-    """,
-    Takes.NOTHING: """
-        POST api-keys/{id}/revoke, POST deliveries/{id}/release, DELETE event-types/{name},
-        POST mailboxes/{name}/purge, POST messages/{id}/resubmit, DELETE publishers/{name}, POST replays/{id}/cancel,
-        DELETE retry-policies/{name}, DELETE subscribers/{name}, POST subscribers/{name}/activate,
-        POST subscribers/{name}/inactivate, POST subscribers/{name}/resume, DELETE subscriptions/{id},
-        POST subscriptions/{id}/activate, POST subscriptions/{id}/cancel-deliveries,
-        POST subscriptions/{id}/end-overlap, POST subscriptions/{id}/inactivate, POST subscriptions/{id}/resume,
-        POST subscriptions/{id}/rotate-secret, POST subscriptions/{id}/send-test-event
     """,
     Takes.PAYLOAD: "POST events/{event_type}",
     Takes.BATCH: "POST events",
@@ -185,10 +170,16 @@ def _example(method: str, path: str) -> str:
     return re.sub(r"\{\w+\}", "<plain>" if (method, path) == ("DELETE", "event-types/{name}") else existing, path)
 
 
+DOCUMENT: Final = api_document()
+_SPECIAL: Final = {one.strip(): takes for takes, operations in _TAKEN.items() for one in operations.split(",")}
 OPERATIONS: Final[Mapping[tuple[str, str], tuple[Takes, str]]] = {
-    (method, path): (takes, _example(method, path))
-    for takes, operations in _TAKEN.items()
-    for method, path in (operation.split() for operation in operations.split(","))
+    (method, path): (_SPECIAL.get(f"{method} {path}", Takes.OPTIONS), _example(method, path))
+    for path, method in (
+        (address.removeprefix("/api/v1/"), method.upper())
+        for address, operations in DOCUMENT["paths"].items()
+        for method in operations
+        if method != "get"
+    )
 }
 """What each operation that changes or tries something takes, and where it is asked here, below `/api/v1/`."""
 
@@ -213,7 +204,7 @@ ANYWHERE: Final[Mapping[str, tuple[bytes, Refusal]]] = {
     "NUL in an object": (b'{"a": ' + NUL + b"}", INVALID),
     "NUL in an array": (b"[" + NUL + b"]", INVALID),
 }
-"""What no field takes, whatever its type."""
+"""What no field takes, of any type."""
 
 
 OF_ANOTHER_TYPE: Final[Mapping[str, Mapping[str, bytes]]] = {
@@ -253,29 +244,26 @@ class Field:
         return Row(what, self.method, path, *refusal, body=b"{" + text(self.name) + b": " + value + b"}")
 
 
-def fields_in(document: Mapping[str, Any]) -> Iterator[Field]:
-    """Return every field of every body that is made of fields; those of a batch are in `publishing`."""
+def fields() -> Iterator[Field]:
+    """Return every field of every body that is made of fields; those of a batch are in `rows.BATCHES`."""
     for (method, path), (takes, _) in OPERATIONS.items():
-        if takes in {Takes.FIELDS, Takes.OPTIONS}:
-            operation = document["paths"][f"/api/v1/{path}"][method.lower()]
-            yield from _fields_of(operation["requestBody"]["content"][JSON]["schema"], document, method, path)
+        operation = DOCUMENT["paths"][f"/api/v1/{path}"][method.lower()]
+        if takes in {Takes.FIELDS, Takes.OPTIONS} and "requestBody" in operation:
+            schema = operation["requestBody"]["content"][JSON]["schema"]
+            for name, one in _resolved(schema)["properties"].items():
+                yield Field(method, path, name, frozenset(_types_of(one)) - {"null"})
 
 
-def _fields_of(schema: Mapping[str, Any], document: Mapping[str, Any], method: str, path: str) -> Iterator[Field]:
-    for name, one in _resolved(schema, document)["properties"].items():
-        yield Field(method, path, name, frozenset(_types_of(one, document)) - {"null"})
-
-
-def _types_of(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[str]:
+def _types_of(schema: Mapping[str, Any]) -> Iterator[str]:
     """Return the JSON types of which a value may be."""
-    given = _resolved(schema, document)
+    given = _resolved(schema)
     declared = given.get("type", ())
     yield from [declared] if isinstance(declared, str) else declared
     for part in (*given.get("oneOf", ()), *given.get("anyOf", ()), *given.get("allOf", ())):
-        yield from _types_of(part, document)
+        yield from _types_of(part)
 
 
-def _resolved(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     while "$ref" in schema:
-        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema

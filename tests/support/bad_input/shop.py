@@ -35,7 +35,7 @@ class Row:
     """A request and what it is answered; `<names>` in it stand for what the shop has, see `shops.Shop.names`."""
 
     what: str
-    """In words, for whoever reads the report."""
+    """In words, for the report."""
     method: str
     path: str
     status: int
