@@ -1,11 +1,9 @@
 """Call the API: clients with keys, published messages, SYNC calls, callbacks."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 
 from broker_project.accounts import sessions
@@ -128,19 +126,6 @@ def recorded_calls() -> list[tuple[str, str, str, int]]:
     """Return outcome, status, reason and number of attempts of every call, in the order of publishing."""
     rows = Delivery.objects.select_related("message").oldest_first()
     return [(row.message.outcome, row.status, row.reason, row.attempts) for row in rows if row.message]
-
-
-def in_threads(count: int, act: Any) -> list[Any]:
-    """Act in `count` threads at once, each of which gives back its database connection."""
-
-    def one(_: int) -> Any:
-        try:
-            return act()
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(one, range(count)))
 
 
 def job_type() -> EventType:

@@ -90,6 +90,12 @@ def do_and_disconnect(do: Callable[[], T]) -> T:
         forget_connection()
 
 
+def in_parallel(number: int, do: Callable[[], T]) -> list[T]:
+    """Call `do` in `number` threads, each with a connection of its own; return the results."""
+    with ThreadPoolExecutor(number) as threads:
+        return [one.result() for one in [threads.submit(do_and_disconnect, do) for _ in range(number)]]
+
+
 @contextmanager
 def in_other_thread(do: Callable[[], T]) -> "Iterator[Future[T]]":
     """Call `do` in another thread; begin the block when it has returned or waits for a lock."""

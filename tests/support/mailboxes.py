@@ -1,16 +1,11 @@
 """Mailboxes: subscriptions in PULL mode, hand-outs that are made or time out, and their admin pages."""
 
-import re
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, LiteralString, TypeVar
 
 from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
-from django.test import Client
-from django.urls import reverse
 
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef, Receipt
@@ -18,7 +13,6 @@ from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
 from tests.support.broker import publish_numbered
-from tests.support.database import do_and_disconnect
 from tests.support.factories import subscription
 
 NEWEST_FIRST: LiteralString = """
@@ -90,26 +84,3 @@ def let_days_pass(*, days: int) -> None:
     """Move the creation of all deliveries and all status changes into the past."""
     Delivery.objects.update(created_at=F("created_at") - timedelta(days=days))
     StatusChange.objects.update(at=F("at") - timedelta(days=days))
-
-
-def in_parallel(number: int, do: Callable[[], T]) -> list[T]:
-    """Call `do` in `number` threads, each with a connection of its own; return the results."""
-    with ThreadPoolExecutor(number) as threads:
-        return [one.result() for one in [threads.submit(do_and_disconnect, do) for _ in range(number)]]
-
-
-def mailbox_page(of: Subscription, what: str = "change") -> str:
-    return reverse(f"admin:delivery_mailbox_{what}", args=[of.subscriber_id])
-
-
-def page_text(admin: Client, url: str) -> str:
-    """Return what a page says, without its markup."""
-    answer = admin.get(url)
-    assert answer.status_code == 200
-    return " ".join(re.sub(r"<[^>]*>", " ", answer.content.decode()).split())
-
-
-def post_form(admin: Client, url: str, **form: object) -> str:
-    """Post a form; return what the page that follows has to say."""
-    answer = admin.post(url, form, follow=True)
-    return " ".join(map(str, answer.context["messages"]))

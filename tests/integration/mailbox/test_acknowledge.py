@@ -22,6 +22,7 @@ from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscripti
 from tests.support import mailboxes
 from tests.support.api import client_of
 from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement, statuses
+from tests.support.database import in_parallel
 
 pytestmark = pytest.mark.behaviour("9.4")
 
@@ -189,7 +190,7 @@ def test_twenty_equal_calls_at_once_are_answered_alike(pulled: Subscription, wha
         start.wait()
         return {one: (answer.status, answer.code) for one, answer in SAY[what](pulled.subscriber_id, mine).items()}
 
-    first, *others = mailboxes.in_parallel(20, say)
+    first, *others = in_parallel(20, say)
     assert {answer[0] for answer in first.values()} == {OK}
     assert all(other == first for other in others)
     ended = Delivery.objects.final().count()
@@ -209,7 +210,7 @@ def test_one_of_a_simultaneous_acknowledgement_and_return_counts(pulled: Subscri
         answers = [mine(pulled.subscriber_id, [one])[one].status == OK for one in receipts]
         return {one for one, counted in zip(receipts, answers, strict=True) if counted}
 
-    shares = mailboxes.in_parallel(2, say)
+    shares = in_parallel(2, say)
     assert (sum(map(len, shares)), len(set[Receipt]().union(*shares))) == (20, 20)
 
 

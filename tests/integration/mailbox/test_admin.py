@@ -19,9 +19,6 @@ from tests.support import factories
 from tests.support.broker import line_of, publish_numbered, statuses
 from tests.support.mailboxes import (
     fetch_all,
-    mailbox_page,
-    page_text,
-    post_form,
     pulled_subscription,
     time_out_hand_outs,
 )
@@ -39,6 +36,23 @@ SELECT n, %s, %s, 'IN_FLIGHT', 2, 1, '9999-12-28 00:00+00', now() + (60 + n) * i
 """
 
 CANCELLED, IN_FLIGHT, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+
+
+def mailbox_page(of: Subscription, what: str = "change") -> str:
+    return reverse(f"admin:delivery_mailbox_{what}", args=[of.subscriber_id])
+
+
+def page_text(admin: Client, url: str) -> str:
+    """Return what a page says, without its markup."""
+    answer = admin.get(url)
+    assert answer.status_code == 200
+    return " ".join(re.sub(r"<[^>]*>", " ", answer.content.decode()).split())
+
+
+def post_form(admin: Client, url: str, **form: object) -> str:
+    """Post a form; return what the page that follows has to say."""
+    answer = admin.post(url, form, follow=True)
+    return " ".join(map(str, answer.context["messages"]))
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from subscriptions.payload_format import PayloadFormat
 from tests.integration.mailbox.test_plans import FILL, fill
 from tests.support import mailboxes
 from tests.support.broker import activate, inactivate, publish_bodies, publish_numbered
+from tests.support.database import in_parallel
 from tests.support.query_plans import ExplainedStatement, costly_statements, explained_statements
 
 pytestmark = pytest.mark.behaviour("9.1", "9.3")
@@ -108,7 +109,7 @@ def test_no_two_of_eight_clients_get_the_same_message(pulled: Subscription) -> N
             mine += fetch(MailboxRef(pulled.subscriber_id, is_ordered=False), max_messages=3)
         return mine
 
-    shares = mailboxes.in_parallel(8, drain)
+    shares = in_parallel(8, drain)
     receipts = [one.receipt for share in shares for one in share]
     assert (len(receipts), len({*receipts}), len({one.delivery_id for one in receipts})) == (160, 160, 160)
     assert {one.fetch_number for one in receipts} == {1}
@@ -188,7 +189,7 @@ def test_a_fetch_of_one_succeeds_while_another_fetch_holds_the_first_hundred(pul
     box = mailboxes.mailbox_of(pulled.subscriber)
     with transaction.atomic():
         assert len(fetch(box, max_messages=100)) == 100
-        ((one,),) = mailboxes.in_parallel(1, lambda: fetch(box, max_messages=1))
+        ((one,),) = in_parallel(1, lambda: fetch(box, max_messages=1))
     assert one.content.body == b"100"
 
 

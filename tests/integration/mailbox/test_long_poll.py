@@ -20,7 +20,6 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox import long_poll
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.long_poll import (
-    COUNT_AVAILABLE,
     MAX_POLLS,
     WAITING,
     MailboxPoller,
@@ -38,7 +37,6 @@ from tests.support.api import client_of
 from tests.support.broker import activate, inactivate, publish_numbered, terminate_backends
 from tests.support.database import do_and_disconnect
 from tests.support.mailboxes import bodies_of, hand_out, pulled_subscription, time_out_hand_outs
-from tests.support.query_plans import costly_statements, explained_statements
 
 pytestmark = pytest.mark.behaviour("9.1")
 
@@ -342,21 +340,6 @@ def test_an_ordered_mailbox_wakes_one_poll_and_none_while_something_is_in_flight
     assert found(uncommitted_mailbox.subscriber) == [0], "a client still has it"
     time_out_hand_outs()
     assert found(uncommitted_mailbox.subscriber) == [1]
-
-
-@pytest.mark.django_db
-def test_a_look_reads_what_there_are_polls_for_and_no_more(
-    uncommitted_mailbox: Subscription, event_type: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish_numbered(event_type, 400)
-    hand_out(*Delivery.objects.oldest_first()[:50])
-    subscriber_id = uncommitted_mailbox.subscriber_id
-    with explained_statements(monkeypatch) as explained:
-        for polls in (3, 5):
-            assert rows(COUNT_AVAILABLE, [[subscriber_id], [polls]]) == [(subscriber_id, polls)]
-            time_out_hand_outs()
-    looks = [one for one in explained if "unnest" in one.statement]
-    assert (len(looks), costly_statements(looks, max_rows=20, max_wasted=0)) == (2, [])
 
 
 @pytest.mark.django_db(transaction=True)

@@ -26,7 +26,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import broker, mailboxes
-from tests.support.database import in_other_thread
+from tests.support.database import in_other_thread, in_parallel
 from tests.support.factories import subscriber, subscription
 from tests.support.query_plans import costly_statements, explained_statements
 
@@ -132,7 +132,7 @@ def test_eight_clients_get_the_messages_one_after_the_other(pulled: Subscription
         start.wait()
         worked_off.extend(turns())
 
-    mailboxes.in_parallel(8, work_off)
+    in_parallel(8, work_off)
     assert sorted(worked_off, key=int) == [str(number).encode() for number in range(24)]
     finished = Delivery.objects.order_by("finished_at").values_list("id", flat=True)
     assert [*finished] == sorted(finished)

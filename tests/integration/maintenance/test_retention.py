@@ -26,7 +26,7 @@ from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
 from tests.support import broker
 from tests.support.api import publish
-from tests.support.database import do_and_disconnect
+from tests.support.database import do_and_disconnect, lock_waiters
 from tests.support.factories import subscription
 
 pytestmark = pytest.mark.behaviour("11.4")
@@ -298,17 +298,6 @@ def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
     assert leaves(past) == [leaf_of("delivery_message", past)]
 
 
-def is_at_it(day: dt.date) -> bool:
-    """Tell whether somebody has begun to drop `day`."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database d ON d.oid = database"
-            " WHERE mode = 'ExclusiveLock' AND relation = to_regclass(%s) AND datname = current_database())",
-            [leaf_of("delivery_message", day)],
-        )
-        return bool(cursor.fetchone()[0])
-
-
 def test_stopping_does_not_wait_for_a_day_that_is_in_use(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
     stopping = threading.Event()
     maintainer = Maintainer(stopping, keep_days=KEEP_DAYS)
@@ -316,7 +305,7 @@ def test_stopping_does_not_wait_for_a_day_that_is_in_use(past: dt.date, elsewher
     with elsewhere.transaction():
         elsewhere.execute("LOCK TABLE delivery_attempt IN ACCESS SHARE MODE")
         maintainer.start()
-        wait_until(lambda: is_at_it(past))
+        wait_until(lock_waiters)
         stopping.set()
         maintainer.wait_until_stopped()
         assert maintainer.is_alive(), "it was not waited for"

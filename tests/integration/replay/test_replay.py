@@ -22,7 +22,7 @@ from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker, factories, replays
 from tests.support.api import client_of, problem_of
-from tests.support.mailboxes import in_parallel
+from tests.support.database import in_parallel
 
 pytestmark = pytest.mark.behaviour("5.8")
 

@@ -25,13 +25,12 @@ from tests.support.api import (
     FAILING_FILTER,
     SYNC_PATH,
     client_of,
-    in_threads,
     problem_of,
     publish,
     recorded_calls,
     said_of,
 )
-from tests.support.database import another_connection
+from tests.support.database import another_connection, in_parallel
 
 
 @pytest.mark.behaviour("7.2", "10.3")
@@ -80,7 +79,7 @@ def test_calls_are_recorded_once_the_database_is_back(
     monkeypatch.setattr(call, "RECORD_SECONDS", PATIENCE_SECONDS)
     gate = receiver.gate(SYNC_PATH, answer(200))
     calls: list[Any] = []
-    thread = threading.Thread(target=lambda: calls.extend(in_threads(1, lambda: publish(client))))
+    thread = threading.Thread(target=lambda: calls.extend(in_parallel(1, lambda: publish(client))))
     with connection.cursor() as cursor:
         thread.start()
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
@@ -153,7 +152,7 @@ def test_waiting_calls_are_limited(client: Client, event_type: EventType, receiv
     calls: list[Any] = []
     turns = itertools.cycle(names)
     act = lambda: publish(client, Filter_String=next(turns))  # noqa: E731 - what each thread does
-    waiting = threading.Thread(target=lambda: calls.extend(in_threads(MAX_WAITING, act)))
+    waiting = threading.Thread(target=lambda: calls.extend(in_parallel(MAX_WAITING, act)))
     waiting.start()
     try:
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_WAITING)
@@ -183,7 +182,7 @@ def test_a_hanging_endpoint_is_isolated(client: Client, asked: Subscription, rec
     gate = receiver.gate(SYNC_PATH, answer(200, b"at last"))
     receiver.on(SYNC_PATH, gate)
     calls: list[Any] = []
-    waiting = threading.Thread(target=in_threads, args=(MAX_WAITING, lambda: calls.append(publish(client))))
+    waiting = threading.Thread(target=in_parallel, args=(MAX_WAITING, lambda: calls.append(publish(client))))
     waiting.start()
     try:
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_WAITING_PER_OWNER == MAX_WAITING - len(calls))
@@ -207,7 +206,7 @@ def test_a_failing_call_or_loop_affects_no_later_call(
     assert str(nothing.result) == "the request could not be made"
     gate = receiver.gate(SYNC_PATH, answer(200))
     broken: list[Any] = []
-    thread = threading.Thread(target=lambda: broken.extend(in_threads(1, lambda: publish(client))))
+    thread = threading.Thread(target=lambda: broken.extend(in_parallel(1, lambda: publish(client))))
     thread.start()
     wait_until(lambda: len(receiver.of(SYNC_PATH)) == 2)
     monkeypatch.setattr(running.loop._scripts, "finished", lambda: 1 / 0)
@@ -223,7 +222,7 @@ def test_a_failing_call_or_loop_affects_no_later_call(
 def test_a_process_that_stops_waits_for_no_endpoint(client: Client, asked: Subscription, receiver: Receiver) -> None:
     receiver.on(SYNC_PATH, hang)
     came: list[Any] = []
-    thread = threading.Thread(target=lambda: came.extend(in_threads(1, lambda: publish(client))))
+    thread = threading.Thread(target=lambda: came.extend(in_parallel(1, lambda: publish(client))))
     thread.start()
     wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
     (running,) = caller._callers.values()
