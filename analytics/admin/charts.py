@@ -46,7 +46,7 @@ def stacked_bars(title: str, asked: Range, series: Mapping[str, Mapping[dt.datet
         }
         for number, (name, values) in enumerate(series.items())
     ]
-    return _chart("bar", title, asked, drawn, _options(stacked=True))
+    return _chart("bar", title, _labels(asked), drawn, stacked=True)
 
 
 def lines(
@@ -58,19 +58,25 @@ def lines(
     logarithmic: bool = False,
 ) -> Chart:
     """Return a line for each series, broken where it has no value."""
-    drawn = []
-    for number, (name, values) in enumerate(series.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        style = {"borderColor": colour, "backgroundColor": colour, "borderDash": DASHES[number % len(DASHES)]}
-        points = {"borderWidth": 2, "pointRadius": 2, "tension": 0}
-        drawn.append({"label": name, "data": [values.get(at) for at in asked.steps()], **style, **points})
-    return _chart("line", title, asked, drawn, _options(stacked=False, unit=unit, logarithmic=logarithmic))
+    drawn = [
+        {
+            "label": name,
+            "data": [values.get(at) for at in asked.steps()],
+            "borderColor": COLOURS[number % len(COLOURS)],
+            "backgroundColor": COLOURS[number % len(COLOURS)],
+            "borderDash": DASHES[number % len(DASHES)],
+            "borderWidth": 2,
+            "pointRadius": 2,
+        }
+        for number, (name, values) in enumerate(series.items())
+    ]
+    return _chart("line", title, _labels(asked), drawn, unit=unit, logarithmic=logarithmic)
 
 
 def single_bars(title: str, values: Mapping[str, float]) -> Chart:
     """Return a bar for each name."""
     drawn = [{"label": title, "data": [*values.values()], "backgroundColor": COLOURS[0], "maxBarThickness": 48}]
-    return Chart("bar", _json({"labels": [*values], "datasets": drawn}), _options(stacked=False, legend=False), title)
+    return _chart("bar", title, [*values], drawn, legend=False)
 
 
 def greatest_first(found: Mapping[tuple[dt.datetime, str], int]) -> dict[str, dict[dt.datetime, float]]:
@@ -89,29 +95,32 @@ def in_order(found: Mapping[tuple[dt.datetime, str], int], names: Iterable[str])
     return {name: values for name, values in series.items() if values}
 
 
-def _chart(kind: str, title: str, asked: Range, drawn: Sequence[Mapping[str, Any]], options: str) -> Chart:
-    form = "%d %b" if asked.step == "day" else "%d %b %H:%M"
-    labels = [at.strftime(form) for at in asked.steps()]
-    return Chart(kind, _json({"labels": labels, "datasets": drawn}), options, title)
+def _labels(asked: Range) -> list[str]:
+    return [at.strftime("%d %b" if asked.step == "day" else "%d %b %H:%M") for at in asked.steps()]
 
 
-def _options(*, stacked: bool, legend: bool = True, unit: str = "", logarithmic: bool = False) -> str:
+def _chart(
+    kind: str,
+    title: str,
+    labels: Sequence[str],
+    drawn: Sequence[Mapping[str, Any]],
+    *,
+    stacked: bool = False,
+    legend: bool = True,
+    unit: str = "",
+    logarithmic: bool = False,
+) -> Chart:
     ticks = {"color": GREY, "maxRotation": 0}
     words = {"color": GREY, "boxWidth": 12}
     across = {"stacked": stacked, "grid": {"display": False}, "ticks": {**ticks, "autoSkip": True, "maxTicksLimit": 8}}
-    title = {"display": bool(unit), "text": unit, "color": GREY}
     scale = {"type": "logarithmic"} if logarithmic else {"beginAtZero": True}
-    up = {**scale, "stacked": stacked, "title": title, "grid": {}, "ticks": {**ticks, "maxTicksLimit": 6}}
-    return _json(
-        {
-            "animation": False,
-            "maintainAspectRatio": False,
-            "interaction": {"mode": "index", "intersect": False},
-            "plugins": {"legend": {"display": legend, "position": "bottom", "align": "start", "labels": words}},
-            "scales": {"x": across, "y": up},
-        }
-    )
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    named = {"display": bool(unit), "text": unit, "color": GREY}
+    up = {**scale, "stacked": stacked, "title": named, "grid": {}, "ticks": {**ticks, "maxTicksLimit": 6}}
+    options = {
+        "animation": False,
+        "maintainAspectRatio": False,
+        "interaction": {"mode": "index", "intersect": False},
+        "plugins": {"legend": {"display": legend, "position": "bottom", "align": "start", "labels": words}},
+        "scales": {"x": across, "y": up},
+    }
+    return Chart(kind, json.dumps({"labels": labels, "datasets": drawn}), json.dumps(options), title)

@@ -1,7 +1,6 @@
 """Runs in the admin, and the summaries page: charts and tables of a range, downloads, a button that requests a run."""
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from django import forms
@@ -90,17 +89,8 @@ class SelectionForm(forms.Form):
         return Selection(Range(end - length, end), subscriber.pk if subscriber else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One number."""
-
-    title: str
-    value: str
-    note: str = ""
-
-
-def headline(chosen: Selection) -> list[Metric]:
-    """Return the figures at the top of the page."""
+def headline(chosen: Selection) -> list[tuple[str, str, str]]:
+    """Return the figures at the top of the page: title, value and note."""
     totals, took, checked = chosen.totals, chosen.latency, chosen.audit
     published = sums(chosen.rows(VOLUME), "messages", "bytes")
     first = per_cent(totals.first_attempt, totals.eligible)
@@ -108,11 +98,11 @@ def headline(chosen: Selection) -> list[Metric]:
     if checked.checked:
         order = f"{checked.unexplained:,} unexplained" if checked.unexplained else "kept"
     return [
-        Metric("Published", f"{published.messages:,}", f"{filesizeformat(published.bytes)}, received or not"),
-        Metric("Deliveries ended", f"{totals.deliveries:,}", f"{totals.delivered:,} delivered"),
-        Metric("Success rate", per_cent(totals.delivered, totals.eligible), f"first attempt: {first}"),
-        Metric("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
-        Metric("Order", order, f"{checked.checked:,} deliveries checked"),
+        ("Published", f"{published.messages:,}", f"{filesizeformat(published.bytes)}, received or not"),
+        ("Deliveries ended", f"{totals.deliveries:,}", f"{totals.delivered:,} delivered"),
+        ("Success rate", per_cent(totals.delivered, totals.eligible), f"first attempt: {first}"),
+        ("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
+        ("Order", order, f"{checked.checked:,} deliveries checked"),
     ]
 
 

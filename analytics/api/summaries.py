@@ -9,7 +9,7 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -46,35 +46,28 @@ class RangeQuery(PageQuery):
     kind = TextField(help_text="TOPIC, QUEUE, SYNC, MAILBOX (fetched messages), or CALLBACK (replies).")
 
 
-class ColumnSerializer(serializers.Serializer[Any]):
-    """One column of a summary."""
-
-    name = serializers.CharField()
-    type = serializers.CharField(help_text="In Spark's notation.")
-
-
-class SummarySerializer(serializers.Serializer[Any]):
-    """What a summary is."""
-
-    name = serializers.CharField()
-    description = serializers.CharField()
-    columns = serializers.SerializerMethodField()
-
-    def get_columns(self, summary: Table) -> list[dict[str, str]]:
-        """Return its columns."""
-        return [{"name": name, "type": kind} for name, kind in summary.types.items()]
+COLUMN: Final = inline_serializer(
+    "Column",
+    {"name": serializers.CharField(), "type": serializers.CharField(help_text="In Spark's notation.")},
+    many=True,
+)
+SUMMARY: Final = inline_serializer(
+    "Summary", {"name": serializers.CharField(), "description": serializers.CharField(), "columns": COLUMN}, many=True
+)
 
 
-class SummariesSerializer(serializers.Serializer[Any]):
-    """All summaries."""
-
-    items = SummarySerializer(many=True)
-
-
-@operation("get", Scope.READ, MayManage, responses=SummariesSerializer)
+@operation("get", Scope.READ, MayManage, responses=inline_serializer("Summaries", {"items": SUMMARY}))
 def list_summaries(request: Request) -> Response:  # noqa: ARG001 - every operation gets it
     """List the summaries and their columns."""
-    return Response({"items": SummarySerializer(SUMMARIES.values(), many=True).data})
+    items = [
+        {
+            "name": summary.name,
+            "description": summary.description,
+            "columns": [{"name": name, "type": kind} for name, kind in summary.types.items()],
+        }
+        for summary in SUMMARIES.values()
+    ]
+    return Response({"items": items})
 
 
 @operation("get", Scope.READ, MayManage, parameters=[NAME, RangeQuery], responses=OpenApiTypes.OBJECT)
