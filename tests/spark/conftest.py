@@ -41,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName("tests")
     for name, value in (SETTINGS | LOCAL_SETTINGS | SMALL).items():
         builder = builder.config(name, value)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it still talks when nobody listens any more
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs after pytest has closed its streams
     with pytest.MonkeyPatch.context() as environment:
         for name in ours.keys() - {"DATABASE_URL"}:
             environment.setenv(name, ours[name])

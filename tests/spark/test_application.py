@@ -35,14 +35,14 @@ from delivery.maintenance import partitions
 from delivery.models import Attempt, Delivery, MessageOutcome
 from delivery.outcomes import Meaning
 from tests.support.spark_history import DAY, MORNING, Traffic, database_address, empty_day
-from tests.support.spark_runs import WHOLE_DAY, Summarizer, Told, all_loaded, hour, loaded
+from tests.support.spark_runs import WHOLE_DAY, ReportStream, Summarizer, all_loaded, hour, loaded
 
 HELD = "(classid::bigint << 32) | objid::bigint"
 
 
 @pytest.fixture
 def summarizer(spark: SparkSession, tmp_path: Path) -> Summarizer:
-    """One with a lake on a path that is a nuisance."""
+    """A summarizer whose lake has a path with special characters."""
     return Summarizer(spark, tmp_path / "a lake [of] {days}, 100% *")
 
 
@@ -59,13 +59,13 @@ def traffic(storage: None) -> Traffic:
 @pytest.mark.lengthy
 def test_a_day_is_read_checked_summarized_and_loaded(summarizer: Summarizer, traffic: Traffic) -> None:
     assert summarizer.run() is Status.DONE
-    (told,) = summarizer.told.windows()
-    assert (told["state"], told["error"]) == ("PASSED", "")
-    assert told["rows_read"] == {table.name: len(summarizer.rows(table)) for table in BRONZE}
-    assert (told["rows_read"]["deliveries"], told["rows_read"]["attempts"]) == (3, 5)
-    assert told["rows_written"] == {table.path: len(summarizer.rows(table)) for table in SILVER + GOLD}
-    assert all(check["passed"] for check in told["checks"])
-    assert told["lake_bytes"] == sum(file.stat().st_size for file in summarizer.folder.rglob("*.parquet"))
+    (report,) = summarizer.reports.windows()
+    assert (report["state"], report["error"]) == ("PASSED", "")
+    assert report["rows_read"] == {table.name: len(summarizer.rows(table)) for table in BRONZE}
+    assert (report["rows_read"]["deliveries"], report["rows_read"]["attempts"]) == (3, 5)
+    assert report["rows_written"] == {table.path: len(summarizer.rows(table)) for table in SILVER + GOLD}
+    assert all(check["passed"] for check in report["checks"])
+    assert report["lake_bytes"] == sum(file.stat().st_size for file in summarizer.folder.rglob("*.parquet"))
     assert [deliveries_of(row) for row in loaded(RELIABILITY)] == [3]
     assert {name: len(rows) for name, rows in all_loaded().items()} == {
         name: len(rows) for name, rows in summarizer.gold().items()
@@ -94,8 +94,8 @@ def test_resummarizing_a_day_adds_late_data_and_loses_nothing(summarizer: Summar
     empty_day()
     before = all_loaded()
     assert summarizer.run() is Status.FAILED
-    (told,) = summarizer.told.windows()
-    assert "bronze/attempts: none is gone (6 of 6 are; see docs/explanation/summaries-pipeline.md)" in told["error"]
+    (report,) = summarizer.reports.windows()
+    assert "bronze/attempts: none is gone (6 of 6 are; see docs/explanation/summaries-pipeline.md)" in report["error"]
     assert all_loaded() == before
     assert [deliveries_of(row) for row in summarizer.rows(RELIABILITY)] == [3, 1]
     summarizer.lake.storage.files.delete_file(path_of(DAY))
@@ -112,12 +112,12 @@ def test_days_after_a_changed_day_are_recomputed(summarizer: Summarizer, traffic
     assert [row[:1] + row[6:8] for row in loaded(BUDGETS)] == [(day.day, 3, 1) for day in days]
     traffic.delivered()
     with pytest.raises(KeyboardInterrupt):
-        summarizer.run(told=Told(partial(interrupt, "summarized in")))
+        summarizer.run(reports=ReportStream(partial(interrupt, "summarized in")))
     assert [row[6] for row in loaded(BUDGETS)] == [4, 3, 3]
     assert summarizer.run(days[1]) is Status.DONE, "which does what the other run left"
     assert [row[6] for row in loaded(BUDGETS)] == [4, 4, 4]
-    assert "2026-03-04: budgets and anomalies made again" in summarizer.told.getvalue()
-    assert "2026-03-03: budgets and anomalies made again" not in summarizer.told.getvalue()
+    assert "2026-03-04: budgets and anomalies made again" in summarizer.reports.getvalue()
+    assert "2026-03-03: budgets and anomalies made again" not in summarizer.reports.getvalue()
     assert summarizer.lake.marked(CHANGED) == set()
 
 
@@ -131,7 +131,7 @@ def test_a_day_replaces_its_hours_with_the_same_totals(summarizer: Summarizer, t
     assert summarizer.run(WHOLE_DAY) is Status.DONE
     assert [piece.window for piece in summarizer.manifest().pieces] == [WHOLE_DAY]
     assert {table.name: loaded(table) for table in HOURLY} == by_hours
-    assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=1", "run=2"}, "somebody may read those"
+    assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=1", "run=2"}, "readers may still use them"
     summarizer.lake.sweep(print)
     assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=2"}
 
@@ -148,7 +148,7 @@ def test_files_written_before_a_column_was_added_have_null_in_it(summarizer: Sum
     ):
         take_away(column, table, summarizer)
     Attempt.objects.update(meaning=Meaning.HOLD)
-    assert summarizer.run(hour(8)) is Status.DONE, summarizer.told.getvalue()
+    assert summarizer.run(hour(8)) is Status.DONE, summarizer.reports.getvalue()
     read = summarizer.lake.read_days(RELIABILITY, [summarizer.manifest()]).orderBy("hour")
     assert [tuple(row) for row in read.select("deliveries", "eligible").collect()] == [(3, None), (1, 1)]
     tried = summarizer.lake.read_days(ATTEMPTS, [summarizer.manifest()])
@@ -175,10 +175,10 @@ def test_a_failed_check_is_named_and_leaves_the_old_summaries_in_force(
     traffic.delivered()
     summarizer.words = without_routed(summarizer.words)
     assert summarizer.run(hour(7)) is Status.FAILED
-    (told,) = summarizer.told.windows()
-    (check,) = (check for check in told["checks"] if not check["passed"])
+    (report,) = summarizer.reports.windows()
+    (check,) = (check for check in report["checks"] if not check["passed"])
     assert check == {"name": "bronze/messages: only words of the broker", "passed": False, "found": "4 rows are wrong"}
-    assert (told["state"], check["name"] in told["error"]) == ("FAILED", True)
+    assert (report["state"], check["name"] in report["error"]) == ("FAILED", True)
     assert (summarizer.rows(RELIABILITY), loaded(RELIABILITY)) == before
 
 
@@ -186,7 +186,7 @@ def test_a_failed_check_is_named_and_leaves_the_old_summaries_in_force(
 def test_a_failed_window_does_not_stop_the_next(summarizer: Summarizer, traffic: Traffic) -> None:
     summarizer.words = without_routed(summarizer.words)
     assert summarizer.run(hour(7), hour(9)) is Status.FAILED
-    assert [told["state"] for told in summarizer.told.windows()] == ["FAILED", "PASSED"]
+    assert [report["state"] for report in summarizer.reports.windows()] == ["FAILED", "PASSED"]
     assert [piece.window for piece in summarizer.manifest().pieces] == [hour(9)]
 
 
@@ -203,13 +203,13 @@ def test_a_run_that_lost_its_lock_commits_nothing(summarizer: Summarizer, traffi
                 cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {HELD} = {LOCK}")
 
     with pytest.raises(LockLost, match="lost"):
-        summarizer.run(told=Told(end_lock))
+        summarizer.run(reports=ReportStream(end_lock))
     assert summarizer.manifest().pieces == ()
     assert loaded(RELIABILITY) == []
 
 
 def day_after(number: int) -> Window:
-    """Return a whole day, so many after the one of the traffic."""
+    """Return the whole day this many days after the traffic."""
     return Window(*(moment + dt.timedelta(days=number) for moment in (WHOLE_DAY.start, WHOLE_DAY.end)))
 
 
@@ -229,7 +229,7 @@ def take_away(column: str, table: Table, summarizer: Summarizer) -> None:
 
 
 def interrupt(moment: str, report: str) -> None:
-    """End the run at a moment that it tells of."""
+    """End the run when it reports a moment."""
     if moment in report:
         raise KeyboardInterrupt
 

@@ -77,7 +77,7 @@ OTHERS: Final = {"subscription_id": 4}
 
 
 def overtaken(**more: Any) -> Sequence[Row]:
-    """Return the two, with what is told of the one that was overtaken."""
+    """Return both deliveries, with other values of the one that was overtaken."""
     return {**EARLY, **more}, LATE
 
 
@@ -110,12 +110,12 @@ CASES: Final = [
         inverted("published at the same time"),
     ),
     Case(
-        "those that began later did not",
+        "publishes that began more than two seconds apart did not overlap",
         [sent(1, 2, "10:00:00", "10:31"), sent(2, 1, "10:00:02.001", "10:30")],
         inverted(""),
     ),
     Case(
-        "nor did those of which somebody else had got the earlier one by then",
+        "publishes did not overlap if another subscriber was sent the earlier one before the later one began",
         [sent(1, 2, "10:00:00", "10:31"), sent(2, 1, "10:00:01", "10:30")],
         inverted(""),
         [tried(9, 1, "10:00:00.899", 503, message_id=1), tried(9, 2, "10:00:05", 200, message_id=1)],
@@ -168,20 +168,20 @@ CASES: Final = [
         status_changes=[{**CHANGED, "subscription_id": 3}],
     ),
     Case(
-        "not before it was switched, since nothing that is fetched is sent",
+        "a switch after it was overtaken explains nothing",
         overtaken(fetches=1),
         inverted(""),
         status_changes=[{**CHANGED, "at": at("10:30:30"), "subscription_id": 3}],
     ),
-    Case("nor where it never was", overtaken(fetches=1), inverted("")),
+    Case("a fetched delivery of a subscription that was never switched", overtaken(fetches=1), inverted("")),
     Case(
-        "nor by the switch of another subscription",
+        "the switch of another subscription explains nothing",
         overtaken(fetches=1),
         inverted(""),
         status_changes=[{**CHANGED, "subscription_id": 4}],
     ),
     Case(
-        "what nobody had fetched by then goes first, as nothing of its own subscription was sent before",
+        "a switch to push explains nothing if no client had fetched the delivery",
         overtaken(fetches=0),
         inverted(""),
         status_changes=[{**CHANGED, "subscription_id": 3}],
@@ -212,7 +212,12 @@ CASES: Final = [
         status_changes=[{**CHANGED, "at": at("09:59"), "subscription_id": 3}],
         releases=[RESUMED],
     ),
-    Case("which explains nothing of its own subscription", overtaken(), inverted(""), releases=[RESUMED]),
+    Case(
+        "the end of a suspension explains nothing within its own subscription",
+        overtaken(),
+        inverted(""),
+        releases=[RESUMED],
+    ),
     Case(
         "of a subscriber that was not active, or sent to in no order, nothing has its place",
         overtaken(),
@@ -268,8 +273,8 @@ CASES: Final = [
         overtaken(not_before=at("10:20")),
         inverted(NOT_DUE),
     ),
-    Case("or soon after, being let go a little later", overtaken(not_before=at("10:19")), inverted(NOT_DUE)),
-    Case("and by nothing else", overtaken(not_before=at("10:18:59.999")), inverted("")),
+    Case("or is published up to a minute after it was due", overtaken(not_before=at("10:19")), inverted(NOT_DUE)),
+    Case("what is published later than that is an inversion", overtaken(not_before=at("10:18:59.999")), inverted("")),
     *(
         Case(
             f"what is delayed and then not active is skipped, {what} of its own subscription",
@@ -315,7 +320,7 @@ CASES: Final = [
         inverted(MADE_LATER),
     ),
     Case(
-        "and no longer",
+        "a slice of a replay takes no longer than a minute",
         [sent(1, 2, "10:18:59", "10:31", resubmit_of=0, replay_id=5), LATE],
         inverted(""),
     ),
@@ -373,14 +378,14 @@ CASES: Final = [
         checked=1,
     ),
     Case(
-        "and not after one that was its last, whatever the answer",
+        "an attempt after the last one that its policy allows",
         [sent(1, 1, "10:00", "10:33", attempts=2, status="FAILED")],
         [("sent again", 1, None, "")],
         [tried(1, 1, "10:30", 503, meaning="end"), tried(1, 2, "10:33", 200)],
         checked=1,
     ),
     Case(
-        "nor after it was taken",
+        "an attempt after a 2xx answer",
         [sent(1, None, "10:00", "10:33", attempts=2)],
         [("sent again", 1, None, "")],
         [tried(1, 1, "10:30", 200), tried(1, 2, "10:33", 500, meaning="retry_lane")],
@@ -394,13 +399,13 @@ CASES: Final = [
         checked=1,
     ),
     Case(
-        "what no answer came of may come twice, flagged",
+        "a delivery whose request had no known outcome may come twice, flagged",
         [sent(1, 1, "10:00", "10:30", uncertain=True), sent(2, None, "10:00", "10:31", uncertain=True, kind="SYNC")],
         [("possible duplicate", 1, None, "the outcome of a request was unknown; flagged")],
         checked=1,
     ),
     Case(
-        "also what is sent in no order",
+        "likewise with concurrent delivery",
         [sent(2, None, "10:20", "10:30"), sent(1, None, "10:00", "10:31", uncertain=True)],
         [("possible duplicate", 1, None, "the outcome of a request was unknown; flagged")],
         checked=0,
@@ -480,9 +485,9 @@ def test_a_finding_is_in_the_hour_in_which_the_later_one_ended(spark: SparkSessi
     late = sent(1, 2, "10:00", "12:31", subscriber_id=1, subscriber="ABC")
     given = silver_of(spark, deliveries=[late, {**LATE, "subscriber_id": 1, "subscriber": "ABC"}])
     owner = {"subscriber_id": 1, "subscriber": "ABC"}
-    told = {"finding": "inversion", "delivery_id": 1, "other_id": 2, "explanation": ""}
+    columns = {"finding": "inversion", "delivery_id": 1, "other_id": 2, "explanation": ""}
     assertDataFrameEqual(
-        findings(given, WORDS), frame(spark, FINDINGS, [{"hour": at("12:00"), "at": at("12:31"), **owner, **told}])
+        findings(given, WORDS), frame(spark, FINDINGS, [{"hour": at("12:00"), "at": at("12:31"), **owner, **columns}])
     )
     none = {"explained_inversions": 0, "duplicates": 0, "explained_duplicates": 0}
     first = {"high_id": 2, "high_sequence": 1, "high_created_at": at("10:20")}

@@ -23,7 +23,7 @@ DAYS: Final = 300
 """In one frame, each of a subscriber of its own: Spark takes as long for one."""
 SEEDS: Final = st.lists(st.integers(0, 2**32), min_size=DAYS, max_size=DAYS, unique=True)
 ONE: Final = settings(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate])
-"""A day is told by its number, which does not get simpler: shrinking would only take long."""
+"""A day is made from its seed, and seeds do not get simpler: shrinking would only take time."""
 
 
 def together(histories: Iterable[History]) -> dict[str, list[Row]]:
@@ -39,14 +39,14 @@ def found_in(spark: SparkSession, rows: Mapping[str, list[Row]]) -> list[dict[st
 
 
 SHARE: Final = 3
-"""So many subscribers are sent the same messages."""
+"""How many subscribers are sent the same messages."""
 
 
 MIDNIGHT: Final = DAY + dt.timedelta(seconds=60)
 
 
 def found_after(spark: SparkSession, midnight: dt.datetime, rows: Mapping[str, list[Row]]) -> list[dict[str, Any]]:
-    """Audit what there was until midnight; return what is found of the rest by whoever has of that the audit only."""
+    """Audit what ended before midnight; return the findings after it, given only that audit."""
     deliveries, attempts = rows["deliveries"], rows["attempts"]
     until: dict[str, list[Row]] = {
         "deliveries": [

@@ -144,7 +144,7 @@ def document(histories: list[Any]) -> dict[str, list[Row]]:
 
 
 def lasting(took: dt.timedelta, delay: float | None, **delivery: Any) -> Row:
-    """Return a delivery that took so long, from its publish on, and was delayed for a share of it."""
+    """Return a delivery that lasted `took` from its publish on, and was delayed for a share of it."""
     created_at = delivery["finished_at"] - took
     return {**delivery, "created_at": created_at, "not_before": delay and created_at + took * delay}
 
@@ -243,7 +243,7 @@ def kept(made: Silver) -> Silver:
 
 @pytest.fixture
 def attempts(storage: None, request: pytest.FixtureRequest) -> int:
-    """Write a history of so many attempts at least; a message has nearly two."""
+    """Write a history of at least this many attempts; a message has nearly two."""
     asked = int(request.config.getoption("--history"))
     History(NOW, messages=asked * 2 // 3, days=2, subscribers=6).write()
     return asked
@@ -260,8 +260,8 @@ def test_every_total_is_that_of_sql(
     spark: SparkSession, attempts: int, connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     summarizer = Summarizer(spark, tmp_path)
-    assert summarizer.run(*WINDOWS) is Status.DONE, summarizer.told.getvalue()
-    assert sum(one["rows_read"]["attempts"] for one in summarizer.told.windows()) >= attempts
+    assert summarizer.run(*WINDOWS) is Status.DONE, summarizer.reports.getvalue()
+    assert sum(one["rows_read"]["attempts"] for one in summarizer.reports.windows()) >= attempts
     for window in WINDOWS:
         summaries_sql.sum_up(connection, window, summarizer.words, objective=job(tmp_path).objective)
     for table in (*summaries_sql.HOURLY, *summaries_sql.DAILY):
@@ -292,7 +292,7 @@ def explanations(connection: psycopg.Connection[Any]) -> set[str]:
 
 
 def differences(connection: psycopg.Connection[Any], table: Table) -> list[tuple[Any, ...]]:
-    """Return some rows of a summary that only one of the two has, each with who."""
+    """Return some rows of a summary that only Spark or only SQL has, with its name."""
     in_sql, by_spark = Identifier("pg_temp", table.name), Identifier(f"analytics_{table.name}")
     made = connection.execute(SQL("SELECT * FROM {} LIMIT 0").format(in_sql)).description or []
     columns = SQL(", ").join(Identifier(column.name) for column in made)

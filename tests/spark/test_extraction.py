@@ -267,14 +267,14 @@ def test_retention_need_not_wait_for_slices_of_deliveries(history: psycopg.Conne
 
 
 @pytest.mark.parametrize(
-    ("table", "told"), [(tables.UNFINISHED, "id"), (tables.WAITING, "deliveries")], ids=["unfinished", "waiting"]
+    ("table", "column"), [(tables.UNFINISHED, "id"), (tables.WAITING, "deliveries")], ids=["unfinished", "waiting"]
 )
 def test_what_moves_between_two_slices_is_read_once(
-    history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, table: Table, told: str
+    history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, table: Table, column: str
 ) -> None:
     """All of the open shelf is written to other pages of it, and some of it filed."""
     monkeypatch.setattr(source, "SAMPLE_PAGES", 10**6)
-    window, place = WINDOWS[2], [column.split()[0] for column in table.columns.split(", ")].index(told)
+    window, place = WINDOWS[2], [*table.types].index(column)
     expected = [row[place] for row in truth(history, table, window)]
     queries, found = slices(history, table, window, 7), list[int]()
     for query in queries:
@@ -315,7 +315,7 @@ def test_only_stale_indexes_are_updated_and_no_autovacuum_is_cancelled(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not source.stale_indexes(history, ["delivery_attempt_20260502"])
-    monkeypatch.setattr(source, "MIN_NEW_ROWS", 0)  # whoever vacuums it meanwhile
+    monkeypatch.setattr(source, "MIN_NEW_ROWS", 0)  # a vacuum may have run
     (index,) = source.stale_indexes(history, ["delivery_attempt_20260502"])
     assert index.startswith("delivery_attempt_20260502")
     patient = "SELECT %s::interval < current_setting('deadlock_timeout')::interval"

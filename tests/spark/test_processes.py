@@ -106,7 +106,7 @@ def test_spark_runs_on_our_own_java_and_ends_when_its_worker_is_killed(tmp_path:
     assert "java" in names
     assert len(members(session)) >= 4, "the guard, the application, Java, and a Python that works for it"
     lake = tmp_path / "scratch" / "lake"
-    assert {path.stat().st_mode & 0o077 for path in (lake, *lake.rglob("*"))} == {0}, "the lake is nobody else's"
+    assert {path.stat().st_mode & 0o077 for path in (lake, *lake.rglob("*"))} == {0}, "only the owner may read the lake"
     worker.kill()
     worker.communicate()
     wait_until(lambda: not members(session))
@@ -155,5 +155,5 @@ def test_executors_read_the_database_and_write_the_lake(storage: None, tmp_path:
 
 
 def variables(cluster: spark_runs.Cluster, java: str) -> dict[str, str]:
-    """Return what the application is told where it runs on a cluster."""
+    """Return the application's environment on a cluster."""
     return {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(cluster.settings)}

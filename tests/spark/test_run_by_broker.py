@@ -50,8 +50,8 @@ def test_delivered_messages_appear_in_the_summaries(broker: Broker, receiver: Re
         return str(found)
 
     wait_until(lambda: state() not in {"WAITING", "RUNNING"}, SPARK_SECONDS)
-    told = broker.ask("SELECT state, error, log FROM analytics_run WHERE id = %(run)s", run=run)
-    assert told[0][:2] == ("PASSED", ""), told
+    found = broker.ask("SELECT state, error, log FROM analytics_run WHERE id = %(run)s", run=run)
+    assert found[0][:2] == ("PASSED", ""), found
     summed = broker.ask(
         "SELECT sum(deliveries), sum(delivered), sum(attempts) FROM analytics_reliability WHERE event_type = %(name)s",
         name=event_type,

@@ -28,7 +28,7 @@ ABC: dict[str, list[Row]] = {"subscribers": [{"id": 1, "name": "ABC"}]}
 CREATE: dict[str, list[Row]] = {"event_types": [{"id": 7, "name": "Project.Create", "kind": "TOPIC"}]}
 
 
-NOBODYS: Row = {"subscriber": "", "endpoint": "", "event_type": "", "kind": ""}
+UNNAMED: Row = {"subscriber": "", "endpoint": "", "event_type": "", "kind": ""}
 
 
 NOT_ITS_SUBSCRIBERS: Row = {"subscriber_id": None, "subscriber": ""}
@@ -84,52 +84,52 @@ def test_a_delivery_read_twice_counts_once_as_finished(spark: SparkSession) -> N
     assertDataFrameEqual(deliveries_of(given), frame(spark, SILVER_DELIVERIES, [CLEAN, unfinished]))
 
 
-WHOSE: list[tuple[str, Row, Row]] = [
+OWNERS: list[tuple[str, Row, Row]] = [
     ("its subscription's", {}, {}),
     (
-        "the line tells whose that of a deleted subscription is",
+        "the line names the subscriber of a deleted subscription",
         {"subscription_id": 99},
         {"subscription_id": 99, "endpoint": ""},
     ),
     (
         "what has been deleted loses its names and keeps its ids",
         {"subscription_id": 99, "line_id": 99, "event_type_id": 99},
-        {**NOBODYS, "subscriber_id": None, "subscription_id": 99, "event_type_id": 99},
+        {**UNNAMED, "subscriber_id": None, "subscription_id": 99, "event_type_id": 99},
     ),
     (
-        "the reply to a callback is nobody's, and of a kind by itself",
+        "the reply to a callback has no subscriber, and a kind of its own",
         {"subscription_id": None, "line_id": 6},
         {**NOT_ITS_SUBSCRIBERS, "subscription_id": None, "endpoint": "", "kind": "CALLBACK"},
     ),
     (
-        "what a mailbox has handed out is of a kind by itself",
+        "a delivery that a mailbox has handed out has a kind of its own",
         {"fetches": 1, "attempts": 1},
         {"fetches": 1, "attempts": 1, "kind": "MAILBOX"},
     ),
     (
-        "so is what nobody has sent and waits there",
+        "a delivery that waits in a mailbox and was never sent",
         {"subscription_id": 4, "attempts": 0, "fetches": 0},
         {"subscription_id": 4, "attempts": 0, "fetches": 0, "kind": "MAILBOX"},
     ),
     (
-        "also what expired there unread before its subscription was switched to being sent",
+        "a delivery that expired unread before its subscription was switched to push",
         {"status": "EXPIRED", "attempts": 0, "fetches": 0, "unread": True},
         {"status": "EXPIRED", "attempts": 0, "fetches": 0, "kind": "MAILBOX"},
     ),
     (
-        "what was sent before its subscription was switched stays what it was",
+        "a delivery that was sent before its subscription was switched keeps its kind",
         {"subscription_id": 4, "attempts": 1, "fetches": 0},
         {"subscription_id": 4, "attempts": 1, "fetches": 0},
     ),
     (
-        "also what was to be sent and ended before that",
+        "a delivery that ended unsent before its subscription was switched",
         {"attempts": 0, "fetches": 0},
         {"attempts": 0, "fetches": 0},
     ),
     ("of QUEUE its sender is known too", {"line_id": 8}, {"sender": 4}),
     ("a SYNC call has no line", {"line_id": None}, {}),
     (
-        "nobody's line",
+        "the line of a sender has no subscriber",
         {"line_id": 8, "subscription_id": 99},
         {**NOT_ITS_SUBSCRIBERS, "subscription_id": 99, "sender": 4, "endpoint": ""},
     ),
@@ -138,8 +138,8 @@ WHOSE: list[tuple[str, Row, Row]] = [
 
 def test_the_owner_of_a_delivery(spark: SparkSession) -> None:
     lines = [*SUBSCRIBED["lines"], {"id": 6, "lane": "callback"}, {"id": 8, "lane": "queue", "sender": 4}]
-    deliveries = [{**DELIVERY, **row, "id": n} for n, (_, row, _) in enumerate(WHOSE)]
-    wanted = [{**CLEAN, **row, "id": n} for n, (*_, row) in enumerate(WHOSE)]
+    deliveries = [{**DELIVERY, **row, "id": n} for n, (_, row, _) in enumerate(OWNERS)]
+    wanted = [{**CLEAN, **row, "id": n} for n, (*_, row) in enumerate(OWNERS)]
     twice = {name: rows * 2 for name, rows in {**KNOWN, "lines": lines}.items()}
     assertDataFrameEqual(
         deliveries_of(facts(spark, **twice, deliveries=deliveries)), frame(spark, SILVER_DELIVERIES, wanted)
@@ -161,7 +161,7 @@ def test_an_attempt_lasts_until_the_next_one_or_its_deliverys_end(spark: SparkSe
 
 def test_an_attempt_of_an_unknown_delivery_is_kept_without_owner(spark: SparkSession) -> None:
     stray = {"id": 10, "delivery_id": 9, "started_at": at("10:00"), "duration_ms": 0, "status_code": 503}
-    made = {**NOBODYS, **stray, "ended_at": at("10:00"), "error_class": "503", "failed": True, "holds": False}
+    made = {**UNNAMED, **stray, "ended_at": at("10:00"), "error_class": "503", "failed": True, "holds": False}
     assertDataFrameEqual(attempts_of(spark, stray), frame(spark, SILVER_ATTEMPTS, [made]))
 
 

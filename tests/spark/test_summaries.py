@@ -63,7 +63,7 @@ NOBODY: Final = {"subscriber_id": None, "subscriber": ""}
 
 SECOND: Final = st.integers(-4000, 2 * 3600)
 STAYS: Final = st.lists(st.tuples(st.integers(1, 20), SECOND, st.integers(0, 5000)), min_size=200, max_size=200)
-"""Whose, when it was made, and how long it took, in seconds after the hour began."""
+"""Subscriber, second of the hour at which it was created, and how many seconds it took."""
 
 BUCKETS = 2200
 """Enough for every number of 63 bits."""
@@ -277,29 +277,29 @@ def moment(second: int) -> dt.datetime:
 def test_the_backlog_at_each_moment_is_what_was_created_and_has_not_ended(
     spark: SparkSession, stays: list[tuple[int, int, int]]
 ) -> None:
-    made = [(whose, second, second + took) for whose, second, took in stays if second < 3600]
+    made = [(owner, second, second + took) for owner, second, took in stays if second < 3600]
     ended = [
-        {"subscriber_id": whose, "subscriber": "", "created_at": moment(start), "finished_at": moment(end)}
-        for whose, start, end in made
+        {"subscriber_id": owner, "subscriber": "", "created_at": moment(start), "finished_at": moment(end)}
+        for owner, start, end in made
         if 0 <= end < 3600
     ]
     still = Counter(
-        (whose, max(0, -(-start // BACKLOG_SECONDS) * BACKLOG_SECONDS)) for whose, start, end in made if end >= 3600
+        (owner, max(0, -(-start // BACKLOG_SECONDS) * BACKLOG_SECONDS)) for owner, start, end in made if end >= 3600
     )
     waiting = [
-        {"subscription_id": whose, "since": moment(since), "deliveries": count}
-        for (whose, since), count in still.items()
+        {"subscription_id": owner, "since": moment(since), "deliveries": count}
+        for (owner, since), count in still.items()
     ]
-    subscriptions = [{"id": whose, "subscriber_id": whose} for whose in range(1, 21)]
+    subscriptions = [{"id": owner, "subscriber_id": owner} for owner in range(1, 21)]
     expected = Counter(
-        (whose, second)
+        (owner, second)
         for second in range(0, 3600, BACKLOG_SECONDS)
-        for whose, start, end in made
+        for owner, start, end in made
         if start <= second < end
     )
     rows = rows_of(backlog(silver_of(spark, deliveries=ended, waiting=waiting, subscriptions=subscriptions), HOUR))
     assert {(row["subscriber_id"], row["at"]): row["deliveries"] for row in rows} == {
-        (whose, moment(second)): count for (whose, second), count in expected.items()
+        (owner, moment(second)): count for (owner, second), count in expected.items()
     }
 
 
@@ -356,10 +356,10 @@ def usual(hour: int = 3, past: list[int] = PAST, **more: Any) -> list[Row]:
 
 
 def waited(days_ago: int, ms: int, count: int, **more: Any) -> Row:
-    """Return an hour of the same subscriber's latency, each delivery of which took so long."""
+    """Return an hour of the same subscriber's latency, each delivery of which took `ms`."""
     when = DAY + dt.timedelta(days=-days_ago, hours=3)
-    told = {"measure": "delivery", "count": count, "max_ms": ms, "histogram": {bucket_of(ms): count}}
-    return {"hour": when, "subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, **told, **more}
+    times = {"measure": "delivery", "count": count, "max_ms": ms, "histogram": {bucket_of(ms): count}}
+    return {"hour": when, "subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, **times, **more}
 
 
 def found(
@@ -413,7 +413,7 @@ def test_which_hours_are_anomalies(spark: SparkSession) -> None:
 
 
 def test_an_unknown_hour_has_no_values(spark: SparkSession) -> None:
-    """Where somebody had the hours before noon summarized, there are holes."""
+    """If only some hours were summarized, there are holes."""
     holes = {DAY + dt.timedelta(hours=3), DAY + dt.timedelta(days=-8, hours=5), DAY + dt.timedelta(days=-9, hours=5)}
     begun = [ended_hour(0, 3, 1), ended_hour(8, 5, 1)]
     reliability = [*usual(), *usual(hour=5, past=[100] * 7), ended_hour(10, 5, 100), *begun]

@@ -1,8 +1,8 @@
-"""A small program in Spark's place: does a job as it is told by its arguments, and reports as Spark's does.
+"""A small program in Spark's place: does a job as its arguments say, and reports as Spark's does.
 
 Run by its path: the job, then any of `fails=N` (the Nth window, from 1), `ends=N` (with status 7 before the Nth),
-`quotes` (with them what PostgreSQL takes into no text), `dies` (is killed before the first), `hangs` (likewise stays
-for ever), `gives up` (tells why and ends), `prints=BYTES`.
+`quotes` (with characters that PostgreSQL cannot store), `dies` (is killed before the first), `hangs` (likewise, for
+ever), `gives up` (reports why and ends), `prints=BYTES`.
 """
 
 import json
@@ -21,8 +21,8 @@ UNSTORABLE = ": caf\0é \ud800"
 REPORTS = int(os.environ["BROKER_REPORT_FD"])
 
 
-def report(**told: Any) -> None:
-    os.write(REPORTS, json.dumps(told).encode() + b"\n")
+def report(**values: Any) -> None:
+    os.write(REPORTS, json.dumps(values).encode() + b"\n")
 
 
 def report_window(window: Window, error: str) -> None:
@@ -59,6 +59,6 @@ def main(job: Job, behaviour: Mapping[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    path, *told = sys.argv[1:]
+    path, *arguments = sys.argv[1:]
     with only_run(os.environ["DATABASE_URL"]):
-        sys.exit(main(Job.from_json(Path(path).read_text()), dict(one.partition("=")[::2] for one in told)))
+        sys.exit(main(Job.from_json(Path(path).read_text()), dict(one.partition("=")[::2] for one in arguments)))

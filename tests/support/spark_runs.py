@@ -36,7 +36,7 @@ WHOLE_DAY = Window(dt.datetime(2026, 3, 2, tzinfo=dt.UTC), dt.datetime(2026, 3, 
 Row = tuple[Any, ...]
 
 QUICK_START: Final = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""For a run of a few rows it is not worth while to compile as well as Java can."""
+"""Compiling well does not pay for a run of a few rows."""
 
 SPARK: Final = Path(pyspark.__file__).parent
 MASTER: Final = "org.apache.spark.deploy.master.Master"
@@ -67,8 +67,8 @@ def job(lake: Path, *windows: Window, run: int = 1, master: str = "local[1]", sl
     )
 
 
-class Told(io.StringIO):
-    """A stream for reports that remembers them, and lets a test step in when a text comes by."""
+class ReportStream(io.StringIO):
+    """A stream that keeps reports; a test can act when a text is reported."""
 
     def __init__(self, on_report: Callable[[str], None] = lambda _: None) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Told(io.StringIO):
         return written
 
     def windows(self) -> list[dict[str, Any]]:
-        """Return what was told of windows."""
+        """Return the reports of windows."""
         reports = [json.loads(line) for line in self.getvalue().splitlines()]
         return [report for report in reports if "window" in report]
 
@@ -92,19 +92,19 @@ class Summarizer:
     spark: SparkSession
     folder: Path
     runs: int = 0
-    told: Told = field(default_factory=Told)
+    reports: ReportStream = field(default_factory=ReportStream)
     words: Vocabulary = field(default_factory=vocabulary)
 
-    def run(self, *windows: Window, told: Told | None = None) -> Status:
+    def run(self, *windows: Window, reports: ReportStream | None = None) -> Status:
         """Do what the application does, on the session there is."""
         self.runs += 1
-        self.told = told or Told()
+        self.reports = reports or ReportStream()
         register(self.spark, database_address())
-        reports = Reports(self.told, io.StringIO())
+        reporting = Reports(self.reports, io.StringIO())
         with only_run(database_address()) as ensure_locked:
             asked = replace(job(self.folder, *windows, run=self.runs), vocabulary=self.words)
             return summarize_all(
-                WindowRun(asked, self.lake, database_address(), ensure_locked, reports.progress), reports
+                WindowRun(asked, self.lake, database_address(), ensure_locked, reporting.progress), reporting
             )
 
     @property
@@ -132,7 +132,7 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def rows_of(folder: Path, table: Table) -> list[Row]:
-    """Return what a lake has of the day, read without Spark, always in the same order."""
+    """Return what a lake has of the day, read without Spark, in a fixed order."""
     parts = [part.folder for part in manifest_of(folder).parts() if part.table == table.path]
     rows = [row for part in parts for row in ds.dataset(folder / part, format="parquet").to_table().to_pylist()]
     return sorted((tuple(row.values()) for row in rows), key=repr)
@@ -166,12 +166,12 @@ class Killing:
 
 run(Job.from_json(Path(sys.argv[1]).read_text()), os.environ["DATABASE_URL"], Reports(Killing(), sys.stdout))
 """
-"""The application, killed by force the moment it tells of something."""
+"""The application, killed by force as soon as it reports a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended, and what it told."""
+    """How a process ended, and what it reported."""
 
     status: int
     printed: str
@@ -188,7 +188,7 @@ def run_process(folder: Path, job: Job, *arguments: str, more: Mapping[str, str]
     environment = os.environ | dict(more or {})
     variables = spark_environment(scratch, master=job.master, database_url=database_address(), environment=environment)
     command = arguments or ("-P", "-m", "analytics.pipeline", "JOB")
-    with os.fdopen(reports) as told:
+    with os.fdopen(reports) as lines:
         ended = subprocess.run(
             [sys.executable, *(str(file) if one == "JOB" else one for one in command)],
             env=variables | {"BROKER_REPORT_FD": str(reporting), **QUICK_START} | dict(more or {}),
@@ -200,7 +200,7 @@ def run_process(folder: Path, job: Job, *arguments: str, more: Mapping[str, str]
             check=False,
         )
         os.close(reporting)
-        return Ended(ended.returncode, ended.stdout, [json.loads(line) for line in told])
+        return Ended(ended.returncode, ended.stdout, [json.loads(line) for line in lines])
 
 
 @dataclass(frozen=True, slots=True)

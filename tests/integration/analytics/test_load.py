@@ -67,7 +67,7 @@ def there() -> list[Row]:
 
 
 def fine() -> None:
-    """Be still the only run."""
+    """Accept that this is still the only run."""
 
 
 def test_rows_of_the_window_are_replaced_and_others_stay(connection: psycopg.Connection) -> None:
@@ -152,9 +152,9 @@ def test_expired_summaries_and_runs_are_deleted(db: None) -> None:
         rows_of(BUDGETS).create(day=at.date(), eligible=1, bad=0, objective=0.999, eligible_28=1, bad_28=0, spent=0.0)
         HourTotal.objects.create(hour=at)
         Run.objects.create(kind=RunKind.HOURS, state=RunState.PASSED, ended_at=at)
-    with capture_logs() as told:
+    with capture_logs() as logged:
         apply_retention("", keep_days=KEEP_DAYS)
-    assert [(one["rows"], one["runs"]) for one in told] == [(4, 1)], "each table had one row too old"
+    assert [(one["rows"], one["runs"]) for one in logged] == [(4, 1)], "each table had one row too old"
     assert [*rows_of(RELIABILITY).values_list("hour", flat=True)] == [first]
     assert [*rows_of(BACKLOG).values_list("at", flat=True)] == [first]
     assert [*HourTotal.objects.values_list("hour", flat=True)] == [first]

@@ -45,7 +45,7 @@ PASSED, FAILED = WindowState.PASSED, WindowState.FAILED
 
 
 def small(*behaviour: str) -> Application:
-    """Return the small program, so behaving; without Spark's guard, which gives it the CPU that others leave."""
+    """Return the small program with this behaviour; without Spark's guard, which gives it the CPU that others leave."""
 
     def start(job: Job, settings: SparkSettings, *, on_report: Any, on_output: Any, stopping: threading.Event) -> Ended:
         file = Path(settings.lake, "job.json")
@@ -142,7 +142,7 @@ def test_a_day_with_late_data_is_summarized_again(
 
 
 def pass_time(amount: dt.timedelta) -> None:
-    """Let all that became of windows have become so much earlier."""
+    """Move the results of all windows into the past."""
     RunWindow.objects.update(ended_at=F("ended_at") - amount)
 
 
@@ -330,7 +330,7 @@ def test_the_range_of_a_killed_worker_is_done_by_the_next(sealed: list[dt.date],
 
 def test_an_abandoned_scheduled_run_is_not_resumed_but_comes_due(sealed: list[dt.date], terms: SparkSettings) -> None:
     gone = vanish(kind=RunKind.DAYS)
-    assert days_due(terms) is None  # the vanished one counts as under way until somebody looks
+    assert days_due(terms) is None  # the vanished one counts as running until it is marked
     runs.start_waiting(terms, stopping=threading.Event(), application=small())
     run_records.abandon_vanished()
     assert do(days_due(terms), terms).state == RunState.PASSED

@@ -1,4 +1,4 @@
-"""What must be so of a window before it counts, and how a failure is told."""
+"""The checks of a window, and how a failure is reported."""
 
 import dataclasses
 
@@ -89,7 +89,7 @@ def test_the_error_names_all_failed_checks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("text", "cause"),
     [
         ("[Errno 28] No space left on device", "[Errno 28] No space left on device"),
         (A_FULL_DISK, "No space left on device"),
@@ -97,5 +97,5 @@ def test_the_error_names_all_failed_checks() -> None:
         ("", "OSError"),
     ],
 )
-def test_a_failure_is_reported_by_its_cause(said: str, told: str) -> None:
-    assert reason(OSError(said)) == told
+def test_a_failure_is_reported_by_its_cause(text: str, cause: str) -> None:
+    assert reason(OSError(text)) == cause

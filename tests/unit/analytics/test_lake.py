@@ -30,7 +30,7 @@ from analytics.runs import lake_problem
 MIDNIGHT: Final = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
 DAY: Final = MIDNIGHT.date()
 OPERATIONS: Final = {"open", "os.mkdir", "os.rename", "os.remove"}
-"""What changes a folder, by the names of Python's audit events, each told before it is done."""
+"""Audit events of Python that announce a change of a folder."""
 
 HOUR = dt.timedelta(hours=1)
 DAY_WINDOW = whole(DAY)
@@ -85,7 +85,7 @@ def test_a_writer_killed_at_any_operation_leaves_the_old_or_the_new_day(lake: La
 
 
 def killed_at(nth: int, lake: Lake, run: int) -> bool:
-    """Let a run do its day in a process that is killed at its nth operation, from 0; say whether it had so many."""
+    """Let a run do its day in a process that is killed at its nth operation, from 0; return whether it was killed."""
     child = os.fork()
     if child == 0:
         operations = count()
@@ -105,13 +105,13 @@ def test_a_day_with_a_damaged_manifest_keeps_its_files_and_stops_no_other(lake: 
     lake.mark(TOUCHED, DAY)
     lake.mark(TOUCHED, DAY + dt.timedelta(days=1))
     lake.storage.replace(path_of(DAY), "")
-    told: list[str] = []
-    lake.sweep(told.append)
+    reports: list[str] = []
+    lake.sweep(reports.append)
     assert runs(lake) == ["run=1"]
     assert lake.storage.entries(TOUCHED) == [f"dt={DAY}"]
-    assert len(told) == 1
-    assert told[0].startswith(f"manifests/dt={DAY}.json: damaged manifest")
-    assert lake.readable_manifest(DAY, told.append) == Manifest(DAY)
+    assert len(reports) == 1
+    assert reports[0].startswith(f"manifests/dt={DAY}.json: damaged manifest")
+    assert lake.readable_manifest(DAY, reports.append) == Manifest(DAY)
     lake.commit(manifest(2))
     lake.sweep(pytest.fail)
     assert runs(lake) == []

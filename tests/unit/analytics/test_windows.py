@@ -142,7 +142,7 @@ def test_the_current_hour_is_summarized_up_to_the_end_of_the_range(
 
 @dataclass
 class History:
-    """A broker that makes summaries: what has passed, by what was closed when it was read."""
+    """A broker that makes summaries: its days, and the windows that have passed."""
 
     now: dt.datetime
     oldest: dt.datetime | None = None
@@ -179,7 +179,7 @@ class History:
         self.days -= {day for day in self.days if day < self.now.date() - keep * DAY}
 
     def in_force(self, day: dt.date) -> list[Window]:
-        """Return what has the day's figures: the whole day once it passed, else its hours."""
+        """Return the windows with the day's figures: the whole day once it passed, else its hours."""
         return [whole(day)] if whole(day) in self.passed else [one for one in hours_of(day) if one in self.passed]
 
 
@@ -221,7 +221,7 @@ def days(*after: int) -> list[dt.date]:
         pytest.param([], [], [], id="nothing has changed"),
         pytest.param([5], [5], [6, 28, 30], id="a day was done again"),
         pytest.param([0], [0], [2, 5, 6, 28], id="four weeks are made of it"),
-        pytest.param([40], [40], [], id="there is none after it"),
+        pytest.param([40], [40], [], id="no day comes after it"),
         pytest.param([5, 6], [5, 6], [28, 30], id="one after it was done again too"),
         pytest.param([5, 6], [6, 5], [6, 28, 30], id="one after it had been done before it was"),
         pytest.param([5, 6], [6, 5, 6], [28, 30], id="hours of one after it were done, some of them later"),
