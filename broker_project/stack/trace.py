@@ -8,12 +8,11 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Final
 
 import psycopg
 
@@ -40,41 +39,8 @@ OPEN: Final = "SELECT count(*) FROM delivery_open"
 LEASED: Final = "SELECT count(*) FROM delivery_line WHERE lease_until IS NOT NULL"
 
 
-class FunctionCall(NamedTuple):
-    """One call of a function of this project."""
-
-    thread: int
-    file: str
-    """Relative to the repository."""
-    function: str
-    """Its qualified name."""
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Where the function is defined."""
-        return self.file, self.function
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What a worker called for one delivery."""
-
-    files: Sequence[str]
-    """From the claim of the line to its release, in the order of their first call."""
-    functions: Sequence[tuple[str, str]]
-    """From the first answer to the next request, each with its file, in the order of their first call."""
-
-    def __str__(self) -> str:
-        """Return both lists and their lengths."""
-        files = "".join(f"  {file}\n" for file in self.files)
-        functions = "".join(f"  {file:<40} {function}\n" for file, function in self.functions)
-        return (
-            f"from the claim of the line to its release:\n{files}\n"
-            f"from an answer to the next request:\n{functions}\n"
-            f"files from claim to release: {len(self.files)}\n"
-            f"functions from an answer to the next request: {len(self.functions)} in "
-            f"{len({file for file, _ in self.functions})} files"
-        )
+Call = tuple[int, str, str]
+"""The thread of a call of a function of this project, the function's file, and its qualified name."""
 
 
 def trace() -> int:
@@ -99,28 +65,33 @@ def trace() -> int:
         with psycopg.connect(stack.environment["DATABASE_URL"], autocommit=True) as connection:
             for query in (OPEN, LEASED):
                 wait_until(lambda query=query: connection.execute(query).fetchall() == [(0,)])  # type: ignore[misc]
-    print(trace_of([FunctionCall(*call) for call in json.loads(calls.read_text())]))
+    print(*report(json.loads(calls.read_text())), sep="\n")
     return 0
 
 
-def trace_of(calls: Sequence[FunctionCall]) -> Trace:
-    """Return what belongs to the first delivery among the calls of all threads.
+def report(calls: Sequence[Call]) -> Iterator[str]:
+    """Yield what was called for the first delivery.
 
     Raises:
         ValueError: no line was claimed, sent for and released.
 
     """
-    places = [call.place for call in calls]
+    places = [(file, function) for _, file, function in calls]
     request = places.index(REQUEST)
     claim = max(index for index in range(request) if places[index] == CLAIM)
     release = places.index(RELEASE, request)
-    threads = {calls[index].thread for index in (claim, request)}
-    files = [call.file for call in calls[claim : release + 1] if call.thread in threads]
+    threads = {calls[index][0] for index in (claim, request)}
+    files = dict.fromkeys(file for thread, file, _ in calls[claim : release + 1] if thread in threads)
     answer = places.index(ANSWER, request)
-    functions = [
-        call.place for call in calls[answer : places.index(REQUEST, answer) + 1] if call.thread == calls[request].thread
-    ]
-    return Trace(list(dict.fromkeys(files)), list(dict.fromkeys(functions)))
+    between = range(answer, places.index(REQUEST, answer) + 1)
+    functions = dict.fromkeys(places[index] for index in between if calls[index][0] == calls[request][0])
+    yield "from the claim of the line to its release:"
+    yield from (f"  {file}" for file in files)
+    yield "\nfrom an answer to the next request:"
+    yield from (f"  {file:<40} {function}" for file, function in functions)
+    yield f"\nfiles from claim to release: {len(files)}"
+    of_functions = {file for file, _ in functions}
+    yield f"functions from an answer to the next request: {len(functions)} in {len(of_functions)} files"
 
 
 def _services(calls: Path, application: Application) -> Sequence[Service]:
@@ -135,7 +106,7 @@ def _run_traced_worker() -> None:
     """Run Celery's command line; at the end write every call of this project's code to a file."""
     from celery.__main__ import main  # noqa: PLC0415 - only this process needs it
 
-    calls: list[tuple[int, str, str]] = []
+    calls: list[Call] = []
     folders = tuple(f"{ROOT / package}/" for package in PACKAGES)
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
