@@ -1,16 +1,11 @@
 """The commands of developers: steps, locked packages, semgrep rules, counts; and every program loads by its name."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,7 +20,6 @@ from broker_project.stack.test_command import (
     SHIPPED,
     WITH_BROKERS,
     Step,
-    audit,
     run_in_parallel,
 )
 
@@ -82,67 +76,10 @@ def test_fault_tests_are_in_the_folders_with_stacks() -> None:
     assert [str(path) for path in marked if not any(path.is_relative_to(folder) for folder in WITH_BROKERS)] == []
 
 
-PINNED = {
-    re.match(r"[\w.-]+", line)[0].lower()  # type: ignore[index] # every such line begins with a name
-    for lock in (ROOT / "requirements").iterdir()
-    for line in lock.read_text().splitlines()
-    if "==" in line and not line.startswith((" ", "#"))
-}
-KNOWN = {
-    "id": "GHSA-0000",
-    "affected": [
-        {
-            "package": {"name": "amqp", "ecosystem": "PyPI"},
-            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "99.0"}]}],
-        }
-    ],
-}
-
-
-@contextmanager
-def service(known: dict[str, dict[str, Any]]) -> Iterator[tuple[str, set[str]]]:
-    """Play a database of vulnerabilities; give its address, and the packages that were asked about."""
-    asked = set()
-
-    class Database(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            name = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["package"]["name"]
-            asked.add(name)
-            body = json.dumps({"vulns": [known[name]]} if name in known else {}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Keep quiet."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Database) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1/query", asked
-        server.shutdown()
-
-
-def ask(address: str) -> int:
-    return audit("--vulnerability-service", "osv", "--osv-url", address)
-
-
-def test_every_locked_package_is_audited() -> None:
-    with service({}) as (address, asked):
-        assert ask(address) == 0
-    assert asked == PINNED
-
-
 def test_every_lock_is_audited() -> None:
     assert {lock for locks in AUDITED_LOCKS for lock in locks} == {
         lock.name for lock in (ROOT / "requirements").iterdir()
     }
-
-
-def test_vulnerable_package_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
-    with service({"amqp": KNOWN}) as (address, _):
-        assert ask(address) == 1
-    assert re.search(r"^amqp +[\d.]+ +GHSA-0000 +99\.0", capfd.readouterr().out, re.M)
 
 
 def test_static_checks_cover_every_package() -> None:
