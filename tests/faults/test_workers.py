@@ -1,15 +1,13 @@
 """Workers are killed, stopped or joined by others: at most the requests in flight are repeated."""
 
 import dataclasses
-import itertools
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
-import requests
 
 from broker_project.stack.load.exchanges import Exchange, Published
 from broker_project.stack.load.wait import wait_until
@@ -163,47 +161,25 @@ class Timed:
     """An event, and when it may be sent; times are monotonic, of the same machine as the broker's clock."""
 
     event: Published
-    begins: float = 0.0
-    ends: float = float("inf")
+    begins: float
+    ends: float
 
     def is_out_of_time(self, request: Exchange) -> bool:
         """Return whether a request came before its time, or left after it."""
         return request.at < self.begins or request.at > self.ends + TRAVEL_SECONDS
 
 
-class Announcer:
-    """Publishes one event after the other, each of a kind of its own."""
-
-    def __init__(self, broker: Broker, event_type: str) -> None:
-        self._type = event_type
-        self._address = f"{broker.web}/api/v1/events/{event_type}"
-        self._session = broker.publisher()
-        self._numbers: Iterator[int] = itertools.count(1)
-
-    def publish(self, count: int, lives: int) -> list[Timed]:
-        """Publish `count` events of each kind in turn: plain, delayed, and with a time-to-live of `lives` seconds."""
-        return [one for _ in range(count) for one in (self._plain(), self._delayed(), self._living(lives))]
-
-    def _plain(self) -> Timed:
-        return Timed(self._publish({}))
-
-    def _delayed(self) -> Timed:
-        begins = time.monotonic() + LATER_SECONDS
-        moment = datetime.fromtimestamp(time.time() + LATER_SECONDS, UTC)
-        return Timed(self._publish({"Broker-Not-Before": moment.isoformat()}), begins=begins)
-
-    def _living(self, seconds: int) -> Timed:
-        event = self._publish({"Broker-TTL": str(seconds)})
-        return Timed(event, ends=event.ended + seconds)
-
-    def _publish(self, terms: dict[str, str]) -> Published:
-        number, started = next(self._numbers), time.monotonic()
-        headers = {"Content-Type": "application/json"} | terms
-        answer: requests.Response = self._session.post(
-            self._address, body_of(number), headers=headers, timeout=TIMEOUT_SECONDS
-        )
-        answer.raise_for_status()
-        return Published(number, self._type, started, time.monotonic())
+def publish_timed(broker: Broker, event_type: str, numbers: Iterable[int], lives: int) -> Iterator[Timed]:
+    """Publish events of three kinds in turn: plain, delayed, and with a time-to-live of `lives` seconds."""
+    session, address = broker.publisher(), f"{broker.web}/api/v1/events/{event_type}"
+    session.headers["Content-Type"] = "application/json"
+    for number in numbers:
+        started, later = time.monotonic(), datetime.fromtimestamp(time.time() + LATER_SECONDS, UTC)
+        terms = ({}, {"Broker-Not-Before": later.isoformat()}, {"Broker-TTL": str(lives)})[number % 3]
+        session.post(address, body_of(number), headers=terms, timeout=TIMEOUT_SECONDS).raise_for_status()
+        event = Published(number, event_type, started, time.monotonic())
+        begins = started + LATER_SECONDS if "Broker-Not-Before" in terms else 0.0
+        yield Timed(event, begins, event.ended + lives if "Broker-TTL" in terms else float("inf"))
 
 
 @pytest.mark.behaviour("2.10", "2.13", "4.15", "11.3")
@@ -212,15 +188,14 @@ def test_workers_are_killed_while_messages_are_delayed_or_expire(load: Load, fig
     event_type = load.broker.event_type()
     endpoint = Endpoint("timed", load.receiver)
     subscribed = load.broker.subscribe(load.receiver.url("/timed"), event_type)
-    announcer = Announcer(load.broker, event_type)
     load.start()
     endpoint.is_busy = True
-    early = announcer.publish(EACH, SHORT_SECONDS)
+    early = [*publish_timed(load.broker, event_type, range(3 * EACH), SHORT_SECONDS)]
     doomed = {one.event.number for one in early if one.ends < float("inf")}
     kill_again_and_again(load, TIMED_KILLS)
     wait_until(lambda: by_status(load.broker, subscribed).get("EXPIRED", set()) >= doomed, THROUGH_SECONDS)
     endpoint.is_busy = False
-    late = announcer.publish(EACH, LONG_SECONDS)
+    late = [*publish_timed(load.broker, event_type, range(3 * EACH, 6 * EACH), LONG_SECONDS)]
     kill_again_and_again(load, TIMED_KILLS)
     seen = figures()
     wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)

@@ -204,25 +204,6 @@ def test_a_list_takes_the_same_number_of_queries_at_any_size(admin: Client, clie
     assert cost() == first
 
 
-@pytest.mark.parametrize(
-    ("stage", "waiting", "replied", "missed"),
-    [("waiting", True, False, False), ("in_flight", False, True, False), ("missed", False, False, True)],
-)
-def test_the_list_is_filtered_by_stage(
-    admin: Client, client: Client, job: EventType, stage: str, waiting: bool, replied: bool, missed: bool
-) -> None:
-    of_stage = {
-        "waiting": create_callback(client),
-        "replied": create_callback(client),
-        "missed": create_callback(client),
-    }
-    post_reply(of_stage["replied"])
-    Callback.objects.filter(pk=of_stage["missed"].pk).update(expires_at=Now())
-    page = text_of(admin, f"{LIST}?stage={stage}")
-    shown = {name: f"{LIST}{one.pk}/change/" in page for name, one in of_stage.items()}
-    assert shown == {"waiting": waiting, "replied": replied, "missed": missed}
-
-
 def test_a_page_leads_to_the_message_the_reply_and_its_delivery(admin: Client, callback: Callback) -> None:
     assert REPLY_URL in text_of(admin, f"{LIST}{callback.pk}/change/")
     reply_id = post_reply(callback, b'{"printed": true}').json()["id"]

@@ -17,7 +17,7 @@ from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance import periodic
-from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, PageRead, QueueGroup
+from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.webhook.parts import Outgoing
 from delivery.worker import pending_settles, process
@@ -410,17 +410,6 @@ def test_nothing_is_sent_for_a_group_that_has_ended_since_it_was_read(jobs: Even
     settle_groups({line.id: line.claim.epoch}, settlements=[refused])
     QueueGroup.objects.all().delete()
     assert settle_groups({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
-
-
-@pytest.mark.behaviour("4.11")
-def test_pages_note_what_is_read_and_in_flight(jobs: EventType) -> None:
-    line, delivery = begin_and_vanish(jobs)
-    terms, budget = callback_terms(), BodyBudget(MAX_PROCESS_BYTES)
-    busy = PageRequest(line.id, line.claim.epoch, None, 500, busy=[delivery.group_id or 0])
-    for _ in range(3):
-        assert len(read_groups([busy], budget, terms)[line.id]) == 0
-    (noted,) = PageRead.objects.filter(line_id=line.id)
-    assert sorted(noted.delivery_ids) == sorted(Delivery.objects.values_list("id", flat=True))
 
 
 @pytest.mark.behaviour("4.11")

@@ -1,6 +1,5 @@
 """Retry lines: their times, their turns, and their end (contract 5.3, 5.4)."""
 
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +14,8 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
-from delivery.worker import process, waits
-from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker import process
+from delivery.worker.buffer import BodyBudget
 from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.settle import settle
 from delivery.worker.steps import SideEffects, Turn
@@ -98,24 +96,6 @@ def test_a_retry_line_gathers_due_deliveries(receiver: Receiver, storage: None, 
     assert line.due_at
     earlier = retried.due_at - line.due_at
     assert pause - rest - 50 < earlier.total_seconds() <= pause - rest, "what is due meanwhile goes in one turn"
-
-
-def test_a_retry_line_reads_once(receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    line, asked = broker.retry_line_of(wanted.subscriber), list[int]()
-
-    def read(lines: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
-        asked.extend(one.line_id for one in lines)
-        return read_pages(lines, budget)
-
-    monkeypatch.setattr(waits, "read_pages", read)
-    receiver.on("/a", answer(500), answer(500), answer())
-    with broker.running_worker():
-        broker.publish_numbered(wanted.event_type, 2)
-        wait_until_retrying(wanted, 2)
-        Delivery.objects.update(due_at=Now())
-        wait_until(lambda: broker.statuses(wanted) == [DELIVERED, DELIVERED])
-        wait_until(lambda: Line.objects.filter(pk=line.pk, epoch=1, lease_until=None).exists())
-    assert asked.count(line.pk) == 1, "only time brings more, which the sweep watches"
 
 
 @pytest.mark.behaviour("5.1", "5.3")
@@ -315,16 +295,6 @@ def test_an_expired_delivery_is_neither_read_nor_sent(wanted: Subscription) -> N
     settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
     assert not settled.started
     assert [one.id for one in broker.outgoing_of(taken)] == [driven_marks[1].id]
-
-
-def test_an_answer_in_flight_that_never_came_counts_as_not_received(wanted: Subscription) -> None:
-    broker.publish_numbered(wanted.event_type, 1)
-    main, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
-    settle(
-        {main.id: main.claim.epoch},
-        settlements=[broker.settlement(main, delivery, **broker.NO_ANSWER, side_effects=moved(wanted))],
-    )
-    assert Delivery.objects.get().unreceived
 
 
 @pytest.fixture
