@@ -24,7 +24,7 @@ ADMIN_EDIT_ROUNDS = 2
 ADMIN_EDIT_SECONDS = 1.0
 """Seconds from edit to edit."""
 CHECKED_SECONDS = 0.25
-"""So long before a request starts it is checked against what is configured, at most, on a busy machine."""
+"""How long before it starts a request may be checked against the configuration, at most, on a busy machine."""
 EDITS_THROUGH_SECONDS = 60.0
 
 EditReport = Callable[[], Figures]

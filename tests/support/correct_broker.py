@@ -139,7 +139,7 @@ class CorrectBroker:
         self._calm = calm
         """Whether everything is taken at once and nothing goes wrong."""
         self._idle, self._took = ([0.05], [0.01]) if prompt else ([0.5, 3.0, 30.0], [0.01, 0.5])
-        """So long it may not look whether there is something to send, and for an answer."""
+        """How long it may not look for something to send, and for an answer."""
         first = subscriber_id * 10
         other = TEAMFORGE if calm else random.choice([TEAMFORGE, WORKFRONT, OWN])
         self._policies: dict[int, Policy] = {first: TEAMFORGE, first + 1: other}

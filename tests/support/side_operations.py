@@ -201,7 +201,7 @@ POLICY_TERMS: Sequence[dict[str, Any]] = [
 
 
 policy_numbers = st.integers(0, len(POLICY_TERMS))
-"""Of a policy; 0 is none, and so TeamForge."""
+"""Of a policy; 0: the default, TeamForge."""
 
 
 class SubscriptionState(NamedTuple):
@@ -255,7 +255,7 @@ class PolicyOperations(SideOperations):
         pauses=st.booleans(),
     )
     def publish_and_answer(self, at: int, worker: int, results: list[int | str], pauses: bool) -> None:
-        """Get somewhere, whatever else happens: what is suspended is tried, all are answered, and no pause lasts."""
+        """Make progress: probe what is suspended, answer all requests, and end every pause."""
         self.probe(at)
         self.publish_to(self.subscriptions[at].event_type, 2)
         for result in results:
@@ -388,7 +388,7 @@ class PolicyOperations(SideOperations):
             suspends = not is_old and was.paused_by in ("", PausedBy.POLICY)
             assert suspends == (now.paused_by == PausedBy.POLICY and not now.half_open), "5.6, 4.15"
         elif start.half_open:
-            assert not now.half_open, "5.6: whatever else an endpoint answers is a sign of life"
+            assert not now.half_open, "5.6: any other answer shows that the endpoint works again"
 
 
 def state_of(one: Subscription) -> SubscriptionState:

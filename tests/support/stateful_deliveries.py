@@ -37,7 +37,7 @@ answers = st.runner().flatmap(lambda machine: st.sampled_from(machine.may_be_ans
 
 
 class StatefulDeliveries(RuleBasedStateMachine):
-    """Three subscriptions, two workers, and what can happen to them whatever the kind of their events."""
+    """Three subscriptions, two workers, and what can happen to them, for TOPIC and QUEUE alike."""
 
     may_be_answered: ClassVar[tuple[int | str, ...]]
     """By endpoints: a status, or one of `NO_ANSWERS`."""
@@ -290,7 +290,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
                     cursor.execute(f"DELETE FROM {table}")
 
     def finish(self) -> None:
-        """Let everything that is unfinished be sent and answered 200, without side_effects trouble."""
+        """Let everything that is unfinished be sent and answered 200, without further trouble."""
         self.database.notify(self)
         self.check_statuses()
         self.activate_all()
@@ -319,7 +319,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
 
 
 def run_random_history(machine: Callable[[FailingDatabase], StatefulDeliveries], database: FailingDatabase) -> None:
-    """Let a machine try whatever may happen, in a sixth as many examples as other properties have."""
+    """Let a machine try random operations, in a sixth as many examples as other properties have."""
     run_state_machine_as_test(
         lambda: machine(database),  # type: ignore[arg-type]  # any callable will do
         settings=settings(max_examples=settings().max_examples // 6, suppress_health_check=[*HealthCheck]),

@@ -179,7 +179,7 @@ def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNot
 
 
 class SettlementListener(Protocol):
-    """Whoever follows what is settled."""
+    """What is notified of everything that is settled."""
 
     def on_settling(self) -> None:
         """Handle that a round is about to be settled."""

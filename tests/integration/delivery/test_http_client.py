@@ -36,7 +36,7 @@ NAME = "endpoint.example"
 LOOPBACK = "Address not allowed (loopback)"
 
 Result = tuple[int | str, bool]
-"""A status, or why there is none; and whether the request was refused."""
+"""A status, or why there was no answer; and whether the request was refused."""
 
 NOT_TEXT = b"\xff\xfe\x00\xc3\x28"
 
@@ -94,7 +94,7 @@ def test_a_client_that_has_been_closed_can_be_interrupted_and_rings_nobody_elses
     bell = other._sockets._bell
     other.close()
     elsewhere = os.eventfd(0, os.EFD_NONBLOCK)
-    os.dup2(elsewhere, bell)  # whatever is opened next may have the number of what was closed
+    os.dup2(elsewhere, bell)  # the next file opened may have the number of the one closed
     other.interrupt()
     with pytest.raises(BlockingIOError):
         os.eventfd_read(elsewhere)
@@ -411,7 +411,7 @@ UNANSWERED = {
     "zero bytes": raw(b"\x00" * 100),
     "a status that is no number": raw(b"HTTP/1.1 abc OK\r\n\r\n"),
     "a status of four digits": raw(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
-    "a version that is none": raw(b"HTTP/9.9 200 OK\r\n\r\n"),
+    "an unknown version": raw(b"HTTP/9.9 200 OK\r\n\r\n"),
     "a zero byte in a header": raw(b"HTTP/1.1 200 -\r\nX: a\x00b\r\nContent-Length: 0\r\n\r\n"),
     "a negative length": raw(b"HTTP/1.1 200 -\r\nContent-Length: -1\r\n\r\n"),
     "two lengths": raw(b"HTTP/1.1 200 -\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx"),

@@ -172,7 +172,7 @@ def test_a_hold_ends_in_time(receiver: Receiver, worker: Worker, wanted: Subscri
     broker.publish_numbered(wanted.event_type, 1)
     line = broker.wait_until_held(wanted.subscriber)
     broker.publish_bodies(beside.event_type, b"waiting")
-    Subscription.objects.get(pk=beside.pk).save()  # another one's change is none of its head's
+    Subscription.objects.get(pk=beside.pk).save()  # a change of another subscription does not concern the head
     assert (lines_with_due_work(), claim([line.pk], worker="w"), receiver.of("/b")) == ([], [], [])
 
 

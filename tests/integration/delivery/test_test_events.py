@@ -1,4 +1,4 @@
-"""Test events: an endpoint is sent a sample at once, and nothing is stored of it, whatever it answers."""
+"""Test events: an endpoint is sent a sample at once, and nothing is stored of it, also if it fails."""
 
 from typing import Any
 
@@ -99,7 +99,7 @@ def test_a_test_event_times_out(wanted: Subscription, receiver: Receiver, monkey
     receiver.on("/hook", hang)
     said = send(wanted).json()
     assert (said["status_code"], said["reason"][:19]) == (None, "Operation timed out")
-    assert connection.connection is None, "given back, and not taken again to tell of it"
+    assert connection.connection is None, "the connection was given back, and not taken again to log the outcome"
 
 
 def test_denied_addresses_are_not_sent_to(wanted: Subscription, receiver: Receiver, settings: Any) -> None:

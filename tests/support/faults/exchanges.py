@@ -9,9 +9,9 @@ from itertools import pairwise
 from broker_project.stack.load.exchanges import Exchange, Published, inverted, is_accepted, sets_aside
 
 SETTLE_SECONDS = 1.0
-"""So long after it was answered a request may not be stored yet, on a machine with nothing else to do."""
+"""How long an answer may take to be stored, on a machine with nothing else to do."""
 TRAVEL_SECONDS = 1.0
-"""So long after it was sent a request may be read, on a busy machine."""
+"""How long after it was sent a request may be read, on a busy machine."""
 
 
 def min_blame(wanted: Sequence[Sequence[int]]) -> int:

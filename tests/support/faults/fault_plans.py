@@ -41,9 +41,9 @@ BETWEEN_SECONDS = (1.0, 6.0)
 """From one step's end to the next, at least and at most."""
 BRIEF_SECONDS = (0.5, 8.0)
 LONG_EVERY = 12
-"""So many steps are brief for one that takes as long as in the case of its own."""
+"""One step in this many takes as long as in the case of its own; the others are brief."""
 TWO_EVERY = 4
-"""So many steps break one thing for one that breaks two at once."""
+"""One step in this many breaks two things at once; the others break one."""
 
 
 def some_worker(context: FaultContext) -> Child:

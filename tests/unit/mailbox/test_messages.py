@@ -40,10 +40,10 @@ def read(fetched: FetchedMessage) -> Any:
     return json.loads(JsonRenderer().render(message_document(fetched, receipt="r")))
 
 
-def body_of(told: Any) -> bytes:
+def body_of(document: Any) -> bytes:
     """Return the body as a client finds it: in one of the two fields, never in both."""
-    (body,) = [told["body"].encode()] if "body" in told else [base64.b64decode(told["body_base64"])]
-    assert ("body" in told) != ("body_base64" in told)
+    (body,) = [document["body"].encode()] if "body" in document else [base64.b64decode(document["body_base64"])]
+    assert ("body" in document) != ("body_base64" in document)
     return body
 
 
@@ -74,8 +74,8 @@ def test_a_message_says_what_it_is_and_until_when_it_is_in_flight() -> None:
 def test_possible_duplicates_are_flagged(
     fetch: int, is_uncertain: bool, redeliveries: int, possible_duplicate: bool
 ) -> None:
-    told = read(replace(FETCHED, fetch_number=fetch, is_uncertain=is_uncertain))
-    assert (told["redeliveries"], told["possible_duplicate"]) == (redeliveries, possible_duplicate)
+    document = read(replace(FETCHED, fetch_number=fetch, is_uncertain=is_uncertain))
+    assert (document["redeliveries"], document["possible_duplicate"]) == (redeliveries, possible_duplicate)
 
 
 @pytest.mark.behaviour("2.5")
@@ -94,8 +94,8 @@ def test_possible_duplicates_are_flagged(
     ],
 )
 def test_the_body_is_the_bytes_that_were_published(body: bytes, is_text: bool) -> None:
-    told = read(replace(FETCHED, content=replace(CONTENT, body=body)))
-    assert (body_of(told), "body" in told) == (body, is_text)
+    document = read(replace(FETCHED, content=replace(CONTENT, body=body)))
+    assert (body_of(document), "body" in document) == (body, is_text)
 
 
 @given(st.one_of(st.binary(), st.text().map(str.encode)))
@@ -105,7 +105,7 @@ def test_any_bytes_come_back(body: bytes) -> None:
 
 @pytest.mark.behaviour("2.12")
 def test_a_message_that_is_wanted_as_a_cloud_event_has_its_content_type() -> None:
-    told = read(replace(FETCHED, content=in_payload_format(CONTENT, PayloadFormat.CLOUDEVENTS_STRUCTURED, {})))
-    assert told["content_type"].startswith("application/cloudevents+json")
-    assert told["headers"] == {"X-Trace": "1"}
-    assert (json.loads(told["body"])["id"], json.loads(told["body"])["data"]) == ("45", {"a": 1})
+    document = read(replace(FETCHED, content=in_payload_format(CONTENT, PayloadFormat.CLOUDEVENTS_STRUCTURED, {})))
+    assert document["content_type"].startswith("application/cloudevents+json")
+    assert document["headers"] == {"X-Trace": "1"}
+    assert (json.loads(document["body"])["id"], json.loads(document["body"])["data"]) == ("45", {"a": 1})
