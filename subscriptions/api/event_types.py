@@ -60,8 +60,7 @@ class EventTypes(Resource[EventType]):
 
     queryset = EventType.objects.all()
     serializer_class = EventTypeSerializer
-    lookup_field = "name"
-    lookup_value_converter = "name"
+    lookup_field = lookup_value_converter = "name"
     order = Order("event types", "name")
 
 

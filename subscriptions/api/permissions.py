@@ -3,11 +3,11 @@
 A view declares in `needs` the scope that each of its methods takes. A view without it serves nobody.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
@@ -16,6 +16,8 @@ from rest_framework.request import Request
 from broker_project.core.api.fields import IDS, NameField, WholeNumberField
 from broker_project.core.api.problems import ProblemType, register
 from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber, Subscription
+
+Record = TypeVar("Record", bound=Model)
 
 Needs = Mapping[str, Scope]
 """The scope that a call takes, by its method in lower case; HEAD takes what GET does."""
@@ -135,22 +137,19 @@ class ReadOrWrite(BasePermission):
             raise PermissionDenied(_message(view.writers))
 
 
-def publishers_for(key: ApiKey) -> QuerySet[Publisher]:
-    """Return all publishers for management, its own for a publisher's key."""
-    everything = Publisher.objects.all()
-    return everything if key.kind == KeyKind.MANAGEMENT else everything.filter(api_keys=key)
+def _records_of(model: type[Record], keys: str) -> Callable[[ApiKey], QuerySet[Record]]:
+    """Declare which records a key sees: management all, other keys those of their owner, whose keys are at `keys`."""
+
+    def visible(key: ApiKey) -> QuerySet[Record]:
+        everything = model._default_manager.all()  # noqa: SLF001 - documented by Django
+        return everything if key.kind == KeyKind.MANAGEMENT else everything.filter(**{keys: key})
+
+    return visible
 
 
-def subscribers_for(key: ApiKey) -> QuerySet[Subscriber]:
-    """Return all subscribers for management, its own for a subscriber's key."""
-    everything = Subscriber.objects.all()
-    return everything if key.kind == KeyKind.MANAGEMENT else everything.filter(api_keys=key)
-
-
-def subscriptions_for(key: ApiKey) -> QuerySet[Subscription]:
-    """Return all subscriptions for management, those of its subscriber for a subscriber's key."""
-    everything = Subscription.objects.all()
-    return everything if key.kind == KeyKind.MANAGEMENT else everything.filter(subscriber__api_keys=key)
+publishers_for = _records_of(Publisher, "api_keys")
+subscribers_for = _records_of(Subscriber, "api_keys")
+subscriptions_for = _records_of(Subscription, "subscriber__api_keys")
 
 
 class OwnSubscriberField(NameField[Subscriber]):

@@ -174,8 +174,7 @@ class Publishers(Resource[Publisher]):
     """Publishers: management sees all, a publisher itself."""
 
     serializer_class = PublisherSerializer
-    lookup_field = "name"
-    lookup_value_converter = "name"
+    lookup_field = lookup_value_converter = "name"
     order = Order("publishers", "name")
     visible_to = staticmethod(publishers_for)
     links = related = ("event_types",)
@@ -205,8 +204,7 @@ class Subscribers(ActivatedResource[Subscriber]):
     """Subscribers: management sees all, a subscriber itself."""
 
     serializer_class = SubscriberSerializer
-    lookup_field = "name"
-    lookup_value_converter = "name"
+    lookup_field = lookup_value_converter = "name"
     order = Order("subscribers", "name")
     visible_to = staticmethod(subscribers_for)
 
@@ -225,6 +223,5 @@ class RetryPolicies(Resource[RetryPolicy]):
 
     queryset = RetryPolicy.objects.all()
     serializer_class = RetryPolicySerializer
-    lookup_field = "name"
-    lookup_value_converter = "name"
+    lookup_field = lookup_value_converter = "name"
     order = Order("retry policies", "name")
