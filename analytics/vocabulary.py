@@ -14,8 +14,8 @@ from delivery.outcomes import (
     UNKNOWN,
     Answered,
     Decision,
-    Meaning,
     Outcome,
+    RetryAction,
     RetryRules,
     Unreachable,
     decide,
@@ -38,7 +38,7 @@ RULES: Final[dict[str, RetryRules]] = {
     PULLED: TEAMFORGE,
     REPLY: CALLBACK,
 }
-"""The meaning of an answer where none is recorded with the attempt (`Meaning`).
+"""The meaning of an answer where none is recorded with the attempt (`RetryAction`).
 
 Mailbox deliveries have answers from before their subscription was switched to pull. SYNC calls never hold a line.
 """
@@ -71,8 +71,8 @@ def vocabulary() -> Vocabulary:
         unknown_failure=UNKNOWN,
         holding=answers(lambda decision: decision is Decision.HOLD_THE_LINE),
         ending=answers(lambda decision: decision.final_status is not None),
-        means_hold=Meaning.HOLD.value,
-        means_deferred=Meaning.DEFERRED.value,
-        means_retry_lane=Meaning.RETRY_LANE.value,
-        means_end=Meaning.END.value,
+        means_hold=RetryAction.HOLD.value,
+        means_deferred=RetryAction.DEFERRED.value,
+        means_retry_lane=RetryAction.RETRY_LANE.value,
+        means_end=RetryAction.END.value,
     )

@@ -8,14 +8,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.due_times import (
-    DUE_LATER,
-    FIRST_SENTINEL,
-    HISTORY_LINE,
-    RELEASED,
-    RETURNED,
-    end_deliveries,
-)
+from delivery.due_times import DUE_LATER, FIRST_SENTINEL, HISTORY_LINE, RELEASED, RETURNED, end_deliveries
 from delivery.limits import LOCKED_RETRY_SECONDS
 
 SLICE: Final = 5_000

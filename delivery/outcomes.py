@@ -41,8 +41,8 @@ class Unreachable:
 Outcome = Answered | Unreachable
 
 
-class Meaning(StrEnum):
-    """What is recorded of an attempt under a policy other than the default, or in a retry line (contract 5.2)."""
+class RetryAction(StrEnum):
+    """What a retry policy did after an attempt; not recorded under the default policy in a main line (contract 5.2)."""
 
     HOLD = "hold"
     DEFERRED = "deferred"
@@ -60,13 +60,13 @@ class Decision(Enum):
     NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
     FAILED = DeliveryStatus.FAILED
     """Its retries are used up."""
-    DEFER = "defer"
+    DEFER = RetryAction.DEFERRED
     """Stays pending, the next one goes."""
-    HOLD_THE_LINE = "hold the line"
+    HOLD_THE_LINE = RetryAction.HOLD
     """Stays pending and must not be overtaken."""
-    RETRY_LANE = "retry lane"
+    RETRY_LANE = RetryAction.RETRY_LANE
     """Stays pending in its subscriber's retry line."""
-    SUSPEND = "suspend"
+    SUSPEND = RetryAction.SUSPEND
     """Stays pending at its place, and its subscription is paused."""
 
     @property
@@ -75,17 +75,9 @@ class Decision(Enum):
         return self.value if isinstance(self.value, DeliveryStatus) else None
 
     @property
-    def meaning(self) -> Meaning:
+    def retry_action(self) -> RetryAction:
         """What is recorded of the attempt."""
-        return _MEANINGS.get(self, Meaning.END)
-
-
-_MEANINGS: Final = {
-    Decision.HOLD_THE_LINE: Meaning.HOLD,
-    Decision.DEFER: Meaning.DEFERRED,
-    Decision.RETRY_LANE: Meaning.RETRY_LANE,
-    Decision.SUSPEND: Meaning.SUSPEND,
-}
+        return self.value if isinstance(self.value, RetryAction) else RetryAction.END
 
 
 @dataclass(frozen=True, slots=True)

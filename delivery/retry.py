@@ -38,54 +38,13 @@ IN_THE_END: Final = {
 """What happens to a delivery whose retries are used up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spacing:
-    """The pauses between tries; all in seconds."""
-
-    first: float
-    factor: float
-    """By which each pause is longer than the one before it."""
-    longest: float
-    jitter: float
-    """The share by which a pause may be shorter."""
-    schedule: tuple[float, ...] = ()
-    """The pauses one by one, instead of `first`, `factor` and `longest`; empty: there is none."""
-    respect_retry_after: bool = True
-
-    def pause(self, retry: int, *, retry_after: float | None, holds: bool, chance: float) -> float:
-        """Return the seconds before the `retry`-th try after the first one; `chance`, 0 to 1, shortens them by jitter.
-
-        What the endpoint asks for only lengthens them: while it holds its line, by no more than a line waits at most.
-        """
-        if self.schedule:
-            pause = self.schedule[min(retry, len(self.schedule)) - 1]
-        # By logarithms: a pause that reached the longest long ago might be no number any more.
-        elif (retry - 1) * log(self.factor) >= log(self.longest / self.first):
-            pause = self.longest
-        else:
-            pause = min(self.longest, self.first * self.factor ** (retry - 1))
-        pause *= 1.0 - self.jitter * chance
-        if retry_after is None or not self.respect_retry_after:
-            return pause
-        return max(pause, min(retry_after, MAX_RETRY_AFTER_SECONDS if holds else self.longest))
-
-    def max_delay_seconds(self, *, chance: float) -> float:
-        """Return the longest of the pauses, shortened like each of them."""
-        return max(self.schedule, default=self.longest) * (1.0 - self.jitter * chance)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRetryPolicy:
     """How failed deliveries are tried again; equal only to itself."""
 
     rules: RetryRules
-    spacing: Spacing | None = None
-    """None: the pauses of `pauses`."""
-    max_retries: int | None = None
-    """None: it never gives up."""
-    on_exhausted: OnExhausted = OnExhausted.NEVER
-    probe_seconds: float = 0.0
-    """How often a suspended subscription is tried."""
+    terms: RetryTerms | None = None
+    """None: it never gives up, and its pauses are `hold_pause` and `deferred_pause`."""
 
 
 TEAMFORGE_POLICY: Final = CompiledRetryPolicy(TEAMFORGE)
@@ -122,25 +81,33 @@ def judge(outcome: Outcome, policy: CompiledRetryPolicy, history: History, *, ch
     decision = decide(outcome, policy.rules)
     if decision.final_status:
         return RetryDecision(decision, None)
-    # Also where the probe of a half-open subscription has failed.
-    is_used_up = (history.half_open and policy.on_exhausted is OnExhausted.SUSPEND) or (
-        policy.max_retries is not None and history.attempts >= policy.max_retries
-    )
-    if is_used_up:
-        decision = IN_THE_END[policy.on_exhausted]
+    terms = policy.terms
+    is_used_up = terms is not None and _is_used_up(terms, history)
+    if terms and is_used_up:
+        decision = IN_THE_END[terms.on_exhausted]
     elif history.in_retry_line:
         decision = Decision.RETRY_LANE
     pause = None if decision.final_status else _pause(outcome, policy, history, decision, chance)
     return RetryDecision(decision, pause, is_used_up)
 
 
+def _is_used_up(terms: RetryTerms, history: History) -> bool:
+    """Return whether the last retry has failed, or the probe of a half-open subscription."""
+    if history.half_open and terms.on_exhausted is OnExhausted.SUSPEND:
+        return True
+    return terms.max_retries is not None and history.attempts >= terms.max_retries
+
+
 def _pause(outcome: Outcome, policy: CompiledRetryPolicy, history: History, decision: Decision, chance: float) -> float:
+    terms = policy.terms
+    if is_out_of_reach(outcome) and terms:
+        return max(terms.schedule, default=terms.max_delay_seconds) * (1.0 - terms.jitter * chance)
     if is_out_of_reach(outcome):
-        return policy.spacing.max_delay_seconds(chance=chance) if policy.spacing else refused_pause(chance=chance)
+        return refused_pause(chance=chance)
     retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
-    if policy.spacing:
-        holds = decision in HOLDING
-        return policy.spacing.pause(history.attempts + 1, retry_after=retry_after, holds=holds, chance=chance)
+    if terms:
+        longest = MAX_RETRY_AFTER_SECONDS if decision in HOLDING else terms.max_delay_seconds
+        return terms_pause(terms, history.attempts + 1, retry_after=retry_after, longest=longest, chance=chance)
     if decision is Decision.DEFER:
         return deferred_pause(history.times_deferred + 1)
     failures = history.attempts if history.in_retry_line else history.failures
@@ -159,20 +126,26 @@ def policy_of(terms: RetryTerms) -> CompiledRetryPolicy:
         by_class={2: Decision.DELIVERED, 3: redirected, 4: DECISIONS[terms.on_client_error]},
         otherwise=DECISIONS[terms.on_server_error],
     )
-    return CompiledRetryPolicy(
-        rules=rules,
-        spacing=Spacing(
-            first=terms.initial_delay_seconds,
-            factor=terms.factor,
-            longest=terms.max_delay_seconds,
-            jitter=terms.jitter,
-            schedule=terms.schedule,
-            respect_retry_after=terms.respect_retry_after,
-        ),
-        max_retries=terms.max_retries,
-        on_exhausted=terms.on_exhausted,
-        probe_seconds=terms.probe_seconds,
-    )
+    return CompiledRetryPolicy(rules, terms)
+
+
+def terms_pause(terms: RetryTerms, retry: int, *, retry_after: float | None, longest: float, chance: float) -> float:
+    """Return the seconds before the `retry`-th try after the first one; `chance`, 0 to 1, shortens them by jitter.
+
+    What the endpoint asks for only lengthens them, up to `longest`.
+    """
+    first, most = terms.initial_delay_seconds, terms.max_delay_seconds
+    if terms.schedule:
+        pause = terms.schedule[min(retry, len(terms.schedule)) - 1]
+    # By logarithms: a pause that reached the longest long ago might be no number any more.
+    elif (retry - 1) * log(terms.factor) >= log(most / first):
+        pause = most
+    else:
+        pause = min(most, first * terms.factor ** (retry - 1))
+    pause *= 1.0 - terms.jitter * chance
+    if retry_after is None or not terms.respect_retry_after:
+        return pause
+    return max(pause, min(retry_after, longest))
 
 
 def deferred_pause(tries: int) -> float:

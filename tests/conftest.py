@@ -69,7 +69,7 @@ def _unknown_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_requests", "_failures"):
         monkeypatch.setattr(authentication, name, RateLimiter())
     tokens.recent_tokens._tokens.clear()
-    open_messages.forget()
+    open_messages._publishers.clear()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ lists of messages and deliveries, `housekeeping` has what operators rarely need,
 backfilling, test events and cancelling to the pages of subscribers and subscriptions.
 """
 
-from delivery.admin import (
+from delivery.admin import (  # noqa: F401 - importing them registers their pages
     attempts,
     callbacks,
     configuration,
@@ -17,16 +17,3 @@ from delivery.admin import (
     queue_groups,
     replays,
 )
-
-__all__ = [
-    "attempts",
-    "callbacks",
-    "configuration",
-    "deliveries",
-    "housekeeping",
-    "lines",
-    "mailboxes",
-    "messages",
-    "queue_groups",
-    "replays",
-]

@@ -10,14 +10,14 @@ from broker_project.core.admin.model_admin import Prefetched, column
 from broker_project.core.admin.theme import preformatted, table
 from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, link_to, text_of, yes_or_no
 from delivery.models import Attempt, Callback, Delivery
-from delivery.outcomes import Meaning
+from delivery.outcomes import RetryAction
 
 RETRY_ACTIONS: Final[dict[str, str]] = {
-    Meaning.HOLD: "line held",
-    Meaning.DEFERRED: "deferred",
-    Meaning.RETRY_LANE: "moved to the retry line",
-    Meaning.SUSPEND: "subscription suspended",
-    Meaning.END: "delivery ended",
+    RetryAction.HOLD: "line held",
+    RetryAction.DEFERRED: "deferred",
+    RetryAction.RETRY_LANE: "moved to the retry line",
+    RetryAction.SUSPEND: "subscription suspended",
+    RetryAction.END: "delivery ended",
 }
 """What the retry policy did after an answer."""
 

@@ -20,12 +20,7 @@ from delivery.admin.read_only import counted, link_to, link_to_list, may_see_con
 from delivery.admin.replayable import replay_address
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
-from delivery.playground.test_events import (
-    ID_BYTES,
-    NothingToSendTo,
-    trial_caller,
-    try_endpoint,
-)
+from delivery.playground.test_events import ID_BYTES, NothingToSendTo, try_endpoint
 from delivery.replay import backfill_job
 from delivery.replay.eligibility import NotBegun
 from delivery.status.line_status import unfinished_of
@@ -188,8 +183,8 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Send one, and show the answer."""
         subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
-        caller, random_bytes = trial_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
-        answer = try_endpoint(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
+        egress, random_bytes = settings.EGRESS_POLICY, secrets.token_bytes(ID_BYTES)
+        answer = try_endpoint(subscription, egress=egress, random_bytes=random_bytes, now=timezone.now())
         text = f"No answer after {answer.duration_ms} ms: {answer.reason}"
         if answer.status_code is not None:
             excerpt = answer.answer_excerpt.decode("utf-8", "replace")[:MAX_EXCERPT]

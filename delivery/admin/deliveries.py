@@ -6,11 +6,10 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.urls import URLPattern, path, reverse
+from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.core.admin.model_admin import (
@@ -175,24 +174,13 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
 
     @action(
         description="Resubmit",
-        permissions=["replay"],
+        permissions=["replay", "view"],
         icon="replay",
         offered=lambda delivery: delivery.status in RESUBMITTABLE,
     )
-    def resubmit(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
-        """Lead to the form."""
-        return HttpResponseRedirect(reverse("admin:delivery_delivery_resubmission", args=[object_id]))
-
-    def get_urls(self) -> list[URLPattern]:
-        """Return the form's address too."""
-        view = self.admin_site.admin_view(self.resubmission)
-        return [path("<int:pk>/resubmission/", view, name="delivery_delivery_resubmission"), *super().get_urls()]
-
-    def resubmission(self, request: HttpRequest, pk: int) -> HttpResponse:
+    def resubmit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the body, and send it again once that is confirmed."""
-        if not self.has_replay_permission(request) or not self.has_view_permission(request):
-            raise PermissionDenied
-        old = get_object_or_404(Delivery, pk=pk)
+        old = get_object_or_404(Delivery, pk=object_id)
         text = _editable_text(old) if may_see_contents(request) else None
         form = BodyForm(request.POST or None, initial={"body": text})
         if request.method == "POST" and form.is_valid():
@@ -207,7 +195,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
                 self.message_user(request, f"This delivery is a resubmission of {old.pk}.", messages.SUCCESS)
                 return HttpResponseRedirect(self.change_url(new_id))
         context = {"form": form, "delivery": old, "is_editable": text is not None}
-        return self.page(request, "delivery/resubmission.html", f"Resubmit delivery {pk}", **context)
+        return self.page(request, "delivery/resubmission.html", f"Resubmit delivery {old.pk}", **context)
 
 
 def _editable_text(delivery: Delivery) -> str | None:

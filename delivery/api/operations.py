@@ -18,13 +18,7 @@ from broker_project.core.api.views import etag_of, operation, refuse_body, valid
 from delivery import pause
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.operations import cancel_deliveries_of, release_one
-from delivery.playground.test_events import (
-    ID_BYTES,
-    EndpointAnswer,
-    NothingToSendTo,
-    trial_caller,
-    try_endpoint,
-)
+from delivery.playground.test_events import ID_BYTES, EndpointAnswer, NothingToSendTo, try_endpoint
 from subscriptions.api.permissions import MayReceive, key_of, subscribers_for, subscriptions_for
 from subscriptions.api.subscriptions import SubscriptionSerializer
 from subscriptions.models import Scope, Subscription
@@ -119,8 +113,8 @@ def send_test_event(request: Request, id: int) -> Response:
     subscriptions = subscriptions_for(key_of(request)).select_related("event_type")
     subscription = get_object_or_404(subscriptions, pk=id)
     refuse_body(request)
-    caller, random_bytes = trial_caller(settings.EGRESS_POLICY), secrets.token_bytes(ID_BYTES)
-    answer = try_endpoint(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
+    random_bytes = secrets.token_bytes(ID_BYTES)
+    answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY, random_bytes=random_bytes, now=timezone.now())
     return Response(TestAnswer(answer).data)
 
 

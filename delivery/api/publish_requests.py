@@ -42,7 +42,6 @@ def event_in(request: Request, event_type: str = "") -> Draft:
     Raises:
         InvalidMetadata: a header cannot be read.
         InvalidCloudEvent, UnsuitableContentType: see `cloud_events.read_event`.
-
     """
     return read_event(_draft_of(request, event_type, body_of(request, max_bytes=settings.MAX_BODY_BYTES)))
 
@@ -53,7 +52,6 @@ def cloud_events_in(request: Request) -> list[Draft | Refusal]:
     Raises:
         InvalidMetadata: a header cannot be read, or is a key, of which each event has its own.
         InvalidCloudEvent: see `cloud_events.read_batch`.
-
     """
     if "Idempotency-Key" in request.headers:
         raise InvalidMetadata("In a batch of CloudEvents the source and id of each are its key; send no other.")
@@ -93,7 +91,6 @@ def events_in(request: Request) -> list[Draft | Refusal]:
         UnsuitableContentType: its content type is not JSON.
         InvalidMetadata: a header is about one event.
         ParseError: the body is not a batch at all.
-
     """
     if not is_json(content_type_of(request) or JSON):
         raise UnsuitableContentType(f"Send a batch as {JSON}, or one of CloudEvents as {BATCHED}.")

@@ -20,13 +20,7 @@ from delivery.sync import answer
 from delivery.sync.call import call
 from delivery.sync.caller import MAX_WAITING as MAX_WAITING_CALLS
 from delivery.sync.caller import MAX_WAITING_PER_OWNER, get_caller
-from delivery.volatile.publish_volatile import (
-    MAX_WAITING,
-    PURPOSE,
-    NeedsMailbox,
-    VolatileUnavailable,
-    publish_volatile,
-)
+from delivery.volatile.publish_volatile import MAX_WAITING, PURPOSE, NeedsMailbox, VolatileUnavailable, publish_volatile
 from subscriptions.models import EventKind
 
 DURABILITY: Final = "Broker-Durability"
@@ -108,7 +102,6 @@ def answer_to_sync(request: Request, message: NewMessage, *, publisher_id: int |
 
     Raises:
         InvalidMetadata: a header has no meaning with a call (contract 2.6, 2.14).
-
     """
     for name, why in UNSUITABLE.items():
         if name in request.headers:

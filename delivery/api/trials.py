@@ -12,14 +12,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from broker_project.core.api.fields import (
-    IDS,
-    Base64Field,
-    DecodedField,
-    StrictSerializer,
-    TextField,
-    WholeNumberField,
-)
+from broker_project.core.api.fields import IDS, Base64Field, DecodedField, StrictSerializer, TextField, WholeNumberField
 from broker_project.core.api.views import operation, valid
 from broker_project.core.json import is_json
 from delivery.models import Delivery, Message

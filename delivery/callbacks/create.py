@@ -71,7 +71,6 @@ def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> 
 
     Raises:
         RefusedItems: some cannot be used; it says which and why.
-
     """
     tokens = {url: hash_of(token) for url in urls.values() if (token := token_in(url))}
     found = rows(OWN, [sorted({*tokens.values()})]) if tokens else []

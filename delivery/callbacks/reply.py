@@ -97,7 +97,6 @@ def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header],
     Raises:
         UnknownCallback, CallbackExpired, CallbackAnswered: it cannot be accepted; nothing was stored.
         InvalidMetadata: its headers or its content type are unusable.
-
     """
     check_metadata(Draft("", body, content_type, headers))
     fingerprint = fingerprint_of([content_type, body])

@@ -16,7 +16,7 @@ import structlog
 
 from broker_project.core.egress import NOT_ALLOWED, UNREADABLE, EgressPolicy
 from delivery.http.sockets import Connections
-from delivery.http.wire_headers import lines_of
+from delivery.http.wire_headers import EncodedRequest, header_line
 from delivery.limits import CONNECT_TIMEOUT_MS, MAX_HEADER_BYTES
 
 STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+(\d)\d{2}(?!\d)", re.IGNORECASE)
@@ -177,7 +177,11 @@ class Transfer:
         else:
             self.handle.setopt(pycurl.POSTFIELDS, request.body)
         self.handle.setopt(pycurl.CUSTOMREQUEST, request.method)
-        self.handle.setopt(pycurl.HTTPHEADER, [*lines_of(request), b"Expect:", b"Accept:"])
+        if isinstance(request, EncodedRequest):
+            lines = request.lines
+        else:
+            lines = [header_line(name, value) for name, value in request.headers.items()]
+        self.handle.setopt(pycurl.HTTPHEADER, [*lines, b"Expect:", b"Accept:"])
 
     def restart(self) -> None:
         """Let the request go out over a new connection: it has not been sent over the one that was kept."""

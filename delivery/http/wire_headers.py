@@ -1,6 +1,6 @@
 """Headers as they go over the wire, and a request that has them ready."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -37,15 +37,8 @@ def header_line(name: str, value: str) -> bytes:
     return (f"{name}: {value}" if value else f"{name};").encode("latin-1", "replace").translate(None, b"\r\n\0")
 
 
-def lines_of(request: PreparedRequest) -> Iterable[bytes]:
-    """Return a request's headers as libcurl takes them."""
-    if isinstance(request, EncodedRequest):
-        return request.lines
-    return [header_line(name, value) for name, value in request.headers.items()]
-
-
 class EncodedRequest(PreparedRequest):
-    """A request whose headers are lines already, a mapping only for who asks: that costs more than all the rest.
+    """A request whose headers are encoded lines; their mapping, which costs more than all the rest, is made if read.
 
     Its attributes are set, not `.prepare()`d, which could only change what is already right.
     """

@@ -21,7 +21,7 @@ from delivery.dispatch import sweep
 from delivery.endpoint_probe import Monitors
 from delivery.mailbox import unread
 from delivery.maintenance import expiry, partitions
-from delivery.maintenance.retention import drop_past_days, forget
+from delivery.maintenance.retention import delete_old_records, drop_past_days
 from delivery.replay import backfill_job, replay_job
 from subscriptions.credentials.signing_secrets import forget_former_secrets
 
@@ -86,7 +86,20 @@ def _run_job(name: str, job: PeriodicJob, on_failure: Callable[[str], object]) -
     return 0
 
 
-class PeriodicJobs(threading.Thread):
+class _Stoppable(threading.Thread):
+    """A thread that ends soon after `stopping` is set."""
+
+    def __init__(self, name: str, stopping: threading.Event) -> None:
+        super().__init__(name=name, daemon=True)
+        self._stopping = stopping
+
+    def wait_until_stopped(self) -> None:
+        """Wait briefly for the running job; if the process ends first, the database rolls it back."""
+        if self.is_alive():  # a process may stop before this has started
+            self.join(STOP_SECONDS)
+
+
+class PeriodicJobs(_Stoppable):
     """A thread that runs the jobs every second, and again at once while there is more to do.
 
     It alone probes, since it remembers which endpoints it has asked.
@@ -95,9 +108,8 @@ class PeriodicJobs(threading.Thread):
     def __init__(
         self, stopping: threading.Event, egress: EgressPolicy, on_failure: Callable[[str], object] = lambda _: None
     ) -> None:
-        super().__init__(name="periodic-jobs", daemon=True)
+        super().__init__("periodic-jobs", stopping)
         self._own = {PROBE: partial(endpoint_probe.probe, Monitors(egress))}
-        self._stopping = stopping
         self._on_failure = on_failure
 
     def run(self) -> None:
@@ -113,11 +125,6 @@ class PeriodicJobs(threading.Thread):
     def _run_jobs(self, *, but: Container[str]) -> int:
         return run_periodic_jobs(but=but, own=self._own, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
 
-    def wait_until_stopped(self) -> None:
-        """Wait briefly for the running job; if the process ends first, the database rolls it back."""
-        if self.is_alive():  # a process may stop before this has started
-            self.join(STOP_SECONDS)
-
 
 def maintain(
     *, keep_days: int, until_summarized: bool = False, is_stopping: Callable[[], bool] = lambda: False
@@ -131,7 +138,7 @@ def maintain(
     expiry.expire_replies()
     expiry.remove_ended_lines()
     expiry.forget_callbacks(keep_days=keep_days)
-    forget(keep_days=keep_days)
+    delete_old_records(keep_days=keep_days)
     forget_former_secrets()
     drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
 
@@ -141,25 +148,19 @@ def maintenance_pause(seconds_left: float) -> float:
     return min(MAINTENANCE_SECONDS, seconds_left + DAY_BEGUN_SECONDS)
 
 
-class Maintainer(threading.Thread):
+class Maintainer(_Stoppable):
     """A thread that maintains the tables now, every hour and as a day begins, even without Celery beat."""
 
     def __init__(self, stopping: threading.Event, *, keep_days: int, until_summarized: bool = False) -> None:
-        super().__init__(name="maintainer", daemon=True)
+        super().__init__("maintainer", stopping)
         self._keep_days = keep_days
         self._until_summarized = until_summarized
-        self._stopping = stopping
 
     def run(self) -> None:
         """Maintain until stopped."""
         due_at = time.monotonic()
         while not self._stopping.wait(max(0.0, due_at - time.monotonic())):
             due_at = time.monotonic() + self._maintain()
-
-    def wait_until_stopped(self) -> None:
-        """Wait briefly for the running step; if the process ends first, the database rolls it back."""
-        if self.is_alive():  # a process may stop before this has started
-            self.join(STOP_SECONDS)
 
     def _maintain(self) -> float:
         """Maintain once; return the seconds until the next time."""

@@ -57,7 +57,7 @@ GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
 TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
 
 
-def forget(*, keep_days: int) -> None:
+def delete_old_records(*, keep_days: int) -> None:
     """Delete replays and backfills that ended, and counts of volatile messages, `keep_days` ago."""
     for statement in (REPLAYS, COUNTS):
         rows(statement, [keep_days])

@@ -147,7 +147,7 @@ class Attempt(models.Model):
     answer_excerpt = models.BinaryField(default=b"")
     """The answer body's first KiB, as bytes."""
     meaning = models.CharField(max_length=10, null=True)  # noqa: DJ001 - None: what TeamForge would take it for
-    """What followed from it under its subscription's retry policy (`Meaning`, contract 5.1)."""
+    """What followed from it under its subscription's retry policy (`RetryAction`, contract 5.1)."""
 
     class Meta:
         indexes = [models.Index(name="attempt_delivery", fields=["delivery"])]

@@ -65,17 +65,9 @@ class EndpointAnswer:
         return self.status_code in SUCCESSES
 
 
-def trial_caller(egress: EgressPolicy) -> Caller:
-    """Return the caller of this process's test events."""
-    return get_caller(
-        egress=egress,
-        deadline_seconds=DEADLINE_SECONDS,
-        max_answer_bytes=MAX_ANSWER_BYTES + MAX_CREDENTIAL_BYTES,
-        max_waiting=MAX_WAITING,
-    )
-
-
-def try_endpoint(subscription: Subscription, *, caller: Caller, random_bytes: bytes, now: datetime) -> EndpointAnswer:
+def try_endpoint(
+    subscription: Subscription, *, egress: EgressPolicy, random_bytes: bytes, now: datetime
+) -> EndpointAnswer:
     """Send the sample of a subscription's event type as its deliveries are sent, and return the result.
 
     Its status and rate limit are ignored, and the answer has no effect.
@@ -85,24 +77,24 @@ def try_endpoint(subscription: Subscription, *, caller: Caller, random_bytes: by
         NothingToSendTo: its messages are fetched, or answered by a script.
         TooManyCalls: too many test events are waiting.
     """
-    _check(subscription)
+    if subscription.delivery_mode == DeliveryMode.PULL:
+        raise NothingToSendTo("Nothing is sent to it: its messages are fetched from the subscriber's mailbox.")
+    if is_scripted(subscription.endpoint):
+        raise NothingToSendTo("Nothing is sent to it: its script answers. POST …/test-script tries that.")
     name = f"{ID_PREFIX}{random_bytes.hex()}"
     destination, content = _loaded(subscription, name, now)
+    max_bytes = MAX_ANSWER_BYTES + MAX_CREDENTIAL_BYTES
+    caller = get_caller(
+        egress=egress, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=max_bytes, max_waiting=MAX_WAITING
+    )
     with caller.slot(subscription.pk):
         try:
             content = _as_sent(content, destination, caller)
         except TransformRefused as refused:
             return EndpointAnswer(reason=f"the script brought nothing to send: {refused}")
-        numbers = RequestIdentity(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
-        request = webhook_request(content, destination, numbers, timestamp=int(now.timestamp()))
+        identity = RequestIdentity(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
+        request = webhook_request(content, destination, identity, timestamp=int(now.timestamp()))
         return _result(caller.ask(request), destination)
-
-
-def _check(subscription: Subscription) -> None:
-    if subscription.delivery_mode == DeliveryMode.PULL:
-        raise NothingToSendTo("Nothing is sent to it: its messages are fetched from the subscriber's mailbox.")
-    if is_scripted(subscription.endpoint):
-        raise NothingToSendTo("Nothing is sent to it: its script answers. POST …/test-script tries that.")
 
 
 def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Destination, Content]:

@@ -125,7 +125,6 @@ def read_event(draft: Draft) -> Draft:
     Raises:
         InvalidCloudEvent: it cannot be read, or has another event type than the path.
         UnsuitableContentType: the format is not supported here.
-
     """
     if not is_cloud_event(draft.content_type, (name for name, _ in draft.headers)):
         return draft
@@ -150,7 +149,6 @@ def read_batch(draft: Draft, *, max_items: int) -> list[Draft | Refusal]:
 
     Raises:
         InvalidCloudEvent: the body is no batch, or has more than `max_items`.
-
     """
     items = _parsed(draft.body, "a batch of CloudEvents", lambda cursor: [_members(cursor) for _ in cursor.elements()])
     if len(items) > max_items:

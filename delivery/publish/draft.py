@@ -169,7 +169,6 @@ def time_of(ttl: str | None, not_before: str | None, *, now: datetime) -> tuple[
 
     Raises:
         InvalidMetadata: one of them cannot be read, or the message would expire before it may be sent.
-
     """
     seconds = None if ttl is None else ttl_of(ttl)
     moment = None if not_before is None else moment_of(not_before, now=now)
@@ -185,7 +184,6 @@ def ttl_of(text: str) -> float:
 
     Raises:
         InvalidMetadata: it is not a time from 1 second to 30 days.
-
     """
     found = _TTL.fullmatch(text)
     seconds = float(int(found[1]) * UNITS[found[2]]) if found else 0.0
@@ -202,7 +200,6 @@ def moment_of(text: str, *, now: datetime) -> datetime:
 
     Raises:
         InvalidMetadata: it is neither, or more than 30 days after `now`.
-
     """
     moment: datetime | None = None
     with suppress(ValueError, OverflowError):

@@ -60,7 +60,6 @@ def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, Key
 
     Raises:
         PublishInProgress: the first publish with one of them is still running.
-
     """
     if not keys:
         return {}

@@ -76,7 +76,6 @@ class OpenMessages:
         Raises:
             MoreThanMayBeOpen: they alone are more than `limit`.
             TooManyOpenMessages: with them there would be more than `limit`.
-
         """
         if number > limit:
             raise MoreThanMayBeOpen(limit, number)
@@ -140,8 +139,3 @@ def room_for(number: int, *, publisher_id: int | None, limit: int | None) -> Ite
         return
     with _publishers.setdefault(publisher_id, OpenMessages(publisher_id)).room_for(number, limit) as stored:
         yield stored
-
-
-def forget() -> None:
-    """Forget what is known of every publisher."""
-    _publishers.clear()

@@ -83,7 +83,6 @@ def allowed(name: str, event_types: Mapping[str, Publishable], kinds: Collection
         UnknownEventType: it does not exist.
         EventTypeNotAllowed: this publisher may not publish it, or only the broker does.
         InvalidMetadata: it is of none of these kinds.
-
     """
     if name not in event_types:
         raise UnknownEventType(f"There is no event type {name[:255]!r}; create it before publishing.")
@@ -106,7 +105,6 @@ def check_drafts(
 
     Raises:
         RefusedItems: some cannot be accepted, or are of none of these kinds; it says which and why.
-
     """
     event_types = publishable({draft.event_type for draft in drafts if isinstance(draft, Draft)}, publisher_id)
     messages: list[NewMessage] = []
@@ -190,7 +188,6 @@ def publish(
         KeyReusedError: a key was used for a different publish.
         RefusedItems: some have a callback URL that no reply can be sent to.
         TooManyOpenMessages: with the new ones there would be more open than `max_open`.
-
     """
     with transaction.atomic():
         known = _known(messages, publisher_id)

@@ -6,7 +6,7 @@ from typing import Final
 from delivery.models import Delivery, Message
 from delivery.publish.draft import document_of
 from subscriptions.filters import MatchExplanation, Shown, judge
-from subscriptions.models import EventKind, EventType, Status, Subscription
+from subscriptions.models import EventKind, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
@@ -90,37 +90,30 @@ def _kept_away(explained: Explained, obstacle: str) -> Explained:
 
 def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> MatchExplanation:
     """Return what a subscription makes of a message by its filters and status; of a stored one by its type too."""
+    closed = ""
+    if subscription.status != Status.ACTIVE:
+        closed = f"The subscription is {subscription.status}."
+    elif subscription.subscriber.status != Status.ACTIVE:
+        closed = f"The subscriber is {subscription.subscriber.status}."
     return judge(
         shown,
         header_filter_string=subscription.header_filter_string,
         filter_text=subscription.filter,
-        obstacle=(_obstacle(subscription, message) if message else "") or _closed(subscription),
+        obstacle=(_obstacle(subscription, message) if message else "") or closed,
     )
 
 
 def _obstacle(subscription: Subscription, message: Message) -> str:
     """Return what keeps a message from a subscription regardless of filters and status."""
-    if message.event_type is None:
+    event_type = message.event_type
+    if event_type is None:
         return "The event type of this message does not exist any more."
-    if not _is_reached(subscription, message.event_type):
-        return f"The message is of {message.event_type.name}, the subscription is for {subscription.events}."
+    is_reached = subscription.event_type_id == event_type.pk  # as in `SubscriptionQuerySet.reached_by`
+    if subscription.event_type_id is None:
+        is_reached = event_type.kind == REACHED_KIND and subscription.event_pattern in patterns_of(event_type.name)
+    if not is_reached:
+        return f"The message is of {event_type.name}, the subscription is for {subscription.events}."
     was_backfilled = Delivery.objects.filter(message=message, subscription=subscription)
     if subscription.created_at > message.published_at and not was_backfilled.exists():  # contract 5.8
         return "The subscription was made after this message was published."
-    return ""
-
-
-def _is_reached(subscription: Subscription, event_type: EventType) -> bool:
-    """Return whether `SubscriptionQuerySet.reached_by` would include it."""
-    if subscription.event_type_id is not None:
-        return subscription.event_type_id == event_type.pk
-    return event_type.kind == REACHED_KIND and subscription.event_pattern in patterns_of(event_type.name)
-
-
-def _closed(subscription: Subscription) -> str:
-    """Return what keeps every message from a subscription now."""
-    if subscription.status != Status.ACTIVE:
-        return f"The subscription is {subscription.status}."
-    if subscription.subscriber.status != Status.ACTIVE:
-        return f"The subscriber is {subscription.subscriber.status}."
     return ""

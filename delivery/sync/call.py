@@ -112,7 +112,6 @@ def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Ca
 
     Raises:
         CallFailed: there is no answer to return; recorded too.
-
     """
     found = subscriptions_to_ask(message)
     with caller.slot(found[0].subscription_id) if found else nullcontext():
@@ -178,7 +177,6 @@ def record(call: Call, ended: Ended) -> bool:
 
     Raises:
         django.db.Error: the endpoint was not called, and the call cannot be recorded.
-
     """
     columns = _columns(call, ended)
     until = time.monotonic() + RECORD_SECONDS

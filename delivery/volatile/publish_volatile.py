@@ -97,7 +97,6 @@ def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyrin
     Raises:
         NeedsMailbox: nobody gets it.
         VolatileUnavailable: as a rule, nobody gets it.
-
     """
     (route,) = routes_of([message], lock=False)
     if any(match.is_pulled and not match.failure for match in route.matches):

@@ -54,7 +54,6 @@ def transformed(delivery: Outgoing, made: Made) -> Outgoing:
 
     Raises:
         TransformRefused: a header or the path cannot be sent.
-
     """
     content = transformed_content(delivery.content, delivery.destination, made)
     return replace(delivery, content=content, size=max(delivery.size, len(content.body)))
@@ -79,7 +78,6 @@ def with_param(url: str, param: str) -> str:
 
     Raises:
         ValidationError: it has control characters or steps such as `..`, or the URL gets too long.
-
     """
     if _CONTROL.search(param):
         raise ValidationError("$param has control characters.")

@@ -34,7 +34,7 @@ class SideEffects:
     announces: bool = False
     """Whether the broker publishes an event about the delivery's end, or about the pause."""
     meaning: str | None = None
-    """The attempt's `Meaning`, if the default policy would read the answer otherwise."""
+    """The attempt's `RetryAction`, if the default policy would read the answer otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

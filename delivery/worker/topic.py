@@ -206,16 +206,16 @@ def side_effects_of(line: ActiveLine, delivery: Outgoing, decision: Decision) ->
     # A retry line gives back what suspends its subscription: that goes to its place in the main line.
     moves = decision is (Decision.SUSPEND if line.is_retry_line else Decision.RETRY_LANE)
     # A retry line never holds or defers a delivery, also where the default policy would.
-    has_meaning = decision is not Decision.DELIVERED and (policy.spacing is not None or line.is_retry_line)
+    has_retry_action = decision is not Decision.DELIVERED and (policy.terms is not None or line.is_retry_line)
     event_type = delivery.content.event_type  # empty: the reply to a callback (contract 5.7)
     side_effects = SideEffects(
         to_line_id=line.claim.sibling_line_id if moves else None,
         suspends=suspends,
         resumes=half_open and not suspends,
         config_version=delivery.destination.config_version if suspends else None,
-        probe=policy.probe_seconds if suspends else None,
+        probe=policy.terms.probe_seconds if suspends and policy.terms else None,
         announces=(half_open or decision in ANNOUNCED) and bool(event_type) and not is_own(event_type),
-        meaning=decision.meaning if has_meaning else None,
+        meaning=decision.retry_action if has_retry_action else None,
     )
     return None if side_effects == NOTHING else side_effects
 

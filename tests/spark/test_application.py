@@ -33,7 +33,7 @@ from analytics.pipeline.tables import (
 )
 from delivery.maintenance import partitions
 from delivery.models import Attempt, Delivery, MessageOutcome
-from delivery.outcomes import Meaning
+from delivery.outcomes import RetryAction
 from tests.support.spark_history import DAY, MORNING, Traffic, database_address, empty_day
 from tests.support.spark_runs import WHOLE_DAY, ReportStream, Summarizer, all_loaded, hour, loaded
 
@@ -147,7 +147,7 @@ def test_files_written_before_a_column_was_added_have_null_in_it(summarizer: Sum
         (ATTEMPTS, "meaning"),
     ):
         take_away(column, table, summarizer)
-    Attempt.objects.update(meaning=Meaning.HOLD)
+    Attempt.objects.update(meaning=RetryAction.HOLD)
     assert summarizer.run(hour(8)) is Status.DONE, summarizer.reports.getvalue()
     read = summarizer.lake.read_days(RELIABILITY, [summarizer.manifest()]).orderBy("hour")
     assert [tuple(row) for row in read.select("deliveries", "eligible").collect()] == [(3, None), (1, 1)]

@@ -26,7 +26,7 @@ from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
 from benchmarks import summaries_sql
 from benchmarks.history import History
-from delivery.outcomes import Meaning
+from delivery.outcomes import RetryAction
 from delivery.statuses import DeliveryStatus
 from tests.support.spark_frames import DAY, WINDOW, Row, facts, rows_of
 from tests.support.spark_history import database_address
@@ -48,7 +48,7 @@ MOMENTS = st.integers(0, 3 * 3600 * 1000).map(lambda ms: DAY + dt.timedelta(hour
 TIMES = st.integers(0, 22).map(lambda power: 2**power // 2).flatmap(lambda low: st.integers(low, 2 * low))
 STATUS_CODES = st.sampled_from([None, 100, 200, 204, 302, 404, 500, 503, 599, 600])
 ERRORS = st.sampled_from(["", "no answer: Could not resolve x", "Resolving timed out after 1 ms", "TLS: no", "broke"])
-MEANINGS = st.sampled_from([None, None, *(meaning.value for meaning in Meaning)])
+MEANINGS = st.sampled_from([None, None, *(meaning.value for meaning in RetryAction)])
 DELAYS = st.sampled_from([None, None, 0.1, 0.5, 1.1])
 """The share of the time between its publish and its end in which it was not due."""
 REPEATED = st.sampled_from([1, 1, 1, 2])

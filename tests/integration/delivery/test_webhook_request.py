@@ -215,8 +215,8 @@ def test_a_changed_policy_is_read_again() -> None:
     for initial_delay_seconds in (4.0, 5.0):
         models.RetryPolicy.objects.filter(pk=policy.pk).update(initial_delay_seconds=initial_delay_seconds)
         now = destinations_of([follower.pk])[follower.pk]
-        assert now.policy.spacing
-        assert now.policy.spacing.first == initial_delay_seconds
+        assert now.policy.terms
+        assert now.policy.terms.initial_delay_seconds == initial_delay_seconds
         assert now.config_version > config_version, "a page that was read before is not sent any more"
         config_version = now.config_version
 

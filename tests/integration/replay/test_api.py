@@ -158,7 +158,7 @@ def test_only_management_sees_who_started_a_replay(rejected_shop: Subscription) 
 
 
 def form_of(delivery: Delivery) -> str:
-    return reverse("admin:delivery_delivery_resubmission", args=[delivery.pk])
+    return reverse("admin:delivery_delivery_resubmit", args=[delivery.pk])
 
 
 def test_a_delivery_is_resubmitted_unchanged_from_its_page(rejected: Delivery) -> None:
