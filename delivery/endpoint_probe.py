@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from django.db import transaction
@@ -148,8 +147,7 @@ def probe(monitors: Monitors) -> int:
         half_open = [one for one in due if not one.monitor_url]
         if idle := {one.subscription_id: one.since for one in half_open if not one.has_work}:
             end_suspensions(idle, reason="nothing is left to be tried")
-        lines = sorted({one.line_id for one in half_open if one.has_work})
-        transaction.on_commit(partial(notify.wake, notify.TOPIC, lines), robust=True)
+        notify.wake_after_commit((notify.TOPIC, one.line_id) for one in half_open if one.has_work)
     for one in due:
         if one.monitor_url:
             monitors.ask(one.subscription_id, one.monitor_url, one.since)

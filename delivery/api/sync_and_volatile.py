@@ -112,17 +112,16 @@ def answer_to_sync(request: Request, message: NewMessage, *, publisher_id: int |
         egress=settings.EGRESS_POLICY, deadline_seconds=settings.SYNC_SECONDS, max_answer_bytes=settings.MAX_BODY_BYTES
     )
     try:
-        called = call(message, publisher_id=publisher_id, caller=caller)
+        ended, message_id = call(message, publisher_id=publisher_id, caller=caller)
     except answer.CallFailed as failed:
         problem = problem_response(failed)
         assert problem  # noqa: S101 - each is registered
         return _marked(problem, problem.data["code"], failed.message_id)
-    ended = called.ended
     response = HttpResponse(ended.body, status=ended.status_code or status.HTTP_200_OK)
     del response["Content-Type"]  # Django's own
     for name, value in ended.headers.items():
         response[name] = value
-    return _marked(response, "answered" if called.is_routed else "unrouted", called.message_id)
+    return _marked(response, "answered" if ended.was_tried else "unrouted", message_id)
 
 
 def _marked(response: HttpResponse, outcome: str, message_id: int) -> HttpResponse:

@@ -58,6 +58,8 @@ class CallbackRequest(NamedTuple):
 
 
 class _OwnCallback(NamedTuple):
+    """A row of `OWN`, after the hash."""
+
     id: int
     depth: int
     is_expired: bool
@@ -74,10 +76,7 @@ def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> 
     """
     tokens = {url: hash_of(token) for url in urls.values() if (token := token_in(url))}
     found = rows(OWN, [sorted({*tokens.values()})]) if tokens else []
-    own = {
-        bytes(token_hash): _OwnCallback(callback_id, depth, is_expired, has_reply)
-        for token_hash, callback_id, depth, is_expired, has_reply in found
-    }
+    own = {bytes(token_hash): _OwnCallback(*columns) for token_hash, *columns in found}
     targets: dict[int, CallbackTarget] = {}
     refusals: dict[int, Refusal] = {}
     for position, url in urls.items():

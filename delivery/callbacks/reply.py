@@ -1,7 +1,6 @@
 """Accept an endpoint's reply: store it, pass it on through a chain, queue it for the original URL (6.8 to 6.10)."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 import orjson
@@ -82,6 +81,8 @@ class Replied(NamedTuple):
 
 
 class _Callback(NamedTuple):
+    """A row of `CHAIN`."""
+
     id: int
     url: str
     is_expired: bool
@@ -101,10 +102,7 @@ def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header],
     check_metadata(Draft("", body, content_type, headers))
     fingerprint = fingerprint_of([content_type, body])
     with transaction.atomic():
-        chain = [
-            _Callback(callback_id, url, is_expired, reply_id, known)
-            for callback_id, url, is_expired, reply_id, known in rows(CHAIN, [hash_of(token), MAX_DEPTH])
-        ]
+        chain = [_Callback(*row) for row in rows(CHAIN, [hash_of(token), MAX_DEPTH])]
         reply_id, unanswered = _earlier(chain, fingerprint)
         if reply_id is not None:
             if unanswered:
@@ -120,7 +118,7 @@ def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header],
             "days": days,
         }
         ((reply_id, line_id),) = rows(STORE, columns)
-        transaction.on_commit(partial(notify.wake, notify.CALLBACKS, [line_id]), robust=True)
+        notify.wake_after_commit([(notify.CALLBACKS, line_id)])
     return Replied(reply_id, is_new=True)
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
 
 from django.conf import settings
 
@@ -110,17 +110,9 @@ def expire_unread() -> int:
     return int(ended)
 
 
-class WalkPosition(NamedTuple):
-    """A position in the order of all hand-outs."""
-
-    subscription_id: int = 0
-    until: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    delivery_id: int = 0
-
-
-WALK_START: Final = WalkPosition()
+WALK_START: Final = (0, datetime(1970, 1, 1, tzinfo=UTC), 0)
 walk_positions: Final = {"next": WALK_START}
-"""Where the next walk of this process continues."""
+"""Where the next walk of this process continues, in the order of all fetched deliveries: subscription, time-out, id."""
 
 
 def _overdue_from(direction: str) -> str:
@@ -178,7 +170,7 @@ def return_overdue() -> int:
     box, until, delivery_id = walk_positions["next"]
     arguments = {"uncertain": True, "box": box, "until": until, "id": delivery_id}
     ((number, line_ids, *last),) = rows(RETURN, arguments)
-    walk_positions["next"] = WALK_START if None in last else WalkPosition(*last)
+    walk_positions["next"] = WALK_START if None in last else (*last,)
     notify.wake(notify.TOPIC, line_ids)
     return int(number)
 

@@ -70,10 +70,7 @@ def publishable(names: Collection[str], publisher_id: int | None) -> dict[str, P
     """Return the event types of these names that exist; without a publisher (management), all are allowed."""
     storable = sorted(name for name in names if is_name(name))
     found = rows(PUBLISHABLE, {"publisher": publisher_id, "names": storable})
-    return {
-        name: Publishable(event_type_id, kind, content_type, schema_version, is_allowed)
-        for name, event_type_id, kind, content_type, schema_version, is_allowed in found
-    }
+    return {name: Publishable(*columns) for name, *columns in found}
 
 
 def allowed(name: str, event_types: Mapping[str, Publishable], kinds: Collection[str]) -> Publishable:

@@ -1,6 +1,5 @@
 """Store messages with their deliveries: one statement for all of them."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -179,11 +178,7 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int
     waits = any(arguments["d_failure"]) or any(one.ttl is not None or one.not_before is not None for one in messages)
     found = rows(STORE_GROUPS if queues else STORE_WAITING if waits else STORE, arguments)
     ids = [message_id for place, message_id in sorted(found) if place]
-    lines: dict[str, list[int]] = defaultdict(list)
-    for line_id in sorted(line_id for place, line_id in found if not place):
-        lines[queues.get(line_id, notify.TOPIC)].append(line_id)
-    for queue, line_ids in sorted(lines.items()):
-        transaction.on_commit(partial(notify.wake, queue, line_ids), robust=True)
+    notify.wake_after_commit((queues.get(line_id, notify.TOPIC), line_id) for place, line_id in found if not place)
     transaction.on_commit(partial(long_poll.hint, {*pulled.values()}), robust=True)
     if any(route.outcome in UNRECEIVED for route in routes):
         transaction.on_commit(partial(log_unreceived, ids, messages, routes), robust=True)

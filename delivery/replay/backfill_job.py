@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from django.db import transaction
@@ -357,8 +356,7 @@ def _slice(job: _Job) -> None:
     wanted = [message_id for message_id, is_wanted in met if is_wanted]
     cursor = next_cursor([message_id for message_id, _ in met], wanted, limit)
     if cursor is None:
-        for (line_id,) in rows(DONE, [job.id]):
-            transaction.on_commit(partial(notify.wake, notify.TOPIC, [line_id]), robust=True)
+        notify.wake_after_commit((notify.TOPIC, line_id) for (line_id,) in rows(DONE, [job.id]))
         return
     missed = _missed(subscription, wanted[:limit])
     arguments = {

@@ -67,7 +67,7 @@ lined_up AS (
   SELECT id, message_id, line_id, subscription_id, CASE kind WHEN 'QUEUE' THEN id END, 'PENDING', size, delivery_id,
          %(replay)s::bigint
     FROM placed ORDER BY id)
-SELECT p.id, p.delivery_id, p.line_id, l.queue, p.is_pulled
+SELECT p.id, l.queue, p.line_id, p.is_pulled
   FROM placed p JOIN delivery_line l ON l.id = p.line_id ORDER BY p.id
 """
 """Messages are locked first: their day is not dropped before the new deliveries need it.
@@ -87,30 +87,16 @@ class SentDelivery(NamedTuple):
     """Its QUEUE group, or the group of which a reply is still expected."""
 
 
-class ResentDelivery(NamedTuple):
-    """The delivery that repeats another."""
+def create_deliveries(old: Sequence[SentDelivery], *, senders: int, replay_id: int | None = None) -> list[int]:
+    """Store a new delivery of each, in this order, in the open transaction, and return their ids.
 
-    id: int
-    resubmit_of: int
-    line_id: int
-    queue: str
-    """The Celery queue of its line."""
-    is_pulled: bool
-    """Whether it is in a mailbox, so its line is not woken."""
-
-
-def create_deliveries(
-    old: Sequence[SentDelivery], *, senders: int, replay_id: int | None = None
-) -> list[ResentDelivery]:
-    """Store a new delivery of each, in this order, in the open transaction; wake the lines after its commit.
-
-    Those that cannot be sent are left out. `senders` is the number of QUEUE senders.
+    Those that cannot be sent are left out. The lines are woken after the commit, except for mailboxes. `senders` is the
+    number of QUEUE senders.
     """
     columns = [*zip(*old, strict=True)] or [()] * len(SentDelivery._fields)
     names = ("deliveries", "messages", "subscriptions", "groups")
     arguments = {name: [*column] for name, column in zip(names, columns, strict=True)}
     queues = sender_lines(senders) if any(arguments["groups"]) else {}
     found = rows(LINE_UP, {**arguments, "senders": [*queues], "replay": replay_id})
-    made = [ResentDelivery(*columns) for columns in found]
-    notify.wake_after_commit((one.queue, one.line_id) for one in made if not one.is_pulled)
-    return made
+    notify.wake_after_commit((queue, line_id) for _, queue, line_id, is_pulled in found if not is_pulled)
+    return [delivery_id for delivery_id, *_ in found]

@@ -74,7 +74,7 @@ def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: in
         made = create_deliveries([old._replace(message_id=message_id)], senders=senders)
         if not made:  # its subscription was inactivated or deleted just now
             raise NotResubmittable("Its subscription is not ACTIVE any more.")
-        return made[0].id
+        return made[0]
 
 
 def _old(delivery_id: int) -> SentDelivery:

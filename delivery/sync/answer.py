@@ -82,6 +82,7 @@ class Ended:
     """Status line and headers as received."""
     duration_ms: int = 0
     was_tried: bool = True
+    """False: no subscription qualifies, or it is unknown which does."""
     is_uncertain: bool = False
     """Whether the endpoint may have got the request although there is no answer."""
 

@@ -97,18 +97,10 @@ class Call:
     """None: no subscription qualifies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
-    """The answer to the publisher."""
+def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> tuple[Ended, int]:
+    """Call the subscription that qualifies, of several the oldest; return its answer and the recorded message's id.
 
-    ended: Ended
-    message_id: int
-    """Under which it is recorded; 0: it could not be."""
-    is_routed: bool
-
-
-def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Called:
-    """Call the subscription that qualifies, of several the oldest, and return its answer, recorded.
+    It is 0 if the call could not be recorded.
 
     Raises:
         CallFailed: there is no answer to return; recorded too.
@@ -123,7 +115,7 @@ def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Ca
     if ended.failure:
         ended.failure.message_id = message_id
         raise ended.failure
-    return Called(ended, message_id, is_routed=begun.destination is not None)
+    return ended, message_id
 
 
 def _begin(message: NewMessage, publisher_id: int | None, found: list[Match]) -> Call:
