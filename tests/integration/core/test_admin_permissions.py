@@ -234,7 +234,7 @@ def test_the_filter_lab_takes_the_permission_to_see_contents(rows: dict[str, int
 
 def test_editing_a_body_takes_the_permission_to_see_contents(rows: dict[str, int]) -> None:
     Delivery.objects.filter(pk=rows["delivery_delivery"]).update(finished_at=timezone.now())
-    form = f"/admin/delivery/delivery/{rows['delivery_delivery']}/resubmit"
+    form = f"/admin/delivery/delivery/{rows['delivery_delivery']}/resubmit/"
     without, with_it = (
         browser_with(*view_permissions(), "delivery.replay", *more).get(form)
         for more in ((), ("delivery.view_payload",))
