@@ -10,7 +10,7 @@ UNTIL_ACTIVE: Final = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
 UNTIL_DUE: Final = dt.datetime(9999, 12, 29, tzinfo=dt.UTC)
 """Of what is delayed (contract 2.13): until its own `not_before`, and then it is as if published just now."""
 UNTIL_RETURNED: Final = dt.datetime(9999, 12, 28, tzinfo=dt.UTC)
-"""Of what a mailbox has handed out (contract 9.1): no line marks, reads or sweeps it, whatever its time-out."""
+"""Of what a mailbox has handed out (contract 9.1): no line marks, reads or sweeps it, even after its time-out."""
 
 RELEASED: Final = f"'{UNTIL_RELEASED}'::timestamptz"
 ACTIVE: Final = f"'{UNTIL_ACTIVE}'::timestamptz"
@@ -58,7 +58,7 @@ FILE_GONE: Final = f"""
     FROM gone"""
 """File the rows of a CTE `gone`, deleted from `delivery_open`, under today.
 
-DELETE and INSERT, not an UPDATE that moves the row: who waits for the row then finds it gone, not an error.
+DELETE and INSERT, not an UPDATE that moves the row: a statement that waited for the row finds it gone, not an error.
 The day is the newest that has a partition, so a late maintenance job stops nothing; or the first one that has, so
 neither does a clock set back.
 """

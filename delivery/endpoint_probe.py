@@ -1,7 +1,6 @@
 """Probe suspended subscriptions at their interval (contract 5.6)."""
 
 import atexit
-import os
 from collections.abc import Iterable
 from concurrent.futures import Future
 from datetime import datetime
@@ -47,7 +46,6 @@ class Monitors:
     def __init__(self, egress: EgressPolicy) -> None:
         self._egress = egress
         self._loop: CallLoop | None = None
-        self._process = 0
         self._requests: dict[int, MonitorRequest] = {}
         """By subscription."""
 
@@ -81,8 +79,8 @@ class Monitors:
 
     def _running(self) -> CallLoop:
         """Return the loop of this process: threads do not survive a fork."""
-        if self._loop is None or self._process != os.getpid() or not self._loop.is_alive():
-            self._requests, self._process = {}, os.getpid()
+        if self._loop is None or not self._loop.is_alive():
+            self._requests = {}
             self._loop = CallLoop(
                 egress=self._egress, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
             )

@@ -55,7 +55,7 @@ SHORT_WAIT_SECONDS: Final = 0.1
 LONG_WAIT_SECONDS: Final = 2.0
 """A slot waits this long for a rate limit: no other worker would take a released line in time."""
 ASKED_SECONDS: Final = 1.0
-"""Others wait this long for the database's answer to the first who asked for a rate slot."""
+"""Others wait this long for the answer to the first request for a rate slot."""
 UNORDERED_REST_SECONDS: Final = 1.0
 """An unordered line in which everything waits for a rate limit rests no longer: other work may arrive."""
 RETRY_LINE_REST_SECONDS: Final = 5.0

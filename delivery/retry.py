@@ -82,7 +82,10 @@ def judge(outcome: Outcome, policy: CompiledRetryPolicy, history: History, *, ch
     if decision.final_status:
         return RetryDecision(decision, None)
     terms = policy.terms
-    is_used_up = terms is not None and _is_used_up(terms, history)
+    is_used_up = terms is not None and (
+        (history.half_open and terms.on_exhausted is OnExhausted.SUSPEND)  # its probe has failed
+        or (terms.max_retries is not None and history.attempts >= terms.max_retries)
+    )
     if terms and is_used_up:
         decision = IN_THE_END[terms.on_exhausted]
     elif history.in_retry_line:
@@ -91,19 +94,13 @@ def judge(outcome: Outcome, policy: CompiledRetryPolicy, history: History, *, ch
     return RetryDecision(decision, pause, is_used_up)
 
 
-def _is_used_up(terms: RetryTerms, history: History) -> bool:
-    """Return whether the last retry has failed, or the probe of a half-open subscription."""
-    if history.half_open and terms.on_exhausted is OnExhausted.SUSPEND:
-        return True
-    return terms.max_retries is not None and history.attempts >= terms.max_retries
-
-
 def _pause(outcome: Outcome, policy: CompiledRetryPolicy, history: History, decision: Decision, chance: float) -> float:
     terms = policy.terms
-    if is_out_of_reach(outcome) and terms:
-        return max(terms.schedule, default=terms.max_delay_seconds) * (1.0 - terms.jitter * chance)
-    if is_out_of_reach(outcome):
-        return refused_pause(chance=chance)
+    if is_out_of_reach(outcome):  # trying soon is no help, and a changed endpoint makes it due at once
+        longest, jitter = MAX_PAUSE_SECONDS, JITTER
+        if terms:
+            longest, jitter = max(terms.schedule, default=terms.max_delay_seconds), terms.jitter
+        return longest * (1.0 - jitter * chance)
     retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
     if terms:
         longest = MAX_RETRY_AFTER_SECONDS if decision in HOLDING else terms.max_delay_seconds
@@ -161,11 +158,3 @@ def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> fl
     if retry_after is not None:
         return min(max(retry_after, FIRST_PAUSE_SECONDS), MAX_RETRY_AFTER_SECONDS)
     return max(FIRST_PAUSE_SECONDS, deferred_pause(failures) * (1.0 - JITTER * chance))
-
-
-def refused_pause(*, chance: float) -> float:
-    """Return the seconds until a delivery is tried again whose address may not be sent to: soon would be no help.
-
-    A changed endpoint makes it due at once.
-    """
-    return MAX_PAUSE_SECONDS * (1.0 - JITTER * chance)

@@ -15,7 +15,7 @@ class DeliveryStatus(TextChoices):
     """Its request has been started, or may have been; or a mailbox has handed it out, not acknowledged yet."""
 
     HELD = "HELD"
-    """Its filter or its script failed; waits for somebody to release it, and is due at no time until then."""
+    """Its filter or its script failed; it waits until an operator releases it."""
 
     DELIVERED = "DELIVERED"
     """The endpoint answered 2xx, or the subscriber acknowledged it."""
@@ -36,13 +36,13 @@ class DeliveryStatus(TextChoices):
     """Its time to live, or its time in a mailbox, ended first."""
 
     CANCELLED = "CANCELLED"
-    """Somebody ended it."""
+    """An operator or a subscriber ended it."""
 
 
 UNFINISHED: Final = frozenset({DeliveryStatus.PENDING, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD})
 FINAL: Final = frozenset(DeliveryStatus) - UNFINISHED
 DEAD: Final = FINAL - {DeliveryStatus.DELIVERED, DeliveryStatus.REDUNDANT}
-"""Nobody took it, and nobody will."""
+"""It ended without being taken."""
 
 LEGAL_CHANGES: Final[dict[DeliveryStatus, frozenset[DeliveryStatus]]] = {
     DeliveryStatus.PENDING: frozenset(

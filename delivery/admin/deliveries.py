@@ -49,14 +49,14 @@ from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 
-RELEASING: Final = "It is sent at its place in the line, whatever its filter says; its script runs again."
+RELEASING: Final = "It is sent at its place in the line, regardless of its filter; its script runs again."
 MAX_RELEASED_AT_ONCE: Final = 500
 """A form has at most 1,000 fields."""
 BODY_HELP: Final = (
     "If you change it, the delivery is checked like a new message and sends a message of its own; otherwise the same"
     " message is sent again."
 )
-TO_NOBODY: Final = str(MessageOutcome.DEAD_LETTERED)
+UNKNOWN_DESTINATION: Final = str(MessageOutcome.DEAD_LETTERED)
 
 
 def _in_status(status: str, deliveries: QuerySet[Delivery]) -> QuerySet[Delivery]:
@@ -224,7 +224,13 @@ class ReasonFilter(admin.SimpleListFilter):
         """Return the choices, with how many there are of each."""
         counts = counts_of(None)
         of_deliveries = [(reason, f"{reason} ({counted(counts[reason])})") for reason in REASONS]
-        return [*of_deliveries, (TO_NOBODY, f"{TO_NOBODY}: messages without a delivery ({counted(counts[TO_NOBODY])})")]
+        return [
+            *of_deliveries,
+            (
+                UNKNOWN_DESTINATION,
+                f"{UNKNOWN_DESTINATION}: messages without a delivery ({counted(counts[UNKNOWN_DESTINATION])})",
+            ),
+        ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
         """Return the dead letters of the choice, as many as a list shows."""
@@ -253,8 +259,10 @@ class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Show the list; messages without a delivery are in the list of messages."""
-        if request.GET.get(ReasonFilter.parameter_name) == TO_NOBODY:
-            return HttpResponseRedirect(f"{reverse('admin:delivery_message_changelist')}?outcome__exact={TO_NOBODY}")
+        if request.GET.get(ReasonFilter.parameter_name) == UNKNOWN_DESTINATION:
+            return HttpResponseRedirect(
+                f"{reverse('admin:delivery_message_changelist')}?outcome__exact={UNKNOWN_DESTINATION}"
+            )
         return super().changelist_view(request, extra_context)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:

@@ -1,4 +1,4 @@
-"""Messages in the admin: what was published, who received it and why, and resubmission of what nobody received."""
+"""Messages in the admin: what was published, who received it and why, and resubmission if none did."""
 
 from functools import partial
 from typing import ClassVar, Final
@@ -30,7 +30,7 @@ from delivery.callbacks.address import callback_terms
 from delivery.models import Delivery, Message
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal
-from delivery.replay.resubmit import NotResubmittable, nobody_got, republish
+from delivery.replay.resubmit import NotResubmittable, republish, was_not_received
 from delivery.status.explain_message import MAX_EXPLAINED, explain_message
 
 RESUBMITTING: Final = (
@@ -140,7 +140,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         icon="replay",
         dialog=dialog("Publish this message again?", RESUBMITTING, "Publish"),
         refusals=(NotResubmittable, Refusal),
-        offered=nobody_got,
+        offered=was_not_received,
     )
     def resubmit(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Publish it again, and lead to the copy."""

@@ -63,7 +63,7 @@ class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at r
 
 
 class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
-    """Pages of a model that nobody edits by hand; searched by id."""
+    """Pages of a model that is not edited by hand; searched by id."""
 
     contents: ClassVar[tuple[str, ...]] = ()
     """The fields that show bodies or headers, or reveal something of them: they take a permission of their own."""

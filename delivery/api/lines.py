@@ -1,9 +1,7 @@
 """The state of lines: a subscriber's own, and those of the QUEUE senders."""
 
-from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -11,7 +9,7 @@ from rest_framework.response import Response
 
 from broker_project.core.api.fields import NullableTime
 from broker_project.core.api.views import operation
-from delivery.models import Lane, Line, LineEvent
+from delivery.models import Lane, LineEvent
 from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line_statuses
 from delivery.status.queue_status import GroupState, senders
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscribers_for
@@ -48,22 +46,7 @@ class LinePauseSerializer(serializers.ModelSerializer[Subscription]):
         read_only_fields = fields
 
 
-@dataclass(frozen=True, slots=True)
-class LineNow:
-    """A subscriber's line, its state, and that of its retry line."""
-
-    line: Line
-    status: LineStatus
-    retry: LineStatus
-
-    @property
-    def paused(self) -> "QuerySet[Subscription]":
-        """Its paused subscriptions, in the order in which they were paused."""
-        own = Subscription.objects.filter(subscriber=self.line.subscriber_id, kind=EventKind.TOPIC)
-        return own.filter(paused_since__isnull=False).order_by("paused_since", "pk")[:PAUSES_SHOWN]
-
-
-class LineSerializer(serializers.Serializer[LineNow]):
+class LineSerializer(serializers.Serializer[Any]):
     """The state of a line: what waits in it, since when and why it is held, and when it is tried next."""
 
     subscriber = serializers.CharField(source="line.subscriber.name")
@@ -91,9 +74,9 @@ class LineSerializer(serializers.Serializer[LineNow]):
     paused = LinePauseSerializer(many=True, help_text=f"The first {PAUSES_SHOWN} that were paused.")
     history = serializers.SerializerMethodField()
 
-    def get_history(self, now: LineNow) -> list[dict[str, Any]]:
+    def get_history(self, now: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the newest events of its history."""
-        return [dict(LineEventSerializer(event).data) for event in now.line.events.order_by("-id")[:EVENTS_SHOWN]]
+        return [dict(LineEventSerializer(event).data) for event in now["line"].events.order_by("-id")[:EVENTS_SHOWN]]
 
 
 @operation("get", Scope.READ, MayReceive, responses=LineSerializer)
@@ -103,7 +86,14 @@ def read_line(request: Request, name: str) -> Response:
     lines = {line.lane: line for line in subscriber.lines.all()}
     found = line_statuses([line.pk for line in lines.values()])
     main, retry = lines[Lane.MAIN], lines[Lane.RETRY]
-    return Response(LineSerializer(LineNow(main, found[main.pk], found[retry.pk])).data)
+    paused = subscriber.subscriptions.filter(kind=EventKind.TOPIC, paused_since__isnull=False)
+    now = {
+        "line": main,
+        "status": found[main.pk],
+        "retry": found[retry.pk],
+        "paused": paused.order_by("paused_since", "pk")[:PAUSES_SHOWN],
+    }
+    return Response(LineSerializer(now).data)
 
 
 class SenderSerializer(serializers.Serializer[Any]):

@@ -140,7 +140,7 @@ def release_delivery(request: Request, id: int) -> Response:
     visible = deliveries_for(key_of(request))
     delivery = get_object_or_404(visible, pk=id)
     refuse_body(request)
-    with transaction.atomic():  # its line is locked: nobody sends it before it is read
+    with transaction.atomic():  # its line is locked: it is not sent before it is read
         release_one(delivery.pk)
         released = visible.get(pk=id)
     return Response(DeliverySerializer(released).data)

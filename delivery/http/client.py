@@ -49,7 +49,7 @@ class HttpClient:
     def start(self, token: Hashable, request: requests.PreparedRequest, *, since: float | None = None) -> None:
         """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`.
 
-        Its deadline counts from `since` (monotonic), when it was sure that nobody else sends it; None: from now.
+        Its deadline counts from `since` (monotonic), when it was certain that no other worker sends it; None: from now.
         """
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         begun = time.monotonic() if since is None else since

@@ -68,7 +68,7 @@ class Sockets:
         self._poll.register(descriptor, select.EPOLLIN)
 
     def ring(self) -> None:
-        """Make `act` return; may be called from any thread, also when there is nobody to act any more."""
+        """Make `act` return; may be called from any thread, also after `close`."""
         with self._bell_lock:
             if self._is_open:
                 os.eventfd_write(self._bell, 1)
@@ -121,6 +121,6 @@ class Connections:
         """Tell whether there is something to read on a kept connection, or its end, before anything was asked."""
         poll = select.poll()
         if local not in self._descriptors:
-            return True  # nobody knows
+            return True  # unknown
         poll.register(self._descriptors[local], select.POLLIN)
         return bool(poll.poll(0))

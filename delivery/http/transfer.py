@@ -227,7 +227,7 @@ class Transfer:
         The endpoint may have got it already; only the line may repeat it, and says so (contract 4.11). Over a kept
         connection on which something has come, or to an address that is no longer allowed, it does not go out at
         all: `is_stale`. Nor does it once its time is over, at which libcurl has looked before it sent others and this
-        process may have been stopped since: somebody else may have the line by now.
+        process may have been stopped since: another worker may have the line by now.
         """
         is_in_reach = self._gate.lets_out(address)
         if self._opened:

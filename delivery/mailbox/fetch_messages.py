@@ -104,8 +104,8 @@ FETCH_IN_ORDER: Final = _fetch_statement(
 )
 """The same for an ordered mailbox: the oldest message, or none while one is in flight.
 
-The oldest is never skipped: who has locked it may be returning it. It is the only delivery locked here, and statements
-that lock several take `LOCK` before, if at all, so nobody waited for waits for this.
+The oldest is never skipped: the transaction that has locked it may be returning it. It is the only delivery locked
+here, and statements that lock several take `LOCK` before, if at all, so there is no deadlock.
 """
 
 

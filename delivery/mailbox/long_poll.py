@@ -207,7 +207,7 @@ class MailboxPoller(threading.Thread):
     def run(self) -> None:
         """Look until the polls are closed; hold a connection only while polls wait.
 
-        No error ends it, not even closing a broken connection: nobody else would wake the polls.
+        No error ends it, not even closing a broken connection: nothing else would wake the polls.
         """
         is_broken = False
         while self._polls.rest(POLL_SECONDS):

@@ -43,12 +43,12 @@ SELECT {columns} FROM {leaf} m
 """
 
 LOCK_WAIT: Final = "30ms"
-"""Others queue behind a lock request: six requests of 30 ms delay nobody by 200 ms."""
+"""Others queue behind a lock request: six requests of 30 ms delay others by less than 200 ms."""
 TRIES: Final = 10
 PAUSE_SECONDS: Final = 0.5
 """Between two tries, for those that waited to continue."""
 COPY_SECONDS: Final = 600
-"""How long copying what is kept may take; nobody waits for it."""
+"""How long copying what is kept may take; nothing waits for it."""
 
 
 KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
@@ -102,7 +102,7 @@ def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
 
 
 def is_well_kept(cursor: CursorWrapper, day: dt.date) -> bool:
-    """Return whether the kept messages stay as they are: some are needed, and half of them or nobody checked lately.
+    """Return whether the kept messages stay: some are needed, and at least half, unless that was checked lately.
 
     Checking is expensive if many are kept: once a day is enough.
     """
@@ -167,7 +167,7 @@ def drop_past_days(
 
     Messages of unfinished deliveries are kept, and dropped later. With `until_summarized`, a day stays until it and its
     neighbours are summarized, which is logged once a day. Gaps of more than a week without a broker do not count.
-    Blocks nobody: a day whose locks are not free is left whole for the next run. Starts no further day once
+    Blocks no transaction: a day whose locks are not free is left whole for the next run. Starts no further day once
     `is_stopping`.
 
     Returns the days that are gone or smaller now.

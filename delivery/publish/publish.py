@@ -85,7 +85,7 @@ def allowed(name: str, event_types: Mapping[str, Publishable], kinds: Collection
         raise UnknownEventType(f"There is no event type {name[:255]!r}; create it before publishing.")
     event_type = event_types[name]
     if is_own(name):
-        raise EventTypeNotAllowed(f"{name} is the broker's own; nobody else publishes it.")
+        raise EventTypeNotAllowed(f"{name} is the broker's own, and only the broker publishes it.")
     if not event_type.is_allowed:
         raise EventTypeNotAllowed(f"This publisher may not publish {name}.")
     if event_type.kind not in kinds:

@@ -188,12 +188,12 @@ def _check(subscription: Subscription) -> None:
     event_type = subscription.event_type
     if event_type is not None and event_type.kind != EventKind.TOPIC:
         raise NotBackfilled(
-            f"Its event type is of kind {event_type.kind}; only TOPIC is kept for those who come later."
+            f"Its event type is of kind {event_type.kind}; only TOPIC messages are kept for later subscriptions."
         )
     if subscription.status == Status.ACTIVE or subscription.subscriber.status != Status.ACTIVE:
         raise NotInactive("A backfill is for an INACTIVE subscription of an ACTIVE subscriber: it activates it.")
     if subscription.paused_by == PausedBy.HAND:
-        raise StillPaused("Somebody has paused it, which nobody else ends: resume it first.")
+        raise StillPaused("It is paused by hand: resume it first.")
     if _was_sent_any(subscription):
         raise NotNew("It has been sent something, or will be; a backfill is for one that never was. Make another.")
 
@@ -306,7 +306,7 @@ class _Job(NamedTuple):
 
 
 def go_on() -> int:
-    """Take one step of a backfill that no other worker is at; return 0 if there is none."""
+    """Take one step of a backfill that is not locked by another worker; return 0 if there is none."""
     return step(TAKE, lambda *columns: _go_on(_Job(*columns)))
 
 

@@ -62,7 +62,7 @@ def why_not(sent: Sent) -> str | None:
     if sent.kind is None:
         return "Its subscription has been deleted."
     if sent.kind not in ASYNCHRONOUS:
-        return "It was a synchronous request: whoever sent it has had the answer. Publish it again."
+        return "It was a synchronous request, whose publisher has had the answer. Publish it again."
     return _why_not_now(sent)
 
 
@@ -133,7 +133,9 @@ class Selection:
         """
         its = [one for one in subscriptions if one.kind in ASYNCHRONOUS]
         if not its:
-            raise NothingToReplay("It is sent nothing that could be sent again; SYNC answers whoever waits, once.")
+            raise NothingToReplay(
+                "Nothing of it can be sent again: SYNC events are answered once, while their publisher waits."
+            )
         chosen = sorted({*statuses} or RESUBMITTABLE)
         return cls(its[0].subscriber_id, sorted(one.pk for one in its), chosen, event_type_id, begin, end)
 

@@ -187,7 +187,7 @@ def cancel(replay_id: int, *, reason: str) -> None:
 
 
 def go_on() -> int:
-    """Take one step of a replay that is due and that no other worker is at; return 0 if there is none."""
+    """Take one step of a replay that is due and not locked by another worker; return 0 if there is none."""
     return step(TAKE, lambda *columns: _go_on(_Job(*columns), settings.QUEUE_SENDERS))
 
 
@@ -206,6 +206,6 @@ def _go_on(job: _Job, senders: int) -> None:
     wanted = wanted[:may_make]
     made = create_deliveries([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)
     missing = job.total - job.done if cursor is None else 0
-    gone = f"{missing} of those counted were past their time, or made again by somebody, before it came to them"
+    gone = f"{missing} of those counted were past their time, or sent again otherwise, before the replay reached them"
     moved = {"id": job.id, "cursor": cursor, "filed": len(made), "skipped": len(wanted) - len(made)}
     rows(MOVE, {**moved, "reason": gone if missing > 0 else ""})

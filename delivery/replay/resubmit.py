@@ -1,4 +1,4 @@
-"""Resubmit a delivery, or republish a message that nobody received (contract 2.14, 5.8)."""
+"""Resubmit a delivery, or republish a message that was not received (contract 2.14, 5.8)."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -130,7 +130,7 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
     Time to live, delay and `CallbackURL` are not repeated: the first two are over, the last is not stored.
 
     Raises:
-        NotResubmittable: it is deleted, somebody received it or is about to, or nobody could.
+        NotResubmittable: it is deleted, was received or may be by a backfill, or its event type takes no copies.
         Refusal: its publisher may not publish it any more.
     """
     with transaction.atomic():
@@ -148,8 +148,8 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
     return accepted
 
 
-def nobody_got(message: Message) -> bool:
-    """Return whether nobody received the message: not itself, nor by a backfill, nor a copy."""
+def was_not_received(message: Message) -> bool:
+    """Return whether no subscription received the message: not when published, nor by a backfill, nor as a copy."""
     if message.answers is not None or message.outcome not in ASTRAY:
         return False
     original = message.copy_of or message.pk
@@ -162,8 +162,8 @@ def _republishable(message_id: int) -> tuple[Message, EventType]:
     message = Message.objects.select_related("event_type").filter(pk=message_id).first()
     if message is None or message.answers is not None:
         raise NotResubmittable("It is no message that was published, or is no longer kept.")
-    if not nobody_got(message):
-        raise NotResubmittable("Somebody got it, or a copy of it: resubmit or replay the deliveries.")
+    if not was_not_received(message):
+        raise NotResubmittable("It, or a copy of it, was received: resubmit or replay its deliveries.")
     event_type = message.event_type
     if event_type is None or event_type.kind == EventKind.SYNC:
         raise NotResubmittable("Its event type has been deleted, or is of kind SYNC.")

@@ -48,7 +48,7 @@ SELECT message_id, delivery_id, clock_timestamp(), s.script, {CONFIGURED}
   LEFT JOIN subscriptions_subscription s ON s.id = wanted.id
   LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
 """
-"""The ids that the request carries, the time, and the subscription; nulls where there is none, or none any more.
+"""The ids that the request carries, the time, and the subscription; nulls if it is None or deleted.
 
 Nothing is stored under the ids until there is an answer. If PostgreSQL crashed before its log was written, it would
 give them out again. So, if the log has unwritten entries, an empty log message is committed, which waits for them.

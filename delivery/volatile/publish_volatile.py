@@ -95,8 +95,8 @@ def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyrin
     `key` becomes its id, `now` is in seconds since 1970, `keys` encrypt it.
 
     Raises:
-        NeedsMailbox: nobody gets it.
-        VolatileUnavailable: as a rule, nobody gets it.
+        NeedsMailbox: it is not sent.
+        VolatileUnavailable: as a rule, it is not sent.
     """
     (route,) = routes_of([message], lock=False)
     if any(match.is_pulled and not match.failure for match in route.matches):

@@ -49,8 +49,8 @@ NOT_FORWARDED_PREFIXES: Final = (
     "x-ssl-",
     "x-script-name",
 )
-"""Headers with which proxies tell each other and applications where a request came from, who is logged in, and what is
-requested: a publisher could forge them in the broker's name. These are the known ones; there may be others."""
+"""Headers in which proxies pass on a request's origin, user and target: a publisher could forge them in the broker's
+name. These are the known ones; there may be others."""
 
 Header = tuple[str, str]
 

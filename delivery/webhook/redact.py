@@ -1,6 +1,6 @@
 """Remove credentials from endpoints' answers: some repeat the headers that they got, and answers are stored and shown.
 
-This is best effort and no security boundary: an endpoint may write a value in ways that nobody foresees.
+This is best effort and no security boundary: an endpoint may write a value in an unforeseen way.
 """
 
 import json

@@ -51,7 +51,7 @@ class RequestIdentity:
     known_as: str = ""
     """The id to use where there is no delivery."""
     is_test: bool = False
-    """Whether it is a test event, which nobody has published."""
+    """Whether it is a test event, which was not published."""
 
     @property
     def webhook_id(self) -> str:

@@ -250,7 +250,7 @@ def test_two_at_once_share_what_there_is(shop: Subscription, monkeypatch: pytest
     assert sorted(one or 0 for one in replays.repeated()) == [one.pk for one in old]
     done = [*Replay.objects.filter(pk__in=[one.pk for one in both])]
     assert sum(one.filed for one in done) == 40
-    assert any("made again by somebody" in one.reason for one in done)
+    assert any("sent again otherwise" in one.reason for one in done)
 
 
 @pytest.fixture
