@@ -92,7 +92,7 @@ def try_endpoint(
             content = _as_sent(content, destination, caller)
         except TransformRefused as refused:
             return EndpointAnswer(reason=f"the script brought nothing to send: {refused}")
-        identity = RequestIdentity(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
+        identity = RequestIdentity(name, is_test=True)
         request = webhook_request(content, destination, identity, timestamp=int(now.timestamp()))
         return _result(caller.ask(request), destination)
 

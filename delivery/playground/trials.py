@@ -152,8 +152,7 @@ def try_script(content: Content, destination: Destination) -> Outcome:
         content = transformed_content(content, destination, made)
     except TransformRefused as refused:
         raise ScriptTrialFailed(str(refused)) from None
-    identity = RequestIdentity(NO_DELIVERY, sequence=None, attempt=1, possible_duplicate=False)
-    request = webhook_request(content, destination, identity, timestamp=0)
+    request = webhook_request(content, destination, RequestIdentity(""), timestamp=0)
     return Outcome(
         method=request.method,
         path=request.path_url,

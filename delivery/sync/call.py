@@ -22,7 +22,7 @@ from delivery.sync.answer import CallUndecided, Ended, ended_by, ended_by_script
 from delivery.sync.caller import Caller
 from delivery.webhook.content import content_of
 from delivery.webhook.destination import CONFIGURED, destination_now
-from delivery.webhook.parts import Destination
+from delivery.webhook.parts import WEBHOOK_ID_PREFIX, Destination
 from delivery.webhook.redact import without_credentials
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import job_for
@@ -156,8 +156,8 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
         result: Result = caller.ask(job_for(begun.delivery_id, content, destination))
         duration_ms = round((time.monotonic() - started) * 1000)
         return ended_by_script(result, destination.subscription_id, content.content_type, duration_ms)
-    numbers = RequestIdentity(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
-    answer: Answer = caller.ask(webhook_request(content, destination, numbers, timestamp=int(time.time())))
+    identity = RequestIdentity(f"{WEBHOOK_ID_PREFIX}{begun.delivery_id}")
+    answer: Answer = caller.ask(webhook_request(content, destination, identity, timestamp=int(time.time())))
     return ended_by(answer, max_bytes=caller.max_answer_bytes)
 
 

@@ -111,9 +111,8 @@ def send_to(envelope: Envelope, destination: Destination | None, clock: Callable
     now = clock()
     if envelope.is_expired(now):
         return VolatileOutcome.EXPIRED
-    known_as = f"{envelope.id}_{destination.subscription_id}"
-    numbers = RequestIdentity(0, sequence=None, attempt=1, possible_duplicate=False, known_as=known_as)
-    answer: Answer = yield webhook_request(content, destination, numbers, timestamp=int(now))
+    identity = RequestIdentity(f"{envelope.id}_{destination.subscription_id}")
+    answer: Answer = yield webhook_request(content, destination, identity, timestamp=int(now))
     return _outcome(answer)
 
 

@@ -87,3 +87,8 @@ class Outgoing:
     group_id: int | None = None
     """Its QUEUE group; attempts and uncertainty are then the group's."""
     callback_url: str = ""
+
+    @property
+    def webhook_id(self) -> str:
+        """The id of its requests: that of its QUEUE group, whichever endpoint they go to, or its own."""
+        return f"{WEBHOOK_ID_PREFIX}{self.id}" if self.group_id is None else f"{GROUP_ID_PREFIX}{self.group_id}"

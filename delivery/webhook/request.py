@@ -10,7 +10,7 @@ from typing import Final
 from delivery.http.wire_headers import EncodedRequest, header_line
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.headers_policy import merged
-from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX, Content, Destination, Headers
+from delivery.webhook.parts import Content, Destination, Headers
 from subscriptions.payload_format import PayloadFormat
 
 USER_AGENT: Final = "broker/0.1"
@@ -39,28 +39,16 @@ OWN: Final = frozenset(
 class RequestIdentity:
     """What distinguishes one request of a delivery from the others."""
 
-    delivery_id: int
-    sequence: int | None
+    webhook_id: str
+    """The same in every attempt (contract 4.11)."""
+    sequence: int | None = None
     """None: it is in no line."""
-    attempt: int
-    possible_duplicate: bool
-    group_id: int | None = None
-    """The QUEUE group, whose requests all have the same id, whichever endpoint they go to."""
+    attempt: int = 1
+    possible_duplicate: bool = False
     callback_url: str = ""
     """Where the endpoint may post its result."""
-    known_as: str = ""
-    """The id to use where there is no delivery."""
     is_test: bool = False
     """Whether it is a test event, which was not published."""
-
-    @property
-    def webhook_id(self) -> str:
-        """The id, the same in every attempt (contract 4.11)."""
-        if self.known_as:
-            return self.known_as
-        if self.group_id is None:
-            return f"{WEBHOOK_ID_PREFIX}{self.delivery_id}"
-        return f"{GROUP_ID_PREFIX}{self.group_id}"
 
 
 def webhook_request(

@@ -315,11 +315,10 @@ class Slot:
         self.in_flight, self.sequence = delivery, sequence
         self.started_at, self.waiting_since = at, time.monotonic()
         identity = RequestIdentity(
-            delivery_id=delivery.id,
+            delivery.webhook_id,
             sequence=sequence or None,  # an unordered delivery has no number
             attempt=delivery.attempts + 1,
             possible_duplicate=delivery.uncertain,
-            group_id=delivery.group_id,
             callback_url=delivery.callback_url,
         )
         return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(at.timestamp()))

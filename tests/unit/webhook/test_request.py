@@ -38,7 +38,7 @@ def request(content: dict[str, str] | None = None, destination: dict[str, str] |
     return webhook_request(
         Content(5, "Test.Event", fields.get("body", b'{"a":1}'), tuple((content or JSON).items())),
         Destination(2, 1, fields.get("method", "POST"), "http://host/path", destination or {}, KEY),
-        RequestIdentity(7, 3, 2, possible_duplicate=fields.get("possible_duplicate", False)),
+        RequestIdentity("dlv_7", 3, 2, possible_duplicate=fields.get("possible_duplicate", False)),
         timestamp=fields.get("timestamp", SENT_AT),
     )
 
@@ -69,7 +69,7 @@ def test_a_request_is_flagged_if_an_earlier_outcome_is_unknown(uncertain: bool) 
 def test_a_request_of_a_group_has_the_groups_id_no_sequence_and_the_brokers_callback_url() -> None:
     theirs = Destination(2, 1, "POST", "http://host/path", {"callbackurl": "http://somewhere/else"}, KEY)
     content = Content(5, "Test.Event", b"{}", tuple(JSON.items()))
-    numbers = RequestIdentity(7, None, 1, possible_duplicate=False, group_id=9, callback_url="http://broker/token")
+    numbers = RequestIdentity("grp_9", callback_url="http://broker/token")
     sent = webhook_request(content, theirs, numbers, timestamp=SENT_AT)
     assert sent.headers["webhook-id"] == "grp_9"
     assert sent.headers["webhook-signature"] == signature(KEY, webhook_id="grp_9", timestamp=SENT_AT, body=b"{}")
@@ -195,7 +195,7 @@ def test_former_keys_sign_requests_until_their_end(timestamp: int, keys: int) ->
     destination = Destination(
         *(2, 1, "POST", "http://host/path", {}, KEY), former_keys=((all_keys[1], SENT_AT + 10), (all_keys[2], SENT_AT))
     )
-    content, numbers = Content(5, "Test.Event", b"{}", ()), RequestIdentity(7, 3, 2, possible_duplicate=False)
+    content, numbers = Content(5, "Test.Event", b"{}", ()), RequestIdentity("dlv_7", 3, 2)
     sent = webhook_request(content, destination, numbers, timestamp=timestamp)
     signed = [signature(key, webhook_id="dlv_7", timestamp=timestamp, body=b"{}") for key in all_keys[:keys]]
     assert sent.headers["webhook-signature"] == " ".join(signed)
@@ -208,7 +208,7 @@ def sent(
     return webhook_request(
         Content(5, "Order", body, tuple(headers.items()), published_ms=PUBLISHED_MS),
         Destination(2, 1, "POST", "http://host/path", configured or {}, KEY, output=output),
-        RequestIdentity(7, 3, 1, possible_duplicate=False),
+        RequestIdentity("dlv_7", 3, 1),
         timestamp=SENT_AT,
     )
 
