@@ -86,7 +86,7 @@ def wake_after_commit(lines: Iterable[tuple[str, int]]) -> None:
     by_queue: dict[str, set[int]] = defaultdict(set)
     for queue, line_id in lines:
         by_queue[queue].add(line_id)
-    for queue, line_ids in by_queue.items():
+    for queue, line_ids in sorted(by_queue.items()):
         transaction.on_commit(partial(wake, queue, sorted(line_ids)), robust=True)
 
 
