@@ -6,7 +6,7 @@ messages, adds those that it stores itself, and about once a second asks what ot
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
 from typing import Final
 
@@ -131,11 +131,8 @@ class OpenMessages:
 _publishers: dict[int, OpenMessages] = {}
 
 
-@contextmanager
-def room_for(number: int, *, publisher_id: int | None, limit: int | None) -> Iterator[set[int]]:
-    """Yield a set for the ids of messages about to be stored; raises as `OpenMessages.room_for`."""
+def room_for(number: int, *, publisher_id: int | None, limit: int | None) -> AbstractContextManager[set[int]]:
+    """Return `OpenMessages.room_for` of a publisher; without a publisher or a limit there is always room."""
     if publisher_id is None or limit is None:
-        yield set()
-        return
-    with _publishers.setdefault(publisher_id, OpenMessages(publisher_id)).room_for(number, limit) as stored:
-        yield stored
+        return nullcontext(set())
+    return _publishers.setdefault(publisher_id, OpenMessages(publisher_id)).room_for(number, limit)
