@@ -13,17 +13,17 @@ from broker_project.stack.trace import trace
 from broker_project.stack.up import manage, run_command, up
 
 
-def become(module: str, *arguments: str) -> int:
+def replace_process(module: str, *arguments: str) -> int:
     """Replace this process with a program that imports this package, and not vice versa."""
     os.execv(sys.executable, python(module, *arguments))  # noqa: S606 - no shell
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "audit": audit,
-    "bench": partial(become, "benchmarks"),
+    "bench": partial(replace_process, "benchmarks"),
     "counts": show_counts,
     "demo": demo,
-    "faults": partial(become, "tests.faults"),
+    "faults": partial(replace_process, "tests.faults"),
     "manage": manage,
     "test": test,
     "trace": trace,

@@ -14,6 +14,7 @@ from typing import IO
 
 from django.core.exceptions import ImproperlyConfigured
 
+from broker_project.core.subprocesses import running_processes
 from broker_project.stack.ports import any_free, free_from, is_free
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,8 +178,4 @@ def _try(lock: IO[str]) -> bool:
 
 def is_alive(pid: int) -> bool:
     """Tell whether a process exists and is not a zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in {"Z", "X"}
+    return any(running.pid == pid for running in running_processes())
