@@ -3,7 +3,6 @@
 A new summary needs its table in `pipeline/tables.py` and the migration that `makemigrations` writes.
 """
 
-import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -81,11 +80,6 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return f"run {self.pk}"
-
-    @property
-    def duration(self) -> dt.timedelta | None:
-        """The time from start to end."""
-        return self.ended_at - self.started_at if self.ended_at and self.started_at else None
 
 
 class WindowState(models.TextChoices):

@@ -9,7 +9,8 @@ from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.validators import MaxValueValidator, MinValueValidator
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, Q, QuerySet
+from django.db.models.functions import Extract
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
 from django.template.defaultfilters import filesizeformat
@@ -151,7 +152,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     state_shown = column("state", lambda run: run.state, label=RUN_COLOURS)
     covers = column("range", lambda run: f"{instant(run.start)} to {instant(run.end)}" if run.start else "what was due")
     windows_done = column("windows", _window_counts)
-    took = column("took", lambda run: f"{run.duration.total_seconds():,.0f} s" if run.duration else "-")
+    took = column("took", lambda run: f"{run.seconds:,.0f} s" if run.seconds is not None else "-")
     first_of_error = column("error", lambda run: run.error.partition("\n")[0][:120])
     error_shown = column("error", lambda run: preformatted(run.error) if run.error else "-")
     resummarises = column("re-summarise", lambda run: yes_or_no(run.again))
@@ -159,10 +160,10 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     windows_shown = column("windows", _windows_table)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
-        """Return the runs, with how many windows each has by state."""
+        """Return the runs, with their seconds and with how many windows each has by state."""
         counts = {f"{state}_windows": Count("windows", filter=Q(windows__state=state)) for state in WindowState.values}
         runs: QuerySet[Run] = super().get_queryset(request)
-        return runs.annotate(**counts)
+        return runs.annotate(seconds=Extract(F("ended_at") - F("started_at"), "epoch"), **counts)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> HttpResponse:
         """Show the list, with warnings about what delays summaries and about days kept because of that."""
