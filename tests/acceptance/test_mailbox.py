@@ -132,19 +132,6 @@ def test_a_message_stays_in_flight_while_its_handler_works(mailbox: RealMailbox)
 
 
 @pytest.mark.behaviour("9.4")
-def test_a_message_whose_handler_raises_is_redelivered(mailbox: RealMailbox) -> None:
-    def fail_once(message: Message) -> None:
-        if not message.redeliveries:
-            raise ValueError("the first time")
-
-    mailbox.publish()
-    with mailbox.reader(fail_once):
-        wait_until(lambda: mailbox.ended() == [("DELIVERED", 2)])
-    assert [message.possible_duplicate for message in mailbox.seen] == [False, True]
-    assert len({message.id for message in mailbox.seen}) == 1
-
-
-@pytest.mark.behaviour("9.4")
 def test_a_stopped_reader_returns_messages_that_it_has_not_started(mailbox: RealMailbox) -> None:
     begun, may_end = threading.Event(), threading.Event()
 

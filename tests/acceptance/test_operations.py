@@ -1,4 +1,4 @@
-"""Health checks, consumed queues, Flower."""
+"""Consumed queues and Flower."""
 
 import re
 from itertools import product
@@ -24,12 +24,6 @@ def worker_names(broker: Broker) -> set[str]:
     """Return the names of the workers that deliver and of the one that summarizes."""
     workers = (*broker.workers(), broker.stack.supervisor["analytics"])
     return {f"celery@{worker.service.environment['BROKER_WORKER_NAME']}" for worker in workers}
-
-
-def test_health_says_that_all_is_well(broker: Broker) -> None:
-    live, ready = (requests.get(f"{broker.web}/{path}", timeout=TIMEOUT_SECONDS) for path in ("livez", "readyz"))
-    assert (live.status_code, live.json()) == (200, {"status": "ok"})
-    assert (ready.status_code, set(ready.json().values())) == (200, {"ok"})
 
 
 @pytest.mark.behaviour("4.14")

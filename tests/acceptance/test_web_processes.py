@@ -84,10 +84,6 @@ def test_logins_are_counted_by_the_address_that_the_proxy_reports(web: WebProces
     assert wrong_login(web, "203.0.113.8") == 200
 
 
-def test_another_host_is_refused(web: WebProcess) -> None:
-    assert get(web, **THROUGH_TLS, Host="elsewhere.example").status_code == 400
-
-
 @dataclass(frozen=True, slots=True)
 class Webs:
     """Both web processes and an event type."""

@@ -17,6 +17,8 @@ from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
+from delivery.worker.line import ActiveLine
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import mailboxes
@@ -66,16 +68,23 @@ def hand_out_again(wanted: Subscription) -> None:
     assert len(mailboxes.fetch_all(wanted)) == 1
 
 
-def begin_to_push(wanted: Subscription) -> None:
-    nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+def receipts_of_hand_out(number: int = 1) -> list[Receipt]:
+    """Return the receipt of the one delivery's hand-out of this number."""
+    return [Receipt(Delivery.objects.get().pk, number)]
+
+
+def give_it_back(wanted: Subscription) -> None:
+    nack(wanted.subscriber_id, receipts_of_hand_out())
+
+
+def begin_to_push(wanted: Subscription) -> tuple[ActiveLine, Outgoing]:
+    give_it_back(wanted)
     mailboxes.switch_delivery_mode(wanted, DeliveryMode.PUSH)
-    crash_while_sending(line_of(wanted.subscriber))
+    return crash_while_sending(line_of(wanted.subscriber))[:2]
 
 
 def push_to_the_end(wanted: Subscription) -> None:
-    nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
-    mailboxes.switch_delivery_mode(wanted, DeliveryMode.PUSH)
-    line, delivery, _ = crash_while_sending(line_of(wanted.subscriber))
+    line, delivery = begin_to_push(wanted)
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery)])
 
 
@@ -85,7 +94,7 @@ def cancel(wanted: Subscription) -> None:
 
 
 def cancel_returned(wanted: Subscription) -> None:
-    nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    give_it_back(wanted)
     cancel_deliveries_of(wanted.pk, reason="cancelled")
 
 
@@ -102,16 +111,12 @@ def expire(wanted: Subscription) -> None:
 
 
 def acknowledge_it(wanted: Subscription) -> None:
-    acknowledge(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    acknowledge(wanted.subscriber_id, receipts_of_hand_out())
 
 
 def acknowledge_the_next(wanted: Subscription) -> None:
     hand_out_again(wanted)
-    acknowledge(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 2)])
-
-
-def give_it_back(wanted: Subscription) -> None:
-    nack(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    acknowledge(wanted.subscriber_id, receipts_of_hand_out(2))
 
 
 @pytest.mark.behaviour("9.2")
@@ -150,7 +155,7 @@ def test_the_newest_receipt_counts_also_when_it_is_late(
 def test_a_receipt_is_answered_by_the_current_state(
     pulled: Subscription,
     one: Receipt,
-    meanwhile: Callable[[Subscription], None],
+    meanwhile: Callable[[Subscription], object],
     status: DeliveryStatus,
     ack: tuple[HTTPStatus, ReceiptCode],
     nack: tuple[HTTPStatus, ReceiptCode],

@@ -110,15 +110,6 @@ def test_a_call_that_may_not_wait_gets_retry_after(reader: Client) -> None:
     assert (answer.status_code, answer["Retry-After"]) == (204, "1")
 
 
-@pytest.mark.behaviour("1.2")
-def test_management_fetches_from_every_mailbox_and_a_publisher_from_none(
-    management: Client, client: Client, pulled: Subscription
-) -> None:
-    publish_numbered(pulled.event_type, 1)
-    assert problem_of(call(client, "next")) == (403, "forbidden")
-    assert len(fetched(management)) == 1
-
-
 BAD_RECEIPTS: list[tuple[dict[str, Any], str]] = [
     ({}, "#"),
     ({"receipt": FORGED, "receipts": [FORGED]}, "#"),

@@ -96,18 +96,17 @@ def polling(polls: WaitingPolls, *pulled: Subscription, most: int = 1) -> Iterat
             polls.close()
 
 
-def test_a_poll_without_a_wait_is_answered_at_once(pulled: Subscription, polls: WaitingPolls) -> None:
-    assert poll(pulled, polls, max_messages=10, wait_seconds=0) == PollResult([], had_slot=True)
-
-
 def test_available_messages_are_fetched_without_waiting(pulled: Subscription, polls: WaitingPolls) -> None:
     published = publish_numbered(pulled.event_type, 3)
     polled = poll(pulled, polls, max_messages=2)
     assert (bodies_of(polled.messages), polled.had_slot, polled.waited_seconds) == (published[:2], True, 0.0)
 
 
-def test_a_poll_ends_without_messages_when_its_time_is_over(pulled: Subscription, polls: WaitingPolls) -> None:
-    assert poll(pulled, polls, wait_seconds=0.01) == PollResult([], had_slot=True)
+@pytest.mark.parametrize("wait_seconds", [0, 0.01])
+def test_a_poll_ends_without_messages_when_its_time_is_over(
+    pulled: Subscription, polls: WaitingPolls, wait_seconds: float
+) -> None:
+    assert poll(pulled, polls, max_messages=10, wait_seconds=wait_seconds) == PollResult([], had_slot=True)
     assert polls.counts() == {}
 
 

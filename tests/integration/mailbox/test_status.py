@@ -156,19 +156,6 @@ def test_deferred_deliveries_are_available_after_a_switch(pulled: Subscription) 
     assert counts(pulled) == (0, 0, 3, 0, 0)
 
 
-def test_several_mailboxes_are_looked_at_at_once_also_those_of_nobody(pulled: Subscription) -> None:
-    stranger = mailboxes.pulled_subscription(event_type=pulled.event_type)
-    publish_numbered(pulled.event_type, 2)
-    mailboxes.fetch_all(stranger, 1)
-    ids: list[Any] = [pulled.subscriber_id, stranger.subscriber_id, 0]
-    assert [(mailboxes_of(ids)[one].available, mailboxes_of(ids)[one].in_flight) for one in ids] == [
-        (2, 0),
-        (1, 1),
-        (0, 0),
-    ]
-    assert Delivery.objects.count() == 4
-
-
 @pytest.fixture(params=[delivery_search.FEW, 1], ids=["few", "many"])
 def mixed(request: Any, monkeypatch: pytest.MonkeyPatch, storage: None, event_type: EventType) -> Subscriber:
     """Somebody who fetches and is sent to, beside a stranger; of each sort some, in no order of time or id."""
