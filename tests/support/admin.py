@@ -96,6 +96,13 @@ def model_pages(model: str, pk: int = 1) -> dict[str, str]:
     }
 
 
+def change_page(client: Client, row: Model) -> str:
+    """Return the page of a row."""
+    answer = client.get(reverse(f"admin:{_name(row)}_change", args=[row.pk]))
+    assert answer.status_code == 200
+    return str(answer.content.decode())
+
+
 def admin_actions(rows: dict[str, int]) -> Iterator[AdminAction]:
     """Return all actions there are; `rows` has the id of a row of each model."""
     for model, one in _registry().items():

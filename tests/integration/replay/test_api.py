@@ -16,7 +16,7 @@ from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.replay import job_steps
 from subscriptions.models import EventKind, Status, Subscription
 from tests.support import factories
-from tests.support.admin import browser_with
+from tests.support.admin import browser_with, change_page
 from tests.support.api import EVENT, client_of, client_of_admin, client_with, problem_of
 from tests.support.broker import publish_bodies, run_worker_until_done
 from tests.support.replays import BODY, end_open, ended, run_replays
@@ -173,9 +173,9 @@ def test_a_delivery_is_resubmitted_unchanged_from_its_page(rejected: Delivery) -
     new = Delivery.objects.latest("id")
     assert (new.resubmit_of, new.message_id) == (rejected.pk, rejected.message_id)
     for one, other in ((rejected, new), (new, rejected)):
-        shown = admin.get(reverse("admin:delivery_delivery_change", args=[one.pk])).content.decode()
+        shown = change_page(admin, one)
         assert f"/admin/delivery/delivery/{other.pk}/change/" in shown
-    assert "resubmit" not in admin.get(reverse("admin:delivery_delivery_change", args=[new.pk])).content.decode()
+    assert "resubmit" not in change_page(admin, new)
 
 
 def test_an_edited_body_is_sent_and_a_wrong_one_refused(rejected: Delivery, receiver: Receiver) -> None:

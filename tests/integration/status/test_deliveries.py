@@ -34,6 +34,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import Subscriber
 from tests.support import factories
+from tests.support.admin import change_page
 from tests.support.api import client_of, client_of_admin, read_pages
 from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement
 from tests.support.factories import subscriber, subscription
@@ -156,14 +157,6 @@ def message() -> Message:
     return stored[-1]
 
 
-def page(client: Client, row: object) -> str:
-    """Return the page of a row."""
-    name = f"admin:{row._meta.label_lower.replace('.', '_')}_change"  # type: ignore[attr-defined]
-    answer = client.get(reverse(name, args=[row.pk]))  # type: ignore[attr-defined]
-    assert answer.status_code == 200
-    return str(answer.content.decode())
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_every_list_opens_in_few_queries_and_counts_no_big_table(
     admin: Client, message: Message, model: type[Message]
@@ -189,7 +182,7 @@ def test_every_model_is_registered() -> None:
 
 
 def test_a_message_shows_its_payload_as_text_and_its_deliveries(admin: Client, message: Message) -> None:
-    text = page(admin, message)
+    text = change_page(admin, message)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "<script>alert(1)" not in text
     assert r"\xff\x00" in text
@@ -198,14 +191,14 @@ def test_a_message_shows_its_payload_as_text_and_its_deliveries(admin: Client, m
 
 
 def test_a_delivery_and_an_attempt_show_the_answer_as_text(admin: Client, message: Message) -> None:
-    text = page(admin, Delivery.objects.get(message=message, status="REJECTED"))
+    text = change_page(admin, Delivery.objects.get(message=message, status="REJECTED"))
     assert "404" in text
     assert "12 ms" in text
-    assert r"&lt;h1&gt;no\xfe\x00&lt;/h1&gt;" in page(admin, Attempt.objects.all()[:1].get())
+    assert r"&lt;h1&gt;no\xfe\x00&lt;/h1&gt;" in change_page(admin, Attempt.objects.all()[:1].get())
 
 
 def test_a_line_shows_why_it_is_held_and_what_waits_in_it(admin: Client, message: Message) -> None:
-    text = page(admin, Line.objects.get(lane=Lane.MAIN))
+    text = change_page(admin, Line.objects.get(lane=Lane.MAIN))
     assert "connection refused" in text
     assert "worker vanished" in text
     answer = admin.get(reverse("admin:delivery_line_changelist"), {"held": "yes"})
@@ -241,5 +234,5 @@ def test_a_delivery_whose_subscription_is_gone_still_opens(admin: Client, messag
     row = Delivery.objects.filter(message=message).get()
     assert row.subscription
     row.subscription.delete()
-    assert str(row.pk) in page(admin, row)
+    assert str(row.pk) in change_page(admin, row)
     assert admin.get(reverse("admin:delivery_delivery_changelist")).status_code == 200

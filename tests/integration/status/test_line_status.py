@@ -18,6 +18,7 @@ from delivery.operations import cancel_deliveries_of
 from delivery.status.line_status import MAX_COUNTED, LineHold, LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
+from tests.support.admin import change_page
 from tests.support.api import client_of
 from tests.support.broker import inactivate, line_of, publish_numbered, retry_line_of
 from tests.support.factories import subscriber, subscription
@@ -54,10 +55,6 @@ def standing_of(line: Line) -> LineStatus:
 def over_the_api(name: str = "shop") -> dict[str, Any]:
     answer: dict[str, Any] = client_of().get(f"/api/v1/subscribers/{name}/line").json()
     return answer
-
-
-def shown(admin: Client, line: Line) -> str:
-    return str(admin.get(reverse("admin:delivery_line_change", args=[line.pk])).content.decode())
 
 
 def test_a_line_is_idle_or_waiting_and_once_claimed_sending_until_its_lease_runs_out(wanted: Subscription) -> None:
@@ -114,8 +111,8 @@ def test_a_held_line_says_since_when_why_and_when_it_tries_again(
     answer = over_the_api()
     assert (answer["state"], answer["held_reason"]) == ("HELD", "no answer")
     assert [parse_datetime(answer[name]) for name in ("held_since", "next_try_at")] == [SINCE, LATER]
-    assert "no answer" in shown(admin, held)
-    assert "2999-01-02 03:04:05" in shown(admin, held)
+    assert "no answer" in change_page(admin, held)
+    assert "2999-01-02 03:04:05" in change_page(admin, held)
 
 
 @pytest.mark.parametrize("what", ["subscription", "subscriber", "cancelled", "let go"])
@@ -133,8 +130,8 @@ def test_a_hold_counts_only_while_its_head_can_be_sent(
     assert (standing_of(held).state, standing_of(held).hold) == (states.get(what, LineState.INACTIVE), None)
     answer = over_the_api()
     assert [answer[name] for name in ("held_since", "held_reason", "next_try_at")] == [None, "", None]
-    assert "no answer" not in shown(admin, held)
-    assert "2999-01-02" not in shown(admin, held)
+    assert "no answer" not in change_page(admin, held)
+    assert "2999-01-02" not in change_page(admin, held)
 
 
 def test_the_list_of_lines_reads_all_states_in_one_query(admin: Client, held: Line) -> None:
@@ -229,14 +226,14 @@ def test_a_list_that_is_cut_says_so_and_is_never_shown_whole(admin: Client, want
 
 
 def test_configuration_pages_link_to_lines_and_deliveries(admin: Client, wanted: Subscription, line: Line) -> None:
-    text = admin.get(reverse("admin:subscriptions_subscriber_change", args=[wanted.subscriber_id])).content.decode()
+    text = change_page(admin, wanted.subscriber)
     assert reverse("admin:delivery_line_change", args=[line.pk]) in text
     subscriptions = reverse("admin:subscriptions_subscription_changelist")
     deliveries = reverse("admin:delivery_delivery_changelist")
     assert f"{subscriptions}?subscriber__id__exact={wanted.subscriber_id}" in text
     assert f"{deliveries}?line__id__exact={line.pk}" in text
     assert admin.get(f"{subscriptions}?subscriber__id__exact={wanted.subscriber_id}").status_code == 200
-    text = admin.get(reverse("admin:subscriptions_subscription_change", args=[wanted.pk])).content.decode()
+    text = change_page(admin, wanted)
     assert f"{deliveries}?subscription__id__exact={wanted.pk}" in text
     found = admin.get(f"{deliveries}?subscription__id__exact={wanted.pk}")
     assert len(found.context["cl"].result_list) == 3
@@ -344,7 +341,7 @@ def test_the_list_of_lines_leaves_out_retry_lines_in_which_nothing_waits(
 def test_pages_of_main_and_retry_line_link_to_each_other_and_to_deliveries(
     admin: Client, wanted: Subscription, line: Line, retry_line: Line
 ) -> None:
-    pages = [shown(admin, line), shown(admin, retry_line)]
+    pages = [change_page(admin, line), change_page(admin, retry_line)]
     for one, other in ((0, retry_line), (1, line)):
         assert reverse("admin:delivery_line_change", args=[other.pk]) in pages[one]
     listed = f"{reverse('admin:delivery_delivery_changelist')}?line__id__exact={retry_line.pk}"
@@ -365,7 +362,7 @@ def test_a_delivery_shows_its_lane_expiry_and_origin(admin: Client, wanted: Subs
     names = ("lane", "not_before", "resubmit_of", "replay_id")
     assert [[way[name] for name in names] for way in ways] == [["main", *[None] * 3], ["retry", None, first.pk, 77]]
     assert parse_datetime(ways[1]["expires_at"]) == LATER
-    page = admin.get(reverse("admin:delivery_delivery_change", args=[second.pk])).content.decode()
+    page = change_page(admin, second)
     assert reverse("admin:delivery_delivery_change", args=[first.pk]) in page
     assert reverse("admin:delivery_replay_change", args=[77]) in page
     assert "2999-01-02 03:04:05" in page
@@ -386,7 +383,7 @@ def test_an_attempt_shows_whether_it_was_manual(
         Attempt.objects.create(delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1)
     history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
     assert [one["manual"] for one in history] == by_hand
-    page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
+    page = change_page(admin, head)
     assert ("1, by hand" in page, "2, by hand" in page) == (by_hand[0], False)
 
 
@@ -399,7 +396,7 @@ def test_an_attempt_shows_its_meaning_under_other_policies_than_teamforge(admin:
         )
     history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
     assert [one["meaning"] for one in history] == ["retry_lane", None]
-    page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
+    page = change_page(admin, head)
     assert page.count("moved to the retry line") == 1
 
 

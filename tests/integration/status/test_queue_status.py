@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
@@ -17,6 +16,7 @@ from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line
 from delivery.status.queue_status import GroupState, groups_of
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
+from tests.support.admin import change_page
 from tests.support.api import client_of
 from tests.support.broker import inactivate, publish_bodies
 
@@ -41,11 +41,6 @@ def group(event_type: EventType) -> list[Subscription]:
     ]
     publish_bodies(event_type, b'{"state": "open"}')
     return made
-
-
-def page(admin: Client, row: Model) -> str:
-    name = f"admin:delivery_{row._meta.model_name}_change"
-    return str(admin.get(reverse(name, args=[row.pk])).content.decode())
 
 
 def end(delivery: Delivery, status: str) -> None:
@@ -92,12 +87,12 @@ def test_a_message_shows_which_endpoint_took_it_and_which_were_not_needed(
         ("DELIVERED", first.pk),
         ("REJECTED", first.pk),
     ]
-    text = page(admin, Message.objects.get())
+    text = change_page(admin, Message.objects.get())
     assert f"grp_{first.pk}" in text
     assert "TAKEN" in text
     assert "mill.example.com" in text
     assert f"?q=grp_{first.pk}" in text
-    assert "REDUNDANT" in page(admin, second)
+    assert "REDUNDANT" in change_page(admin, second)
 
 
 @pytest.mark.behaviour("6.5")
@@ -106,7 +101,7 @@ def test_a_message_shows_failed_cycles_and_the_next_try(admin: Client, group: li
     (shown,) = message()["groups"]
     assert (shown["state"], shown["cycles"], shown["taken_by"]) == ("DEFERRED", 7, None)
     assert parse_datetime(shown["next_try_at"]) == LATER
-    for text in (page(admin, Message.objects.get()), page(admin, QueueGroup.objects.get())):
+    for text in (change_page(admin, Message.objects.get()), change_page(admin, QueueGroup.objects.get())):
         assert "2999-01-02 03:04:05" in text
 
 
@@ -167,7 +162,7 @@ def test_a_delivery_for_topic_is_in_no_group(admin: Client) -> None:
     delivery = Delivery.objects.get()
     assert client_of().get(f"/api/v1/deliveries/{delivery.pk}").json()["group_id"] is None
     assert message()["groups"] == []
-    assert "grp_" not in page(admin, delivery) + page(admin, Message.objects.get())
+    assert "grp_" not in change_page(admin, delivery) + change_page(admin, Message.objects.get())
 
 
 @pytest.mark.behaviour("1.7")
@@ -226,7 +221,7 @@ def test_a_claimed_sender_shows_its_worker_and_requests_in_flight(admin: Client,
     Delivery.objects.filter(subscription=group[0]).update(status="IN_FLIGHT")
     shown = sender()
     assert (shown["state"], shown["worker"], shown["in_flight"]) == ("SENDING", "worker-7", 1)
-    assert "worker-7" in page(admin, line)
+    assert "worker-7" in change_page(admin, line)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +240,7 @@ def test_the_state_of_a_sender_follows_from_its_groups(
     QueueGroup.objects.update(due_at=due_at)
     line = line_of_the_group()
     assert line_statuses([line.pk])[line.pk] == standing
-    assert str(standing.state) in page(admin, line)
+    assert str(standing.state) in change_page(admin, line)
 
 
 def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> None:
@@ -278,4 +273,4 @@ def test_inactive_subscriptions_keep_their_line_of_deliveries_readable(
     inactivate(group[0])
     address = reverse("admin:subscriptions_subscription_change", args=[group[0].pk])
     assert admin.get(address).status_code == 200
-    assert "queue sender" in page(admin, Delivery.objects.earliest("id"))
+    assert "queue sender" in change_page(admin, Delivery.objects.earliest("id"))
