@@ -54,6 +54,7 @@ def kill_until(state: str, load: Load, job: str) -> int:
 @pytest.mark.case("backfill-ended-killed")
 def test_workers_are_killed_while_a_backfill_is_ended(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(KEPT)
+    wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
     load.start()
     wanted = load.event_types[0]
     subscribed = load.broker.subscribe(load.receiver.url("/late"), wanted, status="INACTIVE")
