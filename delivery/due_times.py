@@ -10,7 +10,7 @@ UNTIL_ACTIVE: Final = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
 UNTIL_DUE: Final = dt.datetime(9999, 12, 29, tzinfo=dt.UTC)
 """Of what is delayed (contract 2.13): until its own `not_before`, and then it is as if published just now."""
 UNTIL_RETURNED: Final = dt.datetime(9999, 12, 28, tzinfo=dt.UTC)
-"""Of what a mailbox has handed out (contract 9.1): no line marks, reads or sweeps it, even after its time-out."""
+"""Of what was fetched from a mailbox (contract 9.1): no line marks, reads or sweeps it, even after its time-out."""
 
 RELEASED: Final = f"'{UNTIL_RELEASED}'::timestamptz"
 ACTIVE: Final = f"'{UNTIL_ACTIVE}'::timestamptz"
@@ -41,7 +41,7 @@ CANCELLED_UNKNOWN_OUTCOME: Final = gone_columns(
 IN_DOUBT: Final = "sequence IS NOT NULL AND (unreceived OR uncertain AND (attempts = 0 OR fetches = 0))"
 """Whether a row's number may never have been received: no request has been answered, or the last one may not have been.
 
-A mailbox's hand-out that timed out makes a delivery uncertain too, and says nothing of a number once answered.
+A fetch from a mailbox that timed out makes a delivery uncertain too, and says nothing of a number once answered.
 """
 
 HISTORY_LINE: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN delivery_line m USING (subscriber_id)

@@ -41,7 +41,7 @@ Returns the lines, and whether each is running.
 """
 
 CANCEL: Final = f"""
-WITH handed_out AS MATERIALIZED (
+WITH fetched AS MATERIALIZED (
   SELECT id, group_id, fetched_until FROM delivery_open
    WHERE subscription_id = %(subscription)s AND id <= %(newest)s AND fetched_until >= %(since)s::timestamptz
      AND NOT (cancel_requested AND fetched_until > (SELECT clock_timestamp()))
@@ -57,7 +57,7 @@ these AS MATERIALIZED (
        ORDER BY d.due_at, d.id LIMIT {SLICE}) w
     LIMIT {SLICE})
   UNION ALL
-  SELECT id, group_id FROM handed_out),
+  SELECT id, group_id FROM fetched),
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids, t.id AS delivery_id
     FROM (SELECT id, group_id FROM these WHERE group_id IS NOT NULL ORDER BY group_id) t
@@ -87,12 +87,12 @@ ended AS (
               SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
              WHERE d.id <> gone.id LIMIT 1) IS NULL)))
 SELECT (SELECT count(*) FROM these), (SELECT count(*) FROM gone), (SELECT count(*) FROM asked),
-       (SELECT max(fetched_until)::text FROM handed_out HAVING count(*) = {SLICE})
+       (SELECT max(fetched_until)::text FROM fetched HAVING count(*) = {SLICE})
 """
 """End what waits, and ask what is in flight to end. Each delivery is judged once it is locked, in one statement, so
 none that is returned or fetched meanwhile is missed.
 
-Returns the number found, ended and newly asked, and the time-out from which to look next for handed-out deliveries,
+Returns the number found, ended and newly asked, and the time-out from which to look next for fetched deliveries,
 which stay where they are; null after the last of them.
 
 Ends groups without deliveries too: HELD and parked ones are not read any more. The rest of a group is looked up by id:
@@ -109,7 +109,7 @@ class Slice(NamedTuple):
     in_flight: int
     """Newly asked to end so."""
     since: str | None
-    """The time-out from which the next slice looks at handed-out deliveries; None at the end."""
+    """The time-out from which the next slice looks at fetched deliveries; None at the end."""
     is_running: bool
     """Whether a worker runs one of the lines."""
 

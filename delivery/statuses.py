@@ -12,7 +12,7 @@ class DeliveryStatus(TextChoices):
     """Waiting for its first attempt, or for the next one; or in a mailbox, to be fetched."""
 
     IN_FLIGHT = "IN_FLIGHT"
-    """Its request has been started, or may have been; or a mailbox has handed it out, not acknowledged yet."""
+    """Its request has been started, or may have been; or it was fetched from a mailbox, and is not acknowledged yet."""
 
     HELD = "HELD"
     """Its filter or its script failed; it waits until an operator releases it."""

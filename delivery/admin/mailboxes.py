@@ -42,7 +42,7 @@ from subscriptions.admin.configured import ACTIVATION_COLOURS
 from subscriptions.models import DeliveryMode, Subscriber, Subscription
 
 CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
-"""A delivery, and the number of the hand-out."""
+"""A delivery, and the number of its fetch."""
 END_REASONS: Final = {
     DeliveryStatus.CANCELLED: "its cancellation was requested",
     DeliveryStatus.FAILED: "its redeliveries are used up",
@@ -75,7 +75,7 @@ def _in_flight(box: Mailbox) -> str:
     return f"{_counted(STATUS.of(box).in_flight)} in flight"
 
 
-def handed_out(box: Mailbox, only: int | None = None) -> list[Delivery]:
+def fetched(box: Mailbox, only: int | None = None) -> list[Delivery]:
     """Return what clients hold and have not acknowledged, next to time out first, as much as a page shows.
 
     Or only that one delivery, wherever it stands among them.
@@ -87,8 +87,8 @@ def handed_out(box: Mailbox, only: int | None = None) -> list[Delivery]:
     return [*found.select_related("subscription__event_type").order_by("fetched_until", "pk")]
 
 
-class HandOut(NamedTuple):
-    """A hand-out that may be returned, as a form shows and sends it: only the newest of a delivery counts."""
+class FetchedDelivery(NamedTuple):
+    """A fetched delivery that may be returned, as a form shows and sends it: only its newest fetch counts."""
 
     pk: str
     delivery: Delivery
@@ -98,7 +98,7 @@ class HandOut(NamedTuple):
     def __str__(self) -> str:
         """Return it in words."""
         times = "once" if self.delivery.fetches == 1 else f"{self.delivery.fetches} times"
-        text = f"delivery {self.delivery.pk}, handed out {times}"
+        text = f"delivery {self.delivery.pk}, fetched {times}"
         return f"{text}: ends as {self.end}, because {END_REASONS[self.end]}" if self.end else text
 
 
@@ -177,14 +177,14 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
         asked = request.GET.get("delivery", "")
         only = int(asked) if is_id(asked) else None
         chosen = [
-            HandOut(
+            FetchedDelivery(
                 f"{one.pk}.{one.fetches}",
                 one,
                 status_if_returned(
                     cancel_requested=one.cancel_requested, fetches=one.fetches, max_redeliveries=box.max_redeliveries
                 ),
             )
-            for one in handed_out(box, only)
+            for one in fetched(box, only)
         ]
         if not chosen:
             nothing = f"Delivery {only} is not in flight." if only is not None else "Nothing is in flight."
@@ -211,7 +211,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
         question = (
             f"Cancel all messages in this mailbox: {_counted(status.available)} available,"
             f" {_counted(status.waiting)} waiting, and {_in_flight(box)} unless acknowledged?"
-            " They are never handed out again; this cannot be undone."
+            " They are never fetched again; this cannot be undone."
         )
         return self.confirmation(request, question, [box], back=self.change_url(box.pk))
 
@@ -233,13 +233,13 @@ def _in_flight_table(box: Mailbox, *, has_links: bool) -> SafeString | str:
             instant(one.fetched_until),
             link(f"{back}?delivery={one.pk}", "Return") if has_links else "",
         ]
-        for one in handed_out(box)
+        for one in fetched(box)
     ]
     return table_or_dash(["delivery", "event type", "redeliveries", "in flight until", ""], rows)
 
 
 def _return_question(box: Mailbox, number: int, ending: int, *, is_single: bool) -> str:
-    """Return what is asked before `number` hand-outs are returned, of which `ending` end by it."""
+    """Return what is asked before `number` fetched messages are returned, of which `ending` end by it."""
     if is_single:
         then = "Its delivery will end." if ending else "The next client to fetch will receive it."
         return f"Return this message? Its client may be working on it, and its receipt will no longer be valid. {then}"

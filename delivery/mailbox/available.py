@@ -1,4 +1,4 @@
-"""SQL that the mailbox's statements share: what is available, and how hand-outs end or return."""
+"""SQL that the mailbox's statements share: what is available, and how fetched deliveries end or return."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ OVERDUE: Final = "fetched_until <= (SELECT clock_timestamp())"
 def available(limit: str, *, timed_out_limit: str | None = None) -> str:
     """Return SQL of the ids available in a fetchable subscription `b`, at most `limit` of each kind.
 
-    The kinds: never handed out, or returned; timed out (the first to time out, `timed_out_limit` of them if given);
+    The kinds: never fetched, or returned; timed out (the first to time out, `timed_out_limit` of them if given);
     deferred by an earlier push, in either line, due or not, since due times are a rule of sending. Of the first and the
     last kind the oldest. None has expired. `b` has `id` and its subscriber's `max_redeliveries`. Each kind follows an
     index of its own, so the cost does not depend on how much waits.
@@ -81,7 +81,7 @@ def close(which: str, *, status: str, reason: str) -> str:
 
 
 def is_exhausted(row: str, limit: str) -> str:
-    """Return SQL that is true if a hand-out that was not acknowledged ends its delivery (contract 9.7)."""
+    """Return SQL that is true if a fetch that was not acknowledged ends its delivery (contract 9.7)."""
     return f"({row}.cancel_requested OR COALESCE({row}.fetches > {limit}, false))"
 
 
@@ -110,4 +110,4 @@ returned AS (
      SET status = 'PENDING', due_at = NULL, fetched_until = NULL, uncertain = d.uncertain OR %(uncertain)s
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM back WHERE NOT ends))
   RETURNING d.id, d.line_id)"""
-"""Ends those of `back` that `ends`, and makes the others available again; `back` are locked hand-outs."""
+"""Ends those of `back` that `ends`, and makes the others available again; `back` are locked, fetched deliveries."""

@@ -1,4 +1,4 @@
-"""Hand out the oldest available messages, each to one client (contract 9.1, 9.3, 9.7)."""
+"""Fetch the oldest available messages, each to one client (contract 9.1, 9.3, 9.7)."""
 
 import base64
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from delivery.webhook.content import COLUMNS, MESSAGE, content_of
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 
 MAX_FETCH_BYTES: Final = 1_048_576
-"""Of bodies in one fetch, which hands out one message at least."""
+"""Of bodies in one fetch, which returns one message at least."""
 MAX_TIMED_OUT: Final = 1_000
-"""Timed-out messages among which an ordered mailbox looks for the oldest: more were not ordered when handed out."""
+"""Timed-out messages among which an ordered mailbox looks for the oldest: more were not ordered when fetched."""
 
 DEPTH_PER_MESSAGE: Final = 5
 """Messages looked at first for each one wanted: other clients may be fetching at the same time."""
@@ -37,11 +37,11 @@ A statement of its own: the next one must see what the previous holder of the lo
 
 log = structlog.get_logger(__name__)
 
-HANDED_OUT: Final = f"""
+FETCHED: Final = f"""
 taken AS MATERIALIZED (
   SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS upto FROM locked) l
    WHERE upto = size OR upto <= {MAX_FETCH_BYTES}),
-handed_out AS (
+fetched AS (
   UPDATE delivery_open d
      SET status = 'IN_FLIGHT', fetches = d.fetches + 1, due_at = {RETURNED}, line_id = (SELECT min(line_id) FROM box),
          fetched_until = clock_timestamp() + make_interval(secs => (SELECT min(ack_seconds) FROM box)),
@@ -53,7 +53,7 @@ handed_out AS (
 SELECT n.is_ordered, n.is_any, h.*, {COLUMNS}
   FROM (SELECT (SELECT mailbox_ordered FROM subscriptions_subscriber WHERE id = %(subscriber)s) AS is_ordered,
                EXISTS (SELECT FROM near) AS is_any) n
-  LEFT JOIN handed_out h ON true
+  LEFT JOIN fetched h ON true
   LEFT JOIN LATERAL {MESSAGE.format(id="h.message_id")}
  ORDER BY h.id
 """
@@ -61,7 +61,7 @@ SELECT n.is_ordered, n.is_any, h.*, {COLUMNS}
 
 
 def _fetch_statement(*, condition: str, candidates: str, depth: str, lock: str, limit: str) -> str:
-    """Return the statement that hands out `limit` of the `candidates` of a subscriber `u` that meets `condition`."""
+    """Return the statement that fetches `limit` of the `candidates` of a subscriber `u` that meets `condition`."""
     return f"""
 WITH box AS MATERIALIZED (
   SELECT s.id, s.output, u.ack_seconds, u.max_redeliveries, l.id AS line_id
@@ -78,7 +78,7 @@ locked AS MATERIALIZED (
        AND (o.status = 'PENDING' AND (o.due_at IS NULL OR o.due_at < {FIRST_SENTINEL})
             OR o.fetched_until <= clock_timestamp() AND NOT o.cancel_requested)
      LIMIT 1 {lock}) d
-   LIMIT {limit}),{HANDED_OUT}"""
+   LIMIT {limit}),{FETCHED}"""
 
 
 FETCH: Final = _fetch_statement(
@@ -88,7 +88,7 @@ FETCH: Final = _fetch_statement(
     lock="FOR UPDATE SKIP LOCKED",
     limit="%(max_messages)s",
 )
-"""Returns at least one row: whether the mailbox is ordered, whether anything was available, and what is handed out.
+"""Returns at least one row: whether the mailbox is ordered, whether anything was available, and what is fetched.
 
 The oldest candidates are locked one by one, and no more than are wanted. Locked ones are skipped, and each is checked
 again once it is locked. They move to the main line: a message deferred to the retry line waits for no time any more.
@@ -110,7 +110,7 @@ here, and statements that lock several take `LOCK` before, if at all, so there i
 
 
 def fetch(mailbox: MailboxRef, *, max_messages: int) -> list[FetchedMessage]:
-    """Hand out the oldest available messages in order of id, at most `max_messages`; durable on return.
+    """Fetch the oldest available messages in order of id, at most `max_messages`; durable on return.
 
     Returns nothing if nothing is available, or if one of an ordered mailbox is in flight.
     """

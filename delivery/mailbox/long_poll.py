@@ -252,7 +252,7 @@ class PollResult(NamedTuple):
     had_slot: bool = True
     """False if it did not wait its full time, because it got no slot or lost it."""
     waited_seconds: float = 0.0
-    """From the call to the fetch that returned messages: none was handed out before."""
+    """From the call to the fetch that returned messages: none was fetched before."""
 
 
 def poll_messages(

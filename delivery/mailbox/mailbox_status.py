@@ -18,12 +18,12 @@ class MailboxStatus:
     """The status of a mailbox, each number counted to `MAX_COUNTED`."""
 
     available: int
-    """Never handed out, returned, timed out, or deferred by an earlier push."""
+    """Never fetched, returned, timed out, or deferred by an earlier push."""
     in_flight: int
     waiting: int
     """HELD, delayed, or of subscriptions that are paused or INACTIVE."""
     redelivered: int
-    """Unfinished, and handed out more than once, or returned."""
+    """Unfinished, and fetched more than once, or returned."""
     expired: int
     """EXPIRED deliveries that are still stored."""
     oldest_published_at: datetime | None
@@ -32,7 +32,7 @@ class MailboxStatus:
     subscriptions: int
     """Its PULL subscriptions."""
     fetchable_subscriptions: int
-    """Those that hand out messages: ACTIVE, as their subscriber is, and not paused."""
+    """Those whose messages can be fetched: ACTIVE, as their subscriber is, and not paused."""
 
 
 def _counted(which: str) -> str:
@@ -80,7 +80,7 @@ OLDEST: Final = f"""
             AND d.line_id = (SELECT id FROM delivery_line WHERE subscriber_id = b.subscriber_id AND lane = 'main')
           ORDER BY d.due_at, d.id LIMIT {MAX_COUNTED}) d
         WHERE {TIMED_OUT} ORDER BY d.id LIMIT 1)) d"""
-"""The first of each kind; of timed-out ones the oldest among the first to time out and the first handed out.
+"""The first of each kind; of timed-out ones the oldest among the first to time out and the first fetched.
 
 A younger one may be taken for it only if more have timed out than are counted, behind more that have not.
 """

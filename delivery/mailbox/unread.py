@@ -1,4 +1,4 @@
-"""Return hand-outs that timed out, expire unread messages, and purge a mailbox (contract 9.2, 9.6, 9.7)."""
+"""Return fetched messages that timed out, expire unread messages, and purge a mailbox (contract 9.2, 9.6, 9.7)."""
 
 from datetime import UTC, datetime
 from time import monotonic
@@ -27,9 +27,9 @@ ASIDE: Final = f"due_at < {FIRST_SENTINEL}"
 RETURN_BATCH: Final = 1_000
 """Deliveries ended or returned in one statement."""
 RETURN_PER_END: Final = 200
-"""Timed-out hand-outs of each subscription that are looked at, from the oldest and from the newest on."""
+"""Timed-out deliveries of each subscription that are looked at, from the oldest and from the newest on."""
 WALK_STEP: Final = 500
-"""Further hand-outs that each run looks at, one run after the other, to reach those in between."""
+"""Further fetched deliveries that each run looks at, one run after the other, to reach those in between."""
 
 PULL_SUBSCRIPTIONS: Final = """
 SELECT id FROM subscriptions_subscription WHERE subscriber_id = %s AND delivery_mode = 'PULL' ORDER BY id

@@ -6,7 +6,7 @@ from broker_project.core.db import rows
 from delivery.due_times import FILE_GONE, end_deliveries, gone_columns
 
 EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
-"""A handed-out delivery does not expire before it times out; an index has the same expression."""
+"""A fetched delivery does not expire before it times out; an index has the same expression."""
 
 SLICE: Final = 1_000
 """Rows changed in one statement: none is locked for long."""
@@ -50,7 +50,7 @@ ended AS (
 SELECT count(*) FROM gone
 """
 """Lock lines, then groups, then deliveries, as a cancel does. Pushed deliveries in flight are left to their answer, and
-handed-out ones to their receipt or time-out.
+fetched ones to their receipt or time-out.
 
 Locked lines and deliveries are left to the next run. Groups without deliveries end too.
 """
