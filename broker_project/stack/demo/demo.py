@@ -50,11 +50,13 @@ def demo(*arguments: str) -> int:
             verdict = _run(stack, api)
             say("having Spark summarize it ...")
             summary = summarize(api, began)
-            problems = [*verdict.problems, *([summary.error] if summary.error else summary.contradictions(verdict))]
-            print(f"summary by Spark: {summary.error or summary}")
-            print(
-                f"  logs of publishers and receivers  {FOLDER / 'run'}/\n  log of Spark  {stack.logs}/{ANALYTICS}.log"
-            )
+            problems = [*verdict.problems]
+            if summary.error:
+                problems.append(f"there is no summary, which says nothing about the deliveries: {summary.error}")
+            else:
+                print(f"summary by Spark: {summary}")
+                problems += summary.contradictions(verdict)
+            print(f"logs: {FOLDER / 'run'}/ of publishers and receivers, {stack.logs}/{ANALYTICS}.log of Spark")
             print(*problems, sep="\n", end="\n" if problems else "")
             if stays:
                 print(addresses(stack))
