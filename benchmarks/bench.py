@@ -22,7 +22,7 @@ LOOK_SECONDS: Final = 0.02
 SERVICES: Final = ("web", "analytics", "beat", "flower", "redis", "postgres")
 
 _numbers: Final[Iterator[int]] = itertools.count(1)
-"""Make the names of objects unique, because several scenarios may use one stack."""
+"""Make the names of objects unique, because several measurements may use one stack."""
 
 OPEN: Final = """
     SELECT count(*) FROM delivery_open
@@ -40,15 +40,15 @@ class Options:
 
     seconds: float = 10.0
     """How long to measure, after the warm-up."""
-    warm_seconds: float = 4.0
-    bare_seconds: float = 2.0
-    """How long to measure a bare client."""
     minutes: float = 30.0
     """How long the soak takes."""
     rate: float = 0.0
     """Deliveries a second of the soak; 0: half of what the broker can do."""
     attempts: int = 1_000_000
     """Attempts in the history that is summarized; a tenth of them is summarized too."""
+    warm_seconds: float = 4.0
+    bare_seconds: float = 2.0
+    """How long to measure a bare client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,61 +69,53 @@ class Bench:
         children = [child for _, child in self._services()]
         return [f"{child.service.name} ended, see {child.log}" for child in children if child.restarts or not child.pid]
 
-    def ask(self, query: str, *arguments: object) -> list[tuple[object, ...]]:
+    def ask(self, query: str, *arguments: object, **named: object) -> list[tuple[object, ...]]:
         """Return the rows of a query to the broker's database."""
         with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
-            return connection.execute(query.encode(), arguments or None).fetchall()
+            return connection.execute(query.encode(), arguments or named or None).fetchall()
 
     def unfinished(self, receiving: Receiving, deliveries: int, *, seconds: float = UNFINISHED_SECONDS) -> list[str]:
         """Wait until `deliveries` have arrived and none is open; return what is still open after `seconds`."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and (receiving.delivered < deliveries or self._open()):
+        while time.monotonic() < until and (receiving.delivered < deliveries or self.ask(OPEN) != [(0,)]):
             time.sleep(LOOK_SECONDS)
-        still_open = self._open()
+        ((still_open,),) = self.ask(OPEN)
         return [f"{still_open} deliveries were still open after {seconds:g} s"] if still_open else []
 
-    def _open(self) -> int:
-        ((count,),) = self.ask(OPEN)
-        return int(str(count))
+    def create_event_types(self, count: int, *, kind: str = "TOPIC") -> list[str]:
+        """Create event types; return their names."""
+        run = next(_numbers)
+        names = [f"Bench-{run}.{number}" for number in range(count)]
+        return [str(self.api.create("event-types", name=name, kind=kind)["name"]) for name in names]
+
+    def subscribe(
+        self, sink: RunningSink, event_types: Sequence[str], *, prefix: str = "bench", script: str = ""
+    ) -> list[str]:
+        """Create a subscriber with one subscription for each entry; return their names.
+
+        Scenarios wait in the end only for deliveries to subscribers with the prefix `bench`.
+        """
+        run = next(_numbers)
+        names = [f"{prefix}-{run}.{number}" for number in range(len(event_types))]
+        for number, (name, event_type) in enumerate(zip(names, event_types, strict=True)):
+            self.api.create("subscribers", name=name)
+            endpoint = sink.endpoint(number)
+            self.api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
+        return names
+
+    def create_mailbox(self, event_type: str) -> tuple[str, str]:
+        """Create a subscriber with a mailbox for an event type; return its name and its API key."""
+        name = f"bench-{next(_numbers)}"
+        self.api.create("subscribers", name=name)
+        self.api.create("subscriptions", subscriber=name, event_type=event_type, delivery_mode="PULL")
+        return name, self.api.key("SUBSCRIBER", name)
+
+    def publisher_key(self) -> str:
+        """Create a publisher; return its API key."""
+        name = f"bench-{next(_numbers)}"
+        self.api.create("publishers", name=name)
+        return self.api.key("PUBLISHER", name)
 
     def _services(self) -> Iterator[tuple[str, Child]]:
         workers = (f"worker{number + 1}" for number in range(os.cpu_count() or 1))
         return ((name, self.stack.supervisor[name]) for name in (*SERVICES, *workers))
-
-
-def create_event_types(api: Management, count: int, *, kind: str = "TOPIC") -> list[str]:
-    """Create event types; return their names."""
-    run = next(_numbers)
-    names = [f"Bench-{run}.{number}" for number in range(count)]
-    return [str(api.create("event-types", name=name, kind=kind)["name"]) for name in names]
-
-
-def subscribe(
-    api: Management, sink: RunningSink, event_types: Sequence[str], *, prefix: str = "bench", script: str = ""
-) -> list[str]:
-    """Create a subscriber with one subscription for each entry; return their names.
-
-    Scenarios wait in the end only for deliveries to subscribers with the prefix `bench`.
-    """
-    run = next(_numbers)
-    names = [f"{prefix}-{run}.{number}" for number in range(len(event_types))]
-    for number, (name, event_type) in enumerate(zip(names, event_types, strict=True)):
-        api.create("subscribers", name=name)
-        endpoint = sink.endpoint(number)
-        api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
-    return names
-
-
-def create_mailbox(api: Management, event_type: str) -> tuple[str, str]:
-    """Create a subscriber with a mailbox for an event type; return its name and its API key."""
-    name = f"bench-{next(_numbers)}"
-    api.create("subscribers", name=name)
-    api.create("subscriptions", subscriber=name, event_type=event_type, delivery_mode="PULL")
-    return name, api.key("SUBSCRIBER", name)
-
-
-def create_publisher(api: Management) -> str:
-    """Create a publisher; return its API key."""
-    name = f"bench-{next(_numbers)}"
-    api.create("publishers", name=name)
-    return api.key("PUBLISHER", name)

@@ -1,18 +1,18 @@
 """`./broker bench`: run scenarios, each on a fresh stack of its own, and print what they measured."""
 
 import argparse
-import dataclasses
+import json
 import math
 import os
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from benchmarks.bench import Bench, Options
-from benchmarks.figures import Outcome, table, write
+from benchmarks.figures import Figure, Outcome, rounded
 from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
 from broker_project.stack.folders import STATE
 from broker_project.stack.load.management_client import Management
@@ -20,6 +20,7 @@ from broker_project.stack.running_stack import running_stack
 
 FOLDER: Final = STATE / "bench"
 DEFAULTS: Final = Options()
+COLUMNS: Final = "{:<16} {:<34} {:>12} {:<8} {:>12}  {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,55 +34,53 @@ class Scenario:
 
 
 SCENARIOS: Final = {
-    topic.DENSE: Scenario(
+    "topic.dense": Scenario(
         topic.run_dense, "100 subscribers with an event type each, batches of 100 as fast as they go"
     ),
-    topic.SINGLE: Scenario(topic.run_single, "one subscriber, batches of 100 as fast as they go"),
-    topic.LATENCY: Scenario(topic.run_latency, "200 single publishes a second over 20 subscribers"),
-    topic.FANOUT: Scenario(topic.run_fanout, "one message to 1,000 subscribers, ten times"),
-    topic.HANGING: Scenario(
+    "topic.single": Scenario(topic.run_single, "one subscriber, batches of 100 as fast as they go"),
+    "topic.latency": Scenario(topic.run_latency, "200 single publishes a second over 20 subscribers"),
+    "topic.fanout": Scenario(topic.run_fanout, "one message to 1,000 subscribers, ten times"),
+    "topic.hanging": Scenario(
         topic.run_hanging, "100 single publishes a second over 300 subscribers of which 50 never answer"
     ),
-    retries.NAME: Scenario(
+    "topic.retrying": Scenario(
         retries.run, "as topic.dense, beside 100,000 deliveries in retry lanes: none, waiting, due", is_long=True
     ),
-    topic.REJECTED: Scenario(
+    "topic.rejected": Scenario(
         topic.run_rejected, "as topic.dense, alternately to endpoints that answer 204 and 404", is_long=True
     ),
-    queue.FAST: Scenario(queue.run_fast, "a QUEUE with three endpoints, batches of 100 as fast as they go"),
-    queue.SLOW: Scenario(
+    "queue.fast": Scenario(queue.run_fast, "a QUEUE with three endpoints, batches of 100 as fast as they go"),
+    "queue.slow": Scenario(
         queue.run_slow, "a QUEUE with three endpoints that take 100 ms each, more jobs than may be in flight"
     ),
-    latency.SYNC: Scenario(
+    "sync": Scenario(
         latency.run_sync, "100 SYNC calls a second, alternating with the same calls to the endpoint itself"
     ),
-    scale.MATCHING: Scenario(
+    "matching": Scenario(
         lambda bench: scale.run_matching(bench.stack.environment, bench.say),
         "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message",
     ),
-    latency.SCRIPTS: Scenario(
+    "scripts": Scenario(
         latency.run_scripts, "100 single publishes a second over 100 subscribers beside 50 endless scripts"
     ),
-    mailbox.THROUGHPUT: Scenario(
+    "mailbox.throughput": Scenario(
         mailbox.run_throughput, "a mailbox with four consumers that fetch ten messages a call, as fast as they go"
     ),
-    mailbox.POLLING: Scenario(
+    "mailbox.polling": Scenario(
         mailbox.run_polling,
         "50 single publishes a second to a mailbox for which no, 48 and 200 clients wait",
         is_long=True,
     ),
-    mailbox.MILLION: Scenario(
+    "mailbox.million": Scenario(
         mailbox.run_million, "a mailbox with a million messages and four consumers", is_long=True
     ),
-    soak.NAME: Scenario(
-        soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
-    ),
-    scale.GROWTH: Scenario(
+    "soak": Scenario(soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True),
+    "growth": Scenario(
         lambda bench: scale.run_growth(bench.stack.environment, bench.say),
         "10 million finished deliveries beside those in flight",
         is_long=True,
     ),
-    summaries.NAME: Scenario(
+    "summaries": Scenario(
         summaries.run, "--attempts summarized by Spark and by PostgreSQL alone, and beside deliveries", is_long=True
     ),
 }
@@ -99,12 +98,11 @@ def main(*arguments: str) -> int:
     os.environ["BROKER_SUMMARIES"] = "0"
     named = [name for names in options.scenarios for name in names]
     chosen = named or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
-    settings = Options(
-        seconds=options.seconds, minutes=options.minutes, rate=options.rate, attempts=int(options.attempts)
-    )
+    settings = Options(options.seconds, options.minutes, options.rate, int(options.attempts))
     outcomes = {name: _run(name, settings) for name in chosen}
     if options.json:
-        write([figure for outcome in outcomes.values() for figure in outcome.figures], options.json)
+        rows = [row for name, outcome in outcomes.items() for row in json_rows(name, outcome.figures)]
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
     wrong = [(name, text) for name, outcome in outcomes.items() for text in (*outcome.problems, outcome.void) if text]
     for name, text in wrong:
         _say(f"{name}: {text}")
@@ -155,16 +153,28 @@ def _positive(text: str) -> float:
     return number
 
 
+def json_rows(scenario: str, figures: Sequence[Figure]) -> list[dict[str, object]]:
+    """Return figures as `--json` writes them."""
+    return [
+        {"scenario": scenario, "figure": one.name, "value": one.value, "unit": one.unit, "bare": one.bare}
+        for one in figures
+    ]
+
+
 def _run(name: str, options: Options) -> Outcome:
     _say(f"{name}: {SCENARIOS[name].about}")
     try:
         with running_stack(FOLDER, fresh=True, say=_say) as stack:
             bench = Bench(stack, Management.of(stack), options, _say)
             outcome = SCENARIOS[name].run(bench)
-            outcome = dataclasses.replace(outcome, problems=[*outcome.problems, *bench.ended()])
+            outcome = replace(outcome, problems=[*outcome.problems, *bench.ended()])
     finally:
         shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
-    print(table(outcome.figures), flush=True)
+    print(COLUMNS.format("scenario", "figure", "value", "unit", "bare", "").rstrip())
+    for figure in outcome.figures:
+        bare = "" if figure.bare is None else rounded(figure.bare)
+        columns = (name, figure.name, rounded(figure.value), figure.unit, bare, figure.verdict())
+        print(COLUMNS.format(*columns).rstrip(), flush=True)
     return outcome
 
 

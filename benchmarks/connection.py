@@ -1,6 +1,8 @@
-"""One keep-alive connection to the broker, and numbered bodies: a publisher must cost almost no CPU time."""
+"""One keep-alive connection to the broker, numbered bodies, and timetables: a load must cost almost no CPU time."""
 
 import socket
+import time
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -14,9 +16,6 @@ NUMBER: Final = slice(25, 33)
 SENT: Final = slice(43, 59)
 """Nanoseconds on the monotonic clock, which all processes of a machine share."""
 
-SUBSCRIBER: Final = slice(6, 11)
-"""Where a request to the sink has the number of its subscriber."""
-
 HEAD_END: Final = b"\r\n\r\n"
 LENGTH: Final = b"content-length: "
 TIMEOUT_SECONDS: Final = 30.0
@@ -28,9 +27,13 @@ def body_of(stream: int, number: int, sent: int) -> bytes:
     return _HEAD % (stream, number, sent) + _TEXT
 
 
-def path_of(subscriber: int) -> str:
-    """Return the path of a subscriber's endpoint at the sink."""
-    return f"/{subscriber:05d}"
+def timetable(first: float, step: float) -> Iterator[float]:
+    """Yield the moments at which calls are due, each as soon as it has come, on the monotonic clock."""
+    due = first
+    while True:
+        time.sleep(max(0.0, due - time.monotonic()))
+        yield due
+        due += step
 
 
 class Refused(Exception):
@@ -49,8 +52,8 @@ class Answer(NamedTuple):
 class Connection:
     """Posts JSON under one API key, one request after the other."""
 
-    def __init__(self, web: str, token: str) -> None:
-        parts = urlsplit(web)
+    def __init__(self, address: str, token: str) -> None:
+        parts = urlsplit(address)
         self._socket = socket.create_connection((parts.hostname, parts.port), TIMEOUT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._head = (
@@ -68,22 +71,22 @@ class Connection:
     def call(self, path: bytes, body: bytes) -> Answer:
         """Send a request and return the answer."""
         self._socket.sendall(b"".join((b"POST ", path, self._head, b"%d" % len(body), HEAD_END, body)))
-        answer = self._socket.recv(CHUNK)
-        while (end := answer.find(HEAD_END)) < 0:
-            answer += self._more()
-        head = answer[:end].lower()
-        _, _, length = head.partition(LENGTH)  # without one there is no body
-        wanted = end + len(HEAD_END) + int(length.partition(b"\r")[0] or 0)
-        while len(answer) < wanted:
-            answer += self._more()
-        return Answer(int(answer[9:12]), head, answer[end + len(HEAD_END) : wanted])
+        answer, head, wanted = b"", b"", 0
+        while not wanted or len(answer) < wanted:
+            chunk = self._socket.recv(CHUNK)
+            if not chunk:
+                raise Refused("the broker closed the connection")
+            answer += chunk
+            if not wanted and (end := answer.find(HEAD_END)) >= 0:
+                head = answer[:end].lower()
+                _, _, length = head.partition(LENGTH)  # without one there is no body
+                wanted = end + len(HEAD_END) + int(length.partition(b"\r")[0] or 0)
+        return Answer(int(answer[9:12]), head, answer[len(head) + len(HEAD_END) : wanted])
+
+    def publish(self, event_type: str, body: bytes) -> None:
+        """Publish one message; raise `Refused` unless it is accepted."""
+        self.post(f"/api/v1/events/{event_type}".encode(), body, expected=202)
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
-
-    def _more(self) -> bytes:
-        chunk = self._socket.recv(CHUNK)
-        if not chunk:
-            raise Refused("the broker closed the connection")
-        return chunk

@@ -1,79 +1,247 @@
-"""Further databases on the stack's server, each with a process that measures the broker's functions on it."""
+"""What scenarios measure in processes of their own, each on one database: the broker's functions, and summaries.
 
-import contextlib
+`command_process.measured_database` makes a database with such a process, and calls these methods in it.
+"""
+
+import datetime as dt
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+from django.core.management import call_command
+from django.db import connection
 
-from broker_project.stack.folders import ROOT
+from analytics.pipeline.job import Window
+from analytics.runs import job_of
+from analytics.spark_process import run_application, spark_settings
+from analytics.vocabulary import vocabulary
+from benchmarks import filling, summaries_sql
+from benchmarks.history import write_history
+from delivery.callbacks.address import callback_terms
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.mailbox.acknowledge import acknowledge
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.receipts import MailboxRef
+from delivery.maintenance.partitions import open_days, today
+from delivery.models import Lane
+from delivery.publish.publish import publish
+from delivery.publish.store import NewMessage
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
+from delivery.worker.steps import Settlement, Turn
+from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
 
-Command = Callable[..., Any]
-"""Calls a method in the process, by name and arguments, and returns its result."""
-SUBSCRIPTION_FIELDS: Final = {"endpoint": "http://127.0.0.1:9/", "signing_secret": "whsec_" + "A" * 43 + "="}
+NOT_SENT: Final = {"endpoint": "http://127.0.0.1:9/", "signing_secret": "whsec_" + "A" * 43 + "="}
 """Fields of subscriptions to which nothing is sent."""
 
+LINES: Final = 100
+PER_LINE: Final = 2
+"""Deliveries to each line in a round."""
+PARKED: Final = 2
+"""Inactive subscriptions: few, with a long backlog each, because a sweep looks once at each with a backlog."""
+FETCHED: Final = 10
+"""Messages fetched and acknowledged in a round."""
+DAYS: Final = 10
 
-def serve_commands(target: object) -> None:
-    """Call the methods of `target` that are named on the input until it ends; print the results as JSON."""
-    print(json.dumps({}), flush=True)
-    for line in sys.stdin:
-        command, arguments = json.loads(line)
-        print(json.dumps(getattr(target, command)(**arguments)), flush=True)
+WANTED: Final = "wanted"
+PATH: Final = "$$->'Body'->'customer'->>'id'"
+BODY: Final = json.dumps({"customer": {"id": WANTED}, "padding": "x" * 950}).encode()
 
-
-def url_of(environment: Mapping[str, str], name: str) -> str:
-    """Return the address of the database `name`."""
-    return f"{environment['DATABASE_URL'].rpartition('/')[0]}/{name}"
-
-
-@contextlib.contextmanager
-def measured_database(environment: Mapping[str, str], name: str, module: str) -> Iterator[tuple[Command, int]]:
-    """Create a database with a process on it, and drop it in the end; yield as `command_process` does."""
-    _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
-    try:
-        with command_process({**environment, "DATABASE_URL": url_of(environment, name)}, module) as process:
-            yield process
-    finally:
-        _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+MASTER: Final = "local[1]"
+OBJECTIVE: Final = 0.999
+MAX_MINUTES: Final = 60
+DELIVERIES_PER_MESSAGE: Final = 2
 
 
-@contextlib.contextmanager
-def command_process(environment: Mapping[str, str], module: str) -> Iterator[tuple[Command, int]]:
-    """Start a process that runs `module`; yield how to command it, and its id."""
-    # Hints go to a Redis database without workers.
-    redis = f"{environment['REDIS_URL'].rpartition('/')[0]}/15"
-    process = subprocess.Popen(  # noqa: S603 - a module of ours
-        [sys.executable, "-m", module],
-        cwd=ROOT,
-        env={**os.environ, **environment, "REDIS_URL": redis},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+def publish_copies(event_type: EventType, body: bytes, count: int = 1) -> None:
+    """Publish a message several times in one call."""
+    message = NewMessage(
+        event_type_id=event_type.pk,
+        event_type=event_type.name,
+        body=body,
+        content_type="application/json",
+        filter_string=WANTED,
     )
-    assert process.stdin  # noqa: S101 - both are pipes
-    assert process.stdout  # noqa: S101
-    commands, answers = process.stdin, process.stdout
-
-    def command(what: str, **arguments: Any) -> Any:
-        commands.write(json.dumps([what, arguments]) + "\n")
-        commands.flush()
-        return json.loads(answers.readline())
-
-    try:
-        json.loads(answers.readline())
-        yield command, process.pid
-    finally:
-        commands.close()
-        process.wait()
-        answers.close()
+    publish([message] * count, publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
 
 
-def _administer(environment: Mapping[str, str], *statements: str) -> None:
-    with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement.encode())
+class GrowthDatabase:
+    """A database with lines of busy subscribers, some with an inactive subscription too, and a mailbox."""
+
+    def __init__(self) -> None:
+        call_command("migrate", verbosity=0)
+        self._event_type, parked, self._fetched = (
+            EventType.objects.create(name=name, kind="TOPIC") for name in ("Growth", "Growth.Parked", "Growth.Fetched")
+        )
+        subscribers = [Subscriber.objects.create(name=f"growth-{number}") for number in range(LINES)]
+        self._busy = [self._subscribe(subscriber, self._event_type) for subscriber in subscribers]
+        self._parked = [self._subscribe(one, parked, status=Status.INACTIVE) for one in subscribers[:PARKED]]
+        self._lines = [line_id for line_id, _ in self._busy]
+        client = Subscriber.objects.create(name="growth-client")
+        self._subscribe(client, self._fetched, delivery_mode=DeliveryMode.PULL)
+        self._box = MailboxRef(client.pk, is_ordered=False)
+
+    def _subscribe(self, subscriber: Subscriber, event_type: EventType, **fields: Any) -> tuple[int, int]:
+        """Return the ids of the line and the subscription."""
+        terms = {"status": Status.ACTIVE, **NOT_SENT, **fields}
+        made = Subscription.objects.create(subscriber=subscriber, event_type=event_type, **terms)
+        return subscriber.lines.get(lane=Lane.MAIN).pk, made.pk
+
+    def fill(self, finished: int, waiting: int) -> None:
+        """Store finished and waiting deliveries."""
+        url = os.environ["DATABASE_URL"]
+        days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
+        for day in days:
+            open_days(day, ahead=0)
+        filling.finish(url, self._busy, self._event_type.pk, count=finished, days=days)
+        filling.store_open(url, self._parked, self._event_type.pk, count=waiting, day=days[0])
+        filling.settle_down(url)
+
+    def round(self) -> dict[str, float]:
+        """Publish, sweep, claim, read, settle, release; fetch, acknowledge; return the seconds of each."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+
+        def timed(kind: str, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            result = act(*arguments, **named)
+            seconds[kind] += time.perf_counter() - began
+            return result
+
+        timed("publish", publish_copies, self._event_type, b"{}", PER_LINE)
+        timed("sweep", lines_with_due_work)
+        claims = timed("claim", claim, self._lines, worker="growth")
+        wanted = [PageRequest(one.line_id, one.epoch, one.head_id, one.capacity) for one in claims]
+        hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))
+        lines = [ActiveLine(one, Turn([one.line_id for one in claims], 1.0), 0.0) for one in claims]
+        _send(lines, hands, partial(timed, "settle", settle))
+        timed("look again", still_due, self._lines)
+        publish_copies(self._fetched, b"{}", FETCHED)
+        handed_out = timed("fetch", fetch, self._box, max_messages=FETCHED)
+        timed("acknowledge", acknowledge, self._box.subscriber_id, [one.receipt for one in handed_out])
+        return dict(seconds)
+
+
+def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: Callable[..., Any]) -> None:
+    """Settle as if every endpoint answered at once, and release the lines."""
+    epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
+    for _ in range(PER_LINE):
+        going = [(line, hands[line.id].take(deferred_next=False)) for line in lines]
+        settle(epochs, settlements=ended, marks=[line.mark(delivery) for line, delivery in going if delivery])
+        for line, _ in going:
+            line.last_sequence += 1
+        ended = [_answered(line.id, delivery.id) for line, delivery in going if delivery]
+    settle(epochs, settlements=ended, states=[line.update(let_go=True) for line in lines])
+
+
+def _answered(line_id: int, delivery_id: int) -> Settlement:
+    return Settlement(
+        line_id=line_id,
+        delivery_id=delivery_id,
+        status=DeliveryStatus.DELIVERED,
+        pause=None,
+        uncertain=False,
+        sequence_unused=False,
+        reason="",
+        started_at=dt.datetime.now(dt.UTC),
+        duration_ms=3,
+        status_code=200,
+        answer_headers=b"HTTP/1.1 200 OK",
+        answer_excerpt=b"",
+    )
+
+
+class MatchingDatabase:
+    """A database with event types for each kind and number of subscriptions."""
+
+    def __init__(self) -> None:
+        call_command("migrate", verbosity=0)
+        self._event_types: dict[tuple[str, int], EventType] = {}
+
+    def subscribe(self, kind: str, count: int, matching: int) -> None:
+        """Create an event type with `count` subscriptions, each with its own subscriber; some of them match."""
+        name = f"{kind}.{count}"
+        self._event_types[kind, count] = event_type = EventType.objects.create(name=name, kind="TOPIC")
+        values = [WANTED if number < matching else f"customer-{number}" for number in range(count)]
+        subscribers = Subscriber.objects.bulk_create(Subscriber(name=f"{name}-{number}") for number in range(count))
+        filters = [
+            {"header_filter_string": value} if kind == "header" else {"filter": f"{PATH} = '{value}'"}
+            for value in values
+        ]
+        Subscription.objects.bulk_create(
+            Subscription(subscriber=subscriber, event_type=event_type, **NOT_SENT, **terms)
+            for subscriber, terms in zip(subscribers, filters, strict=True)
+        )
+
+    def settle_down(self) -> None:
+        """Vacuum and analyze, as autovacuum would after a while."""
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM (ANALYZE) subscriptions_subscription, subscriptions_subscriber, delivery_line")
+
+    def publish(self) -> dict[tuple[str, int], float]:
+        """Publish one message to each of the event types; return the seconds of each."""
+        seconds = {}
+        for key, event_type in self._event_types.items():
+            began = time.perf_counter()
+            publish_copies(event_type, BODY)
+            seconds[key] = time.perf_counter() - began
+        return seconds
+
+
+class SummaryDatabase:
+    """A database with a history of the day before yesterday, which is summarized with Spark or in SQL."""
+
+    def __init__(self) -> None:
+        call_command("migrate", verbosity=0)
+        self._address = os.environ["DATABASE_URL"]
+        end = dt.datetime.combine(today() - dt.timedelta(days=1), dt.time(), dt.UTC)
+        self._window = Window(end - dt.timedelta(days=1), end)
+
+    def write(self, attempts: int) -> int:
+        """Write a history of about `attempts` attempts; return the exact number."""
+        until = self._window.end - dt.timedelta(seconds=1)
+        write_history(until, messages=attempts // DELIVERIES_PER_MESSAGE, days=1)
+        with psycopg.connect(self._address, autocommit=True) as database:
+            database.execute("VACUUM ANALYZE")
+            ((count,),) = database.execute("SELECT count(*) FROM delivery_attempt").fetchall()
+        return int(count)
+
+    def in_sql(self) -> dict[str, float]:
+        """Summarize in PostgreSQL alone; return the seconds it took."""
+        began = time.perf_counter()
+        with psycopg.connect(self._address, autocommit=True) as database:
+            summaries_sql.sum_up(database, self._window, vocabulary(), objective=OBJECTIVE)
+        return {"seconds": time.perf_counter() - began}
+
+    def by_spark(self) -> dict[str, Any]:
+        """Summarize with Spark; return the seconds without its start, the lake's bytes, and the error if any."""
+        result: dict[str, Any] = {"error": "Spark has not reported anything"}
+
+        def take(report: Mapping[str, Any]) -> None:
+            result.update({name: report[name] for name in ("seconds", "lake_bytes", "error") if name in report})
+
+        with tempfile.TemporaryDirectory(prefix="broker-bench-") as folder:
+            settings = replace(
+                spark_settings(),
+                lake=str(Path(folder, "lake")),
+                master=MASTER,
+                minutes=MAX_MINUTES,
+                objective=OBJECTIVE,
+                database_url=self._address,
+            )
+            job = job_of(1, [self._window], settings)
+            run_application(job, settings, on_report=take, on_output=len, stopping=threading.Event())
+        return result

@@ -1,52 +1,43 @@
-"""The results of a scenario: figures, each with its limit and its target, and what went wrong."""
+"""The results of a scenario: figures, each with its limit and its target, and what the broker did wrong."""
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
 
-FIELDS: Final = ("scenario", "figure", "value", "unit", "bare")
-COLUMNS: Final = "{:<16} {:<34} {:>12} {:<8} {:>12}  {}"
+PERCENTS: Final = (50, 95, 99)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """What a figure is to reach: at least or at most a value."""
 
     sign: str
     value: float
 
 
-def at_least(value: float) -> Target:
-    """Return the target of a figure that should be large."""
-    return Target("≥", value)
-
-
-def at_most(value: float) -> Target:
-    """Return the target of a figure that should be small."""
-    return Target("≤", value)
+at_least: Final = partial(Target, "≥")
+at_most: Final = partial(Target, "≤")
+NO_TARGETS: Final[Mapping[str, Target]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One number that was measured."""
 
-    scenario: str
-    figure: str
+    name: str
     value: float
     unit: str
     bare: float | None = None
     """The same with only a client and the sink, in the same run; None where that makes no sense."""
     target: Target | None = None
 
-    def __str__(self) -> str:
-        bare = "" if self.bare is None else rounded(self.bare)
-        verdict = ""
-        if target := self.target:
-            is_met = self.value >= target.value if target.sign == "≥" else self.value <= target.value
-            verdict = f"target {target.sign} {rounded(target.value)}{'' if is_met else ', missed'}"
-        return COLUMNS.format(self.scenario, self.figure, rounded(self.value), self.unit, bare, verdict).rstrip()
+    def verdict(self) -> str:
+        """Return the target, and whether it was missed."""
+        if not self.target:
+            return ""
+        sign, wanted = self.target
+        is_met = self.value >= wanted if sign == "≥" else self.value <= wanted
+        return f"target {sign} {rounded(wanted)}{'' if is_met else ', missed'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +45,14 @@ class Outcome:
     """The result of one scenario."""
 
     figures: Sequence[Figure]
-    problems: Sequence[str] = field(default_factory=tuple)
+    problems: Sequence[str] = ()
     """What the broker did wrong, which makes the figures worthless."""
     void: str = ""
     """Why the figures may say nothing about the broker."""
 
-    def value(self, figure: str) -> float:
+    def value(self, name: str) -> float:
         """Return the value of the figure of that name."""
-        return next(one.value for one in self.figures if one.figure == figure)
-
-
-def table(figures: Iterable[Figure]) -> str:
-    """Return figures as text, a line each."""
-    head = COLUMNS.format("scenario", "figure", "value", "unit", "bare", "")
-    return "\n".join([head.rstrip(), *map(str, figures)])
-
-
-def write(figures: Iterable[Figure], path: Path) -> None:
-    """Write figures as a JSON list."""
-    rows = [{name: getattr(figure, name) for name in FIELDS} for figure in figures]
-    path.write_text(json.dumps(rows, indent=1) + "\n")
+        return next(figure.value for figure in self.figures if figure.name == name)
 
 
 def rounded(value: float) -> str:
@@ -84,6 +63,24 @@ def rounded(value: float) -> str:
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
     """Return the percentile of sorted values, 0 of nothing."""
-    if not ordered:
-        return 0.0
-    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] if ordered else 0.0
+
+
+def p95_ms(seconds: Iterable[float]) -> float:
+    """Return the 95th percentile of seconds, in milliseconds."""
+    return percentile(sorted(seconds), 95) * 1e3
+
+
+def percentiles(
+    what: str, seconds: Iterable[float], targets: Mapping[str, Target] = NO_TARGETS, suffix: str = ""
+) -> Iterator[Figure]:
+    """Yield percentiles of seconds in milliseconds; targets go by the name without the suffix."""
+    ordered = sorted(seconds)
+    for percent in PERCENTS:
+        name = f"{what} p{percent}"
+        yield Figure(name + suffix, percentile(ordered, percent) * 1e3, "ms", target=targets.get(name))
+
+
+def ratio(value: float, other: float) -> float:
+    """Return how many times `other` a value is, also if `other` is 0."""
+    return value / max(1e-9, other)

@@ -10,55 +10,42 @@ import psycopg
 FAN_OUT: Final = 5
 """Deliveries of each message."""
 BODY_BYTES: Final = 100
-SLICE: Final = 250_000
-"""Rows written in one transaction."""
 
 MESSAGES: Final = """
-INSERT INTO {leaf} (id, event_type_id, publisher_id, body, size, content_type, headers, outcome, deliveries_count,
-                    published_at)
+INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, outcome,
+                              deliveries_count, published_at)
 SELECT %(low)s + n, %(event_type)s, NULL, convert_to(repeat('x', %(bytes)s), 'UTF8'), %(bytes)s, 'application/json',
        '[]', 'ROUTED', %(fan_out)s, %(day)s::date + n * interval '1 ms'
-  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+  FROM generate_series(0, %(count)s::bigint / %(fan_out)s) n
 """
-
 FINISHED: Final = """
-INSERT INTO {leaf} (id, message_id, line_id, subscription_id, status, size, attempts, sequence, created_at, finished_at,
-                    closed_on)
+INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, status, size, attempts, sequence, created_at,
+                               finished_at, closed_on)
 SELECT %(low)s + n, %(low)s + n / %(fan_out)s, line_id, subscription_id,
        CASE n %% 100 WHEN 7 THEN 'REJECTED' ELSE 'DELIVERED' END, %(bytes)s, 1, n / %(receivers)s + 1,
        %(day)s::date + n * interval '1 ms', %(day)s::date + n * interval '1 ms', %(day)s
-  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+  FROM generate_series(0, %(count)s::bigint - 1) n
   JOIN unnest(%(lines)s::bigint[], %(subscriptions)s::bigint[]) WITH ORDINALITY AS r (line_id, subscription_id, number)
     ON r.number = n %% %(receivers)s + 1
 """
-
 ATTEMPTS: Final = """
-INSERT INTO {leaf} (id, delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
-                    answer_excerpt)
+INSERT INTO delivery_attempt (id, delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
+                              answer_excerpt)
 SELECT %(low)s + n, %(low)s + n, 1, %(day)s::date + n * interval '1 ms', 3, 200, '', 'HTTP/1.1 200 OK', ''
-  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+  FROM generate_series(0, %(count)s::bigint - 1) n
 """
-
-WAITING: Final = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
-SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s
-  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
-  JOIN unnest(%(lines)s::bigint[], %(subscriptions)s::bigint[]) WITH ORDINALITY AS r (line_id, subscription_id, number)
-    ON r.number = n %% %(receivers)s + 1
- ORDER BY n
-"""
-
-RETRIED: Final = """
+OPEN: Final = """
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, attempts, times_deferred, sequence,
                            due_at)
-SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s, 1, 1, n / %(receivers)s + 1,
-       clock_timestamp() + n %% 2 * interval '1 hour'
-  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s, %(attempts)s, %(attempts)s,
+       CASE WHEN %(attempts)s > 0 THEN n / %(receivers)s + 1 END,
+       CASE WHEN %(attempts)s > 0 THEN clock_timestamp() + n %% 2 * interval '1 hour' END
+  FROM generate_series(0, %(count)s::bigint - 1) n
   JOIN unnest(%(lines)s::bigint[], %(subscriptions)s::bigint[]) WITH ORDINALITY AS r (line_id, subscription_id, number)
     ON r.number = n %% %(receivers)s + 1
  ORDER BY n
 """
-"""One half is due, the other is not."""
+"""Of those that have been attempted one half is due, the other is not."""
 
 Receivers = Sequence[tuple[int, int]]
 """Lines and their subscriptions."""
@@ -67,17 +54,15 @@ Receivers = Sequence[tuple[int, int]]
 def finish(url: str, receivers: Receivers, event_type_id: int, *, count: int, days: Sequence[dt.date]) -> None:
     """Store `count` finished deliveries to `receivers`, with messages and attempts, spread over `days`."""
     for day in days:
-        share = count // len(days)
-        _slices(url, MESSAGES, f"delivery_message_{day:%Y%m%d}", receivers, event_type_id, day, share // FAN_OUT + 1)
-        _slices(url, FINISHED, f"delivery_delivery_{day:%Y%m%d}", receivers, event_type_id, day, share)
-        _slices(url, ATTEMPTS, f"delivery_attempt_{day:%Y%m%d}", receivers, event_type_id, day, share)
+        for statement in (MESSAGES, FINISHED, ATTEMPTS):
+            _store(statement, url, receivers, event_type_id, count=count // len(days), day=day)
 
 
 def store_open(
-    statement: LiteralString, url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date
+    url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date, attempts: int = 0
 ) -> None:
-    """Store `count` open deliveries of messages of `day` to `receivers`: `WAITING`, or `RETRIED` in retry lines."""
-    _slices(url, statement, "delivery_open", receivers, event_type_id, day, count)
+    """Store `count` open deliveries of messages of `day` to `receivers`; after attempts, they are in retry lines."""
+    _store(OPEN, url, receivers, event_type_id, count=count, day=day, attempts=attempts)
 
 
 def settle_down(url: str) -> None:
@@ -94,16 +79,11 @@ def settle_down(url: str) -> None:
     os.sync()
 
 
-def _slices(
-    url: str,
-    statement: LiteralString,
-    leaf: str,
-    receivers: Receivers,
-    event_type_id: int,
-    day: dt.date,
-    count: int,
+def _store(
+    statement: LiteralString, url: str, receivers: Receivers, event_type_id: int, *, day: dt.date, **numbers: int
 ) -> None:
     arguments = {
+        **numbers,
         "low": int(f"{day:%y%m%d}") * 10**10,
         "day": day,
         "lines": [line_id for line_id, _ in receivers],
@@ -114,6 +94,4 @@ def _slices(
         "bytes": BODY_BYTES,
     }
     with psycopg.connect(url, autocommit=True, options="-c synchronous_commit=off") as connection:
-        for first in range(0, count, SLICE):
-            bounds = {"first": first, "last": min(first + SLICE, count) - 1}
-            connection.execute(statement.replace("{leaf}", leaf).encode(), {**arguments, **bounds})
+        connection.execute(statement, arguments)

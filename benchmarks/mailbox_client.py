@@ -4,7 +4,6 @@ import contextlib
 import json
 import threading
 import time
-from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from ctypes import c_int64
@@ -15,12 +14,12 @@ from typing import Any, ClassVar, Final, cast
 from benchmarks.connection import STREAM, Answer, Connection, Refused
 from benchmarks.processes import Receiving, shared, spawned
 from benchmarks.receipts import JobLog, Receipts
+from benchmarks.sink import REPORT
 
 OK: Final = 200
 EMPTY: Final = 204
 RETRY_AFTER: Final = b"\r\nretry-after: "
 """Only an empty answer to a client without a place to wait has it."""
-REPORT: Final = "report"
 END: Final = "end"
 AGAIN_SECONDS: Final = 1.0
 """Pause after such an answer, as it asks for."""
@@ -46,140 +45,132 @@ class FetchPlan:
     """The stream whose messages were fetched once before and timed out; only these are redeliveries."""
 
 
-def _seconds() -> "array[float]":
-    return array("d")
-
-
 @dataclass(slots=True)
 class Fetched:
-    """What the consumers did since the last report."""
+    """What the consumers did since the last report; durations are in seconds."""
 
     receipts: Receipts = field(default_factory=Receipts)
-    fetched: "array[float]" = field(default_factory=_seconds)
+    fetched: list[float] = field(default_factory=list)
     """Durations of the calls that returned messages, waiting included."""
-    empty: "array[float]" = field(default_factory=_seconds)
+    empty: list[float] = field(default_factory=list)
     """Durations of the calls that returned none, though there was a place to wait."""
-    others: "array[int]" = field(default_factory=lambda: array("q"))
+    others: list[int] = field(default_factory=list)
     """Other calls in flight, at each call that returned messages."""
-    acknowledged: "array[float]" = field(default_factory=_seconds)
-    turned_away: "array[float]" = field(default_factory=_seconds)
+    acknowledged: list[float] = field(default_factory=list)
+    turned_away: list[float] = field(default_factory=list)
     """Durations of the calls that found no place to wait."""
     messages: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     """Answers that should not have been given, since the start."""
 
+    def problems(self) -> list[str]:
+        """Return what should not have been answered like this."""
+        return [f"{count} times {what}" for what, count in sorted(self.faults.items())]
 
-@dataclass(slots=True)
-class Shared:
-    """What all consumers record."""
 
-    count: c_int64
-    """Acknowledged messages."""
-    log: JobLog = field(default_factory=JobLog)
-    fetched: Fetched = field(default_factory=Fetched)
-    faults: Counter[str] = field(default_factory=Counter)
-    in_flight: int = 0
-    """Fetches without an answer."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    over: threading.Event = field(default_factory=threading.Event)
+class Consumers:
+    """Connections that fetch and acknowledge alternately, a thread each, and what all of them record."""
+
+    def __init__(self, plan: FetchPlan, count: c_int64) -> None:
+        self._plan = plan
+        self._count = count
+        """Acknowledged messages."""
+        self._path = f"/api/v1/mailboxes/{plan.mailbox}/".encode()
+        self._body = json.dumps({"max_messages": plan.max_messages, "wait_seconds": plan.wait_seconds}).encode()
+        self._log = JobLog()
+        self._fetched = Fetched()
+        self._in_flight = 0
+        """Fetches without an answer."""
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=[n], daemon=True) for n in range(plan.consumers)]
+        for thread in self._threads:
+            thread.start()
 
     def report(self) -> Fetched:
         """Return what was done since the last report."""
-        with self.lock:
-            reported, self.fetched = self.fetched, Fetched()
-            reported.receipts, reported.faults = self.log.report(), self.faults.copy()
+        with self._lock:
+            reported, self._fetched = self._fetched, Fetched(faults=self._fetched.faults.copy())
+            reported.receipts = self._log.report()
             return reported
 
+    def end(self) -> None:
+        """Let each consumer acknowledge what it has and stop."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
 
-class Consumer(threading.Thread):
-    """One connection that fetches and acknowledges alternately."""
-
-    def __init__(self, number: int, plan: FetchPlan, shared: Shared) -> None:
-        super().__init__(daemon=True)
-        self._number = number
-        self._shared = shared
-        self._connection = Connection(plan.web, plan.token)
-        self._plan = plan
-        self._path = f"/api/v1/mailboxes/{plan.mailbox}/".encode()
-        self._body = json.dumps({"max_messages": plan.max_messages, "wait_seconds": plan.wait_seconds}).encode()
-
-    def run(self) -> None:
-        """Fetch until stopped."""
+    def _run(self, number: int) -> None:
         try:
-            while not self._shared.over.is_set():
-                self._shared.over.wait(self._fetch())
+            connection = Connection(self._plan.web, self._plan.token)
+            while not self._over.is_set():
+                self._over.wait(self._fetch(number, connection))
         except (Refused, OSError) as problem:
-            with self._shared.lock:
-                self._shared.faults[f"fetching failed: {problem}"] += 1
+            with self._lock:
+                self._fetched.faults[f"fetching failed: {problem}"] += 1
 
-    def _fetch(self) -> float:
+    def _fetch(self, number: int, connection: Connection) -> float:
         """Fetch once and acknowledge; return the seconds to pause."""
         began = time.monotonic()
-        status, head, content = self._answer()
+        status, head, content = self._answer(connection)
         seconds = time.monotonic() - began
         if status == OK:
             messages = json.loads(content)["messages"]
-            self._record(messages, seconds)
-            self._acknowledge(messages)
+            self._record(number, messages, seconds)
+            self._acknowledge(connection, messages)
             return 0.0
         if status != EMPTY:
             raise Refused(f"next answered {status}: {content.decode(errors='replace')}")
-        with self._shared.lock:
+        with self._lock:
             if RETRY_AFTER in head:
-                self._shared.fetched.turned_away.append(seconds)
+                self._fetched.turned_away.append(seconds)
                 return AGAIN_SECONDS
-            self._shared.fetched.empty.append(seconds)
+            self._fetched.empty.append(seconds)
             if seconds < self._plan.wait_seconds - LEEWAY_SECONDS:
-                self._shared.faults["an empty answer to a client that wanted to wait"] += 1
+                self._fetched.faults["an empty answer to a client that wanted to wait"] += 1
         return 0.0 if self._plan.wait_seconds else EMPTY_SECONDS
 
-    def _answer(self) -> Answer:
-        with self._shared.lock:
-            self._shared.in_flight += 1
+    def _answer(self, connection: Connection) -> Answer:
+        with self._lock:
+            self._in_flight += 1
         try:
-            return self._connection.call(self._path + b"next", self._body)
+            return connection.call(self._path + b"next", self._body)
         finally:
-            with self._shared.lock:
-                self._shared.in_flight -= 1
+            with self._lock:
+                self._in_flight -= 1
 
-    def _record(self, messages: Sequence[dict[str, Any]], seconds: float) -> None:
-        with self._shared.lock:
-            fetched = self._shared.fetched
-            fetched.fetched.append(seconds)
-            fetched.others.append(self._shared.in_flight)
-            fetched.messages += len(messages)
+    def _record(self, number: int, messages: Sequence[dict[str, Any]], seconds: float) -> None:
+        with self._lock:
+            self._fetched.fetched.append(seconds)
+            self._fetched.others.append(self._in_flight)
+            self._fetched.messages += len(messages)
             for message in messages:
                 body = message["body"].encode()
-                self._shared.log.record(self._number, b"", body)
+                self._log.record(number, b"", body)
                 if message["redeliveries"] != (int(body[STREAM]) == self._plan.redelivered_stream):
-                    self._shared.faults["a wrong number of redeliveries"] += 1
+                    self._fetched.faults["a wrong number of redeliveries"] += 1
 
-    def _acknowledge(self, messages: Sequence[dict[str, Any]]) -> None:
+    def _acknowledge(self, connection: Connection, messages: Sequence[dict[str, Any]]) -> None:
         body = json.dumps({"receipts": [message["receipt"] for message in messages]}).encode()
         began = time.monotonic()
-        content = self._connection.post(self._path + b"ack", body, expected=OK)
+        content = connection.post(self._path + b"ack", body, expected=OK)
         seconds = time.monotonic() - began
         codes = Counter(result["code"] for result in json.loads(content)["results"])
-        with self._shared.lock:
-            self._shared.fetched.acknowledged.append(seconds)
-            self._shared.count.value += codes.pop("acknowledged", 0)
-            self._shared.faults.update(codes)
+        with self._lock:
+            self._fetched.acknowledged.append(seconds)
+            self._count.value += codes.pop("acknowledged", 0)
+            self._fetched.faults.update(codes)
 
 
 def fetch(control: Control, plan: FetchPlan, count: c_int64) -> None:
     """Run the consumers' process, with a report for each command."""
-    shared = Shared(count)
-    consumers = [Consumer(number, plan, shared) for number in range(plan.consumers)]
-    for consumer in consumers:
-        consumer.start()
+    consumers = Consumers(plan, count)
     control.send(plan.consumers)
     with contextlib.suppress(EOFError):
         while True:
             if control.recv() == END:
-                shared.over.set()
-                for consumer in consumers:
-                    consumer.join()
-            control.send(shared.report())
+                consumers.end()
+            control.send(consumers.report())
 
 
 @dataclass(frozen=True, slots=True)

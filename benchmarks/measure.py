@@ -2,51 +2,43 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from ctypes import c_bool
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import mean
-from typing import Final
+from typing import Final, cast
 
-from benchmarks.bench import Bench, create_event_types, create_publisher, subscribe
-from benchmarks.figures import Figure, Outcome, Target, percentile
-from benchmarks.mailbox_client import RunningConsumers
-from benchmarks.processes import TICK, cpu_seconds
-from benchmarks.publisher import Plan, Published, RunningPublisher, publishing
-from benchmarks.receipts import ANY, JobLog, Key, Log, Receipts, problems
-from benchmarks.sink import TAKEN, RunningSink, running_sink
+from benchmarks.bench import Bench
+from benchmarks.figures import NO_TARGETS, Figure, Outcome, Target, percentiles, ratio
+from benchmarks.processes import TICK, Receiving, cpu_seconds, shared, spawned
+from benchmarks.publisher import Pace, Published, publish
+from benchmarks.receipts import ANY, JobLog, Key, Log, Receipts
+from benchmarks.sink import REPORT, TAKEN, RunningSink, running_sink
 
 GROUPS: Final = {"beat": "beat+flower", "flower": "beat+flower"}
 DELIVERED: Final = "delivered"
 MARGIN: Final = 3.0
 """How much faster than the figure a bare client must be; otherwise the sink may have been the limit."""
-PERCENTS: Final = (50, 95, 99)
 ROUNDS: Final = 2
 """Every other one runs backwards, so that coming first or last favours none."""
 ENDLESS_SCRIPT: Final = "while (1);"
 
 Beside = Callable[[Bench, RunningSink, Sequence[str]], AbstractContextManager[None]]
 """What else happens to the subscribers, by their names, during a load."""
-Variants = Mapping[str, Callable[[], Outcome]]
-"""How each variant is measured, by name; the others are compared with the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What is published, for which subscribers, and what is expected."""
 
-    name: str
     subscribers: int
     """Each with an event type of its own; of a QUEUE all share one."""
-    per_call: int = 1
-    window: int = 0
-    """Most deliveries in flight."""
-    per_second: float = 0.0
-    """Messages a second by a timetable; 0: as fast as the window allows."""
-    connections: int = 4
-    targets: Mapping[str, Target] = field(default_factory=dict)
-    """By the name of the figure."""
+    pace: Pace
     kind: str = "TOPIC"
+    answer: bytes = TAKEN
     delay_seconds: float = 0.0
     """How long endpoints take."""
     hanging: int = 0
@@ -61,11 +53,11 @@ class Load:
     def subscribe(self, bench: Bench, sink: RunningSink) -> tuple[list[str], list[str]]:
         """Create event types and subscribers; return the names of both."""
         if self.kind == "QUEUE":
-            event_types = create_event_types(bench.api, 1, kind="QUEUE")
-            return event_types, subscribe(bench.api, sink, event_types * self.subscribers)
-        event_types = create_event_types(bench.api, self.subscribers + self.hostile)
-        names = subscribe(bench.api, sink, event_types[: self.subscribers], script=self.script)
-        subscribe(bench.api, sink, event_types[self.subscribers :], prefix="hostile", script=ENDLESS_SCRIPT)
+            event_types = bench.create_event_types(1, kind="QUEUE")
+            return event_types, bench.subscribe(sink, event_types * self.subscribers)
+        event_types = bench.create_event_types(self.subscribers + self.hostile)
+        names = bench.subscribe(sink, event_types[: self.subscribers], script=self.script)
+        bench.subscribe(sink, event_types[self.subscribers :], prefix="hostile", script=ENDLESS_SCRIPT)
         return event_types, names
 
     def expected(self, published: Sequence[Published]) -> dict[Key, int]:
@@ -92,18 +84,11 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """The result of a load."""
+class Watched:
+    """What was delivered and used between two moments."""
 
-    load: Load
     begin: Moment
     end: Moment
-    event_types: Sequence[str]
-    published: Sequence[Published]
-    receipts: Receipts
-    bare: float
-    """Requests a second of a bare client; 0: not measured."""
-    unfinished: Sequence[str]
 
     @property
     def seconds(self) -> float:
@@ -115,95 +100,63 @@ class Measured:
         """Deliveries a second."""
         return (self.end.delivered - self.begin.delivered) / self.seconds
 
-    @property
-    def expected(self) -> dict[Key, int]:
-        """Deliveries that each subscriber is to receive of each stream."""
-        return self.load.expected(self.published)
+    def accept_seconds(self, published: Sequence[Published], until: float = float("inf")) -> list[float]:
+        """Return how long the answers to publish calls took that were due since the beginning."""
+        calls = (call for stream in published for call in zip(stream.due, stream.accept_seconds, strict=True))
+        return [seconds for due, seconds in calls if self.begin.at <= due <= until]
 
-    @property
-    def problems(self) -> list[str]:
-        """What the broker did wrong, and what kept publishers from publishing."""
-        wrong = problems(self.receipts, self.expected)
-        return [*self.unfinished, *publishing_problems(self.published), *wrong]
+    def awaiting(self, published: Sequence[Published]) -> Figure:
+        """Return how long publishers waited for answers; near 100 %, accepting is the limit."""
+        waited = sum(self.accept_seconds(published, self.end.at))
+        share = 100 * waited / (len(published) * self.seconds)
+        return Figure("publishers awaiting answers", share, "% of time")
 
     def cpu_figures(self) -> Iterator[Figure]:
-        """Yield how long publishers waited, and what each group of processes used."""
-        waited = awaiting(self.published, self.begin, self.end)
-        yield Figure(self.load.name, "publishers awaiting answers", waited, "% of time")
-        yield from cpu_figures(self.load.name, self.begin, self.end)
+        """Yield what each group of processes used for one delivery, its share of the total, and what others used."""
+        used: dict[str, float] = {}
+        for service, seconds in self.end.cpu.items():
+            group = "workers" if service.startswith("worker") else GROUPS.get(service, service)
+            used[group] = used.get(group, 0.0) + seconds - self.begin.cpu[service]
+        deliveries, ours = max(1, self.end.delivered - self.begin.delivered), sum(used.values())
+        for group, seconds in used.items():
+            yield Figure(f"CPU of {group}", seconds / deliveries * 1e6, "µs each")
+        for group, seconds in used.items():
+            yield Figure(f"CPU share of {group}", 100 * ratio(seconds, ours), "%")
+        others = max(0.0, self.end.busy - self.begin.busy - ours)
+        yield Figure("CPU in use", ours / self.seconds, "cores")
+        yield Figure("CPU in use by other programs", others / self.seconds, "cores")
 
 
-def measured(
-    bench: Bench, load: Load, *, log: Log | None = None, answer: bytes = TAKEN, beside: Beside | None = None
-) -> Measured:
-    """Run a load, with something else beside it if given; endpoints that hang answer in the end."""
-    log = log or (JobLog() if load.kind == "QUEUE" else Log(load.hanging))
-    with running_sink(log=log, answer=answer, hanging=load.hanging, delay_seconds=load.delay_seconds) as sink:
-        event_types, subscribers = load.subscribe(bench, sink)
-        plan = Plan(
-            bench.stack.web,
-            create_publisher(bench.api),
-            event_types,
-            load.connections,
-            load.per_call,
-            window=load.window,
-            per_second=load.per_second,
-        )
-        other = beside(bench, sink, subscribers) if beside else nullcontext()
-        with other, publishing(plan, sink) as publisher:
-            begin, end = watched(bench, sink, publisher, is_cold=load.is_cold)
-            published = publisher.stop()
-            sink.answer_all()
-            unfinished = bench.unfinished(sink, sum(load.expected(published).values()))
-        receipts = sink.report()
-        is_limit = load.window and not load.delay_seconds and receipts.example
-        bare = sink.bare_rate(receipts.example, bench.options.bare_seconds) if is_limit else 0.0
-    return Measured(load, begin, end, event_types, published, receipts, bare, unfinished)
+@dataclass(frozen=True, slots=True)
+class RunningPublisher:
+    """The publishers' process, seen from outside."""
+
+    process: BaseProcess
+    control: Connection
+    enough: c_bool
+
+    def stop(self) -> list[Published]:
+        """Let every stream finish its call; return what they have published."""
+        self.enough.value = True
+        return cast("list[Published]", self.control.recv())
 
 
-def measure_throughput(bench: Bench, load: Load, *, answer: bytes = TAKEN) -> Outcome:
-    """Keep the broker busy; return deliveries a second and what each process used for one."""
-    return throughput_of(measured(bench, load, answer=answer))
+@contextmanager
+def publishing(
+    bench: Bench, event_types: Sequence[str], pace: Pace, receiving: Receiving
+) -> Iterator[RunningPublisher]:
+    """Publish from now on; the window counts from what has been received before."""
+    enough, counted = shared(c_bool, False), replace(pace, window=pace.window + receiving.delivered)
+    where = bench.stack.web, bench.publisher_key(), event_types
+    with spawned(publish, *where, counted, receiving.count, enough) as (process, control):
+        try:
+            yield RunningPublisher(process, control, enough)
+        finally:
+            enough.value = True
 
 
-def throughput_of(found: Measured) -> Outcome:
-    """Return the figures of a load that kept the broker busy."""
-    target = found.load.targets.get(DELIVERED)
-    speed = Figure(found.load.name, DELIVERED, found.rate, "/s", found.bare, target)
-    return Outcome([speed, *found.cpu_figures()], found.problems, void(found.rate, found.bare))
-
-
-def measure_latency(bench: Bench, load: Load) -> Outcome:
-    """Publish by a timetable; return percentiles of the time to the answer and to the subscriber."""
-    found = measured(bench, load)
-    times = {
-        DELIVERED: found.receipts.seconds(without=range(load.hanging)),
-        "accepted": accepted(found.published, since=found.begin.at),
-    }
-    figures: list[Figure] = []
-    for what, ordered in times.items():
-        figures += percentiles(load.name, what, ordered, load.targets)
-        figures.append(Figure(load.name, what, len(ordered), "messages"))
-    return Outcome([*figures, *cpu_figures(load.name, found.begin, found.end)], found.problems)
-
-
-def percentiles(
-    scenario: str, what: str, ordered: Sequence[float], targets: Mapping[str, Target], suffix: str = ""
-) -> Iterator[Figure]:
-    """Yield percentiles of sorted seconds in milliseconds; targets go by the name without the suffix."""
-    for percent in PERCENTS:
-        name, value = f"{what} p{percent}", percentile(ordered, percent) * 1e3
-        yield Figure(scenario, name + suffix, value, "ms", target=targets.get(name))
-
-
-def watched(
-    bench: Bench,
-    receiving: RunningSink | RunningConsumers,
-    publisher: RunningPublisher,
-    *,
-    is_cold: bool = False,
-) -> tuple[Moment, Moment]:
-    """Return what had been done before and after the measurement, which follows a warm-up unless `is_cold`."""
+def watched(bench: Bench, receiving: Receiving, publisher: RunningPublisher, *, is_cold: bool = False) -> Watched:
+    """Measure for as long as the options say, after a warm-up unless `is_cold`."""
     roots = bench.roots() | {receiving.name: receiving.process.pid or 0, "publisher": publisher.process.pid or 0}
 
     def now() -> Moment:
@@ -213,38 +166,66 @@ def watched(
 
     if not is_cold:
         time.sleep(bench.options.warm_seconds)
-        receiving.report()  # so that the next report has only what was measured
+        receiving.ask(REPORT)  # so that the next report has only what was measured
     begin = now()
     time.sleep(bench.options.seconds)
-    return begin, now()
+    return Watched(begin, now())
 
 
-def cpu_figures(scenario: str, begin: Moment, end: Moment) -> Iterator[Figure]:
-    """Yield what each group of processes used for one delivery, its share of the total, and what others used."""
-    used: dict[str, float] = {}
-    for service, seconds in end.cpu.items():
-        group = "workers" if service.startswith("worker") else GROUPS.get(service, service)
-        used[group] = used.get(group, 0.0) + seconds - begin.cpu[service]
-    deliveries = max(1, end.delivered - begin.delivered)
-    for group, seconds in used.items():
-        yield Figure(scenario, f"CPU of {group}", seconds / deliveries * 1e6, "µs each")
-    for group, seconds in used.items():
-        yield Figure(scenario, f"CPU share of {group}", 100 * seconds / max(1e-9, sum(used.values())), "%")
-    seconds, ours = end.at - begin.at, sum(used.values())
-    yield Figure(scenario, "CPU in use", ours / seconds, "cores")
-    yield Figure(scenario, "CPU in use by other programs", max(0.0, end.busy - begin.busy - ours) / seconds, "cores")
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The result of a load."""
+
+    load: Load
+    watched: Watched
+    event_types: Sequence[str]
+    published: Sequence[Published]
+    receipts: Receipts
+    bare: float
+    """Requests a second of a bare client; 0: not measured."""
+    problems: Sequence[str]
+    """What the broker did wrong, and what kept publishers from publishing."""
+
+    def cpu_figures(self) -> Iterator[Figure]:
+        """Yield how long publishers waited, and what each group of processes used."""
+        yield self.watched.awaiting(self.published)
+        yield from self.watched.cpu_figures()
+
+    def throughput(self, target: Target | None = None) -> Outcome:
+        """Return the deliveries a second and what each process used for one."""
+        rate = self.watched.rate
+        figures = [Figure(DELIVERED, rate, "/s", self.bare, target), *self.cpu_figures()]
+        return Outcome(figures, self.problems, void(rate, self.bare))
+
+    def latency(self, targets: Mapping[str, Target] = NO_TARGETS) -> Outcome:
+        """Return percentiles of the time to the answer and to the subscribers that answer."""
+        times = {
+            DELIVERED: self.receipts.seconds(without=range(self.load.hanging)),
+            "accepted": self.watched.accept_seconds(self.published),
+        }
+        figures: list[Figure] = []
+        for what, seconds in times.items():
+            figures += [*percentiles(what, seconds, targets), Figure(what, len(seconds), "messages")]
+        return Outcome([*figures, *self.watched.cpu_figures()], self.problems)
 
 
-def accepted(published: Sequence[Published], *, since: float, until: float = float("inf")) -> list[float]:
-    """Return how long the answers to publish calls took that were due in this time, sorted."""
-    calls = (call for stream in published for call in zip(stream.due, stream.accept_seconds, strict=True))
-    return sorted(seconds for due, seconds in calls if since <= due <= until)
-
-
-def awaiting(published: Sequence[Published], begin: Moment, end: Moment) -> float:
-    """Return the percentage of time that publishers waited for answers; near 100, accepting is the limit."""
-    waited = sum(accepted(published, since=begin.at, until=end.at))
-    return 100 * waited / (len(published) * (end.at - begin.at))
+def measured(bench: Bench, load: Load, *, log: Log | None = None, beside: Beside | None = None) -> Measured:
+    """Run a load, with something else beside it if given; endpoints that hang answer in the end."""
+    log = log or (JobLog() if load.kind == "QUEUE" else Log(load.hanging))
+    with running_sink(log=log, answer=load.answer, hanging=load.hanging, delay_seconds=load.delay_seconds) as sink:
+        event_types, subscribers = load.subscribe(bench, sink)
+        other = beside(bench, sink, subscribers) if beside else nullcontext()
+        with other, publishing(bench, event_types, load.pace, sink) as publisher:
+            during = watched(bench, sink, publisher, is_cold=load.is_cold)
+            published = publisher.stop()
+            sink.answer_all()
+            expected = load.expected(published)
+            unfinished = bench.unfinished(sink, sum(expected.values()))
+        receipts = sink.report()
+        is_limit = load.pace.window and not load.delay_seconds and receipts.example
+        bare = sink.bare_rate(receipts.example, bench.options.bare_seconds) if is_limit else 0.0
+    problems = [*unfinished, *publishing_problems(published), *receipts.problems(expected)]
+    return Measured(load, during, event_types, published, receipts, bare, problems)
 
 
 def expected_by_any(published: Sequence[Published]) -> dict[Key, int]:
@@ -265,31 +246,33 @@ def void(rate: float, bare: float) -> str:
 
 
 def compared(
-    name: str, variants: Variants, target: Target, *, shown: Sequence[str] = (DELIVERED,), rounds: int = ROUNDS
+    variants: Mapping[str, Callable[[], Outcome]],
+    target: Target,
+    *,
+    shown: Sequence[str] = (DELIVERED,),
+    rounds: int = ROUNDS,
 ) -> Outcome:
-    """Measure all variants in each round; return the means of the figures in `shown`, and how the variants compare."""
+    """Measure all variants in each round; return the means of the figures in `shown`, and how the variants compare.
+
+    The others are compared with the first.
+    """
     outcomes: dict[str, list[Outcome]] = {what: [] for what in variants}
     for number in range(rounds):
         for what in reversed([*variants]) if number % 2 else variants:
             outcomes[what].append(variants[what]())
     every = [outcome for several in outcomes.values() for outcome in several]
-    void = next((outcome.void for outcome in every if outcome.void), "")
-    means = [
-        Figure(name, f"{figure}, {what}", mean(outcome.value(figure) for outcome in several), unit)
-        for figure in shown
+    figures = [
+        Figure(f"{name}, {what}", mean(outcome.value(name) for outcome in several), unit)
+        for name in shown
         for what, several in outcomes.items()
-        for unit in {one.unit for one in several[0].figures if one.figure == figure}
+        for unit in {figure.unit for figure in several[0].figures if figure.name == name}
     ]
-    problems = [text for outcome in every for text in outcome.problems]
-    return Outcome([*means, *_ratios(name, outcomes, target)], problems, void)
-
-
-def _ratios(name: str, outcomes: Mapping[str, Sequence[Outcome]], target: Target) -> Iterator[Figure]:
-    """Yield how far the rounds of each variant differ, then how the others compare with the first."""
-    rates = {what: [one.value(DELIVERED) for one in several] for what, several in outcomes.items()}
+    rates = {what: [outcome.value(DELIVERED) for outcome in several] for what, several in outcomes.items()}
     for what, values in rates.items():
-        yield Figure(name, f"spread, {what}", 100 * (max(values) - min(values)) / max(1e-9, mean(values)), "%")
+        figures.append(Figure(f"spread, {what}", 100 * ratio(max(values) - min(values), mean(values)), "%"))
     first, *others = rates
     for what in others:
-        ratio = mean(rates[what]) / max(1e-9, mean(rates[first]))
-        yield Figure(name, f"{what} / {first}", ratio, "times", target=target)
+        times = ratio(mean(rates[what]), mean(rates[first]))
+        figures.append(Figure(f"{what} / {first}", times, "times", target=target))
+    problems = [text for outcome in every for text in outcome.problems]
+    return Outcome(figures, problems, next((outcome.void for outcome in every if outcome.void), ""))

@@ -1,4 +1,4 @@
-"""What the sink received, and whether it is what was published: everything once, each stream in order."""
+"""What the sink or a consumer received, and whether it is what was published: everything once, each stream in order."""
 
 import time
 from array import array
@@ -18,8 +18,6 @@ ANY: Final = -1
 NANOSECONDS: Final = 1e9
 SEQUENCE: Final = b"Webhook-Sequence: "
 FLAG: Final = b"Webhook-Possible-Duplicate: true"
-
-
 INSTANTS: Final = partial(array, "q")
 """Makes an array of nanoseconds."""
 
@@ -46,9 +44,17 @@ class Receipts:
         return sum(begin <= at / NANOSECONDS < end for at in self.failed_at)
 
     def seconds(self, *, without: range = range(0)) -> list[float]:
-        """Return the times from the publisher to the sink, sorted, without some of the subscribers."""
+        """Return the times from the publisher to the sink, without some of the subscribers."""
         rows = zip(self.at, self.sent, self.subscriber, strict=True)
-        return sorted((at - sent) / NANOSECONDS for at, sent, subscriber in rows if subscriber not in without)
+        return [(at - sent) / NANOSECONDS for at, sent, subscriber in rows if subscriber not in without]
+
+    def problems(self, wanted: Mapping[Key, int]) -> Iterator[str]:
+        """Yield what was lost, repeated or out of order."""
+        yield from (f"{count} requests {fault}" for fault, count in sorted(self.faults.items()))
+        if lost := sum(max(0, count - self.last.get(key, 0)) for key, count in wanted.items()):
+            yield f"{lost} deliveries never arrived"
+        if unknown := self.last.keys() - wanted.keys():
+            yield f"requests of {len(unknown)} streams that were not published"
 
 
 class Log:
@@ -58,13 +64,13 @@ class Log:
     """
 
     def __init__(self, hanging: int = 0, numbers_used: int = 0) -> None:
-        self._hanging = hanging
-        self._numbers_used = numbers_used
-        """How many numbers of each line were used before, by requests that are not recorded."""
+        self.receipts = Receipts()
         self.count = 0
         self.example = b""
         """The last request."""
-        self.receipts = Receipts()
+        self._hanging = hanging
+        self._numbers_used = numbers_used
+        """How many numbers of each line were used before, by requests that are not recorded."""
         self._sequences: dict[int, int] = {}
 
     def record(self, subscriber: int, head: bytes, body: bytes) -> None:
@@ -117,14 +123,3 @@ class JobLog(Log):
         self._seen[stream].add(number)
         self.receipts.last[ANY, stream] = len(self._seen[stream])
         self._keep(subscriber, body)
-
-
-def problems(receipts: Receipts, wanted: Mapping[Key, int]) -> Iterator[str]:
-    """Yield what was lost, repeated or out of order."""
-    yield from (f"{count} requests {fault}" for fault, count in sorted(receipts.faults.items()))
-    lost = sum(max(0, count - receipts.last.get(key, 0)) for key, count in wanted.items())
-    if lost:
-        yield f"{lost} deliveries never arrived"
-    unknown = receipts.last.keys() - wanted.keys()
-    if unknown:
-        yield f"requests of {len(unknown)} streams that were not published"

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, cast
 
 import pycurl
 
-from benchmarks.connection import SUBSCRIBER, path_of
+from benchmarks.connection import HEAD_END
 from benchmarks.processes import Receiving, shared, spawned
 from benchmarks.receipts import Log, Receipts
 from broker_project.stack.ports import LOOPBACK
@@ -29,10 +29,11 @@ TAKEN: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
 NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 FAILED: Final = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 
+SUBSCRIBER: Final = slice(6, 11)
+"""Where a request has the number of its subscriber."""
 FAILING: Final = 99_999
 """The subscriber that is answered 500 at once; only the times of its requests are recorded."""
 
-HEAD_END: Final = b"\r\n\r\n"
 LENGTH: Final = b"ontent-Length: "
 CHUNK: Final = 262_144
 BACKLOG: Final = 4096
@@ -50,7 +51,7 @@ OWN_HEADERS: Final = (b"host:", b"content-length:", b"accept:")
 
 @dataclass(frozen=True, slots=True)
 class SinkBehaviour:
-    """How the other subscribers are answered."""
+    """How subscribers are answered."""
 
     answer: bytes = TAKEN
     hanging: int = 0
@@ -120,7 +121,10 @@ class Sink:
         except ConnectionError:
             data = b""
         if not data:
-            self._close(descriptor)
+            os.close(descriptor)
+            self._partial.pop(descriptor, None)
+            self._unanswered = [other for other in self._unanswered if other != descriptor]
+            self._waiting = deque(late for late in self._waiting if late[1] != descriptor)
             return
         if descriptor in self._partial:
             data = self._partial.pop(descriptor) + data
@@ -151,17 +155,8 @@ class Sink:
             self._answer(descriptor, self._usual)
 
     def _answer(self, descriptor: int, answer: bytes) -> None:
-        try:
+        with contextlib.suppress(ConnectionError):  # the next read closes it
             os.write(descriptor, answer)
-        except ConnectionError:
-            return  # the next read closes it
-
-    def _close(self, descriptor: int) -> None:
-        os.close(descriptor)
-        self._partial.pop(descriptor, None)
-        if descriptor in self._unanswered:
-            self._unanswered.remove(descriptor)
-        self._waiting = deque(late for late in self._waiting if late[1] != descriptor)
 
 
 def serve(control: Connection, delivered: c_int64, log: Log, behaviour: SinkBehaviour) -> None:
@@ -182,7 +177,7 @@ class RunningSink(Receiving):
 
     def endpoint(self, subscriber: int) -> str:
         """Return a subscriber's address."""
-        return f"http://{LOOPBACK}:{self.port}{path_of(subscriber)}"
+        return f"http://{LOOPBACK}:{self.port}/{subscriber:05d}"
 
     def report(self) -> Receipts:
         """Return the receipts since the last report."""
@@ -223,20 +218,14 @@ def post_bare(control: Connection, port: int, request: bytes, seconds: float) ->
     began, done = time.monotonic(), 0
     while time.monotonic() < began + seconds:
         multi.perform()
-        done += _repost(multi)
+        left = 1
+        while left:
+            left, answered, failed = multi.info_read()
+            if failed:
+                raise ConnectionError(failed[0][2])
+            for handle in answered:  # is started again
+                multi.remove_handle(handle)
+                multi.add_handle(handle)
+            done += len(answered)
         multi.select(1.0)
     control.send(done / (time.monotonic() - began))
-
-
-def _repost(multi: Any) -> int:
-    """Start every request again that has its answer; return how many there were."""
-    count, left = 0, 1
-    while left:
-        left, answered, failed = multi.info_read()
-        if failed:
-            raise ConnectionError(failed[0][2])
-        for handle in answered:
-            multi.remove_handle(handle)
-            multi.add_handle(handle)
-        count += len(answered)
-    return count

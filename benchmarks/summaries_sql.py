@@ -11,9 +11,6 @@ import psycopg
 from analytics.pipeline import tables
 from analytics.pipeline.job import Vocabulary, Window
 from analytics.pipeline.quantiles import GROWTH, MAX_MS, ZERO_BUCKET
-from analytics.pipeline.tables import Table
-
-DROP_FACTS: Final = "DROP TABLE IF EXISTS pg_temp.known, pg_temp.tried"
 
 
 def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[str, Any]:
@@ -92,8 +89,6 @@ SELECT a.delivery_id, a.number, a.started_at, a.duration_ms,
   FROM delivery_attempt a LEFT JOIN known k ON k.id = a.delivery_id
  WHERE a.started_at >= %(start)s AND a.started_at < %(end)s
 """
-
-FACTS: Final = (DROP_FACTS, KNOWN, "ANALYZE known", TRIED, "ANALYZE tried")
 
 RELIABILITY: Final = """
 SELECT hour, subscriber_id, subscriber, event_type_id, event_type, kind, sum(deliveries) AS deliveries,
@@ -231,7 +226,7 @@ SELECT %(start)s::date AS day, subscriber_id, subscriber, eligible, bad, %(objec
  WHERE eligible_28 > 0
 """
 
-HOURLY: Final = {
+SUMMARIES: Final = {
     tables.RELIABILITY: RELIABILITY,
     tables.LATENCY: LATENCY,
     tables.ENDPOINTS: ENDPOINTS,
@@ -241,32 +236,25 @@ HOURLY: Final = {
     tables.SHARES: SHARES,
     tables.CALLBACKS_SUMMARY: CALLBACKS,
     tables.AUDIT: AUDIT,
+    tables.BUDGETS: BUDGETS,
 }
-DAILY: Final = {tables.BUDGETS: BUDGETS}
 
 
-def sum_up(
-    connection: psycopg.Connection[Any], window: Window, words: Vocabulary, *, objective: float, memory: str = "64MB"
-) -> None:
+def sum_up(connection: psycopg.Connection[Any], window: Window, words: Vocabulary, *, objective: float) -> None:
     """Add a window, the next in time, to the summaries in temporary tables of a connection, and recompute its day's."""
     values = parameters(words, window, objective=objective)
     with connection.transaction(), psycopg.ClientCursor(connection) as cursor:
-        cursor.execute(f"SET LOCAL work_mem = '{memory}'; SET LOCAL timezone = 'UTC'; SET LOCAL jit = off".encode())
-        for statement in FACTS:
-            cursor.execute(statement.encode(), values)
-        for table, query in HOURLY.items():
-            _add(cursor, table, query, values)
-        for table, query in DAILY.items():
-            if _exists(cursor, table):
-                cursor.execute(f"DELETE FROM pg_temp.{table.name} WHERE day = %(start)s::date".encode(), values)
-            _add(cursor, table, query, values)
-
-
-def _add(cursor: psycopg.ClientCursor[Any], table: Table, query: str, values: dict[str, Any]) -> None:
-    target = f"INSERT INTO pg_temp.{table.name}" if _exists(cursor, table) else f"CREATE TEMP TABLE {table.name} AS"
-    cursor.execute(f"{target} {query}".encode(), values)
-
-
-def _exists(cursor: psycopg.ClientCursor[Any], table: Table) -> bool:
-    cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [f"pg_temp.{table.name}"])
-    return bool((cursor.fetchone() or [False])[0])
+        cursor.execute("SET LOCAL work_mem = '64MB'; SET LOCAL timezone = 'UTC'; SET LOCAL jit = off")
+        for statement in (
+            "DROP TABLE IF EXISTS pg_temp.known, pg_temp.tried",
+            KNOWN,
+            "ANALYZE known",
+            TRIED,
+            "ANALYZE tried",
+        ):
+            cursor.execute(statement, values)
+        for table, query in SUMMARIES.items():
+            cursor.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table.name} AS {query} WITH NO DATA".encode(), values)
+            if table is tables.BUDGETS:
+                cursor.execute("DELETE FROM pg_temp.budgets WHERE day = %(start)s::date", values)
+            cursor.execute(f"INSERT INTO pg_temp.{table.name} {query}".encode(), values)

@@ -1,23 +1,20 @@
 """`topic.retrying`: as `topic.dense`, beside deliveries in the retry lanes of the same subscribers that always fail."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from benchmarks.bench import Bench, create_event_types, create_publisher
+from benchmarks.bench import Bench
 from benchmarks.connection import Connection, body_of
 from benchmarks.figures import Figure, Outcome, at_least
-from benchmarks.measure import DELIVERED, Load, compared, measure_throughput, measured, throughput_of
-from benchmarks.publisher import ACCEPTED
+from benchmarks.measure import DELIVERED, Load, compared, measured
 from benchmarks.receipts import Log, Receipts
-from benchmarks.scenarios.topic import dense_load
+from benchmarks.scenarios.topic import STREAM, dense_load
 from benchmarks.sink import FAILING, RunningSink
 from broker_project.stack.load.wait import wait_until
 
-NAME: Final = "topic.retrying"
-STREAM: Final = 0
 RETRY_LANE_SECONDS: Final = 300.0
 """How long it may take until all have failed once."""
 WORKFRONT_SECONDS: Final = 600.0
@@ -34,8 +31,11 @@ IN_RETRY_LANE: Final = """
     SELECT count(*) FROM delivery_open WHERE closed_on = '9999-12-31' AND subscription_id = ANY (%s)
        AND line_id IN (SELECT id FROM delivery_line WHERE lane = 'retry')
 """
-PAUSE: Final = """
-    UPDATE subscriptions_retrypolicy SET initial_delay_seconds = %s, max_delay_seconds = %s WHERE name = %s RETURNING id
+SPREAD: Final = """
+    WITH spread AS (
+      UPDATE delivery_open SET due_at = clock_timestamp() + random() * make_interval(secs => %s)
+       WHERE closed_on = '9999-12-31' AND subscription_id = ANY (%s) AND due_at IS NOT NULL RETURNING 1)
+    SELECT count(*) FROM spread
 """
 
 KINDS: Final = ("redirect", "throttled", "client_error", "unavailable", "server_error", "no_answer")
@@ -50,33 +50,26 @@ POLICY: Final[dict[str, object]] = {
 }
 """As `Workfront`, but with an hour between attempts and practically no limit of retries."""
 
-SPREAD: Final = """
-    WITH spread AS (
-      UPDATE delivery_open SET due_at = clock_timestamp() + random() * make_interval(secs => %s)
-       WHERE closed_on = '9999-12-31' AND subscription_id = ANY (%s) AND due_at IS NOT NULL RETURNING 1)
-    SELECT count(*) FROM spread
-"""
-
 
 @contextlib.contextmanager
 def retry_lanes_filled(
     bench: Bench, sink: RunningSink, names: Sequence[str], *, count: int, pause_seconds: float
 ) -> Iterator[None]:
     """Fill the retry lanes with deliveries that are retried at this interval, evenly spread; cancel them in the end."""
-    (event_type,) = create_event_types(bench.api, 1)
+    (event_type,) = bench.create_event_types(1)
     policy = bench.api.create("retry-policies", name=f"bench-{event_type}", **POLICY)["name"]
     terms = {"event_type": event_type, "endpoint": sink.endpoint(FAILING), "retry_policy": policy}
     ids = [bench.api.create("subscriptions", subscriber=name, **terms)["id"] for name in names]
-    publisher = Connection(bench.stack.web, create_publisher(bench.api))
-    for number in range(count // len(names)):
-        publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(STREAM, number, 0), expected=ACCEPTED)
-    publisher.close()
+    with contextlib.closing(Connection(bench.stack.web, bench.publisher_key())) as publisher:
+        for number in range(count // len(names)):
+            publisher.publish(event_type, body_of(STREAM, number, 0))
     wait_until(
         lambda: bench.ask(IN_RETRY_LANE, ids) == [(count // len(names) * len(names),)],
         RETRY_LANE_SECONDS,
         saying=lambda: f"{bench.ask(IN_RETRY_LANE, ids)} of {count} deliveries are in the retry lanes",
     )
-    bench.ask(PAUSE, pause_seconds, pause_seconds, policy)
+    pause = {"initial_delay_seconds": pause_seconds, "max_delay_seconds": pause_seconds}
+    bench.api.change(f"retry-policies/{policy}", **pause)
     bench.ask(SPREAD, pause_seconds, ids)
     yield
     for subscription_id in ids:  # so that the next measurement has nothing of it beside it
@@ -94,28 +87,26 @@ def run(
     rounds: int = ROUNDS,
 ) -> Outcome:
     """Measure beside empty retry lanes, beside lanes whose deliveries wait, and beside lanes whose are always due."""
-    load = dense_load(NAME, subscribers)
+    load = dense_load(subscribers)
     beside = partial(_beside, bench, load, count=count, parts=parts)
-    variants = {
-        "empty retry lanes": partial(measure_throughput, bench, load),
+    variants: dict[str, Callable[[], Outcome]] = {
+        "empty retry lanes": lambda: measured(bench, load).throughput(),
         "waiting retry lanes": partial(beside, pause_seconds=pause_seconds),
     }
-    outcome = compared(NAME, variants, at_least(0.9), shown=(DELIVERED, RETRIED), rounds=rounds)
+    outcome = compared(variants, at_least(0.9), shown=(DELIVERED, RETRIED), rounds=rounds)
     due = beside(pause_seconds=DUE_SECONDS)  # last, because it leaves bloated tables behind
-    figures = [Figure(NAME, f"{what}, due retry lanes", due.value(what), "/s") for what in (DELIVERED, RETRIED)]
+    figures = [Figure(f"{what}, due retry lanes", due.value(what), "/s") for what in (DELIVERED, RETRIED)]
     return Outcome([*outcome.figures, *figures], [*outcome.problems, *due.problems], outcome.void or due.void)
 
 
 def _beside(bench: Bench, load: Load, *, count: int, pause_seconds: float, parts: int) -> Outcome:
     """Measure the load beside `count` deliveries in retry lanes."""
     log = Log(numbers_used=count // load.subscribers)
-    filled = partial(retry_lanes_filled, count=count, pause_seconds=pause_seconds)
-    found = measured(bench, load, log=log, beside=filled)
-    outcome = throughput_of(found)
-    retried = found.receipts.failed_between(found.begin.at, found.end.at) / found.seconds
-    figures = [*outcome.figures, Figure(NAME, RETRIED, retried, "/s")]
-    idle = lulls(found.receipts, found.begin.at, found.end.at, parts)
-    return Outcome(figures, [*outcome.problems, *idle], outcome.void)
+    found = measured(bench, load, log=log, beside=partial(retry_lanes_filled, count=count, pause_seconds=pause_seconds))
+    outcome, begin, end = found.throughput(), found.watched.begin.at, found.watched.end.at
+    retried = Figure(RETRIED, found.receipts.failed_between(begin, end) / found.watched.seconds, "/s")
+    idle = lulls(found.receipts, begin, end, parts)
+    return Outcome([*outcome.figures, retried], [*outcome.problems, *idle], outcome.void)
 
 
 def lulls(receipts: Receipts, begin: float, end: float, parts: int) -> list[str]:

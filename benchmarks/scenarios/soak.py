@@ -3,25 +3,22 @@
 Each is compared with itself: the mean of the last quarter of the time with that of the second.
 """
 
-import dataclasses
-import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import mean
 from typing import Final
 
-from benchmarks.bench import Bench, create_publisher
+from benchmarks.bench import Bench
 from benchmarks.figures import Figure, Outcome, at_most
-from benchmarks.measure import DELIVERED, publishing_problems
+from benchmarks.measure import DELIVERED, publishing, publishing_problems
 from benchmarks.processes import Usage, usage
-from benchmarks.publisher import Plan, publishing
-from benchmarks.receipts import problems
+from benchmarks.publisher import Pace
 from benchmarks.scenarios import topic
 from benchmarks.sink import RunningSink, running_sink
 
 MIN_SAMPLES: Final = 4
 """One in each quarter of the time."""
-NAME: Final = "soak"
 SAMPLE_SECONDS: Final = 10.0
 QUARTERS: Final = {"second quarter": 2, "last quarter": 4}
 MAX_MEASURING: Final = 15.0
@@ -31,9 +28,10 @@ FEW_BYTES: Final = 256 * 1024
 """Growth that does not count: 32 pages of a table come and go with each vacuum."""
 
 TABLES: Final = """
-    SELECT name, pg_total_relation_size(name::regclass) - pg_indexes_size(name::regclass),
-           pg_indexes_size(name::regclass)
-    FROM unnest(ARRAY['delivery_open', 'delivery_line', 'delivery_pageread']) AS name
+    SELECT name || part, size
+      FROM unnest(ARRAY['delivery_open', 'delivery_line', 'delivery_pageread']) AS name,
+           LATERAL (VALUES (' rows', pg_total_relation_size(name::regclass) - pg_indexes_size(name::regclass)),
+                           (' indexes', pg_indexes_size(name::regclass))) AS sizes (part, size)
 """
 """Tables whose rows are updated or deleted soon, with their out-of-line storage; tables by day grow until retention."""
 
@@ -55,11 +53,7 @@ def sampled(bench: Bench, sink: RunningSink, seconds: float) -> Iterator[Sample]
     for number in range(max(MIN_SAMPLES, int(bench.options.minutes * 60 / seconds))):
         time.sleep(max(0.0, began + (number + 1) * seconds - time.monotonic()))
         sink.report()  # so that it does not keep them all
-        sizes = {
-            f"{name} {part}": int(str(size))
-            for name, heap, indexes in bench.ask(TABLES)
-            for part, size in (("rows", heap), ("indexes", indexes))
-        }
+        sizes = {str(name): int(str(size)) for name, size in bench.ask(TABLES)}
         sample = Sample(time.monotonic(), sink.delivered, usage(roots), sizes)
         memory = " ".join(f"{name} {used.pss_bytes >> 20}" for name, used in sample.services.items())
         tables = " ".join(f"{name} {size >> 10}" for name, size in sizes.items())
@@ -70,34 +64,30 @@ def sampled(bench: Bench, sink: RunningSink, seconds: float) -> Iterator[Sample]
 def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_SECONDS) -> Outcome:
     """Publish evenly, sample everything every ten seconds, and compare the quarters."""
     if not (rate := bench.options.rate):
-        options = dataclasses.replace(bench.options, seconds=min(bench.options.seconds, MAX_MEASURING))
-        capacity = topic.run_dense(dataclasses.replace(bench, options=options), subscribers=subscribers)
-        rate = capacity.value(DELIVERED) / 2
-    bench.say(f"{NAME}: {rate:.0f} deliveries a second for {bench.options.minutes:g} minutes")
-    load = topic.dense_load(NAME, subscribers)
+        options = replace(bench.options, seconds=min(bench.options.seconds, MAX_MEASURING))
+        rate = topic.run_dense(replace(bench, options=options), subscribers=subscribers).value(DELIVERED) / 2
+    bench.say(f"soak: {rate:.0f} deliveries a second for {bench.options.minutes:g} minutes")
+    load = topic.dense_load(subscribers)
     with running_sink() as sink:
         event_types, _ = load.subscribe(bench, sink)
-        key = create_publisher(bench.api)
-        plan = Plan(bench.stack.web, key, event_types, load.connections, per_call=subscribers, per_second=rate)
-        with publishing(plan, sink) as publisher:
+        with publishing(bench, event_types, Pace(subscribers, per_second=rate), sink) as publisher:
             samples = list(sampled(bench, sink, sample_seconds))
             published = publisher.stop()
             expected = load.expected(published)
             unfinished = bench.unfinished(sink, sum(expected.values()))
-        wrong = [*unfinished, *publishing_problems(published), *problems(sink.report(), expected)]
-    return Outcome([*_speeds(samples, rate), *_sizes(samples)], wrong)
+        wrong = [*unfinished, *publishing_problems(published), *sink.report().problems(expected)]
+    return Outcome([Figure("published", rate, "/s"), *_speeds(samples), *_sizes(samples)], wrong)
 
 
-def _speeds(samples: Sequence[Sample], rate: float) -> Iterator[Figure]:
+def _speeds(samples: Sequence[Sample]) -> Iterator[Figure]:
     """Yield deliveries a second, and the CPU time of one, early and late."""
-    yield Figure(NAME, "published", rate, "/s")
     for when, quarter in QUARTERS.items():
         before, last = samples[len(samples) * (quarter - 1) // 4 - 1], samples[len(samples) * quarter // 4 - 1]
         delivered = last.delivered - before.delivered
-        yield Figure(NAME, f"delivered, {when}", delivered / (last.at - before.at), "/s")
+        yield Figure(f"delivered, {when}", delivered / (last.at - before.at), "/s")
         for name, used in last.services.items():
             cpu = (used.cpu_seconds - before.services[name].cpu_seconds) / max(1, delivered)
-            yield Figure(NAME, f"CPU of {name}, {when}", cpu * 1e6, "µs each")
+            yield Figure(f"CPU of {name}, {when}", cpu * 1e6, "µs each")
 
 
 def _sizes(samples: Sequence[Sample]) -> Iterator[Figure]:
@@ -107,9 +97,9 @@ def _sizes(samples: Sequence[Sample]) -> Iterator[Figure]:
     } | {name: [sample.tables[name] for sample in samples] for name in samples[0].tables}
     for name, sizes in series.items():
         early, late = (
-            max(1.0, statistics.mean(sizes[len(sizes) * (quarter - 1) // 4 : len(sizes) * quarter // 4]))
+            max(1.0, mean(sizes[len(sizes) * (quarter - 1) // 4 : len(sizes) * quarter // 4]))
             for quarter in QUARTERS.values()
         )
         target = at_most(max(GROWTH, 1 + FEW_BYTES / early))
-        yield Figure(NAME, name, late / 1e6, "MB")
-        yield Figure(NAME, f"growth of {name}", late / early, "times", target=target)
+        yield Figure(name, late / 1e6, "MB")
+        yield Figure(f"growth of {name}", late / early, "times", target=target)

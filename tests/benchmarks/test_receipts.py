@@ -10,8 +10,7 @@ from benchmarks.connection import body_of
 from benchmarks.figures import Figure, Outcome, at_least
 from benchmarks.mailbox_client import FetchPlan, RunningConsumers, fetching
 from benchmarks.measure import compared, void
-from benchmarks.receipts import ANY, NANOSECONDS, JobLog, Log, Receipts, problems
-from benchmarks.scenarios.mailbox import faults_of
+from benchmarks.receipts import ANY, NANOSECONDS, JobLog, Log, Receipts
 from benchmarks.scenarios.retries import lulls
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
@@ -30,7 +29,7 @@ def received(*numbers: int, sequences: list[int] | None = None, flagged: bool = 
     for number, sequence in zip(numbers, sequences or numbers, strict=True):
         flag = "\r\nWebhook-Possible-Duplicate: true" if flagged else ""
         log.record(7, f"POST /00007 HTTP/1.1\r\nWebhook-Sequence: {sequence}{flag}".encode(), body_of(1, number, 0))
-    return list(problems(log.report(), {(7, 1): 3}))
+    return list(log.report().problems({(7, 1): 3}))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_webhook_sequences_must_rise_by_one() -> None:
 def test_requests_that_were_not_published_are_reported() -> None:
     log = Log()
     log.record(9, b"POST /00009 HTTP/1.1\r\nWebhook-Sequence: 1\r\n", body_of(1, 1, 0))
-    assert list(problems(log.report(), {})) == ["requests of 1 streams that were not published"]
+    assert list(log.report().problems({})) == ["requests of 1 streams that were not published"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +76,7 @@ def test_jobs_come_once_to_any_endpoint_in_any_order(numbers: tuple[int, ...], w
     log = JobLog()
     for endpoint, number in enumerate(numbers):
         log.record(endpoint, b"POST /00000 HTTP/1.1\r\n", body_of(1, number, 0))
-    assert list(problems(log.report(), {(ANY, 1): 3})) == wrong
+    assert list(log.report().problems({(ANY, 1): 3})) == wrong
 
 
 @pytest.mark.parametrize(("numbers", "wrong"), [((2, 1), []), ((1, 4), ["2 deliveries never arrived"])])
@@ -86,7 +85,7 @@ def test_jobs_missing_before_the_highest_are_reported(numbers: tuple[int, ...], 
     for number in numbers:
         log.record(0, b"", body_of(1, number, 0))
     receipts = log.report()
-    assert list(problems(receipts, receipts.highest)) == wrong
+    assert list(receipts.problems(receipts.highest)) == wrong
 
 
 def test_a_figure_is_void_unless_a_bare_client_is_three_times_as_fast() -> None:
@@ -121,11 +120,11 @@ def test_variants_are_measured_back_and_forth_and_compared_with_the_first() -> N
 
     def measure(what: str) -> Outcome:
         order.append(what)
-        return Outcome([Figure("some", "delivered", rates[what].pop(0), "/s")], [f"{what} was wrong"], "")
+        return Outcome([Figure("delivered", rates[what].pop(0), "/s")], [f"{what} was wrong"], "")
 
-    outcome = compared("some", {what: partial(measure, what) for what in rates}, at_least(0.9))
+    outcome = compared({what: partial(measure, what) for what in rates}, at_least(0.9))
     assert order == ["one", "other", "other", "one"]
-    assert [(one.figure, round(one.value, 1)) for one in outcome.figures] == [
+    assert [(one.name, round(one.value, 1)) for one in outcome.figures] == [
         ("delivered, one", 110.0),
         ("delivered, other", 55.0),
         ("spread, one", 18.2),
@@ -154,12 +153,12 @@ def consumers(receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Ru
 
 @pytest.mark.parametrize("consumers", [20], indirect=True)
 def test_a_waiting_client_reports_an_early_empty_answer(consumers: RunningConsumers) -> None:
-    wait_until(lambda: any("wanted to wait" in text for text in faults_of(consumers.report())))
+    wait_until(lambda: any("wanted to wait" in text for text in consumers.report().problems()))
 
 
 def test_a_client_that_does_not_wait_accepts_empty_answers(consumers: RunningConsumers) -> None:
     wait_until(lambda: consumers.report().empty)
-    assert faults_of(consumers.end()) == []
+    assert consumers.end().problems() == []
 
 
 @pytest.mark.parametrize(
@@ -177,4 +176,4 @@ def test_only_the_redelivered_stream_may_be_redelivered_and_once(
 ) -> None:
     receiver.on(NEXT, answer(body=handed_out(stream, redeliveries)), NOTHING)
     wait_until(lambda: consumers.delivered)
-    assert faults_of(consumers.end()) == wrong
+    assert consumers.end().problems() == wrong

@@ -1,23 +1,20 @@
 """Each scenario, small, on a real broker."""
 
 import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from benchmarks.bench import Bench, Options, create_event_types, create_mailbox, create_publisher, subscribe
+from benchmarks.bench import Bench, Options
+from benchmarks.command import json_rows
+from benchmarks.command_process import measured_database
 from benchmarks.connection import Connection, body_of
-from benchmarks.databases import measured_database
-from benchmarks.figures import FIELDS, Outcome, write
+from benchmarks.figures import Outcome
 from benchmarks.mailbox_client import FetchPlan, fetching
-from benchmarks.publisher import ACCEPTED
-from benchmarks.receipts import ANY, problems
+from benchmarks.receipts import ANY
 from benchmarks.scenarios import latency, mailbox, queue, retries, soak, summaries, topic
-from benchmarks.scenarios.mailbox import faults_of
 from benchmarks.sink import running_sink
 from tests.support.faults.breakage import away
 from tests.support.real_broker import Broker
@@ -40,7 +37,7 @@ measured_for = partial(pytest.mark.parametrize, "bench", indirect=True)
 
 def values(outcome: Outcome) -> dict[str, float]:
     assert outcome.problems == []
-    return {figure.figure: figure.value for figure in outcome.figures}
+    return {figure.name: figure.value for figure in outcome.figures}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +83,7 @@ def test_calls_are_answered_later_than_by_the_endpoint_itself_and_all_recorded(b
     found = values(outcome)
     assert 0 < found["overhead p50"] < found["answered p50"] <= found["answered p95"] <= found["answered p99"]
     assert found["answered"] > 0
-    assert {figure.bare is not None for figure in outcome.figures if figure.figure.startswith("answered")} == {True}
+    assert {figure.bare is not None for figure in outcome.figures if figure.name.startswith("answered")} == {True}
 
 
 @pytest.mark.lengthy
@@ -140,10 +137,10 @@ def test_rejected_deliveries_are_measured_beside_accepted_ones(bench: Bench) -> 
 @pytest.mark.lengthy
 def test_open_deliveries_and_ended_services_are_reported(bench: Bench) -> None:
     with running_sink(hanging=1) as sink:
-        (event_type,) = create_event_types(bench.api, 1)
-        subscribe(bench.api, sink, [event_type])
-        with contextlib.closing(Connection(bench.stack.web, create_publisher(bench.api))) as publisher:
-            publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(0, 1, 0), expected=ACCEPTED)
+        (event_type,) = bench.create_event_types(1)
+        bench.subscribe(sink, [event_type])
+        with contextlib.closing(Connection(bench.stack.web, bench.publisher_key())) as publisher:
+            publisher.publish(event_type, body_of(0, 1, 0))
         assert bench.unfinished(sink, 1, seconds=1.0) == ["1 deliveries were still open after 1 s"]
         sink.answer_all()
         assert bench.unfinished(sink, 1) == []
@@ -154,14 +151,14 @@ def test_open_deliveries_and_ended_services_are_reported(bench: Bench) -> None:
 
 
 @pytest.mark.lengthy
-def test_a_soak_compares_its_quarters(bench: Bench, tmp_path: Path) -> None:
+def test_a_soak_compares_its_quarters(bench: Bench) -> None:
     outcome = soak.run(bench, subscribers=4, sample_seconds=0.2)
     found = values(outcome)
     assert found["growth of memory of worker1"] > 0
     assert all(found[f"{table} indexes"] > 0 for table in ("delivery_open", "delivery_line", "delivery_pageread"))
     assert found["CPU of postgres, last quarter"] >= 0
-    write(outcome.figures, tmp_path / "figures.json")
-    assert [list(row) for row in json.loads((tmp_path / "figures.json").read_text())] == [list(FIELDS)] * len(found)
+    published = {"scenario": "soak", "figure": "published", "value": 20.0, "unit": "/s", "bare": None}
+    assert json_rows("soak", outcome.figures)[0] == published
 
 
 @pytest.mark.lengthy
@@ -207,14 +204,13 @@ def test_waiting_clients_get_messages_and_the_others_are_turned_away(bench: Benc
 
 
 def test_a_repeated_message_is_a_fault(bench: Bench) -> None:
-    (event_type,) = create_event_types(bench.api, 1)
-    mailbox, key = create_mailbox(bench.api, event_type)
-    publisher = Connection(bench.stack.web, create_publisher(bench.api))
-    for _ in range(2):
-        publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(0, 1, 0), expected=ACCEPTED)
-    publisher.close()
+    (event_type,) = bench.create_event_types(1)
+    mailbox, key = bench.create_mailbox(event_type)
+    with contextlib.closing(Connection(bench.stack.web, bench.publisher_key())) as publisher:
+        for _ in range(2):
+            publisher.publish(event_type, body_of(0, 1, 0))
     with fetching(FetchPlan(bench.stack.web, key, mailbox, 1, max_messages=1, wait_seconds=0)) as consumers:
         assert bench.unfinished(consumers, 2) == []
         taken = consumers.end()
-    assert (taken.messages, faults_of(taken)) == (2, [])
-    assert [*problems(taken.receipts, {(ANY, 0): 2})] == ["1 requests came again", "1 deliveries never arrived"]
+    assert (taken.messages, taken.problems()) == (2, [])
+    assert [*taken.receipts.problems({(ANY, 0): 2})] == ["1 requests came again", "1 deliveries never arrived"]

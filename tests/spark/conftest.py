@@ -16,7 +16,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from analytics.pipeline.application import LOCAL_SETTINGS, SETTINGS
 from analytics.pipeline.extraction.source import register
 from analytics.spark_process import spark_environment
-from benchmarks.history import History
+from benchmarks.history import write_history
 from tests.support.spark_history import OVER_MIDNIGHT, UNTIL, database_address
 
 SMALL = {
@@ -54,7 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def history(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[psycopg.Connection[Any]]:
     """A history that everybody sees; give a connection to it."""
     with django_db_blocker.unblock():
-        History(UNTIL, messages=4000, days=2, subscribers=4).write()
+        write_history(UNTIL, messages=4000, days=2, subscribers=4)
         with of_django.cursor() as cursor:
             cursor.execute("SELECT pg_stat_force_next_flush()")  # else PostgreSQL's counters move when they like
         with closing(psycopg.connect(database_address(), autocommit=True, options="-c timezone=UTC")) as connection:

@@ -25,7 +25,7 @@ from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
 from benchmarks import summaries_sql
-from benchmarks.history import History
+from benchmarks.history import write_history
 from delivery.outcomes import RetryAction
 from delivery.statuses import DeliveryStatus
 from tests.support.spark_frames import DAY, WINDOW, Row, facts, rows_of
@@ -245,7 +245,7 @@ def kept(made: Silver) -> Silver:
 def attempts(storage: None, request: pytest.FixtureRequest) -> int:
     """Write a history of at least this many attempts; a message has nearly two."""
     asked = int(request.config.getoption("--history"))
-    History(NOW, messages=asked * 2 // 3, days=2, subscribers=6).write()
+    write_history(NOW, messages=asked * 2 // 3, days=2, subscribers=6)
     return asked
 
 
@@ -264,7 +264,7 @@ def test_every_total_is_that_of_sql(
     assert sum(one["rows_read"]["attempts"] for one in summarizer.reports.windows()) >= attempts
     for window in WINDOWS:
         summaries_sql.sum_up(connection, window, summarizer.words, objective=job(tmp_path).objective)
-    for table in (*summaries_sql.HOURLY, *summaries_sql.DAILY):
+    for table in summaries_sql.SUMMARIES:
         assert count_of(connection, table) > 0, table.name
         assert differences(connection, table) == [], table.name
     assert kinds(connection) >= {*summarizer.words.kinds}

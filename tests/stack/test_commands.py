@@ -102,9 +102,6 @@ def _is_there(path: str) -> bool:
 PROGRAMS = (
     "analytics.guard",
     "analytics.pipeline.__main__",
-    "benchmarks.growth_database",
-    "benchmarks.summary_database",
-    "benchmarks.matching_database",
     "broker_project.read_only_flower",
     "broker_project.server.rsgi",
     "broker_project.stack.demo.mailbox_reader",

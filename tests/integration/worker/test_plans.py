@@ -64,14 +64,12 @@ class Grown:
         filling.finish(url(), receivers(self.busy), self.event_type.pk, count=count, days=self.days)
 
     def leave_waiting(self, count: int) -> None:
-        filling.store_open(
-            filling.WAITING, url(), receivers(self.parked), self.event_type.pk, count=count, day=self.days[0]
-        )
+        filling.store_open(url(), receivers(self.parked), self.event_type.pk, count=count, day=self.days[0])
 
     def leave_retries(self, count: int) -> None:
         """Leave `count` deliveries in the retry line of a busy subscriber."""
         retries = [(broker.retry_line_of(self.busy[0].subscriber).pk, self.busy[0].pk)]
-        filling.store_open(filling.RETRIED, url(), retries, self.event_type.pk, count=count, day=self.days[0])
+        filling.store_open(url(), retries, self.event_type.pk, count=count, day=self.days[0], attempts=1)
 
 
 def url() -> str:
@@ -225,8 +223,8 @@ def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.Monk
     wanted = event_type()
     busy = subscription(None, wanted)
     lines = [broker.line_of(busy.subscriber), broker.retry_line_of(busy.subscriber)]
-    filling.store_open(filling.WAITING, url(), [(lines[0].pk, busy.pk)], wanted.pk, count=5_000, day=today())
-    filling.store_open(filling.RETRIED, url(), [(lines[1].pk, busy.pk)], wanted.pk, count=retries, day=today())
+    filling.store_open(url(), [(lines[0].pk, busy.pk)], wanted.pk, count=5_000, day=today())
+    filling.store_open(url(), [(lines[1].pk, busy.pk)], wanted.pk, count=retries, day=today(), attempts=1)
     with connection.cursor() as cursor:
         # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
         cursor.execute("VACUUM delivery_open")
