@@ -103,12 +103,12 @@ class Bench:
             self.api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
         return names
 
-    def create_mailbox(self, event_type: str) -> tuple[str, str]:
-        """Create a subscriber with a mailbox for an event type; return its name and its API key."""
-        name = f"bench-{next(_numbers)}"
+    def create_mailbox(self) -> tuple[str, str, str]:
+        """Create an event type and a subscriber with a mailbox for it; return their names and an API key."""
+        (event_type,), name = self.create_event_types(1), f"bench-{next(_numbers)}"
         self.api.create("subscribers", name=name)
         self.api.create("subscriptions", subscriber=name, event_type=event_type, delivery_mode="PULL")
-        return name, self.api.key("SUBSCRIBER", name)
+        return event_type, name, self.api.key("SUBSCRIBER", name)
 
     def publisher_key(self) -> str:
         """Create a publisher; return its API key."""

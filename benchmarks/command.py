@@ -6,8 +6,8 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,81 +23,46 @@ DEFAULTS: Final = Options()
 COLUMNS: Final = "{:<16} {:<34} {:>12} {:<8} {:>12}  {}"
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One scenario, and its line in `--list`."""
-
-    run: Callable[[Bench], Outcome]
-    about: str
-    is_long: bool = False
-    """Whether it runs only when it is named."""
-
-
-SCENARIOS: Final = {
-    "topic.dense": Scenario(
-        topic.run_dense, "100 subscribers with an event type each, batches of 100 as fast as they go"
-    ),
-    "topic.single": Scenario(topic.run_single, "one subscriber, batches of 100 as fast as they go"),
-    "topic.latency": Scenario(topic.run_latency, "200 single publishes a second over 20 subscribers"),
-    "topic.fanout": Scenario(topic.run_fanout, "one message to 1,000 subscribers, ten times"),
-    "topic.hanging": Scenario(
-        topic.run_hanging, "100 single publishes a second over 300 subscribers of which 50 never answer"
-    ),
-    "topic.retrying": Scenario(
-        retries.run, "as topic.dense, beside 100,000 deliveries in retry lanes: none, waiting, due", is_long=True
-    ),
-    "topic.rejected": Scenario(
-        topic.run_rejected, "as topic.dense, alternately to endpoints that answer 204 and 404", is_long=True
-    ),
-    "queue.fast": Scenario(queue.run_fast, "a QUEUE with three endpoints, batches of 100 as fast as they go"),
-    "queue.slow": Scenario(
-        queue.run_slow, "a QUEUE with three endpoints that take 100 ms each, more jobs than may be in flight"
-    ),
-    "sync": Scenario(
-        latency.run_sync, "100 SYNC calls a second, alternating with the same calls to the endpoint itself"
-    ),
-    "matching": Scenario(
-        lambda bench: scale.run_matching(bench.stack.environment, bench.say),
-        "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message",
-    ),
-    "scripts": Scenario(
-        latency.run_scripts, "100 single publishes a second over 100 subscribers beside 50 endless scripts"
-    ),
-    "mailbox.throughput": Scenario(
-        mailbox.run_throughput, "a mailbox with four consumers that fetch ten messages a call, as fast as they go"
-    ),
-    "mailbox.polling": Scenario(
-        mailbox.run_polling,
-        "50 single publishes a second to a mailbox for which no, 48 and 200 clients wait",
-        is_long=True,
-    ),
-    "mailbox.million": Scenario(
-        mailbox.run_million, "a mailbox with a million messages and four consumers", is_long=True
-    ),
-    "soak": Scenario(soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True),
-    "growth": Scenario(
-        lambda bench: scale.run_growth(bench.stack.environment, bench.say),
-        "10 million finished deliveries beside those in flight",
-        is_long=True,
-    ),
-    "summaries": Scenario(
-        summaries.run, "--attempts summarized by Spark and by PostgreSQL alone, and beside deliveries", is_long=True
-    ),
+SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
+    "topic.dense": topic.run_dense,
+    "topic.single": topic.run_single,
+    "topic.latency": topic.run_latency,
+    "topic.fanout": topic.run_fanout,
+    "topic.hanging": topic.run_hanging,
+    "topic.retrying": retries.run,
+    "topic.rejected": topic.run_rejected,
+    "queue.fast": queue.run_fast,
+    "queue.slow": queue.run_slow,
+    "sync": latency.run_sync,
+    "matching": scale.run_matching,
+    "scripts": latency.run_scripts,
+    "mailbox.throughput": mailbox.run_throughput,
+    "mailbox.polling": mailbox.run_polling,
+    "mailbox.million": mailbox.run_million,
+    "soak": soak.run,
+    "growth": scale.run_growth,
+    "summaries": summaries.run,
 }
+ABOUT: Final = {name: (run.__doc__ or "").partition("\n")[0] for name, run in SCENARIOS.items()}
+LONG: Final = (
+    *("topic.retrying", "topic.rejected", "mailbox.polling", "mailbox.million"),
+    *("soak", "growth", "summaries"),
+)
+"""Scenarios that run only when they are named."""
 
 
 def main(*arguments: str) -> int:
     """Run a command line; return 0 unless a run is void or the broker did something wrong."""
     options = parser().parse_args(arguments)
     if options.list:
-        print("\n".join(f"{name:<16} {scenario.about}" for name, scenario in SCENARIOS.items()))
+        print("\n".join(f"{name:<18} {about}" for name, about in ABOUT.items()))
         return 0
     # The stack is measured as it comes, with its own stores and without summaries in between.
     for name in [name for name in os.environ if name.startswith(("BROKER_", "DATABASE_URL", "REDIS_URL"))]:
         del os.environ[name]
     os.environ["BROKER_SUMMARIES"] = "0"
     named = [name for names in options.scenarios for name in names]
-    chosen = named or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
+    chosen = named or [name for name in SCENARIOS if name not in LONG]
     settings = Options(options.seconds, options.minutes, options.rate, int(options.attempts))
     outcomes = {name: _run(name, settings) for name in chosen}
     if options.json:
@@ -162,11 +127,11 @@ def json_rows(scenario: str, figures: Sequence[Figure]) -> list[dict[str, object
 
 
 def _run(name: str, options: Options) -> Outcome:
-    _say(f"{name}: {SCENARIOS[name].about}")
+    _say(f"{name}: {ABOUT[name]}")
     try:
         with running_stack(FOLDER, fresh=True, say=_say) as stack:
             bench = Bench(stack, Management.of(stack), options, _say)
-            outcome = SCENARIOS[name].run(bench)
+            outcome = SCENARIOS[name](bench)
             outcome = replace(outcome, problems=[*outcome.problems, *bench.ended()])
     finally:
         shutil.rmtree(FOLDER / "postgres", ignore_errors=True)

@@ -89,6 +89,7 @@ class Watched:
 
     begin: Moment
     end: Moment
+    published: Sequence[Published]
 
     @property
     def seconds(self) -> float:
@@ -100,15 +101,15 @@ class Watched:
         """Deliveries a second."""
         return (self.end.delivered - self.begin.delivered) / self.seconds
 
-    def accept_seconds(self, published: Sequence[Published], until: float = float("inf")) -> list[float]:
+    def accept_seconds(self, until: float = float("inf")) -> list[float]:
         """Return how long the answers to publish calls took that were due since the beginning."""
-        calls = (call for stream in published for call in zip(stream.due, stream.accept_seconds, strict=True))
+        calls = (call for stream in self.published for call in zip(stream.due, stream.accept_seconds, strict=True))
         return [seconds for due, seconds in calls if self.begin.at <= due <= until]
 
-    def awaiting(self, published: Sequence[Published]) -> Figure:
+    def awaiting(self) -> Figure:
         """Return how long publishers waited for answers; near 100 %, accepting is the limit."""
-        waited = sum(self.accept_seconds(published, self.end.at))
-        share = 100 * waited / (len(published) * self.seconds)
+        waited = sum(self.accept_seconds(self.end.at))
+        share = 100 * waited / (len(self.published) * self.seconds)
         return Figure("publishers awaiting answers", share, "% of time")
 
     def cpu_figures(self) -> Iterator[Figure]:
@@ -155,21 +156,24 @@ def publishing(
             enough.value = True
 
 
-def watched(bench: Bench, receiving: Receiving, publisher: RunningPublisher, *, is_cold: bool = False) -> Watched:
-    """Measure for as long as the options say, after a warm-up unless `is_cold`."""
-    roots = bench.roots() | {receiving.name: receiving.process.pid or 0, "publisher": publisher.process.pid or 0}
+def watched(
+    bench: Bench, event_types: Sequence[str], pace: Pace, receiving: Receiving, *, is_cold: bool = False
+) -> Watched:
+    """Publish, and measure for as long as the options say, after a warm-up unless `is_cold`."""
 
     def now() -> Moment:
         user, nice, system, _idle, _waiting, interrupts, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
         busy = (user + nice + system + interrupts + soft) * TICK
         return Moment(time.monotonic(), receiving.delivered, cpu_seconds(roots), busy)
 
-    if not is_cold:
-        time.sleep(bench.options.warm_seconds)
-        receiving.ask(REPORT)  # so that the next report has only what was measured
-    begin = now()
-    time.sleep(bench.options.seconds)
-    return Watched(begin, now())
+    with publishing(bench, event_types, pace, receiving) as publisher:
+        roots = bench.roots() | {receiving.name: receiving.process.pid or 0, "publisher": publisher.process.pid or 0}
+        if not is_cold:
+            time.sleep(bench.options.warm_seconds)
+            receiving.ask(REPORT)  # so that the next report has only what was measured
+        begin = now()
+        time.sleep(bench.options.seconds)
+        return Watched(begin, now(), publisher.stop())
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,6 @@ class Measured:
     load: Load
     watched: Watched
     event_types: Sequence[str]
-    published: Sequence[Published]
     receipts: Receipts
     bare: float
     """Requests a second of a bare client; 0: not measured."""
@@ -188,7 +191,7 @@ class Measured:
 
     def cpu_figures(self) -> Iterator[Figure]:
         """Yield how long publishers waited, and what each group of processes used."""
-        yield self.watched.awaiting(self.published)
+        yield self.watched.awaiting()
         yield from self.watched.cpu_figures()
 
     def throughput(self, target: Target | None = None) -> Outcome:
@@ -201,7 +204,7 @@ class Measured:
         """Return percentiles of the time to the answer and to the subscribers that answer."""
         times = {
             DELIVERED: self.receipts.seconds(without=range(self.load.hanging)),
-            "accepted": self.watched.accept_seconds(self.published),
+            "accepted": self.watched.accept_seconds(),
         }
         figures: list[Figure] = []
         for what, seconds in times.items():
@@ -215,17 +218,16 @@ def measured(bench: Bench, load: Load, *, log: Log | None = None, beside: Beside
     with running_sink(log=log, answer=load.answer, hanging=load.hanging, delay_seconds=load.delay_seconds) as sink:
         event_types, subscribers = load.subscribe(bench, sink)
         other = beside(bench, sink, subscribers) if beside else nullcontext()
-        with other, publishing(bench, event_types, load.pace, sink) as publisher:
-            during = watched(bench, sink, publisher, is_cold=load.is_cold)
-            published = publisher.stop()
+        with other:
+            during = watched(bench, event_types, load.pace, sink, is_cold=load.is_cold)
             sink.answer_all()
-            expected = load.expected(published)
+            expected = load.expected(during.published)
             unfinished = bench.unfinished(sink, sum(expected.values()))
         receipts = sink.report()
         is_limit = load.pace.window and not load.delay_seconds and receipts.example
         bare = sink.bare_rate(receipts.example, bench.options.bare_seconds) if is_limit else 0.0
-    problems = [*unfinished, *publishing_problems(published), *receipts.problems(expected)]
-    return Measured(load, during, event_types, published, receipts, bare, problems)
+    problems = [*unfinished, *publishing_problems(during.published), *receipts.problems(expected)]
+    return Measured(load, during, event_types, receipts, bare, problems)
 
 
 def expected_by_any(published: Sequence[Published]) -> dict[Key, int]:

@@ -49,26 +49,17 @@ OWN_HEADERS: Final = (b"host:", b"content-length:", b"accept:")
 """Headers that libcurl writes itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class SinkBehaviour:
-    """How subscribers are answered."""
-
-    answer: bytes = TAKEN
-    hanging: int = 0
-    """Subscribers below this number get no answer."""
-    delay_seconds: float = 0.0
-    """Time until each answer."""
-
-
 class Sink:
     """Connections by descriptor, and the requests that come over them."""
 
-    def __init__(self, control: Connection, delivered: c_int64, log: Log, behaviour: SinkBehaviour) -> None:
+    def __init__(
+        self, control: Connection, delivered: c_int64, log: Log, answer: bytes, delay_seconds: float, hanging: int
+    ) -> None:
         self._control = control
         self._delivered = delivered
-        self._hanging = behaviour.hanging
-        self._delay = behaviour.delay_seconds
-        self._usual = behaviour.answer
+        self._usual = answer
+        self._delay = delay_seconds
+        self._hanging = hanging
         self._unanswered: list[int] = []
         self._waiting: deque[tuple[float, int]] = deque()
         """When each is to be answered."""
@@ -159,12 +150,12 @@ class Sink:
             os.write(descriptor, answer)
 
 
-def serve(control: Connection, delivered: c_int64, log: Log, behaviour: SinkBehaviour) -> None:
-    """Run the sink's process."""
+def serve(control: Connection, *arguments: Any) -> None:
+    """Run the sink's process, with the arguments of `Sink`."""
     gc.disable()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    Sink(control, delivered, log, behaviour).serve()
+    Sink(control, *arguments).serve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +185,12 @@ class RunningSink(Receiving):
 
 
 @contextlib.contextmanager
-def running_sink(*, log: Log | None = None, **behaviour: Any) -> Iterator[RunningSink]:
-    """Run a sink with this `SinkBehaviour`."""
-    count, how = shared(c_int64, 0), SinkBehaviour(**behaviour)
-    with spawned(serve, count, log or Log(how.hanging), how) as (process, control):
+def running_sink(
+    *, log: Log | None = None, answer: bytes = TAKEN, delay_seconds: float = 0.0, hanging: int = 0
+) -> Iterator[RunningSink]:
+    """Run a sink that gives this answer, late or to subscribers below the number `hanging` not at all."""
+    count = shared(c_int64, 0)
+    with spawned(serve, count, log or Log(hanging), answer, delay_seconds, hanging) as (process, control):
         yield RunningSink(process, control, count, control.recv())
 
 

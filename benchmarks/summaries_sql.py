@@ -4,6 +4,7 @@
 that are counts, sums, maxima and maps; not the quantiles, the explanations of the ordering audit, and anomalies.
 """
 
+from dataclasses import asdict
 from typing import Any, Final
 
 import psycopg
@@ -16,22 +17,15 @@ from analytics.pipeline.quantiles import GROWTH, MAX_MS, ZERO_BUCKET
 def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[str, Any]:
     """Return the parameters of the statements."""
     return {
+        **asdict(words),
         "start": window.start,
         "end": window.end,
-        "delivered": words.delivered,
-        "redundant": words.redundant,
         "neutral": list(words.neutral),
         "reply_kind": words.reply_kind,
-        "pulled_kind": words.pulled_kind,
-        "pull_mode": words.pull_mode,
-        "sync_kind": words.sync_kind,
         "holding": [f"{kind} {status}" for kind, statuses in words.holding for status in statuses],
         "ending": [f"{kind} {status}" for kind, statuses in words.ending for status in statuses],
-        "means_hold": words.means_hold,
-        "means_end": words.means_end,
         "patterns": [rf"(?p)^(?:{pattern})".replace(r"\b", r"\y") for pattern, _ in words.failures],
         "classes": [kind for _, kind in words.failures],
-        "unknown_failure": words.unknown_failure,
         "growth": GROWTH,
         "longest": MAX_MS,
         "no_time": ZERO_BUCKET,

@@ -30,9 +30,9 @@ RECORDED: Final = """
 
 
 def run_scripts(bench: Bench, *, subscribers: int = 100, hostile: int = 50, per_second: float = 100) -> Outcome:
-    """Measure subscribers alone, beside hostile ones, and beside those with a quick script each.
+    """Publish 100 single messages a second over 100 subscribers, alone and beside 50 with endless scripts.
 
-    Deliveries to the hostile ones are held or still waiting in the end.
+    Then all of the 100 have a quick script. Deliveries to the others are held or still waiting in the end.
     """
     figures: list[Figure] = []
     wrong: list[str] = []
@@ -122,7 +122,7 @@ def call(
 
 
 def run_sync(bench: Bench, *, per_second: float = 100) -> Outcome:
-    """Call the endpoint and the broker alternately by a timetable, then each as fast as it answers."""
+    """Make 100 SYNC calls a second, alternately to the endpoint and the broker; then as fast as each answers."""
     with running_sink(log=JobLog()) as sink:
         (event_type,) = bench.create_event_types(1, kind="SYNC")
         bench.subscribe(sink, [event_type])

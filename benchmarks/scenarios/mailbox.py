@@ -10,7 +10,7 @@ from benchmarks.connection import NUMBER, body_of
 from benchmarks.figures import Figure, Outcome, at_least, at_most, p95_ms, percentile, percentiles, ratio
 from benchmarks.filling import settle_down
 from benchmarks.mailbox_client import FetchPlan, fetching
-from benchmarks.measure import expected_by_any, publishing, publishing_problems, watched
+from benchmarks.measure import expected_by_any, publishing_problems, watched
 from benchmarks.publisher import Pace
 from benchmarks.receipts import ANY
 from delivery.due_times import UNTIL_RETURNED
@@ -60,17 +60,15 @@ SELECT count(*) FROM filled
 
 
 def run_throughput(bench: Bench, *, per_call: int = 100, window: int = 3_000) -> Outcome:
-    """Publish batches as fast as they are acknowledged, up to `window` messages waiting or in flight.
+    """Publish to a mailbox as fast as four consumers fetch and acknowledge, ten messages a call.
 
-    No client waits, so that a fetch's duration is its own.
+    Up to `window` messages are waiting or in flight. No client waits, so that a fetch's duration is its own.
     """
-    (event_type,) = bench.create_event_types(1)
-    mailbox, key = bench.create_mailbox(event_type)
+    event_type, mailbox, key = bench.create_mailbox()
     with fetching(FetchPlan(bench.stack.web, key, mailbox, CONSUMERS, MAX_MESSAGES, wait_seconds=0.0)) as consumers:
-        with publishing(bench, [event_type], Pace(per_call, window), consumers) as publisher:
-            found = watched(bench, consumers, publisher)
-            during, published = consumers.report(), publisher.stop()
-        expected = expected_by_any(published)
+        found = watched(bench, [event_type], Pace(per_call, window), consumers)
+        during = consumers.report()
+        expected = expected_by_any(found.published)
         wrong = bench.unfinished(consumers, sum(expected.values()))
         last = consumers.report()
     calls = len(during.fetched) + len(during.empty)
@@ -80,15 +78,15 @@ def run_throughput(bench: Bench, *, per_call: int = 100, window: int = 3_000) ->
         Figure("empty fetches", 100 * ratio(len(during.empty), calls), "% of all"),
         *percentiles("fetch", during.fetched),
         *percentiles("acknowledge", during.acknowledged),
-        found.awaiting(published),
+        found.awaiting(),
         *found.cpu_figures(),
     ]
-    problems = [*publishing_problems(published), *last.problems(), *last.receipts.problems(expected)]
+    problems = [*publishing_problems(found.published), *last.problems(), *last.receipts.problems(expected)]
     return Outcome(figures, [*wrong, *problems])
 
 
 def run_million(bench: Bench, *, messages: int = 1_000_000, per_second: float = 50) -> Outcome:
-    """Fill a mailbox by SQL, fetch from it for a while, and purge it: for each state of the messages."""
+    """Fetch from a mailbox with a million messages, new ones and ones that timed out, with four consumers."""
     outcomes = [
         _full_mailbox(bench, "", messages, per_second, FRESH),
         _full_mailbox(bench, ", timed out", messages, per_second, TIMED_OUT),
@@ -100,33 +98,30 @@ def run_million(bench: Bench, *, messages: int = 1_000_000, per_second: float = 
 
 
 def _full_mailbox(bench: Bench, suffix: str, messages: int, per_second: float, state: Mapping[str, object]) -> Outcome:
-    (event_type,) = bench.create_event_types(1)
-    mailbox, key = bench.create_mailbox(event_type)
+    event_type, mailbox, key = bench.create_mailbox()
     bench.say(f"storing {messages:,} messages in a mailbox")
     bench.ask(FILL, mailbox=mailbox, count=messages, **BODY, **state)
     settle_down(bench.stack.environment["DATABASE_URL"])
     redelivered = STREAM if state["fetches"] else None
     plan = FetchPlan(bench.stack.web, key, mailbox, CONSUMERS, MAX_MESSAGES, 0.0, redelivered)
     with fetching(plan) as consumers:
-        with publishing(bench, [event_type], Pace(per_second=per_second), consumers) as publisher:
-            found = watched(bench, consumers, publisher)
-            during, published = consumers.report(), publisher.stop()
-        last = consumers.end()
+        found = watched(bench, [event_type], Pace(per_second=per_second), consumers)
+        during, last = consumers.report(), consumers.end()
     bench.say("purging it")
     purge(bench, mailbox)
     figures = [
         *percentiles("fetch", during.fetched, {"fetch p95": at_most(10)}, suffix),
         *percentiles("acknowledge", during.acknowledged, suffix=suffix),
         Figure(f"acknowledged{suffix}", found.rate, "/s"),
-        Figure(f"accepted p95{suffix}", p95_ms(found.accept_seconds(published)), "ms"),
+        Figure(f"accepted p95{suffix}", p95_ms(found.accept_seconds()), "ms"),
         *(replace(figure, name=figure.name + suffix) for figure in found.cpu_figures()),
     ]
     # The oldest come first, so of each stream all must have come up to the highest.
-    streams = {STORED, *expected_by_any(published)}
+    streams = {STORED, *expected_by_any(found.published)}
     expected = {stream: highest for stream, highest in last.receipts.highest.items() if stream in streams}
     missing = [] if STORED in expected else ["none of the stored messages was fetched"]
-    problems = [*publishing_problems(published), *last.problems(), *last.receipts.problems(expected), *missing]
-    return Outcome(figures, problems)
+    problems = [*publishing_problems(found.published), *last.problems(), *last.receipts.problems(expected)]
+    return Outcome(figures, [*problems, *missing])
 
 
 def purge(bench: Bench, mailbox: str) -> None:
@@ -148,7 +143,7 @@ class PollTimes:
 
 
 def run_polling(bench: Bench, *, per_second: float = 50, seats: int = SEATS, clients: int = CLIENTS) -> Outcome:
-    """Publish singly and evenly to a mailbox without clients, with as many as may wait, and with many more."""
+    """Publish 50 single messages a second to a mailbox for which no, 48 and 200 clients wait."""
     times: defaultdict[int, PollTimes] = defaultdict(PollTimes)
     for number in range(ROUNDS):
         for count in sorted((0, seats, clients), reverse=bool(number % 2)):
@@ -163,18 +158,15 @@ def run_polling(bench: Bench, *, per_second: float = 50, seats: int = SEATS, cli
 
 def _poll(bench: Bench, clients: int, per_second: float, times: PollTimes) -> None:
     """Publish to a new mailbox from which clients fetch one message a call; add the times and the problems."""
-    (event_type,) = bench.create_event_types(1)
-    mailbox, key = bench.create_mailbox(event_type)
+    event_type, mailbox, key = bench.create_mailbox()
     with fetching(FetchPlan(bench.stack.web, key, mailbox, clients, 1, POLL_SECONDS)) as consumers:
-        with publishing(bench, [event_type], Pace(per_second=per_second), consumers) as publisher:
-            found = watched(bench, consumers, publisher)
-            published = publisher.stop()
-        times.accepted += found.accept_seconds(published)
-        times.problems += publishing_problems(published)
+        found = watched(bench, [event_type], Pace(per_second=per_second), consumers)
+        times.accepted += found.accept_seconds()
+        times.problems += publishing_problems(found.published)
         if not clients:
             purge(bench, mailbox)
             return
-        expected = expected_by_any(published)
+        expected = expected_by_any(found.published)
         times.problems += bench.unfinished(consumers, sum(expected.values()))
         fetched = consumers.report()
     times.reached += fetched.receipts.seconds()

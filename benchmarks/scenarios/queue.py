@@ -37,14 +37,17 @@ DONE_ONCE: Final = f"""
 
 
 def run_fast(bench: Bench, *, per_call: int = 100) -> Outcome:
-    """Publish batches of jobs as fast as the broker keeps up."""
+    """Publish batches of 100 jobs for three endpoints as fast as they go."""
     found = measured(bench, Load(ENDPOINTS, Pace(per_call, window=40 * per_call), "QUEUE"))
     rate = found.watched.rate
     return _outcome(bench, found, [Figure("jobs", rate, "/s", found.bare, at_least(4_000))], void(rate, found.bare))
 
 
 def run_slow(bench: Bench, *, per_call: int = 50) -> Outcome:
-    """Publish more jobs than can be in flight. A bare client says nothing here: it would wait as long."""
+    """Publish more jobs than can be in flight, for three endpoints that take 100 ms each.
+
+    A bare client says nothing here: it would wait as long.
+    """
     load = Load(ENDPOINTS, Pace(per_call, window=20 * per_call), "QUEUE", delay_seconds=ENDPOINT_SECONDS)
     found = measured(bench, load)
     rate, allowed = found.watched.rate, SENDERS * MAX_IN_FLIGHT / ENDPOINT_SECONDS
@@ -54,7 +57,7 @@ def run_slow(bench: Bench, *, per_call: int = 50) -> Outcome:
 
 def _outcome(bench: Bench, found: Measured, speeds: Sequence[Figure], void: str = "") -> Outcome:
     """Check every job in the broker's tables; add how evenly they were shared."""
-    (event_type,), jobs = found.event_types, sum(sum(stream.counts) for stream in found.published)
+    (event_type,), jobs = found.event_types, sum(sum(stream.counts) for stream in found.watched.published)
     ((known, done_once),) = bench.ask(DONE_ONCE, event_type)
     wrong = [] if known == done_once == jobs else [f"of {jobs} jobs {known} are known and {done_once} DELIVERED once"]
     figures = [*speeds, *_shares(bench, found, event_type), *found.cpu_figures()]

@@ -86,7 +86,7 @@ def run(
     parts: int = PARTS,
     rounds: int = ROUNDS,
 ) -> Outcome:
-    """Measure beside empty retry lanes, beside lanes whose deliveries wait, and beside lanes whose are always due."""
+    """Publish as topic.dense, beside retry lanes: empty, with 100,000 deliveries that wait, and with as many due."""
     load = dense_load(subscribers)
     beside = partial(_beside, bench, load, count=count, parts=parts)
     variants: dict[str, Callable[[], Outcome]] = {

@@ -5,9 +5,10 @@ Everything is measured in turn, so that other load on the machine affects all al
 
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from benchmarks.bench import Bench
 from benchmarks.command_process import measured_database
 from benchmarks.figures import Figure, Outcome, at_most
 
@@ -18,29 +19,19 @@ COUNTS: Final = (10, 1_000, 10_000)
 MATCHING_SUBSCRIPTIONS: Final = 5
 
 
-def run_growth(
-    environment: Mapping[str, str],
-    say: Callable[[str], None],
-    *,
-    finished: int = 10_000_000,
-    waiting: int = 1_000_000,
-    rounds: int = 200,
-) -> Outcome:
-    """Measure beside `finished` deliveries that ended and `waiting` ones of inactive subscriptions.
-
-    The server of `environment` must allow new databases.
-    """
-    process = "benchmarks.databases.GrowthDatabase"
+def run_growth(bench: Bench, *, finished: int = 10_000_000, waiting: int = 1_000_000, rounds: int = 200) -> Outcome:
+    """Measure functions of the broker beside 10 million finished deliveries and a million that wait."""
+    environment, process = bench.stack.environment, "benchmarks.databases.GrowthDatabase"
     with (
         measured_database(environment, EMPTY, process) as (empty, _),
         measured_database(environment, GROWN, process) as (grown, _),
     ):
-        say(f"storing {finished:,} finished and {waiting:,} waiting deliveries")
+        bench.say(f"storing {finished:,} finished and {waiting:,} waiting deliveries")
         grown("fill", finished=finished, waiting=waiting)
         for _ in range(WARM_ROUNDS):
             empty("round")
             grown("round")
-        say("measuring both in turn")
+        bench.say("measuring both in turn")
         pairs = [(empty("round"), grown("round")) for _ in range(rounds)]
     figures = []
     for kind in pairs[0][0]:
@@ -49,24 +40,21 @@ def run_growth(
     return Outcome(figures)
 
 
-def run_matching(
-    environment: Mapping[str, str], say: Callable[[str], None], *, counts: Sequence[int] = COUNTS, rounds: int = 300
-) -> Outcome:
-    """Measure publishing to 10, 1,000 and 10,000 subscriptions of which 5 match.
+def run_matching(bench: Bench, *, counts: Sequence[int] = COUNTS, rounds: int = 300) -> Outcome:
+    """Publish to 10, 1,000 and 10,000 filtered subscriptions of which 5 match each message.
 
-    The figures are the cost with the fewest subscriptions, and ratios to it. The server of `environment` must allow
-    new databases.
+    The figures are the cost with the fewest subscriptions, and ratios to it.
     """
     name, process = f"broker_matching_{os.getpid()}", "benchmarks.databases.MatchingDatabase"
-    with measured_database(environment, name, process) as (command, _):
-        say(f"making {sum(counts) * len(KINDS):,} subscriptions")
+    with measured_database(bench.stack.environment, name, process) as (command, _):
+        bench.say(f"making {sum(counts) * len(KINDS):,} subscriptions")
         for kind in KINDS:
             for count in counts:
                 command("subscribe", kind=kind, count=count, matching=MATCHING_SUBSCRIPTIONS)
         command("settle_down")
         for _ in range(WARM_ROUNDS):
             command("publish")
-        say("publishing to each in turn")
+        bench.say("publishing to each in turn")
         seconds = [command("publish") for _ in range(rounds)]
     medians = {key: statistics.median(each[key] for each in seconds) for key in seconds[0]}
     few, *more = counts

@@ -62,7 +62,7 @@ def sampled(bench: Bench, sink: RunningSink, seconds: float) -> Iterator[Sample]
 
 
 def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_SECONDS) -> Outcome:
-    """Publish evenly, sample everything every ten seconds, and compare the quarters."""
+    """Publish half of what topic.dense can do, for --minutes; compare memory and the hot tables."""
     if not (rate := bench.options.rate):
         options = replace(bench.options, seconds=min(bench.options.seconds, MAX_MEASURING))
         rate = topic.run_dense(replace(bench, options=options), subscribers=subscribers).value(DELIVERED) / 2

@@ -52,7 +52,7 @@ class Cost:
 
 
 def run(bench: Bench) -> Outcome:
-    """Summarize a tenth of the attempts, again beside deliveries, and all of them."""
+    """Summarize --attempts with Spark and in SQL, and a tenth of them, again beside deliveries."""
     environment, attempts = bench.stack.environment, bench.options.attempts
     with command_process(environment, PROCESS) as (there, pid):
         little = cost(bench, there, pid, attempts // PART)

@@ -14,7 +14,7 @@ from benchmarks.connection import Connection, body_of
 from benchmarks.figures import Outcome
 from benchmarks.mailbox_client import FetchPlan, fetching
 from benchmarks.receipts import ANY
-from benchmarks.scenarios import latency, mailbox, queue, retries, soak, summaries, topic
+from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
 from benchmarks.sink import running_sink
 from tests.support.faults.breakage import away
 from tests.support.real_broker import Broker
@@ -162,6 +162,26 @@ def test_a_soak_compares_its_quarters(bench: Bench) -> None:
 
 
 @pytest.mark.lengthy
+def test_growth_is_measured_for_all_that_a_delivery_goes_through(bench: Bench) -> None:
+    found = values(scale.run_growth(bench, finished=1_000, waiting=100, rounds=3))
+    assert [name.partition(",")[0] for name in found] == [
+        *("publish", "sweep", "claim", "read a page", "settle", "look again", "fetch", "acknowledge")
+    ]
+    assert min(found.values()) > 0
+    assert bench.ask("SELECT datname FROM pg_database WHERE datname LIKE 'broker_growth%'") == []
+
+
+@pytest.mark.lengthy
+def test_matching_is_measured_for_each_kind_of_filter_and_number_of_subscriptions(bench: Bench) -> None:
+    found = values(scale.run_matching(bench, counts=(6, 60), rounds=3))
+    assert [*found] == [
+        *("header filters, 6", "header filters, 60 : 6", "equality filters, 6", "equality filters, 60 : 6")
+    ]
+    assert min(found.values()) > 0
+    assert bench.ask("SELECT datname FROM pg_database WHERE datname LIKE 'broker_matching%'") == []
+
+
+@pytest.mark.lengthy
 def test_a_history_is_summed_up_by_spark_and_in_sql(bench: Bench) -> None:
     with measured_database(bench.stack.environment, "broker_summaries_test", summaries.PROCESS) as (there, pid):
         cost = summaries.cost(bench, there, pid, attempts=2_000)
@@ -204,8 +224,7 @@ def test_waiting_clients_get_messages_and_the_others_are_turned_away(bench: Benc
 
 
 def test_a_repeated_message_is_a_fault(bench: Bench) -> None:
-    (event_type,) = bench.create_event_types(1)
-    mailbox, key = bench.create_mailbox(event_type)
+    event_type, mailbox, key = bench.create_mailbox()
     with contextlib.closing(Connection(bench.stack.web, bench.publisher_key())) as publisher:
         for _ in range(2):
             publisher.publish(event_type, body_of(0, 1, 0))
