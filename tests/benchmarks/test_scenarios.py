@@ -36,7 +36,7 @@ measured_for = partial(pytest.mark.parametrize, "bench", indirect=True)
 
 
 def values(outcome: Outcome) -> dict[str, float]:
-    assert outcome.problems == []
+    assert [*outcome.problems] == []
     return {figure.name: figure.value for figure in outcome.figures}
 
 
