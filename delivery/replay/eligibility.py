@@ -134,7 +134,7 @@ class Selection:
         its = [one for one in subscriptions if one.kind in ASYNCHRONOUS]
         if not its:
             raise NothingToReplay(
-                "Nothing of it can be sent again: SYNC events are answered once, while their publisher waits."
+                "It is sent nothing that could be sent again: SYNC events are answered once, at the call."
             )
         chosen = sorted({*statuses} or RESUBMITTABLE)
         return cls(its[0].subscriber_id, sorted(one.pk for one in its), chosen, event_type_id, begin, end)
