@@ -16,15 +16,15 @@ from analytics.pipeline.checks import FailedChecks, Statistics, statistics
 from analytics.pipeline.connections import CONNECT_SECONDS, LockLost, Unreadable, reading
 from analytics.pipeline.extraction.row_counts import count, leaf_rows
 from analytics.pipeline.extraction.source import read
-from analytics.pipeline.job import DAY, Job, Progress, Vocabulary, Window, whole
+from analytics.pipeline.job import DAY, Job, Progress, Window, whole
 from analytics.pipeline.lake import CHANGED, RECOMPUTED, TOUCHED, Lake, Stage, hours_of
 from analytics.pipeline.load import load
 from analytics.pipeline.manifests import Manifest, Piece, UnknownManifest
 from analytics.pipeline.tables import BRONZE, DAILY, GOLD, SILVER
 from analytics.pipeline.transforms.daily import DAYS_BEFORE, anomalies, budgets
-from analytics.pipeline.transforms.frames import Facts, Silver
+from analytics.pipeline.transforms.frames import Facts
 from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
-from analytics.pipeline.transforms.silver import attempts, silver
+from analytics.pipeline.transforms.silver import silver
 
 WINDOW_FAILURES: Final = (
     FailedChecks,
@@ -84,7 +84,8 @@ def summarize(run: WindowRun, window: Window, progress: Progress) -> None:
     lake.mark(TOUCHED, window.day)
     stage = Stage(lake, before, hours_of(window), run.job.run)
     facts = _extract(run, window, stage, progress, before)
-    cleaned = _clean(stage, words)
+    bronze = Facts(**{table.name: frame for table, frame in stage.frames(BRONZE).items()})
+    cleaned = silver(bronze, words, stage.write)
     earlier = [*_manifests_before(run, window.day), lake.readable_manifest(window.day, run.report)]
     audited = lake.read_days(tables.AUDIT, earlier).where(F.col("hour") < window.start)
     for table, summary in HOURLY_SUMMARIES.items():
@@ -118,19 +119,6 @@ def _extract(run: WindowRun, window: Window, stage: Stage, progress: Progress, b
     progress.checks = checks.check_facts(found, counted, before.rows_in(window))
     checks.require(progress.checks)
     return found
-
-
-def _clean(stage: Stage, words: Vocabulary) -> Silver:
-    """Write silver; attempts are joined with the deliveries as written."""
-    bronze = Facts(**{table.name: frame for table, frame in stage.frames(BRONZE).items()})
-    cleaned = silver(bronze, words)
-    deliveries = stage.write(tables.SILVER_DELIVERIES, cleaned.deliveries)
-    return replace(
-        cleaned,
-        deliveries=deliveries,
-        attempts=stage.write(tables.SILVER_ATTEMPTS, attempts(bronze.attempts, deliveries, words)),
-        messages=stage.write(tables.SILVER_MESSAGES, cleaned.messages),
-    )
 
 
 def _manifests_before(run: WindowRun, day: dt.date) -> list[Manifest]:

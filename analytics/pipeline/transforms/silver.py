@@ -1,6 +1,6 @@
 """From facts to silver: each fact once, typed, with its owner and the class of its answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import reduce
 from typing import Final
@@ -10,7 +10,7 @@ from pyspark.sql import Window as Rows
 from pyspark.sql import functions as F
 
 from analytics.pipeline.job import Vocabulary
-from analytics.pipeline.tables import SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES
+from analytics.pipeline.tables import SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES, Table
 from analytics.pipeline.transforms.frames import Facts, Silver, shaped
 
 NO_STATUS: Final = 0
@@ -19,6 +19,8 @@ UNAVAILABLE: Final = 503
 """The one status with a class of its own: the endpoint asks for a pause."""
 CLASSES: Final = (2, 3, 4, 5)
 """The first digits of the statuses that have classes."""
+
+Keep = Callable[[Table, DataFrame], DataFrame]
 
 OWNER: Final = ("subscriber_id", "subscriber", "subscription_id", "endpoint", "event_type_id", "event_type", "kind")
 
@@ -121,13 +123,13 @@ def _is_among(statuses_by_kind: Sequence[tuple[str, Sequence[int]]]) -> Column:
     return F.coalesce(reduce(Column.__or__, cases, F.lit(False)), F.lit(False))
 
 
-def silver(facts: Facts, words: Vocabulary) -> Silver:
-    """Return the inputs of hourly summaries."""
-    owned = deliveries(facts, words)
+def silver(facts: Facts, words: Vocabulary, keep: Keep = lambda _table, frame: frame) -> Silver:
+    """Return the inputs of hourly summaries; `keep` may store each table of silver, and returns it as stored."""
+    owned = keep(SILVER_DELIVERIES, deliveries(facts, words))
     cleaned = {
         "deliveries": owned,
-        "attempts": attempts(facts.attempts, owned, words),
-        "messages": messages(facts, words),
+        "attempts": keep(SILVER_ATTEMPTS, attempts(facts.attempts, owned, words)),
+        "messages": keep(SILVER_MESSAGES, messages(facts, words)),
         "callbacks": facts.callbacks.dropDuplicates(["id"]),
     }
     return Silver(**{field.name: getattr(facts, field.name) for field in fields(Facts)} | cleaned)
