@@ -27,8 +27,9 @@ from tests.support.brokers import Brokers
 from tests.support.database import empty_database, prepare_database
 from tests.support.real_broker import Broker
 
-hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
-hypothesis.settings.register_profile("fresh", deadline=None, database=None, print_blob=True)
+FRESH = "FRESH_SEEDS" in os.environ
+"""Set by `./broker test --fresh-seeds`: random inputs are new in this run, and not the same in every run."""
+hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=not FRESH, print_blob=FRESH)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)
 """Chosen with `--hypothesis-profile long`: new random examples every time, and a hundred times as many."""
 

@@ -37,7 +37,10 @@ FOREIGN_VARIABLES = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "PIP_USER", "PIP
 COMMANDS = {
     "demo": ("[--exit]", "start everything, send sample events, show what arrived; --exit: then stop"),
     "up": ("", "start the whole stack until Ctrl-C; the next start has the same data"),
-    "test": ("[args...]", "run all checks and tests; with arguments, only pytest with these"),
+    "test": (
+        "[args...]",
+        "run all checks and tests; --fresh-seeds: with new random inputs; with other arguments, only pytest with these",
+    ),
     "faults": (
         "[case...]",
         "break a running broker and check the result; --list: the cases; --json FILE: the figures",
@@ -226,7 +229,7 @@ def environments(command: str, arguments: Sequence[str]) -> dict[Path, str]:
     """Return the environments that a command needs, each with its lock."""
     has_development = "development.txt" in stamp_of(ENVIRONMENT)
     wanted = {ENVIRONMENT: "development.txt" if command in NEED_DEVELOPMENT or has_development else "runtime.txt"}
-    return wanted | ({SEMGREP: "semgrep.txt"} if command == "test" and not arguments else {})
+    return wanted | ({SEMGREP: "semgrep.txt"} if command == "test" and set(arguments) <= {"--fresh-seeds"} else {})
 
 
 def prepare(command: str, arguments: Sequence[str]) -> None:

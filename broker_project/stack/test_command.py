@@ -26,6 +26,8 @@ RUNS = STATE / "test"
 """One folder per run, named by its process id."""
 
 PYTEST = ("-m", "pytest", "--color=auto")
+FRESH_SEEDS = "--fresh-seeds"
+"""Lets tests that generate their inputs use new random ones, instead of the same in every run."""
 SPARK_TESTS = "tests/spark"
 """They share a Spark session, so they run in one process."""
 SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_run_by_broker.py"
@@ -241,10 +243,12 @@ FAULTS_AND_SPARK = (
 
 
 def test(*arguments: str) -> int:
-    """Run all steps, or pytest with the arguments; return the exit status."""
-    with prepared() as (folder, variables):
-        if arguments:
-            with started((*PYTEST, *arguments), variables) as process:
+    """Run all steps, or pytest with the arguments other than `--fresh-seeds`; return the exit status."""
+    others = [argument for argument in arguments if argument != FRESH_SEEDS]
+    with prepared() as (folder, prepared_variables):
+        variables = prepared_variables | ({"FRESH_SEEDS": "1"} if FRESH_SEEDS in arguments else {})
+        if others:
+            with started((*PYTEST, *others), variables) as process:
                 return process.wait()
         rounds = (QUICK_CHECKS, TESTS_AND_CHECKS, FAULTS_AND_SPARK)
         results = [result for steps in rounds for result in run_in_parallel(steps, variables, folder)]

@@ -57,6 +57,7 @@ def test_interrupted_installation_starts_over(commands: list[list[str]], left: s
         (("up",), {"env": "runtime.txt"}),
         (("test", "tests/unit"), {"env": "development.txt"}),
         (("test",), {"env": "development.txt", "semgrep": "semgrep.txt"}),
+        (("test", "--fresh-seeds"), {"env": "development.txt", "semgrep": "semgrep.txt"}),
     ],
 )
 def test_only_the_full_test_command_installs_semgrep(
