@@ -22,7 +22,6 @@ from analytics.pipeline.load import load
 from analytics.pipeline.manifests import Manifest, Piece, UnknownManifest
 from analytics.pipeline.tables import BRONZE, DAILY, GOLD, SILVER
 from analytics.pipeline.transforms.daily import DAYS_BEFORE, anomalies, budgets
-from analytics.pipeline.transforms.frames import Facts
 from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.silver import silver
 
@@ -84,12 +83,11 @@ def summarize(run: WindowRun, window: Window, progress: Progress) -> None:
     lake.mark(TOUCHED, window.day)
     stage = Stage(lake, before, hours_of(window), run.job.run)
     facts = _extract(run, window, stage, progress, before)
-    bronze = Facts(**{table.name: frame for table, frame in stage.frames(BRONZE).items()})
-    cleaned = silver(bronze, words, stage.write)
+    cleaned = silver(stage.frames(BRONZE), words, stage.write)
     earlier = [*_manifests_before(run, window.day), lake.readable_manifest(window.day, run.report)]
     audited = lake.read_days(tables.AUDIT, earlier).where(F.col("hour") < window.start)
     for table, summary in HOURLY_SUMMARIES.items():
-        stage.write(table, summary(replace(cleaned, audit=audited), window, words))
+        stage.write(table, summary({**cleaned, tables.AUDIT: audited}, window, words))
     piece = Piece(window, run.job.run, progress.inputs, (), tuple(stage.parts.values()))
     _summarize_day(run, stage, before.with_piece(piece))
     progress.rows_written = {table.path: stage.parts[table].rows for table in SILVER + GOLD}

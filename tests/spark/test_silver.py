@@ -17,7 +17,7 @@ from analytics.pipeline.tables import (
     VOLUME,
     Table,
 )
-from analytics.pipeline.transforms.frames import Facts
+from analytics.pipeline.transforms.frames import Frames
 from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
@@ -69,12 +69,13 @@ CLEAN: Row = {
 }
 
 
-def deliveries_of(given: Facts, words: Vocabulary = WORDS) -> DataFrame:
-    return silver(given, words).deliveries
+def deliveries_of(given: Frames, words: Vocabulary = WORDS) -> DataFrame:
+    return silver(given, words)[SILVER_DELIVERIES]
 
 
 def attempts_of(spark: SparkSession, *attempts: Row, **others: list[Row]) -> DataFrame:
-    return silver(facts(spark, **{**KNOWN, "deliveries": [DELIVERY], **others}, attempts=attempts), WORDS).attempts
+    given = facts(spark, **{**KNOWN, "deliveries": [DELIVERY], **others}, attempts=attempts)
+    return silver(given, WORDS)[SILVER_ATTEMPTS]
 
 
 def test_a_delivery_read_twice_counts_once_as_finished(spark: SparkSession) -> None:
@@ -236,7 +237,7 @@ def test_a_message_has_the_names_of_its_publisher_and_event_type(spark: SparkSes
     messages = [{**stored, **row, "id": n} for n, (row, _) in enumerate(MESSAGES)]
     given = facts(spark, **CREATE, publishers=[{"id": 2, "name": "CRM"}] * 2, messages=messages * 2)
     wanted = [{**stored, **row, **bears, "id": n} for n, (row, bears) in enumerate(MESSAGES)]
-    assertDataFrameEqual(silver(given, WORDS).messages, frame(spark, SILVER_MESSAGES, wanted))
+    assertDataFrameEqual(silver(given, WORDS)[SILVER_MESSAGES], frame(spark, SILVER_MESSAGES, wanted))
 
 
 def test_a_new_kind_follows_its_own_rules(spark: SparkSession) -> None:
@@ -247,7 +248,7 @@ def test_a_new_kind_follows_its_own_rules(spark: SparkSession) -> None:
         deliveries=[DELIVERY],
         attempts=[{"id": 1, "delivery_id": 1, "started_at": at("10:00"), "duration_ms": 0, "status_code": 404}],
     )
-    (row,) = rows_of(silver(given, words).attempts)
+    (row,) = rows_of(silver(given, words)[SILVER_ATTEMPTS])
     assert (row["kind"], row["holds"]) == ("CARRIER", True)
 
 
@@ -273,9 +274,9 @@ def test_silver_exchanges_each_fact_once_and_broadcasts_names(
         messages=[{"id": 1}],
     )
     made = silver(given, WORDS)
-    assert exchanges(made.deliveries, capsys) == ["id"]
-    assert exchanges(made.attempts, capsys) == ["delivery_id", "id"]
-    assert exchanges(made.messages, capsys) == ["id"]
+    assert exchanges(made[SILVER_DELIVERIES], capsys) == ["id"]
+    assert exchanges(made[SILVER_ATTEMPTS], capsys) == ["delivery_id", "id"]
+    assert exchanges(made[SILVER_MESSAGES], capsys) == ["id"]
 
 
 @pytest.mark.parametrize("table", [RELIABILITY, LATENCY, ENDPOINTS, VOLUME], ids=lambda table: table.name)

@@ -177,7 +177,7 @@ def test_endpoints_count_answers_and_seconds_held(spark: SparkSession) -> None:
 
 
 def test_every_summary_has_the_columns_and_types_of_its_table(spark: SparkSession) -> None:
-    made = silver(facts(spark), WORDS)
+    made = silver_of(spark)
     for table, summary in HOURLY_SUMMARIES.items():
         summed, declared = summary(made, WINDOW, WORDS), frame(spark, table)
         assert summed.dtypes == declared.dtypes

@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import AUDIT, BRONZE, SILVER, Table
-from analytics.pipeline.transforms.frames import Facts, Silver
+from analytics.pipeline.transforms.frames import Frames
 
 Row = Mapping[str, Any]
 
@@ -33,15 +32,15 @@ def frame(spark: SparkSession, table: Table, rows: Iterable[Row] = ()) -> DataFr
     return spark.createDataFrame(pa.Table.from_pylist(listed, to_arrow_schema(schema, timezone="UTC")), schema)
 
 
-def facts(spark: SparkSession, **rows: Iterable[Row]) -> Facts:
+def facts(spark: SparkSession, **rows: Iterable[Row]) -> Frames:
     """Return the facts in which tables have these rows, and the others none."""
-    return Facts(**{table.name: frame(spark, table, rows.get(table.name, ())) for table in BRONZE})
+    return {table: frame(spark, table, rows.get(table.name, ())) for table in BRONZE}
 
 
-def silver_of(spark: SparkSession, **rows: Iterable[Row]) -> Silver:
+def silver_of(spark: SparkSession, **rows: Iterable[Row]) -> Frames:
     """Return silver in which tables have these rows, and the others none."""
     tables = {table.name: table for table in (*BRONZE, *SILVER, AUDIT)}
-    return Silver(**{one.name: frame(spark, tables[one.name], rows.get(one.name, ())) for one in fields(Silver)})
+    return {table: frame(spark, table, rows.get(name, ())) for name, table in tables.items()}
 
 
 def rows_of(made: DataFrame) -> list[dict[str, Any]]:

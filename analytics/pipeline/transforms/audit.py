@@ -7,8 +7,8 @@ from pyspark.sql import Window as Rows
 from pyspark.sql import functions as F
 
 from analytics.pipeline.job import Vocabulary
-from analytics.pipeline.tables import AUDIT, FINDINGS
-from analytics.pipeline.transforms.frames import Silver, as_count, hour_of, shaped
+from analytics.pipeline.tables import AUDIT, FINDINGS, RELEASES, SILVER_ATTEMPTS, SILVER_DELIVERIES, STATUS_CHANGES
+from analytics.pipeline.transforms.frames import Frames, as_count, hour_of, shaped
 from analytics.pipeline.transforms.silver import ends, holds
 
 INVERSION: Final = "inversion"
@@ -224,7 +224,7 @@ def _changes(changes: DataFrame, of: str) -> DataFrame:
     return F.broadcast(changes.groupBy(f"{of}_id").agg(F.collect_list("at").alias(f"{of}_changed")))
 
 
-def audit(silver: Silver, words: Vocabulary) -> DataFrame:
+def audit(silver: Frames, words: Vocabulary) -> DataFrame:
     """Return a row per hour and subscriber with checked deliveries or findings.
 
     - `checked`: deliveries with a number in their line that ended in the hour
@@ -238,7 +238,7 @@ def audit(silver: Silver, words: Vocabulary) -> DataFrame:
         "duplicates": ~is_inversion,
         "explained_duplicates": ~is_inversion & is_explained,
     }
-    checked = _numbered(silver.deliveries).where("finished_at IS NOT NULL")
+    checked = _numbered(silver[SILVER_DELIVERIES]).where("finished_at IS NOT NULL")
     counted = checked.select(
         hour_of("finished_at"),
         *OWNER[1:],
@@ -256,7 +256,7 @@ def audit(silver: Silver, words: Vocabulary) -> DataFrame:
     return shaped(audited.withColumns({f"high_{name}": F.col(f"high.{name}") for name in HIGH}), AUDIT)
 
 
-def findings(silver: Silver, words: Vocabulary) -> DataFrame:
+def findings(silver: Frames, words: Vocabulary) -> DataFrame:
     """Return the findings, at most a hundred per subscriber, hour, kind and explanation.
 
     - `at`: when the later of two ended; of what was sent again, when that began
@@ -267,22 +267,20 @@ def findings(silver: Silver, words: Vocabulary) -> DataFrame:
     return shaped(numbered.where(F.col("place") <= MAX_EXAMPLES), FINDINGS)
 
 
-def _findings(silver: Silver, words: Vocabulary) -> DataFrame:
+def _findings(silver: Frames, words: Vocabulary) -> DataFrame:
     """Return all findings.
 
     The deliveries are compared with each other and with the high-water marks of the hours before the window.
     """
-    sent = _numbered(silver.deliveries)
-    if silver.audit is not None:
-        high = (F.col(f"high_{name}").alias(name) for name in HIGH)
-        earlier = silver.audit.where("high_id IS NOT NULL").select("subscriber_id", "subscriber", *high)
-        sent = sent.unionByName(earlier, allowMissingColumns=True)
-    sent = with_those_before(sent)
-    attempts = silver.attempts.where("subscriber_id IS NOT NULL")
+    sent = _numbered(silver[SILVER_DELIVERIES])
+    high = (F.col(f"high_{name}").alias(name) for name in HIGH)
+    earlier = silver[AUDIT].where("high_id IS NOT NULL").select("subscriber_id", "subscriber", *high)
+    sent = with_those_before(sent.unionByName(earlier, allowMissingColumns=True))
+    attempts = silver[SILVER_ATTEMPTS].where("subscriber_id IS NOT NULL")
     return (
-        inversions(sent, attempts, silver.status_changes, silver.releases, words)
+        inversions(sent, attempts, silver[STATUS_CHANGES], silver[RELEASES], words)
         .unionByName(numbers_given_twice(sent))
-        .unionByName(duplicates(silver.deliveries.where("subscriber_id IS NOT NULL"), attempts, words))
+        .unionByName(duplicates(silver[SILVER_DELIVERIES].where("subscriber_id IS NOT NULL"), attempts, words))
         .where("at IS NOT NULL")
         .withColumn("hour", hour_of("at"))
     )

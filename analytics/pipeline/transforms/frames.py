@@ -1,7 +1,6 @@
 """What transforms share: their inputs, the shape of results, counts and histograms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, cast
 
 from pyspark.sql import Column, DataFrame
@@ -19,31 +18,8 @@ THOUSANDTHS: Final = {"p50_ms": 500, "p90_ms": 900, "p95_ms": 950, "p99_ms": 990
 """The share, in thousandths, of times up to each quantile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """One window as extracted: `tables.BRONZE`."""
-
-    deliveries: DataFrame
-    unfinished: DataFrame
-    attempts: DataFrame
-    messages: DataFrame
-    waiting: DataFrame
-    callbacks: DataFrame
-    subscribers: DataFrame
-    subscriptions: DataFrame
-    event_types: DataFrame
-    publishers: DataFrame
-    lines: DataFrame
-    status_changes: DataFrame
-    releases: DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class Silver(Facts):
-    """The inputs of hourly summaries: the facts, of which deliveries, attempts and messages are those of silver."""
-
-    audit: DataFrame | None = None
-    """`tables.AUDIT` of the hours before the window; None if none is known."""
+Frames = Mapping[Table, DataFrame]
+"""The rows of one window: of bronze the facts, for hourly summaries also silver, and `AUDIT` of the hours before."""
 
 
 def shaped(frame: DataFrame, table: Table) -> DataFrame:

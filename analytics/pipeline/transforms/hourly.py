@@ -8,22 +8,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Rows
 from pyspark.sql import functions as F
 
+from analytics.pipeline import tables
 from analytics.pipeline.job import Vocabulary, Window
-from analytics.pipeline.tables import (
-    AUDIT,
-    BACKLOG,
-    CALLBACKS_SUMMARY,
-    ENDPOINTS,
-    FINDINGS,
-    LATENCY,
-    RELIABILITY,
-    SENDERS,
-    SHARES,
-    VOLUME,
-    Table,
-)
+from analytics.pipeline.tables import Table
 from analytics.pipeline.transforms.audit import audit, findings
-from analytics.pipeline.transforms.frames import Silver, as_count, counted, hour_of, shaped, with_quantiles
+from analytics.pipeline.transforms.frames import Frames, as_count, counted, hour_of, shaped, with_quantiles
 from analytics.pipeline.transforms.silver import event_type_names
 
 BACKLOG_SECONDS: Final = 300
@@ -31,10 +20,10 @@ BACKLOG_SECONDS: Final = 300
 SUBSCRIBER: Final = ("subscriber_id", "subscriber")
 OWNER: Final = (*SUBSCRIBER, "event_type_id", "event_type", "kind")
 
-Summary = Callable[[Silver, Window, Vocabulary], DataFrame]
+Summary = Callable[[Frames, Window, Vocabulary], DataFrame]
 
 
-def backlog(silver: Silver, window: Window) -> DataFrame:
+def backlog(silver: Frames, window: Window) -> DataFrame:
     """Return a row per fifth minute `at` of the window and subscriber that had unfinished deliveries then.
 
     `deliveries`: those created by that moment and not ended by then. The changes of each moment are summed first and
@@ -51,12 +40,13 @@ def backlog(silver: Silver, window: Window) -> DataFrame:
         F.struct(first_moment(at).alias("moment"), F.lit(change).cast("long").alias("change"))
         for at, change in (("created_at", 1), ("finished_at", -1))
     )
-    of_ended = silver.deliveries.where("finished_at IS NOT NULL").select(*SUBSCRIBER, F.inline(F.array(created, ended)))
+    deliveries = silver[tables.SILVER_DELIVERIES]
+    of_ended = deliveries.where("finished_at IS NOT NULL").select(*SUBSCRIBER, F.inline(F.array(created, ended)))
     of_waiting = _waiting(silver).select(
         *SUBSCRIBER, first_moment("since").alias("moment"), F.col("deliveries").alias("change")
     )
     in_order = Rows.partitionBy(*SUBSCRIBER).orderBy("moment")
-    deliveries = (
+    waiting = (
         of_ended.unionByName(of_waiting)
         .where(F.col("moment") < moments)
         .groupBy(*SUBSCRIBER, "moment")
@@ -71,16 +61,17 @@ def backlog(silver: Silver, window: Window) -> DataFrame:
         .withColumn("moment", F.explode(F.sequence("moment", "last")))
     )
     at = F.timestamp_add("SECOND", F.col("moment") * BACKLOG_SECONDS, F.lit(window.start))
-    return shaped(deliveries.withColumn("at", at), BACKLOG)
+    return shaped(waiting.withColumn("at", at), tables.BACKLOG)
 
 
-def _waiting(silver: Silver) -> DataFrame:
+def _waiting(silver: Frames) -> DataFrame:
     """Return the counts of deliveries unfinished at the window's end, with their subscriber."""
-    subscriptions = silver.subscriptions.selectExpr("id AS subscription_id", "subscriber_id AS subscription_owner")
-    lines = silver.lines.selectExpr("id AS line_id", "subscriber_id AS line_owner")
-    names = silver.subscribers.selectExpr("id AS subscriber_id", "name AS subscriber")
+    owners = silver[tables.SUBSCRIPTIONS].selectExpr("id AS subscription_id", "subscriber_id AS subscription_owner")
+    lines = silver[tables.LINES].selectExpr("id AS line_id", "subscriber_id AS line_owner")
+    names = silver[tables.SUBSCRIBERS].selectExpr("id AS subscriber_id", "name AS subscriber")
     return (
-        silver.waiting.join(F.broadcast(subscriptions), "subscription_id", "left")
+        silver[tables.WAITING]
+        .join(F.broadcast(owners), "subscription_id", "left")
         .join(F.broadcast(lines), "line_id", "left")
         .withColumn("subscriber_id", F.coalesce("subscription_owner", "line_owner"))
         .join(F.broadcast(names), "subscriber_id", "left")
@@ -88,17 +79,17 @@ def _waiting(silver: Silver) -> DataFrame:
     )
 
 
-def callbacks(silver: Silver, words: Vocabulary) -> DataFrame:
+def callbacks(silver: Frames, words: Vocabulary) -> DataFrame:
     """Return a row per hour and event type of the message whose publisher asked for a callback.
 
     - `asked`: callbacks created in the hour
     - `answered`: replies stored in it, messages with `answers`; one may answer a whole chain of callbacks
     - `forwarded`: replies DELIVERED in it
     """
-    replies = silver.deliveries.where(F.isnotnull("finished_at") & (F.col("kind") == words.reply_kind))
+    replies = silver[tables.SILVER_DELIVERIES].where(F.isnotnull("finished_at") & (F.col("kind") == words.reply_kind))
     steps = {
-        "asked": (silver.callbacks, "created_at"),
-        "answered": (silver.messages.where("answers IS NOT NULL"), "published_at"),
+        "asked": (silver[tables.CALLBACKS], "created_at"),
+        "answered": (silver[tables.SILVER_MESSAGES].where("answers IS NOT NULL"), "published_at"),
         "forwarded": (replies.where(F.col("status") == words.delivered), "finished_at"),
     }
     asked, answered, forwarded = (
@@ -109,8 +100,9 @@ def callbacks(silver: Silver, words: Vocabulary) -> DataFrame:
         .unionByName(forwarded)
         .groupBy("hour", "event_type_id")
         .agg(*(F.count_if(F.col("step") == step).alias(step) for step in steps))
+        .join(event_type_names(silver[tables.EVENT_TYPES]), "event_type_id", "left")
     )
-    return shaped(counts.join(event_type_names(silver.event_types), "event_type_id", "left"), CALLBACKS_SUMMARY)
+    return shaped(counts, tables.CALLBACKS_SUMMARY)
 
 
 def endpoints(attempts: DataFrame, window: Window) -> DataFrame:
@@ -135,7 +127,7 @@ def endpoints(attempts: DataFrame, window: Window) -> DataFrame:
     keys = ("hour", "subscription_id", *SUBSCRIBER, "event_type", "endpoint", "kind")
     by_hour = _by_hour(attempts, window)
     summed = counted(by_hour, keys, "error_class", "by_class", sums, counts=sums["attempts"])
-    return shaped(summed.withColumn("held_seconds", F.col("held_ms") / 1000), ENDPOINTS)
+    return shaped(summed.withColumn("held_seconds", F.col("held_ms") / 1000), tables.ENDPOINTS)
 
 
 def _by_hour(attempts: DataFrame, window: Window) -> DataFrame:
@@ -168,7 +160,7 @@ def latency(deliveries: DataFrame, attempts: DataFrame, words: Vocabulary) -> Da
     measure = F.when(F.col("kind") == words.pulled_kind, "mailbox").otherwise("delivery")
     of_deliveries = times(delivered, measure, "finished_at", "latency_ms")
     of_attempts = times(attempts, F.lit("attempt"), "started_at", "duration_ms")
-    return shaped(with_quantiles(of_deliveries.unionByName(of_attempts), ("hour", *OWNER, "measure")), LATENCY)
+    return shaped(with_quantiles(of_deliveries.unionByName(of_attempts), ("hour", *OWNER, "measure")), tables.LATENCY)
 
 
 def reliability(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
@@ -190,7 +182,7 @@ def reliability(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
         "attempts": attempts,
     }
     ended = deliveries.where("finished_at IS NOT NULL").withColumn("hour", hour_of("finished_at"))
-    return shaped(counted(ended, ("hour", *OWNER), "status", "by_status", sums), RELIABILITY)
+    return shaped(counted(ended, ("hour", *OWNER), "status", "by_status", sums), tables.RELIABILITY)
 
 
 def senders(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
@@ -205,7 +197,7 @@ def senders(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
     ended = deliveries.where("sender IS NOT NULL AND finished_at IS NOT NULL").withColumn(
         "hour", hour_of("finished_at")
     )
-    return shaped(counted(ended, ("hour", "sender"), "status", "by_status", sums), SENDERS)
+    return shaped(counted(ended, ("hour", "sender"), "status", "by_status", sums), tables.SENDERS)
 
 
 def shares(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
@@ -228,7 +220,7 @@ def shares(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
             F.sum(as_count(status == words.delivered)).alias("delivered"),
             F.sum(as_count(status == words.redundant)).alias("redundant"),
         ),
-        SHARES,
+        tables.SHARES,
     )
 
 
@@ -240,19 +232,21 @@ def volume(messages: DataFrame) -> DataFrame:
     published = messages.where("answers IS NULL").withColumn("hour", hour_of("published_at"))
     sums = {"messages": F.lit(1), "bytes": F.col("size"), "deliveries": F.col("deliveries_count")}
     keys = ("hour", "publisher_id", "publisher", "event_type_id", "event_type", "kind")
-    return shaped(counted(published, keys, "outcome", "by_outcome", sums), VOLUME)
+    return shaped(counted(published, keys, "outcome", "by_outcome", sums), tables.VOLUME)
 
 
 HOURLY_SUMMARIES: Final[Mapping[Table, Summary]] = {
-    RELIABILITY: lambda silver, _, words: reliability(silver.deliveries, words),
-    LATENCY: lambda silver, _, words: latency(silver.deliveries, silver.attempts, words),
-    ENDPOINTS: lambda silver, window, _: endpoints(silver.attempts, window),
-    VOLUME: lambda silver, *_: volume(silver.messages),
-    CALLBACKS_SUMMARY: lambda silver, _, words: callbacks(silver, words),
-    BACKLOG: lambda silver, window, _: backlog(silver, window),
-    SENDERS: lambda silver, _, words: senders(silver.deliveries, words),
-    SHARES: lambda silver, _, words: shares(silver.deliveries, words),
-    AUDIT: lambda silver, _, words: audit(silver, words),
-    FINDINGS: lambda silver, _, words: findings(silver, words),
+    tables.RELIABILITY: lambda silver, _, words: reliability(silver[tables.SILVER_DELIVERIES], words),
+    tables.LATENCY: lambda silver, _, words: latency(
+        silver[tables.SILVER_DELIVERIES], silver[tables.SILVER_ATTEMPTS], words
+    ),
+    tables.ENDPOINTS: lambda silver, window, _: endpoints(silver[tables.SILVER_ATTEMPTS], window),
+    tables.VOLUME: lambda silver, *_: volume(silver[tables.SILVER_MESSAGES]),
+    tables.CALLBACKS_SUMMARY: lambda silver, _, words: callbacks(silver, words),
+    tables.BACKLOG: lambda silver, window, _: backlog(silver, window),
+    tables.SENDERS: lambda silver, _, words: senders(silver[tables.SILVER_DELIVERIES], words),
+    tables.SHARES: lambda silver, _, words: shares(silver[tables.SILVER_DELIVERIES], words),
+    tables.AUDIT: lambda silver, _, words: audit(silver, words),
+    tables.FINDINGS: lambda silver, _, words: findings(silver, words),
 }
 """By table; each returns the rows of its window only."""

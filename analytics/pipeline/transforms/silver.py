@@ -1,7 +1,6 @@
 """From facts to silver: each fact once, typed, with its owner and the class of its answer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import reduce
 from typing import Final
 
@@ -9,9 +8,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Rows
 from pyspark.sql import functions as F
 
+from analytics.pipeline import tables
 from analytics.pipeline.job import Vocabulary
 from analytics.pipeline.tables import SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES, Table
-from analytics.pipeline.transforms.frames import Facts, Silver, shaped
+from analytics.pipeline.transforms.frames import Frames, shaped
 
 NO_STATUS: Final = 0
 """Stands for no answer in `Vocabulary.holding` and `Vocabulary.ending`."""
@@ -25,7 +25,7 @@ Keep = Callable[[Table, DataFrame], DataFrame]
 OWNER: Final = ("subscriber_id", "subscriber", "subscription_id", "endpoint", "event_type_id", "event_type", "kind")
 
 
-def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFrame:
+def with_owner(deliveries: DataFrame, facts: Frames, words: Vocabulary) -> DataFrame:
     """Add `sender`, subscriber, endpoint, event type and kind; unknown ones are null.
 
     The subscriber is the subscription's, or the line's if the subscription has been deleted. Without a subscription it
@@ -39,15 +39,15 @@ def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFr
         .when(is_pulled, words.pulled_kind)
         .otherwise(F.coalesce("subscription_kind", "event_kind"))
     )
-    subscribers = name_dimension(facts.subscribers, "subscriber")
+    subscribers = name_dimension(facts[tables.SUBSCRIBERS], "subscriber")
     owned = (
-        _each_once(facts.subscriptions)
+        _each_once(facts[tables.SUBSCRIPTIONS])
         .withColumnsRenamed({"id": "subscription_id", "kind": "subscription_kind"})
         .select("subscriber_id", "subscription_id", "subscription_kind", "delivery_mode", "endpoint")
         .join(subscribers, "subscriber_id", "left")
     )
     lines = (
-        _each_once(facts.lines.where("subscriber_id IS NOT NULL OR sender IS NOT NULL"))  # callbacks have one each
+        _each_once(facts[tables.LINES])
         .join(subscribers, "subscriber_id", "left")
         .withColumnsRenamed({"id": "line_id", "subscriber_id": "line_subscriber_id", "subscriber": "line_subscriber"})
         .select("line_id", "sender", "line_subscriber_id", "line_subscriber")
@@ -55,7 +55,7 @@ def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFr
     return (
         deliveries.join(F.broadcast(lines), "line_id", "left")
         .join(F.broadcast(owned), "subscription_id", "left")
-        .join(event_type_names(facts.event_types), "event_type_id", "left")
+        .join(event_type_names(facts[tables.EVENT_TYPES]), "event_type_id", "left")
         .withColumns(
             {
                 "subscriber_id": F.coalesce("subscriber_id", "line_subscriber_id"),
@@ -123,26 +123,27 @@ def _is_among(statuses_by_kind: Sequence[tuple[str, Sequence[int]]]) -> Column:
     return F.coalesce(reduce(Column.__or__, cases, F.lit(False)), F.lit(False))
 
 
-def silver(facts: Facts, words: Vocabulary, keep: Keep = lambda _table, frame: frame) -> Silver:
+def silver(facts: Frames, words: Vocabulary, keep: Keep = lambda _table, frame: frame) -> Frames:
     """Return the inputs of hourly summaries; `keep` may store each table of silver, and returns it as stored."""
     owned = keep(SILVER_DELIVERIES, deliveries(facts, words))
-    cleaned = {
-        "deliveries": owned,
-        "attempts": keep(SILVER_ATTEMPTS, attempts(facts.attempts, owned, words)),
-        "messages": keep(SILVER_MESSAGES, messages(facts, words)),
-        "callbacks": facts.callbacks.dropDuplicates(["id"]),
+    return {
+        **facts,
+        tables.CALLBACKS: facts[tables.CALLBACKS].dropDuplicates(["id"]),
+        SILVER_DELIVERIES: owned,
+        SILVER_ATTEMPTS: keep(SILVER_ATTEMPTS, attempts(facts[tables.ATTEMPTS], owned, words)),
+        SILVER_MESSAGES: keep(SILVER_MESSAGES, messages(facts, words)),
     }
-    return Silver(**{field.name: getattr(facts, field.name) for field in fields(Facts)} | cleaned)
 
 
-def deliveries(facts: Facts, words: Vocabulary) -> DataFrame:
+def deliveries(facts: Frames, words: Vocabulary) -> DataFrame:
     """Return finished and unfinished deliveries, a row each, with their owner and latency.
 
     A delivery that ended while it was read may be in both; the finished row counts.
     """
     of_delivery = Rows.partitionBy("id").orderBy(F.asc_nulls_first("finished_at"))
     once = (
-        facts.deliveries.unionByName(facts.unfinished)
+        facts[tables.DELIVERIES]
+        .unionByName(facts[tables.UNFINISHED])
         .withColumn("later", F.lead("id").over(of_delivery))
         .where("later IS NULL")
     )
@@ -177,12 +178,13 @@ def attempts(made: DataFrame, owned: DataFrame, words: Vocabulary) -> DataFrame:
     )
 
 
-def messages(facts: Facts, words: Vocabulary) -> DataFrame:
+def messages(facts: Frames, words: Vocabulary) -> DataFrame:
     """Return the messages, a row each, with the names of their publisher and event type."""
     return shaped(
-        facts.messages.dropDuplicates(["id"])
-        .join(event_type_names(facts.event_types), "event_type_id", "left")
-        .join(name_dimension(facts.publishers, "publisher"), "publisher_id", "left")
+        facts[tables.MESSAGES]
+        .dropDuplicates(["id"])
+        .join(event_type_names(facts[tables.EVENT_TYPES]), "event_type_id", "left")
+        .join(name_dimension(facts[tables.PUBLISHERS], "publisher"), "publisher_id", "left")
         .withColumn("kind", F.when(F.isnotnull("answers"), words.reply_kind).otherwise(F.col("event_kind"))),
         SILVER_MESSAGES,
     )
