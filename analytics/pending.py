@@ -9,19 +9,11 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import F, Min
 
+from analytics import windows
 from analytics.models import Run, RunKind, RunWindow, WindowState
 from analytics.pipeline.extraction.row_counts import has_grown
 from analytics.pipeline.job import Window, midnight, whole
-from analytics.windows import (
-    HOUR_LAG,
-    Calendar,
-    OpenTransaction,
-    back_off,
-    pending_days,
-    pending_hours,
-    watermark,
-    windows_between,
-)
+from analytics.windows import HOUR_LAG, Calendar, OpenTransaction
 from delivery.models import StorageDay
 
 OLDEST: Final = """
@@ -42,8 +34,8 @@ def calendar(now: dt.datetime, *, call_seconds: float) -> Calendar:
         cursor.execute(OLDEST)
         row = cursor.fetchone()
     oldest = OpenTransaction(*row) if row else None
-    first_unsealed = watermark(now, oldest.since if oldest else None, call_seconds=call_seconds)
-    is_blocked = first_unsealed < watermark(now, None, call_seconds=call_seconds)
+    first_unsealed = windows.watermark(now, oldest.since if oldest else None, call_seconds=call_seconds)
+    is_blocked = first_unsealed < windows.watermark(now, None, call_seconds=call_seconds)
     days = StorageDay.objects.filter(dropped_at=None).values_list("day", flat=True)
     return Calendar(now, frozenset(days), first_unsealed, oldest if is_blocked else None)
 
@@ -56,14 +48,14 @@ class Outcomes:
     failures: dict[Window, list[dt.datetime]] = field(default_factory=dict)
     """When each has failed since it last passed."""
 
-    def without_back_off(self, windows: Iterable[Window], now: dt.datetime) -> list[Window]:
+    def without_back_off(self, due: Iterable[Window], now: dt.datetime) -> list[Window]:
         """Return the windows that are not waiting after a failure."""
 
         def is_waiting(window: Window) -> bool:
             failed = self.failures.get(window, [])
-            return bool(failed) and now < failed[-1] + back_off(len(failed))
+            return bool(failed) and now < failed[-1] + windows.back_off(len(failed))
 
-        return [window for window in windows if not is_waiting(window)]
+        return [window for window in due if not is_waiting(window)]
 
 
 def _outcomes(**conditions: object) -> Outcomes:
@@ -103,20 +95,20 @@ def hours(known: Calendar) -> list[Window]:
     applied = MigrationRecorder(connection).migration_qs.filter(app="delivery")
     created: dt.datetime = applied.aggregate(first=Min("applied"))["first"]
     outcomes = _outcomes_in(known)
-    return outcomes.without_back_off(pending_hours(known, outcomes.passed, since=created), known.now)
+    return outcomes.without_back_off(windows.pending_hours(known, outcomes.passed, since=created), known.now)
 
 
 def missed_days(known: Calendar) -> list[Window]:
     """Return the sealed days that have not passed."""
     outcomes = _outcomes_in(known)
-    return outcomes.without_back_off(pending_days(known, outcomes.passed, ()), known.now)
+    return outcomes.without_back_off(windows.pending_days(known, outcomes.passed, ()), known.now)
 
 
 def days(known: Calendar) -> list[Window]:
     """Return the sealed days that have not passed, or got late data since they did; this may count rows."""
     outcomes = _outcomes_in(known)
     late = _days_with_late_data(known, outcomes.passed)
-    return outcomes.without_back_off(pending_days(known, outcomes.passed, late), known.now)
+    return outcomes.without_back_off(windows.pending_days(known, outcomes.passed, late), known.now)
 
 
 def _in_range(run: Run, known: Calendar) -> list[Window]:
@@ -128,7 +120,7 @@ def _in_range(run: Run, known: Calendar) -> list[Window]:
         passed = _outcomes_in(known).passed
         late = _days_with_late_data(known, passed)
         done |= {window for window in passed if window.day not in late}
-    return [window for window in windows_between(known, run.start, run.end) if window not in done]
+    return [window for window in windows.windows_between(known, run.start, run.end) if window not in done]
 
 
 def _days_with_late_data(known: Calendar, passed: Collection[Window]) -> set[dt.date]:

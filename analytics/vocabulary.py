@@ -4,22 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from analytics.pipeline.job import Vocabulary
+from delivery import outcomes
 from delivery.models import MessageOutcome
-from delivery.outcomes import (
-    CALLBACK,
-    KINDS,
-    NO_ANSWER,
-    QUEUE,
-    TEAMFORGE,
-    UNKNOWN,
-    Answered,
-    Decision,
-    Outcome,
-    RetryAction,
-    RetryRules,
-    Unreachable,
-    decide,
-)
+from delivery.outcomes import NO_ANSWER, Answered, Decision, Outcome, RetryAction, RetryRules, Unreachable, decide
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.models import DeliveryMode, EventKind
 
@@ -33,10 +20,10 @@ NEUTRAL: Final = (DeliveryStatus.REDUNDANT, DeliveryStatus.CANCELLED)
 """Another endpoint took the message, or an operator cancelled the delivery: neither says anything of the endpoint."""
 
 RULES: Final[dict[str, RetryRules]] = {
-    EventKind.TOPIC: TEAMFORGE,
-    EventKind.QUEUE: QUEUE,
-    PULLED: TEAMFORGE,
-    REPLY: CALLBACK,
+    EventKind.TOPIC: outcomes.TEAMFORGE,
+    EventKind.QUEUE: outcomes.QUEUE,
+    PULLED: outcomes.TEAMFORGE,
+    REPLY: outcomes.CALLBACK,
 }
 """The meaning of an answer where none is recorded with the attempt (`RetryAction`).
 
@@ -46,13 +33,12 @@ Mailbox deliveries have answers from before their subscription was switched to p
 
 def vocabulary() -> Vocabulary:
     """Return the words of this version of the broker."""
-    outcomes: dict[int, Outcome] = {status: Answered(status) for status in range(100, 600)}
-    outcomes[0] = Unreachable("")
+    by_status: dict[int, Outcome] = {0: Unreachable(""), **{status: Answered(status) for status in range(100, 600)}}
 
     def answers(fits: Callable[[Decision], bool]) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Return, for each kind, the statuses whose decision fits; 0 stands for no answer."""
         return tuple(
-            (kind, tuple(status for status, outcome in outcomes.items() if fits(decide(outcome, rules))))
+            (kind, tuple(status for status, outcome in by_status.items() if fits(decide(outcome, rules))))
             for kind, rules in RULES.items()
         )
 
@@ -67,8 +53,8 @@ def vocabulary() -> Vocabulary:
         pull_mode=DeliveryMode.PULL.value,
         sync_kind=EventKind.SYNC.value,
         outcomes=tuple(MessageOutcome.values),
-        failures=tuple((f"({NO_ANSWER})?({pattern.pattern})", kind) for pattern, kind in KINDS.items()),
-        unknown_failure=UNKNOWN,
+        failures=tuple((f"({NO_ANSWER})?({pattern.pattern})", kind) for pattern, kind in outcomes.KINDS.items()),
+        unknown_failure=outcomes.UNKNOWN,
         holding=answers(lambda decision: decision is Decision.HOLD_THE_LINE),
         ending=answers(lambda decision: decision.final_status is not None),
         means_hold=RetryAction.HOLD.value,

@@ -6,8 +6,7 @@ from typing import Any, Final, Self
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.decorators import permission_required
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Extract
@@ -177,16 +176,18 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     def get_urls(self) -> list[URLPattern]:
         """Return the pages' addresses too."""
         own = self.admin_site.admin_view
+        may_view, may_add = (
+            permission_required(f"analytics.{action}_run", raise_exception=True) for action in ("view", "add")
+        )
         return [
-            path("summaries/", own(self.overview), name="analytics_run_overview"),
-            path("summarize/", own(self.summarize), name="analytics_run_summarize"),
-            re_path(FILE, own(self.download), name="analytics_run_download"),
+            path("summaries/", own(may_view(self.overview)), name="analytics_run_overview"),
+            path("summarize/", own(may_add(self.summarize)), name="analytics_run_summarize"),
+            re_path(FILE, own(may_view(self.download)), name="analytics_run_download"),
             *super().get_urls(),
         ]
 
     def overview(self, request: HttpRequest) -> HttpResponse:
         """Show the summaries of a range."""
-        self._check(request, "view")
         form = SelectionForm.of(request.GET)
         selection = form.selection(timezone.now())
         context: dict[str, object] = {
@@ -205,7 +206,6 @@ class RunAdmin(ReadOnlyAdmin[Run]):
 
     def download(self, request: HttpRequest, name: str, suffix: str) -> HttpResponseBase:
         """Return one summary's rows of a range as a file."""
-        self._check(request, "view")
         summary = summary_named(name)
         form = SelectionForm.of(request.GET)
         selection = form.selection(timezone.now())
@@ -215,7 +215,6 @@ class RunAdmin(ReadOnlyAdmin[Run]):
 
     def summarize(self, request: HttpRequest) -> HttpResponse:
         """Request a run over the past part of a range, for all subscribers."""
-        self._check(request, "add")
         if request.method == "POST":
             form = SelectionForm.of(request.POST)
             if selection := form.selection(timezone.now()):
@@ -225,14 +224,9 @@ class RunAdmin(ReadOnlyAdmin[Run]):
         return HttpResponseRedirect(self.list_url())
 
     def _request(self, request: HttpRequest, asked: Range, *, again: bool) -> None:
-        user = request.user if isinstance(request.user, User) else None
         try:
-            run = request_range(asked.start, min(asked.end, timezone.now()), again=again, by=user)
+            run = request_range(asked.start, min(asked.end, timezone.now()), again=again, by=request.user)
         except NotARange as why:
             self.message_user(request, str(why), messages.ERROR)
         else:
             self.message_user(request, f"Run {run.pk} is requested; the worker of the queue analytics will start it.")
-
-    def _check(self, request: HttpRequest, permission: str) -> None:
-        if not request.user.has_perm(f"analytics.{permission}_run"):
-            raise PermissionDenied

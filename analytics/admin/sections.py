@@ -8,18 +8,10 @@ from django.db.models import Case, Sum, When
 from django.db.models.functions import Abs
 from django.utils.safestring import SafeString
 
+from analytics import dashboard_queries
 from analytics.admin import charts
 from analytics.admin.charts import Chart
-from analytics.dashboard_queries import (
-    FAILING_ENDPOINTS,
-    HIGHEST_BACKLOG,
-    MESSAGES_BY_PUBLISHER,
-    SHARES,
-    Quantiles,
-    Selection,
-    balance,
-    sums,
-)
+from analytics.dashboard_queries import Quantiles, Selection, balance, sums
 from analytics.pipeline.tables import ANOMALIES, BUDGETS, CALLBACKS_SUMMARY, FINDINGS, SENDERS
 from analytics.vocabulary import NEUTRAL
 from broker_project.core.admin.theme import label, table
@@ -85,7 +77,7 @@ def delivery_latency(chosen: Selection) -> Section:
 
 def backlog(chosen: Selection) -> Section:
     """Return how many deliveries waited over time."""
-    found = {one.step: float(one.backlog) for one in chosen.query(HIGHEST_BACKLOG)}
+    found = {one.step: float(one.backlog) for one in chosen.query(dashboard_queries.HIGHEST_BACKLOG)}
     series = {"unfinished": {at: found.get(at, 0.0) for at in chosen.range.steps()}}
     chart = charts.lines("Highest number of unfinished deliveries", chosen.range, series) if found else None
     note = "The highest number of unfinished deliveries."
@@ -98,7 +90,8 @@ def volume(chosen: Selection) -> Section:
     def named(publisher: str | None) -> str:
         return charts.OTHERS if publisher is None else publisher or BY_MANAGEMENT
 
-    found = {(one.step, named(one.publisher)): one.messages for one in chosen.query(MESSAGES_BY_PUBLISHER)}
+    published = chosen.query(dashboard_queries.MESSAGES_BY_PUBLISHER)
+    found = {(one.step, named(one.publisher)): one.messages for one in published}
     chart = charts.stacked_bars("Messages by publisher", chosen.range, charts.greatest_first(found)) if found else None
     note = "Messages by publisher, for all subscribers."
     return Section("volume", "Volume", chart, nothing="Nothing was published.", note=note)
@@ -137,7 +130,7 @@ def endpoint_shares(chosen: Selection) -> Section:
             "share": per_cent(one.delivered, one.of_group),
             "redundant": f"{one.redundant:,}",
         }
-        for one in chosen.query(SHARES)
+        for one in chosen.query(dashboard_queries.SHARES)
     ]
     return Section("shares", "Endpoints of queue groups", table=table_of(rows), nothing="No group was sent to.")
 
@@ -156,7 +149,7 @@ def failing(chosen: Selection) -> Section:
             "retries": f"{one.retries:,}",
             "minutes held": f"{one.held_seconds / 60:,.1f}",
         }
-        for one in chosen.query(FAILING_ENDPOINTS)
+        for one in chosen.query(dashboard_queries.FAILING_ENDPOINTS)
     ]
     return Section("endpoints", "Top failing endpoints", table=table_of(rows), nothing="No attempt failed.")
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.manifests import FOLDER, DamagedManifest, Manifest, Part, UnknownManifest, day_of, path_of
+from analytics.pipeline.manifests import FOLDER, Manifest, Part, UnreadableManifest, day_of, path_of
 from analytics.pipeline.storage import Storage
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
 
@@ -43,7 +43,7 @@ class Lake:
         """Return the manifest of a day; empty for a day without files.
 
         Raises:
-            OSError, UnknownManifest, DamagedManifest: it cannot be read.
+            OSError, UnreadableManifest: it cannot be read.
 
         """
         text = self.storage.text(path_of(day))
@@ -53,7 +53,7 @@ class Lake:
         """Return the manifest of a day; an empty one, reported, if it cannot be interpreted."""
         try:
             return self.manifest(day)
-        except (UnknownManifest, DamagedManifest) as failure:
+        except UnreadableManifest as failure:
             report(f"{path_of(day)}: {failure}; nothing is known of the day meanwhile")
             return Manifest(day)
 
@@ -88,7 +88,7 @@ class Lake:
             if day := day_of(name):
                 try:
                     counting = {part.folder for part in self.manifest(day).parts()}
-                except (UnknownManifest, DamagedManifest) as failure:
+                except UnreadableManifest as failure:
                     report(f"{path_of(day)}: {failure}; nothing of the day is removed meanwhile")
                     continue
                 for table in BRONZE + SILVER + GOLD:

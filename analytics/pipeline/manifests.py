@@ -16,12 +16,8 @@ DAY_NAME: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)(?:\.json)?")
 """The name of everything of a day: its manifest, its marks, its folder in a table."""
 
 
-class UnknownManifest(Exception):
-    """A manifest of another version; a later version of the broker wrote the lake."""
-
-
-class DamagedManifest(ValueError):
-    """The file is not a manifest; it may have been written, or copied, in part."""
+class UnreadableManifest(ValueError):
+    """The file is damaged, or a later version of the broker wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +72,6 @@ class Manifest:
         others = (one for one in self.pieces if one.window.end <= window.start or window.end <= one.window.start)
         return replace(self, pieces=tuple(sorted((*others, piece), key=lambda one: one.window)))
 
-    def with_daily(self, parts: tuple[Part, ...]) -> Self:
-        """Return it with other tables of the whole day."""
-        return replace(self, daily=parts)
-
     @property
     def hours(self) -> frozenset[dt.datetime]:
         """The beginnings of the hours that are known from beginning to end."""
@@ -112,20 +104,19 @@ class Manifest:
         """Return the manifest that a text describes.
 
         Raises:
-            UnknownManifest: its version is not known.
-            DamagedManifest: the text is not a manifest.
+            UnreadableManifest: the text is not a manifest, or of another version.
 
         """
         try:
             document: dict[str, Any] = json.loads(text)
-            if document["version"] != VERSION:
-                raise UnknownManifest(f"manifest of version {document['version']}, where {VERSION} is known")
-            day = dt.date.fromisoformat(document["day"])
-            pieces = tuple(map(Piece.from_json, document["pieces"]))
-            return cls(day, pieces, tuple(Part(**part) for part in document["daily"]))
+            if (version := document["version"]) == VERSION:
+                day = dt.date.fromisoformat(document["day"])
+                pieces = tuple(map(Piece.from_json, document["pieces"]))
+                return cls(day, pieces, tuple(Part(**part) for part in document["daily"]))
         except (ValueError, LookupError, TypeError) as failure:
             cause = f"{type(failure).__name__}: {failure}"
-            raise DamagedManifest(f"damaged manifest ({cause}): summarizing the whole day replaces it") from failure
+            raise UnreadableManifest(f"damaged manifest ({cause}): summarizing the whole day replaces it") from failure
+        raise UnreadableManifest(f"manifest of version {version}, where {VERSION} is known")
 
 
 def path_of(day: dt.date) -> str:

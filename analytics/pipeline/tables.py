@@ -109,22 +109,6 @@ RELEASES: Final = Table("bronze", "releases", "delivery_id long, at timestamp, k
 Both up to the window's end, from before the first of its deliveries was created.
 """
 
-BRONZE: Final = (
-    DELIVERIES,
-    UNFINISHED,
-    ATTEMPTS,
-    MESSAGES,
-    WAITING,
-    CALLBACKS,
-    SUBSCRIBERS,
-    SUBSCRIPTIONS,
-    EVENT_TYPES,
-    PUBLISHERS,
-    LINES,
-    STATUS_CHANGES,
-    RELEASES,
-)
-
 SILVER_DELIVERIES: Final = Table(
     "silver",
     "deliveries",
@@ -153,8 +137,6 @@ SILVER_MESSAGES: Final = Table(
     " outcome string, deliveries_count int, answers long, published_at timestamp",
     ("id",),
 )
-
-SILVER: Final = (SILVER_DELIVERIES, SILVER_ATTEMPTS, SILVER_MESSAGES)
 
 RELIABILITY: Final = Table(
     "gold",
@@ -267,20 +249,12 @@ ANOMALIES: Final = Table(
 )
 """`score`: the robust z."""
 
-HOURLY: Final = (
-    RELIABILITY,
-    LATENCY,
-    ENDPOINTS,
-    BACKLOG,
-    VOLUME,
-    SENDERS,
-    SHARES,
-    CALLBACKS_SUMMARY,
-    AUDIT,
-    FINDINGS,
-)
-"""Computed from one window each."""
+TABLES: Final = tuple(table for table in globals().copy().values() if isinstance(table, Table))
+BRONZE: Final = tuple(table for table in TABLES if table.layer == "bronze")
+SILVER: Final = tuple(table for table in TABLES if table.layer == "silver")
+GOLD: Final = tuple(table for table in TABLES if table.layer == "gold")
+"""The tables above, in their order."""
 DAILY: Final = (BUDGETS, ANOMALIES)
 """Computed from all that is known of a day and of the 28 days before."""
-
-GOLD: Final = HOURLY + DAILY
+HOURLY: Final = tuple(table for table in GOLD if table not in DAILY)
+"""Computed from one window each."""

@@ -19,7 +19,7 @@ from analytics.pipeline.extraction.source import read
 from analytics.pipeline.job import DAY, Job, Progress, Window, whole
 from analytics.pipeline.lake import CHANGED, RECOMPUTED, TOUCHED, Lake, Stage, hours_of
 from analytics.pipeline.load import load
-from analytics.pipeline.manifests import Manifest, Piece, UnknownManifest
+from analytics.pipeline.manifests import Manifest, Piece
 from analytics.pipeline.tables import BRONZE, DAILY, GOLD, SILVER
 from analytics.pipeline.transforms.daily import DAYS_BEFORE, anomalies, budgets
 from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
@@ -28,7 +28,6 @@ from analytics.pipeline.transforms.silver import silver
 WINDOW_FAILURES: Final = (
     FailedChecks,
     Unreadable,
-    UnknownManifest,
     PySparkException,
     Py4JError,
     psycopg.Error,
@@ -37,7 +36,7 @@ WINDOW_FAILURES: Final = (
 )
 """Failures of one window, after which the next one is tried: checks, the database, Spark or the lake.
 
-Arrow and JSON raise ValueError for damaged files.
+Damaged files raise ValueError, as do manifests of another version.
 """
 RUN_FAILURES: Final = (LockLost, *WINDOW_FAILURES)
 """Failures that end the run when they are raised outside of a window."""
@@ -84,10 +83,10 @@ def summarize(run: WindowRun, window: Window, progress: Progress) -> None:
     stage = Stage(lake, before, hours_of(window), run.job.run)
     facts = _extract(run, window, stage, progress, before)
     cleaned = silver(stage.frames(BRONZE), words, stage.write)
-    earlier = [*_manifests_before(run, window.day), lake.readable_manifest(window.day, run.report)]
-    audited = lake.read_days(tables.AUDIT, earlier).where(F.col("hour") < window.start)
+    audits = lake.read_days(tables.AUDIT, [*_manifests_before(run, window.day), before])
+    inputs = {**cleaned, tables.AUDIT: audits.where(F.col("hour") < window.start)}
     for table, summary in HOURLY_SUMMARIES.items():
-        stage.write(table, summary({**cleaned, tables.AUDIT: audited}, window, words))
+        stage.write(table, summary(inputs, window, words))
     piece = Piece(window, run.job.run, progress.inputs, (), tuple(stage.parts.values()))
     _summarize_day(run, stage, before.with_piece(piece))
     progress.rows_written = {table.path: stage.parts[table].rows for table in SILVER + GOLD}
@@ -97,7 +96,7 @@ def summarize(run: WindowRun, window: Window, progress: Progress) -> None:
     progress.checks += found
     checks.require(found)
     daily = tuple(stage.parts[table] for table in DAILY)
-    after = before.with_piece(replace(piece, checks=progress.checks)).with_daily(daily)
+    after = replace(before.with_piece(replace(piece, checks=progress.checks)), daily=daily)
     lake.mark(CHANGED, window.day)
     publish(run, stage, after, window)
 
@@ -193,7 +192,7 @@ def _recompute(run: WindowRun, day: dt.date) -> bool:
             stage = Stage(run.lake, manifest, RECOMPUTED, run.job.run)
             _summarize_day(run, stage, manifest)
             checks.require(checks.check_rows(statistics(stage.frames(DAILY), window, run.job.vocabulary)))
-            publish(run, stage, manifest.with_daily(tuple(stage.parts[table] for table in DAILY)), window)
+            publish(run, stage, replace(manifest, daily=tuple(stage.parts[table] for table in DAILY)), window)
             run.report(f"{day}: budgets and anomalies made again")
     except WINDOW_FAILURES as failure:
         run.report(f"{day}: budgets and anomalies are not made again, the next run tries to: {reason(failure)}")

@@ -15,19 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from analytics.pipeline.connections import fetch, reading
-from analytics.pipeline.extraction.statements import (
-    EVENTS,
-    SOURCES,
-    UNFINISHED_TABLES,
-    Bounds,
-    bounds_of,
-    earliest_event,
-    messages_of,
-    relations_of,
-    rows_of,
-    selected,
-    within,
-)
+from analytics.pipeline.extraction import statements
+from analytics.pipeline.extraction.statements import SOURCES, UNFINISHED_TABLES, Bounds, bounds_of, within
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import BRONZE, WAITING, Table
 
@@ -115,14 +104,14 @@ def slices(connection: psycopg.Connection[Any], table: Table, window: Window, sl
         Unreadable: some of the rows have been dropped.
 
     """
-    relations = relations_of(connection, table, window)
+    relations = statements.relations_of(connection, table, window)
     update_indexes(connection, relations)
-    rows, (start, end) = rows_of(table, window, relations), bounds_of(table, window)
-    messages = messages_of(connection, relations) if SOURCES[table].joined else ()
-    if table in EVENTS:
-        start = earliest_event(connection, window).isoformat()
+    rows, (start, end) = statements.rows_of(table, window, relations), bounds_of(table, window)
+    messages = statements.messages_of(connection, relations) if SOURCES[table].joined else ()
+    if table in statements.EVENTS:
+        start = statements.earliest_event(connection, window).isoformat()
     marks = _marks(connection, table, window, relations, slice_rows)
-    return [selected(table, window, rows, piece, messages) for piece in pieces((start, end), marks)]
+    return [statements.selected(table, window, rows, piece, messages) for piece in pieces((start, end), marks)]
 
 
 def pieces(bounds: Bounds, marks: Sequence[str]) -> list[Bounds]:
@@ -150,7 +139,7 @@ def _marks(
 ) -> list[str]:
     [(pages,)] = fetch(connection, COUNT_PAGES, list(relations))
     percent = sample_percent(int(pages))
-    sampled = rows_of(table, window, relations, f" TABLESAMPLE SYSTEM ({percent}) REPEATABLE (0)")
+    sampled = statements.rows_of(table, window, relations, f" TABLESAMPLE SYSTEM ({percent}) REPEATABLE (0)")
     statement = MARKS.format(
         by=SOURCES[table].by,
         rows=sampled,

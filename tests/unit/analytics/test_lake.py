@@ -15,11 +15,10 @@ from analytics.pipeline.job import Check, Window, whole
 from analytics.pipeline.lake import TOUCHED, Lake
 from analytics.pipeline.manifests import (
     FOLDER,
-    DamagedManifest,
     Manifest,
     Part,
     Piece,
-    UnknownManifest,
+    UnreadableManifest,
     day_of,
     path_of,
 )
@@ -134,7 +133,7 @@ def piece(window: Window, run: int = 1) -> Piece:
 
 def test_a_manifest_is_read_as_it_was_written() -> None:
     daily = (Part("gold/budgets", "somewhere", 1, "day date"),)
-    manifest = EMPTY.with_piece(piece(hour(3))).with_piece(piece(hour(1))).with_daily(daily)
+    manifest = Manifest(DAY, daily=daily).with_piece(piece(hour(3))).with_piece(piece(hour(1)))
     assert Manifest.from_json(manifest.as_json()) == manifest
     assert [part.table for part in manifest.parts()] == ["gold/reliability", "gold/reliability", "gold/budgets"]
 
@@ -194,13 +193,13 @@ def test_the_complete_hours_of_a_manifest_are_known(windows: list[Window], hours
 
 def test_a_manifest_of_another_version_is_refused() -> None:
     later = EMPTY.as_json().replace('"version": 1', '"version": 2')
-    with pytest.raises(UnknownManifest, match="version 2, where 1 is known"):
+    with pytest.raises(UnreadableManifest, match="version 2, where 1 is known"):
         Manifest.from_json(later)
 
 
 @pytest.mark.parametrize("text", ["", "\0\0", "[]", "{}", '{"version": 1, "day": "2026-03-02"}', EMPTY.as_json()[:-9]])
 def test_a_partly_written_manifest_is_damaged(text: str) -> None:
-    with pytest.raises(DamagedManifest, match="summarizing the whole day replaces it"):
+    with pytest.raises(UnreadableManifest, match="summarizing the whole day replaces it"):
         Manifest.from_json(text)
 
 
