@@ -98,10 +98,7 @@ TEAMFORGE: Final = RetryRules(
 )
 """The default: 5xx defers, 503 and no answer hold the line, it never gives up (contract 5.1)."""
 
-QUEUE: Final = RetryRules(
-    on_no_answer=Decision.DEFER,
-    by_class={2: Decision.DELIVERED, 3: Decision.NOT_SUPPORTED, 4: Decision.REJECTED},
-)
+QUEUE: Final = replace(TEAMFORGE, on_no_answer=Decision.DEFER, by_status={})
 """Nothing holds a QUEUE sender: the next endpoint is asked, and those that have not ended later (contract 6.5)."""
 
 CALLBACK: Final = replace(TEAMFORGE, otherwise=Decision.HOLD_THE_LINE)

@@ -44,20 +44,12 @@ FINAL: Final = frozenset(DeliveryStatus) - UNFINISHED
 DEAD: Final = FINAL - {DeliveryStatus.DELIVERED, DeliveryStatus.REDUNDANT}
 """It ended without being taken."""
 
+_ENDED_UNSENT: Final = frozenset({DeliveryStatus.CANCELLED, DeliveryStatus.EXPIRED, DeliveryStatus.REDUNDANT})
+
 LEGAL_CHANGES: Final[dict[DeliveryStatus, frozenset[DeliveryStatus]]] = {
-    DeliveryStatus.PENDING: frozenset(
-        {
-            DeliveryStatus.IN_FLIGHT,
-            DeliveryStatus.HELD,
-            DeliveryStatus.CANCELLED,
-            DeliveryStatus.EXPIRED,
-            DeliveryStatus.REDUNDANT,
-        }
-    ),
+    DeliveryStatus.PENDING: _ENDED_UNSENT | {DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD},
     DeliveryStatus.IN_FLIGHT: frozenset(DeliveryStatus) - {DeliveryStatus.IN_FLIGHT},
-    DeliveryStatus.HELD: frozenset(
-        {DeliveryStatus.PENDING, DeliveryStatus.CANCELLED, DeliveryStatus.EXPIRED, DeliveryStatus.REDUNDANT}
-    ),
+    DeliveryStatus.HELD: _ENDED_UNSENT | {DeliveryStatus.PENDING},
     **{status: frozenset[DeliveryStatus]() for status in FINAL},
 }
 """From each status, where a delivery may go next; what is final stays. A trigger made from this refuses the rest."""

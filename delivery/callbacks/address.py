@@ -128,4 +128,4 @@ def original_addresses(line_ids: Collection[int]) -> dict[int, Destination]:
 
 @lru_cache(maxsize=1024)
 def _original(url: str) -> Destination:
-    return Destination(0, NEVER_CONFIGURED, DEFAULT_METHOD, url, headers={}, signing_key=b"", policy=CALLBACK_POLICY)
+    return Destination(0, NEVER_CONFIGURED, DEFAULT_METHOD, url, policy=CALLBACK_POLICY)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Final, LiteralString, NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
 from django.db import transaction
 
@@ -85,11 +85,11 @@ class ReceiptState(NamedTuple):
     is_done: bool
     """Whether this call has just had its effect."""
     status: str
-    until: datetime | None
+    until: datetime | None = None
     """Its time-out, if it was to be extended."""
-    seconds: float | None
+    seconds: float | None = None
     """From an extension to `until`."""
-    woken_line_id: int | None
+    woken_line_id: int | None = None
     """The line that may send it now."""
     is_finished: bool = False
     """Whether the delivery had ended before the call."""
@@ -132,9 +132,7 @@ settle never waits for a client.
 
 ACKNOWLEDGE: Final = f"""{FOUND},
 {close("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
-SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END,
-       NULL::timestamptz, NULL::float8, NULL::bigint
-  FROM found
+SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END FROM found
 """
 """The due time is kept: it says that this fetch ended the delivery."""
 
@@ -156,7 +154,7 @@ extended AS (
      SELECT id FROM found WHERE counts AND (fetched_until > clock_timestamp() OR NOT mailbox_ordered)))
   RETURNING d.id, d.fetched_until, extract(epoch FROM d.fetched_until - clock_timestamp())::float8 AS seconds)
 SELECT f.id, f.number, f.newest, e.id IS NOT NULL, f.status,
-       COALESCE(e.fetched_until, CASE WHEN f.counts THEN f.fetched_until END), e.seconds, NULL::bigint
+       COALESCE(e.fetched_until, CASE WHEN f.counts THEN f.fetched_until END), e.seconds
   FROM found f LEFT JOIN extended e ON e.id = f.id AND f.counts
 """
 """A timed-out message is in flight again, except in an ordered mailbox, where a newer one may be by now (9.7)."""
@@ -180,8 +178,7 @@ none of these receipts counts.
 
 def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt, ReceiptResult]:
     """End the deliveries of at most `MAX_RECEIPTS` receipts as DELIVERED."""
-    arguments = _arguments(subscriber_id, receipts)
-    return _results(receipts, arguments, _run(ACKNOWLEDGE, arguments), _acknowledged)
+    return _results(subscriber_id, receipts, _run(ACKNOWLEDGE, subscriber_id, receipts), _acknowledged)
 
 
 def nack(
@@ -191,73 +188,54 @@ def nack(
 
     Messages that were `not_attempted` are available again however often they were fetched.
     """
-    arguments = _arguments(subscriber_id, receipts)
-    states = _run(NACK, arguments | {"uncertain": False, "not_attempted": not_attempted})
+    states = _run(NACK, subscriber_id, receipts, uncertain=False, not_attempted=not_attempted)
     notify.wake(notify.TOPIC, sorted({one.woken_line_id for one in states.values() if one.woken_line_id}))
     long_poll.hint([subscriber_id])
-    return _results(receipts, arguments, states, _returned)
+    return _results(subscriber_id, receipts, states, _returned)
 
 
 def extend(subscriber_id: int, receipts: Sequence[Receipt], *, seconds: int) -> dict[Receipt, ReceiptResult]:
     """Keep messages in flight for at least `seconds` from now."""
-    arguments = _arguments(subscriber_id, receipts)
     with transaction.atomic():
         rows(LOCK, [subscriber_id])
-        states = _run(EXTEND, arguments | {"seconds": seconds})
-    return _results(receipts, arguments, states, _extended)
+        states = _run(EXTEND, subscriber_id, receipts, seconds=seconds)
+    return _results(subscriber_id, receipts, states, lambda state: ReceiptCode.EXTENDED if state.is_done else None)
 
 
-def _arguments(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[str, Any]:
-    asked = sorted({*receipts})
-    return {
-        "subscriber": subscriber_id,
-        "ids": [receipt.delivery_id for receipt in asked],
-        "fetches": [receipt.fetch_number for receipt in asked],
-    }
-
-
-def _run(statement: LiteralString, arguments: dict[str, Any]) -> dict[Receipt, ReceiptState]:
-    states = [ReceiptState(*row) for row in rows(statement, arguments)]
-    return {Receipt(one.delivery_id, one.fetch_number): one for one in states}
+def _run(
+    statement: LiteralString, subscriber_id: int, receipts: Sequence[Receipt], **more: object
+) -> dict[Receipt, ReceiptState]:
+    ids, fetches = zip(*sorted({*receipts}), strict=True) if receipts else ((), ())
+    found = rows(statement, {"subscriber": subscriber_id, "ids": [*ids], "fetches": [*fetches], **more})
+    return {Receipt(*row[:2]): ReceiptState(*row) for row in found}
 
 
 def _results(
+    subscriber_id: int,
     receipts: Sequence[Receipt],
-    arguments: dict[str, Any],
     states: dict[Receipt, ReceiptState],
-    result_of: Callable[[ReceiptState], ReceiptResult | None],
+    success_of: Callable[[ReceiptState], ReceiptCode | None],
 ) -> dict[Receipt, ReceiptResult]:
-    """Return the result of each receipt, also of those that are not in flight; `result_of` returns None if refused."""
-    if len(states) < len(arguments["ids"]):
-        states = _run(NOT_IN_FLIGHT, arguments) | states
-    results: dict[Receipt, ReceiptResult] = {}
-    for receipt in receipts:
-        state = states.get(receipt)
-        results[receipt] = (result_of(state) or _refused(state)) if state else UNKNOWN
-    return results
+    """Return the result of each receipt, also of those that are not in flight; `success_of` returns None if refused."""
+    if len(states) < len({*receipts}):
+        states = _run(NOT_IN_FLIGHT, subscriber_id, receipts) | states
+    return {one: _result(states[one], success_of(states[one])) if one in states else UNKNOWN for one in receipts}
 
 
-def _acknowledged(state: ReceiptState) -> ReceiptResult | None:
-    if state.is_done or state.final_status == DeliveryStatus.DELIVERED:
-        return ReceiptResult(HTTPStatus.OK, ReceiptCode.ACKNOWLEDGED, DeliveryStatus.DELIVERED)
-    return None
+def _acknowledged(state: ReceiptState) -> ReceiptCode | None:
+    return ReceiptCode.ACKNOWLEDGED if state.is_done or state.final_status == DeliveryStatus.DELIVERED else None
 
 
-def _returned(state: ReceiptState) -> ReceiptResult | None:
+def _returned(state: ReceiptState) -> ReceiptCode | None:
     if state.is_done or state.final_status in {DeliveryStatus.FAILED, DeliveryStatus.CANCELLED}:
-        return ReceiptResult(HTTPStatus.OK, RETURN_CODES[state.status], state.status)
-    if not state.is_finished and state.is_newest and state.status != DeliveryStatus.IN_FLIGHT:
-        return ReceiptResult(HTTPStatus.OK, ReceiptCode.RETURNED, state.status)
-    return None
+        return RETURN_CODES[state.status]
+    is_back = not state.is_finished and state.is_newest and state.status != DeliveryStatus.IN_FLIGHT
+    return ReceiptCode.RETURNED if is_back else None
 
 
-def _extended(state: ReceiptState) -> ReceiptResult | None:
-    if state.is_done:
-        return ReceiptResult(HTTPStatus.OK, ReceiptCode.EXTENDED, state.status, state.until, state.seconds)
-    return None
-
-
-def _refused(state: ReceiptState) -> ReceiptResult:
+def _result(state: ReceiptState, success: ReceiptCode | None) -> ReceiptResult:
+    if success:
+        return ReceiptResult(HTTPStatus.OK, success, state.status, state.until, state.seconds)
     if state.is_finished:
         is_acknowledged = state.final_status == DeliveryStatus.DELIVERED
         code = ReceiptCode.ACKNOWLEDGED if is_acknowledged else ReceiptCode.ENDED

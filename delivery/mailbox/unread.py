@@ -11,6 +11,7 @@ from delivery.dispatch import notify
 from delivery.due_times import FIRST_SENTINEL, RETURNED
 from delivery.mailbox.available import END_OR_RETURN, OVERDUE, close, is_exhausted, subscriptions_with
 from delivery.operations import Cancelled, cancel_until
+from subscriptions.models import DeliveryMode, Subscription
 
 EXPIRE_BATCH: Final = 1_000
 """Deliveries ended in one statement."""
@@ -30,10 +31,6 @@ RETURN_PER_END: Final = 200
 """Timed-out deliveries of each subscription that are looked at, from the oldest and from the newest on."""
 WALK_STEP: Final = 500
 """Further fetched deliveries that each run looks at, one run after the other, to reach those in between."""
-
-PULL_SUBSCRIPTIONS: Final = """
-SELECT id FROM subscriptions_subscription WHERE subscriber_id = %s AND delivery_mode = 'PULL' ORDER BY id
-"""
 
 PURGE_SECONDS: Final = 5.0
 """Of one request; the client asks again if more is left."""
@@ -179,7 +176,8 @@ def purge(subscriber_id: int, *, seconds: float) -> Cancelled:
     """End the deliveries in the subscriber's mailbox as CANCELLED, as many as `seconds` allow."""
     until = monotonic() + seconds
     ended = in_flight = 0
-    for (subscription_id,) in rows(PULL_SUBSCRIPTIONS, [subscriber_id]):
+    its = Subscription.objects.filter(subscriber=subscriber_id, delivery_mode=DeliveryMode.PULL).order_by("pk")
+    for subscription_id in its.values_list("pk", flat=True):
         done = cancel_until(lambda: monotonic() >= until, subscription_id, reason="purged")
         ended, in_flight = ended + done.ended, in_flight + done.in_flight
         if not done.is_complete:

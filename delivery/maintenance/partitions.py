@@ -26,7 +26,11 @@ SEQUENCES: Final = ("delivery_message_id_seq", "delivery_delivery_id_seq", "deli
 ONE_AT_A_TIME: Final = "hashtext('delivery.storage_days')"
 """Advisory lock of everything that creates or drops days."""
 
-FILED_INDEXES: Final = """
+TIME_INDEX: Final = "CREATE INDEX ON {{leaf}} USING brin ({when}) WITH (pages_per_range = 32)"
+INDEXES: Final = {
+    MESSAGES: TIME_INDEX.format(when="published_at"),
+    ATTEMPTS: TIME_INDEX.format(when="started_at"),
+    DELIVERIES: """
 CREATE INDEX ON {leaf} (line_id, sequence);
 CREATE INDEX ON {leaf} (subscription_id, id);
 CREATE INDEX ON {leaf} (message_id);
@@ -34,18 +38,14 @@ CREATE INDEX ON {leaf} (resubmit_of) WHERE resubmit_of IS NOT NULL;
 CREATE INDEX ON {leaf} (status, id) WHERE status <> 'DELIVERED';
 CREATE INDEX ON {leaf} (subscription_id, status, id) WHERE status <> 'DELIVERED';
 CREATE INDEX ON {leaf} USING brin (finished_at) WITH (pages_per_range = 32);
-"""
-
-
-WHEN: Final = {MESSAGES: "published_at", ATTEMPTS: "started_at"}
-"""The time by which summaries read a table in ranges; nearly in the order of its ids."""
+""",
+}
+"""Summaries read a table in ranges of its time, which is nearly in the order of its ids."""
 
 LEFT: Final = """
 SELECT extract(epoch FROM date_trunc('day', now, 'UTC') + interval '1 day' - now)::float8
   FROM (SELECT clock_timestamp() AS now) AS clock
 """
-
-TIME_INDEX: Final = "CREATE INDEX ON {leaf} USING brin ({when}) WITH (pages_per_range = 32)"
 
 
 def first_id(day: dt.date) -> int:
@@ -90,16 +90,12 @@ def open_days(today: dt.date, ahead: int = DAYS_AHEAD) -> None:
 
 
 def _open(cursor: CursorWrapper, day: dt.date) -> None:
-    low, high = ids_of(day)
-    for table in (MESSAGES, ATTEMPTS):
-        if not exists(cursor, leaf_of(table, day)):
-            leaf = new_leaf(cursor, table, leaf_of(table, day))
-            cursor.execute(TIME_INDEX.format(leaf=leaf, when=WHEN[table]))
-            attach(cursor, table, leaf, str(low), str(high))
-    if not exists(cursor, leaf_of(DELIVERIES, day)):
-        leaf = new_leaf(cursor, DELIVERIES, leaf_of(DELIVERIES, day))
-        cursor.execute(FILED_INDEXES.format(leaf=leaf))
-        attach(cursor, DELIVERIES, leaf, f"'{day}'", f"'{day + dt.timedelta(days=1)}'")
+    for table, indexes in INDEXES.items():
+        leaf = leaf_of(table, day)
+        if not exists(cursor, leaf):
+            create_leaf(cursor, table, leaf)
+            cursor.execute(indexes.format(leaf=leaf))
+            attach(cursor, table, leaf, day)
     cursor.execute(
         "INSERT INTO delivery_storageday (day) VALUES (%s)"
         " ON CONFLICT (day) DO UPDATE SET dropped_at = NULL WHERE delivery_storageday.dropped_at IS NOT NULL",
@@ -113,15 +109,15 @@ def exists(cursor: CursorWrapper, leaf: str) -> bool:
     return bool(cursor.fetchone()[0])
 
 
-def new_leaf(cursor: CursorWrapper, table: str, leaf: str) -> str:
-    """Create a table that can be attached to `table`; return its name."""
+def create_leaf(cursor: CursorWrapper, table: str, leaf: str) -> None:
+    """Create a table that can be attached to `table`."""
     cursor.execute(f"CREATE TABLE {leaf} (LIKE {table} INCLUDING ALL)")
-    return leaf
 
 
-def attach(cursor: CursorWrapper, table: str, leaf: str, low: str, high: str) -> None:
-    """Make `leaf` the partition of `table` from `low` to below `high`.
+def attach(cursor: CursorWrapper, table: str, leaf: str, day: dt.date) -> None:
+    """Make `leaf` the partition of `day`.
 
     `LIKE` and `ATTACH` take a lock that publishers and workers do not notice; `PARTITION OF` would stop them all.
     """
-    cursor.execute(f"ALTER TABLE {table} ATTACH PARTITION {leaf} FOR VALUES FROM ({low}) TO ({high})")
+    low, high = (day, day + dt.timedelta(days=1)) if table == DELIVERIES else ids_of(day)
+    cursor.execute(f"ALTER TABLE {table} ATTACH PARTITION {leaf} FOR VALUES FROM ('{low}') TO ('{high}')")

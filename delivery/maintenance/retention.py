@@ -13,17 +13,7 @@ from django.db.models import Q
 
 from broker_project.core.db import rows
 from delivery.maintenance import partitions
-from delivery.maintenance.partitions import (
-    ATTEMPTS,
-    DAYS_AHEAD,
-    DELIVERIES,
-    MESSAGES,
-    attach,
-    exists,
-    ids_of,
-    leaf_of,
-    new_leaf,
-)
+from delivery.maintenance.partitions import DAYS_AHEAD, MESSAGES, exists, ids_of, leaf_of
 from delivery.models import StorageDay
 
 REPLAYS: Final = "DELETE FROM delivery_replay WHERE finished_at < clock_timestamp() - make_interval(days => %s::int)"
@@ -50,11 +40,9 @@ PAUSE_SECONDS: Final = 0.5
 COPY_SECONDS: Final = 600
 """How long copying what is kept may take; nothing waits for it."""
 
-
 KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
 GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
-
-TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
+TABLES: Final = (MESSAGES, partitions.DELIVERIES, partitions.ATTEMPTS)
 
 
 def delete_old_records(*, keep_days: int) -> None:
@@ -79,7 +67,7 @@ def make_room(cursor: CursorWrapper, day: dt.date) -> None:
     cursor.execute(f"DROP TABLE IF EXISTS {kept}")  # an earlier try may have left it
     if exists(cursor, leaf_of(MESSAGES, day)) and _is_needed(cursor, day):
         low, high = ids_of(day)
-        new_leaf(cursor, MESSAGES, kept)
+        partitions.create_leaf(cursor, MESSAGES, kept)
         # Says what attaching would have to look for.
         cursor.execute(f"ALTER TABLE {kept} ADD CONSTRAINT {kept}_ids CHECK (id >= {low} AND id < {high})")
 
@@ -227,8 +215,7 @@ def _drop_leaves(day: dt.date) -> float | None:
         for leaf in leaves:
             cursor.execute(f"DROP TABLE {leaf}")
         if kept:  # the copy becomes the partition of its day
-            low, high = ids_of(day)
-            attach(cursor, MESSAGES, kept, str(low), str(high))
+            partitions.attach(cursor, MESSAGES, kept, day)
             cursor.execute(f"ALTER TABLE {kept} DROP CONSTRAINT {kept}_ids")
             cursor.execute(f"ALTER TABLE {kept} RENAME TO {leaf_of(MESSAGES, day)}")
         cursor.execute(KEPT if kept else GONE, [day])

@@ -27,7 +27,6 @@ MAX_WAITING: Final = 4
 """In a process: its threads are for publishers, which must not wait behind tests."""
 ID_PREFIX: Final = "test_"
 ID_BYTES: Final = 16
-NO_DELIVERY: Final = 0
 SAMPLE: Final = '{"test": true}'
 """The body if the event type has no sample."""
 SAMPLE_TYPE: Final = "application/json"
@@ -119,7 +118,7 @@ def _as_sent(content: Content, destination: Destination, caller: Caller) -> Cont
     """Return what is sent, after the subscription's script; raises `TransformRefused` if that brings nothing."""
     if not destination.script:
         return content
-    result = caller.ask(job_for(NO_DELIVERY, content, destination))
+    result = caller.ask(job_for(0, content, destination))
     match result:
         case Made():
             return transformed_content(content, destination, result)

@@ -26,12 +26,10 @@ TRIED_BYTES: Final = 32 * 2**20
 AT_ONCE: Final = 20
 """Messages in memory at a time."""
 
-ANYWHERE: Final = Destination(0, 0, DEFAULT_METHOD, "https://endpoint.example/endpoint", {}, b"")
+ANYWHERE: Final = Destination(0, 0, DEFAULT_METHOD, "https://endpoint.example/endpoint")
 """The destination if there is no subscription yet."""
 NOT_SHOWN: Final = "***"
 """Replaces the values of configured headers, which are secret."""
-NO_DELIVERY: Final = 0
-NO_MESSAGE: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class Outcome:
 def unstored_content(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
     """Return what would be delivered of a message with these headers, all of which are kept."""
     return content_of(
-        message_id=NO_MESSAGE,
+        message_id=0,
         event_type="",
         body=body,
         content_type=content_type,
@@ -127,11 +125,11 @@ def stored_content(message: Message) -> Content:
 def destination_with(script: str, subscription: Subscription) -> Destination:
     """Return a subscription's destination with this script, unsigned and without secret values."""
     if is_scripted(subscription.endpoint):
-        return Destination(subscription.pk, 0, DEFAULT_METHOD, subscription.endpoint, {}, b"", script)
+        return Destination(subscription.pk, 0, DEFAULT_METHOD, subscription.endpoint, script=script)
     endpoint = parse_endpoint(subscription.endpoint or ANYWHERE.url)
     names = [*(subscription.subscriber.header_names or ()), *(subscription.header_names or ())]
     headers = merged(*({name: NOT_SHOWN} for name in names))
-    return Destination(subscription.pk, 0, endpoint.method, endpoint.url, headers, b"", script)
+    return Destination(subscription.pk, 0, endpoint.method, endpoint.url, headers, script=script)
 
 
 def try_script(content: Content, destination: Destination) -> Outcome:
@@ -142,7 +140,7 @@ def try_script(content: Content, destination: Destination) -> Outcome:
         ScriptsBusy: no process was free.
     """
     _result_of(Job(destination.script, only_check=True))
-    made = _result_of(job_for(NO_DELIVERY, content, destination))
+    made = _result_of(job_for(0, content, destination))
     answer = ended_by_script(made, destination.subscription_id, content.content_type, duration_ms=0)
     if is_scripted(destination.url):
         if answer.failure:

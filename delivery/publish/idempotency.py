@@ -68,10 +68,7 @@ def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, Key
         raise PublishInProgress
     # A statement of its own: it sees what was committed before the locks.
     found = rows(EARLIER, [publisher_id, sorted(keys)])
-    return {
-        key: KeyUse(bytes(fingerprint), message_id, outcome, deliveries)
-        for key, fingerprint, message_id, outcome, deliveries in found
-    }
+    return {key: KeyUse(bytes(fingerprint), *answer) for key, fingerprint, *answer in found}
 
 
 def remember(publisher_id: int | None, uses: Mapping[str, KeyUse], *, hours: int) -> None:

@@ -15,19 +15,7 @@ from delivery.operations import BETWEEN_SECONDS
 from delivery.publish.draft import document_of
 from delivery.replay import job_steps
 from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
-from delivery.replay.job_steps import (
-    DUE,
-    LARGEST_ID,
-    SLICE,
-    WALK,
-    Count,
-    count_all,
-    each_of,
-    end,
-    go_on_ending,
-    next_cursor,
-    step,
-)
+from delivery.replay.job_steps import DUE, SLICE, WALK, Count
 from subscriptions.filters import Work
 from subscriptions.matching import Match, qualified
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
@@ -37,7 +25,6 @@ SPARE_IDS: Final = 100_000
 """Further ids, for messages published while they are drawn."""
 
 OUT_OF_IDS: Final = "more was published while it began than ids were kept for; try again when less is published"
-
 OLDER: Final = """
 SELECT id, published_at < %s::timestamptz FROM delivery_message WHERE id >= %s ORDER BY id LIMIT 1
 """
@@ -123,7 +110,7 @@ def event_types_of(subscription: Subscription) -> list[int]:
 
 def counted(event_types: Sequence[int], since: dt.datetime | None, cursor: int) -> Count:
     """Count the messages to backfill among those that one slice after `cursor` meets."""
-    arguments = _arguments(event_types, cursor, LARGEST_ID, since, job_steps.COUNT_SLICE)
+    arguments = _arguments(event_types, cursor, job_steps.LARGEST_ID, since, job_steps.COUNT_SLICE)
     ((messages, last_id, is_end),) = rows(COUNT, arguments)
     return Count({"": messages}, last_id or cursor, is_end)
 
@@ -136,7 +123,7 @@ def _arguments(
         "cursor": cursor,
         "newest": newest,
         "since": since or EVER,
-        "each": each_of(limit, len(event_types)),
+        "each": job_steps.each_of(limit, len(event_types)),
     }
 
 
@@ -148,7 +135,7 @@ def count(subscription: Subscription, since: dt.datetime | None) -> Count:
     """
     _check_new(subscription)
     event_types = event_types_of(subscription)
-    return count_all(lambda cursor: counted(event_types, since, cursor), published_before(since))
+    return job_steps.count_all(lambda cursor: counted(event_types, since, cursor), published_before(since))
 
 
 def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -> Replay:
@@ -307,7 +294,7 @@ class _Job(NamedTuple):
 
 def go_on() -> int:
     """Take one step of a backfill that is not locked by another worker; return 0 if there is none."""
-    return step(TAKE, lambda *columns: _go_on(_Job(*columns)))
+    return job_steps.step(TAKE, lambda *columns: _go_on(_Job(*columns)))
 
 
 def _go_on(job: _Job) -> None:
@@ -324,7 +311,7 @@ def _go_on(job: _Job) -> None:
         before = published_before(job.since)
         rows(FILE, {"id": job.id, "newest": last, "event_types": event_types, "cursor": before})
     else:
-        go_on_ending(job.id, job.subscription_id, cursor=job.cursor, reason=job.reason)
+        job_steps.go_on_ending(job.id, job.subscription_id, cursor=job.cursor, reason=job.reason)
 
 
 def _reserve(job: _Job) -> None:
@@ -342,7 +329,7 @@ def _reserve(job: _Job) -> None:
     try:
         _check(subscription)
     except NotBegun as refused:
-        end(job.id, ReplayState.FAILED, reason=str(refused))
+        job_steps.end(job.id, ReplayState.FAILED, reason=str(refused))
     else:
         rows(OPEN, [job.id])
 
@@ -354,22 +341,16 @@ def _slice(job: _Job) -> None:
     asked = _arguments(job.event_types or [], job.cursor, job.newest or 0, job.since, SLICE)
     met = rows(NEXT, {**asked, "limit": SLICE})
     wanted = [message_id for message_id, is_wanted in met if is_wanted]
-    cursor = next_cursor([message_id for message_id, _ in met], wanted, limit)
+    cursor = job_steps.next_cursor([message_id for message_id, _ in met], wanted, limit)
     if cursor is None:
         notify.wake_after_commit((notify.TOPIC, line_id) for (line_id,) in rows(DONE, [job.id]))
         return
     missed = _missed(subscription, wanted[:limit])
-    arguments = {
-        "id": job.id,
-        "subscription": job.subscription_id,
-        "first_day": job.first_day,
-        "messages": [*missed],
-        "failures": [*missed.values()],
-    }
-    ((without, filed, last_id),) = rows(LINE_UP, arguments)
+    which = {"id": job.id, "subscription": job.subscription_id, "first_day": job.first_day}
+    ((without, filed, last_id),) = rows(LINE_UP, which | {"messages": [*missed], "failures": [*missed.values()]})
     rows(MOVE, {"id": job.id, "cursor": cursor, "filed": filed, "last_given": last_id})
     if filed < without:  # the ids ran out
-        end(job.id, ReplayState.FAILED, reason=OUT_OF_IDS)
+        job_steps.end(job.id, ReplayState.FAILED, reason=OUT_OF_IDS)
 
 
 def _missed(subscription: Subscription, message_ids: Sequence[int]) -> dict[int, str]:

@@ -3,11 +3,12 @@
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from django.utils.dateparse import parse_datetime
 
 from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus
+from subscriptions.models import Subscription
 
 RESUBMITTABLE: Final = DEAD - {DeliveryStatus.CANCELLED}
 """No endpoint took it, and no person ended it."""
@@ -95,14 +96,6 @@ class NothingToReplay(Exception):
     """None of the subscriptions can be replayed."""
 
 
-class Subscribed(Protocol):
-    """What a replay has to know of a subscription."""
-
-    pk: int
-    subscriber_id: int
-    kind: str
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The deliveries of a replay, by ids."""
@@ -119,7 +112,7 @@ class Selection:
     @classmethod
     def among(
         cls,
-        subscriptions: Iterable[Subscribed],
+        subscriptions: Iterable[Subscription],
         *,
         statuses: Iterable[str] = (),
         event_type_id: int | None = None,

@@ -19,9 +19,6 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventKind, EventType, Subscription
 
 LOCK: Final = f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})"
-KEPT: Final = "SELECT id FROM delivery_message WHERE id = %s FOR KEY SHARE"
-
-COPY: Final = "SELECT nextval('delivery_message_id_seq')"
 
 ASTRAY: Final = frozenset({MessageOutcome.UNROUTED, MessageOutcome.DISCARDED, MessageOutcome.DEAD_LETTERED})
 
@@ -68,7 +65,7 @@ def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: in
     with transaction.atomic():
         rows(LOCK)
         old = _old(delivery_id)
-        if not rows(KEPT, [old.message_id]):
+        if not rows("SELECT id FROM delivery_message WHERE id = %s FOR KEY SHARE", [old.message_id]):
             raise NoLongerKept("The payload is past its time and no longer kept; publish it again.")
         message_id = _copied(old.message_id, edit, max_bytes) if edit else old.message_id
         made = create_deliveries([old._replace(message_id=message_id)], senders=senders)
@@ -108,7 +105,7 @@ def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
         (new,) = check_drafts([draft], publisher_id=None, max_bytes=max_bytes, kinds=STORED)
     except RefusedItems as refused:
         raise refused.refusals[0] from None
-    ((copy_id,),) = rows(COPY)
+    ((copy_id,),) = rows("SELECT nextval('delivery_message_id_seq')")
     columns: dict[str, Any] = {"content_type": new.content_type, "headers": with_id_suffix(new.headers, f"~{copy_id}")}
     copy = Message.objects.create(
         pk=copy_id,
@@ -137,8 +134,19 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
         rows(LOCK)  # a concurrent republish has stored its copy by then
         message, event_type = _republishable(message_id)
         _leave_to_backfills(message, event_type)
+        copy = NewMessage(
+            event_type_id=event_type.pk,
+            event_type=event_type.name,
+            body=bytes(message.body),
+            content_type=message.content_type,
+            headers=[(name, value) for name, value in message.headers],
+            filter_string=message.filter_string,
+            kind=event_type.kind,
+            destination=message.destination,
+            copy_of=message.copy_of or message.pk,
+        )
         (accepted,) = publish(
-            [_copied_message(message, event_type)],
+            [copy],
             publisher_id=message.publisher_id,
             key_hours=key_hours,
             senders=senders,
@@ -177,17 +185,3 @@ def _leave_to_backfills(message: Message, event_type: EventType) -> None:
     under_way = Replay.objects.filter(subscription__in=reached, kind=ReplayKind.BACKFILL, finished_at=None)
     if message.destination is None and (under_way.exists() or Delivery.objects.filter(message=message).exists()):
         raise NotResubmittable("A backfill may be about to send it: try again when that is done.")
-
-
-def _copied_message(message: Message, event_type: EventType) -> NewMessage:
-    return NewMessage(
-        event_type_id=event_type.pk,
-        event_type=event_type.name,
-        body=bytes(message.body),
-        content_type=message.content_type,
-        headers=[(name, value) for name, value in message.headers],
-        filter_string=message.filter_string,
-        kind=event_type.kind,
-        destination=message.destination,
-        copy_of=message.copy_of or message.pk,
-    )

@@ -66,7 +66,7 @@ def _as_a_call(explained: list[Explained]) -> list[Explained]:
     obstacles = {other.subscription.pk: f"Subscription {asked}, made before, is asked." for other in others}
     if first.verdict.is_unknown:
         obstacles[asked] = "The filter fails, and so does the call."
-    return [_kept_away(one, obstacles.get(one.subscription.pk, one.verdict.obstacle)) for one in explained]
+    return _kept_away(explained, obstacles)
 
 
 def _as_directed(explained: list[Explained], destination: str) -> list[Explained]:
@@ -81,11 +81,12 @@ def _as_directed(explained: list[Explained], destination: str) -> list[Explained
             first = takers.setdefault(subscription.subscriber_id, subscription.pk)
             if first != subscription.pk:
                 obstacles[subscription.pk] = f"Subscription {first}, before it at its subscriber, takes it."
-    return [_kept_away(one, obstacles.get(one.subscription.pk, one.verdict.obstacle)) for one in explained]
+    return _kept_away(explained, obstacles)
 
 
-def _kept_away(explained: Explained, obstacle: str) -> Explained:
-    return replace(explained, verdict=replace(explained.verdict, obstacle=obstacle))
+def _kept_away(explained: list[Explained], obstacles: dict[int, str]) -> list[Explained]:
+    by_obstacle = [(one, obstacles.get(one.subscription.pk, one.verdict.obstacle)) for one in explained]
+    return [replace(one, verdict=replace(one.verdict, obstacle=obstacle)) for one, obstacle in by_obstacle]
 
 
 def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> MatchExplanation:

@@ -26,9 +26,7 @@ SPARE_SECONDS: Final = 5.0
 class Caller:
     """A process's calls, each in the thread that waits for it."""
 
-    def __init__(
-        self, *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
-    ) -> None:
+    def __init__(self, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int) -> None:
         self.max_answer_bytes = max_answer_bytes
         self._max_waiting = max_waiting
         self._slots = FairShare(max_waiting, MAX_WAITING_PER_OWNER)
@@ -72,14 +70,10 @@ def get_caller(
     *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int, max_waiting: int = MAX_WAITING
 ) -> Caller:
     """Return this process's caller with these limits; started when first asked for: threads do not survive a fork."""
-    key = (os.getpid(), egress, deadline_seconds, max_answer_bytes, max_waiting)
+    limits = (egress, deadline_seconds, max_answer_bytes, max_waiting)
+    key = (os.getpid(), *limits)
     with _start_lock:
         if key not in _callers or not _callers[key].loop.is_alive():
-            _callers[key] = Caller(
-                egress=egress,
-                deadline_seconds=deadline_seconds,
-                max_answer_bytes=max_answer_bytes,
-                max_waiting=max_waiting,
-            )
+            _callers[key] = Caller(*limits)
             atexit.register(_callers[key].loop.stop)
         return _callers[key]

@@ -10,15 +10,8 @@ from typing import Final
 import orjson
 
 from broker_project.core.json import is_json
-from delivery.publish.cloud_events import (
-    PREFIX,
-    REQUIRED,
-    SPECVERSION,
-    STRUCTURED,
-    attributes_in,
-    header_value,
-    is_attribute,
-)
+from delivery.publish import cloud_events
+from delivery.publish.cloud_events import PREFIX
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Content
 from subscriptions.payload_format import PayloadFormat
@@ -36,22 +29,23 @@ def in_payload_format(content: Content, output: str, configured: Mapping[str, st
     attributes = _attributes(content, headers)
     others = {name: value for name, value in headers.items() if not name.lower().startswith(PREFIX)}
     if output == PayloadFormat.CLOUDEVENTS_BINARY:
-        own = {f"{PREFIX}{name}": header_value(value) for name, value in attributes.items()}
+        own = {f"{PREFIX}{name}": cloud_events.header_value(value) for name, value in attributes.items()}
         return replace(content, headers=tuple({**others, **own}.items()))
     content_type = next((value for name, value in others.items() if name.lower() == "content-type"), "")
-    structured = merged(others, {"Content-Type": STRUCTURED})
+    structured = merged(others, {"Content-Type": cloud_events.STRUCTURED})
     return replace(content, headers=tuple(structured.items()), body=_document(attributes, content_type, content.body))
 
 
 def _attributes(content: Content, headers: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes that it was published with, or those that the broker can vouch for."""
-    published = {name: value for name, value in attributes_in(headers).items() if is_attribute(name)}
+    published = cloud_events.attributes_in(headers)
+    published = {name: value for name, value in published.items() if cloud_events.is_attribute(name)}
     published.pop(CONTENT_TYPE, None)  # the header of that name says it
-    if all(published.get(name) for name in REQUIRED):
+    if all(published.get(name) for name in cloud_events.REQUIRED):
         return published
     moment = datetime.fromtimestamp(content.published_ms / 1000, UTC)
     return published | {
-        "specversion": SPECVERSION,
+        "specversion": cloud_events.SPECVERSION,
         "id": content.known_as or str(content.message_id),
         "source": f"{SOURCE}{content.event_type}",
         "type": content.event_type,

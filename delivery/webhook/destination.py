@@ -81,15 +81,12 @@ class FormerSecret(NamedTuple):
 def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]:
     """Return where each subscription's deliveries go now, by its id; one that is gone or not sending is missing."""
     found = rows(DESTINATIONS, [sorted(subscription_ids)]) if subscription_ids else ()
-    loaded = [
-        (policy_id, policy_version, has_script, spacing, half_open, concurrency, Configured._make(configured))
-        for policy_id, policy_version, has_script, spacing, half_open, concurrency, *configured in found
-    ]
-    policies = policies_of({policy_id: version for policy_id, version, *_ in loaded if policy_id})
-    former = former_secrets_of([one.subscription_id for *_, one in loaded if one.has_former_secrets])
+    loaded = [(columns[:6], Configured._make(columns[6:])) for columns in found]
+    policies = policies_of({policy_id: version for (policy_id, version, *_), _ in loaded if policy_id})
+    former = former_secrets_of([one.subscription_id for _, one in loaded if one.has_former_secrets])
     destinations: dict[int, Destination] = {}
     scripted: list[Destination] = []
-    for policy_id, _, has_script, spacing, half_open, concurrency, configured in loaded:
+    for (policy_id, _, has_script, spacing, half_open, concurrency), configured in loaded:
         destination = destination_of(
             configured,
             former.get(configured.subscription_id, ()),
@@ -108,17 +105,9 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
 def destination_now(columns: Sequence[Any], script: str) -> Destination:
     """Return where a subscription's calls and test events go, read as `CONFIGURED`, with its script."""
     configured = Configured._make(columns)
-    subscription_id = configured.subscription_id
-    if is_scripted(configured.endpoint):
-        return Destination(
-            subscription_id=subscription_id,
-            config_version=configured.config_version,
-            method=DEFAULT_METHOD,
-            url=configured.endpoint,
-            headers={},
-            signing_key=b"",
-            script=script,
-        )
+    subscription_id, config_version, endpoint, *_ = configured
+    if is_scripted(endpoint):
+        return Destination(subscription_id, config_version, DEFAULT_METHOD, endpoint, script=script)
     former = former_secrets_of([subscription_id]) if configured.has_former_secrets else {}
     destination = destination_of(configured, former.get(subscription_id, ()))
     return replace(destination, script=script) if script and is_usable(destination) else destination

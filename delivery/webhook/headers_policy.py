@@ -11,14 +11,7 @@ NEVER_KEPT: Final = OF_THE_CONNECTION | {"authorization", "callbackurl"}
 FORWARDED: Final = frozenset({"content-type", "traceparent"})
 FORWARDED_PREFIXES: Final = ("ce-", "x-")
 NOT_FORWARDED: Final = frozenset(
-    {
-        "x-anonymous-consumer",
-        "x-host",
-        "x-scheme",
-        "x-true-client-ip",
-        "x-url-scheme",
-        "x-userinfo",
-    }
+    {"x-anonymous-consumer", "x-host", "x-scheme", "x-true-client-ip", "x-url-scheme", "x-userinfo"}
 )
 NOT_FORWARDED_PREFIXES: Final = (
     "x-forwarded",

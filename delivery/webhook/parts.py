@@ -1,7 +1,7 @@
 """What a request is made of: the message's content, its destination, and the delivery."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy
@@ -51,9 +51,9 @@ class Destination:
     """Sum of the subscription's and the subscriber's version: changes whenever either does."""
     method: str
     url: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(default_factory=dict)
     """The subscriber's, overridden by the subscription's."""
-    signing_key: bytes
+    signing_key: bytes = b""
     """Empty: not signed. So are replies to callbacks, whose receivers have no secret of ours."""
     script: str = ""
     """JavaScript that makes what is sent; empty: the message is sent as it is."""

@@ -14,9 +14,6 @@ from delivery.webhook.parts import Content, Destination, Headers
 from subscriptions.payload_format import PayloadFormat
 
 USER_AGENT: Final = "broker/0.1"
-CALLBACK_URL: Final = "CallbackURL"
-POSSIBLE_DUPLICATE: Final = b"Webhook-Possible-Duplicate: true"
-TEST: Final = b"Webhook-Test: true"
 
 OWN: Final = frozenset(
     {
@@ -76,11 +73,11 @@ def webhook_request(
     if identity.sequence is not None:
         lines.append(f"Webhook-Sequence: {identity.sequence}".encode())
     if identity.callback_url:
-        lines.append(header_line(CALLBACK_URL, identity.callback_url))
+        lines.append(header_line("CallbackURL", identity.callback_url))
     if identity.possible_duplicate:
-        lines.append(POSSIBLE_DUPLICATE)
+        lines.append(b"Webhook-Possible-Duplicate: true")
     if identity.is_test:
-        lines.append(TEST)
+        lines.append(b"Webhook-Test: true")
     return EncodedRequest(destination.method, content.url or destination.url, lines, content.body)
 
 
