@@ -21,19 +21,15 @@ from typing import Final
 from broker_project.core.subprocesses import die_with, lower_priority, running_processes
 
 NICENESS: Final = 10
-"""Publishing and delivering come first, and summaries still finish.
+"""Publishing and delivering come first: on a core that another process keeps busy, niceness 10 gets a tenth of it.
 
-On a core that another process keeps busy, niceness 10 gets a tenth (110 of 1,134) and niceness 19 a seventieth (15 of
-1,039): half a minute's work takes 5 or 35 minutes. On two overloaded cores, the p95 of 2 ms tasks beside it was 0.8 and
-1.0 times that without it.
+Niceness 19 gets a seventieth and spares other processes no more: half a minute's work takes 35 minutes, not 5.
 """
 OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 OOM_ADJUSTMENT: Final = "800"
 """When memory runs out, Linux kills this before PostgreSQL or a worker: a run can be repeated."""
 UMASK: Final = 0o077
 """The lake contains endpoint addresses, which may hold secrets."""
-LIFELINE: Final = 0
-"""The file descriptor of the pipe."""
 POLL_SECONDS: Final = 0.1
 GRACE_SECONDS: Final = 5.0
 """Processes that end in order take a second; after this they are killed."""
@@ -53,7 +49,7 @@ def main(folder: str, command: Sequence[str], kept_open: Sequence[int]) -> int:
         pass_fds=kept_open,
         preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 - there are no threads
     )
-    while application.poll() is None and not select.select([LIFELINE], [], [], POLL_SECONDS)[0]:
+    while application.poll() is None and not select.select([sys.stdin], [], [], POLL_SECONDS)[0]:
         pass
     end_session(os.getsid(0))
     shutil.rmtree(folder, ignore_errors=True)

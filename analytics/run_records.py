@@ -4,7 +4,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.connections import LOCK, WORKER_LOCK
 from analytics.pipeline.job import Window
-from analytics.spark_process import End, Ended
+from analytics.spark_process import End, Ended, Report
 from broker_project.core.db import forget_connection
 from delivery.models import StorageDay
 
@@ -59,8 +59,6 @@ MAX_STORED_BYTES: Final = 64 * 1024
 """Stored of the output's beginning and of its end."""
 JAVA_OPTIONS_LINE: Final = re.compile(rb"^NOTE: Picked up JDK_JAVA_OPTIONS:.*\n?", re.MULTILINE)
 """Java prints its options, which may hold passwords of certificate stores."""
-
-Report = Mapping[str, Any]
 
 log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,18 +46,13 @@ def stacked_bars(title: str, asked: Range, series: Mapping[str, Mapping[dt.datet
         }
         for number, (name, values) in enumerate(series.items())
     ]
-    return _chart("bar", title, _labels(asked), drawn, stacked=True)
+    return _chart("bar", title, _labels(asked), drawn)
 
 
 def lines(
-    title: str,
-    asked: Range,
-    series: Mapping[str, Mapping[dt.datetime, float]],
-    *,
-    unit: str = "",
-    logarithmic: bool = False,
+    title: str, asked: Range, series: Mapping[str, Mapping[dt.datetime, float]], *, logarithmic_unit: str = ""
 ) -> Chart:
-    """Return a line for each series, broken where it has no value."""
+    """Return a line for each series, broken where it has no value; the scale is logarithmic if it has a unit."""
     drawn = [
         {
             "label": name,
@@ -70,7 +65,7 @@ def lines(
         }
         for number, (name, values) in enumerate(series.items())
     ]
-    return _chart("line", title, _labels(asked), drawn, unit=unit, logarithmic=logarithmic)
+    return _chart("line", title, _labels(asked), drawn, logarithmic_unit=logarithmic_unit)
 
 
 def single_bars(title: str, values: Mapping[str, float]) -> Chart:
@@ -102,20 +97,19 @@ def _labels(asked: Range) -> list[str]:
 def _chart(
     kind: str,
     title: str,
-    labels: Sequence[str],
-    drawn: Sequence[Mapping[str, Any]],
+    labels: list[str],
+    drawn: list[dict[str, Any]],
     *,
-    stacked: bool = False,
     legend: bool = True,
-    unit: str = "",
-    logarithmic: bool = False,
+    logarithmic_unit: str = "",
 ) -> Chart:
     ticks = {"color": GREY, "maxRotation": 0}
     words = {"color": GREY, "boxWidth": 12}
-    across = {"stacked": stacked, "grid": {"display": False}, "ticks": {**ticks, "autoSkip": True, "maxTicksLimit": 8}}
-    scale = {"type": "logarithmic"} if logarithmic else {"beginAtZero": True}
-    named = {"display": bool(unit), "text": unit, "color": GREY}
-    up = {**scale, "stacked": stacked, "title": named, "grid": {}, "ticks": {**ticks, "maxTicksLimit": 6}}
+    stacked = {"stacked": kind == "bar"}
+    scale = {"type": "logarithmic"} if logarithmic_unit else {"beginAtZero": True}
+    named = {"display": bool(logarithmic_unit), "text": logarithmic_unit, "color": GREY}
+    across = {**stacked, "grid": {"display": False}, "ticks": {**ticks, "autoSkip": True, "maxTicksLimit": 8}}
+    up = {**stacked, **scale, "title": named, "grid": {}, "ticks": {**ticks, "maxTicksLimit": 6}}
     options = {
         "animation": False,
         "maintainAspectRatio": False,

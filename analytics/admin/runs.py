@@ -37,8 +37,6 @@ from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, instant, yes_or_n
 from delivery.maintenance.retention import days_kept
 from subscriptions.models import Subscriber
 
-EARLIEST: Final = dt.date(2000, 1, 1)
-LATEST: Final = dt.date(2999, 12, 31)
 CHOICES: Final = {"24h": "24 hours", "3d": "3 days", "7d": "7 days", "28d": "28 days"}
 MAX_MILLISECONDS: Final = 10_000.0
 """Longer times are shown in seconds."""
@@ -62,7 +60,7 @@ class SelectionForm(forms.Form):
     until = forms.DateField(
         required=False,
         widget=UnfoldAdminTextInputWidget({"type": "date"}),
-        validators=[MinValueValidator(EARLIEST), MaxValueValidator(LATEST)],
+        validators=[MinValueValidator(dt.date(2000, 1, 1)), MaxValueValidator(dt.date(2999, 12, 31))],
         help_text="The last day. Leave empty for now.",
     )
     subscriber = forms.ModelChoiceField(
@@ -216,17 +214,15 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     def summarize(self, request: HttpRequest) -> HttpResponse:
         """Request a run over the past part of a range, for all subscribers."""
         if request.method == "POST":
-            form = SelectionForm.of(request.POST)
-            if selection := form.selection(timezone.now()):
-                self._request(request, selection.range, again="again" in request.POST)
-            else:
-                self.message_user(request, form.errors.as_text(), messages.ERROR)
+            form, now = SelectionForm.of(request.POST), timezone.now()
+            try:
+                if selection := form.selection(now):
+                    start, end = selection.range.start, min(selection.range.end, now)
+                    run = request_range(start, end, again="again" in request.POST, by=request.user)
+                    done = f"Run {run.pk} is requested; the worker of the queue analytics will start it."
+                    self.message_user(request, done)
+                else:
+                    self.message_user(request, form.errors.as_text(), messages.ERROR)
+            except NotARange as why:
+                self.message_user(request, str(why), messages.ERROR)
         return HttpResponseRedirect(self.list_url())
-
-    def _request(self, request: HttpRequest, asked: Range, *, again: bool) -> None:
-        try:
-            run = request_range(asked.start, min(asked.end, timezone.now()), again=again, by=request.user)
-        except NotARange as why:
-            self.message_user(request, str(why), messages.ERROR)
-        else:
-            self.message_user(request, f"Run {run.pk} is requested; the worker of the queue analytics will start it.")

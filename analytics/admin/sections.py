@@ -20,8 +20,6 @@ from delivery.statuses import DeliveryStatus
 
 NO_FAILURES: Final = (DeliveryStatus.DELIVERED, *NEUTRAL)
 NOTHING_ENDED: Final = "No delivery ended."
-BY_MANAGEMENT: Final = "(management keys)"
-REPLIES: Final = "(replies to callbacks)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def delivery_latency(chosen: Selection) -> Section:
     found = {at: Quantiles.of(histogram) for at, histogram in chosen.histograms.items()}
     series = {name: {at: getattr(took, name) for at, took in found.items()} for name in Quantiles._fields}
     title = "From published to delivered, in milliseconds"
-    chart = charts.lines(title, chosen.range, series, unit="ms", logarithmic=True) if found else None
+    chart = charts.lines(title, chosen.range, series, logarithmic_unit="ms") if found else None
     note = "From published to delivered, without mailboxes; quantiles within 1 %."
     return Section("latency", "Latency", chart, nothing="Nothing was sent and delivered.", note=note)
 
@@ -88,7 +86,7 @@ def volume(chosen: Selection) -> Section:
     """Return what was published over time."""
 
     def named(publisher: str | None) -> str:
-        return charts.OTHERS if publisher is None else publisher or BY_MANAGEMENT
+        return charts.OTHERS if publisher is None else publisher or "(management keys)"
 
     published = chosen.query(dashboard_queries.MESSAGES_BY_PUBLISHER)
     found = {(one.step, named(one.publisher)): one.messages for one in published}
@@ -141,7 +139,7 @@ def failing(chosen: Selection) -> Section:
         {
             "subscriber": link_to("subscriptions_subscription", one.subscription_id, one.subscriber)
             if one.subscriber
-            else REPLIES,
+            else "(replies to callbacks)",
             "endpoint": one.endpoint or "-",
             "failed attempts": f"{one.failures:,} of {one.attempts:,}",
             "rate": per_cent(one.failures, one.attempts),

@@ -73,9 +73,8 @@ def list_summaries(request: Request) -> Response:  # noqa: ARG001 - every operat
 @operation("get", Scope.READ, MayManage, parameters=[NAME, RangeQuery], responses=OpenApiTypes.OBJECT)
 def read_summary(request: Request, name: str) -> Response:
     """Read a summary's rows within a range, a page at a time, oldest first."""
-    summary = summary_named(name)
     query = query_of(request, RangeQuery)
-    rows = rows_between(summary, _range_of(query), _narrowing(summary, query))
+    summary, _, rows = _selected(name, query)
     page = page_of(rows, Order(f"summary {name}", first=summary.time), query)
     items = [{column: getattr(row, column) for column in summary.types} for row in page.rows]
     return page_response(request, page, items)
@@ -90,10 +89,8 @@ def read_summary(request: Request, name: str) -> Response:
 )
 def download_summary(request: Request, name: str, suffix: str) -> HttpResponseBase:
     """Read all rows of a summary within a range, as CSV or Parquet."""
-    summary = summary_named(name)
-    query = query_of(request, RangeQuery)
-    within = _range_of(query)
-    return file_of(summary, rows_between(summary, within, _narrowing(summary, query)), within, suffix)
+    summary, within, rows = _selected(name, query_of(request, RangeQuery))
+    return file_of(summary, rows, within, suffix)
 
 
 def summary_named(name: str) -> Table:
@@ -103,20 +100,18 @@ def summary_named(name: str) -> Table:
     return SUMMARIES[name]
 
 
-def _range_of(query: dict[str, Any]) -> Range:
+def _selected(name: str, query: dict[str, Any]) -> tuple[Table, Range, QuerySet[Any]]:
+    """Return a summary, the range that is asked for, and its rows; raise `InvalidQuery` for columns that it lacks."""
+    summary = summary_named(name)
     end: dt.datetime = query.get("to") or latest(DAY, timezone.now()).end
     start: dt.datetime = query.get("from") or end - DAY
     if start >= end:
         raise InvalidQuery({"to": "Give a time after `from`."})
-    return Range(start.astimezone(dt.UTC), end.astimezone(dt.UTC))
-
-
-def _narrowing(summary: Table, query: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that a query narrows a summary to; raise `InvalidQuery` for columns that it lacks."""
+    within = Range(start.astimezone(dt.UTC), end.astimezone(dt.UTC))
     values: dict[str, Any] = {name: query[name] for name in FILTERS if name in query}
     if missing := values.keys() - summary.types.keys():
         raise InvalidQuery(dict.fromkeys(missing, f"The summary {summary.name} has no such column."))
-    return values
+    return summary, within, rows_between(summary, within, values)
 
 
 def file_of(summary: Table, rows: QuerySet[Any], within: Range, suffix: str) -> HttpResponseBase:

@@ -82,13 +82,11 @@ class Vocabulary:
     ending: tuple[tuple[str, tuple[int, ...]], ...]
     """For each kind, the answers after which a delivery is never sent again."""
     means_hold: str
-    """Recorded with an attempt whose retry policy decided: hold the line. `holding` applies where nothing is."""
     means_deferred: str
-    """Likewise: the line goes on, the delivery is retried in it."""
+    """The line goes on, the delivery is retried in it."""
     means_retry_lane: str
-    """Likewise: the delivery is retried in a lane of its own."""
     means_end: str
-    """Likewise: it was the last attempt. `ending` applies where nothing is recorded."""
+    """Recorded with attempts whose retry policy decided; `holding` and `ending` apply where nothing is recorded."""
 
     @property
     def reply_kind(self) -> str:

@@ -8,17 +8,17 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Final, cast
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from analytics.pipeline.job import Window
 from analytics.pipeline.manifests import FOLDER, Manifest, Part, UnreadableManifest, day_of, path_of
 from analytics.pipeline.storage import Storage
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
+from analytics.pipeline.transforms.frames import schema_of
 
 BATCH_ROWS: Final = 10_000
 """A few megabytes of the widest summary."""
@@ -61,10 +61,9 @@ class Lake:
         """Replace a day's manifest atomically."""
         self.storage.replace(path_of(manifest.day), manifest.as_json())
 
-    def days(self) -> list[dt.date]:
+    def days(self) -> set[dt.date]:
         """Return the days that have a manifest."""
-        days = (day_of(name) for name in self.storage.entries(FOLDER) if name.endswith(".json"))
-        return sorted(day for day in days if day)
+        return {day for name in self.storage.entries(FOLDER) if name.endswith(".json") and (day := day_of(name))}
 
     def mark(self, folder: str, day: dt.date) -> None:
         """Mark a day as `TOUCHED` or `CHANGED`."""
@@ -96,15 +95,6 @@ class Lake:
                         self.storage.files.delete_dir(folder)
             self.storage.files.delete_file(f"{TOUCHED}/{name}")
 
-    def write(self, frame: DataFrame, table: Table, folder: str) -> None:
-        """Write rows of a table to a new folder.
-
-        Raises:
-            PySparkException, Py4JError: they cannot be written, or do not have the table's columns.
-
-        """
-        frame.to(schema_of(table)).write.parquet(self.storage.url(folder))
-
     def read(self, table: Table, folders: Iterable[str]) -> DataFrame:
         """Return the rows of a table in some folders; columns that older files do not have are null."""
         paths = [self.storage.url_to_read(folder) for folder in folders]
@@ -133,11 +123,11 @@ class Stage:
         """Write a table; return what has been written.
 
         Raises:
-            PySparkException, Py4JError, OSError: it cannot be written.
+            PySparkException, Py4JError, OSError: it cannot be written, or does not have the table's columns.
 
         """
         folder = f"{table.path}/{self._folder}"
-        self._lake.write(frame, table, folder)
+        frame.to(schema_of(table)).write.parquet(self._lake.storage.url(folder))
         self.parts[table] = Part(table.path, folder, self._dataset(folder).count_rows(), table.columns)
         return self._lake.read(table, [folder])
 
@@ -167,8 +157,3 @@ class Stage:
 def hours_of(window: Window) -> str:
     """Return the folder of a window in its day; a whole day is `hours=00-24`."""
     return "hours=00-24" if window.is_day else f"hours={window.start:%H}-{window.start.hour + 1:02}"
-
-
-def schema_of(table: Table) -> StructType:
-    """Return the columns of a table as Spark's schema; all are nullable."""
-    return cast("StructType", StructType.fromDDL(table.columns))

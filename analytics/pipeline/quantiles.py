@@ -1,10 +1,8 @@
 """Quantiles of durations from histograms whose buckets grow by 2 %: exact within 1 %, merged by adding.
 
-The buckets are those of DDSketch (Masson, Rim, Lee 2019): `ceil(ln(ms) / ln(1.02))`. Spark, Python and SQL count the
-same times into the same buckets, in any order and grouping.
+The buckets are those of DDSketch (Masson, Rim, Lee 2019): `ceil(ln(ms) / ln(1.02))`.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -15,17 +13,12 @@ GROWTH: Final = 1.02
 ZERO_BUCKET: Final = -1
 """The bucket of 0 ms and less; those of 1 ms and more begin with 0."""
 MAX_MS: Final = 2**38
-"""Longer times, over nine years, count as this: logarithms of larger numbers differ between Spark, Python and SQL."""
+"""Longer times, over nine years, count as this: logarithms of larger numbers differ between Spark and SQL."""
 PARTS: Final = 1000
 """Shares are counted in thousandths: as floats, 0.95 of 20 would be more than 19."""
 
 Histogram = Mapping[int, int]
 """The count of each bucket that has any."""
-
-
-def bucket_of(ms: int) -> int:
-    """Return the bucket of a time in milliseconds."""
-    return math.ceil(math.log(min(ms, MAX_MS)) / math.log(GROWTH)) if ms > 0 else ZERO_BUCKET
 
 
 def middle_of(bucket: int) -> float:

@@ -10,11 +10,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.tables import AUDIT, FINDINGS
 from analytics.pipeline.transforms.audit import (
-    HANDED_OUT,
-    MADE_LATER,
     MAX_EXAMPLES,
-    NOT_ACTIVE,
-    NOT_DUE,
     audit,
     findings,
 )
@@ -22,6 +18,10 @@ from analytics.vocabulary import vocabulary
 from tests.support.spark_frames import Row, at, frame, rows_of, silver_of
 
 WORDS: Final = vocabulary()
+HANDED_OUT: Final = "handed out by a mailbox before"
+MADE_LATER: Final = "made later"
+NOT_ACTIVE: Final = "not active or paused"
+NOT_DUE: Final = "not yet due"
 Found = tuple[str, int, int | None, str]
 """What was found, the ids of the delivery and of the other one, and why it may be."""
 

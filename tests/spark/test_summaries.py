@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.quantiles import GROWTH, MAX_MS, bucket_of, quantile
+from analytics.pipeline.quantiles import GROWTH, MAX_MS, quantile
 from analytics.pipeline.tables import (
     BACKLOG,
     BUDGETS,
@@ -44,6 +44,7 @@ from analytics.pipeline.transforms.hourly import (
 from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
 from tests.support.spark_frames import DAY, WINDOW, Row, at, facts, frame, rows_of, silver_of
+from tests.support.stored_summaries import bucket_of
 
 WORDS = vocabulary()
 ABC: Row = {"subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, "event_type": "Create", "kind": "TOPIC"}

@@ -2,16 +2,15 @@
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import AUDIT, BRONZE, SILVER, Table
-from analytics.pipeline.transforms.frames import Frames
+from analytics.pipeline.transforms.frames import Frames, schema_of
 
 Row = Mapping[str, Any]
 
@@ -26,7 +25,7 @@ def at(text: str) -> dt.datetime:
 
 def frame(spark: SparkSession, table: Table, rows: Iterable[Row] = ()) -> DataFrame:
     """Return a frame with the columns of `table`; what a row does not name is null."""
-    schema = cast("StructType", StructType.fromDDL(table.columns))
+    schema = schema_of(table)
     listed = [dict(row) for row in rows]
     assert all(row.keys() <= set(schema.names) for row in listed), f"{table.path} has no such column"
     return spark.createDataFrame(pa.Table.from_pylist(listed, to_arrow_schema(schema, timezone="UTC")), schema)

@@ -1,6 +1,7 @@
 """Summaries as a run would have loaded them."""
 
 import datetime as dt
+import math
 from typing import Any
 
 from django.db import connection
@@ -8,6 +9,7 @@ from django.db import connection
 from analytics.models import rows_of
 from analytics.pipeline.job import Window
 from analytics.pipeline.load import add_up
+from analytics.pipeline.quantiles import GROWTH, MAX_MS, ZERO_BUCKET
 from analytics.pipeline.tables import (
     ANOMALIES,
     AUDIT,
@@ -31,6 +33,11 @@ TODAY = Range(NOON - 12 * HOUR, NOON + 12 * HOUR)
 BILLING: dict[str, Any] = {"subscriber_id": 1, "subscriber": "Billing"}
 MAILER: dict[str, Any] = {"subscriber_id": 2, "subscriber": "Mailer"}
 CREATED: dict[str, Any] = {"event_type_id": 7, "event_type": "Created"}
+
+
+def bucket_of(ms: int) -> int:
+    """Return the bucket of a time in milliseconds."""
+    return math.ceil(math.log(min(ms, MAX_MS)) / math.log(GROWTH)) if ms > 0 else ZERO_BUCKET
 
 
 def reliability(hour: dt.datetime, owner: dict[str, Any], **by_status: int) -> Any:

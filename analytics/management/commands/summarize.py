@@ -20,7 +20,7 @@ from analytics.windows import HOUR_LAG
 
 TOO_SOON: Final = "What happened less than {:g} minutes ago is not summarized yet: some of it may still come in."
 NOTHING_DUE: Final = "Nothing was to be done: all of it is summarized. --again does it once more."
-HEADINGS: Final = ("window", "state", "rows read", "rows written", "checks", "seconds")
+ROW: Final = "{:<28}  {:<6}  {:>13}  {:>13}  {:>8}  {:>8}"
 
 
 class Command(BaseCommand):
@@ -76,24 +76,16 @@ class Command(BaseCommand):
 
 def table_of(windows: Iterable[RunWindow]) -> Iterator[str]:
     """Return the lines of a table of what was read, written and checked of each window."""
-    rows = [
-        HEADINGS,
-        *(
-            (
-                f"{Window(window.start, window.end)}",
-                window.state,
-                f"{sum(window.rows_read.values()):,}",
-                f"{sum(window.rows_written.values()):,}",
-                f"{sum(check['passed'] for check in window.checks)} of {len(window.checks)}",
-                f"{window.seconds:.1f}",
-            )
-            for window in windows
-        ),
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, state, *numbers in rows:
-        aligned = (number.rjust(width) for number, width in zip(numbers, widths[2:], strict=True))
-        yield "  ".join((name.ljust(widths[0]), state.ljust(widths[1]), *aligned))
+    yield ROW.format("window", "state", "rows read", "rows written", "checks", "seconds")
+    for window in windows:
+        yield ROW.format(
+            str(Window(window.start, window.end)),
+            window.state,
+            f"{sum(window.rows_read.values()):,}",
+            f"{sum(window.rows_written.values()):,}",
+            f"{sum(check['passed'] for check in window.checks)} of {len(window.checks)}",
+            f"{window.seconds:.1f}",
+        )
 
 
 @contextmanager

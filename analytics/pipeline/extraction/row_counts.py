@@ -34,7 +34,7 @@ def leaf_rows(connection: psycopg.Connection[Any], day: dt.date) -> dict[str, in
     found = {}
     for leaf in _leaves(connection, day):
         # First, so that an insert in between is noticed later.
-        found[_inserted(leaf)] = _number(connection, INSERTED, leaf)
+        found[f"{leaf} inserted"] = _number(connection, INSERTED, leaf)
         found[leaf] = _number(connection, f"SELECT count(*) FROM {leaf}")
     return found | _elsewhere(connection, day)
 
@@ -50,7 +50,7 @@ def has_grown(connection: psycopg.Connection[Any], day: dt.date, known: Mapping[
         return True
     for leaf in _leaves(connection, day):
         inserted = _number(connection, INSERTED, leaf)
-        is_trusted = inserted == known.get(_inserted(leaf)) and inserted >= MIN_TRUSTED
+        is_trusted = inserted == known.get(f"{leaf} inserted") and inserted >= MIN_TRUSTED
         if not is_trusted and _number(connection, f"SELECT count(*) FROM {leaf}") != known.get(leaf):
             return True
     return False
@@ -76,10 +76,6 @@ def _by_leaf(connection: psycopg.Connection[Any], table: Table, window: Window, 
 def _leaves(connection: psycopg.Connection[Any], day: dt.date) -> list[str]:
     leaves = (leaf_of(table, day) for table in sorted(PARTITIONED))
     return [leaf for leaf in leaves if _number(connection, "SELECT (to_regclass(%s) IS NOT NULL)::int", leaf)]
-
-
-def _inserted(leaf: str) -> str:
-    return f"{leaf} inserted"
 
 
 def _number(connection: psycopg.Connection[Any], query: str, *parameters: Any) -> int:

@@ -17,16 +17,6 @@ SENT_AGAIN: Final = "sent again"
 TAKEN_TWICE: Final = "taken twice"
 POSSIBLE: Final = "possible duplicate"
 
-FLAGGED: Final = "the outcome of a request was unknown; flagged"
-WAS_RELEASED: Final = "released"
-SET_ASIDE: Final = "set aside before it was sent"
-NOT_DUE: Final = "not yet due"
-MADE_LATER: Final = "made later"
-HANDED_OUT: Final = "handed out by a mailbox before"
-NOT_ACTIVE: Final = "not active or paused"
-NOT_IN_ORDER: Final = "subscriber not active or concurrent"
-SAME_TIME: Final = "published at the same time"
-
 RELEASED: Final = "RELEASED"
 RESUMED: Final = "RESUMED"
 """Events of line histories: see `tables.RELEASES`."""
@@ -76,10 +66,11 @@ def duplicates(deliveries: DataFrame, attempts: DataFrame, words: Vocabulary) ->
     )
     may_repeat = F.expr("coalesce(sequence, group_id) IS NOT NULL") | ~F.col("kind").isin(words.sync_kind, "")
     flagged = deliveries.where("uncertain AND finished_at IS NOT NULL").where(may_repeat)
+    unknown = F.lit("the outcome of a request was unknown; flagged")
     return (
         again.select(*_finding(SENT_AGAIN, "at", "delivery_id", F.lit(None)))
         .unionByName(taken.select(*_finding(TAKEN_TWICE, "at", "id", F.col("before"))))
-        .unionByName(flagged.select(*_finding(POSSIBLE, "finished_at", "id", F.lit(None), F.lit(FLAGGED))))
+        .unionByName(flagged.select(*_finding(POSSIBLE, "finished_at", "id", F.lit(None), unknown)))
     )
 
 
@@ -131,14 +122,14 @@ def explanation() -> Column:
     overtook_from = F.col("latest.created_at")
     ended = F.col("finished_at")
     explained = {
-        WAS_RELEASED: F.isnotnull("released"),
-        SET_ASIDE: F.col("times_deferred") > F.coalesce("deferred_numbered", F.lit(0)),
-        NOT_DUE: is_delayed & (overtook_from <= after_due),
-        MADE_LATER: is_made_later & (overtook_from <= after_creation),
-        HANDED_OUT: (F.col("fetches") > 0) & _has_changed("subscription_changed", overtaken),
-        NOT_ACTIVE: only_others & (_has_changed("subscription_changed", ended) | F.isnotnull("resumed")),
-        NOT_IN_ORDER: _has_changed("subscriber_changed", ended),
-        SAME_TIME: F.coalesce("resubmit_of", "replay_id").isNull() & (overtook_from <= committed),
+        "released": F.isnotnull("released"),
+        "set aside before it was sent": F.col("times_deferred") > F.coalesce("deferred_numbered", F.lit(0)),
+        "not yet due": is_delayed & (overtook_from <= after_due),
+        "made later": is_made_later & (overtook_from <= after_creation),
+        "handed out by a mailbox before": (F.col("fetches") > 0) & _has_changed("subscription_changed", overtaken),
+        "not active or paused": only_others & (_has_changed("subscription_changed", ended) | F.isnotnull("resumed")),
+        "subscriber not active or concurrent": _has_changed("subscriber_changed", ended),
+        "published at the same time": F.coalesce("resubmit_of", "replay_id").isNull() & (overtook_from <= committed),
     }
     return F.coalesce(*(F.when(holds, word) for word, holds in explained.items()), F.lit(""))
 

@@ -22,6 +22,11 @@ Frames = Mapping[Table, DataFrame]
 """The rows of one window: of bronze the facts, for hourly summaries also silver, and `AUDIT` of the hours before."""
 
 
+def schema_of(table: Table) -> StructType:
+    """Return the columns of a table as Spark's schema; all are nullable."""
+    return cast("StructType", StructType.fromDDL(table.columns))
+
+
 def shaped(frame: DataFrame, table: Table) -> DataFrame:
     """Return the frame with the columns of `table`, in its order and of its types; unknown names become empty.
 
@@ -29,7 +34,7 @@ def shaped(frame: DataFrame, table: Table) -> DataFrame:
         AnalysisException: a column is missing, or cannot be cast to the table's type without loss.
 
     """
-    schema = cast("StructType", StructType.fromDDL(table.columns))
+    schema = schema_of(table)
     return frame.fillna("", [name for name in schema.names if name in NAMES]).to(schema)
 
 

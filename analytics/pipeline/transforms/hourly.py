@@ -20,8 +20,6 @@ BACKLOG_SECONDS: Final = 300
 SUBSCRIBER: Final = ("subscriber_id", "subscriber")
 OWNER: Final = (*SUBSCRIBER, "event_type_id", "event_type", "kind")
 
-Summary = Callable[[Frames, Window, Vocabulary], DataFrame]
-
 
 def backlog(silver: Frames, window: Window) -> DataFrame:
     """Return a row per fifth minute `at` of the window and subscriber that had unfinished deliveries then.
@@ -235,7 +233,7 @@ def volume(messages: DataFrame) -> DataFrame:
     return shaped(counted(published, keys, "outcome", "by_outcome", sums), tables.VOLUME)
 
 
-HOURLY_SUMMARIES: Final[Mapping[Table, Summary]] = {
+HOURLY_SUMMARIES: Final[Mapping[Table, Callable[[Frames, Window, Vocabulary], DataFrame]]] = {
     tables.RELIABILITY: lambda silver, _, words: reliability(silver[tables.SILVER_DELIVERIES], words),
     tables.LATENCY: lambda silver, _, words: latency(
         silver[tables.SILVER_DELIVERIES], silver[tables.SILVER_ATTEMPTS], words

@@ -17,10 +17,6 @@ NO_STATUS: Final = 0
 """Stands for no answer in `Vocabulary.holding` and `Vocabulary.ending`."""
 UNAVAILABLE: Final = 503
 """The one status with a class of its own: the endpoint asks for a pause."""
-CLASSES: Final = (2, 3, 4, 5)
-"""The first digits of the statuses that have classes."""
-
-Keep = Callable[[Table, DataFrame], DataFrame]
 
 OWNER: Final = ("subscriber_id", "subscriber", "subscription_id", "endpoint", "event_type_id", "event_type", "kind")
 
@@ -90,7 +86,7 @@ def error_class(words: Vocabulary) -> Column:
     return (
         F.when(status.isNull(), F.coalesce(*begins, F.lit(words.unknown_failure)))
         .when(status == UNAVAILABLE, F.lit(str(UNAVAILABLE)))
-        .when(hundreds.isin(*CLASSES), F.concat(hundreds, F.lit("xx")))
+        .when(hundreds.between(2, 5), F.concat(hundreds, F.lit("xx")))
         .otherwise(F.lit("other"))
     )
 
@@ -123,7 +119,9 @@ def _is_among(statuses_by_kind: Sequence[tuple[str, Sequence[int]]]) -> Column:
     return F.coalesce(reduce(Column.__or__, cases, F.lit(False)), F.lit(False))
 
 
-def silver(facts: Frames, words: Vocabulary, keep: Keep = lambda _table, frame: frame) -> Frames:
+def silver(
+    facts: Frames, words: Vocabulary, keep: Callable[[Table, DataFrame], DataFrame] = lambda _table, frame: frame
+) -> Frames:
     """Return the inputs of hourly summaries; `keep` may store each table of silver, and returns it as stored."""
     owned = keep(SILVER_DELIVERIES, deliveries(facts, words))
     return {

@@ -20,10 +20,9 @@ from analytics.dashboard_queries import (
 from analytics.models import MODELS, rows_of
 from analytics.pipeline import tables
 from analytics.pipeline.job import DAY, midnight
-from analytics.pipeline.quantiles import bucket_of
 from analytics.windows import Range
 from tests.support import stored_summaries
-from tests.support.stored_summaries import BILLING, CREATED, HOUR, MAILER, NOON, TODAY
+from tests.support.stored_summaries import BILLING, CREATED, HOUR, MAILER, NOON, TODAY, bucket_of
 
 pytestmark = pytest.mark.django_db
 COUNTS = ("deliveries", "eligible", "delivered", "first_attempt")

@@ -36,7 +36,7 @@ def test_bars_have_a_value_for_every_step() -> None:
 
 
 def test_a_line_is_broken_where_there_is_no_value() -> None:
-    data = json.loads(lines("t", THREE_HOURS, {"p50": {NOON: 1.5}}, unit="ms").data)
+    data = json.loads(lines("t", THREE_HOURS, {"p50": {NOON: 1.5}}, logarithmic_unit="ms").data)
     assert data["datasets"][0]["data"] == [1.5, None, None]
 
 

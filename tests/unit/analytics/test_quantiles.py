@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.pipeline.quantiles import MAX_MS, ZERO_BUCKET, Histogram, bucket_of, merged, middle_of, quantile
+from analytics.pipeline.quantiles import MAX_MS, ZERO_BUCKET, Histogram, merged, middle_of, quantile
+from tests.support.stored_summaries import bucket_of
 
 TIMES = st.integers(0, 40).map(lambda power: 2**power // 2).flatmap(lambda low: st.integers(low, 2 * low))
 """As many short ones as long ones."""
