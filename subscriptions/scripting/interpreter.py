@@ -24,10 +24,8 @@ from subscriptions.scripting.jobs import (
     MAX_OUTPUT_BYTES,
     MEMORY_BYTES,
     STACK_BYTES,
-    TOO_LARGE_A_HEAD,
     TOO_MUCH_CPU,
     TOO_MUCH_MEMORY,
-    TOO_MUCH_OUTPUT,
     Frame,
     packed,
     take_frame,
@@ -72,9 +70,7 @@ PLAIN_REASONS: Final = {
 }
 MESSAGE_PROBLEMS: Final = {
     "stack overflow": "nested too deep",
-    "interrupted": "too large",
-    "out of memory": "too large",
-    "null": "too large",
+    **dict.fromkeys(("interrupted", "out of memory", "null"), "too large"),
 }
 """What is wrong with a message that JavaScript cannot read, by the exception's text."""
 
@@ -133,9 +129,9 @@ def run(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, Any],
         "status": well_formed(status),
     }
     if len(output) > MAX_OUTPUT_BYTES:
-        raise RefusedScriptError(TOO_MUCH_OUTPUT)
+        raise RefusedScriptError("$outmessage is larger than 1 MiB")
     if len(json.dumps(answer)) > MAX_HEAD_BYTES:
-        raise RefusedScriptError(TOO_LARGE_A_HEAD)
+        raise RefusedScriptError("$outheader and $param are too large")
     return answer, output
 
 
@@ -156,11 +152,7 @@ def line_of_async(source: str) -> int | None:
 def load_message(prelude: Any, job: dict[str, Any], body: bytes) -> Any:
     """Give the prelude the message, as ASCII; return the function that collects the script's output.
 
-    A body that is not UTF-8 is null.
-
-    Raises:
-        RefusedScriptError: as JavaScript the message breaks a limit, before the script has begun.
-
+    A body that is not UTF-8 is null. Raise `RefusedScriptError` if the message breaks a limit as JavaScript already.
     """
     try:
         text = body.decode()
@@ -168,7 +160,7 @@ def load_message(prelude: Any, job: dict[str, Any], body: bytes) -> Any:
         text = None
     message = {"text": text, "isJson": job["is_json"], "headers": job["headers"]}
     try:
-        return prelude(json.dumps({**message, "now": job["now"], "seed": job["seed"], "most": MAX_OUTPUT_BYTES}))
+        return prelude(json.dumps({**message, "now": job["now_ms"], "seed": job["seed"], "most": MAX_OUTPUT_BYTES}))
     except (_quickjs.JSException, MemoryError) as thrown:
         first = str(thrown).partition("\n")[0]
         problem = next((problem for sign, problem in MESSAGE_PROBLEMS.items() if sign in first), "not readable")

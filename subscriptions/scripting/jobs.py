@@ -19,8 +19,6 @@ MAX_HEAD_BYTES: Final = 256 * 1024
 
 TOO_MUCH_CPU: Final = f"it used more than {CPU_SECONDS * 1000:.0f} ms of CPU"
 TOO_LONG: Final = f"it took longer than {TOTAL_SECONDS:g} s"
-TOO_MUCH_OUTPUT: Final = "$outmessage is larger than 1 MiB"
-TOO_LARGE_A_HEAD: Final = "$outheader and $param are too large"
 TOO_MUCH_MEMORY: Final = f"it used more than {MEMORY_BYTES // 1024**2} MiB of memory"
 
 LENGTHS: Final = struct.Struct(">II")
@@ -36,12 +34,7 @@ def packed(head: dict[str, Any], body: bytes) -> bytes:
 
 
 def take_frame(received: bytearray, *, max_head: int, max_body: int) -> Frame | None:
-    """Remove the first frame from `received` and return it; None if it is incomplete.
-
-    Raises:
-        ValueError: it is too long, or its head is not JSON.
-
-    """
+    """Take the first frame out of `received`, None if incomplete; raise `ValueError` if it is too long or not JSON."""
     if len(received) < LENGTHS.size:
         return None
     head_bytes, body_bytes = LENGTHS.unpack_from(received)
@@ -73,16 +66,9 @@ class Job:
     """Compile the script without running it."""
 
     def head(self, cpu_seconds: float) -> dict[str, object]:
-        """Return the head of its frame: all fields except the body, and the CPU limit."""
-        return {
-            "cpu_seconds": cpu_seconds,
-            "source": self.source,
-            "is_json": self.is_json,
-            "headers": self.headers,
-            "now": self.now_ms,
-            "seed": self.seed,
-            "only_check": self.only_check,
-        }
+        """Return the head of its frame: the CPU limit, and all fields except owner and body."""
+        sent = ("source", "is_json", "headers", "now_ms", "seed", "only_check")
+        return {"cpu_seconds": cpu_seconds, **{name: getattr(self, name) for name in sent}}
 
 
 @dataclass(frozen=True, slots=True)

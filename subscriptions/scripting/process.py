@@ -118,12 +118,7 @@ class ScriptProcess:
             self._out = b""  # it has ended: reading reports that
 
     def receive(self) -> Result | None:
-        """Return its answer, None while it is incomplete. The first answer says that it is ready.
-
-        Raises:
-            EOFError: the process has ended, or has sent something that our program does not send.
-
-        """
+        """Return its answer, None while incomplete, the first when it is ready; raise `EOFError` if it has ended."""
         try:
             chunk = self._socket.recv(CHUNK)
         except (BlockingIOError, InterruptedError):

@@ -211,12 +211,7 @@ def run_once(job: Job) -> Result:
 
 
 def check_script(source: str) -> None:
-    """Compile a script in a process of its own, without running it.
-
-    Raises:
-        ValidationError: it is too large or not JavaScript; the text says what is wrong and in which line.
-
-    """
+    """Compile a script in another process; raise `ValidationError` with what is wrong and in which line."""
     if not source.strip():
         return
     check_text(source)
@@ -228,12 +223,7 @@ def check_script(source: str) -> None:
 
 
 def check_text(source: str) -> None:
-    """Refuse text that cannot be stored as a script, JavaScript or not.
-
-    Raises:
-        ValidationError: it is too large, or has characters that the database cannot store.
-
-    """
+    """Raise `ValidationError` for text that is too large for a script, or has characters that cannot be stored."""
     text = ""
     try:
         size = len(source.encode())

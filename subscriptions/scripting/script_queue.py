@@ -5,7 +5,6 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 from subscriptions.scripting.jobs import CPU_SECONDS, TRIAL_CPU_SECONDS, Job
@@ -24,21 +23,12 @@ MAX_STALE_TICKETS: Final = 64
 """Tickets of jobs that have timed out, beyond one for each waiting job, before a heap is rebuilt."""
 
 
-class Speed(IntEnum):
-    """What is known of an owner's scripts; slow ones have their own lane and processes."""
-
-    QUICK = 0
-    NEW = 1
-    """They have never run."""
-    SLOW = 2
-
-
 @dataclass(slots=True)
 class QueuedScript:
     """A job that waits."""
 
     since: float
-    speed: Speed
+    is_slow: bool
     begins: float
     """Its owner's clock."""
     token: Hashable
@@ -78,20 +68,18 @@ class ScriptQueue:
         if job.owner not in self._owners:
             self._remember(job.owner, None, self.lanes[False].now)
         cost, clock = self._owners[job.owner]
-        speed = self.speed_of(job.owner)
-        lane = self.lanes[speed is Speed.SLOW]
+        is_slow = self.is_slow(job.owner)
+        lane = self.lanes[is_slow]
         lane.waiting += 1
-        entry = QueuedScript(now, speed, lane.clock(clock), token, job)
+        entry = QueuedScript(now, is_slow, lane.clock(clock), token, job)
         number = next(self._numbers)
         self._entries[number] = entry
         heapq.heappush(lane.tickets, (entry.begins + (TRIAL_CPU_SECONDS if cost is None else cost), number))
 
-    def speed_of(self, owner: int) -> Speed:
-        """Return what is known of the scripts of an owner."""
+    def is_slow(self, owner: int) -> bool:
+        """Return whether an owner's scripts are known to be slow: they have their own lane and processes."""
         cost, _ = self._owners.get(owner, (None, 0.0))
-        if cost is None:
-            return Speed.NEW
-        return Speed.QUICK if cost < TRIAL_CPU_SECONDS else Speed.SLOW
+        return (cost or 0.0) >= TRIAL_CPU_SECONDS
 
     def take(self, *, slow: bool) -> QueuedScript | None:
         """Remove and return the next job of a lane."""
@@ -116,7 +104,7 @@ class ScriptQueue:
         tokens = []
         while (oldest := self.oldest()) and now >= oldest.since + MAX_WAITING_SECONDS:
             tokens.append(oldest.token)
-            self.lanes[oldest.speed is Speed.SLOW].waiting -= 1
+            self.lanes[oldest.is_slow].waiting -= 1
             self._entries.popitem(last=False)
         tickets = sum(len(lane.tickets) for lane in self.lanes.values())
         if tokens and tickets > 2 * len(self._entries) + MAX_STALE_TICKETS:

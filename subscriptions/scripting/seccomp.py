@@ -53,10 +53,6 @@ class Call:
     aarch64: int
     must: Sequence[Must] = ()
 
-    def number(self, machine: str) -> int:
-        """Return its number on a processor."""
-        return self.x86_64 if machine == "x86_64" else self.aarch64
-
 
 ALLOWED: Final = {
     "recvfrom": Call(45, 207, [Must(0, be=CONNECTION)]),
@@ -100,7 +96,7 @@ def confine() -> None:
             _instruction(JUMP_IF_EQUAL, ARCHITECTURES[machine], then=1),
             _instruction(RETURN, KILL_PROCESS),  # the numbers of another architecture mean other calls
             _instruction(LOAD, NUMBER),
-            *(part for call in ALLOWED.values() for part in _block(call.number(machine), call.must)),
+            *(part for call in ALLOWED.values() for part in _block(getattr(call, machine), call.must)),
             _instruction(RETURN, KILL_PROCESS),
         )
     )
