@@ -13,6 +13,7 @@ from typing import Any, Final
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
+from django.http import HttpResponse
 
 from broker_project.core.json import same_json, strict_json
 from subscriptions import edit
@@ -77,6 +78,12 @@ def export_event_types(which: QuerySet[EventType]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
+def download_of(which: QuerySet[EventType]) -> HttpResponse:
+    """Return the answer that downloads a file with these event types."""
+    disposition = {"Content-Disposition": 'attachment; filename="event-types.json"'}
+    return HttpResponse(export_event_types(which), content_type="application/json", headers=disposition)
+
+
 @transaction.atomic
 def import_event_types(data: bytes, *, dry_run: bool) -> list[Imported]:
     """Create and change event types as the file says, in its order; with `dry_run` only return what would be done.
@@ -134,12 +141,8 @@ def entries_in(data: bytes) -> tuple[dict[int, dict[str, Any]], list[EntryProble
     """Return the fields of each entry by its position, from 0, and what is wrong with the entries.
 
     Problems are entries without a name or with one that came before, and fields that are unknown or not texts. An entry
-    whose texts are valid is returned even so, without its unknown fields, so that further problems can be found.
-
-    Raises:
-        UnreadableFile: it is not JSON, has more than 16 MiB, or is not an object with a list of at most 1,000
-            `event_types`.
-
+    whose texts are valid is returned even so, without its unknown fields, so that further problems can be found. Raise
+    `UnreadableFile` for text that is not such a file.
     """
     if len(data) > MAX_BYTES:
         raise UnreadableFile(f"A file has at most {MAX_BYTES} bytes; this one has {len(data)}.")

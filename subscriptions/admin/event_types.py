@@ -18,7 +18,7 @@ from subscriptions.import_export import (
     ImportVerdict,
     RefusedEntries,
     UnreadableFile,
-    export_event_types,
+    download_of,
     import_event_types,
 )
 from subscriptions.models import EventType
@@ -87,12 +87,12 @@ class EventTypeAdmin(ConfiguredAdmin[EventType]):
     @action(description="Export", permissions=["view"], icon="download", url_path="export")
     def export_all(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002 - Django's signature
         """Return a file of all event types."""
-        return _file_of(EventType.objects.configured())
+        return download_of(EventType.objects.configured())
 
     @admin.action(description="Export", permissions=["view"])
     def export_chosen(self, request: HttpRequest, chosen: QuerySet[EventType]) -> HttpResponse:  # noqa: ARG002
         """Return a file of the chosen event types."""
-        return _file_of(chosen)
+        return download_of(chosen)
 
     @action(description="Import", permissions=["add", "change"], icon="upload", url_path="import")
     def import_file(self, request: HttpRequest) -> HttpResponse:
@@ -131,11 +131,3 @@ class EventTypeAdmin(ConfiguredAdmin[EventType]):
         counts = ", ".join(f"{verdicts.count(verdict)} {verdict.lower()}" for verdict in ImportVerdict)
         self.message_user(request, f"Imported: {counts}.", messages.SUCCESS)
         return HttpResponseRedirect(self.list_url())
-
-
-def _file_of(chosen: QuerySet[EventType]) -> HttpResponse:
-    return HttpResponse(
-        export_event_types(chosen),
-        content_type="application/json",
-        headers={"Content-Disposition": 'attachment; filename="event-types.json"'},
-    )

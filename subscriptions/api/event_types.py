@@ -21,7 +21,7 @@ from subscriptions.import_export import (
     ImportVerdict,
     RefusedEntries,
     UnreadableFile,
-    export_event_types,
+    download_of,
     import_event_types,
 )
 from subscriptions.models import EventType, Scope
@@ -108,8 +108,7 @@ class EventTypeFile(Audited):
     @extend_schema(operation_id="export_event_types", responses={(200, JSON): OpenApiTypes.OBJECT})
     def get(self, request: Request) -> HttpResponse:  # noqa: ARG002 - DRF's signature
         """Write all event types to a file that can be imported."""
-        disposition = {"Content-Disposition": 'attachment; filename="event-types.json"'}
-        return HttpResponse(export_event_types(EventType.objects.configured()), JSON, headers=disposition)
+        return download_of(EventType.objects.configured())
 
     @extend_schema(
         operation_id="import_event_types",
