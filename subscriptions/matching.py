@@ -94,22 +94,18 @@ class Match(NamedTuple):
     """Why its filter could not be evaluated."""
 
 
-class Candidates(NamedTuple):
-    """Where each message's candidates are, and the candidates by subscriber, position and id."""
-
-    lookups: list[Lookup]
-    found: dict[Lookup, list[Match]]
-    are_locked: bool
-    """Whether they cannot be deleted until the transaction ends."""
-
-
 def locked(subscription_ids: Collection[int]) -> set[int]:
     """Lock subscriptions against deletion until the transaction ends; return those that still exist."""
     return {found for (found,) in rows(LOCK, [[*subscription_ids]])} if subscription_ids else set()
 
 
-def candidates_of(messages: Sequence[Addressed], work: Work, *, lock: bool = True) -> Candidates:
-    """Return the candidates of one or more messages; with `lock` they are locked if no filters are known."""
+def candidates_of(
+    messages: Sequence[Addressed], work: Work, *, lock: bool = True
+) -> tuple[list[Lookup], dict[Lookup, list[Match]], bool]:
+    """Return each message's look-up, the candidates by subscriber, position and id, and whether they are locked.
+
+    With `lock` they are, if no filters are known: they cannot be deleted until the transaction ends.
+    """
     while True:
         known = dict(_known)
         lookups = [lookup_of(message, known, work) for message in messages]
@@ -128,7 +124,7 @@ def candidates_of(messages: Sequence[Addressed], work: Work, *, lock: bool = Tru
                 lookup: lists[0] if len(lists) == 1 else sorted(itertools.chain.from_iterable(lists))
                 for lookup, lists in merged.items()
             }
-            return Candidates(lookups, ordered, are_locked)
+            return lookups, ordered, are_locked
 
 
 def _look_up(

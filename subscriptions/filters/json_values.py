@@ -46,24 +46,13 @@ class FilterFailed(Exception):
 
 
 def parse_json(text: str) -> Json:
-    """Return the value that `text` is as JSON.
-
-    Raises:
-        ValueError: it is not JSON.
-        RecursionError: it is nested too deep.
-
-    """
+    """Return the JSON value; raise `ValueError` if it is not JSON, `RecursionError` if it is nested too deep."""
     value: Json = _DECODER.decode(text)
     return value
 
 
 def sort_key(value: Json) -> SortKey:
-    """Return a key that sorts like `value` in jsonb's order.
-
-    Raises:
-        FilterFailed: it is nested too deep, or has a number that a `numeric` cannot hold.
-
-    """
+    """Return a key that sorts like `value` in jsonb's order; raise `FilterFailed` if jsonb could not hold the value."""
     if value == []:
         return BELOW_ALL
     try:
@@ -130,42 +119,30 @@ _DECODER: Final = json.JSONDecoder(parse_int=_number, parse_float=_number, parse
 
 
 def text_of(value: Json) -> str | None:
-    """Return the text that `->>` gives for `value`: of a string the string, else its JSON; None for null.
-
-    Raises:
-        FilterFailed: it is nested too deep, or has a number that a `numeric` cannot hold.
-
-    """
+    """Return what `->>` gives for `value`: a string itself, None for null, else its JSON; raises as `json_text`."""
     if isinstance(value, str):
         return value
     return None if value is None else json_text(value)
 
 
 def json_text(value: Json) -> str:
-    """Return `value` as JSON; raises as `text_of`, and if it is too long."""
+    """Return `value` as JSON; raise `FilterFailed` if it is too long or too deep, or a number is beyond `numeric`."""
     if not isinstance(value, list | dict):
         return _scalar(value)
-    output = JsonText()
+    parts, size = list[str](), 0
+
+    def add(part: str) -> None:
+        nonlocal size
+        size += len(part)
+        if size > MAX_PRINTED:  # a few bytes, such as 1e131071, can become very many
+            raise FilterFailed(f"the value has more than {MAX_PRINTED} characters as text")
+        parts.append(part)
+
     try:
-        _print(value, output.add)
+        _print(value, add)
     except RecursionError:
         raise FilterFailed(TOO_DEEP) from None
-    return "".join(output.parts)
-
-
-class JsonText:
-    """A text under construction; a few bytes, such as 1e131071, can become very many."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self._size = 0
-
-    def add(self, part: str) -> None:
-        """Add a part; raise `FilterFailed` if that is too much."""
-        self._size += len(part)
-        if self._size > MAX_PRINTED:
-            raise FilterFailed(f"the value has more than {MAX_PRINTED} characters as text")
-        self.parts.append(part)
+    return "".join(parts)
 
 
 def _print(value: Json, add: Callable[[str], None]) -> None:

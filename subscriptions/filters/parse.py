@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
 from subscriptions.filters.json_values import FilterFailed, levels, parse_json, sort_key
 from subscriptions.filters.like import compile_like
@@ -33,8 +33,6 @@ MAX_INDEX: Final = 2**31 - 1
 OTHER_QUOTES: Final = '\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033`\u00b4"'
 """Substitutes by editors and chats: curly, low and reversed quotes, primes, accents; and the double quote."""
 DOUBLED: Final = "a quote within a text is doubled: 'it''s'"
-SHOWN: Final = 20
-"""Characters of an unexpected token that are shown."""
 
 Value_co = TypeVar("Value_co", covariant=True)
 Operand: TypeAlias = Path | Constant
@@ -240,12 +238,7 @@ SIGNS: Final = {
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a filter.
-
-    Raises:
-        FilterSyntaxError: it is not a filter, or too large a one.
-
-    """
+    """Return the tree of a filter; raise `FilterSyntaxError` if it is not one, or too large."""
     if (at := text.find("\0")) >= 0:
         raise FilterSyntaxError("A NUL character cannot stand in a filter", _position(text, at))
     try:
@@ -266,21 +259,18 @@ def parse_path(text: str) -> Path:
 def _parsed(text: str, start: str) -> object:
     try:
         return _GRAMMAR.parse(text, start)
-    except UnexpectedInput as unexpected:
+    except (UnexpectedCharacters, UnexpectedToken) as unexpected:
         raise _refusal(text, unexpected) from None
 
 
-def _refusal(text: str, unexpected: UnexpectedInput) -> FilterSyntaxError:
+def _refusal(text: str, unexpected: UnexpectedCharacters | UnexpectedToken) -> FilterSyntaxError:
     """Return the error in words for the author of the filter."""
-    end = _position(text, len(text))
     if isinstance(unexpected, UnexpectedToken):
         token = unexpected.token
         if token.type == END_OF_TEXT:
-            return FilterSyntaxError(_expected(unexpected.accepts, "the end"), end)
-        message = _expected(unexpected.accepts, repr(str(token)[:SHOWN])) + _hint(text, token.start_pos or 0)
+            return FilterSyntaxError(_expected(unexpected.accepts, "the end"), _position(text, len(text)))
+        message = _expected(unexpected.accepts, repr(str(token)[:20])) + _hint(text, token.start_pos or 0)
         return FilterSyntaxError(message, place_of(token))
-    if not isinstance(unexpected, UnexpectedCharacters):
-        return FilterSyntaxError("This is no filter", end)
     if unexpected.char == "'":
         message = f"This quote is not closed, or does not belong here; {DOUBLED}"
     elif unexpected.char in OTHER_QUOTES:
