@@ -67,16 +67,7 @@ def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = 
 def change(
     queryset: QuerySet[Configured], *, changes: Mapping[str, object], expected: Versions | None = None
 ) -> Configured:
-    """Set the `changes` of the one record in `which`; equal values raise no version.
-
-    Raises:
-        ObjectDoesNotExist: `which` is empty.
-        VersionMismatch: its version is not among the `expected`.
-        IsPreset: it was installed with the broker.
-        ValidationError: its fields would not go together, or another record stands in the way.
-        NameTaken: another record has its new name.
-
-    """
+    """Change the one record in `queryset`; equal values raise no version. Raises as `locked` and `create`."""
     try:
         with transaction.atomic():
             record = locked(queryset, expected)
@@ -89,7 +80,14 @@ def change(
 
 
 def locked(queryset: QuerySet[Configured], expected: Versions | None) -> Configured:
-    """Return the one record, locked against changes; publishing, which only needs the row to stay, goes on."""
+    """Return the one record, locked against changes; publishing, which only needs the row to stay, goes on.
+
+    Raises:
+        ObjectDoesNotExist: `queryset` is empty.
+        VersionMismatch: its version is not among the `expected`.
+        IsPreset: it was installed with the broker.
+
+    """
     record = queryset.select_for_update(of=("self",), no_key=True).get()
     if expected is not None and record.version not in expected:
         raise VersionMismatch(f"It has changed meanwhile and is at version {record.version} now; read it again.")
@@ -129,19 +127,11 @@ def _named(refused: IntegrityError) -> Exception:
 
 
 def remove(queryset: QuerySet[Configured], *, expected: Versions | None = None) -> None:
-    """Delete the one record in `which`.
-
-    Raises:
-        ObjectDoesNotExist: `which` is empty.
-        VersionMismatch: its version is not among the `expected`.
-        IsPreset: it was installed with the broker.
-        StillInUse: something needs it, such as unfinished deliveries, or a publisher that it restricts: without its
-            last event type a publisher could publish all.
-
-    """
+    """Delete the one record in `queryset`; raise `StillInUse` if something needs it, else as `locked`."""
     try:
         with transaction.atomic():
             record = locked(queryset, expected)
+            # a publisher that has lost the last of its event types could publish all
             if isinstance(record, EventType) and (limited := [*map(str, record.publishers.all()[: SHOWN_USERS + 1])]):
                 raise StillInUse(f"{_some(limited)} may publish it by name; take it off their lists first.")
             record.delete()

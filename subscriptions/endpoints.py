@@ -40,12 +40,7 @@ def is_scripted(text: str) -> bool:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Return the method and URL that `text` names.
-
-    Raises:
-        ValidationError: it is not an http or https URL a request can be sent to; the text says what to change.
-
-    """
+    """Return the method and URL that `text` names; raise `ValidationError`, saying what to change, if it has none."""
     _check_text(text)
     prefix = _PREFIX.match(text)
     url = text[prefix.end() :] if prefix else text

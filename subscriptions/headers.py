@@ -51,12 +51,7 @@ def validate_headers(headers: object) -> None:
 
 
 def with_values_kept(given: Mapping[str, str | None], now: Mapping[str, str]) -> dict[str, str]:
-    """Return the `given` headers, with the value that a header has `now` instead of null.
-
-    Raises:
-        ValidationError: it has none, or the headers are invalid.
-
-    """
+    """Return the headers, null replaced by the value that one has `now`; raise `ValidationError` if it has none."""
     if not isinstance(given, Mapping):
         validate_headers(given)
     values = {name.lower(): value for name, value in now.items()}

@@ -50,12 +50,7 @@ def key_of(request: Request) -> ApiKey:
 
 
 def needed_scope(view: Any, method: str) -> Scope | None:
-    """Return the scope that a call takes; None for a method that the view does not have.
-
-    Raises:
-        ImproperlyConfigured: the view does not declare it.
-
-    """
+    """Return the scope that a call takes, None for an unknown method; raise `ImproperlyConfigured` if not declared."""
     name = "get" if method == "HEAD" else method.lower()
     if name == "options" or name not in view.http_method_names or not hasattr(view, name):
         return None

@@ -62,12 +62,7 @@ class NotOpened(ValueError):
 
 
 def scopes_of(kind: KeyKind, asked: Collection[str] | None) -> list[Scope]:
-    """Return the scopes of a new key, each once: those asked for, by default all of its kind except `keys`.
-
-    Raises:
-        NotOpened: one is not of its kind, or none is asked for.
-
-    """
+    """Return the scopes asked for, by default all of the kind except `keys`; raise `NotOpened` for none or others."""
     if asked is None:
         return [scope for scope in OPENED[kind] if scope != Scope.KEYS]
     if not asked or not set(asked) <= set(OPENED[kind]):

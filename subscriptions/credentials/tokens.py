@@ -66,12 +66,7 @@ def secret_of(key: bytes) -> str:
 
 
 def key_of(secret: str) -> bytes:
-    """Return the bytes that sign; also the validator of signing secrets.
-
-    Raises:
-        ValidationError: the secret is not `whsec_` and base64 of 24 to 64 bytes.
-
-    """
+    """Return the bytes that sign; raise `ValidationError` for anything but a signing secret, also as its validator."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):

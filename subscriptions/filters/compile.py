@@ -63,12 +63,7 @@ class Filter:
         self._test = compile_node(tree)
 
     def matches(self, document: Document) -> bool:
-        """Return whether a message qualifies; unknown does not.
-
-        Raises:
-            FilterFailed: it cannot be evaluated.
-
-        """
+        """Return whether a message qualifies, unknown does not; raise `FilterFailed` if it cannot be evaluated."""
         document.begin()
         return self._test(document) is True
 

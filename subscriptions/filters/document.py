@@ -38,21 +38,16 @@ class Work:
     """The work done by the filters of one publish."""
 
     def __init__(self) -> None:
-        self._done = 0
-
-    @property
-    def may_keep(self) -> bool:
-        """Whether derived values are still kept."""
-        return self._done <= MAX_KEPT_WORK
+        self.done = 0
 
     @property
     def is_used_up(self) -> bool:
         """Whether no more work may be done."""
-        return self._done > MAX_WORK
+        return self.done > MAX_WORK
 
     def add(self, units: int) -> None:
         """Count work that is about to be done; raise `FilterFailed` if it is too much."""
-        self._done += units
+        self.done += units
         if self.is_used_up:
             raise FilterFailed("the filters that look at what was published together take too long")
 
@@ -74,12 +69,7 @@ class Document:
         self._read = 0
 
     def count(self, value: Json) -> None:
-        """Count a value that is read: a text by its length, an array or object, which is walked through, as the body.
-
-        Raises:
-            FilterFailed: the filter has read too much.
-
-        """
+        """Count a value that is read, arrays and objects as the whole body; raise `FilterFailed` if it is too much."""
         if isinstance(value, str):
             self._read += len(value)
         elif isinstance(value, dict | list):
@@ -88,19 +78,14 @@ class Document:
             raise FilterFailed(f"the filter reads more than {MAX_READ} characters of the message")
 
     def derived(self, derive: Callable[[Json], Derived], path: Path, value: Json) -> Derived:
-        """Return `derive(value)` for the value at a path; of arrays and objects it is kept for all filters.
-
-        Raises:
-            FilterFailed: it cannot be derived, or takes too long.
-
-        """
+        """Return `derive(value)`, kept for all filters if the value is no scalar; raise `FilterFailed` if it cannot."""
         self.count(value)
         if not isinstance(value, dict | list):
             return derive(value)
         if (derive, path.steps) not in self._derived:
             self.work.add(len(self._body))
             result = derive(value)
-            if not self.work.may_keep:
+            if self.work.done > MAX_KEPT_WORK:
                 return result
             self._derived[derive, path.steps] = result
         self.work.add(len(self._body) // COMPARED)
@@ -108,12 +93,7 @@ class Document:
 
     @property
     def body(self) -> Json:
-        """The body's value, or the body as a JSON string if it is not JSON; null if that is not UTF-8.
-
-        Raises:
-            FilterFailed: the body is not the JSON it should be, or nested too deep.
-
-        """
+        """The value of a JSON body, else its text, null if that is not UTF-8; raise `FilterFailed` for broken JSON."""
         body = self._parsed_body
         if isinstance(body, FilterFailed):
             raise FilterFailed(*body.args)
@@ -141,8 +121,6 @@ class Document:
 
 
 Reader: TypeAlias = Callable[[Document], Json | Missing]
-TextReader: TypeAlias = Callable[[Document], str | None]
-KeyReader: TypeAlias = Callable[[Document], SortKey | None]
 
 WHOLE: Final[dict[str | int, Reader]] = {
     HEADER: lambda document: document.headers,
@@ -175,7 +153,7 @@ def reader(path: Path) -> Reader:
     return read
 
 
-def text_reader(path: Path) -> TextReader:
+def text_reader(path: Path) -> Callable[[Document], str | None]:
     """Return the function that reads the text that `->>` gives at `path`; None for null, JSON's and SQL's."""
     read = reader(path)
 
@@ -192,7 +170,7 @@ def text_reader(path: Path) -> TextReader:
     return read_text
 
 
-def key_reader(path: Path) -> KeyReader:
+def key_reader(path: Path) -> Callable[[Document], SortKey | None]:
     """Return the function that reads a sort key of the JSON value at `path`; None for SQL's null."""
     read = reader(path)
 
@@ -207,11 +185,6 @@ _text_reader_of = lru_cache(KNOWN_PATHS)(lambda path: text_reader(parse_path(pat
 
 
 def text_at(document: Document, path: str) -> str | None:
-    """Return the text at a path with `->>`, given in its canonical text; None for null.
-
-    Raises:
-        FilterFailed: the value cannot be read.
-
-    """
+    """Return the text at a path with `->>` in its canonical text, None for null; raise `FilterFailed` if unreadable."""
     document.begin()
     return _text_reader_of(path)(document)

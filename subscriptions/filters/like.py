@@ -19,12 +19,7 @@ ESCAPE: Final = "\\"
 
 
 def compile_like(pattern: str) -> Matcher:
-    """Return the function that matches a whole text against `pattern`.
-
-    Raises:
-        ValueError: the pattern ends in the middle of an escape.
-
-    """
+    """Return the function that matches a whole text; raise `ValueError` if the pattern ends within an escape."""
     signs: list[str | Wildcard] = []
     characters = iter(pattern)
     for character in characters:

@@ -133,12 +133,7 @@ class WithHeaders(Versioned):
         return [name for name in sealed if _readable(self, name) is None]
 
     def resolved(self, changes: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the changes, with the present value for each header that they set to null.
-
-        Raises:
-            ValidationError: there is no such header, or its value cannot be decrypted.
-
-        """
+        """Return the changes, null headers replaced by present values; raise `ValidationError` if one has none."""
         given = changes.get("headers")
         if not isinstance(given, dict) or None not in given.values():
             return changes

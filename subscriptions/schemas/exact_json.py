@@ -24,12 +24,7 @@ class UnreadableJson(ValueError):
 
 
 def exact_json(text: str | bytes) -> Any:
-    """Return the value of `text`, with fractions as `Decimal`; of duplicate keys the last counts.
-
-    Raises:
-        UnreadableJson: it is not JSON, is nested too deep, or has a number of too many digits or a lone surrogate.
-
-    """
+    """Return the value of `text`, fractions as `Decimal`, of duplicate keys the last; raise `UnreadableJson`."""
     try:
         read = text if isinstance(text, str) else text.decode()
         value = _DECODER.decode(read)

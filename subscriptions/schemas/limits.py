@@ -57,12 +57,7 @@ class BrokenSchema(ValueError):
 
 
 def text_of(schema: object) -> str:
-    """Return the canonical JSON text of `schema`: sorted, without blanks.
-
-    Raises:
-        BrokenSchema: it is not an object, too long, too deep, or has what JSON or the database cannot store.
-
-    """
+    """Return the canonical JSON text of `schema`, sorted, without blanks; raise `BrokenSchema` if it breaks a limit."""
     if not isinstance(schema, dict):
         raise BrokenSchema('A schema is a JSON object, such as {"type": "object"}.')
     level: list[Any] = [schema]

@@ -90,12 +90,7 @@ class Schema:
 
 
 def compiled(schema: object) -> Schema:
-    """Return `schema`, a JSON object, ready for use; for an equal schema the same object, as long as it is kept.
-
-    Raises:
-        BrokenSchema: it is not a valid schema, or one that could take too long.
-
-    """
+    """Return the schema, ready for use; raise `BrokenSchema` if it is invalid or could take too long."""
     return _compiled(text_of(schema))
 
 
