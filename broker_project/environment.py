@@ -17,8 +17,6 @@ MAX_DAYS = 36_500
 """A hundred years."""
 MIN_CHARACTERS, MIN_DIFFERENT = 50, 5
 """Of a secret key; Django's own minimum."""
-POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
-REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
 SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[([1-9][0-9]*|\*)(,\s*[1-9][0-9]*)*\])?|yarn|(spark|k8s)://\S+")
 PASSWORD_IN_URL = re.compile(r"[^/]*://[^/@\[]*:(?![0-9]+(/|$)).*", re.DOTALL)
@@ -91,7 +89,7 @@ def switch(name: str, *, default: bool = False) -> bool:
 
 def database(name: str) -> dict[str, Any]:
     """Return the Django settings of a PostgreSQL database. Errors do not contain the URL, which can have a password."""
-    is_postgresql = text(name).startswith(POSTGRESQL_SCHEMES)
+    is_postgresql = text(name).startswith(("postgres://", "postgresql://"))
     try:
         found: dict[str, Any] = env.db_url(name) if is_postgresql else {}
     except ValueError:
@@ -104,16 +102,10 @@ def database(name: str) -> dict[str, Any]:
 def redis_address(name: str) -> str:
     """Return the URL of a Redis. Errors do not contain it, because it can have a password."""
     value = text(name)
-    if not _is_address(value, REDIS_SCHEMES):
-        raise ImproperlyConfigured(f"{name} is not the address of a Redis: set it to {HINTS[name]}.")
-    return value
-
-
-def _is_address(value: str, schemes: tuple[str, ...]) -> bool:
-    """Tell whether a URL has one of these schemes and a valid port or none."""
-    with contextlib.suppress(ValueError):
-        return value.startswith(schemes) and urlsplit(value).port != 0
-    return False
+    with contextlib.suppress(ValueError):  # of an invalid port
+        if value.startswith(("redis://", "rediss://", "unix://")) and urlsplit(value).port != 0:
+            return value
+    raise ImproperlyConfigured(f"{name} is not the address of a Redis: set it to {HINTS[name]}.")
 
 
 def web_address(name: str, default: str) -> str:

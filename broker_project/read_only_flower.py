@@ -7,6 +7,7 @@ request.
 import hmac
 from base64 import b64decode
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 from flower import command
@@ -27,41 +28,29 @@ class ReadOnlyFlower(Flower):  # type: ignore[misc] # it is not typed
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
         """Return the handler of a request: a refusal, or Flower's own."""
         if not is_login(request.headers.get("Authorization", ""), self.options.basic_auth or ()):
-            return self.get_handler_delegate(request, LoginNeeded)
+            return self.get_handler_delegate(request, Refusal, {"status": 401, "text": "Flower asks for its login."})
         if request.method not in SAFE_METHODS and request.path != TASK_LIST:
-            return self.get_handler_delegate(request, ReadOnly)
+            text = "Flower is read-only: it cannot control workers or tasks here."
+            return self.get_handler_delegate(request, Refusal, {"status": 403, "text": text})
         return super().find_handler(request, **kwargs)
 
 
 class Refusal(RequestHandler):
-    """A handler that refuses every method."""
+    """A handler that refuses every method; a 401 makes browsers ask for the login."""
 
-    status: int
-    text: str
+    def initialize(self, status: int, text: str) -> None:
+        """Take the answer."""
+        self._status, self._text = status, text
 
     def check_xsrf_cookie(self) -> None:
         """Skip the check, so that the refusal comes first."""
 
     def prepare(self) -> None:
         """Refuse."""
-        self.set_status(self.status)
-        self.finish(self.text)
-
-
-class LoginNeeded(Refusal):
-    """The answer to a request without the right name and password."""
-
-    status, text = 401, "Flower asks for its login."
-
-    def set_default_headers(self) -> None:
-        """Make browsers ask for the login."""
-        self.set_header("WWW-Authenticate", 'Basic realm="flower"')
-
-
-class ReadOnly(Refusal):
-    """The answer to requests that would change something."""
-
-    status, text = 403, "Flower is read-only: it cannot control workers or tasks here."
+        self.set_status(self._status)
+        if self._status == HTTPStatus.UNAUTHORIZED:
+            self.set_header("WWW-Authenticate", 'Basic realm="flower"')
+        self.finish(self._text)
 
 
 def is_login(authorization: str, logins: Sequence[str]) -> bool:

@@ -52,9 +52,7 @@ DEBUG = False
 ROOT_URLCONF = "broker_project.urls"
 WSGI_APPLICATION = "broker_project.wsgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-USE_TZ = True
 TIME_ZONE = "UTC"
-LANGUAGE_CODE = "en-us"
 USE_I18N = False
 FORMAT_MODULE_PATH = "broker_project.formats"
 
@@ -152,7 +150,6 @@ CELERY_TASK_ROUTES = {"analytics.*": {"queue": "analytics"}}
 CELERY_TASK_DEFAULT_EXCHANGE = "broker"
 CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_TASK_CREATE_MISSING_QUEUES = False
-CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_RESULT_EXPIRES = None
 """No results are stored, so there is nothing to expire."""

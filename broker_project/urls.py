@@ -1,18 +1,12 @@
 """All URLs of the broker."""
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.urls import include, path
 from django.views.generic import RedirectView, TemplateView
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularYAMLAPIView
 
 from broker_project.health import livez, readyz
-
-
-def no_icon(_: HttpRequest) -> HttpResponse:
-    """Answer browsers that request an icon unasked."""
-    return HttpResponse(status=204)
-
 
 urlpatterns = [
     path("api/v1/", include("delivery.api.urls")),
@@ -26,7 +20,7 @@ urlpatterns = [
     path("admin/second-factor/", include("broker_project.accounts.urls")),
     path("admin/", admin.site.urls),
     *(path(short, RedirectView.as_view(pattern_name="api-docs")) for short in ("api", "api/", "api/docs")),
-    path("favicon.ico", no_icon),
+    path("favicon.ico", lambda _: HttpResponse(status=204)),  # browsers request an icon unasked
     path("livez", livez),
     path("readyz", readyz),
 ]

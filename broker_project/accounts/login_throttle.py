@@ -105,9 +105,3 @@ def tries_of(request: HttpRequest, credentials: dict[str, Any] | None) -> LoginT
     return LoginTries(
         (credentials or {}).get("username") or "", client_prefix(request.META.get("REMOTE_ADDR", "")) or None
     )
-
-
-def forget() -> int:
-    """Delete tries that no longer count; return how many."""
-    forgotten: int = AccessAttempt.objects.filter(attempt_time__lt=timezone.now() - PAUSE).delete()[0]
-    return forgotten

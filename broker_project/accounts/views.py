@@ -39,7 +39,6 @@ class CodeForm(forms.Form):
 
     code = forms.CharField(
         max_length=MAX_CODE_LENGTH,
-        label="Code",
         help_text="The six digits that your app shows now, or a recovery code.",
         widget=UnfoldAdminTextInputWidget(attrs={**CODE_ATTRIBUTES, "autofocus": True}),
     )
@@ -50,7 +49,6 @@ class FirstCodeForm(forms.Form):
 
     code = forms.CharField(
         max_length=MAX_CODE_LENGTH,
-        label="Code",
         help_text="The six digits that the app shows now.",
         widget=UnfoldAdminTextInputWidget(attrs={**CODE_ATTRIBUTES, "inputmode": "numeric"}),
     )

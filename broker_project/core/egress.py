@@ -9,7 +9,6 @@ from typing import Final
 
 MAX_CHARACTERS: Final = 253
 MAX_PORT: Final = 65_535
-LOOPBACK_NAMES: Final = IPv4Address("127.0.0.1")
 
 _AUTHORITY: Final = re.compile(r"(?:\[(?P<ip>[^\[\]]*)\]|(?P<name>[^\[\]:]*))(?::(?P<port>.*))?")
 _NAME: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.?", re.I)
@@ -20,13 +19,7 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-PRIVATE: Final = "private network"
 RESERVED: Final = "reserved"
-DOCUMENTATION: Final = "documentation"
-BENCHMARK: Final = "benchmark"
-MULTICAST: Final = "multicast"
-LINK_LOCAL: Final = "link-local"
-LOOPBACK: Final = "loopback"
 METADATA: Final = "cloud metadata"
 """Addresses of cloud metadata services, which give out credentials of the machine."""
 
@@ -35,7 +28,6 @@ TRANSLATED: Final = IPv6Network("::ffff:0:0:0/96")
 COMPATIBLE: Final = IPv6Network("::/96")
 NAT64: Final = IPv6Network("64:ff9b::/96")
 LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
-TEREDO: Final = IPv6Network("2001::/32")
 SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 _NOT_COMPATIBLE: Final = IPv6Network("::/127")
 """`::` and `::1`, which look like IPv4-compatible addresses and are not."""
@@ -98,7 +90,7 @@ def _named_host(text: str) -> Host:
             "write names in other scripts in their ASCII form, xn--…."
         )
     is_here = text.lower().rstrip(".").rpartition(".")[2] == "localhost"
-    return Host(text, LOOPBACK_NAMES if is_here else None)
+    return Host(text, IPv4Address("127.0.0.1") if is_here else None)
 
 
 _SPECIAL: Final = (
@@ -113,25 +105,25 @@ _SPECIAL: Final = (
     (METADATA, "192.0.0.192 fd00:c1::a9fe:a9fe"),  # Oracle
     (METADATA, "fd20:ce::254 fe80::a9fe:a9fe"),  # Google and others
     ("this host", "0.0.0.0/8 ::"),
-    (PRIVATE, "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7"),
+    ("private network", "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7"),
     ("carrier-grade NAT", "100.64.0.0/10"),
-    (LOOPBACK, "127.0.0.0/8 ::1"),
-    (LINK_LOCAL, "169.254.0.0/16 fe80::/10"),
-    (DOCUMENTATION, "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20"),
+    ("loopback", "127.0.0.0/8 ::1"),
+    ("link-local", "169.254.0.0/16 fe80::/10"),
+    ("documentation", "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20"),
     (RESERVED, "192.0.0.0/24 240.0.0.0/4 2001::/23 3ffe::/16"),
     (RESERVED, "192.31.196.0/24 192.175.48.0/24 2620:4f:8000::/48"),  # AS112
     (RESERVED, "192.52.193.0/24"),  # AMT
     (RESERVED, "::/3 4000::/2 8000::/1"),  # everything outside 2000::/3, the only range that is assigned
     ("6to4 relay", "192.88.99.0/24"),
-    (BENCHMARK, "198.18.0.0/15 2001:2::/48"),
-    (MULTICAST, "224.0.0.0/4 ff00::/8"),
+    ("benchmark", "198.18.0.0/15 2001:2::/48"),
+    ("multicast", "224.0.0.0/4 ff00::/8"),
     ("broadcast", "255.255.255.255"),
     ("IPv4-mapped", str(MAPPED)),
     ("IPv4-translated", str(TRANSLATED)),
     ("IPv4-compatible", str(COMPATIBLE)),
     ("NAT64", f"{NAT64} {LOCAL_NAT64}"),
     ("discard-only", "100::/64"),
-    ("Teredo", str(TEREDO)),
+    ("Teredo", "2001::/32"),
     ("ORCHID", "2001:10::/28 2001:20::/28"),
     ("6to4", str(SIX_TO_FOUR)),
     ("site-local", "fec0::/10"),

@@ -120,7 +120,7 @@ class EncryptedColumn(models.Field):  # type: ignore[type-arg]  # no brackets at
 class _Decrypting(DeferredAttribute):
     """Decrypts at each access, so that a row in memory holds no plain secret."""
 
-    field: "EncryptedField"
+    field: "EncryptedText"
 
     def __get__(self, row: models.Model | None, owner: type[models.Model] | None = None) -> Any:
         if row is None:
@@ -132,8 +132,8 @@ class _Decrypting(DeferredAttribute):
         row.__dict__[self.field.attname] = value
 
 
-class EncryptedField(EncryptedColumn):
-    """A value that is stored encrypted. A row holds bytes once it was read or saved, before that the value itself."""
+class EncryptedText(EncryptedColumn):
+    """A text that is stored encrypted. A row holds bytes once it was read or saved, before that the value itself."""
 
     descriptor_class = _Decrypting
 
@@ -162,20 +162,8 @@ class EncryptedField(EncryptedColumn):
 
     def bytes_of(self, value: Any) -> bytes:
         """Return the plain bytes of a value."""
-        raise NotImplementedError
+        return bytes(value.encode())
 
     def value_of(self, plain: bytes) -> Any:
         """Return the value of plain bytes."""
-        raise NotImplementedError
-
-
-class EncryptedText(EncryptedField):
-    """A text that is stored encrypted."""
-
-    def bytes_of(self, value: str) -> bytes:
-        """Return the text as UTF-8."""
-        return value.encode()
-
-    def value_of(self, plain: bytes) -> str:
-        """Return the text of UTF-8 bytes."""
         return plain.decode()

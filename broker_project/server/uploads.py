@@ -14,7 +14,6 @@ from subscriptions.credentials.tokens import recently_authenticated
 
 UNAUTHENTICATED_SHARE: Final = 8
 """One part in this many is for callers that have shown no key recently, but at least one body of the largest size."""
-UNAUTHENTICATED: Final = None
 
 SMALL_BYTES: Final = 64 * 1024
 """A body with this `Content-Length` or less is received in one piece and outside the quota: a turn of the loop costs
@@ -72,9 +71,7 @@ class UploadQuotas:
     def share_of(self, authorization: str) -> QuotaShare:
         """Return an empty share for a request with this `Authorization` header."""
         caller = recently_authenticated(authorization)
-        if caller is None:
-            return QuotaShare(self._unauthenticated, UNAUTHENTICATED)
-        return QuotaShare(self._authenticated, caller)
+        return QuotaShare(self._unauthenticated if caller is None else self._authenticated, caller)
 
 
 class Upload:

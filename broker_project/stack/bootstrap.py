@@ -257,11 +257,8 @@ def only_one_at_a_time() -> Iterator[None]:
 
 def main(command: str = "help", *arguments: str) -> None:
     """Install what the command needs, then replace this process with the command."""
-    if command in HELP_WORDS:
-        print(help_text(*COMMANDS), end="")
-        return
-    if asks_for_help(command, arguments):
-        print(help_text(command), end="")
+    if command in HELP_WORDS or asks_for_help(command, arguments):
+        print(help_text(*(COMMANDS if command in HELP_WORDS else (command,))), end="")
         return
     problem = mistake(command, arguments)
     if problem:

@@ -58,13 +58,14 @@ class OrdinaryUser:
                 os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
-class NoOrdinaryUser(StackError):
-    """PostgreSQL refuses to run as root, and there is neither a user namespace nor another user."""
-
-
 @functools.cache
 def ordinary_user() -> OrdinaryUser:
-    """Return this user; for root, the first alternative that works on this machine."""
+    """Return this user; for root, as which PostgreSQL refuses to run, the first alternative that works here.
+
+    Raises:
+        StackError: there is neither a user namespace nor another user.
+
+    """
     if os.geteuid() != 0:
         return OrdinaryUser((), os.geteuid(), os.getegid())
     if _works(NAMESPACE):
@@ -76,17 +77,13 @@ def ordinary_user() -> OrdinaryUser:
             prefix = (*become, *extra, "--pdeathsig", "INT")
             if _works(prefix):
                 return OrdinaryUser(prefix, entry.pw_uid, entry.pw_gid)
-    raise NoOrdinaryUser("PostgreSQL cannot run as root here: start ./broker as an ordinary user or set DATABASE_URL")
+    raise StackError("PostgreSQL cannot run as root here: start ./broker as an ordinary user or set DATABASE_URL")
 
 
 def _works(prefix: tuple[str, ...]) -> bool:
     if not shutil.which(prefix[0]) or not shutil.which("setpriv"):
         return False
     return subprocess.run((*prefix, "true"), capture_output=True, check=False).returncode == 0  # noqa: S603 - ours
-
-
-class ProgramFailed(StackError):
-    """A program of PostgreSQL failed; the message has its output."""
 
 
 def binary(name: str) -> Path:
@@ -102,7 +99,7 @@ def run(program: str, *arguments: str | Path, stdin: str = "") -> None:
     command = (*ordinary_user().prefix, str(binary(program)), *map(str, arguments))
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if result.returncode:
-        raise ProgramFailed(f"{program} failed:\n{result.stderr}")
+        raise StackError(f"{program} failed:\n{result.stderr}")
 
 
 def end_predecessor(data: Path, seconds: float = 20.0) -> None:
@@ -182,10 +179,6 @@ SETTINGS = {
 """For many short durable transactions on tables with short-lived rows."""
 
 
-class WrongPassword(StackError):
-    """The database does not accept the stored password."""
-
-
 @dataclass(frozen=True, slots=True)
 class Postgres:
     """One PostgreSQL server in its own folder."""
@@ -223,7 +216,7 @@ class Postgres:
         """Tell whether the server answers a query.
 
         Raises:
-            WrongPassword: it refuses the password.
+            StackError: it refuses the password.
 
         """
         try:
@@ -231,7 +224,7 @@ class Postgres:
                 connection.execute("SELECT 1")
         except psycopg.OperationalError as problem:
             if "password authentication failed" in str(problem):
-                raise WrongPassword(
+                raise StackError(
                     f"{self.data} has another password than stack.json beside {self.folder}: "
                     "restore that file, or delete the folder to start over"
                 ) from None

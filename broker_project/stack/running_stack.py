@@ -21,10 +21,6 @@ WEB_PORT = 8000
 FLOWER_PORT = 5555
 
 
-class SetUpFailed(StackError):
-    """The database could not be set up; the message has the output."""
-
-
 @dataclass(frozen=True, slots=True)
 class Stack:
     """A running stack: its processes, the environment of its programs, and its addresses."""
@@ -118,7 +114,7 @@ def _set_up(environment: Mapping[str, str], admin_password: str) -> bool:
         check=False,
     )
     if result.returncode == WRONG_SETTINGS:
-        raise SetUpFailed(result.stdout.splitlines()[-1])
+        raise StackError(result.stdout.splitlines()[-1])
     if result.returncode:
-        raise SetUpFailed(f"the database could not be set up:\n{result.stdout}{result.stderr}")
+        raise StackError(f"the database could not be set up:\n{result.stdout}{result.stderr}")
     return result.stdout.rstrip().endswith(VALID_LOGIN)

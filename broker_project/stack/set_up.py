@@ -26,8 +26,7 @@ REDIS_SECONDS: Final = 5
 def main() -> None:
     """Migrate, and create a superuser if there is none."""
     django.setup()
-    check_database()
-    check_redis()
+    check_stores()
     call_command("migrate", interactive=False, verbosity=1)
     users, password = get_user_model().objects, os.environ["ADMIN_PASSWORD"]
     if not users.filter(is_superuser=True).exists():
@@ -36,25 +35,18 @@ def main() -> None:
     print(VALID_LOGIN if admin and admin.check_password(password) else "the login has been changed")
 
 
-def check_database() -> None:
-    """Raise `ImproperlyConfigured` with the driver's reason if PostgreSQL cannot be reached."""
+def check_stores() -> None:
+    """Raise `ImproperlyConfigured` with the driver's reason if PostgreSQL or Redis cannot be reached."""
     try:
         psycopg.connect(**connection.get_connection_params()).close()
-    except psycopg.Error as problem:
-        reason = " ".join(str(problem).split())
-        raise ImproperlyConfigured(f"the database of DATABASE_URL cannot be reached: {reason}") from problem
-
-
-def check_redis() -> None:
-    """Raise `ImproperlyConfigured` if Redis does not answer or refuses the password."""
-    try:
         with redis.Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS
         ) as client:
             client.ping()
-    except (redis.RedisError, ValueError) as problem:
+    except (psycopg.Error, redis.RedisError, ValueError) as problem:
+        store = "database of DATABASE_URL" if isinstance(problem, psycopg.Error) else "Redis of REDIS_URL"
         reason = " ".join(str(problem).split())
-        raise ImproperlyConfigured(f"the Redis of REDIS_URL cannot be reached: {reason}") from problem
+        raise ImproperlyConfigured(f"the {store} cannot be reached: {reason}") from problem
 
 
 if __name__ == "__main__":

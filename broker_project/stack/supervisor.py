@@ -32,11 +32,6 @@ STOP_SECONDS = 20.0
 """A worker that stops waits for the requests in flight."""
 
 
-def always() -> bool:
-    """Return True: ready when the process runs, nothing to prepare."""
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Service:
     """The description of one process of the stack, which can be started any number of times."""
@@ -46,10 +41,10 @@ class Service:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of the supervisor."""
 
-    prepare: Callable[[], object] = always
+    prepare: Callable[[], object] = field(default=lambda: None)
     """Called before every start."""
 
-    is_ready: Callable[[], bool] = always
+    is_ready: Callable[[], bool] = field(default=lambda: True)
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = STOP_SECONDS
     """How long it may take to stop; then it is killed."""

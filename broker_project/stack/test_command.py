@@ -32,10 +32,9 @@ SPARK_TESTS = "tests/spark"
 """They share a Spark session, so they run in one process."""
 SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_run_by_broker.py"
 """It starts a broker, which starts Spark."""
-WITHOUT_SPARK = f"--ignore={SPARK_TESTS}"
 WITH_BROKERS = ("tests/acceptance", "tests/benchmarks", "tests/faults", "tests/stack")
 """The only folders with tests that start their own stack."""
-TEST_PROCESSES = "3"
+SIDE_BY_SIDE = ("-n", "3", "--dist", "worksteal")
 """On two cores: each process waits for a third of its time."""
 BELOW_WORKERS = 15
 """The niceness of steps that run beside a broker, whose workers have 8 and whose Spark has 10."""
@@ -55,22 +54,9 @@ RULES_FOLDER = "semgrep"
 
 ALL_FILES = ("--error", "--disable-nosem", "--no-git-ignore", "--project-root", ".", "--timeout", "60")
 """Exceptions are declared with the rules and nowhere else."""
-SEMGREP_VARIABLES = {
-    "SEMGREP_SETTINGS_FILE": str(SEMGREP / "settings.yml"),
-    "SEMGREP_LOG_FILE": str(SEMGREP / "semgrep.log"),
-}
 
 AUDITED_LOCKS: Final = (("runtime.txt", "development.txt", "uv.txt"), ("semgrep.txt",))
 """Locks that are checked in one call. No package may have two versions in a call."""
-PIP_AUDIT: Final = (
-    sys.executable,
-    "-m",
-    "pip_audit",
-    "--strict",
-    "--require-hashes",
-    "--disable-pip",
-    "--progress-spinner=off",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +185,10 @@ SCAN = (
 
 
 semgrep_step = partial(
-    Step, settings=SEMGREP_VARIABLES, python=str(SEMGREP / "bin" / "python"), niceness=LOWEST_PRIORITY
+    Step,
+    settings={"SEMGREP_SETTINGS_FILE": f"{SEMGREP}/settings.yml", "SEMGREP_LOG_FILE": f"{SEMGREP}/semgrep.log"},
+    python=str(SEMGREP / "bin" / "python"),
+    niceness=LOWEST_PRIORITY,
 )
 QUICK_CHECKS = (
     Step("format", ("-m", "ruff", "format", "--check", ".")),
@@ -211,7 +200,7 @@ QUICK_CHECKS = (
 TESTS_AND_CHECKS = (
     Step(
         "tests",
-        (*PYTEST, "-n", TEST_PROCESSES, "--dist", "worksteal", "-m", "not faults and not lengthy", WITHOUT_SPARK),
+        (*PYTEST, *SIDE_BY_SIDE, "-m", "not faults and not lengthy", f"--ignore={SPARK_TESTS}"),
         report="tests.xml",
     ),
     Step("types", ("-m", "mypy"), niceness=LOWEST_PRIORITY),
@@ -273,8 +262,9 @@ def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
 
 def audit(*arguments: str) -> int:
     """Check all locked packages, with more arguments for pip-audit; return the exit status."""
+    options = ("--strict", "--require-hashes", "--disable-pip", "--progress-spinner=off", *arguments)
     statuses = []
     for locks in AUDITED_LOCKS:
         files = [word for lock in locks for word in ("-r", str(ROOT / "requirements" / lock))]
-        statuses.append(subprocess.run((*PIP_AUDIT, *arguments, *files), check=False).returncode)  # noqa: S603 - ours
+        statuses.append(subprocess.run((sys.executable, "-m", "pip_audit", *options, *files), check=False).returncode)  # noqa: S603 - ours
     return max(statuses)

@@ -10,7 +10,7 @@ from django.db import connection, models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from broker_project.core.encryption import DecryptionFailed, EncryptedField
+from broker_project.core.encryption import DecryptionFailed, EncryptedText
 from subscriptions.headers import with_values_kept
 
 
@@ -24,7 +24,7 @@ def checks(**conditions: Q) -> list[models.BaseConstraint]:
     return [models.CheckConstraint(name=name, condition=condition) for name, condition in conditions.items()]
 
 
-class EncryptedHeaders(EncryptedField):
+class EncryptedHeaders(EncryptedText):
     """Header names and values, sealed together."""
 
     def bytes_of(self, value: Mapping[str, str]) -> bytes:
@@ -129,7 +129,7 @@ class WithHeaders(Versioned):
     @property
     def unreadable(self) -> list[str]:
         """The names of fields whose key is gone: nothing is sent until they are set again."""
-        sealed = [field.name for field in self._meta.get_fields() if isinstance(field, EncryptedField)]
+        sealed = [field.name for field in self._meta.get_fields() if isinstance(field, EncryptedText)]
         return [name for name in sealed if _readable(self, name) is None]
 
     def resolved(self, changes: Mapping[str, object]) -> Mapping[str, object]:

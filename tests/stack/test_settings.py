@@ -13,9 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from broker_project import environment, settings
 from broker_project.stack import up
-from broker_project.stack.folders import ROOT, StackFolder, StackSettings, locked
+from broker_project.stack.folders import ROOT, StackError, StackFolder, StackSettings, locked
 from broker_project.stack.ports import any_free
-from broker_project.stack.running_stack import SetUpFailed, running_stack
+from broker_project.stack.running_stack import running_stack
 from broker_project.stack.secret_keys import WrongSecretKey, check_start_key, store_key
 
 FIRST = "first secret key"
@@ -183,7 +183,7 @@ def test_wrong_redis_password_is_reported_in_one_line(tmp_path: Path, monkeypatc
 
 def refusal_to_start(folder: Path) -> str:
     """Return the one line in which a stack says why it does not start."""
-    with pytest.raises(SetUpFailed) as failure, running_stack(folder):
+    with pytest.raises(StackError) as failure, running_stack(folder):
         pass
     message = str(failure.value)
     assert "\n" not in message

@@ -240,17 +240,12 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
             raise BadRequest
         return super().response_action(request, queryset)  # type: ignore[no-any-return]
 
-    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
-        """Return the form's field for a link to one row."""
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form's field."""
         if db_field.name in self.get_autocomplete_fields(request):
-            options.setdefault("widget", AutocompleteSelect(db_field, self.admin_site))
-        return super().formfield_for_foreignkey(db_field, request, **options)
-
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
-        """Return the form's field for links to several rows."""
-        if db_field.name in self.get_autocomplete_fields(request):
-            options.setdefault("widget", AutocompleteSelectMultiple(db_field, self.admin_site))
-        return super().formfield_for_manytomany(db_field, request, **options)
+            widget = AutocompleteSelectMultiple if db_field.many_to_many else AutocompleteSelect
+            options.setdefault("widget", widget(db_field, self.admin_site))
+        return super().formfield_for_dbfield(db_field, request, **options)
 
     def only(self, pk: object) -> "QuerySet[Any]":
         """Return the row of this id as a query set, empty for an id that no row can have."""

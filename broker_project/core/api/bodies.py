@@ -15,6 +15,9 @@ from rest_framework.request import Request
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.json import strict_json
 
+Context = Mapping[str, Any] | None
+"""What DRF passes to parsers and renderers."""
+
 
 class BodyTooLarge(Exception):
     """The body has more bytes than the view accepts."""
@@ -69,12 +72,7 @@ class RawParser(BaseParser):
 
     media_type = "*/*"
 
-    def parse(
-        self,
-        stream: IO[Any],  # noqa: ARG002 - DRF's signature
-        media_type: str | None = None,  # noqa: ARG002
-        parser_context: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Context = None) -> Any:  # noqa: ARG002 - DRF's signature
         """Return the body's bytes. DRF does not call this for an empty body."""
         return body_of((parser_context or {})["request"], max_bytes=settings.MAX_BODY_BYTES)
 
@@ -84,9 +82,7 @@ class JsonParser(RawParser):
 
     media_type = "application/json"
 
-    def parse(
-        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> Any:
+    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Context = None) -> Any:
         """Return the body's value; raise `ParseError` if it is not strict JSON."""
         try:
             return strict_json(super().parse(stream, media_type, parser_context))
@@ -102,12 +98,7 @@ class JsonRenderer(BaseRenderer):
     charset = None
     render_style = "binary"
 
-    def render(
-        self,
-        data: Any,
-        accepted_media_type: str | None = None,  # noqa: ARG002 - DRF's signature
-        renderer_context: Mapping[str, Any] | None = None,  # noqa: ARG002
-    ) -> bytes:
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Context = None) -> bytes:  # noqa: ARG002 - DRF's signature
         """Return `data` as JSON, in which times in UTC end in Z; nothing for an answer without a body."""
         return b"" if data is None else orjson.dumps(data, default=str, option=orjson.OPT_UTC_Z)
 

@@ -17,7 +17,6 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS
 from broker_project.stack.ports import LOOPBACK
 
 T = TypeVar("T")
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
 """What to do with a request that has been read. It returns whether the connection may be used again."""
 
