@@ -224,10 +224,6 @@ def release(delivery_ids: Sequence[int]) -> list[int]:
 
 
 def release_one(delivery_id: int) -> None:
-    """Release a HELD delivery.
-
-    Raises:
-        NotHeld: it is not HELD, or not any more.
-    """
+    """Release a HELD delivery; raise `NotHeld` if it is not HELD, or not any more."""
     if not release([delivery_id]):
         raise NotHeld("Only HELD deliveries can be released, and this one is not HELD.")

@@ -95,31 +95,21 @@ def resume(
 
 
 def end_suspensions(since: Mapping[int, datetime], *, reason: str) -> list[int]:
-    """Resume subscriptions suspended since the given moments; return the ids of those.
-
-    Subscriptions that are locked are skipped.
-    """
+    """Resume subscriptions suspended since the given moments, except locked ones; return the ids of those."""
     return _change(END_SUSPENSIONS, "RESUMED", reason, [*since], since=[*since.values()])
 
 
 def pause_one(subscription_id: int, *, reason: str) -> None:
     """Pause a subscription; it may be paused by hand already.
 
-    Raises:
-        NotPausable: it is SYNC.
-        Backfilling: it is paused by a backfill.
+    Raises `NotPausable` if it is SYNC, and `Backfilling` if it is paused by a backfill.
     """
     if not pause([subscription_id], reason=reason):
         _refuse(subscription_id)
 
 
 def resume_one(subscription_id: int, *, reason: str) -> None:
-    """Resume a subscription; it may not be paused.
-
-    Raises:
-        NotPausable: it is SYNC.
-        Backfilling: it is paused by a backfill.
-    """
+    """Resume a subscription, which need not be paused; raises as `pause_one`."""
     if not resume([subscription_id], reason=reason):
         _refuse(subscription_id)
 

@@ -69,10 +69,8 @@ class _OwnCallback(NamedTuple):
 def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> dict[int, CallbackTarget]:
     """Return where replies go for each `CallbackURL`, by the position of its message among `total`.
 
-    An address with a token of this broker is its own under every host name: no other server knows the token.
-
-    Raises:
-        RefusedItems: some cannot be used; it says which and why.
+    An address with a token of this broker is its own under every host name: no other server knows the token. Raises
+    `RefusedItems`, which says which cannot be used and why.
     """
     tokens = {url: hash_of(token) for url in urls.values() if (token := token_in(url))}
     found = rows(OWN, [sorted({*tokens.values()})]) if tokens else []

@@ -229,8 +229,7 @@ def _leaves(cursor: CursorWrapper, day: dt.date) -> list[str]:
 def _lock(tables: Sequence[str]) -> None:
     """Lock the tables exclusively, in the order in which publishers and workers use them.
 
-    Raises:
-        django.db.OperationalError: they were in use at every try.
+    Raises `OperationalError` if they were in use at every try.
     """
     names = ", ".join(f"ONLY {table}" for table in tables)
     for tries_left in reversed(range(TRIES)):

@@ -1,7 +1,6 @@
 """Send a test event to an endpoint at once, outside its line; it is not stored."""
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -9,9 +8,9 @@ from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import KEPT_HEADER_BYTES
+from delivery.playground.trials import unstored_content
 from delivery.sync.answer import SUCCESSES
 from delivery.sync.caller import Caller, get_caller
-from delivery.webhook.content import content_of
 from delivery.webhook.destination import CONFIGURED, destination_now
 from delivery.webhook.parts import Content, Destination
 from delivery.webhook.redact import MAX_CREDENTIAL_BYTES, without_credentials
@@ -102,16 +101,9 @@ def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Desti
         raise Subscription.DoesNotExist("It has just been deleted.")
     sample, content_type, script, *configured = found[0]
     body, content_type = (sample, content_type) if sample else (SAMPLE, SAMPLE_TYPE)
-    content = content_of(
-        message_id=0,
-        event_type=subscription.events,
-        body=body.encode(),
-        content_type=content_type,
-        headers=json.dumps([("Content-Type", content_type)]),
-        published_ms=int(now.timestamp() * 1000),
-        known_as=name,
-    )
-    return destination_now(configured, script), content
+    now_ms = int(now.timestamp() * 1000)
+    content = unstored_content([("Content-Type", content_type)], content_type, body.encode(), now_ms=now_ms)
+    return destination_now(configured, script), replace(content, event_type=subscription.events, known_as=name)
 
 
 def _as_sent(content: Content, destination: Destination, caller: Caller) -> Content:

@@ -147,8 +147,7 @@ def read_event(draft: Draft) -> Draft:
 def read_batch(draft: Draft, *, max_items: int) -> list[Draft | Refusal]:
     """Return the messages of a batch in their order, each with the request's headers, or why one is refused.
 
-    Raises:
-        InvalidCloudEvent: the body is no batch, or has more than `max_items`.
+    Raises `InvalidCloudEvent` if the body is no batch, or has more than `max_items`.
     """
     items = _parsed(draft.body, "a batch of CloudEvents", lambda cursor: [_members(cursor) for _ in cursor.elements()])
     if len(items) > max_items:

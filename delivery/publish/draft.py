@@ -167,8 +167,7 @@ def durability_of(text: str | None) -> str:
 def time_of(ttl: str | None, not_before: str | None, *, now: datetime) -> tuple[float | None, datetime | None]:
     """Return a message's time to live from `now` in seconds, and before when it is not sent; None: not given.
 
-    Raises:
-        InvalidMetadata: one of them cannot be read, or the message would expire before it may be sent.
+    Raises `InvalidMetadata` if one cannot be read, or if the message would expire before it may be sent.
     """
     seconds = None if ttl is None else ttl_of(ttl)
     moment = None if not_before is None else moment_of(not_before, now=now)
@@ -180,11 +179,7 @@ def time_of(ttl: str | None, not_before: str | None, *, now: datetime) -> tuple[
 
 
 def ttl_of(text: str) -> float:
-    """Return the seconds of a time to live such as `90`, `90s`, `15m`, `12h` or `4d`.
-
-    Raises:
-        InvalidMetadata: it is not a time from 1 second to 30 days.
-    """
+    """Return the seconds of a time to live such as `90`, `15m` or `4d`; raise unless it is from 1 s to 30 days."""
     found = _TTL.fullmatch(text)
     seconds = float(int(found[1]) * UNITS[found[2]]) if found else 0.0
     if not 1 <= seconds <= MAX_AHEAD.total_seconds():
@@ -196,11 +191,7 @@ def ttl_of(text: str) -> float:
 
 
 def moment_of(text: str, *, now: datetime) -> datetime:
-    """Return the moment in a text as in RFC 3339 or an HTTP date; it may be past.
-
-    Raises:
-        InvalidMetadata: it is neither, or more than 30 days after `now`.
-    """
+    """Return the moment in a text as in RFC 3339 or an HTTP date; raise if it is more than 30 days after `now`."""
     moment: datetime | None = None
     with suppress(ValueError, OverflowError):
         found = datetime.fromisoformat(text.upper()) if _RFC_3339.fullmatch(text) else parsedate_to_datetime(text)

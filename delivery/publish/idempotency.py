@@ -55,11 +55,8 @@ def fingerprint_of(parts: Sequence[bytes | str | None]) -> bytes:
 def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, KeyUse]:
     """Claim the keys until the transaction ends; return the earlier uses.
 
-    Never waits. The locks end with their transaction or connection, so a key is blocked only while the first publish
-    runs.
-
-    Raises:
-        PublishInProgress: the first publish with one of them is still running.
+    Never waits: it raises `PublishInProgress` while the first publish with one of them runs. The locks end with their
+    transaction or connection.
     """
     if not keys:
         return {}

@@ -15,7 +15,7 @@ from delivery.operations import BETWEEN_SECONDS
 from delivery.publish.draft import document_of
 from delivery.replay import job_steps
 from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
-from delivery.replay.job_steps import DUE, SLICE, WALK, Count
+from delivery.replay.job_steps import DUE, ENDED, SLICE, WALK, Count
 from subscriptions.filters import Work
 from subscriptions.matching import Match, qualified
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
@@ -128,22 +128,14 @@ def _arguments(
 
 
 def count(subscription: Subscription, since: dt.datetime | None) -> Count:
-    """Count the messages of a backfill.
-
-    Raises:
-        NotBegun: it cannot start.
-    """
+    """Count the messages of a backfill; raise `NotBegun` if it cannot start."""
     _check_new(subscription)
     event_types = event_types_of(subscription)
     return job_steps.count_all(lambda cursor: counted(event_types, since, cursor), published_before(since))
 
 
 def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -> Replay:
-    """Store a backfill; the workers activate the subscription and create the deliveries.
-
-    Raises:
-        NotBegun: it cannot start; its subclasses say why.
-    """
+    """Store a backfill, which the workers run; raise a subclass of `NotBegun` if it cannot start."""
     with transaction.atomic():
         subscription = _locked(subscription_id)
         _check_new(subscription)
@@ -264,16 +256,6 @@ UPDATE delivery_replay
        failures = 0, reason = '', updated_at = clock_timestamp()
  WHERE id = %(id)s
 """
-DONE: Final = """
-WITH done AS (
-  UPDATE delivery_replay SET state = 'DONE', updated_at = clock_timestamp(), finished_at = clock_timestamp()
-   WHERE id = %s RETURNING subscription_id)
-UPDATE subscriptions_subscription s
-   SET paused_since = NULL, paused_by = '', paused_reason = '', half_open = false, probe_due_at = NULL,
-       updated_at = clock_timestamp()
-  FROM done WHERE s.id = done.subscription_id AND s.paused_by = 'BACKFILL'
-RETURNING (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber_id AND l.lane = 'main')
-"""
 
 
 class _Job(NamedTuple):
@@ -343,7 +325,7 @@ def _slice(job: _Job) -> None:
     wanted = [message_id for message_id, is_wanted in met if is_wanted]
     cursor = job_steps.next_cursor([message_id for message_id, _ in met], wanted, limit)
     if cursor is None:
-        notify.wake_after_commit((notify.TOPIC, line_id) for (line_id,) in rows(DONE, [job.id]))
+        notify.wake_after_commit((notify.TOPIC, line_id) for (line_id,) in rows(ENDED, [job.id]))
         return
     missed = _missed(subscription, wanted[:limit])
     which = {"id": job.id, "subscription": job.subscription_id, "first_day": job.first_day}

@@ -121,8 +121,7 @@ class Selection:
     ) -> Self:
         """Select deliveries of a subscriber's subscriptions, by default with the statuses that can be resubmitted.
 
-        Raises:
-            NothingToReplay: there are no subscriptions, or only SYNC ones.
+        Raises `NothingToReplay` if there are no subscriptions, or only SYNC ones.
         """
         its = [one for one in subscriptions if one.kind in ASYNCHRONOUS]
         if not its:

@@ -95,14 +95,17 @@ SELECT id FROM ended
 
 ENDED: Final = """
 WITH ended AS (
-  UPDATE delivery_replay SET state = CASE state WHEN 'FAILING' THEN 'FAILED' ELSE 'CANCELLED' END,
-                             updated_at = clock_timestamp(), finished_at = clock_timestamp()
+  UPDATE delivery_replay
+     SET state = CASE state WHEN 'FAILING' THEN 'FAILED' WHEN 'CANCELLING' THEN 'CANCELLED' ELSE 'DONE' END,
+         updated_at = clock_timestamp(), finished_at = clock_timestamp()
    WHERE id = %s RETURNING subscription_id)
 UPDATE subscriptions_subscription s
    SET paused_since = NULL, paused_by = '', paused_reason = '', half_open = false, probe_due_at = NULL,
        updated_at = clock_timestamp()
   FROM ended WHERE s.id = ended.subscription_id AND s.paused_by = 'BACKFILL'
+RETURNING (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber_id AND l.lane = 'main')
 """
+"""Returns the main line of a subscription that is resumed."""
 
 
 def end(replay_id: int, state: ReplayState, *, reason: str) -> bool:

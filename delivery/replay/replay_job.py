@@ -174,10 +174,9 @@ def begin(selection: Selection, *, pace: int | None, subscription_id: int | None
 
 
 def cancel(replay_id: int, *, reason: str) -> None:
-    """End a replay, whose new deliveries stay; or a backfill, whose deliveries are cancelled. May be repeated.
+    """End a replay, whose new deliveries stay; or a backfill, whose deliveries are cancelled.
 
-    Raises:
-        ReplayFinished: it has ended otherwise.
+    May be repeated; raises `ReplayFinished` if it has ended otherwise.
     """
     if end(replay_id, ReplayState.CANCELLED, reason=reason):
         return

@@ -100,10 +100,7 @@ class Call:
 def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> tuple[Ended, int]:
     """Call the subscription that qualifies, of several the oldest; return its answer and the recorded message's id.
 
-    It is 0 if the call could not be recorded.
-
-    Raises:
-        CallFailed: there is no answer to return; recorded too.
+    It is 0 if the call could not be recorded. Raises `CallFailed` if there is no answer, which is recorded too.
     """
     found = subscriptions_to_ask(message)
     with caller.slot(found[0].subscription_id) if found else nullcontext():
@@ -165,10 +162,7 @@ def record(call: Call, ended: Ended) -> bool:
     """Record a call that has ended; return whether it is recorded.
 
     Once the endpoint was called, its answer matters more than our record: a publisher that gets an error repeats the
-    call, and the endpoint would act twice.
-
-    Raises:
-        django.db.Error: the endpoint was not called, and the call cannot be recorded.
+    call, and the endpoint would act twice. If it was not called, errors of the database are raised.
     """
     columns = _columns(call, ended)
     until = time.monotonic() + RECORD_SECONDS

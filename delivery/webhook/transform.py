@@ -50,11 +50,7 @@ def job_for(delivery_id: int, content: Content, destination: Destination) -> Job
 
 
 def transformed(delivery: Outgoing, made: Made) -> Outgoing:
-    """Return the delivery as it is sent after its script made `made`.
-
-    Raises:
-        TransformRefused: a header or the path cannot be sent.
-    """
+    """Return the delivery as it is sent after its script; raise `TransformRefused` if it cannot be sent so."""
     content = transformed_content(delivery.content, delivery.destination, made)
     return replace(delivery, content=content, size=max(delivery.size, len(content.body)))
 
@@ -74,10 +70,8 @@ def transformed_content(content: Content, destination: Destination, made: Made) 
 def with_param(url: str, param: str) -> str:
     """Return `url` with a script's `param` appended to its path, percent-encoded unless it is already.
 
-    Only path and query change, never the host or port, and the path never goes up.
-
-    Raises:
-        ValidationError: it has control characters or steps such as `..`, or the URL gets too long.
+    Only path and query change, never the host or port, and the path never goes up. Raises `ValidationError` for control
+    characters, steps such as `..`, and a URL that gets too long.
     """
     if _CONTROL.search(param):
         raise ValidationError("$param has control characters.")
