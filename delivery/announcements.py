@@ -116,10 +116,7 @@ SELECT '{OWN_EVENTS}Line.Resumed', id, '{{"pause": "HELD"}}' FROM free ORDER BY 
 
 
 def announce() -> int:
-    """Publish the oldest announcements, unless another process is doing so; return how many.
-
-    Those of kinds without an active subscription are dropped.
-    """
+    """Publish the oldest announcements that a subscription wants, drop the others, and return how many all were."""
     with transaction.atomic():
         ((is_alone,),) = rows(ALONE)
         if not is_alone:
@@ -141,10 +138,7 @@ def announce() -> int:
 
 
 def announce_held_lines() -> int:
-    """Record announcements of lines that are held for over a minute, and of announced ones that go on; return how many.
-
-    Nothing is done where another process is doing so.
-    """
+    """Record that lines are held for over a minute, and that announced ones go on, unless another process does."""
     with transaction.atomic():
         ((is_alone,),) = rows(ALONE_WITH_LINES)
         return len(rows(ANNOUNCE_HELD)) + len(rows(ANNOUNCE_FREE)) if is_alone else 0

@@ -126,10 +126,7 @@ class Cancelled(NamedTuple):
 
 
 def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int]:
-    """End every unfinished delivery of the subscription as CANCELLED.
-
-    Returns how many ended at once, and how many are in flight and end so unless their answer ends them otherwise.
-    """
+    """End every unfinished delivery as CANCELLED; return how many ended, and how many in flight were asked to."""
     ended, in_flight, _ = cancel_until(lambda: False, subscription_id, reason=reason)
     return ended, in_flight
 

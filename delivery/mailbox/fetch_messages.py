@@ -27,7 +27,6 @@ MIN_DEPTH: Final = 50
 RETRY_DEPTH: Final = 1_000
 """Messages looked at once other clients had all of those: ten times the most that a client fetches."""
 TRIES: Final = 3
-CONTENT_TYPE: Final = "Content-Type"
 
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('mailbox', %s))"
 """Serialises what changes the messages in flight of an ordered mailbox (contract 9.7).
@@ -171,7 +170,7 @@ def message_document(fetched: FetchedMessage, *, receipt: str) -> dict[str, obje
         "in_flight_seconds": fetched.seconds,
         "redeliveries": fetched.redeliveries,
         "possible_duplicate": fetched.possible_duplicate,
-        "content_type": headers.pop(CONTENT_TYPE, ""),
+        "content_type": headers.pop("Content-Type", ""),
         "headers": headers,
         **body,
     }

@@ -25,9 +25,6 @@ MIN_POLL_SECONDS: Final = 0.005
 """Between two looks, however many hints there are."""
 FAILURE_SECONDS: Final = 0.5
 
-WatchDisconnect = Callable[[], "Future[None]"]
-"""Starts to watch the client; the future is done once the client has hung up."""
-
 log = structlog.get_logger(__name__)
 _start_lock: Final = threading.Lock()
 
@@ -260,14 +257,15 @@ def poll_messages(
     *,
     max_messages: int,
     wait_seconds: float,
-    watch_disconnect: WatchDisconnect = Future,
+    watch_disconnect: Callable[[], "Future[None]"] = Future,
     may_fetch: Callable[[], bool] = lambda: True,
     polls: WaitingPolls = WAITING,
 ) -> PollResult:
     """Fetch at most `max_messages`; if there are none, wait up to `wait_seconds` for the first.
 
-    A waiting poll holds no connection. It fetches nothing for a client that has hung up, where messages would be lost,
-    and nothing once `may_fetch` returns False, which is asked before every fetch except the first.
+    A waiting poll holds no connection. It fetches nothing for a client that has hung up, where messages would be lost:
+    then the future of `watch_disconnect` is done. Nor does it once `may_fetch` returns False, which is asked before
+    every fetch except the first.
     """
     messages = fetch(mailbox, max_messages=max_messages)
     if messages or not wait_seconds:

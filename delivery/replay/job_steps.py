@@ -161,10 +161,7 @@ def each_of(limit: int, arms: int) -> int:
 
 
 def next_cursor(met: Sequence[int], wanted: Sequence[int], most: int) -> int | None:
-    """Return the position after the first `most` of the `wanted` ids among those that were `met`.
-
-    None if nothing is left.
-    """
+    """Return the position after the first `most` of the `wanted` ids among those `met`; None if nothing is left."""
     if len(wanted) > most:
         return wanted[most - 1]
     return met[-1] if met else None

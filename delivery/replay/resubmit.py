@@ -1,7 +1,7 @@
 """Resubmit a delivery, or republish a message that was not received (contract 2.14, 5.8)."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
 
@@ -106,17 +106,17 @@ def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
     except RefusedItems as refused:
         raise refused.refusals[0] from None
     ((copy_id,),) = rows("SELECT nextval('delivery_message_id_seq')")
-    columns: dict[str, Any] = {"content_type": new.content_type, "headers": with_id_suffix(new.headers, f"~{copy_id}")}
     copy = Message.objects.create(
         pk=copy_id,
         event_type_id=new.event_type_id,
         body=new.body,
         size=len(new.body),
+        content_type=new.content_type,
+        headers=with_id_suffix(new.headers, f"~{copy_id}"),
         filter_string=new.filter_string,
         copy_of=message.copy_of or message.pk,
         outcome=MessageOutcome.ROUTED,
         deliveries_count=1,
-        **columns,
     )
     return copy.pk
 

@@ -39,10 +39,7 @@ def shown_of(message: Message) -> Shown:
 
 
 def explain_message(message: Message) -> Explanations:
-    """Explain for each subscription that the event type reaches whether it gets the message, the oldest first.
-
-    A reply to a callback reaches none.
-    """
+    """Explain for each subscription, the oldest first, whether it gets the message; none gets a reply to a callback."""
     if message.event_type is None or message.answers is not None:
         return Explanations([], is_cut=False)
     reached = Subscription.objects.reached_by(message.event_type).select_related("subscriber", "event_type")

@@ -14,33 +14,15 @@ NOT_FORWARDED: Final = frozenset(
     {"x-anonymous-consumer", "x-host", "x-scheme", "x-true-client-ip", "x-url-scheme", "x-userinfo"}
 )
 NOT_FORWARDED_PREFIXES: Final = (
-    "x-forwarded",
-    "x-real-",
-    "x-remote-",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "x-original-",
-    "x-originating-",
-    "x-rewrite-",
-    "x-http-method",
-    "x-method-override",
-    "x-accel-",
-    "x-sendfile",
-    "x-envoy-",
-    "x-amzn-oidc-",
-    "x-goog-authenticated-user-",
-    "x-goog-iap-",
+    # where a request comes from
+    *("x-forwarded", "x-real-", "x-remote-", "x-client-ip", "x-cluster-client-ip", "x-originating-"),
+    # what it asks for
+    *("x-original-", "x-rewrite-", "x-http-method", "x-method-override", "x-script-name", "x-sendfile"),
+    # who asks
+    *("x-auth-request-", "x-authenticated-", "x-consumer-", "x-credential-", "x-token-", "x-webauth-", "x-ssl-"),
+    # all that one product adds
+    *("x-accel-", "x-amzn-oidc-", "x-arr-", "x-azure-", "x-envoy-", "x-goog-authenticated-user-", "x-goog-iap-"),
     "x-ms-client-principal",
-    "x-arr-",
-    "x-auth-request-",
-    "x-authenticated-",
-    "x-azure-",
-    "x-consumer-",
-    "x-credential-",
-    "x-token-",
-    "x-webauth-",
-    "x-ssl-",
-    "x-script-name",
 )
 """Headers in which proxies pass on a request's origin, user and target: a publisher could forge them in the broker's
 name. These are the known ones; there may be others."""

@@ -86,10 +86,7 @@ def with_param(url: str, param: str) -> str:
 
 
 def withheld(line_id: int, delivery: Outgoing, result: Failed | Lost) -> Withheld:
-    """Return what happens to a delivery whose script made nothing to send (contract 8.3).
-
-    It is HELD if the script would fail again, otherwise deferred.
-    """
+    """Return what happens to a delivery whose script made nothing: HELD if it would fail again, else deferred (8.3)."""
     is_held = isinstance(result, Failed)
     return Withheld(
         line_id=line_id,
