@@ -65,10 +65,7 @@ def validate_monitor_url(text: str) -> None:
 
 
 def check_reach(text: str, egress: EgressPolicy) -> None:
-    """Raise `ValidationError` if an endpoint or a monitor contains an address that may not be connected to.
-
-    The addresses of a host name are checked at each connection.
-    """
+    """Raise `ValidationError` for an address that may not be connected to; of host names that is checked later."""
     if not text or is_scripted(text):
         return
     host = _host_of(parse_endpoint(text).url, wanted=_OF_ENDPOINTS)

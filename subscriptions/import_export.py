@@ -1,7 +1,4 @@
-"""Export event types to a JSON file, and import them: all of a file or nothing.
-
-A file is `{"event_types": [{"name": …, "schema": …}, …]}`.
-"""
+"""Export event types to a file, `{"event_types": [{"name": …}, …]}`, and import them: all of a file or nothing."""
 
 import codecs
 import json

@@ -164,10 +164,7 @@ def matching_subscriptions(messages: Sequence[Addressed], *, lock: bool = True) 
 
 
 def subscriptions_to_ask(message: Addressed) -> list[Match]:
-    """Return the subscriptions that qualify for a SYNC call, the oldest first, without a lock.
-
-    A lock would be written to the rows, and the call is not stored.
-    """
+    """Return the subscriptions that qualify for a SYNC call, the oldest first; not locked, as no call is stored."""
     work = Work()
     (lookup,), candidates, _ = candidates_of([message], work, lock=False)
     return sorted(qualified(candidates[lookup], message.document, work), key=attrgetter("subscription_id"))

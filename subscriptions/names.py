@@ -76,10 +76,7 @@ def validate_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=4096)
 def patterns_of(name: str) -> tuple[str, ...]:
-    """Return the patterns that match the TOPIC event type `name`: `A.B` is matched by `*` and `A.*`.
-
-    `*` does not match the broker's own events.
-    """
+    """Return the patterns that match a TOPIC event type: for `A.B` that is `A.*` and, unless it is our own, `*`."""
     below = tuple(name[:place] + BELOW for place, letter in enumerate(name) if letter == ".")
     return below if is_own(name) else (EVERYTHING, *below)
 

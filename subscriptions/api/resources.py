@@ -1,7 +1,4 @@
-"""Configured records over the API: what all share (change by version, activate, headers), then the simple ones.
-
-These are publishers, subscribers and retry policies. The others have a module each.
-"""
+"""What all configured records share over the API, then publishers, subscribers and retry policies."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta

@@ -64,16 +64,13 @@ def forget_former_secrets() -> None:
 
 
 def _retire(record: Subscription, overlap: timedelta) -> datetime | None:
-    """Let the present secret sign until `overlap` has passed; return until when any former secret signs.
-
-    A secret that cannot be decrypted has never signed.
-    """
+    """Let the present secret sign until `overlap` has passed; return until when any former secret signs."""
     until: datetime
     ((until, signing),) = rows(OVERLAP_END, [overlap, record.pk])
     if signing >= MAX_FORMER:
         raise TooManySecrets(f"{MAX_FORMER} former secrets sign already: end the overlap first, or rotate without one.")
     try:
         FormerSecret.objects.create(subscription=record, secret=record.signing_secret, signs_until=until)
-    except DecryptionFailed:
+    except DecryptionFailed:  # so it has never signed
         return record.overlap_ends_at
     return max(until, record.overlap_ends_at or until)

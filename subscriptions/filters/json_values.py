@@ -69,11 +69,8 @@ def levels(value: Json) -> int:
 
 
 def _key(value: Json) -> SortKey:
-    """Return a tuple that begins with the type, so that only values of one type are compared.
-
-    It uses loops, since a comprehension would take two stack frames a level.
-    """
-    key: list[Any] = []
+    """Return a tuple that begins with the type, so that only values of one type are compared."""
+    key: list[Any] = []  # filled by loops: a comprehension would take two stack frames a level
     match value:
         case list():
             for element in value:

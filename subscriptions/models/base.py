@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db import connection, models
+from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from broker_project.core.db import rows
 from broker_project.core.encryption import DecryptionFailed, EncryptedText
 from subscriptions.headers import with_values_kept
 
@@ -63,12 +64,8 @@ class ReservedId(models.BigAutoField):  # type: ignore[type-arg]  # no brackets 
 
     def get_pk_value_on_save(self, instance: models.Model) -> int:
         """Draw the next id."""
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT nextval(pg_get_serial_sequence(%s, %s))",
-                [instance._meta.db_table, self.column],  # noqa: SLF001
-            )
-            (drawn,) = cursor.fetchone()
+        column = [instance._meta.db_table, self.column]  # noqa: SLF001 - documented by Django
+        ((drawn,),) = rows("SELECT nextval(pg_get_serial_sequence(%s, %s))", column)
         return int(drawn)
 
 

@@ -19,10 +19,7 @@ MAX_SHOWN: Final = 20
 
 
 def check_sample(content_type: str, sample: str, schema: object) -> None:
-    """Raise `ValidationError`, of `schema` or `sample`, unless payloads like `sample` satisfy `schema`.
-
-    "" is no sample, None no schema.
-    """
+    """Raise `ValidationError` unless payloads like `sample`, if not empty, satisfy `schema`, if not None."""
     usable = None
     if schema is not None:
         if not is_json(content_type):

@@ -82,10 +82,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
 
 
 class Subscription(WithHeaders):
-    """One subscriber's wish for one event type, or for all that match a pattern (contract 1.4, 1.9).
-
-    Its subscriber and its events are fixed.
-    """
+    """One subscriber's wish for an event type or for all that match a pattern; both are fixed (contract 1.4, 1.9)."""
 
     subscriber = models.ForeignKey(Subscriber, models.PROTECT, related_name="subscriptions")
     event_type = models.ForeignKey(EventType, models.PROTECT, null=True, blank=True, related_name="subscriptions")

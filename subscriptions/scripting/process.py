@@ -41,10 +41,7 @@ CRASHES: Final = {
 
 
 class ScriptProcess:
-    """A child process, its current job and that job's token; belongs to one thread and dies with it.
-
-    One runs either scripts known to be slow or all others.
-    """
+    """A child for slow or for other scripts, its job and that job's token; belongs to one thread and dies with it."""
 
     def __init__(self, *, is_for_slow: bool = False) -> None:
         self.is_for_slow = is_for_slow

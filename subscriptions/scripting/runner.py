@@ -123,11 +123,8 @@ class ScriptRunner:
                         yield process, result
 
     def _end_job(self, process: ScriptProcess, result: Result, now: float) -> None:
-        """Report the result of a process's job unless that was done before; a quick one that turns out slow restarts.
-
-        Without a job the answer says that the process is ready.
-        """
-        if process.job is None:
+        """Report the result of a process's job, if not done before; a quick one that turns out slow restarts."""
+        if process.job is None:  # it says that it is ready
             return
         is_trial = not process.is_for_slow and result == Failed(TOO_MUCH_CPU)
         self.queue.charge(process.job.owner, max(process.used_seconds, TRIAL_CPU_SECONDS if is_trial else 0.0))
