@@ -52,9 +52,6 @@ STARTABLE: Final = Q(state=RunState.WAITING) | Q(state=RunState.ABANDONED, kind=
 """Abandoned scheduled runs are not started again: their windows come due on schedule."""
 PRIORITY: Final = Case(When(kind=RunKind.RANGE, then=0), When(kind=RunKind.HOURS, then=1), default=2)
 
-REPORTED: Final = ("state", "inputs", "rows_read", "rows_written", "checks", "lake_bytes", "seconds", "error")
-"""The keys of a window's report that are columns of `RunWindow`."""
-
 MAX_STORED_BYTES: Final = 64 * 1024
 """Stored of the output's beginning and of its end."""
 JAVA_OPTIONS_LINE: Final = re.compile(rb"^NOTE: Picked up JDK_JAVA_OPTIONS:.*\n?", re.MULTILINE)
@@ -211,10 +208,10 @@ class Record:
         while self._unwritten:
             window = self._unwritten[0]
             report = self.reports[window]
-            values = {name: report[name] for name in REPORTED if name in report}
+            columns = {name: value for name, value in report.items() if name != "window"}
             with transaction.atomic():
                 RunWindow.objects.update_or_create(
-                    run=self.run, start=window.start, end=window.end, defaults={**values, "ended_at": Now()}
+                    run=self.run, start=window.start, end=window.end, defaults={**columns, "ended_at": Now()}
                 )
                 if window.is_day and report["state"] == WindowState.PASSED:
                     StorageDay.objects.filter(day=window.day).update(summarized_at=Now())

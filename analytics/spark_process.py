@@ -26,7 +26,6 @@ from psycopg.pq import Conninfo
 from analytics.guard import GRACE_SECONDS, SIGNALLED, end_session
 from analytics.pipeline.job import REPORTS, Job, is_local
 
-APPLICATION: Final = "analytics.pipeline"
 GUARD: Final = Path(__file__).with_name("guard.py")
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -264,7 +263,7 @@ def run_application(
         scratch = Path(folder)
         file = scratch / "job.json"
         file.write_text(job.as_json())
-        command = (sys.executable, "-P", "-m", APPLICATION, str(file))
+        command = (sys.executable, "-P", "-m", "analytics.pipeline", str(file))
         variables = spark_environment(
             scratch, master=job.master, database_url=settings.database_url, environment=settings.environment
         )

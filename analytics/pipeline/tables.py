@@ -11,8 +11,8 @@ from typing import Final
 class Table:
     """One table of one layer."""
 
-    layer: str
-    name: str
+    path: str
+    """The folder below the lake's root: `layer/name`."""
     columns: str
     """A Spark DDL schema."""
     key: tuple[str, ...] = ()
@@ -21,9 +21,9 @@ class Table:
     """What one row is; of summaries, the API shows it."""
 
     @property
-    def path(self) -> str:
-        """The folder below the lake's root."""
-        return f"{self.layer}/{self.name}"
+    def name(self) -> str:
+        """The name, which another layer may have too."""
+        return self.path.partition("/")[2]
 
     @property
     def types(self) -> dict[str, str]:
@@ -59,59 +59,55 @@ DELIVERY_COLUMNS: Final = (
 repeats; `replay_id`: the replay that made it, or the backfill if it repeats none.
 """
 
-DELIVERIES: Final = Table("bronze", "deliveries", DELIVERY_COLUMNS, ("id",))
+DELIVERIES: Final = Table("bronze/deliveries", DELIVERY_COLUMNS, ("id",))
 """Those that ended in the window (by `finished_at`)."""
-UNFINISHED: Final = Table("bronze", "unfinished", DELIVERY_COLUMNS, ("id",))
+UNFINISHED: Final = Table("bronze/unfinished", DELIVERY_COLUMNS, ("id",))
 """Those created before the window's end, unfinished then, and attempted at least once; `finished_at` null."""
 ATTEMPTS: Final = Table(
-    "bronze",
-    "attempts",
+    "bronze/attempts",
     "id long, delivery_id long, number int, started_at timestamp, duration_ms int, status_code int, error string,"
     " meaning string",
     ("id",),
 )
 """Those started in the window; `meaning`: what followed under a retry policy of its own, or in a retry lane."""
 MESSAGES: Final = Table(
-    "bronze",
-    "messages",
+    "bronze/messages",
     "id long, event_type_id long, publisher_id long, size int, outcome string, deliveries_count int, answers long,"
     " published_at timestamp",
     ("id",),
 )
 """Those published in the window, with the replies to callbacks (`answers`)."""
-WAITING: Final = Table("bronze", "waiting", "subscription_id long, line_id long, since timestamp, deliveries long")
+WAITING: Final = Table("bronze/waiting", "subscription_id long, line_id long, since timestamp, deliveries long")
 """How many deliveries unfinished at the window's end were created in each five minutes, or before its start."""
-CALLBACKS: Final = Table("bronze", "callbacks", "id long, event_type_id long, created_at timestamp", ("id",))
+CALLBACKS: Final = Table("bronze/callbacks", "id long, event_type_id long, created_at timestamp", ("id",))
 """Those created in the window."""
-SUBSCRIBERS: Final = Table("bronze", "subscribers", "id long, name string", ("id",))
+SUBSCRIBERS: Final = Table("bronze/subscribers", "id long, name string", ("id",))
 SUBSCRIPTIONS: Final = Table(
-    "bronze",
-    "subscriptions",
+    "bronze/subscriptions",
     "id long, subscriber_id long, event_type_id long, event_pattern string, kind string, delivery_mode string,"
     " endpoint string",
     ("id",),
 )
 """`endpoint` without user, password, query and fragment."""
-EVENT_TYPES: Final = Table("bronze", "event_types", "id long, name string, kind string", ("id",))
-PUBLISHERS: Final = Table("bronze", "publishers", "id long, name string", ("id",))
-LINES: Final = Table("bronze", "lines", "id long, lane string, subscriber_id long, sender int", ("id",))
+EVENT_TYPES: Final = Table("bronze/event_types", "id long, name string, kind string", ("id",))
+PUBLISHERS: Final = Table("bronze/publishers", "id long, name string", ("id",))
+LINES: Final = Table("bronze/lines", "id long, lane string, subscriber_id long, sender int", ("id",))
 """Those of subscribers and senders. Callbacks have one each, which says nothing."""
 STATUS_CHANGES: Final = Table(
-    "bronze", "status_changes", "subscriber_id long, subscription_id long, at timestamp, status string"
+    "bronze/status_changes", "subscriber_id long, subscription_id long, at timestamp, status string"
 )
 """When subscriptions (or, without `subscription_id`, whole subscribers) were activated, inactivated, paused or resumed.
 
 Also when subscribers changed between ordered and concurrent delivery.
 """
-RELEASES: Final = Table("bronze", "releases", "delivery_id long, at timestamp, kind string")
+RELEASES: Final = Table("bronze/releases", "delivery_id long, at timestamp, kind string")
 """When HELD deliveries were RELEASED, and when the end of a delivery RESUMED its subscription (from line histories).
 
 Both up to the window's end, from before the first of its deliveries was created.
 """
 
 SILVER_DELIVERIES: Final = Table(
-    "silver",
-    "deliveries",
+    "silver/deliveries",
     f"id long, message_id long, group_id long, sender int, {OWNER_COLUMNS}, status string, size int, attempts int,"
     " fetches int, times_deferred int, due_at timestamp, sequence long, uncertain boolean, not_before timestamp,"
     " resubmit_of long, replay_id long, created_at timestamp, finished_at timestamp, latency_ms long",
@@ -119,8 +115,7 @@ SILVER_DELIVERIES: Final = Table(
 )
 """Finished and unfinished; `finished_at` and `latency_ms` (since created, or due) are null for unfinished ones."""
 SILVER_ATTEMPTS: Final = Table(
-    "silver",
-    "attempts",
+    "silver/attempts",
     f"id long, delivery_id long, message_id long, number int, {OWNER_COLUMNS}, started_at timestamp,"
     " ended_at timestamp, duration_ms int, next_at timestamp, status_code int, meaning string, error_class string,"
     " failed boolean, holds boolean",
@@ -131,16 +126,14 @@ SILVER_ATTEMPTS: Final = Table(
 `next_at`: when its delivery was tried again, else when it ended; null where neither is known by the window's end.
 """
 SILVER_MESSAGES: Final = Table(
-    "silver",
-    "messages",
+    "silver/messages",
     "id long, event_type_id long, event_type string, kind string, publisher_id long, publisher string, size int,"
     " outcome string, deliveries_count int, answers long, published_at timestamp",
     ("id",),
 )
 
 RELIABILITY: Final = Table(
-    "gold",
-    "reliability",
+    "gold/reliability",
     "hour timestamp, subscriber_id long, subscriber string, event_type_id long, event_type string, kind string,"
     " deliveries long, delivered long, eligible long, first_attempt long, attempts long, by_status map<string,long>",
     ("hour", "subscriber_id", "event_type_id", "kind"),
@@ -148,8 +141,7 @@ RELIABILITY: Final = Table(
 )
 """`eligible`: all but the neutral ones; `first_attempt`: delivered by the first attempt."""
 LATENCY: Final = Table(
-    "gold",
-    "latency",
+    "gold/latency",
     "hour timestamp, subscriber_id long, subscriber string, event_type_id long, event_type string, kind string,"
     " measure string, count long, p50_ms double, p90_ms double, p95_ms double, p99_ms double, max_ms long,"
     " histogram map<int,long>",
@@ -161,8 +153,7 @@ LATENCY: Final = Table(
 Quantiles of `histogram`.
 """
 ENDPOINTS: Final = Table(
-    "gold",
-    "endpoints",
+    "gold/endpoints",
     "hour timestamp, subscription_id long, subscriber_id long, subscriber string, event_type string, endpoint string,"
     " kind string, attempts long, retries long, failures long, held_seconds double, by_class map<string,long>",
     ("hour", "subscription_id", "subscriber_id", "event_type", "kind"),
@@ -170,16 +161,14 @@ ENDPOINTS: Final = Table(
 )
 """Attempts by the hour they started; `held_seconds`: how long in the hour they held the line before the next one."""
 BACKLOG: Final = Table(
-    "gold",
-    "backlog",
+    "gold/backlog",
     "at timestamp, subscriber_id long, subscriber string, deliveries long",
     ("at", "subscriber_id"),
     "How many of one subscriber's deliveries were unfinished at one moment.",
 )
 """At every fifth minute, where there were any."""
 VOLUME: Final = Table(
-    "gold",
-    "volume",
+    "gold/volume",
     "hour timestamp, publisher_id long, publisher string, event_type_id long, event_type string, kind string,"
     " messages long, bytes long, deliveries long, by_outcome map<string,long>",
     ("hour", "publisher_id", "event_type_id"),
@@ -187,16 +176,14 @@ VOLUME: Final = Table(
 )
 """Replies to callbacks do not count."""
 SENDERS: Final = Table(
-    "gold",
-    "senders",
+    "gold/senders",
     "hour timestamp, sender int, messages long, deliveries long, by_status map<string,long>",
     ("hour", "sender"),
     "What one QUEUE sender ended in one hour.",
 )
 """`messages`: those that an endpoint accepted."""
 SHARES: Final = Table(
-    "gold",
-    "shares",
+    "gold/shares",
     "hour timestamp, group_of long, subscription_id long, subscriber_id long, subscriber string, event_type string,"
     " endpoint string, deliveries long, delivered long, redundant long",
     ("hour", "group_of", "subscription_id"),
@@ -204,15 +191,13 @@ SHARES: Final = Table(
 )
 """`group_of`: the group's first subscription, which identifies it."""
 CALLBACKS_SUMMARY: Final = Table(
-    "gold",
-    "callbacks",
+    "gold/callbacks",
     "hour timestamp, event_type_id long, event_type string, asked long, answered long, forwarded long",
     ("hour", "event_type_id"),
     "Callbacks of one event type in one hour: asked for, answered, their replies forwarded.",
 )
 AUDIT: Final = Table(
-    "gold",
-    "audit",
+    "gold/audit",
     "hour timestamp, subscriber_id long, subscriber string, checked long, inversions long, explained_inversions long,"
     " duplicates long, explained_duplicates long, high_id long, high_sequence long, high_created_at timestamp",
     ("hour", "subscriber_id"),
@@ -223,16 +208,14 @@ AUDIT: Final = Table(
 `high_…`: the delivery with the greatest id, which deliveries that end in later windows are compared with.
 """
 FINDINGS: Final = Table(
-    "gold",
-    "findings",
+    "gold/findings",
     "hour timestamp, at timestamp, subscriber_id long, subscriber string, finding string, delivery_id long,"
     " other_id long, explanation string",
     ("finding", "delivery_id", "other_id"),
     "One delivery sent before an earlier one, or twice; `explanation` is empty where the contract has none.",
 )
 BUDGETS: Final = Table(
-    "gold",
-    "budgets",
+    "gold/budgets",
     "day date, subscriber_id long, subscriber string, eligible long, bad long, objective double,"
     " eligible_28 long, bad_28 long, spent double",
     ("day", "subscriber_id"),
@@ -240,8 +223,7 @@ BUDGETS: Final = Table(
 )
 """`spent`: the share of what may fail that has failed, 1.0 when all is spent."""
 ANOMALIES: Final = Table(
-    "gold",
-    "anomalies",
+    "gold/anomalies",
     "hour timestamp, subscriber_id long, subscriber string, metric string, value double, median double,"
     " spread double, score double, past int",
     ("hour", "subscriber_id", "metric"),
@@ -250,9 +232,9 @@ ANOMALIES: Final = Table(
 """`score`: the robust z."""
 
 TABLES: Final = tuple(table for table in globals().copy().values() if isinstance(table, Table))
-BRONZE: Final = tuple(table for table in TABLES if table.layer == "bronze")
-SILVER: Final = tuple(table for table in TABLES if table.layer == "silver")
-GOLD: Final = tuple(table for table in TABLES if table.layer == "gold")
+BRONZE: Final = tuple(table for table in TABLES if table.path.startswith("bronze/"))
+SILVER: Final = tuple(table for table in TABLES if table.path.startswith("silver/"))
+GOLD: Final = tuple(table for table in TABLES if table.path.startswith("gold/"))
 """The tables above, in their order."""
 DAILY: Final = (BUDGETS, ANOMALIES)
 """Computed from all that is known of a day and of the 28 days before."""

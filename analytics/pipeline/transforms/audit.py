@@ -12,14 +12,6 @@ from analytics.pipeline.transforms.frames import Frames, as_count, hour_of, shap
 from analytics.pipeline.transforms.silver import ends, holds
 
 INVERSION: Final = "inversion"
-TWICE: Final = "number given twice"
-SENT_AGAIN: Final = "sent again"
-TAKEN_TWICE: Final = "taken twice"
-POSSIBLE: Final = "possible duplicate"
-
-RELEASED: Final = "RELEASED"
-RESUMED: Final = "RESUMED"
-"""Events of line histories: see `tables.RELEASES`."""
 
 MAX_CLOCK_SKEW_MS: Final = 100
 """Between a worker's clock, which times the start of requests, and PostgreSQL's, which times everything else."""
@@ -68,9 +60,9 @@ def duplicates(deliveries: DataFrame, attempts: DataFrame, words: Vocabulary) ->
     flagged = deliveries.where("uncertain AND finished_at IS NOT NULL").where(may_repeat)
     unknown = F.lit("the outcome of a request was unknown; flagged")
     return (
-        again.select(*_finding(SENT_AGAIN, "at", "delivery_id", F.lit(None)))
-        .unionByName(taken.select(*_finding(TAKEN_TWICE, "at", "id", F.col("before"))))
-        .unionByName(flagged.select(*_finding(POSSIBLE, "finished_at", "id", F.lit(None), unknown)))
+        again.select(*_finding("sent again", "at", "delivery_id", F.lit(None)))
+        .unionByName(taken.select(*_finding("taken twice", "at", "id", F.col("before"))))
+        .unionByName(flagged.select(*_finding("possible duplicate", "finished_at", "id", F.lit(None), unknown)))
     )
 
 
@@ -162,7 +154,9 @@ def with_those_before(numbered: DataFrame) -> DataFrame:
 def numbers_given_twice(sent: DataFrame) -> DataFrame:
     """Return deliveries with the number of the previous one, if either ended in the window; nothing explains them."""
     at = F.greatest("finished_at", "previous.finished_at")
-    return sent.where("previous.sequence = sequence").select(*_finding(TWICE, at, "id", F.col("previous.id")))
+    return sent.where("previous.sequence = sequence").select(
+        *_finding("number given twice", at, "id", F.col("previous.id"))
+    )
 
 
 def inversions(
@@ -178,8 +172,8 @@ def inversions(
     - when their subscription and their subscriber changed
     """
     released = releases.groupBy(F.col("delivery_id").alias("id")).agg(
-        F.min(F.when(F.col("kind") == RELEASED, F.col("at"))).alias("released"),
-        F.min(F.when(F.col("kind") == RESUMED, F.col("at"))).alias("resumed"),
+        F.min(F.when(F.col("kind") == "RELEASED", F.col("at"))).alias("released"),
+        F.min(F.when(F.col("kind") == "RESUMED", F.col("at"))).alias("resumed"),
     )
     deferred = (
         attempts.where(defers_numbered(words))

@@ -14,7 +14,7 @@ from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, SOUR
 from analytics.pipeline.tables import BRONZE, Table
 from delivery.maintenance import partitions
 
-NOTES = Table("bronze", "notes", "id long, number int, note string, done boolean, at timestamp")
+NOTES = Table("bronze/notes", "id long, number int, note string, done boolean, at timestamp")
 
 
 def test_every_table_of_bronze_has_a_source() -> None:
