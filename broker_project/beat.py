@@ -5,7 +5,6 @@ broken entry or an unreachable database does not stop the others; and an entry t
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import structlog
 from django.conf import settings
@@ -27,11 +26,6 @@ class Entry(ModelEntry):  # type: ignore[misc]
         """Store when it last ran. Other columns are left alone, because an admin may be editing them."""
         last = {"last_run_at": self.model.last_run_at, "total_run_count": self.model.total_run_count}
         PeriodicTask.objects.filter(pk=self.model.pk).update(**last)
-
-    @classmethod
-    def add(cls, name: str, **fields: Any) -> None:
-        """Add an entry, unless it exists by now."""
-        PeriodicTask.objects.get_or_create(name=name, defaults=cls._unpack_fields(**fields))
 
 
 class Schedule(DatabaseScheduler):  # type: ignore[misc]
@@ -75,7 +69,8 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
         declared = self.app.conf.beat_schedule
         existing = set(PeriodicTask.objects.filter(name__in=declared).values_list("name", flat=True))
         for name in declared.keys() - existing:
-            Entry.add(name, **declared[name])
+            fields = Entry._unpack_fields(**declared[name])  # noqa: SLF001 - as its own `from_entry` does
+            PeriodicTask.objects.get_or_create(name=name, defaults=fields)
 
     def _entries(self) -> Iterator[tuple[str, ModelEntry]]:
         for model in self.enabled_models():

@@ -58,12 +58,7 @@ class AlreadySetUp(Exception):
 
 
 def begin(user: User, *, random_bytes: bytes) -> str:
-    """Store a new seed, which takes effect once it is confirmed; return it as an app takes it (base32).
-
-    Raises:
-        AlreadySetUp: the person has a second factor.
-
-    """
+    """Store a seed, valid once it is confirmed, and return it in base32; raise `AlreadySetUp` beside a valid one."""
     seed = base64.b32encode(random_bytes).decode()
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)

@@ -13,12 +13,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 
 def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Run a prepared statement on this thread's connection, in the open transaction if any, and return its rows.
-
-    Raises:
-        django.db.Error: the same as Django's own cursor.
-
-    """
+    """Run a prepared statement on this thread's connection, in an open transaction if any, and return its rows."""
     database = connections[DEFAULT_DB_ALIAS]
     database.ensure_connection()
     raw = database.connection

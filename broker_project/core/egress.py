@@ -54,12 +54,7 @@ class Host:
 
 
 def host_in(authority: str) -> Host:
-    """Return the host of a URL's authority, which is `host[:port]` without the login.
-
-    Raises:
-        InvalidHost: the host or the port is invalid.
-
-    """
+    """Return the host of a URL's authority, `host[:port]` without the login; raise `InvalidHost` if it is invalid."""
     found = _AUTHORITY.fullmatch(authority)
     if not found:
         raise InvalidHost("Write the host as a name, as 192.0.2.1 or as [2001:db8::1], and ':' before a port.")
@@ -160,12 +155,7 @@ def embedded_in(address: Address) -> Iterator[IPv4Address]:
 
 
 def networks_in(text: str) -> tuple[Network, ...]:
-    """Return the networks of a comma-separated list, such as `10.1.0.0/16, fd12::/16, 127.0.0.1`.
-
-    Raises:
-        ValueError: an entry is not a network, or has bits behind its prefix; the text names it.
-
-    """
+    """Return the networks of a list such as `10.1.0.0/16, ::1`; raise `ValueError` for bits behind a prefix too."""
     return tuple(ip_network(entry.strip()) for entry in text.split(",") if entry.strip())
 
 

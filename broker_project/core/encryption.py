@@ -46,12 +46,7 @@ class Keyring:
         return self.current_id + nonce + self._keys[self.current_id].encrypt(nonce, plain, place.encode())
 
     def decrypt(self, encrypted: bytes, place: str) -> bytes:
-        """Return what was encrypted.
-
-        Raises:
-            DecryptionFailed: no secret of this keyring decrypts it at this place.
-
-        """
+        """Return what was encrypted; raise `DecryptionFailed` if no secret decrypts it at this place."""
         key = self._keys.get(encrypted[:KEY_ID_BYTES])
         nonce, ciphertext = encrypted[KEY_ID_BYTES:][:NONCE_BYTES], encrypted[KEY_ID_BYTES + NONCE_BYTES :]
         if key is None or len(nonce) < NONCE_BYTES:
@@ -138,12 +133,7 @@ class EncryptedText(EncryptedColumn):
     descriptor_class = _Decrypting
 
     def decrypted(self, encrypted: bytes, row: models.Model) -> Any:
-        """Return the value of a row.
-
-        Raises:
-            DecryptionFailed: its secret key is gone, or the bytes belong to another row.
-
-        """
+        """Return the value of a row; raise `DecryptionFailed` if its key is gone or the bytes belong to another row."""
         return self.value_of(self.keys.decrypt(encrypted, place_of(getattr(row, self.bound_to))))
 
     def pre_save(self, model_instance: models.Model, add: bool) -> bytes:  # noqa: ARG002 - Django's signature

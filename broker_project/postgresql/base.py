@@ -23,11 +23,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 def check(connection: "psycopg.Connection[Any]") -> None:
     """Check an idle connection that has become readable, which usually means that the server closed it.
 
-    Checking every time would cost every request a round trip.
-
-    Raises:
-        psycopg.Error: the connection is broken.
-
+    Checking every time would cost every request a round trip. A broken connection raises `psycopg.Error`.
     """
     readable = select.poll()
     readable.register(connection.fileno(), select.POLLIN)

@@ -64,12 +64,7 @@ class StackFolder:
 
 
 class StackSettings:
-    """The ports and secrets of a stack. The file is written whenever a value is chosen.
-
-    Raises:
-        ImproperlyConfigured: the file is not a JSON object of texts and numbers. Methods raise it too.
-
-    """
+    """The ports and secrets of a stack, in a JSON file that is written whenever a value is chosen."""
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path = path
@@ -140,12 +135,7 @@ class AlreadyRunning(StackError):
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold the lock. Wait while the guard of a killed stack holds it, but not for a running stack.
-
-    Raises:
-        AlreadyRunning: a running stack holds it.
-
-    """
+    """Hold the lock. Wait for the guard of a killed stack; raise `AlreadyRunning` if a running stack holds it."""
     with path.open("a+") as lock:
         deadline = time.monotonic() + GUARD_SECONDS
         while not _try(lock):

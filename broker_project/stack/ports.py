@@ -46,11 +46,8 @@ def free_from(preferred: int) -> int:
 def hold(port: int) -> socket.socket:
     """Hold a port for a server that binds it with SO_REUSEPORT, now and at its restarts.
 
-    Without this, two such servers could both find the port free, and then share their connections.
-
-    Raises:
-        OSError: the port is taken.
-
+    Without this, two such servers could both find the port free, and then share their connections. A port that is taken
+    raises `OSError`.
     """
     holding = socket.socket()
     holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

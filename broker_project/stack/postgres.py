@@ -60,12 +60,7 @@ class OrdinaryUser:
 
 @functools.cache
 def ordinary_user() -> OrdinaryUser:
-    """Return this user; for root, as which PostgreSQL refuses to run, the first alternative that works here.
-
-    Raises:
-        StackError: there is neither a user namespace nor another user.
-
-    """
+    """Return this user; for root, as which PostgreSQL refuses to run, the first alternative that works here."""
     if os.geteuid() != 0:
         return OrdinaryUser((), os.geteuid(), os.getegid())
     if _works(NAMESPACE):
@@ -213,12 +208,7 @@ class Postgres:
         )
 
     def is_ready(self) -> bool:
-        """Tell whether the server answers a query.
-
-        Raises:
-            StackError: it refuses the password.
-
-        """
+        """Tell whether the server answers a query; raise `StackError` if it refuses the password."""
         try:
             with psycopg.connect(self.url, connect_timeout=2) as connection:
                 connection.execute("SELECT 1")

@@ -37,12 +37,7 @@ class Stack:
 
 
 def variables(settings: StackSettings, stores: Mapping[str, str], web_port: int) -> dict[str, str]:
-    """Return the environment of an embedded stack; variables of the user take precedence.
-
-    Raises:
-        ImproperlyConfigured: `BROKER_DEVELOPMENT` is not a boolean.
-
-    """
+    """Return the environment of an embedded stack; variables of the user take precedence."""
     in_development = switch(DEVELOPMENT, default=DEVELOPMENT not in os.environ)
     defaults = {
         "BROKER_SECRET_KEY": secret_key(settings),

@@ -25,23 +25,13 @@ def secret_key(settings: StackSettings) -> str:
 
 
 def check_start_key(settings: StackSettings) -> None:
-    """Refuse to start with a key that cannot decrypt what the last start encrypted.
-
-    Raises:
-        WrongSecretKey: the last key is neither the given key nor one of its fallbacks.
-
-    """
+    """Raise `WrongSecretKey` if the last start's key is neither the given key nor one of its fallbacks."""
     former = [key for key in os.environ.get(FALLBACKS, "").split(",") if key]
     _check(settings, [secret_key(settings), *former], START_ADVICE)
 
 
 def check_key(settings: StackSettings) -> None:
-    """Refuse a command with another key than that of the last start. Only a start may change the key.
-
-    Raises:
-        WrongSecretKey: the keys differ.
-
-    """
+    """Raise `WrongSecretKey` for a command with another key than that of the last start: only a start may change it."""
     _check(settings, [secret_key(settings)], ADVICE)
 
 

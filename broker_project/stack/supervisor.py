@@ -89,12 +89,7 @@ class Child:
                 self._spawn()
 
     def wait_until_ready(self, seconds: float = 60.0) -> None:
-        """Wait until the service is ready.
-
-        Raises:
-            DidNotStart: it ended, or was not ready in time.
-
-        """
+        """Wait until the service is ready; raise `DidNotStart` if it ended, or was not ready in time."""
         deadline = time.monotonic() + seconds
         while not self.service.is_ready():
             if self.pid is None or time.monotonic() > deadline:

@@ -70,12 +70,7 @@ def trace() -> int:
 
 
 def report(calls: Sequence[Call]) -> Iterator[str]:
-    """Yield what was called for the first delivery.
-
-    Raises:
-        ValueError: no line was claimed, sent for and released.
-
-    """
+    """Yield what was called for the first delivery; raise `ValueError` if there is no whole one."""
     places = [(file, function) for _, file, function in calls]
     request = places.index(REQUEST)
     claim = max(index for index in range(request) if places[index] == CLAIM)

@@ -41,12 +41,7 @@ class PageQuery(StrictSerializer):
 
 
 def query_of(request: Request, query_class: type[StrictSerializer]) -> dict[str, Any]:
-    """Return the validated query parameters, each under its `source`.
-
-    Raises:
-        InvalidQuery: one is unknown, malformed, out of range or given twice.
-
-    """
+    """Return the query parameters by their `source`; raise `InvalidQuery` for an unknown, invalid or repeated one."""
     given = {name: values[0] if len(values) == 1 else values for name, values in request.query_params.lists()}
     serializer = query_class(data=given)
     if not serializer.is_valid():
@@ -96,11 +91,8 @@ def page_of(
 ) -> Page[Row]:
     """Return the page of `rows` that the validated `PageQuery` asks for.
 
-    Where the database would not find the page by an index, `find` narrows the rows to those of the page.
-
-    Raises:
-        InvalidQuery: the cursor was not made by this list.
-
+    Where the database would not find the page by an index, `find` narrows the rows to those of the page. A cursor that
+    this list did not make raises `InvalidQuery`.
     """
     limit, cursor = query["limit"], query.get("cursor")
     back, key = _read(cursor, order) if cursor else (False, None)

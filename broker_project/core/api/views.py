@@ -38,13 +38,9 @@ def valid(serializer_class: type[BaseSerializer[Any]], request: Request, **optio
     return dict(serializer.validated_data)
 
 
-class Nothing(StrictSerializer):
-    """The body of an action without input."""
-
-
 def refuse_body(request: Request) -> None:
     """Raise `ValidationError` or `ParseError` for a body with content."""
-    valid(Nothing, request)
+    valid(StrictSerializer, request)
 
 
 def etag_of(record: Any) -> str:

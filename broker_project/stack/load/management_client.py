@@ -70,12 +70,7 @@ class Management:
     def send(
         self, method: str, path: str, fields: dict[str, object] | None = None, *, query: dict[str, str] | None = None
     ) -> Any:
-        """Send a request; return the JSON of its answer, None if it has no body.
-
-        Raises:
-            ManagementRefused: the answer is not 2xx.
-
-        """
+        """Send a request; return the JSON of its answer, if any; raise `ManagementRefused` if that is not 2xx."""
         answer = requests.request(
             method,
             f"{self.web}/api/v1/{path}",
