@@ -45,13 +45,7 @@ class StillInUse(Exception):
 
 
 def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = None) -> Configured:
-    """Store a new record and its many-to-many links.
-
-    Raises:
-        ValidationError: its fields do not go together, or another record stands in the way.
-        NameTaken: another record has its name.
-
-    """
+    """Store a new record with its many-to-many links; raise `ValidationError`, or `NameTaken` if its name is taken."""
     try:
         record.clean()
         with transaction.atomic():

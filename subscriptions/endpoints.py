@@ -22,7 +22,6 @@ _PREFIX = re.compile(rf"({'|'.join(METHODS)}):(?=https?://)")
 _OF_ENDPOINTS: Final = (
     f"an absolute http:// or https:// URL, if need be with one of {', '.join(METHODS)} and ':' before it"
 )
-_OF_MONITORS: Final = "an absolute http:// or https:// URL"
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 
@@ -61,7 +60,7 @@ def validate_monitor_url(text: str) -> None:
     _check_text(text)
     if _PREFIX.match(text):
         raise _refused("Leave the method out: a monitor is asked with GET.")
-    _host_of(text, wanted=_OF_MONITORS)
+    _host_of(text, wanted="an absolute http:// or https:// URL")
 
 
 def check_reach(text: str, egress: EgressPolicy) -> None:
@@ -88,10 +87,7 @@ def _check_text(text: str) -> None:
 
 
 def _host_of(url: str, *, wanted: str) -> Host:
-    """Return the host of `url`; raise `ValidationError` unless it is absolute, http or https, and without a login.
-
-    `wanted` is what to give instead, in words.
-    """
+    """Return the host of an absolute http or https URL without login; raise `ValidationError`, asking for `wanted`."""
     try:
         parts = urlsplit(url)
     except ValueError as broken:

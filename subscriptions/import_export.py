@@ -85,11 +85,8 @@ def download_of(which: QuerySet[EventType]) -> HttpResponse:
 def import_event_types(data: bytes, *, dry_run: bool) -> list[Imported]:
     """Create and change event types as the file says, in its order; with `dry_run` only return what would be done.
 
-    Raises:
-        UnreadableFile: it is not a file of event types.
-        RefusedEntries: some cannot be imported; nothing is.
-        NameTaken: another event type has just been created under one of the names.
-
+    Raise `UnreadableFile`, or `RefusedEntries` if some cannot be imported: then nothing is. `NameTaken`: another event
+    type has just been created under one of the names.
     """
     entries, problems = entries_in(data)
     named = EventType.objects.filter(name__in=[fields["name"] for fields in entries.values()])

@@ -121,10 +121,7 @@ def issue(
 ) -> tuple[ApiKey, str]:
     """Store a new key of `owner`; return it with its token, which cannot be read again.
 
-    Raises:
-        ValidationError: its end, scopes, label or limit is invalid.
-        BeyondIssuer: it would open more than `issuer` may pass on, for longer, or send more.
-
+    Raise `ValidationError` for an invalid end, scope, label or limit, `BeyondIssuer` if it could do more than `issuer`.
     """
     if problem := end_problem(expires_at, now=now):
         raise ValidationError({"expires_at": problem})
@@ -158,13 +155,8 @@ def rotate(
     """Issue a successor of the one key in `queryset`, which ends after `overlap`, or sooner; return it with its token.
 
     The successor differs in its token only, and lives as long as the former key was issued for: an end that the former
-    has because of this or an earlier rotation is not the successor's.
-
-    Raises:
-        KeyEnded: it is no longer valid.
-        BeyondIssuer: it opens more than `issuer` may pass on or may send more, or its successor would live longer.
-        VersionMismatch: see `edit.change`.
-
+    has because of this or an earlier rotation is not the successor's. Raise `KeyEnded` if the key is no longer valid,
+    `BeyondIssuer` if the successor could do more than `issuer`, else as `edit.change`.
     """
     with transaction.atomic():
         former = locked(queryset, expected)

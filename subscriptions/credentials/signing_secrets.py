@@ -36,12 +36,8 @@ def rotate_secret(
     """Give the one subscription in `queryset` a new signing secret; the present one signs too for `overlap`.
 
     Secrets replaced earlier go on signing as well, so a client that has lost the answer can safely rotate again.
-    Without an overlap no former secret signs any more.
-
-    Raises:
-        TooManySecrets: end the overlap first.
-        VersionMismatch: see `edit.change`.
-
+    Without an overlap no former secret signs any more. Raise `TooManySecrets` while the maximum signs, else as
+    `edit.change`.
     """
     with transaction.atomic():
         record = locked(queryset, expected)

@@ -109,9 +109,5 @@ def result_of(head: Mapping[str, Any], body: bytes) -> Result:
     """Return the result in a process's answer."""
     if "failed" in head:
         return Failed(head["failed"])
-    return Made(
-        body=body if head.get("has_body") else None,
-        headers=head.get("headers", {}),
-        param=head.get("param", ""),
-        status=head.get("status", "200"),
-    )
+    made = {name: head[name] for name in ("headers", "param", "status") if name in head}
+    return Made(body if head.get("has_body") else None, **made)
