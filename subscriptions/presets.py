@@ -8,13 +8,12 @@ from django.apps.registry import Apps
 from subscriptions.names import OWN_EVENTS
 from subscriptions.retry_policies import PRESETS
 
-DESCRIPTIONS: Final = {
+PRESET_DESCRIPTIONS: Final = {
     "TeamForge": "Never gives up. No answer and 503 hold the line; other 5xx are deferred; the rest ends.",
     "Workfront": "Failures are retried in the retry line, twelve times, ten minutes apart.",
     "webMethods": "No answer and 503 hold the line for five retries, ten seconds apart; the rest ends.",
     "Standard-Webhooks": "Retried in the retry line, eight times in 75 hours, ever later; redirects and most 4xx end.",
 }
-"""Of the presets."""
 OWN_EVENT_TYPES: Final = {
     "Delivery.Rejected": "A delivery has ended REJECTED.",
     "Delivery.Failed": "A delivery has ended FAILED.",
@@ -28,7 +27,7 @@ def install(models: Apps) -> None:
     """Create those that are missing, with the `models` of a migration; existing ones stay as they are."""
     policy, event_type = (models.get_model("subscriptions", name) for name in ("RetryPolicy", "EventType"))
     presets = [
-        policy(name=name, description=DESCRIPTIONS[name], is_preset=True, **asdict(terms))
+        policy(name=name, description=PRESET_DESCRIPTIONS[name], is_preset=True, **asdict(terms))
         for name, terms in PRESETS.items()
     ]
     policy._default_manager.bulk_create(presets, ignore_conflicts=True)  # noqa: SLF001 - documented by Django

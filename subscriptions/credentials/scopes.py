@@ -50,7 +50,6 @@ OPENED: Final[Mapping[KeyKind, tuple[Scope, ...]]] = {
     KeyKind.SUBSCRIBER: (Scope.READ, Scope.CONFIGURE, Scope.RECEIVE, Scope.OPERATE),
     KeyKind.MANAGEMENT: tuple(Scope),
 }
-"""The scopes of each kind."""
 
 
 class BeyondIssuer(Exception):

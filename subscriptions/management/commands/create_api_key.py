@@ -14,13 +14,12 @@ from subscriptions.models import Publisher, Scope, Subscriber
 
 ALL: Final = "all"
 ISSUER: Final = Issuer("command line")
-OPTIONS: Final = {
+OPTION_OF_FIELD: Final = {
     "label": "--label",
     "scopes": "--scope",
     "expires_at": "--expires-at",
     "requests_per_minute": "--requests-per-minute",
 }
-"""The option of each field."""
 
 
 class Command(BaseCommand):
@@ -68,7 +67,9 @@ class Command(BaseCommand):
                 requests_per_minute=options["requests_per_minute"],
             )
         except ValidationError as refused:
-            lines = [f"{OPTIONS[name]}: {text}" for name, texts in refused.message_dict.items() for text in texts]
+            lines = [
+                f"{OPTION_OF_FIELD[name]}: {text}" for name, texts in refused.message_dict.items() for text in texts
+            ]
             raise CommandError(" ".join(lines)) from None
         return token
 
