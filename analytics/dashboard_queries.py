@@ -126,11 +126,10 @@ class Selection:
 
     def query(self, statement: LiteralString) -> list[Any]:
         """Return the rows of a statement with `start`, `end`, `step` and `subscriber_id`, as named tuples."""
-        asked = self.range
+        asked: dict[str, Any] = {"start": self.range.start, "end": self.range.end, "step": self.range.step}
         with connection.cursor() as cursor:
             cursor.cursor.row_factory = namedtuple_row
-            arguments: dict[str, Any] = {"start": asked.start, "end": asked.end, "step": asked.step}
-            cursor.execute(statement, {**arguments, "subscriber_id": self.subscriber_id})
+            cursor.execute(statement, {**asked, "subscriber_id": self.subscriber_id})
             return [*cursor.fetchall()]
 
     @cached_property

@@ -81,13 +81,9 @@ def _outcomes_in(known: Calendar) -> Outcomes:
 
 def windows_of(run: Run, known: Calendar) -> list[Window]:
     """Return the windows that a run has to do, the oldest first."""
-    match run.kind:
-        case RunKind.HOURS:
-            return hours(known)
-        case RunKind.DAYS:
-            return days(known)
-        case _:
-            return _in_range(run, known)
+    if run.kind == RunKind.RANGE:
+        return _in_range(run, known)
+    return hours(known) if run.kind == RunKind.HOURS else days(known)
 
 
 def hours(known: Calendar) -> list[Window]:

@@ -9,20 +9,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from analytics.pipeline import tables
+from analytics.pipeline.extraction.statements import IN_WINDOW, SOURCES
 from analytics.pipeline.job import Check, Vocabulary, Window
 from analytics.pipeline.tables import Table
-
-COUNTED: Final = (tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES, tables.CALLBACKS)
-"""Counted in PostgreSQL too: their rows no longer change once the window is closed."""
 
 LASTING: Final = (tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES)
 """Rows of a closed window that only retention deletes."""
 
 TIMES: Final = {
-    tables.DELIVERIES: "finished_at",
-    tables.ATTEMPTS: "started_at",
-    tables.MESSAGES: "published_at",
-    tables.CALLBACKS: "created_at",
+    **{table: SOURCES[table].by for table in IN_WINDOW},
     **{table: table.time for table in tables.HOURLY},
 }
 """The time by which a row belongs to its window."""

@@ -16,6 +16,7 @@ from analytics.pipeline.checks import FailedChecks, Statistics, statistics
 from analytics.pipeline.connections import CONNECT_SECONDS, LockLost, Unreadable, reading
 from analytics.pipeline.extraction.row_counts import count, leaf_rows
 from analytics.pipeline.extraction.source import read
+from analytics.pipeline.extraction.statements import IN_WINDOW
 from analytics.pipeline.job import DAY, Job, Progress, Window, whole
 from analytics.pipeline.lake import CHANGED, RECOMPUTED, TOUCHED, Lake, Stage, hours_of
 from analytics.pipeline.load import load
@@ -111,7 +112,7 @@ def _extract(run: WindowRun, window: Window, stage: Stage, progress: Progress, b
     progress.rows_read = {table.name: stage.parts[table].rows for table in BRONZE}
     run.report(f"{window}: {sum(progress.rows_read.values()):,} rows read")
     with reading(run.database) as connection:
-        counted = {table: count(connection, table, window) for table in checks.COUNTED}
+        counted = {table: count(connection, table, window) for table in IN_WINDOW}
     found = statistics(facts, window, run.job.vocabulary)
     progress.checks = checks.check_facts(found, counted, before.rows_in(window))
     checks.require(progress.checks)

@@ -54,8 +54,8 @@ SELECT r.subscription_id, r.line_id, {since} AS since, count(*) AS deliveries
 SINCE: Final = "GREATEST('{start}', to_timestamp(ceil(extract(epoch FROM r.created_at) / 300) * 300))"
 """The end of the five minutes in which a delivery began to wait; the window's start for earlier ones."""
 
-IN_WINDOW: Final = frozenset({tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES, tables.CALLBACKS})
-"""Tables whose rows lie in the window."""
+IN_WINDOW: Final = (tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES, tables.CALLBACKS)
+"""Tables whose rows lie in the window; they no longer change once it is closed."""
 EVENTS: Final = frozenset({tables.STATUS_CHANGES, tables.RELEASES})
 """Tables of events that affect the window's deliveries, from before the first was created to the window's end."""
 

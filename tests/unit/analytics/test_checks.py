@@ -6,12 +6,13 @@ import pytest
 
 from analytics.pipeline import checks, tables
 from analytics.pipeline.checks import TableStatistics
+from analytics.pipeline.extraction.statements import IN_WINDOW
 from analytics.pipeline.job import Check
 from analytics.pipeline.tables import Table
 from analytics.pipeline.window import reason
 
 FACTS = {table: TableStatistics(rows=5, total=5) for table in tables.BRONZE}
-COUNTED = dict.fromkeys(checks.COUNTED, 5)
+COUNTED = dict.fromkeys(IN_WINDOW, 5)
 MADE = {
     **{table: TableStatistics(rows=2, total=2) for table in tables.GOLD},
     **{table: TableStatistics(rows=5, total=5) for table in tables.SILVER},
