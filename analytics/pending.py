@@ -50,12 +50,8 @@ class Outcomes:
 
     def without_back_off(self, due: Iterable[Window], now: dt.datetime) -> list[Window]:
         """Return the windows that are not waiting after a failure."""
-
-        def is_waiting(window: Window) -> bool:
-            failed = self.failures.get(window, [])
-            return bool(failed) and now < failed[-1] + windows.back_off(len(failed))
-
-        return [window for window in due if not is_waiting(window)]
+        waiting = {window for window, at in self.failures.items() if now < at[-1] + windows.back_off(len(at))}
+        return [window for window in due if window not in waiting]
 
 
 def _outcomes(**conditions: object) -> Outcomes:

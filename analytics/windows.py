@@ -12,8 +12,6 @@ HOUR_LAG: Final = dt.timedelta(minutes=2)
 DAY_LAG: Final = dt.timedelta(minutes=10)
 """A day is sealed this long after its end, at the earliest."""
 
-MAX_HOURLY_RANGE: Final = 3 * DAY
-"""Charts show longer ranges by day."""
 RANGES: Final = {"24h": DAY, "3d": 3 * DAY, "7d": 7 * DAY, "28d": 28 * DAY}
 """The ranges up to now that users can choose."""
 
@@ -70,8 +68,8 @@ class Range:
 
     @property
     def step(self) -> str:
-        """The unit of its charts, as `date_trunc` takes it: hour or day."""
-        return "hour" if self.end - self.start <= MAX_HOURLY_RANGE else "day"
+        """The unit of its charts, as `date_trunc` takes it: hour, or day for ranges of more than three days."""
+        return "hour" if self.end - self.start <= 3 * DAY else "day"
 
     def steps(self) -> Iterator[dt.datetime]:
         """Return the beginning of each step, with or without rows."""

@@ -50,7 +50,6 @@ RUN_COLOURS: Final = {
     RunState.FAILED: "danger",
     RunState.ABANDONED: "warning",
 }
-KEPT: Final = "Kept beyond their retention until they are summarized: {days}."
 
 
 class SelectionForm(forms.Form):
@@ -167,7 +166,8 @@ class RunAdmin(ReadOnlyAdmin[Run]):
         if blocker := calendar(call_seconds=settings.SYNC_SECONDS).blocker:
             messages.warning(request, str(blocker))
         if days := days_kept():
-            messages.warning(request, KEPT.format(days=", ".join(map(str, days))))
+            kept = ", ".join(map(str, days))
+            messages.warning(request, f"Kept beyond their retention until they are summarized: {kept}.")
         page: HttpResponse = super().changelist_view(request, extra_context)
         return page
 

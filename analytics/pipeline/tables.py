@@ -1,6 +1,7 @@
 """The tables of the lake: bronze (facts as extracted), silver (typed and joined), gold (summaries).
 
-The Django model, the API resource and the downloads of a summary are made of its table here.
+The Django model, the API resource and the downloads of a summary are made of its table here. What its columns mean is
+said by the function in `transforms` that computes it.
 """
 
 from dataclasses import dataclass
@@ -139,7 +140,6 @@ RELIABILITY: Final = Table(
     ("hour", "subscriber_id", "event_type_id", "kind"),
     "How one subscriber's deliveries of one event type ended in one hour.",
 )
-"""`eligible`: all but the neutral ones; `first_attempt`: delivered by the first attempt."""
 LATENCY: Final = Table(
     "gold/latency",
     "hour timestamp, subscriber_id long, subscriber string, event_type_id long, event_type string, kind string,"
@@ -148,10 +148,6 @@ LATENCY: Final = Table(
     ("hour", "subscriber_id", "event_type_id", "kind", "measure"),
     "How long deliveries or attempts of one subscriber and event type took in one hour.",
 )
-"""`measure`: `delivery` (published to delivered), `mailbox` (to acknowledged) or `attempt` (how long an endpoint took).
-
-Quantiles of `histogram`.
-"""
 ENDPOINTS: Final = Table(
     "gold/endpoints",
     "hour timestamp, subscription_id long, subscriber_id long, subscriber string, event_type string, endpoint string,"
@@ -159,14 +155,12 @@ ENDPOINTS: Final = Table(
     ("hour", "subscription_id", "subscriber_id", "event_type", "kind"),
     "What one subscription's endpoint answered in one hour.",
 )
-"""Attempts by the hour they started; `held_seconds`: how long in the hour they held the line before the next one."""
 BACKLOG: Final = Table(
     "gold/backlog",
     "at timestamp, subscriber_id long, subscriber string, deliveries long",
     ("at", "subscriber_id"),
     "How many of one subscriber's deliveries were unfinished at one moment.",
 )
-"""At every fifth minute, where there were any."""
 VOLUME: Final = Table(
     "gold/volume",
     "hour timestamp, publisher_id long, publisher string, event_type_id long, event_type string, kind string,"
@@ -174,14 +168,12 @@ VOLUME: Final = Table(
     ("hour", "publisher_id", "event_type_id"),
     "What one publisher published of one event type in one hour.",
 )
-"""Replies to callbacks do not count."""
 SENDERS: Final = Table(
     "gold/senders",
     "hour timestamp, sender int, messages long, deliveries long, by_status map<string,long>",
     ("hour", "sender"),
     "What one QUEUE sender ended in one hour.",
 )
-"""`messages`: those that an endpoint accepted."""
 SHARES: Final = Table(
     "gold/shares",
     "hour timestamp, group_of long, subscription_id long, subscriber_id long, subscriber string, event_type string,"
@@ -189,7 +181,6 @@ SHARES: Final = Table(
     ("hour", "group_of", "subscription_id"),
     "What one endpoint took of its QUEUE group in one hour.",
 )
-"""`group_of`: the group's first subscription, which identifies it."""
 CALLBACKS_SUMMARY: Final = Table(
     "gold/callbacks",
     "hour timestamp, event_type_id long, event_type string, asked long, answered long, forwarded long",
@@ -203,10 +194,6 @@ AUDIT: Final = Table(
     ("hour", "subscriber_id"),
     "What the ordering audit found among one subscriber's deliveries that ended in one hour.",
 )
-"""In the order in which deliveries were first sent (contract 4.10, 4.11).
-
-`high_…`: the delivery with the greatest id, which deliveries that end in later windows are compared with.
-"""
 FINDINGS: Final = Table(
     "gold/findings",
     "hour timestamp, at timestamp, subscriber_id long, subscriber string, finding string, delivery_id long,"
@@ -221,7 +208,6 @@ BUDGETS: Final = Table(
     ("day", "subscriber_id"),
     "One subscriber's error budget on one day, and of the 28 days up to it.",
 )
-"""`spent`: the share of what may fail that has failed, 1.0 when all is spent."""
 ANOMALIES: Final = Table(
     "gold/anomalies",
     "hour timestamp, subscriber_id long, subscriber string, metric string, value double, median double,"
@@ -229,7 +215,6 @@ ANOMALIES: Final = Table(
     ("hour", "subscriber_id", "metric"),
     "One measure of one subscriber that is far from the same hour of the last four weeks.",
 )
-"""`score`: the robust z."""
 
 TABLES: Final = tuple(table for table in globals().copy().values() if isinstance(table, Table))
 BRONZE: Final = tuple(table for table in TABLES if table.path.startswith("bronze/"))

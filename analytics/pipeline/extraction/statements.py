@@ -39,8 +39,6 @@ OPEN: Final = "delivery_open"
 """The leaf of the unfinished deliveries."""
 
 SUBSCRIPTION: Final = " LEFT JOIN subscriptions_subscription s ON s.id = r.subscription_id"
-EVENT_TYPE: Final = "event_type_id"
-"""The subscription's; of pattern subscriptions, deleted ones and replies, the message's."""
 
 ENDPOINT: Final = r"regexp_replace(regexp_replace(r.endpoint, '[?#].*$', ''), '^([^/]*//)[^/]*@', '\1')"
 """Without user, password, query and fragment; with the HTTP method that may precede it."""
@@ -225,7 +223,7 @@ def selected(table: Table, window: Window, rows: str, bounds: Bounds, messages: 
         since = SINCE.format(start=window.start.isoformat())
         return COUNT_WAITING.format(since=since, rows=rows, condition=condition)
     source = SOURCES[table]
-    computed = {**source.computed, **({EVENT_TYPE: event_type(messages)} if source.joined else {})}
+    computed = {**source.computed, **({"event_type_id": event_type(messages)} if source.joined else {})}
     columns = ", ".join(f"{computed.get(name, f'r.{name}')} AS {name}" for name in table.types)
     return f"SELECT {columns} FROM {rows} r{source.joined} WHERE {condition}"
 

@@ -214,7 +214,8 @@ def audit(silver: Frames, words: Vocabulary) -> DataFrame:
 
     - `checked`: deliveries with a number in their line that ended in the hour
     - `inversions`, `duplicates`: how many were found; `explained_…`: those of them that the contract allows
-    - `high_id`, `high_sequence`, `high_created_at`: of the checked delivery with the greatest id; null if none was
+    - `high_id`, `high_sequence`, `high_created_at`: of the checked delivery with the greatest id, which deliveries of
+      later windows are compared with; null if none was
     """
     is_inversion, is_explained = F.col("finding") == INVERSION, F.col("explanation") != ""
     sums = {

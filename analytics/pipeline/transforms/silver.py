@@ -13,8 +13,6 @@ from analytics.pipeline.job import Vocabulary
 from analytics.pipeline.tables import SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES, Table
 from analytics.pipeline.transforms.frames import Frames, shaped
 
-NO_STATUS: Final = 0
-"""Stands for no answer in `Vocabulary.holding` and `Vocabulary.ending`."""
 UNAVAILABLE: Final = 503
 """The one status with a class of its own: the endpoint asks for a pause."""
 
@@ -114,7 +112,7 @@ def ends(words: Vocabulary) -> Column:
 
 
 def _is_among(statuses_by_kind: Sequence[tuple[str, Sequence[int]]]) -> Column:
-    status = F.coalesce("status_code", F.lit(NO_STATUS))
+    status = F.coalesce("status_code", F.lit(0))  # 0 stands for no answer
     cases = [(F.col("kind") == kind) & status.isin(*statuses) for kind, statuses in statuses_by_kind if statuses]
     return F.coalesce(reduce(Column.__or__, cases, F.lit(False)), F.lit(False))
 
