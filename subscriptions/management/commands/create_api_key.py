@@ -14,7 +14,7 @@ from subscriptions.models import Publisher, Scope, Subscriber
 
 ALL: Final = "all"
 ISSUER: Final = Issuer("command line")
-OPTION_OF_FIELD: Final = {
+FLAGS: Final = {
     "label": "--label",
     "scopes": "--scope",
     "expires_at": "--expires-at",
@@ -67,9 +67,7 @@ class Command(BaseCommand):
                 requests_per_minute=options["requests_per_minute"],
             )
         except ValidationError as refused:
-            lines = [
-                f"{OPTION_OF_FIELD[name]}: {text}" for name, texts in refused.message_dict.items() for text in texts
-            ]
+            lines = [f"{FLAGS[name]}: {text}" for name, texts in refused.message_dict.items() for text in texts]
             raise CommandError(" ".join(lines)) from None
         return token
 
