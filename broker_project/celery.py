@@ -1,7 +1,7 @@
 """The Celery application."""
 
 import os
-from typing import Any, Final
+from typing import Any
 
 from celery import Celery
 from celery.signals import worker_ready
@@ -11,14 +11,11 @@ from broker_project.server.runtime import collect_garbage_less_often, tune_runti
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 
-PREFIX: Final = "CELERY_"
-
 
 def celery_settings() -> dict[str, Any]:
     """Return only the Celery part of the settings, because workers report their whole configuration to Flower."""
-    return {
-        name.removeprefix(PREFIX).lower(): getattr(settings, name) for name in dir(settings) if name.startswith(PREFIX)
-    }
+    names = (name for name in dir(settings) if name.startswith("CELERY_"))
+    return {name.removeprefix("CELERY_").lower(): getattr(settings, name) for name in names}
 
 
 app = Celery("broker_project")

@@ -103,14 +103,8 @@ def _own_servers() -> Iterator[tuple[str, str]]:
     for name, host in stores.items():
         # A host that begins with a slash is a folder with a Unix socket.
         if host and not unquote(host).startswith("/"):
-            yield from ((name, address) for address in _addresses_of(host))
-
-
-def _addresses_of(host: str) -> set[str]:
-    """Return the addresses of a host name; none if it does not resolve."""
-    with contextlib.suppress(OSError):
-        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
-    return set()
+            with contextlib.suppress(OSError):  # the name does not resolve
+                yield from ((name, str(found[4][0])) for found in socket.getaddrinfo(host, None))
 
 
 def _may_be_reached(address: str) -> bool:

@@ -40,9 +40,7 @@ def without_tokens(_logger: object, _method: str, event: MutableMapping[str, Any
 
 def without_details(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Remove values that PostgreSQL quoted from the texts and exceptions of a log event."""
-    for name, value in event.items():
-        event[name] = _without_details(value)
-    return event
+    return {name: _without_details(value) for name, value in event.items()}
 
 
 def without_traces_of_refusals(

@@ -159,8 +159,7 @@ def digest_of(code: str) -> bytes | None:
 
 def remove(user: User) -> bool:
     """Remove a person's second factor; return whether there was one."""
-    deleted, _ = SecondFactor.objects.filter(user=user).delete()
-    return bool(deleted)
+    return bool(SecondFactor.objects.filter(user=user).delete()[0])
 
 
 def write_history(person: User, text: str, *, by: int) -> None:

@@ -102,8 +102,10 @@ class Upload:
                     self._size = len(self.body)
         except TimeoutError:
             self._refuse(TOO_SLOW)
-        if not self.refusal and not self._is_complete():
-            self._refuse(INCOMPLETE)
+        # granian hides that a connection broke. With chunks, one empty chunk is the end and two are a break.
+        is_complete = self._empty_chunks < 2 if self._length is None else self._size == self._length  # noqa: PLR2004
+        if not is_complete:
+            self._refuse(INCOMPLETE)  # unless it is refused already
 
     def release(self) -> None:
         """Drop the body and give back its share of the quota."""
@@ -135,7 +137,3 @@ class Upload:
     def _refuse(self, answer: Answer) -> None:
         self.refusal = self.refusal or answer
         self.release()
-
-    def _is_complete(self) -> bool:
-        # granian hides that a connection broke. With chunks, one empty chunk is the end and two are a break.
-        return self._empty_chunks < 2 if self._length is None else self._size == self._length  # noqa: PLR2004

@@ -232,13 +232,6 @@ def environments(command: str, arguments: Sequence[str]) -> dict[Path, str]:
     return wanted | ({SEMGREP: "semgrep.txt"} if command == "test" and set(arguments) <= {"--fresh-seeds"} else {})
 
 
-def prepare(command: str, arguments: Sequence[str]) -> None:
-    """Install the environments that a command needs."""
-    for environment, lock in environments(command, arguments).items():
-        if not is_complete(environment, lock):
-            install_environment(environment, lock)
-
-
 @contextlib.contextmanager
 def only_one_at_a_time() -> Iterator[None]:
     """Hold the lock for set-up in the state folder."""
@@ -268,7 +261,9 @@ def main(command: str = "help", *arguments: str) -> None:
         if command == "lock":
             compile_locks()
             return
-        prepare(command, arguments)
+        for environment, lock in environments(command, arguments).items():
+            if not is_complete(environment, lock):
+                install_environment(environment, lock)
     python = str(ENVIRONMENT / "bin" / "python")
     variables = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
     stack = [python, "-P", "-m", "broker_project.stack", command, *arguments]

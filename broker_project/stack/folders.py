@@ -113,10 +113,9 @@ class StackSettings:
     def _read(self) -> None:
         if not self._path.exists():
             return
-        try:
+        values = None
+        with contextlib.suppress(ValueError):
             values = json.loads(self._path.read_text())
-        except ValueError as problem:
-            values = problem
         if not isinstance(values, dict) or not all(type(value) in (str, int) for value in values.values()):
             raise ImproperlyConfigured(
                 f"{self._path} has the stack's secrets and is not a JSON object of texts and numbers: "

@@ -10,12 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Final
 
 from broker_project.core.subprocesses import running_processes
 from broker_project.stack.folders import ROOT
 
-MODULE: Final = "broker_project.stack.guard"
 CLEAN_END_SECONDS = 10.0
 """Time for a database to shut down before it is killed."""
 
@@ -26,8 +24,8 @@ class Guard:
     def __init__(self, *, keep: int) -> None:
         """Start the guard. It keeps the file `keep` open, so that a lock on it lasts until the guard has finished."""
         reading, self._pipe = os.pipe()
-        self._process = subprocess.Popen(  # noqa: S603 - our own command
-            (sys.executable, "-P", "-m", MODULE),
+        self._process = subprocess.Popen(
+            (sys.executable, "-P", "-m", "broker_project.stack.guard"),
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=reading,

@@ -43,8 +43,7 @@ class Management:
 
     def create(self, collection: str, /, **fields: object) -> dict[str, Any]:
         """Create one object and return it."""
-        created: dict[str, Any] = self.send("POST", collection, fields)
-        return created
+        return dict(self.send("POST", collection, fields))
 
     def key(self, kind: str, owner: str) -> str:
         """Create an API key of a publisher or a subscriber, `PUBLISHER` or `SUBSCRIBER`; return its token."""

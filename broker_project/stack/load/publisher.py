@@ -64,11 +64,6 @@ class Publisher(threading.Thread):
         self._interval_seconds = interval_seconds
         self._suffix = suffix
 
-    @property
-    def repeated(self) -> int:
-        """How many calls were not accepted."""
-        return sum(call.status is None or call.status // 100 != 2 for call in self.calls)  # noqa: PLR2004 - 2xx
-
     def run(self) -> None:
         """Publish until there are no more events, or until `enough`."""
         while not self.enough.wait(self._interval_seconds) and self.publish():
