@@ -25,7 +25,6 @@ NICENESS: Final = 10
 
 Niceness 19 gets a seventieth and spares other processes no more: half a minute's work takes 35 minutes, not 5.
 """
-OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 OOM_ADJUSTMENT: Final = "800"
 """When memory runs out, Linux kills this before PostgreSQL or a worker: a run can be repeated."""
 UMASK: Final = 0o077
@@ -42,7 +41,7 @@ def main(folder: str, command: Sequence[str], kept_open: Sequence[int]) -> int:
     os.umask(UMASK)
     lower_priority(NICENESS)
     with contextlib.suppress(OSError):
-        OOM_SCORE.write_text(OOM_ADJUSTMENT)
+        Path("/proc/self/oom_score_adj").write_text(OOM_ADJUSTMENT)
     application = subprocess.Popen(  # noqa: S603 - our own command
         command,
         stdin=subprocess.DEVNULL,

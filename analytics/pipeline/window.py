@@ -66,7 +66,6 @@ class WindowRun:
     ensure_locked: Callable[[], None]
     """Raises `LockLost` if another run may have started."""
     report: Callable[[str], None]
-    """Reports progress."""
 
 
 def summarize(run: WindowRun, window: Window, progress: Progress) -> None:
