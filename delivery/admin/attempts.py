@@ -10,16 +10,6 @@ from broker_project.core.admin.model_admin import Prefetched, column
 from broker_project.core.admin.theme import preformatted, table
 from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, link_to, text_of, yes_or_no
 from delivery.models import Attempt, Callback, Delivery
-from delivery.outcomes import RetryAction
-
-RETRY_ACTIONS: Final[dict[str, str]] = {
-    RetryAction.HOLD: "line held",
-    RetryAction.DEFERRED: "deferred",
-    RetryAction.RETRY_LANE: "moved to the retry line",
-    RetryAction.SUSPEND: "subscription suspended",
-    RetryAction.END: "delivery ended",
-}
-"""What the retry policy did after an answer."""
 
 
 def _callbacks_of(deliveries: Sequence[Delivery]) -> dict[int | None, Callback]:
@@ -52,11 +42,6 @@ def events_of(delivery: Delivery) -> str:
     return str(callback.event_type) if callback and callback.event_type else "-"
 
 
-def retry_action_of(attempt: Attempt) -> str:
-    """Return what the retry policy did after an answer; a dash if the delivery's status says it."""
-    return RETRY_ACTIONS.get(attempt.meaning or "", attempt.meaning or "-")
-
-
 @admin.register(Attempt)
 class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     """Requests that were sent, and their answers."""
@@ -76,7 +61,7 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     delivery_link = column("delivery", lambda attempt: link_to("delivery_delivery", attempt.delivery_id))
     subscriber = column("subscriber", lambda attempt: addressee_of(attempt.delivery))
     by_hand = column("by hand", lambda attempt: yes_or_no(attempt.is_by_hand))
-    retry_action = column("retry action", retry_action_of)
+    retry_action = column("retry action", lambda attempt: attempt.meaning or "-")
     head = column("answer headers", lambda attempt: preformatted(text_of(attempt.answer_headers)))
     excerpt = column("answer body (beginning)", lambda attempt: preformatted(text_of(attempt.answer_excerpt)))
 
@@ -90,7 +75,7 @@ def attempts_table(delivery: Delivery) -> SafeString:
             one.status_code or "-",
             one.error or "-",
             f"{one.duration_ms} ms",
-            retry_action_of(one),
+            one.meaning or "-",
         ]
         for one in delivery.attempt_set.order_by("id")[:MAX_SHOWN]  # and each knows its delivery
     ]

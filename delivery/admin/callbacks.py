@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
@@ -87,11 +86,6 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     def search(self, rows: QuerySet[Callback], term: str) -> QuerySet[Callback]:
         """Return the callback of this id, or those of this message or reply."""
         return rows.filter(Q(pk=term) | Q(message=term) | Q(reply=term)) if is_id(term) else rows.none()
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Callback]:
-        """Return the callbacks without their stored tokens."""
-        rows: QuerySet[Callback] = super().get_queryset(request)
-        return rows.defer("token_hash", "token_sealed")
 
 
 def origin_of(url: str) -> str:

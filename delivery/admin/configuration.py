@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from broker_project.core.admin.model_admin import action, after_dialog, column, dialog, permission
-from broker_project.core.admin.theme import ActionVariant, label
+from broker_project.core.admin.theme import ActionVariant
 from delivery.admin.lines import main_line_of
 from delivery.admin.mailboxes import mailbox_link
 from delivery.admin.read_only import counted, link_to, link_to_list, may_see_contents, plural
@@ -26,7 +26,7 @@ from delivery.replay.eligibility import NotBegun
 from delivery.status.line_status import unfinished_of
 from delivery.sync.answer import TooManyCalls
 from subscriptions.admin.configured import record_actions
-from subscriptions.admin.subscriptions import PAUSE, SubscriberAdmin, SubscriptionAdmin
+from subscriptions.admin.subscriptions import SubscriberAdmin, SubscriptionAdmin
 from subscriptions.endpoints import SCRIPTED
 from subscriptions.models import DeliveryMode, EventKind, Status, Subscriber, Subscription
 
@@ -100,12 +100,6 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         {"title": "More", "items": [*LESS_OFTEN_USED]},
     )
 
-    pause_label = column(
-        "paused",
-        lambda subscription: (
-            label("HALF-OPEN" if subscription.half_open else "PAUSED", "warning") if subscription.paused_since else "-"
-        ),
-    )
     delivery_list = column(
         "deliveries",
         lambda subscription: link_to_list(
@@ -137,17 +131,9 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
         offered=lambda subscription: subscription.kind != EventKind.SYNC and subscription.paused_since is not None,
     )
 
-    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:  # noqa: ARG002 - Django's signature
-        """Return the columns, the pause beside the status."""
-        columns = [*self.list_display]
-        columns.insert(columns.index("status_label") + 1, "pause_label")
-        return tuple(columns)
-
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
-        """Return the link and, if it is paused, the pause too."""
-        if obj is None:
-            return super().get_readonly_fields(request, obj)
-        return (*super().get_readonly_fields(request, obj), *(PAUSE if obj.paused_since else ()), "delivery_list")
+        """Return the link too."""
+        return (*super().get_readonly_fields(request, obj), *(("delivery_list",) if obj else ()))
 
     @action(
         description="Backfill",

@@ -22,7 +22,7 @@ from broker_project.core.admin.model_admin import (
     dialog,
     permission,
 )
-from broker_project.core.admin.theme import ActionVariant, UnfoldAdminTextareaWidget, for_code
+from broker_project.core.admin.theme import CODE, ActionVariant, UnfoldAdminTextareaWidget
 from delivery.admin.attempts import attempts_table
 from delivery.admin.queue_groups import group_deliveries_table
 from delivery.admin.read_only import (
@@ -30,6 +30,7 @@ from delivery.admin.read_only import (
     MAX_SHOWN_BYTES,
     STATUS_COLOURS,
     counted,
+    id_in,
     instant,
     is_id,
     link_to,
@@ -57,6 +58,7 @@ BODY_HELP: Final = (
     " message is sent again."
 )
 UNKNOWN_DESTINATION: Final = str(MessageOutcome.DEAD_LETTERED)
+MESSAGES_WITHOUT_DELIVERY: Final = f"{UNKNOWN_DESTINATION}: messages without a delivery"
 
 
 def _in_status(status: str, deliveries: QuerySet[Delivery]) -> QuerySet[Delivery]:
@@ -74,12 +76,8 @@ class BodyForm(forms.Form):
     """The body that is sent."""
 
     body = forms.CharField(
-        required=False, strip=False, widget=UnfoldAdminTextareaWidget({"rows": 16}), help_text=BODY_HELP
+        required=False, strip=False, widget=UnfoldAdminTextareaWidget({**CODE, "rows": 16}), help_text=BODY_HELP
     )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for_code(self.fields["body"].widget)
 
 
 @admin.register(Delivery)
@@ -131,7 +129,6 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
 
     def search(self, rows: QuerySet[Delivery], term: str) -> QuerySet[Delivery]:
         """Return the delivery of this id, or the deliveries of this group."""
-        term = term.removeprefix(WEBHOOK_ID_PREFIX)
         group_id = term.removeprefix(GROUP_ID_PREFIX)
         if group_id != term and is_id(group_id):
             return in_group(rows, int(group_id))
@@ -223,22 +220,16 @@ class ReasonFilter(admin.SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
         """Return the choices, with how many there are of each."""
         counts = counts_of(None)
-        of_deliveries = [(reason, f"{reason} ({counted(counts[reason])})") for reason in REASONS]
-        return [
-            *of_deliveries,
-            (
-                UNKNOWN_DESTINATION,
-                f"{UNKNOWN_DESTINATION}: messages without a delivery ({counted(counts[UNKNOWN_DESTINATION])})",
-            ),
-        ]
+        texts = {**dict(zip(REASONS, REASONS, strict=True)), UNKNOWN_DESTINATION: MESSAGES_WITHOUT_DELIVERY}
+        return [(reason, f"{text} ({counted(counts[reason])})") for reason, text in texts.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
         """Return the dead letters of the choice, as many as a list shows."""
         reasons = [reason for reason in REASONS if self.value() in {reason, None}]
         if request.GET.get("q"):
             return queryset.filter(status__in=reasons)
-        wanted = request.GET.get("subscription__id__exact", "")
-        ids = [int(wanted)] if is_id(wanted) else None
+        subscription_id = id_in(request.GET, "subscription__id__exact")
+        ids = [subscription_id] if subscription_id else None
         return queryset.filter(pk__in=dead_letters(reasons, ids, key=None, downwards=True, limit=MAX_COUNTED))
 
 

@@ -12,15 +12,15 @@ from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import ModelAdmin
 from broker_project.core.admin.theme import (
+    CODE,
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
-    for_code,
     label,
     table,
 )
-from delivery.admin.read_only import MAX_ID_DIGITS, is_id, may_see_contents, payload_of
+from delivery.admin.read_only import MAX_ID_DIGITS, id_in, may_see_contents, payload_of
 from delivery.models import Message
 from delivery.playground.trials import newest_of, try_filters
 from delivery.status.explain_message import shown_of
@@ -96,13 +96,9 @@ class LabForm(forms.Form):
     filter = forms.CharField(
         required=False,
         validators=[validate_filter],
-        widget=UnfoldAdminTextareaWidget({"rows": 6}),
+        widget=UnfoldAdminTextareaWidget({**CODE, "rows": 6}),
         help_text=LANGUAGE,
     )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        for_code(self.fields["filter"].widget)
 
     def clean(self) -> dict[str, Any]:
         """Add the message as `found`."""
@@ -139,12 +135,12 @@ def filter_lab_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
 
 def _subscription_of(request: HttpRequest) -> Subscription | None:
     """Return the subscription whose page led here."""
-    asked = request.GET.get("subscription", "")
-    if not is_id(asked):
+    subscription_id = id_in(request.GET, "subscription")
+    if subscription_id is None:
         return None
     if not request.user.has_perm("subscriptions.view_subscription"):
         raise PermissionDenied
-    return get_object_or_404(Subscription.objects.select_related("subscriber", "event_type"), pk=int(asked))
+    return get_object_or_404(Subscription.objects.select_related("subscriber", "event_type"), pk=subscription_id)
 
 
 def _from_address(request: HttpRequest, subscription: Subscription | None) -> dict[str, Any]:

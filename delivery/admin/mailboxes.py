@@ -23,8 +23,8 @@ from delivery.admin.read_only import (
     MAX_SHOWN,
     ReadOnlyAdmin,
     counted,
+    id_in,
     instant,
-    is_id,
     link_to,
     link_to_list,
     plural,
@@ -47,6 +47,10 @@ END_REASONS: Final = {
     DeliveryStatus.CANCELLED: "its cancellation was requested",
     DeliveryStatus.FAILED: "its redeliveries are used up",
 }
+RETURNING: Final = (
+    "Clients may be working on what is returned, and its receipts will no longer be valid. What does not end is"
+    " available again."
+)
 COUNTS: Final = ("available", "oldest", "in_flight", "waiting", "redelivered", "expired")
 
 STATUS: Final = Prefetched[Subscriber, MailboxStatus]("mailbox", lambda rows: mailboxes_of([row.pk for row in rows]))
@@ -174,8 +178,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
         box = get_object_or_404(self.get_queryset(request), pk=object_id)
         if request.method == "POST":
             return self._done(request, box, *_given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
-        asked = request.GET.get("delivery", "")
-        only = int(asked) if is_id(asked) else None
+        only = id_in(request.GET, "delivery")
         chosen = [
             FetchedDelivery(
                 f"{one.pk}.{one.fetches}",
@@ -189,8 +192,7 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
         if not chosen:
             nothing = f"Delivery {only} is not in flight." if only is not None else "Nothing is in flight."
             return self._done(request, box, nothing, messages.WARNING)
-        ending = sum(one.end is not None for one in chosen)
-        question = _return_question(box, len(chosen), ending, is_single=only is not None)
+        question = _return_question(box, len(chosen), is_single=only is not None)
         return self.confirmation(request, question, chosen, back=self.change_url(box.pk))
 
     @action(
@@ -238,19 +240,14 @@ def _in_flight_table(box: Mailbox, *, has_links: bool) -> SafeString | str:
     return table_or_dash(["delivery", "event type", "redeliveries", "in flight until", ""], rows)
 
 
-def _return_question(box: Mailbox, number: int, ending: int, *, is_single: bool) -> str:
-    """Return what is asked before `number` fetched messages are returned, of which `ending` end by it."""
+def _return_question(box: Mailbox, number: int, *, is_single: bool) -> str:
+    """Return what is asked before `number` fetched messages are returned; each of them says whether it ends by it."""
+    which = f"the {number} next to time out, of {_in_flight(box)}"
+    if STATUS.of(box).in_flight <= number:
+        which = f"all {number} in flight"
     if is_single:
-        then = "Its delivery will end." if ending else "The next client to fetch will receive it."
-        return f"Return this message? Its client may be working on it, and its receipt will no longer be valid. {then}"
-    is_all = STATUS.of(box).in_flight <= number
-    which = f"all {number} in flight" if is_all else f"the {number} next to time out, of {_in_flight(box)}"
-    then = (
-        f"{number - ending} will be available again, {ending} will end."
-        if ending
-        else "The next clients to fetch will receive them."
-    )
-    return f"Return {which}? Clients may be working on them, and their receipts will no longer be valid. {then}"
+        which = "this message"
+    return f"Return {which}? {RETURNING}"
 
 
 def _given_back(box: Mailbox, chosen: list[str]) -> tuple[str, int]:

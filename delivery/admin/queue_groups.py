@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, column
@@ -43,6 +42,7 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
     list_filter = (("line", AutocompleteSelectFilter),)
     list_select_related = ("line__subscriber",)
     fields = (*list_display[:-2], "is_uncertain", "next_try", "created_at", "deliveries")
+    id_prefix = GROUP_ID_PREFIX
     search_help_text = f"An id, with or without {GROUP_ID_PREFIX}"
 
     message_link = column("message", lambda group: link_to("delivery_message", group.message_id))
@@ -52,10 +52,6 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
     )
     is_uncertain = column("uncertain", lambda group: yes_or_no(group.uncertain))
     deliveries = column("deliveries", lambda group: group_deliveries_table(group.message_id, group.pk))
-
-    def search(self, rows: "QuerySet[QueueGroup]", term: str) -> "QuerySet[QueueGroup]":
-        """Return the group of this id, as the admin shows it or as its endpoints receive it."""
-        return super().search(rows, term.removeprefix(GROUP_ID_PREFIX))
 
 
 def group_link(group_id: int | None) -> SafeString | str:

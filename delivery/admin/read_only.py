@@ -10,7 +10,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.db.models.expressions import OrderBy
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.functional import cached_property
@@ -51,9 +51,7 @@ class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at r
     @cached_property
     def count(self) -> int:
         """Return how many rows there are, at most `MAX_COUNTED`."""
-        rows = self.object_list
-        if not isinstance(rows, QuerySet):
-            return len(rows)
+        rows: Any = self.object_list
         return len(rows.order_by().values_list("pk", flat=True)[:MAX_COUNTED])
 
     @property
@@ -68,6 +66,8 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     contents: ClassVar[tuple[str, ...]] = ()
     """The fields that show bodies or headers, or reveal something of them: they take a permission of their own."""
     prefetched: ClassVar[tuple[Prefetched[Any, Any], ...]] = ()
+    id_prefix: ClassVar[str] = ""
+    """May stand before an id that is searched for: receivers know it with this."""
 
     paginator = LimitedPaginator
     show_full_result_count = False
@@ -118,6 +118,7 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
 
     def search(self, rows: "QuerySet[Record]", term: str) -> "QuerySet[Record]":
         """Return the row of this id."""
+        term = term.removeprefix(self.id_prefix)
         return rows.filter(pk=term) if could_be_of(self.model, term) else rows.none()
 
 
@@ -141,6 +142,12 @@ def text_of(content: bytes | memoryview | None) -> str:
 def is_id(text: str) -> bool:
     """Tell whether a row could have this id."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS
+
+
+def id_in(asked: QueryDict, name: str) -> int | None:
+    """Return the id that an address gives as `name`; None if it gives none that a row could have."""
+    text = asked.get(name) or ""
+    return int(text) if is_id(text) else None
 
 
 def counted(number: int, limit: int = MAX_COUNTED) -> str:

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from broker_project.core.admin.model_admin import action, column
 from delivery.admin.attempts import CALLBACK_OF_REPLY, addressee_of, events_of
-from delivery.admin.read_only import ReadOnlyAdmin, is_id
+from delivery.admin.read_only import ReadOnlyAdmin, id_in
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
 from delivery.status.delivery_search import deliveries_of, in_flight, waiting_in_retry_line
@@ -59,12 +59,6 @@ def _newest(asked: QueryDict, status: str | None) -> list[int] | None:
     return deliveries_of(wanted, status, key=None, downwards=True, limit=MAX_COUNTED)
 
 
-def id_in(asked: QueryDict, name: str) -> int | None:
-    """Return the id that an address gives as `name`; None if it gives none that a row could have."""
-    text = asked.get(name) or ""
-    return int(text) if is_id(text) else None
-
-
 class ReplayableAdmin(ReadOnlyAdmin[Listed]):
     """Lists of deliveries, with a button that leads to the form of replays."""
 
@@ -73,6 +67,7 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
         *("subscription__subscriber", "subscription__event_type", "line"),
     )
     prefetched = (CALLBACK_OF_REPLY,)
+    id_prefix = WEBHOOK_ID_PREFIX
 
     subscriber = column("subscriber", addressee_of)
     event_type = column("event type", events_of)
@@ -83,10 +78,6 @@ class ReplayableAdmin(ReadOnlyAdmin[Listed]):
         for offered in (getattr(answer, "context_data", None) or {}).get("actions_list", ()):
             offered["path"] += f"?{request.GET.urlencode()}"
         return answer
-
-    def search(self, rows: "QuerySet[Listed]", term: str) -> "QuerySet[Listed]":
-        """Return the delivery of this id, as the admin shows it or as its subscriber received it."""
-        return super().search(rows, term.removeprefix(WEBHOOK_ID_PREFIX))
 
     @action(description="Replay these", permissions=["replay"], icon="replay")
     def replay_these(self, request: HttpRequest) -> HttpResponse:

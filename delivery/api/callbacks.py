@@ -5,8 +5,6 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -26,8 +24,8 @@ from delivery.models import Callback, Delivery
 from delivery.status.callback_status import CallbackState, callbacks_now, in_state
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.authentication import check_failures, count_failure
-from subscriptions.api.permissions import MayPublish
-from subscriptions.models import ApiKey, KeyKind, Scope
+from subscriptions.api.permissions import MayPublish, records_of
+from subscriptions.models import Scope
 
 TOKENS: Final = "tokens"
 """What a client without a valid token may be guessing."""
@@ -126,10 +124,7 @@ class WholeCallbackSerializer(CallbackSerializer):
     delivery = WholeReplyDeliverySerializer(allow_null=True)
 
 
-def callbacks_for(key: ApiKey) -> QuerySet[Callback]:
-    """Return all callbacks for management, those of its messages for a publisher's key; never with their tokens."""
-    callbacks = Callback.objects.defer("token_sealed")
-    return callbacks if key.kind == KeyKind.MANAGEMENT else callbacks.filter(publisher=key.publisher_id)
+callbacks_for = records_of(Callback.objects.defer("token_sealed"), "publisher", "publisher_id")
 
 
 class Callbacks(Records[Callback]):
@@ -142,12 +137,6 @@ class Callbacks(Records[Callback]):
     filters = CallbackQuery
     order = Order("callbacks", descending=True)
     visible_to = staticmethod(callbacks_for)
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Pass a POST on to `Reply`: it is a reply to a token, though no token is a number."""
-        if request.method == "POST" and "id" in kwargs:
-            return Reply.as_view()(request, token=str(kwargs["id"]))
-        return super().dispatch(request, *args, **kwargs)
 
     def filtered(self, rows: QuerySet[Callback], query: Mapping[str, Any]) -> QuerySet[Callback]:
         """Return the rows of the message, in the state."""

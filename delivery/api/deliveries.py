@@ -23,12 +23,12 @@ from broker_project.core.api.fields import (
 )
 from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from broker_project.core.api.views import Records, operation
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery, MessageOutcome, standing
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery, standing
 from delivery.status.delivery_search import REASONS, counts_of, dead_letters, deliveries_of, in_flight, in_group
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import UNFINISHED, DeliveryStatus
-from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.models import ApiKey, EventType, KeyKind, Scope, Subscription
+from subscriptions.api.permissions import MayReceive, key_of, records_of
+from subscriptions.models import ApiKey, EventType, Scope, Subscription
 
 ATTEMPTS_SHOWN: Final = 200
 
@@ -123,12 +123,9 @@ class DeliveryQuery(PageQuery):
     group = QueryNumberField(**IDS, help_text="A QUEUE group's id, without grp_.")
 
 
-def deliveries_for(key: ApiKey) -> QuerySet[Delivery]:
-    """Return all deliveries for management, its own for a subscriber's key."""
-    deliveries = Delivery.objects.select_related("subscription__subscriber", "line")
-    return (
-        deliveries if key.kind == KeyKind.MANAGEMENT else deliveries.filter(subscription__subscriber=key.subscriber_id)
-    )
+deliveries_for = records_of(
+    Delivery.objects.select_related("subscription__subscriber", "line"), "subscription__subscriber", "subscriber_id"
+)
 
 
 def _subscription_ids(key: ApiKey, event_type: EventType | None = None, **columns: Any) -> list[int] | None:
@@ -185,22 +182,14 @@ class Deliveries(Records[Delivery]):
         return page_of(rows, self.order, query, lambda rows, stretch: rows.filter(pk__in=find(**asdict(stretch))))
 
 
-class ReasonField(OneOfField):
-    """The status with which a delivery ended; the error for undeliverable messages says where they are."""
-
-    def to_internal_value(self, data: Any) -> str:
-        """Return the status."""
-        if data == MessageOutcome.DEAD_LETTERED:
-            raise serializers.ValidationError(
-                "Messages to an unknown destination have no delivery: see messages?outcome=DEAD_LETTERED."
-            )
-        return str(super().to_internal_value(data))
-
-
 class DeadLetterQuery(PageQuery):
     """The filters of the list of dead letters."""
 
-    reason = ReasonField([(reason, reason) for reason in REASONS], help_text="How they ended.")
+    reason = OneOfField(
+        REASONS,
+        help_text="How they ended. Messages to an unknown destination have no delivery, see"
+        " `messages?outcome=DEAD_LETTERED`.",
+    )
     subscriber = TextField(help_text="A subscriber's name.")
     event_type = TextField(help_text="An event type's name; also finds deliveries by patterns.")
 

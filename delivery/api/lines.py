@@ -72,11 +72,7 @@ class LineSerializer(serializers.Serializer[Any]):
     lease_until = NullableTime(source="line.lease_until")
     retry = RetryLineSerializer()
     paused = LinePauseSerializer(many=True, help_text=f"The first {PAUSES_SHOWN} that were paused.")
-    history = serializers.SerializerMethodField()
-
-    def get_history(self, now: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the newest events of its history."""
-        return [dict(LineEventSerializer(event).data) for event in now["line"].events.order_by("-id")[:EVENTS_SHOWN]]
+    history = LineEventSerializer(many=True, help_text=f"The newest {EVENTS_SHOWN} events.")
 
 
 @operation("get", Scope.READ, MayReceive, responses=LineSerializer)
@@ -92,6 +88,7 @@ def read_line(request: Request, name: str) -> Response:
         "status": found[main.pk],
         "retry": found[retry.pk],
         "paused": paused.order_by("paused_since", "pk")[:PAUSES_SHOWN],
+        "history": main.events.order_by("-id")[:EVENTS_SHOWN],
     }
     return Response(LineSerializer(now).data)
 
@@ -108,18 +105,14 @@ class SenderSerializer(serializers.Serializer[Any]):
     deferred = serializers.IntegerField(
         source="line.deferred", help_text="Those of them for which all endpoints failed."
     )
-    deferred_due_at = serializers.DateTimeField(
-        source="line.deferred_due_at", allow_null=True, help_text="When the next deferred group is due."
-    )
+    deferred_due_at = NullableTime(source="line.deferred_due_at", help_text="When the next deferred group is due.")
     awaiting_release = serializers.IntegerField(
         source="line.awaiting_release", help_text="Those of them that are HELD until released."
     )
     in_flight = serializers.IntegerField(help_text="Requests in flight.")
-    oldest_since = serializers.DateTimeField(
-        allow_null=True, help_text="Since when the oldest group waits that can be sent."
-    )
+    oldest_since = NullableTime(help_text="Since when the oldest group waits that can be sent.")
     worker = serializers.CharField()
-    lease_until = serializers.DateTimeField(allow_null=True)
+    lease_until = NullableTime()
 
 
 @operation("get", Scope.READ, MayManage, responses=SenderSerializer(many=True))

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from django.conf import settings
+from django.forms import model_to_dict
 from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
@@ -13,7 +14,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from broker_project.core.api.fields import NumberField, StrictSerializer, WholeNumberField
+from broker_project.core.api.fields import NullableTime, NumberField, StrictSerializer, WholeNumberField
 from broker_project.core.api.views import operation, refuse_body
 from delivery.mailbox.fetch_messages import message_document
 from delivery.mailbox.long_poll import poll_messages
@@ -110,8 +111,8 @@ class MailboxSerializer(serializers.Serializer[Any]):
     )
     redelivered = serializers.IntegerField(help_text=f"Unfinished, and fetched more than once, or returned; {COUNTED}")
     expired = serializers.IntegerField(help_text=f"EXPIRED and still kept; {COUNTED}")
-    oldest_published_at = serializers.DateTimeField(
-        allow_null=True, help_text="When the oldest available message was published. Null: none is available."
+    oldest_published_at = NullableTime(
+        help_text="When the oldest available message was published. Null: none is available."
     )
     oldest_age_seconds = serializers.FloatField(allow_null=True, help_text="How long ago that was.")
     subscriptions = serializers.IntegerField(help_text="How many are PULL. 0: nothing ever gets there.")
@@ -176,14 +177,8 @@ def fetch_messages(request: Request, name: str) -> Response:
 def read_mailbox(request: Request, name: str) -> Response:
     """Return the state of the mailbox."""
     mailbox = mailbox_of(request, name)
-    counts = mailboxes_of([mailbox.pk])[mailbox.pk]
-    terms = {
-        "counted_to": MAX_COUNTED,
-        "mailbox_ordered": mailbox.mailbox_ordered,
-        "ack_seconds": mailbox.ack_seconds,
-        "max_redeliveries": mailbox.max_redeliveries,
-    }
-    return Response({**asdict(counts), **terms})
+    terms = model_to_dict(mailbox, fields=("mailbox_ordered", "ack_seconds", "max_redeliveries"))
+    return Response({**asdict(mailboxes_of([mailbox.pk])[mailbox.pk]), "counted_to": MAX_COUNTED, **terms})
 
 
 @operation("post", Scope.RECEIVE, MayReceive, is_audited=True, request=None, responses=PurgedSerializer)

@@ -18,8 +18,8 @@ from delivery.models import Callback, Delivery, Message, MessageOutcome
 from delivery.outcomes import redact_reason
 from delivery.status.callback_status import callbacks_now
 from delivery.status.queue_status import groups_of
-from subscriptions.api.permissions import MayPublish, key_of
-from subscriptions.models import ApiKey, EventType, KeyKind, Scope
+from subscriptions.api.permissions import MayPublish, key_of, records_of
+from subscriptions.models import EventType, KeyKind, Scope
 
 CALLBACKS_SHOWN: Final = 100
 DELIVERIES_SHOWN: Final = 1_000
@@ -111,10 +111,7 @@ def _deliveries_of(message: Message) -> "QuerySet[Delivery]":
     return deliveries.order_by("id")[:DELIVERIES_SHOWN]
 
 
-def messages_for(key: ApiKey) -> QuerySet[Message]:
-    """Return all messages for management, its own for a publisher's key."""
-    messages = Message.objects.select_related("event_type", "publisher")
-    return messages if key.kind == KeyKind.MANAGEMENT else messages.filter(publisher=key.publisher_id)
+messages_for = records_of(Message.objects.select_related("event_type", "publisher"), "publisher", "publisher_id")
 
 
 class Messages(Records[Message]):

@@ -1,19 +1,20 @@
 """Publish over HTTP: one event or a batch (contract 2)."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from broker_project.core.api.bodies import RawParser
+from broker_project.core.api.views import operation
 from delivery.api import problems as _problems  # noqa: F401 - registers the use cases' exceptions
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in
 from delivery.api.sync_and_volatile import DURABILITY, RESPONSES, accept_volatile, answer_to_sync, is_volatile
@@ -140,54 +141,38 @@ def answer_of(accepted: Accepted) -> dict[str, object]:
     return {**answer, "replayed": True} if accepted.replayed else answer
 
 
-class Publish(APIView):
-    """Publish one event: the body is the payload."""
-
-    permission_classes = [MayPublish]
-    needs = {"post": Scope.PUBLISH}
-    parser_classes = [RawParser]
-
-    @extend_schema(
-        operation_id="publish_event",
-        parameters=HEADERS,
-        request=ONE_EVENT,
-        responses={202: AcceptedEvent, **RESPONSES},
-    )
-    def post(self, request: Request, event_type: str) -> HttpResponseBase:
-        """Store the event with a delivery for every subscription that qualifies; the answer follows the commit.
-
-        A volatile event is not stored. The answer to a SYNC event is its endpoint's.
-        """
-        return answer_to_one(request, event_in(request, event_type))
+_publishing: Final = partial(
+    operation, "post", Scope.PUBLISH, MayPublish, parser_classes=[RawParser], parameters=HEADERS
+)
 
 
-class PublishBatch(APIView):
-    """Publish up to 1,000 events at once, all or none; or one CloudEvent, which names its event type itself."""
+@_publishing(request=ONE_EVENT, responses={202: AcceptedEvent, **RESPONSES})
+def publish_event(request: Request, event_type: str) -> HttpResponseBase:
+    """Store the event with a delivery for every subscription that qualifies; the answer follows the commit.
 
-    permission_classes = [MayPublish]
-    needs = {"post": Scope.PUBLISH}
-    parser_classes = [RawParser]
+    The body is the payload. A volatile event is not stored. The answer to a SYNC event is its endpoint's.
+    """
+    return answer_to_one(request, event_in(request, event_type))
 
-    @extend_schema(
-        operation_id="publish_batch",
-        parameters=HEADERS,
-        request=SEVERAL_EVENTS,
-        responses={202: PolymorphicProxySerializer("Accepted", [AcceptedBatch, AcceptedEvent], None), **RESPONSES},
-    )
-    def post(self, request: Request) -> HttpResponseBase:
-        """Store the events in their order in one transaction; the answer has a result for each.
 
-        One CloudEvent gets the same answer as at the address of its event type. Headers are for CloudEvents only:
-        items of the broker's own form have fields instead.
-        """
-        content_type = content_type_of(request)
-        if is_cloud_event(content_type, request.headers) and not is_batch(content_type):
-            return answer_to_one(request, event_in(request))
-        if is_volatile(request):
-            raise InvalidMetadata("A batch is always stored: publish volatile events one by one.")
-        drafts = cloud_events_in(request) if is_batch(content_type) else events_in(request)
-        accepted = _published(request, _checked(request, drafts, STORED))
-        return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
+@_publishing(
+    request=SEVERAL_EVENTS,
+    responses={202: PolymorphicProxySerializer("Accepted", [AcceptedBatch, AcceptedEvent], None), **RESPONSES},
+)
+def publish_batch(request: Request) -> HttpResponseBase:
+    """Store up to 1,000 events in their order, all or none; the answer has a result for each.
+
+    One CloudEvent, which names its event type itself, gets the same answer as at the address of its event type.
+    Headers are for CloudEvents only: items of the broker's own form have fields instead.
+    """
+    content_type = content_type_of(request)
+    if is_cloud_event(content_type, request.headers) and not is_batch(content_type):
+        return answer_to_one(request, event_in(request))
+    if is_volatile(request):
+        raise InvalidMetadata("A batch is always stored: publish volatile events one by one.")
+    drafts = cloud_events_in(request) if is_batch(content_type) else events_in(request)
+    accepted = _published(request, _checked(request, drafts, STORED))
+    return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
 
 
 def answer_to_one(request: Request, draft: Draft) -> HttpResponseBase:

@@ -1,10 +1,13 @@
 """Replays and backfills of many, and resubmits of single deliveries and messages (contract 5.8)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import BigIntegerField, OuterRef, Subquery
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
@@ -50,14 +53,12 @@ from subscriptions.api.permissions import (
     OwnSubscriberField,
     OwnSubscriptionField,
     key_of,
+    records_of,
     subscriptions_for,
 )
-from subscriptions.models import ApiKey, EventType, KeyKind, Scope, Subscriber, Subscription
+from subscriptions.models import EventType, KeyKind, Scope, Subscriber, Subscription
 
-NAMED: Final[dict[str, type[Subscriber] | type[EventType]]] = {"subscriber": Subscriber, "event_type": EventType}
-"""Parts of a selection that are stored as an id, and shown as a name."""
-SHOWN: Final = "_shown_selection"
-"""Where a replay keeps its selection with names."""
+_operation: Final = partial(operation, "post", Scope.OPERATE, is_audited=True)
 
 register(
     {
@@ -82,18 +83,6 @@ class SelectionSerializer(StrictSerializer):
     from_ = serializers.DateTimeField(required=False, allow_null=True)
     to = serializers.DateTimeField(required=False, allow_null=True)
     since = serializers.DateTimeField(required=False, allow_null=True, help_text="Of a backfill.")
-
-
-def keep_names(replays: Sequence[Replay]) -> None:
-    """Keep with each replay its selection with names: two queries for all of them."""
-    for replay in replays:
-        vars(replay)[SHOWN] = {**replay.selection}
-    for field, model in NAMED.items():
-        selections = [vars(replay)[SHOWN] for replay in replays if field in replay.selection]
-        ids = {selection[field] for selection in selections} - {None}
-        names = dict(model._default_manager.filter(pk__in=ids).values_list("pk", "name"))  # noqa: SLF001 - documented
-        for selection in selections:
-            selection[field] = names.get(selection[field])
 
 
 class NewReplay(StrictSerializer):
@@ -156,12 +145,10 @@ class ReplaySerializer(serializers.ModelSerializer[Replay]):
         )
 
     @extend_schema_field(SelectionSerializer)
-    def get_selection(self, replay: Replay) -> dict[str, Any]:
-        """Return its selection with names."""
-        if SHOWN not in vars(replay):
-            keep_names([replay])
-        selection: dict[str, Any] = vars(replay)[SHOWN]
-        return selection
+    def get_selection(self, replay: Any) -> dict[str, Any]:
+        """Return its selection with the names of the subscriber and event type that it has as ids."""
+        names = {"subscriber": replay.subscriber_name, "event_type": replay.event_type_name}
+        return {field: names.get(field, value) for field, value in replay.selection.items()}
 
     def get_created_by(self, replay: Replay) -> str | None:
         """Return the key or login that started it, for management."""
@@ -175,16 +162,23 @@ class ReplayQuery(PageQuery):
     state = OneOfField(ReplayState.choices)
 
 
-def replays_for(key: ApiKey) -> QuerySet[Replay]:
-    """Return all replays for management, those of its own deliveries for a subscriber's key."""
-    replays = Replay.objects.all()
-    return replays if key.kind == KeyKind.MANAGEMENT else replays.filter(selection__subscriber=key.subscriber_id)
+replays_for = records_of(
+    Replay.objects.alias(
+        selected_subscriber=Cast(KT("selection__subscriber"), BigIntegerField()),
+        selected_event_type=Cast(KT("selection__event_type"), BigIntegerField()),
+    ).annotate(
+        subscriber_name=Subquery(Subscriber.objects.filter(pk=OuterRef("selected_subscriber")).values("name")),
+        event_type_name=Subquery(EventType.objects.filter(pk=OuterRef("selected_event_type")).values("name")),
+    ),
+    "selection__subscriber",
+    "subscriber_id",
+)
 
 
-def _accepted(request: Request, replay: Replay) -> Response:
+def _accepted(request: Request, pk: int) -> Response:
+    replay = replays_for(key_of(request)).get(pk=pk)
     answer = ReplaySerializer(replay, context={"request": request}).data
-    location = reverse("replay", args=[replay.pk])
-    return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": location})
+    return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": reverse("replay", args=[pk])})
 
 
 class Replays(Records[Replay]):
@@ -197,11 +191,6 @@ class Replays(Records[Replay]):
     filters = ReplayQuery
     order = Order("replays", descending=True)
     visible_to = staticmethod(replays_for)
-
-    def shown(self, rows: Sequence[Replay]) -> Any:
-        """Return the replays with the names of their selections."""
-        keep_names(rows)
-        return super().shown(rows)
 
     @extend_schema(
         request=NewReplay,
@@ -220,8 +209,7 @@ class Replays(Records[Replay]):
             subscription_id=subscription and subscription.pk,
             created_by=str(key_of(request)),
         )
-        replay.refresh_from_db()
-        return _accepted(request, replay)
+        return _accepted(request, replay.pk)
 
 
 def selection_of(asked: Mapping[str, Any]) -> Selection:
@@ -240,7 +228,7 @@ def selection_of(asked: Mapping[str, Any]) -> Selection:
         raise serializers.ValidationError({"subscription" if one else "subscriber": [str(nothing)]}) from nothing
 
 
-@operation("post", Scope.OPERATE, MayReceive, is_audited=True, request=None, responses=ReplaySerializer)
+@_operation(MayReceive, request=None, responses=ReplaySerializer)
 def cancel_replay(request: Request, id: int) -> Response:
     """End a replay; the deliveries that it has created stay."""
     visible = replays_for(key_of(request))
@@ -264,11 +252,8 @@ class MessagesCounted(serializers.Serializer[Any]):
     complete = serializers.BooleanField(help_text="False: there are too many, and only the oldest are counted.")
 
 
-@operation(
-    "post",
-    Scope.OPERATE,
+@_operation(
     MayReceive,
-    is_audited=True,
     request=NewBackfill,
     responses={200: OpenApiResponse(MessagesCounted, "With `dry_run`."), 202: ReplaySerializer},
 )
@@ -281,7 +266,8 @@ def backfill_subscription(request: Request, id: int) -> Response:
     if note_dry_run(request, asked):
         found = backfill_job.count(subscription, since)
         return Response({"count": found.total, "complete": found.complete})
-    return _accepted(request, backfill_job.begin(subscription.pk, since=since, created_by=str(key_of(request))))
+    begun = backfill_job.begin(subscription.pk, since=since, created_by=str(key_of(request)))
+    return _accepted(request, begun.pk)
 
 
 class EditSerializer(BodySerializer):
@@ -296,14 +282,7 @@ class EditSerializer(BodySerializer):
         return super().validate(attrs)
 
 
-@operation(
-    "post",
-    Scope.OPERATE,
-    MayReceive,
-    is_audited=True,
-    request=EditSerializer,
-    responses={201: DeliverySerializer},
-)
+@_operation(MayReceive, request=EditSerializer, responses={201: DeliverySerializer})
 def resubmit_delivery(request: Request, id: int) -> Response:
     """Send it again as a new delivery to the same destination; the old one is unchanged."""
     visible = deliveries_for(key_of(request))
@@ -322,7 +301,7 @@ class ResubmittedEvent(AcceptedEvent):
     copy_of = serializers.IntegerField(help_text="The message that this one is a copy of; for a copy, its original.")
 
 
-@operation("post", Scope.OPERATE, MayPublish, is_audited=True, request=None, responses={202: ResubmittedEvent})
+@_operation(MayPublish, request=None, responses={202: ResubmittedEvent})
 def resubmit_message(request: Request, id: int) -> Response:
     """Publish it again, as a copy, to all subscriptions that qualify now; the old one is unchanged."""
     message = get_object_or_404(messages_for(key_of(request)).select_related(None).only("pk"), pk=id)

@@ -2,16 +2,15 @@
 
 from django.urls import path
 
-from delivery.api import mailboxes, operations, receipts, replays, trials
+from delivery.api import mailboxes, operations, publish, receipts, replays, trials
 from delivery.api.callbacks import Callbacks, Reply
 from delivery.api.deliveries import DeadLetters, Deliveries, count_dead_letters
 from delivery.api.lines import list_senders, read_line
 from delivery.api.messages import Messages
-from delivery.api.publish import Publish, PublishBatch
 
 urlpatterns = [
-    path("events", PublishBatch.as_view()),
-    path("events/<str:event_type>", Publish.as_view()),
+    path("events", publish.publish_batch),
+    path("events/<str:event_type>", publish.publish_event),
     path("mailboxes/<name:name>/next", mailboxes.fetch_messages),
     path("mailboxes/<name:name>/status", mailboxes.read_mailbox),
     path("mailboxes/<name:name>/purge", mailboxes.purge_mailbox),

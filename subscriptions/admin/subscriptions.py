@@ -16,11 +16,12 @@ from broker_project.core.admin.model_admin import (
     AutocompleteSelectFilter,
     action,
     after_dialog,
+    column,
     could_be_of,
     dialog,
     permission,
 )
-from broker_project.core.admin.theme import UnfoldAdminIntegerFieldWidget, for_code
+from broker_project.core.admin.theme import UnfoldAdminIntegerFieldWidget, for_code, label
 from subscriptions.admin.configured import HeadedForm, SwitchedAdmin
 from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.credentials import signing_secrets
@@ -117,7 +118,10 @@ class ReachedByFilter(AutocompleteSelectFilter):
 class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscription]):
     """Subscriptions; a signing secret is shown when it is made and never again."""
 
-    list_display = ("id", "subscriber", "events", "endpoint", "header_filter_string", "status_label", "updated_at")
+    list_display = (
+        *("id", "subscriber", "events", "endpoint", "header_filter_string"),
+        *("status_label", "pause_label", "updated_at"),
+    )
     list_display_links = ("id", "subscriber")
     list_filter = (
         "status",
@@ -142,7 +146,18 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     shown_advice = "Configure it in the receiver, to verify signatures. It cannot be shown again, only rotated."
     actions_detail: ClassVar[tuple[Any, ...]] = ("activate", "inactivate", "rotate_secret", "end_overlap")
 
+    pause_label = column(
+        "paused",
+        lambda subscription: (
+            label("HALF-OPEN" if subscription.half_open else "PAUSED", "warning") if subscription.paused_since else "-"
+        ),
+    )
+
     has_rotate_secret_permission = permission("subscriptions.rotate_secret")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
+        """Return the pause too, if it is paused."""
+        return (*super().get_readonly_fields(request, obj), *(PAUSE if obj and obj.paused_since else ()))
 
     def formfield_for_dbfield(self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any) -> Any:
         """Return the form's field; filter and script are monospaced."""

@@ -132,19 +132,18 @@ class ReadOrWrite(BasePermission):
             raise PermissionDenied(_message(view.writers))
 
 
-def _records_of(model: type[Record], keys: str) -> Callable[[ApiKey], QuerySet[Record]]:
-    """Declare which records a key sees: management all, other keys those of their owner, whose keys are at `keys`."""
+def records_of(rows: QuerySet[Record], column: str, owner: str) -> Callable[[ApiKey], QuerySet[Record]]:
+    """Declare which of `rows` a key sees: management all, other keys those whose `column` is the key's `owner`."""
 
     def visible(key: ApiKey) -> QuerySet[Record]:
-        everything = model._default_manager.all()  # noqa: SLF001 - documented by Django
-        return everything if key.kind == KeyKind.MANAGEMENT else everything.filter(**{keys: key})
+        return rows.all() if key.kind == KeyKind.MANAGEMENT else rows.filter(**{column: getattr(key, owner)})
 
     return visible
 
 
-publishers_for = _records_of(Publisher, "api_keys")
-subscribers_for = _records_of(Subscriber, "api_keys")
-subscriptions_for = _records_of(Subscription, "subscriber__api_keys")
+publishers_for = records_of(Publisher.objects.all(), "pk", "publisher_id")
+subscribers_for = records_of(Subscriber.objects.all(), "pk", "subscriber_id")
+subscriptions_for = records_of(Subscription.objects.all(), "subscriber", "subscriber_id")
 
 
 class OwnSubscriberField(NameField[Subscriber]):

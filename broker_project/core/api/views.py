@@ -12,6 +12,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpResponseBase
 from django.utils.http import parse_etags
 from drf_spectacular.utils import extend_schema
+from rest_framework.parsers import BaseParser
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -83,7 +84,13 @@ class Audited(APIView):
 
 
 def operation(
-    method: str, scope: str, permission: type[BasePermission], *, is_audited: bool = False, **schema: Any
+    method: str,
+    scope: str,
+    permission: type[BasePermission],
+    *,
+    is_audited: bool = False,
+    parser_classes: Sequence[type[BaseParser]] = tuple(APIView.parser_classes),
+    **schema: Any,
 ) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
     """Make a view with one method of a function; `schema` is what drf-spectacular's `extend_schema` takes.
 
@@ -99,6 +106,7 @@ def operation(
             "__module__": act.__module__,
             "__doc__": act.__doc__,
             "permission_classes": [permission],
+            "parser_classes": parser_classes,
             "needs": {method: scope},
             method: extend_schema(operation_id=act.__name__, **schema)(handler),
         }
