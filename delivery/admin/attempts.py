@@ -14,10 +14,8 @@ from delivery.models import Attempt, Callback, Delivery
 
 def _callbacks_of(deliveries: Sequence[Delivery]) -> dict[int | None, Callback]:
     """Return the callbacks of the replies among the deliveries, by delivery; no query without replies."""
-    replies = [one.message_id for one in deliveries if one.subscription_id is None]
-    if not replies:
-        return {}
-    found = Callback.objects.filter(reply__in=set(replies), delivery_id__isnull=False).select_related("event_type")
+    replies = {one.message_id for one in deliveries if one.subscription_id is None}
+    found = Callback.objects.filter(reply__in=replies, delivery_id__isnull=False).select_related("event_type")
     return {callback.delivery_id: callback for callback in found}
 
 

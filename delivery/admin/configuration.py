@@ -1,16 +1,13 @@
 """What delivery adds to the pages of subscribers and subscriptions: pause, backfill, test event, replay, cancel."""
 
-import secrets
 from collections.abc import Collection
 from typing import Any, ClassVar, Final
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from django.utils import timezone
 
 from broker_project.core.admin.model_admin import action, after_dialog, column, dialog, permission
 from broker_project.core.admin.theme import ActionVariant
@@ -20,7 +17,7 @@ from delivery.admin.read_only import counted, link_to, link_to_list, may_see_con
 from delivery.admin.replayable import replay_address
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
-from delivery.playground.test_events import ID_BYTES, NothingToSendTo, try_endpoint
+from delivery.playground.test_events import NothingToSendTo, try_endpoint
 from delivery.replay import backfill_job
 from delivery.replay.eligibility import NotBegun
 from delivery.status.line_status import unfinished_of
@@ -169,8 +166,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Send one, and show the answer."""
         subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
-        egress, random_bytes = settings.EGRESS_POLICY, secrets.token_bytes(ID_BYTES)
-        answer = try_endpoint(subscription, egress=egress, random_bytes=random_bytes, now=timezone.now())
+        answer = try_endpoint(subscription)
         text = f"No answer after {answer.duration_ms} ms: {answer.reason}"
         if answer.status_code is not None:
             excerpt = answer.answer_excerpt.decode("utf-8", "replace")[:MAX_EXCERPT]

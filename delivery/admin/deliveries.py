@@ -40,12 +40,12 @@ from delivery.admin.read_only import (
     yes_or_no,
 )
 from delivery.admin.replayable import ReplayableAdmin, narrowed
-from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome, standing
+from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome
 from delivery.operations import release
 from delivery.publish.errors import Refusal
 from delivery.replay.eligibility import RESUBMITTABLE
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
-from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group
+from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group, in_status
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
@@ -61,14 +61,10 @@ UNKNOWN_DESTINATION: Final = str(MessageOutcome.DEAD_LETTERED)
 MESSAGES_WITHOUT_DELIVERY: Final = f"{UNKNOWN_DESTINATION}: messages without a delivery"
 
 
-def _in_status(status: str, deliveries: QuerySet[Delivery]) -> QuerySet[Delivery]:
-    return deliveries.filter(standing(status))
-
-
 StatusFilter: Final = choice_filter(
     "status",
     "status__exact",
-    {value: (text, partial(_in_status, value)) for value, text in DeliveryStatus.choices},
+    {value: (text, partial(in_status, status=value)) for value, text in DeliveryStatus.choices},
 )
 
 

@@ -3,12 +3,10 @@
 from functools import partial
 from typing import ClassVar, Final
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
@@ -16,17 +14,15 @@ from broker_project.core.admin.model_admin import AutocompleteSelectFilter, acti
 from broker_project.core.admin.theme import table
 from delivery.admin.callbacks import callbacks_table
 from delivery.admin.filter_lab import filter_lab_page, term_cells, verdict_label
-from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
+from delivery.admin.queue_groups import SHOWN_WITH, deliveries_table, groups_table
 from delivery.admin.read_only import (
     MAX_SHOWN,
     ReadOnlyAdmin,
     link_to,
     link_to_list,
     payload_of,
-    status_badge,
     subscription_link,
 )
-from delivery.callbacks.address import callback_terms
 from delivery.models import Delivery, Message
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal
@@ -51,22 +47,9 @@ def _deliveries_of(message: Message) -> DeliveryQuerySet:
 
 def _delivery_table(message: Message) -> SafeString:
     """Return a message's deliveries: one for each subscription it qualified for."""
-    rows = [
-        [
-            link_to("delivery_delivery", one.pk),
-            subscription_link(one.subscription),
-            group_link(one.group_id),
-            status_badge(one.status_at(timezone.now())),
-            one.reason or "-",
-            one.sequence or "-",
-            one.attempts,
-            one.finished_at or "-",
-        ]
-        for one in _deliveries_of(message)
-    ]
-    if message.deliveries_count > MAX_SHOWN:
-        rows.append([link_to_list("delivery_delivery", f"all {message.deliveries_count}", message__id=message.pk)])
-    return table(["delivery", "subscription", "group", "status", "reason", "number", "attempts", "finished"], rows)
+    number = message.deliveries_count
+    more = [[link_to_list("delivery_delivery", f"all {number}", message__id=message.pk)]] if number > MAX_SHOWN else []
+    return deliveries_table(_deliveries_of(message), more)
 
 
 def _explanation_table(message: Message) -> SafeString:
@@ -144,12 +127,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     )
     def resubmit(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Publish it again, and lead to the copy."""
-        accepted = republish(
-            int(object_id),
-            key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-            senders=settings.QUEUE_SENDERS,
-            callbacks=callback_terms(),
-        )
+        accepted = republish(int(object_id))
         self.log_change(request, Message.objects.only("pk").get(pk=object_id), f"Resubmitted as {accepted.id}.")
         self.message_user(request, f"This message is a copy of {object_id}.", messages.SUCCESS)
         return after_dialog(request, self.change_url(accepted.id))

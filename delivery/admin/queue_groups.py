@@ -1,9 +1,10 @@
 """QUEUE groups in the admin: the waiting ones, and those of one message or delivery."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from django.contrib import admin
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import AutocompleteSelectFilter, column
@@ -65,16 +66,26 @@ def group_deliveries_table(message_id: int | None, group_id: int | None) -> Safe
     if group_id is None:
         return "-"
     found = Delivery.objects.filter(message=message_id, group=group_id).select_related(*SHOWN_WITH)
+    return deliveries_table(found.oldest_first()[:MAX_SHOWN])
+
+
+def deliveries_table(deliveries: Iterable[Delivery], more: Iterable[Sequence[object]] = ()) -> SafeString:
+    """Return the deliveries of a message or a group, and more rows."""
     rows = [
         [
             link_to("delivery_delivery", one.pk),
             subscription_link(one.subscription),
-            status_badge(one.status),
+            group_link(one.group_id),
+            status_badge(one.status_at(timezone.now())),
+            one.reason or "-",
+            one.sequence or "-",
             one.attempts,
+            one.finished_at or "-",
         ]
-        for one in found.oldest_first()[:MAX_SHOWN]
+        for one in deliveries
     ]
-    return table([f"delivery of {GROUP_ID_PREFIX}{group_id}", "subscription", "status", "attempts"], rows)
+    headers = ["delivery", "subscription", "group", "status", "reason", "number", "attempts", "finished"]
+    return table(headers, [*rows, *more])
 
 
 def groups_table(deliveries: Iterable[Delivery]) -> SafeString | str:

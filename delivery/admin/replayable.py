@@ -10,11 +10,11 @@ from django.urls import reverse
 from broker_project.core.admin.model_admin import action, column
 from delivery.admin.attempts import CALLBACK_OF_REPLY, addressee_of, events_of
 from delivery.admin.read_only import ReadOnlyAdmin, id_in
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
+from delivery.models import Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
 from delivery.status.delivery_search import deliveries_of, in_flight, waiting_in_retry_line
 from delivery.status.line_status import MAX_COUNTED
-from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.statuses import FINAL, DeliveryStatus
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 
@@ -30,14 +30,10 @@ def narrowed(rows: QuerySet[Delivery], asked: QueryDict) -> QuerySet[Delivery]:
     Without an id to search for these are the newest of a subscription or a line, as many as a list shows.
     """
     status = asked.get("status__exact")
-    if status == DeliveryStatus.HELD:
-        rows = rows.filter(due_at=UNTIL_RELEASED)
     is_looked_up = asked.get("q", "").strip().removeprefix(WEBHOOK_ID_PREFIX) or asked.get("message__id")
     if not is_looked_up and (newest := _newest(asked, status)) is not None:
         return rows.filter(pk__in=newest)
-    if status in FINAL:
-        return rows.filter(closed_on__lt=OPEN_SHELF)
-    return rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows
+    return rows
 
 
 def _newest(asked: QueryDict, status: str | None) -> list[int] | None:

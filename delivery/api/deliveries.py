@@ -23,10 +23,18 @@ from broker_project.core.api.fields import (
 )
 from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from broker_project.core.api.views import Records, operation
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery, standing
-from delivery.status.delivery_search import REASONS, counts_of, dead_letters, deliveries_of, in_flight, in_group
+from delivery.models import OPEN_SHELF, Attempt, Delivery
+from delivery.status.delivery_search import (
+    REASONS,
+    counts_of,
+    dead_letters,
+    deliveries_of,
+    in_flight,
+    in_group,
+    in_status,
+)
 from delivery.status.line_status import MAX_COUNTED
-from delivery.statuses import UNFINISHED, DeliveryStatus
+from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of, records_of
 from subscriptions.models import ApiKey, EventType, Scope, Subscription
 
@@ -154,13 +162,7 @@ class Deliveries(Records[Delivery]):
         """Return the rows with the filters' values."""
         columns = {**query}
         status, group = columns.pop("status", None), columns.pop("group", None)
-        if status == DeliveryStatus.HELD:
-            rows = rows.filter(due_at=UNTIL_RELEASED)
-        if status is not None:
-            rows = rows.filter(standing(status))
-            # Skips the partitions that cannot have any.
-            rows = rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows.filter(closed_on__lt=OPEN_SHELF)
-        rows = super().filtered(rows, columns)
+        rows = super().filtered(rows if status is None else in_status(rows, status), columns)
         return rows if group is None else in_group(rows, group)
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:

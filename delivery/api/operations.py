@@ -1,13 +1,10 @@
 """What people do with subscriptions and deliveries: pause, resume, test, cancel, release (contract 1.6, 3.6)."""
 
-import secrets
 from functools import partial
 from typing import Any, Final
 
-from django.conf import settings
 from django.db import transaction
 from django.shortcuts import get_object_or_404
-from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,7 +15,7 @@ from broker_project.core.api.views import etag_of, operation, refuse_body, valid
 from delivery import pause
 from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.operations import cancel_deliveries_of, release_one
-from delivery.playground.test_events import ID_BYTES, EndpointAnswer, NothingToSendTo, try_endpoint
+from delivery.playground.test_events import EndpointAnswer, NothingToSendTo, try_endpoint
 from subscriptions.api.permissions import MayReceive, key_of, subscribers_for, subscriptions_for
 from subscriptions.api.subscriptions import SubscriptionSerializer
 from subscriptions.models import Scope, Subscription
@@ -113,9 +110,7 @@ def send_test_event(request: Request, id: int) -> Response:
     subscriptions = subscriptions_for(key_of(request)).select_related("event_type")
     subscription = get_object_or_404(subscriptions, pk=id)
     refuse_body(request)
-    random_bytes = secrets.token_bytes(ID_BYTES)
-    answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY, random_bytes=random_bytes, now=timezone.now())
-    return Response(TestAnswer(answer).data)
+    return Response(TestAnswer(try_endpoint(subscription)).data)
 
 
 class CancelledSerializer(serializers.Serializer[Any]):

@@ -19,10 +19,6 @@ from delivery.publish.json_cursor import JsonCursor, NotAsExpected
 AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
 """Where the web server names variables that stand for two headers with different values."""
 
-FIELDS: Final = (
-    *("event", "body", "body_base64", "content_type", "headers", "filter_string", "idempotency_key"),
-    *("callback_url", "destination", "ttl", "not_before"),
-)
 OF_ONE_ITEM: Final = {
     "Idempotency-Key": "idempotency_key",
     "CallbackURL": "callback_url",
@@ -31,6 +27,10 @@ OF_ONE_ITEM: Final = {
     "Broker-Not-Before": "not_before",
 }
 """Headers about one event, and the fields that batches have for them."""
+FIELDS: Final = (
+    *("event", "body", "body_base64", "content_type", "headers", "filter_string"),
+    *OF_ONE_ITEM.values(),
+)
 
 Item = dict[str, tuple[Any, str]]
 """One item of a batch: the value and the text of each field."""
@@ -61,8 +61,8 @@ def cloud_events_in(request: Request) -> list[Draft | Refusal]:
 
 def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:
     """Return the event of a request; `FILTER_STRING` is also `Filter-String`, for proxies (contract 2.3)."""
-    times = (request.headers.get(name) for name in ("Broker-TTL", "Broker-Not-Before"))
-    ttl, not_before = time_of(*times, now=timezone.now())
+    given = {field: request.headers.get(name) for name, field in OF_ONE_ITEM.items()}
+    ttl, not_before = time_of(given.pop("ttl"), given.pop("not_before"), now=timezone.now())
     if "HTTP_FILTER_STRING" in request.META.get(AMBIGUOUS_HEADERS, ()):
         raise InvalidMetadata("FILTER_STRING and Filter-String differ; send one of them.")
     return Draft(
@@ -71,11 +71,9 @@ def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:
         content_type=content_type_of(request),
         headers=list(request.headers.items()),
         filter_string=request.META.get("HTTP_FILTER_STRING"),
-        idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
-        callback_url=request.META.get("HTTP_CALLBACKURL"),
-        destination=request.headers.get("Broker-Destination"),
         ttl=ttl,
         not_before=not_before,
+        **given,
     )
 
 
@@ -125,18 +123,17 @@ def _draft(item: Item, now: datetime) -> Draft | Refusal:
         for field in item:
             if field not in FIELDS:
                 raise InvalidMetadata(f"There is no field {field[:100]!r}; the fields are {', '.join(FIELDS)}.")
-        ttl, not_before = time_of(_text(item, "ttl"), _text(item, "not_before"), now=now)
+        given = {field: _text(item, field) for field in OF_ONE_ITEM.values()}
+        ttl, not_before = time_of(given.pop("ttl"), given.pop("not_before"), now=now)
         return Draft(
             event_type=_text(item, "event") or "",
             body=_body(item),
             content_type=_text(item, "content_type"),
             headers=_headers(item),
             filter_string=_text(item, "filter_string"),
-            idempotency_key=_text(item, "idempotency_key"),
-            callback_url=_text(item, "callback_url"),
-            destination=_text(item, "destination"),
             ttl=ttl,
             not_before=not_before,
+            **given,
         )
     except Refusal as refusal:
         return refusal

@@ -31,7 +31,6 @@ from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.api.messages import messages_for
 from delivery.api.publish import AcceptedEvent, answer_of
 from delivery.api.trials import BodySerializer, body_in
-from delivery.callbacks.address import callback_terms
 from delivery.models import Message, Replay, ReplayKind, ReplayState
 from delivery.replay import backfill_job, replay_job
 from delivery.replay.eligibility import (
@@ -117,14 +116,20 @@ class NewReplay(StrictSerializer):
         return attrs
 
 
-class CountSerializer(serializers.Serializer[Any]):
+class MessagesCounted(serializers.Serializer[Any]):
+    """How many messages a backfill would look at."""
+
+    count = serializers.IntegerField(help_text="Before any filter.")
+    complete = serializers.BooleanField(help_text="False: there are too many, and only the oldest are counted.")
+
+
+class CountSerializer(MessagesCounted):
     """How many deliveries a replay would create."""
 
     count = serializers.IntegerField(
         help_text="Includes those that cannot be sent, except those that were already sent again."
     )
     by_status = serializers.DictField(child=serializers.IntegerField())
-    complete = serializers.BooleanField(help_text="False: there are too many, and only the oldest are counted.")
 
 
 class ReplaySerializer(serializers.ModelSerializer[Replay]):
@@ -245,13 +250,6 @@ class NewBackfill(StrictSerializer):
     dry_run = TruthField(default=False, help_text="Only count.")
 
 
-class MessagesCounted(serializers.Serializer[Any]):
-    """How many messages a backfill would look at."""
-
-    count = serializers.IntegerField(help_text="Before any filter.")
-    complete = serializers.BooleanField(help_text="False: there are too many, and only the oldest are counted.")
-
-
 @_operation(
     MayReceive,
     request=NewBackfill,
@@ -306,12 +304,7 @@ def resubmit_message(request: Request, id: int) -> Response:
     """Publish it again, as a copy, to all subscriptions that qualify now; the old one is unchanged."""
     message = get_object_or_404(messages_for(key_of(request)).select_related(None).only("pk"), pk=id)
     refuse_body(request)
-    accepted = republish(
-        message.pk,
-        key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-        senders=settings.QUEUE_SENDERS,
-        callbacks=callback_terms(),
-    )
+    accepted = republish(message.pk)
     location = reverse("message", args=[accepted.id])
     (copy_of,) = Message.objects.values_list("copy_of", flat=True).filter(pk=accepted.id)
     answer = {**answer_of(accepted), "copy_of": copy_of}

@@ -1,11 +1,14 @@
 """Send a test event to an endpoint at once, outside its line; it is not stored."""
 
+import secrets
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from django.conf import settings
+from django.utils import timezone
+
 from broker_project.core.db import rows
-from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import KEPT_HEADER_BYTES
 from delivery.playground.trials import unstored_content
@@ -63,9 +66,7 @@ class EndpointAnswer:
         return self.status_code in SUCCESSES
 
 
-def try_endpoint(
-    subscription: Subscription, *, egress: EgressPolicy, random_bytes: bytes, now: datetime
-) -> EndpointAnswer:
+def try_endpoint(subscription: Subscription) -> EndpointAnswer:
     """Send the sample of a subscription's event type as its deliveries are sent, and return the result.
 
     Its status and rate limit are ignored, and the answer has no effect.
@@ -79,11 +80,14 @@ def try_endpoint(
         raise NothingToSendTo("Nothing is sent to it: its messages are fetched from the subscriber's mailbox.")
     if is_scripted(subscription.endpoint):
         raise NothingToSendTo("Nothing is sent to it: its script answers. POST …/test-script tries that.")
-    name = f"{ID_PREFIX}{random_bytes.hex()}"
+    name, now = f"{ID_PREFIX}{secrets.token_hex(ID_BYTES)}", timezone.now()
     destination, content = _loaded(subscription, name, now)
     max_bytes = MAX_ANSWER_BYTES + MAX_CREDENTIAL_BYTES
     caller = get_caller(
-        egress=egress, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=max_bytes, max_waiting=MAX_WAITING
+        egress=settings.EGRESS_POLICY,
+        deadline_seconds=DEADLINE_SECONDS,
+        max_answer_bytes=max_bytes,
+        max_waiting=MAX_WAITING,
     )
     with caller.slot(subscription.pk):
         try:

@@ -1,16 +1,18 @@
 """Find deliveries by subscription, status or line, a page at a time, and count dead letters (contract 5.3, 9.2)."""
 
 from collections.abc import Sequence
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeVar
 
 from django.db.models import QuerySet
 
 from broker_project.core.db import rows
 from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED, RETURNED
 from delivery.mailbox.available import subscriptions_with
-from delivery.models import Delivery
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, standing
 from delivery.status.line_status import MAX_COUNTED
-from delivery.statuses import DEAD, DeliveryStatus
+from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus
+
+Row = TypeVar("Row", bound=Delivery)
 
 FEW: Final = 1_000
 """Up to this many of a subscription are sorted for a page; more are found often enough by walking all fetched ones."""
@@ -18,6 +20,15 @@ LARGEST_ID: Final = 2**63 - 1
 
 REASONS: Final = tuple(sorted(map(str, DEAD)))
 """How deliveries end as dead letters; messages with an unknown destination are `DEAD_LETTERED`."""
+
+
+def in_status(rows: QuerySet[Row], status: str) -> QuerySet[Row]:
+    """Return the rows that have this status now, from the partitions that can have any."""
+    if status == DeliveryStatus.HELD:
+        rows = rows.filter(due_at=UNTIL_RELEASED)
+    shelf = {"closed_on": OPEN_SHELF} if status in UNFINISHED else {"closed_on__lt": OPEN_SHELF}
+    return rows.filter(standing(status), **shelf)
+
 
 FETCHED_BY_CLIENTS: Final = """
 SELECT d.id FROM subscriptions_subscription s CROSS JOIN LATERAL (
