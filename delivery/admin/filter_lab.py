@@ -10,63 +10,48 @@ from django.shortcuts import get_object_or_404
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import ModelAdmin
-from broker_project.core.admin.theme import (
-    CODE,
-    UnfoldAdminIntegerFieldWidget,
-    UnfoldAdminSelectWidget,
-    UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
-    label,
-    table,
-)
 from delivery.admin.read_only import MAX_ID_DIGITS, id_in, may_see_contents, payload_of
 from delivery.models import Message
 from delivery.playground.trials import newest_of, try_filters
 from delivery.status.explain_message import shown_of
-from subscriptions.filters import (
-    Explanation,
-    MatchExplanation,
-    Result,
-    TermResult,
-    judge,
-    parse_filter,
-    validate_filter,
-)
+from subscriptions import filters
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
 
 RESULT_COLOURS: Final = {
-    Result.TRUE: "success",
-    Result.FALSE: "danger",
-    Result.NULL: "warning",
-    Result.FAILED: "danger",
+    filters.Result.TRUE: "success",
+    filters.Result.FALSE: "danger",
+    filters.Result.NULL: "warning",
+    filters.Result.FAILED: "danger",
 }
+TERM_HEADERS: Final = ("term", "is", "found in the message")
 LANGUAGE: Final = (
     "$$->'Body'->>'state' = 'open' AND $$->'Header'->'X-Team'->>0 = 'blue'; the language: docs/reference/filters.md"
 )
 
 
-def verdict_label(verdict: MatchExplanation) -> SafeString:
+def verdict_label(verdict: filters.MatchExplanation) -> SafeString:
     """Return whether a message qualifies."""
     if verdict.is_unknown:
-        return label("held", "warning")
-    return label("receives it", "success") if verdict.qualifies else label("does not", "danger")
+        return theme.label("held", "warning")
+    return theme.label("receives it", "success") if verdict.qualifies else theme.label("does not", "danger")
 
 
-def term_cells(explanation: Explanation | None) -> list[list[SafeString]]:
+def term_cells(explanation: filters.Explanation | None) -> list[list[SafeString]]:
     """Return each term of a filter, whether it is true, and what it found in the message or why it failed."""
     return [
         [
             _code(term.text),
-            label(term.result.value, RESULT_COLOURS[term.result]),
+            theme.label(term.result.value, RESULT_COLOURS[term.result]),
             format_html("{}", term.reason) if term.reason else format_html_join(" ", "{}", zip(_values(term))),
         ]
         for term in (explanation.terms if explanation else ())
     ]
 
 
-def _values(term: TermResult) -> Iterator[SafeString]:
+def _values(term: filters.TermResult) -> Iterator[SafeString]:
     """Yield the values that a term read, each with its path if there are two."""
     for found in term.values:
         value = format_html("<em>{}</em>", "nothing") if found.value is None else _code(found.value)
@@ -81,22 +66,22 @@ class LabForm(forms.Form):
     """A filter, and a message to try it on."""
 
     event_type = forms.ModelChoiceField(
-        EventType.objects.order_by("name"), required=False, widget=UnfoldAdminSelectWidget
+        EventType.objects.order_by("name"), required=False, widget=theme.UnfoldAdminSelectWidget
     )
     message = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=10**MAX_ID_DIGITS - 1,
-        widget=UnfoldAdminIntegerFieldWidget,
+        widget=theme.UnfoldAdminIntegerFieldWidget,
         help_text="A message id. Leave empty for the newest message of the event type.",
     )
     header_filter_string = forms.CharField(
-        required=False, max_length=MAX_FILTER_STRING_LENGTH, strip=False, widget=UnfoldAdminTextInputWidget
+        required=False, max_length=MAX_FILTER_STRING_LENGTH, strip=False, widget=theme.UnfoldAdminTextInputWidget
     )
     filter = forms.CharField(
         required=False,
-        validators=[validate_filter],
-        widget=UnfoldAdminTextareaWidget({**CODE, "rows": 6}),
+        validators=[filters.validate_filter],
+        widget=theme.UnfoldAdminTextareaWidget({**theme.CODE, "rows": 6}),
         help_text=LANGUAGE,
     )
 
@@ -158,13 +143,13 @@ def _results(values: dict[str, Any]) -> dict[str, object]:
     """Return what the page shows of a message and the filters."""
     message: Message = values["found"]
     text, header_filter_string = values["filter"], values["header_filter_string"]
-    verdict = judge(shown_of(message), header_filter_string=header_filter_string, filter_text=text)
-    wanted = parse_filter(text) if text else None
+    verdict = filters.judge(shown_of(message), header_filter_string=header_filter_string, filter_text=text)
+    wanted = filters.parse_filter(text) if text else None
     return {
         "message": message,
         "verdict": verdict,
         "verdict_label": verdict_label(verdict),
-        "terms": table(["term", "is", "found in the message"], term_cells(verdict.filter)) if verdict.filter else "",
+        "terms": theme.table(TERM_HEADERS, term_cells(verdict.filter)) if verdict.filter else "",
         "payload": payload_of(message),
         "trial": try_filters(wanted, message.event_type, header_filter_string=header_filter_string)
         if (wanted or header_filter_string) and message.event_type

@@ -11,15 +11,8 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import AutocompleteSelect, action, after_dialog, column, dialog
-from broker_project.core.admin.theme import (
-    ActionVariant,
-    UnfoldAdminCheckboxSelectMultipleWidget,
-    UnfoldAdminIntegerFieldWidget,
-    UnfoldAdminTextInputWidget,
-    progress,
-    table,
-)
 from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, subscription_link
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
@@ -69,22 +62,22 @@ class ReplayForm(forms.Form):
     statuses = forms.MultipleChoiceField(
         choices=[(status, status) for status in sorted(REPLAYABLE)],
         initial=sorted(RESUBMITTABLE),
-        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        widget=theme.UnfoldAdminCheckboxSelectMultipleWidget,
     )
     begin = forms.DateTimeField(
         required=False,
         label="From",
-        widget=UnfoldAdminTextInputWidget,
+        widget=theme.UnfoldAdminTextInputWidget,
         help_text="Created at this time or later (UTC), such as 2026-11-22 14:30.",
     )
     end = forms.DateTimeField(
-        required=False, label="To", widget=UnfoldAdminTextInputWidget, help_text="Created before this time (UTC)."
+        required=False, label="To", widget=theme.UnfoldAdminTextInputWidget, help_text="Created before this time (UTC)."
     )
     pace = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=MAX_PACE,
-        widget=UnfoldAdminIntegerFieldWidget,
+        widget=theme.UnfoldAdminIntegerFieldWidget,
         help_text="New deliveries per second at most. Leave empty for no limit.",
     )
 
@@ -127,7 +120,7 @@ def _selection_table(replay: Replay) -> SafeString:
         "statuses": ", ".join(asked.get("statuses", [])),
         **{name: instant(parse_datetime(asked[name])) for name in ("from", "to", "since") if asked.get(name)},
     }
-    return table([], [(name, value) for name, value in shown.items() if value])
+    return theme.table([], [(name, value) for name, value in shown.items() if value])
 
 
 def _link(model: type[Subscriber] | type[EventType], pk: int | None) -> SafeString | str:
@@ -138,11 +131,11 @@ def _link(model: type[Subscriber] | type[EventType], pk: int | None) -> SafeStri
 def _progress(replay: Replay) -> SafeString:
     """Return how many deliveries a replay has created of how many; a backfill counts messages before any filter."""
     if replay.state == ReplayState.COUNTING:
-        return progress(0, f"counting: {replay.total} so far")
+        return theme.progress(0, f"counting: {replay.total} so far")
     percent = min(99, 100 * (replay.filed + replay.skipped) // max(1, replay.total))
     unfiltered = ", before any filter" if replay.kind == ReplayKind.BACKFILL else ""
     text = f"{replay.filed} of {replay.total}{unfiltered}"
-    return progress(100 if replay.state == ReplayState.DONE else percent, text)
+    return theme.progress(100 if replay.state == ReplayState.DONE else percent, text)
 
 
 @admin.register(Replay)
@@ -200,7 +193,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         description="Cancel",
         permissions=["replay"],
         icon="cancel",
-        variant=ActionVariant.DANGER,
+        variant=theme.ActionVariant.DANGER,
         dialog=dialog("Cancel this replay?", CANCELLING, "Cancel it"),
         refusals=(ReplayFinished,),
         offered=lambda replay: (

@@ -12,33 +12,18 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from broker_project.core.api.fields import (
-    IDS,
-    DecodedField,
-    NullableText,
-    NullableTime,
-    OneOfField,
-    QueryNumberField,
-    TextField,
-)
+from broker_project.core.api import fields
 from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from broker_project.core.api.views import Records, operation
 from delivery.models import OPEN_SHELF, Attempt, Delivery
-from delivery.status.delivery_search import (
-    REASONS,
-    counts_of,
-    dead_letters,
-    deliveries_of,
-    in_flight,
-    in_group,
-    in_status,
-)
+from delivery.status import delivery_search
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of, records_of
 from subscriptions.models import ApiKey, EventType, Scope, Subscription
 
 ATTEMPTS_SHOWN: Final = 200
+NO_DELIVERY: Final = "Messages to an unknown destination have no delivery: see messages?outcome=DEAD_LETTERED."
 
 
 class AttemptSerializer(serializers.ModelSerializer[Attempt]):
@@ -52,8 +37,8 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
     manual = serializers.BooleanField(
         source="is_by_hand", help_text="Whether it is the first attempt after a resubmit."
     )
-    answer_headers = DecodedField("latin-1", help_text="The status line and headers.")
-    answer_excerpt = DecodedField(errors="replace", help_text="The beginning of the body.")
+    answer_headers = fields.DecodedField("latin-1", help_text="The status line and headers.")
+    answer_excerpt = fields.DecodedField(errors="replace", help_text="The beginning of the body.")
 
     class Meta:
         model = Attempt
@@ -78,18 +63,18 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
     """One message for one subscription, and its status."""
 
     status = StatusField()
-    subscriber = NullableText(
+    subscriber = fields.NullableText(
         source="subscription.subscriber.name",
         help_text="Null: its subscription has been deleted, or it is the reply to a callback.",
     )
-    due_at = NullableTime(
+    due_at = fields.NullableTime(
         source="next_try_at", help_text="When it is sent next. Null: as soon as its line gets there, or finished."
     )
     fetches = serializers.IntegerField(help_text="How often it was fetched from a mailbox.")
-    fetched_until = NullableTime(
+    fetched_until = fields.NullableTime(
         help_text="When its fetch from a mailbox times out and it is available again. Null: it is not fetched."
     )
-    lane = NullableText(
+    lane = fields.NullableText(
         source="line.lane", help_text="The kind of its line: main, retry (retried apart from others), queue, callback."
     )
 
@@ -124,11 +109,11 @@ class WholeDeliverySerializer(HistoryMixin, DeliverySerializer):
 class DeliveryQuery(PageQuery):
     """The filters of the list of deliveries."""
 
-    status = OneOfField(DeliveryStatus.choices)
-    subscriber = TextField(source="subscription__subscriber__name", help_text="A subscriber's name.")
-    subscription = QueryNumberField(source="subscription_id", **IDS)
-    message = QueryNumberField(source="message_id", **IDS)
-    group = QueryNumberField(**IDS, help_text="A QUEUE group's id, without grp_.")
+    status = fields.OneOfField(DeliveryStatus.choices)
+    subscriber = fields.TextField(source="subscription__subscriber__name", help_text="A subscriber's name.")
+    subscription = fields.QueryNumberField(source="subscription_id", **fields.IDS)
+    message = fields.QueryNumberField(source="message_id", **fields.IDS)
+    group = fields.QueryNumberField(**fields.IDS, help_text="A QUEUE group's id, without grp_.")
 
 
 deliveries_for = records_of(
@@ -162,8 +147,8 @@ class Deliveries(Records[Delivery]):
         """Return the rows with the filters' values."""
         columns = {**query}
         status, group = columns.pop("status", None), columns.pop("group", None)
-        rows = super().filtered(rows if status is None else in_status(rows, status), columns)
-        return rows if group is None else in_group(rows, group)
+        rows = super().filtered(rows if status is None else delivery_search.in_status(rows, status), columns)
+        return rows if group is None else delivery_search.in_group(rows, group)
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
         """Return the page that the query asks for; pages of some subscriptions are found one subscription at a time."""
@@ -176,9 +161,9 @@ class Deliveries(Records[Delivery]):
             pk=query.get("subscription_id"),
         )
         if ids is not None:
-            find = partial(deliveries_of, ids, status)
+            find = partial(delivery_search.deliveries_of, ids, status)
         elif status == DeliveryStatus.IN_FLIGHT:
-            find = partial(in_flight, None)
+            find = partial(delivery_search.in_flight, None)
         else:
             return page_of(rows, self.order, query)
         return page_of(rows, self.order, query, lambda rows, stretch: rows.filter(pk__in=find(**asdict(stretch))))
@@ -187,13 +172,13 @@ class Deliveries(Records[Delivery]):
 class DeadLetterQuery(PageQuery):
     """The filters of the list of dead letters."""
 
-    reason = OneOfField(
-        REASONS,
-        help_text="How they ended. Messages to an unknown destination have no delivery, see"
-        " `messages?outcome=DEAD_LETTERED`.",
+    reason = fields.OneOfField(
+        delivery_search.REASONS,
+        help_text="How they ended.",
+        error_messages={"invalid_choice": f"Give one of {', '.join(delivery_search.REASONS)}. {NO_DELIVERY}"},
     )
-    subscriber = TextField(help_text="A subscriber's name.")
-    event_type = TextField(help_text="An event type's name; also finds deliveries by patterns.")
+    subscriber = fields.TextField(help_text="A subscriber's name.")
+    event_type = fields.TextField(help_text="An event type's name; also finds deliveries by patterns.")
 
 
 class DeadLetters(Records[Delivery]):
@@ -208,7 +193,7 @@ class DeadLetters(Records[Delivery]):
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
         """Return the page that the query asks for, found reason by reason."""
-        reasons = [query["reason"]] if "reason" in query else REASONS
+        reasons = [query["reason"]] if "reason" in query else delivery_search.REASONS
         rows = self.get_queryset().filter(closed_on__lt=OPEN_SHELF)
         event_type = EventType.objects.filter(name=query.get("event_type", "")).first()
         if "event_type" in query and event_type is None:
@@ -217,7 +202,9 @@ class DeadLetters(Records[Delivery]):
         event_type_id = event_type.pk if event_type else None
 
         def find(rows: QuerySet[Delivery], stretch: Stretch) -> QuerySet[Delivery]:
-            return rows.filter(pk__in=dead_letters(reasons, ids, event_type_id=event_type_id, **asdict(stretch)))
+            return rows.filter(
+                pk__in=delivery_search.dead_letters(reasons, ids, event_type_id=event_type_id, **asdict(stretch))
+            )
 
         return page_of(rows, self.order, query, find)
 
@@ -233,4 +220,4 @@ class DeadLetters(Records[Delivery]):
 )
 def count_dead_letters(request: Request) -> Response:
     """Count dead letters by how they ended: all for management, its own for a subscriber."""
-    return Response(counts_of(_subscription_ids(key_of(request))))
+    return Response(delivery_search.counts_of(_subscription_ids(key_of(request))))

@@ -20,16 +20,7 @@ from delivery.api.publish_requests import cloud_events_in, content_type_of, even
 from delivery.api.sync_and_volatile import DURABILITY, RESPONSES, accept_volatile, answer_to_sync, is_volatile
 from delivery.callbacks.address import callback_terms
 from delivery.models import MessageOutcome
-from delivery.publish.cloud_events import (
-    BATCHED,
-    JSON,
-    OPTIONAL,
-    REQUIRED,
-    SPECVERSION,
-    STRUCTURED,
-    is_batch,
-    is_cloud_event,
-)
+from delivery.publish import cloud_events
 from delivery.publish.draft import VOLATILE, Draft
 from delivery.publish.errors import InvalidMetadata, Refusal, RefusedItems
 from delivery.publish.publish import STORED, check_drafts, publish
@@ -42,16 +33,20 @@ ANYTHING: Final = "*/*"
 CLOUD_EVENT: Final[dict[str, Any]] = {
     "type": "object",
     "description": "A CloudEvent 1.0 in JSON; other members are extensions.",
-    "required": [*REQUIRED],
+    "required": [*cloud_events.REQUIRED],
     "properties": {
-        **{name: {"type": "string"} for name in (*REQUIRED, *OPTIONAL)},
-        "specversion": {"type": "string", "enum": [SPECVERSION]},
+        **{name: {"type": "string"} for name in (*cloud_events.REQUIRED, *cloud_events.OPTIONAL)},
+        "specversion": {"type": "string", "enum": [cloud_events.SPECVERSION]},
         "data": {"description": "The payload, kept exactly."},
         "data_base64": {"type": "string", "description": "The payload's bytes, instead of `data`."},
     },
     "additionalProperties": {"type": ["string", "integer", "boolean"]},
 }
-ONE_EVENT: Final = {JSON: OpenApiTypes.ANY, STRUCTURED: CLOUD_EVENT, ANYTHING: OpenApiTypes.BINARY}
+ONE_EVENT: Final = {
+    cloud_events.JSON: OpenApiTypes.ANY,
+    cloud_events.STRUCTURED: CLOUD_EVENT,
+    ANYTHING: OpenApiTypes.BINARY,
+}
 """The bodies of one event; a CloudEvent in binary mode is recognized by its headers."""
 
 
@@ -78,9 +73,9 @@ class EventBatch(serializers.Serializer[Any]):
 
 
 SEVERAL_EVENTS: Final = {
-    JSON: EventBatch,
-    BATCHED: {"type": "array", "items": CLOUD_EVENT},
-    STRUCTURED: CLOUD_EVENT,
+    cloud_events.JSON: EventBatch,
+    cloud_events.BATCHED: {"type": "array", "items": CLOUD_EVENT},
+    cloud_events.STRUCTURED: CLOUD_EVENT,
     ANYTHING: OpenApiTypes.BINARY,
 }
 """The bodies of a batch of either form, or of one CloudEvent in any mode."""
@@ -166,11 +161,11 @@ def publish_batch(request: Request) -> HttpResponseBase:
     Headers are for CloudEvents only: items of the broker's own form have fields instead.
     """
     content_type = content_type_of(request)
-    if is_cloud_event(content_type, request.headers) and not is_batch(content_type):
+    if cloud_events.is_cloud_event(content_type, request.headers) and not cloud_events.is_batch(content_type):
         return answer_to_one(request, event_in(request))
     if is_volatile(request):
         raise InvalidMetadata("A batch is always stored: publish volatile events one by one.")
-    drafts = cloud_events_in(request) if is_batch(content_type) else events_in(request)
+    drafts = cloud_events_in(request) if cloud_events.is_batch(content_type) else events_in(request)
     accepted = _published(request, _checked(request, drafts, STORED))
     return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
 

@@ -15,15 +15,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from broker_project.core.api.fields import (
-    MomentField,
-    NameField,
-    OneOfField,
-    StrictSerializer,
-    TextField,
-    TruthField,
-    WholeNumberField,
-)
+from broker_project.core.api import fields
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
 from broker_project.core.api.views import Records, note_dry_run, operation, refuse_body, valid
@@ -32,18 +24,7 @@ from delivery.api.messages import messages_for
 from delivery.api.publish import AcceptedEvent, answer_of
 from delivery.api.trials import BodySerializer, body_in
 from delivery.models import Message, Replay, ReplayKind, ReplayState
-from delivery.replay import backfill_job, replay_job
-from delivery.replay.eligibility import (
-    MAX_PACE,
-    REPLAYABLE,
-    RESUBMITTABLE,
-    NotBackfilled,
-    NothingToReplay,
-    NotInactive,
-    NotNew,
-    Selection,
-    StillPaused,
-)
+from delivery.replay import backfill_job, eligibility, replay_job
 from delivery.replay.replay_job import ReplayFinished
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, republish, resubmit
 from subscriptions.api.permissions import (
@@ -62,17 +43,17 @@ _operation: Final = partial(operation, "post", Scope.OPERATE, is_audited=True)
 register(
     {
         ReplayFinished: ProblemType(409, "finished"),
-        NotBackfilled: ProblemType(400, "not_backfilled"),
-        NotInactive: ProblemType(409, "not_inactive"),
-        NotNew: ProblemType(409, "not_new"),
-        StillPaused: ProblemType(409, "still_paused"),
+        eligibility.NotBackfilled: ProblemType(400, "not_backfilled"),
+        eligibility.NotInactive: ProblemType(409, "not_inactive"),
+        eligibility.NotNew: ProblemType(409, "not_new"),
+        eligibility.StillPaused: ProblemType(409, "still_paused"),
         NotResubmittable: ProblemType(409, "not_resubmittable"),
         NoLongerKept: ProblemType(410, "no_longer_kept"),
     }
 )
 
 
-class SelectionSerializer(StrictSerializer):
+class SelectionSerializer(fields.StrictSerializer):
     """Which deliveries, or from when on for a backfill."""
 
     subscriber = serializers.CharField(allow_null=True, help_text="Its name; null if it is deleted.")
@@ -84,28 +65,31 @@ class SelectionSerializer(StrictSerializer):
     since = serializers.DateTimeField(required=False, allow_null=True, help_text="Of a backfill.")
 
 
-class NewReplay(StrictSerializer):
+class NewReplay(fields.StrictSerializer):
     """Which deliveries are replayed, and how fast."""
 
     subscription = OwnSubscriptionField(required=False)
     subscriber = OwnSubscriberField(
         required=False, queryset=Subscriber.objects.all(), help_text="Its name: all its subscriptions."
     )
-    event_type = NameField[EventType](
+    event_type = fields.NameField[EventType](
         required=False, queryset=EventType.objects.all(), help_text="Only messages of this event type."
     )
     statuses = serializers.ListField(
-        child=OneOfField(sorted(REPLAYABLE)),
+        child=fields.OneOfField(sorted(eligibility.REPLAYABLE)),
         required=False,
         allow_empty=False,
-        help_text=f"Without it: {', '.join(sorted(RESUBMITTABLE))}.",
+        help_text=f"Without it: {', '.join(sorted(eligibility.RESUBMITTABLE))}.",
     )
-    from_ = MomentField(required=False, help_text="Only deliveries created then or later.")
-    to = MomentField(required=False, help_text="Only deliveries created before.")
-    max_per_second = WholeNumberField(
-        required=False, min_value=1, max_value=MAX_PACE, help_text="How many deliveries are created in a second."
+    from_ = fields.MomentField(required=False, help_text="Only deliveries created then or later.")
+    to = fields.MomentField(required=False, help_text="Only deliveries created before.")
+    max_per_second = fields.WholeNumberField(
+        required=False,
+        min_value=1,
+        max_value=eligibility.MAX_PACE,
+        help_text="How many deliveries are created in a second.",
     )
-    dry_run = TruthField(default=False, help_text="Only count.")
+    dry_run = fields.TruthField(default=False, help_text="Only count.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse anything but one of subscription and subscriber, and a range that ends before it begins."""
@@ -163,8 +147,8 @@ class ReplaySerializer(serializers.ModelSerializer[Replay]):
 class ReplayQuery(PageQuery):
     """The filters of the list of replays."""
 
-    kind = OneOfField(ReplayKind.choices)
-    state = OneOfField(ReplayState.choices)
+    kind = fields.OneOfField(ReplayKind.choices)
+    state = fields.OneOfField(ReplayState.choices)
 
 
 replays_for = records_of(
@@ -217,19 +201,19 @@ class Replays(Records[Replay]):
         return _accepted(request, replay.pk)
 
 
-def selection_of(asked: Mapping[str, Any]) -> Selection:
+def selection_of(asked: Mapping[str, Any]) -> eligibility.Selection:
     """Return the selected deliveries; raise `ValidationError` if none of them can be sent again."""
     one: Subscription | None = asked.get("subscription")
     event_type: EventType | None = asked.get("event_type")
     try:
-        return Selection.among(
+        return eligibility.Selection.among(
             [one] if one else asked["subscriber"].subscriptions.all(),
             statuses=asked.get("statuses", ()),
             event_type_id=event_type.pk if event_type else None,
             begin=asked.get("from"),
             end=asked.get("to"),
         )
-    except NothingToReplay as nothing:
+    except eligibility.NothingToReplay as nothing:
         raise serializers.ValidationError({"subscription" if one else "subscriber": [str(nothing)]}) from nothing
 
 
@@ -243,11 +227,11 @@ def cancel_replay(request: Request, id: int) -> Response:
     return Response(ReplaySerializer(visible.get(pk=id), context={"request": request}).data)
 
 
-class NewBackfill(StrictSerializer):
+class NewBackfill(fields.StrictSerializer):
     """From when on messages are backfilled."""
 
-    since = MomentField(required=False, help_text="Only messages published then or later.")
-    dry_run = TruthField(default=False, help_text="Only count.")
+    since = fields.MomentField(required=False, help_text="Only messages published then or later.")
+    dry_run = fields.TruthField(default=False, help_text="Only count.")
 
 
 @_operation(
@@ -271,7 +255,7 @@ def backfill_subscription(request: Request, id: int) -> Response:
 class EditSerializer(BodySerializer):
     """Nothing, or a body to send instead of the message's."""
 
-    content_type = TextField(required=False, help_text="Of the new body; without it, the message's.")
+    content_type = fields.TextField(required=False, help_text="Of the new body; without it, the message's.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse two bodies, and a content type without a body."""

@@ -16,33 +16,15 @@ from broker_project.core.api.fields import IDS, Base64Field, DecodedField, Stric
 from broker_project.core.api.views import operation, valid
 from broker_project.core.json import is_json
 from delivery.models import Delivery, Message
-from delivery.playground.trials import (
-    ANYWHERE,
-    Outcome,
-    ScriptTrialFailed,
-    destination_with,
-    stored_content,
-    try_script,
-    unstored_content,
-)
+from delivery.playground import trials
 from delivery.publish.draft import Draft, check_json, check_metadata, document_of
 from delivery.publish.errors import InvalidMetadata, MalformedPayload
 from delivery.status import explain_message as explanations
 from delivery.webhook.headers_policy import Header, kept
 from delivery.webhook.parts import Destination
+from subscriptions import filters
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscriptions_for
 from subscriptions.endpoints import is_scripted
-from subscriptions.filters import (
-    Explanation,
-    Found,
-    HeaderFilterResult,
-    MatchExplanation,
-    Result,
-    Shown,
-    TermResult,
-    judge,
-    validate_filter,
-)
 from subscriptions.models import EventKind, KeyKind, Scope
 from subscriptions.scripting.runner import check_text
 
@@ -51,31 +33,31 @@ JSON: Final = "application/json"
 AS_TEXT: Final = r'Give the body as text, as in "{{\"state\": \"open\"}}", so that numbers stay as they are written.'
 
 
-class FoundSerializer(serializers.Serializer[Found]):
+class FoundSerializer(serializers.Serializer[filters.Found]):
     """A value that a term found in the message."""
 
     path = serializers.CharField()
     value = serializers.CharField(allow_null=True, help_text="Text or JSON, its first 200 characters; null: nothing.")
 
 
-class TermSerializer(serializers.Serializer[TermResult]):
+class TermSerializer(serializers.Serializer[filters.TermResult]):
     """One term of a filter."""
 
     text = serializers.CharField()
-    result = serializers.ChoiceField([one.value for one in Result])
+    result = serializers.ChoiceField([one.value for one in filters.Result])
     values = FoundSerializer(many=True)
     reason = serializers.CharField(help_text="Why it failed, if it did.")
 
 
-class FilterResultSerializer(serializers.Serializer[Explanation]):
+class FilterResultSerializer(serializers.Serializer[filters.Explanation]):
     """A filter's result and that of each of its terms, in the order of its text."""
 
-    result = serializers.ChoiceField([one.value for one in Result])
+    result = serializers.ChoiceField([one.value for one in filters.Result])
     reason = serializers.CharField(help_text="Why it failed, if it did: then a delivery is HELD.")
     terms = TermSerializer(many=True)
 
 
-class HeaderFilterSerializer(serializers.Serializer[HeaderFilterResult]):
+class HeaderFilterSerializer(serializers.Serializer[filters.HeaderFilterResult]):
     """A header filter, compared with the message."""
 
     expected = serializers.CharField(source="wanted")
@@ -83,7 +65,7 @@ class HeaderFilterSerializer(serializers.Serializer[HeaderFilterResult]):
     matches = serializers.BooleanField(source="holds")
 
 
-class VerdictSerializer(serializers.Serializer[MatchExplanation]):
+class VerdictSerializer(serializers.Serializer[filters.MatchExplanation]):
     """Whether the filters let a message through, and why."""
 
     qualifies = serializers.BooleanField()
@@ -201,7 +183,7 @@ def _headers(values: dict[str, Any]) -> list[Header]:
 class FilterToTry(MessageToTry):
     """New filters, and a message."""
 
-    filter = TextField(required=False, allow_blank=True, validators=[validate_filter])
+    filter = TextField(required=False, allow_blank=True, validators=[filters.validate_filter])
     header_filter_string = TextField(required=False, allow_blank=True)
 
 
@@ -224,7 +206,7 @@ class TestedSerializer(VerdictSerializer):
 
     dropped_headers = serializers.SerializerMethodField(help_text="Headers that are dropped on publish.")
 
-    def get_dropped_headers(self, _: MatchExplanation) -> list[str]:
+    def get_dropped_headers(self, _: filters.MatchExplanation) -> list[str]:
         """Return their names."""
         headers: list[Header] = self.context["headers"]
         kept_names = {name for name, _ in kept(headers)}
@@ -243,13 +225,15 @@ def _stored(values: dict[str, Any], request: Request) -> Message | None:
     return get_object_or_404(Message.objects.select_related("event_type"), pk=values["message_id"])
 
 
-def _given(values: dict[str, Any]) -> Shown:
+def _given(values: dict[str, Any]) -> filters.Shown:
     """Return what filters would see of the given message if it were published."""
     headers = kept(_headers(values))
     in_headers = [value for name, value in headers if name.lower() in FILTER_STRING]
     filter_string = values.get("filter_string", in_headers[-1] if in_headers else None)
     others = [(name, value) for name, value in headers if name.lower() not in FILTER_STRING]
-    return Shown(filter_string, document_of(others, values.get("content_type", JSON), filter_string, body_in(values)))
+    return filters.Shown(
+        filter_string, document_of(others, values.get("content_type", JSON), filter_string, body_in(values))
+    )
 
 
 @operation("post", Scope.READ, MayReceive, request=MessageToTry, responses=TestedSerializer)
@@ -272,7 +256,7 @@ def test_filter(request: Request) -> Response:
     """Explain whether new filters let a message through."""
     values = valid(FilterToTry, request)
     message = _stored(values, request)
-    verdict = judge(
+    verdict = filters.judge(
         explanations.shown_of(message) if message else _given(values),
         header_filter_string=values.get("header_filter_string", ""),
         filter_text=values.get("filter", ""),
@@ -299,17 +283,17 @@ class TriedSerializer(serializers.Serializer[Any]):
 
 def _script_answer(values: dict[str, Any], request: Request, destination: Destination) -> Response:
     if message := _stored(values, request):
-        content = stored_content(message)
+        content = trials.stored_content(message)
     else:
         headers = kept(_headers(values))
         if "filter_string" in values:
             headers.append(("Filter-String", values["filter_string"]))
         now_ms = int(time.time() * 1000)
-        content = unstored_content(headers, values.get("content_type", JSON), body_in(values), now_ms=now_ms)
+        content = trials.unstored_content(headers, values.get("content_type", JSON), body_in(values), now_ms=now_ms)
     try:
-        outcome, reason = try_script(content, destination), ""
-    except ScriptTrialFailed as failed:
-        outcome, reason = Outcome(), str(failed)
+        outcome, reason = trials.try_script(content, destination), ""
+    except trials.ScriptTrialFailed as failed:
+        outcome, reason = trials.Outcome(), str(failed)
     return Response(TriedSerializer({"is_sent": not reason, "reason": reason, **asdict(outcome)}).data)
 
 
@@ -325,11 +309,13 @@ def test_script_of_subscription(request: Request, id: int) -> Response:
     if subscription.kind != EventKind.TOPIC and not is_scripted(subscription.endpoint):
         raise ValidationError("TOPIC subscriptions may have a script, and SYNC ones whose endpoint is webr://.")
     values = valid(ScriptToTry, request)
-    return _script_answer(values, request, destination_with(values.get("script", subscription.script), subscription))
+    return _script_answer(
+        values, request, trials.destination_with(values.get("script", subscription.script), subscription)
+    )
 
 
 @operation("post", Scope.READ, MayReceive, request=AnyScriptToTry, responses=TriedSerializer)
 def test_script(request: Request) -> Response:
     """Run a new script on a message and return the result; nothing is sent."""
     values = valid(AnyScriptToTry, request)
-    return _script_answer(values, request, replace(ANYWHERE, script=values["script"]))
+    return _script_answer(values, request, replace(trials.ANYWHERE, script=values["script"]))
