@@ -27,8 +27,6 @@ from subscriptions.admin.subscriptions import SubscriberAdmin, SubscriptionAdmin
 from subscriptions.endpoints import SCRIPTED
 from subscriptions.models import DeliveryMode, EventKind, Status, Subscriber, Subscription
 
-PAUSING: Final = "New messages are stored and wait; nothing is sent until the subscription is resumed."
-RESUMING: Final = "What waits is sent in order."
 SENDING: Final = (
     "The endpoint receives the example payload of the event type now, marked as a test. Nothing of it is stored."
 )
@@ -109,7 +107,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
 
     pause, pause_chosen = record_actions(
         "Pause",
-        PAUSING,
+        "New messages are stored and wait; nothing is sent until the subscription is resumed.",
         _pause,
         permission="pause",
         refusals=(NotPausable, Backfilling),
@@ -119,7 +117,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     )
     resume, resume_chosen = record_actions(
         "Resume",
-        RESUMING,
+        "What waits is sent in order.",
         _resume,
         permission="pause",
         refusals=(NotPausable, Backfilling),

@@ -1,10 +1,9 @@
 """Lines in the admin: why one is held, until when, which worker runs it, and what waits in it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -43,29 +42,6 @@ HeldFilter: Final = choice_filter(
 )
 
 
-class LaneFilter(admin.SimpleListFilter):
-    """Lines of one lane; without a choice all but retry and callback lines in which nothing waits."""
-
-    title = "lane"
-    parameter_name = "lane__exact"
-
-    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
-        """Return the choices."""
-        return [*Lane.choices]
-
-    def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        """Return the choices as links; the first says what it leaves out."""
-        everything, *lanes = super().choices(changelist)
-        return iter(({**everything, "display": "All but idle retry and callback lines"}, *lanes))
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Line]) -> QuerySet[Line]:  # noqa: ARG002
-        """Return the lines of the choice."""
-        if self.value() is None:
-            idle = Q(lane=Lane.RETRY) & ~Q(pk__in=retry_lines_with_work())
-            return queryset.exclude(idle | Q(lane=Lane.CALLBACK, head_id=None))
-        return queryset.filter(lane=self.value())
-
-
 def _count(title: str, read: Callable[[LineStatus], int]) -> Callable[[Any, Any], object]:
     return column(title, lambda line: counted(read(STATUS.of(line))))
 
@@ -93,11 +69,14 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         *("owned_by", "state", "waiting", "deferred", "deferred_due", "awaiting_release"),
         *("hold_since", "hold_reason", "next_try", "last_sequence"),
     )
-    list_filter = (HeldFilter, LaneFilter)
+    list_filter = (HeldFilter, "lane")
     list_select_related = ("subscriber",)
     ordering = (F("held_since").asc(nulls_last=True), "subscriber__name", "pk")
     search_fields = ("subscriber__name",)
-    search_help_text = "A subscriber's name, or a sender's Celery queue such as queue.0"
+    search_help_text = (
+        "A subscriber's name, or a sender's Celery queue such as queue.0. Retry and callback lines in which nothing"
+        " waits are listed by their lane only."
+    )
     fields = (
         *("owned_by", "lane", "queue", "retry_line", "main_line", "state", "waiting", "deferred", "deferred_due"),
         *("delayed", "awaiting_release", "oldest_pending", "in_flight", "head_link"),
@@ -146,6 +125,14 @@ class LineAdmin(ReadOnlyAdmin[Line]):
             line__id__exact=line.pk,
         ),
     )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Line]:
+        """Return the lines; a list of all lanes leaves out retry and callback lines in which nothing waits."""
+        rows: QuerySet[Line] = super().get_queryset(request)
+        if request.path != self.list_url() or "lane__exact" in request.GET:
+            return rows
+        idle = Q(lane=Lane.RETRY) & ~Q(pk__in=retry_lines_with_work())
+        return rows.exclude(idle | Q(lane=Lane.CALLBACK, head_id=None))
 
     def search(self, rows: QuerySet[Line], term: str) -> QuerySet[Line]:
         """Return the lines of subscribers whose names contain the term, or of the sender with this queue."""

@@ -38,7 +38,6 @@ OUTCOME_COLOURS: Final = {
     "DISCARDED": "warning",
     "DEAD_LETTERED": "danger",
 }
-NOT_OF_REPLIES: Final = {"group_table", "callback_table", "explanation_table"}
 
 
 def _deliveries_of(message: Message) -> DeliveryQuerySet:
@@ -78,7 +77,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     list_select_related = ("event_type", "publisher")
     fields = (
         *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
-        *("destination", "expires_at", "not_before", "copy_link"),
+        *("destination", "expires_at", "not_before", "copy_link", "answers_link"),
         *("header_table", "payload", "delivery_table", "group_table", "callback_table", "explanation_table"),
     )
     contents = ("filter_string", "header_table", "payload", "explanation_table")
@@ -99,13 +98,6 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         """Return the messages; a list has replies to callbacks only if it is searched for their id."""
         rows: QuerySet[Message] = super().get_queryset(request)
         return rows.filter(answers=None) if request.path == self.list_url() and not request.GET.get("q") else rows
-
-    def get_fields(self, request: HttpRequest, obj: Message | None = None) -> tuple[str, ...]:
-        """Return what is shown; a reply has no publisher, so nothing explains who receives it."""
-        fields = super().get_fields(request, obj)
-        if obj is None or obj.answers is None:
-            return fields
-        return ("answers_link", *(name for name in fields if name not in NOT_OF_REPLIES))
 
     def get_urls(self) -> list[URLPattern]:
         """Return the filter lab's address too."""

@@ -18,10 +18,8 @@ MAX_ERRORS_PER_ITEM: Final = 10
 
 def _results(refused: errors.RefusedItems) -> dict[str, object]:
     """Return a result for every item of the batch: its error, or that it is valid."""
-    results = [
-        _result(refused.refusals[n]) if n in refused.refusals else {"status": "valid"} for n in range(refused.total)
-    ]
-    return {"results": results}
+    given = (refused.refusals.get(n) for n in range(refused.total))
+    return {"results": [_result(refusal) if refusal else {"status": "valid"} for refusal in given]}
 
 
 def _result(refusal: errors.Refusal) -> dict[str, object]:

@@ -27,15 +27,7 @@ from delivery.models import Message, Replay, ReplayKind, ReplayState
 from delivery.replay import backfill_job, eligibility, replay_job
 from delivery.replay.replay_job import ReplayFinished
 from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, republish, resubmit
-from subscriptions.api.permissions import (
-    MayPublish,
-    MayReceive,
-    OwnSubscriberField,
-    OwnSubscriptionField,
-    key_of,
-    records_of,
-    subscriptions_for,
-)
+from subscriptions.api import permissions
 from subscriptions.models import EventType, KeyKind, Scope, Subscriber, Subscription
 
 _operation: Final = partial(operation, "post", Scope.OPERATE, is_audited=True)
@@ -68,8 +60,8 @@ class SelectionSerializer(fields.StrictSerializer):
 class NewReplay(fields.StrictSerializer):
     """Which deliveries are replayed, and how fast."""
 
-    subscription = OwnSubscriptionField(required=False)
-    subscriber = OwnSubscriberField(
+    subscription = permissions.OwnSubscriptionField(required=False)
+    subscriber = permissions.OwnSubscriberField(
         required=False, queryset=Subscriber.objects.all(), help_text="Its name: all its subscriptions."
     )
     event_type = fields.NameField[EventType](
@@ -141,7 +133,7 @@ class ReplaySerializer(serializers.ModelSerializer[Replay]):
 
     def get_created_by(self, replay: Replay) -> str | None:
         """Return the key or login that started it, for management."""
-        return replay.created_by if key_of(self.context["request"]).kind == KeyKind.MANAGEMENT else None
+        return replay.created_by if permissions.key_of(self.context["request"]).kind == KeyKind.MANAGEMENT else None
 
 
 class ReplayQuery(PageQuery):
@@ -151,7 +143,7 @@ class ReplayQuery(PageQuery):
     state = fields.OneOfField(ReplayState.choices)
 
 
-replays_for = records_of(
+replays_for = permissions.records_of(
     Replay.objects.alias(
         selected_subscriber=Cast(KT("selection__subscriber"), BigIntegerField()),
         selected_event_type=Cast(KT("selection__event_type"), BigIntegerField()),
@@ -165,7 +157,7 @@ replays_for = records_of(
 
 
 def _accepted(request: Request, pk: int) -> Response:
-    replay = replays_for(key_of(request)).get(pk=pk)
+    replay = replays_for(permissions.key_of(request)).get(pk=pk)
     answer = ReplaySerializer(replay, context={"request": request}).data
     return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": reverse("replay", args=[pk])})
 
@@ -173,7 +165,7 @@ def _accepted(request: Request, pk: int) -> Response:
 class Replays(Records[Replay]):
     """Replays and backfills: management sees all, a subscriber its own."""
 
-    permission_classes = [MayReceive]
+    permission_classes = [permissions.MayReceive]
     needs = {"get": Scope.READ, "post": Scope.OPERATE}
     serializer_class = ReplaySerializer
     http_method_names = ["get", "head", "post"]
@@ -196,7 +188,7 @@ class Replays(Records[Replay]):
             selection,
             pace=asked.get("max_per_second"),
             subscription_id=subscription and subscription.pk,
-            created_by=str(key_of(request)),
+            created_by=str(permissions.key_of(request)),
         )
         return _accepted(request, replay.pk)
 
@@ -217,10 +209,10 @@ def selection_of(asked: Mapping[str, Any]) -> eligibility.Selection:
         raise serializers.ValidationError({"subscription" if one else "subscriber": [str(nothing)]}) from nothing
 
 
-@_operation(MayReceive, request=None, responses=ReplaySerializer)
+@_operation(permissions.MayReceive, request=None, responses=ReplaySerializer)
 def cancel_replay(request: Request, id: int) -> Response:
     """End a replay; the deliveries that it has created stay."""
-    visible = replays_for(key_of(request))
+    visible = replays_for(permissions.key_of(request))
     replay = get_object_or_404(visible, pk=id)
     refuse_body(request)
     replay_job.cancel(replay.pk, reason="cancelled over the API")
@@ -235,20 +227,20 @@ class NewBackfill(fields.StrictSerializer):
 
 
 @_operation(
-    MayReceive,
+    permissions.MayReceive,
     request=NewBackfill,
     responses={200: OpenApiResponse(MessagesCounted, "With `dry_run`."), 202: ReplaySerializer},
 )
 def backfill_subscription(request: Request, id: int) -> Response:
     """Activate an INACTIVE subscription that never had a delivery; send it older messages, then new ones."""
-    related = subscriptions_for(key_of(request)).select_related("event_type", "subscriber")
+    related = permissions.subscriptions_for(permissions.key_of(request)).select_related("event_type", "subscriber")
     subscription = get_object_or_404(related, pk=id)
     asked = valid(NewBackfill, request)
     since = asked.get("since")
     if note_dry_run(request, asked):
         found = backfill_job.count(subscription, since)
         return Response({"count": found.total, "complete": found.complete})
-    begun = backfill_job.begin(subscription.pk, since=since, created_by=str(key_of(request)))
+    begun = backfill_job.begin(subscription.pk, since=since, created_by=str(permissions.key_of(request)))
     return _accepted(request, begun.pk)
 
 
@@ -264,10 +256,10 @@ class EditSerializer(BodySerializer):
         return super().validate(attrs)
 
 
-@_operation(MayReceive, request=EditSerializer, responses={201: DeliverySerializer})
+@_operation(permissions.MayReceive, request=EditSerializer, responses={201: DeliverySerializer})
 def resubmit_delivery(request: Request, id: int) -> Response:
     """Send it again as a new delivery to the same destination; the old one is unchanged."""
-    visible = deliveries_for(key_of(request))
+    visible = deliveries_for(permissions.key_of(request))
     old = get_object_or_404(visible, pk=id)
     given = valid(EditSerializer, request)
     edit = Edit(body_in(given), given.get("content_type")) if given else None
@@ -283,10 +275,10 @@ class ResubmittedEvent(AcceptedEvent):
     copy_of = serializers.IntegerField(help_text="The message that this one is a copy of; for a copy, its original.")
 
 
-@_operation(MayPublish, request=None, responses={202: ResubmittedEvent})
+@_operation(permissions.MayPublish, request=None, responses={202: ResubmittedEvent})
 def resubmit_message(request: Request, id: int) -> Response:
     """Publish it again, as a copy, to all subscriptions that qualify now; the old one is unchanged."""
-    message = get_object_or_404(messages_for(key_of(request)).select_related(None).only("pk"), pk=id)
+    message = get_object_or_404(messages_for(permissions.key_of(request)).select_related(None).only("pk"), pk=id)
     refuse_body(request)
     accepted = republish(message.pk)
     location = reverse("message", args=[accepted.id])
