@@ -39,7 +39,7 @@ from delivery.admin.read_only import (
     plural,
     yes_or_no,
 )
-from delivery.admin.replayable import ReplayableAdmin, narrowed
+from delivery.admin.replayable import ReplayableAdmin, newest_deliveries
 from delivery.models import OPEN_SHELF, DeadLetter, Delivery, Message, MessageOutcome
 from delivery.operations import release
 from delivery.publish.errors import Refusal
@@ -121,7 +121,9 @@ class DeliveryAdmin(ReplayableAdmin[Delivery]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
         """Return the deliveries, narrowed as far as the database would not find them along an index."""
-        return narrowed(super().get_queryset(request), request.GET)
+        rows: QuerySet[Delivery] = super().get_queryset(request)
+        newest = newest_deliveries(request.GET)
+        return rows if newest is None else rows.filter(pk__in=newest)
 
     def search(self, rows: QuerySet[Delivery], term: str) -> QuerySet[Delivery]:
         """Return the delivery of this id, or the deliveries of this group."""

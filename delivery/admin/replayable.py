@@ -3,7 +3,6 @@
 from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import urlencode
 
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
@@ -24,23 +23,15 @@ STATUS_PARAMETERS: Final = ("status__exact", "reason")
 """The filters that narrow a list to some statuses."""
 
 
-def narrowed(rows: QuerySet[Delivery], asked: QueryDict) -> QuerySet[Delivery]:
-    """Return rows among which a list's own filters find what is asked for, read along an index.
+def newest_deliveries(asked: QueryDict) -> list[int] | None:
+    """Return the newest of the asked subscription or line, read along an index, as many as a list shows.
 
-    Without an id to search for these are the newest of a subscription or a line, as many as a list shows.
+    None if a delivery or message is asked for, or no subscription or line with a subscriber; what is in flight is found
+    without them.
     """
+    if asked.get("q", "").strip().removeprefix(WEBHOOK_ID_PREFIX) or asked.get("message__id"):
+        return None
     status = asked.get("status__exact")
-    is_looked_up = asked.get("q", "").strip().removeprefix(WEBHOOK_ID_PREFIX) or asked.get("message__id")
-    if not is_looked_up and (newest := _newest(asked, status)) is not None:
-        return rows.filter(pk__in=newest)
-    return rows
-
-
-def _newest(asked: QueryDict, status: str | None) -> list[int] | None:
-    """Return the newest of the asked subscription or line; None if none is asked for, or if it has no subscriber.
-
-    What is in flight is found in any case.
-    """
     subscription_id = id_in(asked, "subscription__id__exact")
     line = Line.objects.filter(pk=id_in(asked, "line__id__exact") or 0).first()
     wanted = [subscription_id] if subscription_id else []
