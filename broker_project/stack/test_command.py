@@ -22,9 +22,6 @@ from broker_project.stack.stores import running_stores
 NO_TESTS_COLLECTED = 5
 Process = subprocess.Popen[bytes]
 
-RUNS = STATE / "test"
-"""One folder per run, named by its process id."""
-
 PYTEST = ("-m", "pytest", "--color=auto")
 FRESH_SEEDS = "--fresh-seeds"
 """Lets tests that generate their inputs use new random ones, instead of the same in every run."""
@@ -249,10 +246,11 @@ def test(*arguments: str) -> int:
 @contextmanager
 def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
     """Run temporary servers; give their folder and the variables of tests. The user's variables are ignored."""
-    folder = RUNS / str(os.getpid())
+    runs = STATE / "test"
+    folder = runs / str(os.getpid())
     for name in [name for name in os.environ if name.startswith("BROKER_")]:
         del os.environ[name]
-    for stale in RUNS.glob("*"):
+    for stale in runs.glob("*"):
         if not is_alive(int(stale.name)) and not is_locked(StackFolder(stale).lock):
             shutil.rmtree(stale, ignore_errors=True)
     with ExitStack() as stack:

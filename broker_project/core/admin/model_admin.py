@@ -64,7 +64,7 @@ def superusers_only(_admin: object, request: HttpRequest, *_: object, **__: obje
 
 def action(
     *,
-    offered: Callable[[Any], object] | None = None,
+    offered: Callable[[Any], object] = lambda _: True,
     refusals: tuple[type[Exception], ...] = (),
     **options: Any,
 ) -> Callable[[Method], Method]:
@@ -89,7 +89,7 @@ def action(
         decorated: Any = decorate(cast("Method", known))
         if "dialog" in options:
             decorated = _opened_within_page(decorated)
-        decorated.offered = offered or (lambda _: True)
+        decorated.offered = offered
         return cast("Method", decorated)
 
     return declared
