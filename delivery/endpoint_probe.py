@@ -32,30 +32,22 @@ SELECT s.id FROM unnest(%s::bigint[], %s::timestamptz[]) AS w (id, since)
 """
 
 
-class MonitorRequest(NamedTuple):
-    """A request to the monitor URL of a suspended subscription."""
-
-    future: Future[Any]
-    since: datetime
-    """When it was suspended: the answer does not end a later suspension."""
-
-
 class Monitors:
     """A process's requests to monitor URLs, and their answers; for one thread."""
 
     def __init__(self, egress: EgressPolicy) -> None:
         self._egress = egress
         self._loop: CallLoop | None = None
-        self._requests: dict[int, MonitorRequest] = {}
-        """By subscription."""
+        self._requests: dict[int, tuple[Future[Any], datetime]] = {}
+        """By subscription, with the time of its suspension: the answer does not end a later one."""
 
     def ask(self, subscription_id: int, url: str, since: datetime) -> None:
         """Send a GET, unless one for the same subscription is in flight."""
         loop = self._running()
-        before = self._requests.get(subscription_id)
-        if before is None or before.future.done():
+        before, _ = self._requests.get(subscription_id, (None, None))
+        if before is None or before.done():
             request = EncodedRequest("GET", url, [f"User-Agent: {USER_AGENT}".encode()], b"")
-            self._requests[subscription_id] = MonitorRequest(loop.take(request), since)
+            self._requests[subscription_id] = loop.take(request), since
 
     def working(self) -> dict[int, datetime]:
         """Return the subscriptions whose monitors answered 2xx, and since when they are suspended.
@@ -63,11 +55,11 @@ class Monitors:
         The caller lets them go on and then calls `forget`; other answers are forgotten here.
         """
         working: dict[int, datetime] = {}
-        for subscription_id, request in [*self._requests.items()]:
-            if request.future.done():
-                result = request.future.result().result
+        for subscription_id, (future, since) in [*self._requests.items()]:
+            if future.done():
+                result = future.result().result
                 if isinstance(result, Response) and result.status_code in SUCCESSES:
-                    working[subscription_id] = request.since
+                    working[subscription_id] = since
                 else:
                     del self._requests[subscription_id]
         return working

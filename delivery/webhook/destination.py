@@ -12,16 +12,8 @@ from typing import Any, Final, NamedTuple
 import structlog
 from django.core.exceptions import ValidationError
 
+from broker_project.core import encryption
 from broker_project.core.db import rows
-from broker_project.core.encryption import (
-    FORMER_SECRET,
-    SIGNING_SECRET,
-    SUBSCRIBER_HEADERS,
-    SUBSCRIPTION_HEADERS,
-    DecryptionFailed,
-    keyring,
-    place_of,
-)
 from delivery.http.transfer import UNUSABLE
 from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy, policy_of
 from delivery.webhook.headers_policy import merged
@@ -133,10 +125,12 @@ def destination_of(
     try:
         endpoint = parse_endpoint(configured.endpoint)
         headers = merged(
-            json.loads(_decrypted(SUBSCRIBER_HEADERS, configured.subscriber_headers, configured.subscriber_id)),
-            json.loads(_decrypted(SUBSCRIPTION_HEADERS, configured.own_headers, configured.subscription_id)),
+            json.loads(
+                _decrypted(encryption.SUBSCRIBER_HEADERS, configured.subscriber_headers, configured.subscriber_id)
+            ),
+            json.loads(_decrypted(encryption.SUBSCRIPTION_HEADERS, configured.own_headers, configured.subscription_id)),
         )
-        key = key_of(_decrypted(SIGNING_SECRET, configured.secret, configured.subscription_id).decode())
+        key = key_of(_decrypted(encryption.SIGNING_SECRET, configured.secret, configured.subscription_id).decode())
         former_keys = tuple(_former_keys(configured.subscription_id, former))
     except ValidationError as refused:
         reason = " ".join(refused.messages)
@@ -167,7 +161,7 @@ def _former_keys(subscription_id: int, former: Collection[FormerSecret]) -> Iter
     """Yield the keys of former secrets; one that cannot be decrypted does not stop the present one."""
     for secret in former:
         try:
-            yield key_of(_decrypted(FORMER_SECRET, secret.encrypted, secret.id).decode()), secret.signs_until
+            yield key_of(_decrypted(encryption.FORMER_SECRET, secret.encrypted, secret.id).decode()), secret.signs_until
         except ValidationError as refused:
             reason = " ".join(refused.messages)
             log.error("subscription.former_secret_unusable", subscription_id=subscription_id, reason=reason)  # noqa: TRY400
@@ -175,8 +169,8 @@ def _former_keys(subscription_id: int, former: Collection[FormerSecret]) -> Iter
 
 def _decrypted(purpose: str, encrypted: bytes, row_id: int) -> bytes:
     try:
-        return keyring(purpose).decrypt(encrypted, place_of(row_id))
-    except DecryptionFailed:
+        return encryption.keyring(purpose).decrypt(encrypted, encryption.place_of(row_id))
+    except encryption.DecryptionFailed:
         raise ValidationError(f"the {purpose} cannot be decrypted: their secret key is gone; set them again") from None
 
 

@@ -224,7 +224,7 @@ def test_a_monitors_answer_is_kept_while_the_subscription_is_locked(
     make_probe_due(monitored)
     broker.probe()
     elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [monitored.pk])
-    wait_until(lambda: all(one.future.done() for one in broker.MONITORS._requests.values()))
+    wait_until(lambda: all(future.done() for future, _ in broker.MONITORS._requests.values()))
     for _ in range(2):
         assert (broker.probe(), pause_of(monitored)) == (0, ("POLICY", False, True))
     elsewhere.rollback()
