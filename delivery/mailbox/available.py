@@ -86,10 +86,7 @@ def is_exhausted(row: str, limit: str) -> str:
 
 
 def status_if_returned(*, cancel_requested: bool, fetches: int, max_redeliveries: int | None) -> DeliveryStatus | None:
-    """Return the status in which a return would end a delivery, None if it would be available again.
-
-    The same rule as `is_exhausted`, for the confirmation page of the admin.
-    """
+    """Return the status in which a return would end a delivery, by the rule of `is_exhausted`; None if it would not."""
     if cancel_requested:
         return DeliveryStatus.CANCELLED
     return DeliveryStatus.FAILED if max_redeliveries is not None and fetches > max_redeliveries else None

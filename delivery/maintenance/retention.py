@@ -90,10 +90,7 @@ def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
 
 
 def is_well_kept(cursor: CursorWrapper, day: dt.date) -> bool:
-    """Return whether the kept messages stay: some are needed, and at least half, unless that was checked lately.
-
-    Checking is expensive if many are kept: once a day is enough.
-    """
+    """Return whether the kept messages stay: some are needed, and at least half, which is expensive: checked daily."""
     if not _is_needed(cursor, day):
         return False
     cursor.execute(

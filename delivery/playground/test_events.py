@@ -31,7 +31,6 @@ ID_PREFIX: Final = "test_"
 ID_BYTES: Final = 16
 SAMPLE: Final = '{"test": true}'
 """The body if the event type has no sample."""
-SAMPLE_TYPE: Final = "application/json"
 
 SUBSCRIPTION: Final = f"""
 SELECT COALESCE(t.sample, ''), COALESCE(t.content_type, ''), s.script, {CONFIGURED}
@@ -104,7 +103,7 @@ def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Desti
     if not found:
         raise Subscription.DoesNotExist("It has just been deleted.")
     sample, content_type, script, *configured = found[0]
-    body, content_type = (sample, content_type) if sample else (SAMPLE, SAMPLE_TYPE)
+    body, content_type = (sample, content_type) if sample else (SAMPLE, "application/json")
     now_ms = int(now.timestamp() * 1000)
     content = unstored_content([("Content-Type", content_type)], content_type, body.encode(), now_ms=now_ms)
     return destination_now(configured, script), replace(content, event_type=subscription.events, known_as=name)

@@ -26,8 +26,6 @@ LOOK_AHEAD: Final = 10
 BEHIND_SECONDS: Final = 2
 """A paced replay catches up with at most this much."""
 
-NOW: Final = "SELECT clock_timestamp()"
-
 WANTED: Final = f"""({IN_TIME.format(row="d")}
        AND (%(event_type)s::bigint IS NULL
             OR EXISTS (SELECT FROM subscriptions_subscription o
@@ -161,13 +159,13 @@ class _Job(NamedTuple):
 
 def count(selection: Selection) -> Count:
     """Count the deliveries of a replay started now."""
-    ((until,),) = rows(NOW)
+    ((until,),) = rows("SELECT clock_timestamp()")
     return count_all(lambda cursor: counted(selection, until, cursor))
 
 
 def begin(selection: Selection, *, pace: int | None, subscription_id: int | None, created_by: str) -> Replay:
     """Store a replay, which the workers count and run; `pace` limits new deliveries a second."""
-    ((until,),) = rows(NOW)
+    ((until,),) = rows("SELECT clock_timestamp()")
     return Replay.objects.create(
         subscription_id=subscription_id, selection=selection.kept(), pace=pace, until=until, created_by=created_by
     )

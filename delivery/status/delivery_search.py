@@ -143,7 +143,6 @@ SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERA
   {parts}) d
  ORDER BY d.id {direction} LIMIT %(limit)s
 """
-WITH_STATUS: Final = "d.status = %(status)s"
 OF_EVENT_TYPE: Final = """
     (EXISTS (SELECT FROM subscriptions_subscription o WHERE o.id = s.id AND o.event_type_id = %(event_type)s)
      OR EXISTS (SELECT FROM delivery_message m WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s))"""
@@ -209,7 +208,9 @@ def deliveries_of(
     """Return the ids of deliveries of these subscriptions, of a status or event type if given; paged as `in_flight`."""
     if status == DeliveryStatus.IN_FLIGHT:
         return in_flight(subscription_ids, key=key, downwards=downwards, limit=limit)
-    wanted = " AND ".join([*([WITH_STATUS] if status else ()), *([OF_EVENT_TYPE] if event_type_id else ()), "true"])
+    wanted = " AND ".join(
+        [*(["d.status = %(status)s"] if status else ()), *([OF_EVENT_TYPE] if event_type_id else ()), "true"]
+    )
     parts = " UNION ALL ".join(PARTS.get(status, UNDELIVERED))
     return _page(
         OF_SUBSCRIPTIONS.replace("{parts}", parts).replace("{wanted}", wanted),

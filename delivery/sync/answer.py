@@ -24,8 +24,6 @@ BODILESS: Final = frozenset({204, 304})
 MAX_COUNTED: Final = 2**63 - 1
 """The largest Content-Length that libcurl can count. For smaller ones it notices itself that bytes are missing."""
 
-_STATUS = re.compile(r"[2-5][0-9]{2}")
-
 
 class CallFailed(Exception):
     """Base: there is no answer to pass on; the call is recorded as `message_id`, 0 if it is not."""
@@ -150,7 +148,7 @@ def ended_by_script(result: Result, subscription_id: int, content_type: str, dur
 
 
 def _made(made: Made, content_type: str) -> Ended:
-    if not _STATUS.fullmatch(made.status):
+    if not re.fullmatch("[2-5][0-9]{2}", made.status):
         return Ended(reason="script failed: $statuscode must be from 200 to 599")
     try:
         validate_headers(made.headers)

@@ -33,9 +33,6 @@ RECORD_SECONDS: Final = 5.0
 """How long a publisher waits for an answer that is there, because the database is away: it is to be recorded."""
 RETRY_SECONDS: Final = 0.25
 
-UNROUTED: Final = Ended(status_code=200, was_tried=False)
-"""The end of a call for which no subscription qualifies."""
-
 BEGIN: Final = f"""
 WITH taken AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS message_id, nextval('delivery_delivery_id_seq') AS delivery_id),
@@ -136,7 +133,7 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
     """Return the end of a call: its endpoint's answer, its script's, or why there is none."""
     message, destination = begun.message, begun.destination
     if destination is None:
-        return UNROUTED
+        return Ended(status_code=200, was_tried=False)
     if failure := found[0].failure:
         text = f"Subscription {destination.subscription_id} may be the one to ask, but its filter failed."
         return Ended(reason=failure, failure=CallUndecided(text), was_tried=False)
