@@ -144,8 +144,9 @@ def test_reply_to_a_refused_address_is_not_sent(client: Client, publisher: Any, 
 def test_monitor_at_a_refused_address_is_not_requested(receiver: Receiver) -> None:
     monitors = Monitors(INTERNET)
     monitors.ask(1, receiver.url("/up"), timezone.now())
-    wait_until(monitors._requests[1].future.done)
-    assert monitors._requests[1].future.result().result.reason == WHY
+    future, _ = monitors._requests[1]
+    wait_until(future.done)
+    assert future.result().result.reason == WHY
     assert (monitors.working(), receiver.log) == ({}, [])
     assert monitors._loop
     monitors._loop.stop()
