@@ -153,8 +153,9 @@ class Maintainer(_Stoppable):
 
     def __init__(self, stopping: threading.Event, *, keep_days: int, until_summarized: bool = False) -> None:
         super().__init__("maintainer", stopping)
-        self._keep_days = keep_days
-        self._until_summarized = until_summarized
+        self._maintain_once = partial(
+            maintain, keep_days=keep_days, until_summarized=until_summarized, is_stopping=stopping.is_set
+        )
 
     def run(self) -> None:
         """Maintain until stopped."""
@@ -165,11 +166,7 @@ class Maintainer(_Stoppable):
     def _maintain(self) -> float:
         """Maintain once; return the seconds until the next time."""
         try:
-            maintain(
-                keep_days=self._keep_days,
-                until_summarized=self._until_summarized,
-                is_stopping=self._stopping.is_set,
-            )
+            self._maintain_once()
             return maintenance_pause(partitions.seconds_left())
         except Error as failure:
             log.warning("maintenance.failed", reason=failure)
