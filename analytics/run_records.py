@@ -5,7 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import structlog
@@ -15,8 +15,8 @@ from django.db.models.functions import Now
 
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.connections import LOCK, WORKER_LOCK
-from analytics.pipeline.job import Window
-from analytics.spark_process import End, Ended, Report
+from analytics.pipeline.job import Progress, Window
+from analytics.spark_process import End, Ended, NotAReport, Report
 from broker_project.core.db import forget_connection
 from delivery.models import StorageDay
 
@@ -109,14 +109,16 @@ class Record:
         """Why the application ended before its windows were done."""
         self.output = b""
         """What was printed: the head and the tail."""
+        self.printed_bytes = 0
         self.reports: dict[Window, Report] = {}
         self._unwritten: deque[Window] = deque()
 
     def add_output(self, printed: bytes) -> None:
         """Keep what was printed."""
         self.output += printed
+        self.printed_bytes += len(printed)
         if len(self.output) > 4 * MAX_STORED_BYTES:
-            self.output = head_and_tail(self.output)
+            self.output = head_and_tail(self.output, self.printed_bytes)
 
     def add_report(self, message: Report, show: Callable[[str], object]) -> None:
         """Record what the application reports; `show` gets its progress, as text."""
@@ -127,6 +129,8 @@ class Record:
                 show(text)
             case {"error": text}:
                 self.error = text
+            case unknown:
+                raise NotAReport(f"{unknown!r:.100}")
 
     def add_window(self, report: Report) -> None:
         """Record the result of a window, now or when the database is back."""
@@ -143,7 +147,9 @@ class Record:
     def add_failure(self, window: Window, error: str) -> None:
         """Record the failure of a window that the application could not report."""
         times = {"start": window.start.isoformat(), "end": window.end.isoformat()}
-        self.add_window({"window": times, "state": WindowState.FAILED, "error": error})
+        self.add_window(
+            {**asdict(Progress()), "window": times, "state": WindowState.FAILED, "seconds": 0.0, "error": error}
+        )
 
     def ending(self, ended: Ended, windows: Collection[Window], minutes: int) -> Ending:
         """Return how a run of these windows ends, given how its process ended; `minutes` is its time limit."""
@@ -191,7 +197,7 @@ class Record:
         deadline = time.monotonic() + DATABASE_SECONDS
         ours = Run.objects.filter(pk=self.run.pk, started_at=self.run.started_at)
         ours = ours.filter(state__in=(RunState.RUNNING, RunState.ABANDONED))
-        printed = head_and_tail(self.output).decode(errors="replace").replace("\0", "")
+        printed = head_and_tail(self.output, self.printed_bytes).decode(errors="replace").replace("\0", "")
         while True:
             try:
                 self._write()
@@ -218,12 +224,13 @@ class Record:
             self._unwritten.popleft()
 
 
-def head_and_tail(output: bytes) -> bytes:
-    """Return the beginning and the end of an output, without the options of Java."""
+def head_and_tail(output: bytes, printed_bytes: int) -> bytes:
+    """Return the beginning and the end of an output, without the options of Java, and say how much is left out."""
     output = JAVA_OPTIONS_LINE.sub(b"", output)
     if len(output) <= 2 * MAX_STORED_BYTES:
         return output
-    return output[:MAX_STORED_BYTES] + b"\n...\n" + output[-MAX_STORED_BYTES:]
+    left_out = b"\n... %d bytes are left out here ...\n" % (printed_bytes - 2 * MAX_STORED_BYTES)
+    return output[:MAX_STORED_BYTES] + left_out + output[-MAX_STORED_BYTES:]
 
 
 def storable(value: Any) -> Any:

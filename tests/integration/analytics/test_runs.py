@@ -25,7 +25,7 @@ from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.connections import LOCK, WORKER_LOCK, only_run
 from analytics.pipeline.extraction.row_counts import leaf_rows
 from analytics.pipeline.job import Job, midnight
-from analytics.run_records import AGAIN, INTERRUPTED, MAX_STORED_BYTES
+from analytics.run_records import AGAIN, INTERRUPTED, KILLED, MAX_STORED_BYTES
 from analytics.runs import Application
 from analytics.spark_process import End, Ended, SparkSettings, spark_settings
 from analytics.windows import OpenTransaction
@@ -252,6 +252,15 @@ def test_a_forced_range_repeats_everything_and_resumes_after_an_interruption(
     assert [*again.windows.order_by("start").values_list("lake_bytes", flat=True)] == [7, 1_000]
 
 
+def test_an_interrupted_window_shows_no_figures_of_an_earlier_try(sealed: list[dt.date], terms: SparkSettings) -> None:
+    run = do(range_of(sealed[:1]), terms, "fails=1")
+    assert run.windows.get().rows_read == {"deliveries": 3}
+    Run.objects.filter(pk=run.pk).update(state=RunState.ABANDONED)
+    window = do(run, terms, "dies").windows.get()
+    assert (window.error, window.lake_bytes, window.seconds) == (KILLED, 0, 0.0)
+    assert (window.inputs, window.rows_read, window.rows_written, window.checks) == ({}, {}, {}, [])
+
+
 def test_the_current_hour_is_summarized_in_part_and_replaced_later(
     storage: None, terms: SparkSettings, tables_of_long_ago: None
 ) -> None:
@@ -409,7 +418,8 @@ def test_a_run_that_cannot_be_started_says_why(sealed: list[dt.date], terms: Spa
 def test_the_head_and_the_tail_of_the_output_are_kept(sealed: list[dt.date], terms: SparkSettings) -> None:
     assert set(do(range_of(sealed), terms, "prints=1000").log.strip()) == {"x"}
     much = do(range_of(sealed, again=True), terms, f"prints={4 * MAX_STORED_BYTES}").log
-    assert 2 * MAX_STORED_BYTES < len(much) < 2 * MAX_STORED_BYTES + 10
+    assert f"\n... {2 * MAX_STORED_BYTES + 1} bytes are left out here ...\n" in much
+    assert 2 * MAX_STORED_BYTES < len(much) < 2 * MAX_STORED_BYTES + 50
 
 
 def test_no_connection_of_django_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkSettings) -> None:

