@@ -1,10 +1,10 @@
 """The Spark application: starts Spark and summarizes a job's windows; a failed window does not stop the others."""
 
 import os
-import shutil
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -119,7 +119,7 @@ def summarize_all(run: WindowRun, reports: Reports) -> Status:
 def spark_session(job: Job) -> Iterator[SparkSession]:
     """Start Spark, or take the session that `spark-submit` has started; stop it at the end.
 
-    Executors get this package as an archive: on a cluster nothing of the project is installed.
+    Executors get `analytics.pipeline` as an archive: on a cluster nothing of the project is installed.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = SETTINGS | (LOCAL_SETTINGS if is_local(job.master) else {})
@@ -127,11 +127,13 @@ def spark_session(job: Job) -> Iterator[SparkSession]:
     for name, value in settings.items():
         builder = builder.config(name, value)
     with tempfile.TemporaryDirectory(prefix="broker-package-") as folder:
+        archive = f"{folder}/analytics.zip"
+        with zipfile.ZipFile(archive, "w") as packed:
+            for module in (PACKAGE / "__init__.py", *PACKAGE.glob("pipeline/**/*.py")):
+                packed.write(module, module.relative_to(PACKAGE.parent))
         spark = builder.getOrCreate()
         try:
-            spark.sparkContext.addPyFile(
-                shutil.make_archive(f"{folder}/analytics", "zip", PACKAGE.parent, PACKAGE.name)
-            )
+            spark.sparkContext.addPyFile(archive)
             yield spark
         finally:
             spark.stop()

@@ -22,6 +22,8 @@ from analytics.pipeline.tables import BRONZE, WAITING, Table
 
 NAME: Final = "broker"
 
+BLOCK_BYTES: Final = 2**24
+"""Parsed at a time; no row is longer. Rows of one instant stay in one slice, however many they are."""
 SAMPLE_PAGES: Final = 1000
 """Tables of fewer pages (8 MB) are sampled completely."""
 MIN_SAMPLE_PERCENT: Final = 1.0
@@ -72,18 +74,20 @@ def copied(address: str, table: Table, query: str) -> Iterator[pa.RecordBatch]:
         connection.cursor() as cursor,
         cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()) as rows,
     ):
-        text = b"".join(rows)
+        text = bytearray()
+        for row in rows:
+            text += row
     yield from arrow(text, table)
 
 
-def arrow(text: bytes, table: Table) -> list[pa.RecordBatch]:
+def arrow(text: bytes | bytearray, table: Table) -> list[pa.RecordBatch]:
     """Parse PostgreSQL's CSV into a table's columns; unquoted empty values are null."""
     if not text:
         return []
     types = {name: ARROW_TYPES[kind] for name, kind in table.types.items()}
     read = csv.read_csv(
         pa.py_buffer(text),
-        read_options=csv.ReadOptions(column_names=list(types), use_threads=False, block_size=len(text)),
+        read_options=csv.ReadOptions(column_names=list(types), use_threads=False, block_size=BLOCK_BYTES),
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types=types,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import statements
-from analytics.pipeline.extraction.source import SAMPLE_PAGES, arrow, pieces, sample_percent
+from analytics.pipeline.extraction.source import BLOCK_BYTES, SAMPLE_PAGES, arrow, pieces, sample_percent
 from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, SOURCES, leaf_of
 from analytics.pipeline.tables import BRONZE, Table
 from delivery.maintenance import partitions
@@ -66,6 +66,12 @@ def test_any_text_survives_csv(texts: list[str]) -> None:
     block = "".join(f'{number},1,"{text}",t,\n' for number, text in enumerate(quoted))
     notes = [row["note"] for batch in arrow(block.encode(), NOTES) for row in batch.to_pylist()]
     assert notes == texts
+
+
+def test_rows_that_span_blocks_stay_whole() -> None:
+    notes = ["a line\n" * (BLOCK_BYTES // 20)] * 4
+    block = "".join(f'{number},1,"{note}",t,\n' for number, note in enumerate(notes)).encode()
+    assert [row["note"] for batch in arrow(block, NOTES) for row in batch.to_pylist()] == notes
 
 
 def test_all_columns_have_types_that_can_be_copied() -> None:
