@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any, Final, LiteralString, NamedTuple, Self
 
 from django.db import connection
@@ -111,6 +110,30 @@ class Quantiles(NamedTuple):
         return cls(*(quantile(histogram, share) for share in (0.5, 0.95, 0.99)))
 
 
+class Totals(NamedTuple):
+    """How many deliveries ended, and how; `eligible` are all but the neutral ones."""
+
+    deliveries: int
+    eligible: int
+    delivered: int
+    first_attempt: int
+
+
+class Audited(NamedTuple):
+    """What the ordering audit found."""
+
+    checked: int
+    inversions: int
+    duplicates: int
+    explained_inversions: int
+    explained_duplicates: int
+
+    @property
+    def unexplained(self) -> int:
+        """How many the contract has no explanation for, which must be 0."""
+        return self.inversions + self.duplicates - self.explained_inversions - self.explained_duplicates
+
+
 @dataclass(frozen=True)
 class Selection:
     """A range, and optionally one subscriber, with its figures."""
@@ -133,11 +156,11 @@ class Selection:
             return [*cursor.fetchall()]
 
     @cached_property
-    def totals(self) -> SimpleNamespace:
-        """How many deliveries ended, and how; `eligible` are all but the neutral ones."""
+    def totals(self) -> Totals:
+        """The sums over its hours."""
         of_all = HourTotal.objects.filter(hour__gte=self.range.start, hour__lt=self.range.end)
         rows = self.rows(RELIABILITY) if self.subscriber_id else of_all
-        return sums(rows, "deliveries", "eligible", "delivered", "first_attempt")
+        return Totals(*sums(rows, *Totals._fields))
 
     @cached_property
     def outcomes(self) -> dict[tuple[dt.datetime, str], int]:
@@ -159,20 +182,15 @@ class Selection:
         return Quantiles.of(histogram) if histogram else None
 
     @cached_property
-    def audit(self) -> SimpleNamespace:
-        """What the ordering audit found; the contract has no explanation for the `unexplained`, which must be 0."""
-        kinds = ("inversions", "duplicates", "explained_inversions", "explained_duplicates")
-        found = sums(self.rows(AUDIT), "checked", *kinds)
-        found.unexplained = (
-            found.inversions + found.duplicates - found.explained_inversions - found.explained_duplicates
-        )
-        return found
+    def audit(self) -> Audited:
+        """The sums over its hours."""
+        return Audited(*sums(self.rows(AUDIT), *Audited._fields))
 
 
-def sums(rows: QuerySet[Any], *columns: str) -> SimpleNamespace:
-    """Return the sums of columns, by name."""
+def sums(rows: QuerySet[Any], *columns: str) -> list[int]:
+    """Return the sums of columns, in their order."""
     found = rows.aggregate(**{column: Sum(column, default=0) for column in columns})
-    return SimpleNamespace(**{column: int(number) for column, number in found.items()})
+    return [int(found[column]) for column in columns]
 
 
 def balance(messages: Mapping[int, int]) -> float | None:

@@ -89,13 +89,13 @@ class SelectionForm(forms.Form):
 def headline(chosen: Selection) -> list[tuple[str, str, str]]:
     """Return the figures at the top of the page: title, value and note."""
     totals, took, checked = chosen.totals, chosen.latency, chosen.audit
-    published = sums(chosen.rows(VOLUME), "messages", "bytes")
+    published, size = sums(chosen.rows(VOLUME), "messages", "bytes")
     first = per_cent(totals.first_attempt, totals.eligible)
     order = "-"
     if checked.checked:
         order = f"{checked.unexplained:,} unexplained" if checked.unexplained else "kept"
     return [
-        ("Published", f"{published.messages:,}", f"{filesizeformat(published.bytes)}, received or not"),
+        ("Published", f"{published:,}", f"{filesizeformat(size)}, received or not"),
         ("Deliveries ended", f"{totals.deliveries:,}", f"{totals.delivered:,} delivered"),
         ("Success rate", per_cent(totals.delivered, totals.eligible), f"first attempt: {first}"),
         ("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),

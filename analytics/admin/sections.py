@@ -108,13 +108,9 @@ def queue_balance(chosen: Selection) -> Section:
 
 def callback_replies(chosen: Selection) -> Section:
     """Return how many callbacks were requested and answered."""
-    found = sums(chosen.rows(CALLBACKS_SUMMARY), "asked", "answered", "forwarded")
-    row = {
-        "requested": f"{found.asked:,}",
-        "answered": f"{found.answered:,}",
-        "replies delivered": f"{found.forwarded:,}",
-    }
-    rows = [row] if found.asked or found.answered else []
+    asked, answered, forwarded = sums(chosen.rows(CALLBACKS_SUMMARY), "asked", "answered", "forwarded")
+    row = {"requested": f"{asked:,}", "answered": f"{answered:,}", "replies delivered": f"{forwarded:,}"}
+    rows = [row] if asked or answered else []
     return Section("callbacks", "Callbacks", table=table_of(rows), nothing="No callback was requested.")
 
 

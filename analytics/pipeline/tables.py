@@ -216,12 +216,16 @@ ANOMALIES: Final = Table(
     "One measure of one subscriber that is far from the same hour of the last four weeks.",
 )
 
-TABLES: Final = tuple(table for table in globals().copy().values() if isinstance(table, Table))
-BRONZE: Final = tuple(table for table in TABLES if table.path.startswith("bronze/"))
-SILVER: Final = tuple(table for table in TABLES if table.path.startswith("silver/"))
-GOLD: Final = tuple(table for table in TABLES if table.path.startswith("gold/"))
-"""The tables above, in their order."""
+BRONZE: Final = (
+    *(DELIVERIES, UNFINISHED, ATTEMPTS, MESSAGES, WAITING, CALLBACKS, SUBSCRIBERS),
+    *(SUBSCRIPTIONS, EVENT_TYPES, PUBLISHERS, LINES, STATUS_CHANGES, RELEASES),
+)
+SILVER: Final = (SILVER_DELIVERIES, SILVER_ATTEMPTS, SILVER_MESSAGES)
+HOURLY: Final = (
+    *(RELIABILITY, LATENCY, ENDPOINTS, BACKLOG, VOLUME, SENDERS),
+    *(SHARES, CALLBACKS_SUMMARY, AUDIT, FINDINGS),
+)
+"""Computed from one window each."""
 DAILY: Final = (BUDGETS, ANOMALIES)
 """Computed from all that is known of a day and of the 28 days before."""
-HOURLY: Final = tuple(table for table in GOLD if table not in DAILY)
-"""Computed from one window each."""
+GOLD: Final = HOURLY + DAILY
