@@ -28,7 +28,7 @@ class NotARange(Exception):
 
 def request_hours(*, call_seconds: float) -> Run | None:
     """Request a run of the closed hours that are due; None if there are none, or it is requested already."""
-    return _request(RunKind.HOURS, pending.hours(calendar(call_seconds=call_seconds)))
+    return _request(RunKind.HOURS, pending.hours(current_calendar(call_seconds=call_seconds)))
 
 
 def request_days(*, call_seconds: float) -> Run | None:
@@ -36,7 +36,7 @@ def request_days(*, call_seconds: float) -> Run | None:
 
     Log a warning if an open transaction keeps days from being sealed.
     """
-    known = calendar(call_seconds=call_seconds)
+    known = current_calendar(call_seconds=call_seconds)
     if blocker := known.blocker:
         log.warning("summaries.unsealed", pid=blocker.pid, since=blocker.since.isoformat(), reason=str(blocker))
     return _request(RunKind.DAYS, pending.days(known))
@@ -44,11 +44,11 @@ def request_days(*, call_seconds: float) -> Run | None:
 
 def request_missed_days(*, call_seconds: float) -> Run | None:
     """Request a run of the sealed days without a summary: they were sealed late, or their run failed; likewise."""
-    return _request(RunKind.DAYS, pending.missed_days(calendar(call_seconds=call_seconds)))
+    return _request(RunKind.DAYS, pending.missed_days(current_calendar(call_seconds=call_seconds)))
 
 
-def calendar(*, call_seconds: float) -> Calendar:
-    """Return the days of now."""
+def current_calendar(*, call_seconds: float) -> Calendar:
+    """Return the calendar at this moment."""
     return pending.calendar(now(), call_seconds=call_seconds)
 
 

@@ -23,7 +23,7 @@ from analytics.dashboard_queries import COVERED, Selection, sums
 from analytics.models import Run, RunState, WindowState
 from analytics.pipeline.job import DAY, midnight
 from analytics.pipeline.tables import VOLUME
-from analytics.run_requests import NotARange, calendar, request_range
+from analytics.run_requests import NotARange, current_calendar, request_range
 from analytics.windows import RANGES, Range, latest
 from broker_project.core.admin.model_admin import column
 from broker_project.core.admin.theme import (
@@ -74,7 +74,7 @@ class SelectionForm(forms.Form):
     @classmethod
     def of(cls, chosen: QueryDict) -> Self:
         """Return the form, filled in from an address or a request."""
-        return cls({"range": "24h", **chosen.dict()})
+        return cls({"range": "24h"} | {name: str(value).strip() for name, value in chosen.dict().items()})
 
     def selection(self, now: dt.datetime) -> Selection | None:
         """Return the range and the subscriber; None if the form is invalid."""
@@ -163,7 +163,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> HttpResponse:
         """Show the list, with warnings about what delays summaries and about days kept because of that."""
-        if blocker := calendar(call_seconds=settings.SYNC_SECONDS).blocker:
+        if blocker := current_calendar(call_seconds=settings.SYNC_SECONDS).blocker:
             messages.warning(request, str(blocker))
         if days := days_kept():
             kept = ", ".join(map(str, days))

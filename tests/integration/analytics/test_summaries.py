@@ -225,7 +225,7 @@ def test_it_can_be_narrowed_to_one_subscriber(admin: Client) -> None:
     other = subscriber("Other")
     stored_summaries.store_one_row_of_each()
     stored_summaries.reliability(NOON, {"subscriber_id": other.pk, "subscriber": "Other"}, FAILED=4)
-    page = text_of(admin, f"{PAGE}{THAT_DAY}&subscriber=Other")
+    page = text_of(admin, f"{PAGE}{THAT_DAY}&subscriber=+Other+")
     assert ("0.00%" in page, "88.89%" in page) == (True, False)
 
 
