@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_project.stack import trace
+from broker_project.stack import test_command, trace
 from broker_project.stack.folders import ROOT
 from broker_project.stack.test_command import (
     AUDITED_LOCKS,
@@ -80,6 +80,17 @@ def test_every_lock_is_audited() -> None:
     assert {lock for locks in AUDITED_LOCKS for lock in locks} == {
         lock.name for lock in (ROOT / "requirements").iterdir()
     }
+
+
+@pytest.mark.parametrize(("ends", "status"), [("exit 0", 0), ("exit 1", 1), ("kill -9 $$", 1)])
+def test_an_audit_of_one_lock_that_fails_or_is_killed_fails_the_audit(
+    ends: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\ncase "$*" in *semgrep.txt*) exit 0;; *) {ends};; esac\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert test_command.audit() == status
 
 
 def test_static_checks_cover_every_package() -> None:
