@@ -11,7 +11,7 @@ from broker_project.environment import switch
 from broker_project.stack.application import Application, python
 from broker_project.stack.folders import PASSWORD_BYTES, ROOT, StackError, StackFolder, StackSettings
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
-from broker_project.stack.secret_keys import check_start_key, secret_key, store_key
+from broker_project.stack.secret_keys import LAST, secret_key, store_key
 from broker_project.stack.set_up import ADMIN, VALID_LOGIN, WRONG_SETTINGS
 from broker_project.stack.stores import Stores, running_stores, silent
 from broker_project.stack.supervisor import Service, Supervisor
@@ -64,14 +64,11 @@ def running_stack(
     services: Callable[[Application], Sequence[Service]] = Application.services,
 ) -> Iterator[Stack]:
     """Run the stores and `services` in a folder, with empty stores if `fresh`; stop everything at the end."""
-    folder = StackFolder(path)
-    if not fresh:
-        check_start_key(StackSettings(folder.settings, say))
     with (
         running_stores(path, durable=durable, fresh=fresh, say=say) as stores,
         hold(stores.settings.port("web", WEB_PORT)),
     ):
-        yield _start(stores, folder.logs, say, services)
+        yield _start(stores, StackFolder(path).logs, say, services)
 
 
 def _start(
@@ -84,7 +81,7 @@ def _start(
     say("updating the database ...")
     password = settings.secret("admin password", PASSWORD_BYTES)
     admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
-    store_key(settings)
+    store_key(settings, LAST)
     flower_login = f"{ADMIN}:{settings.secret('Flower password', PASSWORD_BYTES)}"
     installation = settings.secret("installation")[:8]
     flower_port = settings.port("Flower", FLOWER_PORT)  # as late as possible: not held until Flower listens

@@ -11,6 +11,8 @@ from broker_project.stack.folders import StackError, StackSettings
 
 KEY: Final = "BROKER_SECRET_KEY"
 FALLBACKS: Final = "BROKER_SECRET_KEY_FALLBACKS"
+RUNNING: Final = "the running stack"
+LAST: Final = "the last start"
 START_ADVICE: Final = f"set {KEY} to that key, or add that key to {FALLBACKS}"
 ADVICE: Final = f"set {KEY} and {FALLBACKS} as for ./broker up"
 
@@ -27,32 +29,32 @@ def secret_key(settings: StackSettings) -> str:
 def check_start_key(settings: StackSettings) -> None:
     """Raise `WrongSecretKey` if the last start's key is neither the given key nor one of its fallbacks."""
     former = [key for key in os.environ.get(FALLBACKS, "").split(",") if key]
-    _check(settings, [secret_key(settings), *former], START_ADVICE)
+    _check(settings, LAST, [secret_key(settings), *former], START_ADVICE)
 
 
-def check_key(settings: StackSettings) -> None:
-    """Raise `WrongSecretKey` for a command with another key than that of the last start: only a start may change it."""
-    _check(settings, [secret_key(settings)], ADVICE)
+def check_key(settings: StackSettings, owner: str = LAST) -> None:
+    """Raise `WrongSecretKey` for a command with another key than the owner's: only a start may change it."""
+    _check(settings, owner, [secret_key(settings)], ADVICE)
 
 
-def store_key(settings: StackSettings) -> None:
-    """Store the fingerprint of the current key: from now on the database has secrets encrypted with it."""
-    settings.store(_name(), _fingerprint(settings, secret_key(settings)))
+def store_key(settings: StackSettings, owner: str) -> None:
+    """Store the fingerprint of the current key: `RUNNING` before set-up, `LAST` when the database may have secrets."""
+    settings.store(_name(owner), _fingerprint(settings, secret_key(settings)))
 
 
-def _check(settings: StackSettings, keys: list[str], advice: str) -> None:
-    if settings.stored(_name()) not in {"", *(_fingerprint(settings, key) for key in keys)}:
+def _check(settings: StackSettings, owner: str, keys: list[str], advice: str) -> None:
+    if settings.stored(_name(owner)) not in {"", *(_fingerprint(settings, key) for key in keys)}:
         given = f"{KEY} is" if KEY in os.environ else f"{KEY} is not set, and the key stored in {settings.folder} is"
         raise WrongSecretKey(
-            f"{given} not the key of the last start, whose secrets it cannot decrypt: {advice}; "
+            f"{given} not the key of {owner}, whose secrets it cannot decrypt: {advice}; "
             "docs/how-to/change-the-secret-key.md says how to change the secret key"
         )
 
 
-def _name() -> str:
-    """Return the name of the fingerprint. An external database has its own."""
+def _name(owner: str) -> str:
+    """Return the name of the owner's fingerprint. Each external database has one of its last start."""
     external = os.environ.get("DATABASE_URL", "").partition("?")[0].rpartition("@")[2]
-    return "secret key of the last start" + (f" on {external}" if external else "")
+    return f"secret key of {owner}" + (f" on {external}" if external and owner == LAST else "")
 
 
 def _fingerprint(settings: StackSettings, key: str) -> str:

@@ -14,6 +14,7 @@ from broker_project.stack.folders import StackFolder, StackSettings, locked
 from broker_project.stack.guard import Guard
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.postgres import Postgres
+from broker_project.stack.secret_keys import RUNNING, check_start_key, store_key
 from broker_project.stack.supervisor import Service, Supervisor
 
 SETTINGS = """\
@@ -121,14 +122,22 @@ class Stores:
 
 @contextlib.contextmanager
 def running_stores(
-    path: Path, *, durable: bool = True, fresh: bool = False, say: Callable[[str], None] = silent
+    path: Path,
+    *,
+    durable: bool = True,
+    fresh: bool = False,
+    say: Callable[[str], None] = silent,
+    check: Callable[[StackSettings], None] = check_start_key,
 ) -> Iterator[Stores]:
-    """Run the stores of a stack, empty if `fresh`."""
+    """Run the stores of a stack: empty if `fresh`, otherwise once `check` has accepted the secret key."""
     folder = StackFolder(path)
     with supervised(folder, say) as supervisor:
         settings = StackSettings(folder.settings, say)
         if fresh:
             folder.forget_stores()
+        else:
+            check(settings)
+        store_key(settings, RUNNING)
         environment, services = embedded_stores(folder, settings, settings.port, durable=durable)
         say(f"starting {' and '.join(service.name for service in services) or 'with your own servers'} ...")
         supervisor.start(*services)

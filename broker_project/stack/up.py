@@ -23,7 +23,7 @@ from broker_project.stack.folders import (
 )
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.running_stack import WEB_PORT, Stack, running_stack, variables
-from broker_project.stack.secret_keys import check_key
+from broker_project.stack.secret_keys import RUNNING, check_key
 from broker_project.stack.stores import embedded_stores, running_stores
 
 INTERRUPTED: Final = 130
@@ -97,14 +97,14 @@ def manage(*arguments: str) -> int:
     folder = StackFolder(STATE)
     if is_locked(folder.lock):
         settings = StackSettings(folder.settings, say)
+        check_key(settings, RUNNING)
         environment, _ = embedded_stores(folder, settings, settings.chosen_port)
         return _manage(settings, environment, settings.chosen_port("web"), *arguments)
-    with running_stores(STATE, say=say) as stores:
+    with running_stores(STATE, say=say, check=check_key) as stores:
         return _manage(stores.settings, stores.environment, WEB_PORT, *arguments)
 
 
 def _manage(settings: StackSettings, stores: dict[str, str], web_port: int, *arguments: str) -> int:
-    check_key(settings)
     command = (sys.executable, str(ROOT / "manage.py"), *arguments)
     environment = os.environ | variables(settings, stores, web_port)
     return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603 - our own command
