@@ -37,14 +37,15 @@ def main() -> None:
 
 def check_stores() -> None:
     """Raise `ImproperlyConfigured` with the driver's reason if PostgreSQL or Redis cannot be reached."""
+    store = "database of DATABASE_URL"
     try:
         psycopg.connect(**connection.get_connection_params()).close()
+        store = "Redis of REDIS_URL"
         with redis.Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS
         ) as client:
             client.ping()
     except (psycopg.Error, redis.RedisError, ValueError) as problem:
-        store = "database of DATABASE_URL" if isinstance(problem, psycopg.Error) else "Redis of REDIS_URL"
         reason = " ".join(str(problem).split())
         raise ImproperlyConfigured(f"the {store} cannot be reached: {reason}") from problem
 

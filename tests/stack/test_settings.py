@@ -12,11 +12,12 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from broker_project import environment, settings
+from broker_project.stack import running_stack as stack_module
 from broker_project.stack import up
-from broker_project.stack.folders import ROOT, StackError, StackFolder, StackSettings, locked
+from broker_project.stack.folders import ROOT, AlreadyRunning, StackError, StackFolder, StackSettings, locked
 from broker_project.stack.ports import any_free
 from broker_project.stack.running_stack import running_stack
-from broker_project.stack.secret_keys import WrongSecretKey, check_start_key, store_key
+from broker_project.stack.secret_keys import LAST, WrongSecretKey, check_start_key, store_key
 
 FIRST = "first secret key"
 OTHER = "other secret key"
@@ -167,12 +168,17 @@ def test_secret_key_fallbacks_are_separated_by_commas(value: str, expected: str)
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme", "server"), [("DATABASE_URL", "postgres", "database"), ("REDIS_URL", "redis", "Redis")]
+    ("name", "scheme", "server", "user"),
+    [
+        ("DATABASE_URL", "postgres", "database", "user"),
+        ("DATABASE_URL", "postgres", "database", "no UTF-8: \udcff"),
+        ("REDIS_URL", "redis", "Redis", "user"),
+    ],
 )
 def test_unreachable_store_is_reported_in_one_line(
-    name: str, scheme: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, scheme: str, server: str, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, f"{scheme}://user:pass-word@127.0.0.1:{any_free()}/0")
+    monkeypatch.setenv(name, f"{scheme}://{user}:pass-word@127.0.0.1:{any_free()}/0")
     assert refusal_to_start(tmp_path).startswith(f"the {server} of {name} cannot be reached: ")
 
 
@@ -217,7 +223,7 @@ def start(folder: Path) -> None:
     """Do with the keys what a start does."""
     kept = StackSettings(StackFolder(folder).settings, print)
     check_start_key(kept)
-    store_key(kept)
+    store_key(kept, LAST)
 
 
 def in_one_line(refusal: pytest.ExceptionInfo[WrongSecretKey]) -> str:
@@ -305,20 +311,42 @@ def own_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, 
     return {"DATABASE_URL": "postgres://user:password@127.0.0.1/broker"}
 
 
-def test_manage_refuses_another_key_than_the_running_stack(
-    given: Given, tmp_path: Path, own_stores: Mapping[str, str]
+def test_manage_takes_the_key_of_the_running_stack_also_before_it_is_set_up(
+    given: Given, tmp_path: Path, own_stores: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new = {**own_stores, "BROKER_SECRET_KEY": FIRST, "BROKER_SECRET_KEY_FALLBACKS": "the one before"}
-    given(new)
-    with locked(StackFolder(tmp_path).lock):
-        start(tmp_path)
-        given(own_stores)
-        with pytest.raises(WrongSecretKey) as refusal:
-            up.manage("rotate_keys", "--check")
-        assert "and the key stored in" in in_one_line(refusal)
-        assert "as for ./broker up" in in_one_line(refusal)
+    new = {**own_stores, "BROKER_SECRET_KEY": OTHER, "BROKER_SECRET_KEY_FALLBACKS": FIRST}
+    former = {**own_stores, "BROKER_SECRET_KEY": FIRST}
+    given(former)
+    start(tmp_path)
+
+    def set_up(*_: object) -> bool:
+        for given_now in (former, own_stores):
+            given(given_now)
+            with pytest.raises(WrongSecretKey, match="not the key of the running stack") as refusal:
+                up.manage("rotate_keys", "--check")
+            assert "as for ./broker up" in in_one_line(refusal)
         given(new)
         assert up.manage("check") == 0
+        raise StackError("set-up fails")
+
+    monkeypatch.setattr(stack_module, "_set_up", set_up)
+    given(new)
+    with pytest.raises(StackError, match="set-up fails"), running_stack(tmp_path):
+        pass
+    given(former)
+    assert up.manage("check") == 0
+
+
+def test_second_start_with_another_key_is_told_that_a_stack_is_running(
+    given: Given, tmp_path: Path, own_stores: Mapping[str, str]
+) -> None:
+    given({**own_stores, "BROKER_SECRET_KEY": FIRST})
+    start(tmp_path)
+    kept = StackFolder(tmp_path).settings.read_text()
+    given(own_stores)
+    with locked(StackFolder(tmp_path).lock), pytest.raises(AlreadyRunning), running_stack(tmp_path):
+        pass
+    assert StackFolder(tmp_path).settings.read_text() == kept
 
 
 def test_manage_refuses_another_key_than_the_last_start(
