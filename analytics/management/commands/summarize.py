@@ -98,11 +98,12 @@ def interruptible(report: Callable[[str], object]) -> Iterator[threading.Event]:
         report("Interrupted: Spark ends ...")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    logging.disable(logging.INFO)  # the progress is printed
+    disabled = logging.root.manager.disable
+    logging.disable(max(disabled, logging.INFO))  # the progress is printed
     try:
         yield stopping
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(disabled)
         for number, handler in before.items():
             signal.signal(number, handler)
 

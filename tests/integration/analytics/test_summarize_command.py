@@ -1,6 +1,7 @@
 """`manage.py summarize`: what it takes, and what it refuses. What it does is told where Spark is."""
 
 import datetime as dt
+import logging
 import signal
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_ctrl_c_ends_the_run_in_order(number: signal.Signals) -> None:
         signal.raise_signal(number)
         assert stopping.is_set()
     assert (said, signal.getsignal(number)) == (["Interrupted: Spark ends ..."], before)
+
+
+@pytest.mark.parametrize("disabled", [logging.NOTSET, logging.ERROR])
+def test_the_command_logs_only_warnings_and_then_as_before(disabled: int) -> None:
+    logging.disable(disabled)
+    try:
+        with interruptible(print):
+            assert logging.root.manager.disable == max(disabled, logging.INFO)
+        assert logging.root.manager.disable == disabled
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def test_the_table_has_rows_read_written_and_checks_of_each_window(db: None) -> None:
