@@ -115,17 +115,16 @@ class Verdict:
     def problems(self) -> list[str]:
         """What went wrong, in one line each."""
         deliveries = sum(account.expected for name, account in self.accounts.items() if name in OF_TOPICS)
-        missing = self.planned - self.published
-        found = {
-            f"{missing} events could not be published, or were not answered": missing,
-            f"the broker announced {self.announced} deliveries, and not {deliveries}": self.announced != deliveries,
-            f"{self.total('wrong')} requests were altered, unsigned or not for their receiver": self.total("wrong"),
-            f"{self.total('misrecorded')} jobs and fetched events are not recorded by the broker as done once": (
-                self.total("misrecorded")
-            ),
-            **{f"{name} {self.total(name)}": self.total(name) for name in ("lost", "duplicated", "inverted")},
-        }
-        return [problem for problem, is_met in found.items() if is_met]
+        found = []
+        if missing := self.planned - self.published:
+            found.append(f"{missing} events could not be published, or were not answered")
+        if self.announced != deliveries:
+            found.append(f"the broker announced {self.announced} deliveries, and not {deliveries}")
+        if wrong := self.total("wrong"):
+            found.append(f"{wrong} requests were altered, unsigned or not for their receiver")
+        if misrecorded := self.total("misrecorded"):
+            found.append(f"{misrecorded} jobs and fetched events are not recorded by the broker as done once")
+        return found + [f"{name} {self.total(name)}" for name in ("lost", "duplicated", "inverted") if self.total(name)]
 
     def total(self, name: str) -> int:
         """Return a figure over all accounts."""
