@@ -7,7 +7,7 @@ import io
 import ipaddress
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 
@@ -23,12 +23,19 @@ AMBIGUOUS: Final = "broker.ambiguous_headers"
 """The WSGI variables for which two header names with different values were sent."""
 
 
+class Origin(NamedTuple):
+    """The client's address, empty if unknown, and the scheme, `http` or `https`, of a request behind proxies."""
+
+    address: str
+    scheme: str
+
+
 def environ_of(scope: Any, headers: Iterable[tuple[str, str]], body: bytes) -> dict[str, Any]:
     """Return the WSGI variables of a request whose body has been read."""
     server_name, _, server_port = scope.server.rpartition(":")
     # These exact names: a proxy does not overwrite the spelling with underscores.
     forwarded_for, proto = (",".join(scope.headers.get_all(f"x-forwarded-{name}")) for name in ("for", "proto"))
-    address, scheme = origin_of(scope.client, scope.scheme, forwarded_for, proto, settings.PROXIES)
+    origin = origin_of(scope.client, scope.scheme, forwarded_for, proto, settings.PROXIES)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope.method,
         "SCRIPT_NAME": "",
@@ -37,9 +44,9 @@ def environ_of(scope: Any, headers: Iterable[tuple[str, str]], body: bytes) -> d
         "SERVER_NAME": server_name,
         "SERVER_PORT": server_port,
         "SERVER_PROTOCOL": f"HTTP/{scope.http_version}",
-        "REMOTE_ADDR": address,
+        "REMOTE_ADDR": origin.address,
         "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scheme,
+        "wsgi.url_scheme": origin.scheme,
         "wsgi.input": io.BytesIO(body),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,
@@ -71,17 +78,15 @@ def _add_headers(environ: dict[str, Any], headers: Iterable[tuple[str, str]]) ->
             environ[AMBIGUOUS].add(variable)
 
 
-def origin_of(
-    peer: str, scheme: str, forwarded_for: str, forwarded_proto: str, proxies: Sequence[Network]
-) -> tuple[str, str]:
-    """Return the client's address, empty if unknown, and its scheme, `http` or `https`, for a request from `peer`.
+def origin_of(peer: str, scheme: str, forwarded_for: str, forwarded_proto: str, proxies: Sequence[Network]) -> Origin:
+    """Return the origin of a request from `peer`.
 
     Each proxy appends the address it was called from, so the right-most address that is not a trusted proxy counts.
     Addresses to the left of it can have been written by anyone.
     """
     client = address_of(peer)
     if client is None or not _is_in(proxies, client):
-        return str(client or ""), scheme
+        return Origin(str(client or ""), scheme)
     for text in reversed(forwarded_for.split(",")[-MAX_HOPS:]):
         caller = address_of(text)
         if caller is None:
@@ -90,7 +95,7 @@ def origin_of(
         if not _is_in(proxies, client):
             break
     proto = forwarded_proto.rpartition(",")[2].strip().lower()
-    return str(client), proto if proto in ("http", "https") else scheme
+    return Origin(str(client), proto if proto in ("http", "https") else scheme)
 
 
 def address_of(text: str) -> Address | None:

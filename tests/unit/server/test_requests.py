@@ -35,7 +35,7 @@ MAX_BYTES, MAX_BYTES_PER_CALLER = 10, 6
     ],
 )
 def test_right_most_address_that_is_not_a_trusted_proxy_counts(peer: str, forwarded_for: str, address: str) -> None:
-    assert origin_of(peer, "http", forwarded_for, "", PROXIES)[0] == address
+    assert origin_of(peer, "http", forwarded_for, "", PROXIES).address == address
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_right_most_address_that_is_not_a_trusted_proxy_counts(peer: str, forwar
     ],
 )
 def test_only_trusted_proxies_set_the_scheme(peer: str, forwarded_proto: str, scheme: str) -> None:
-    assert origin_of(peer, "http", "", forwarded_proto, PROXIES)[1] == scheme
+    assert origin_of(peer, "http", "", forwarded_proto, PROXIES).scheme == scheme
 
 
 def test_forwarded_headers_are_ignored_without_trusted_proxies() -> None:
