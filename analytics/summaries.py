@@ -122,7 +122,7 @@ def apply_retention(lake: str, *, keep_days: int) -> None:
 
 def _delete_lake_days(lake: str, first: dt.date) -> None:
     # Not at the top: it imports Arrow, 60 MB that most workers never need.
-    from analytics.pipeline.storage import Storage  # noqa: PLC0415
+    from analytics.pipeline.lake_files import LakeFiles  # noqa: PLC0415
 
     def expired(folder: str) -> Iterator[str]:
         for name in storage.entries(folder):
@@ -130,7 +130,7 @@ def _delete_lake_days(lake: str, first: dt.date) -> None:
             if day and day < first:
                 yield f"{folder}/{name}"
 
-    storage = Storage.at(lake)
+    storage = LakeFiles.at(lake)
     for path in expired(FOLDER):
         if path.endswith(".json"):
             storage.files.delete_file(path)  # before the data: files that no manifest names do not count

@@ -198,7 +198,7 @@ class Measured:
         """Return the deliveries a second and what each process used for one."""
         rate = self.watched.rate
         figures = [Figure(DELIVERED, rate, "/s", self.bare, target), *self.cpu_figures()]
-        return Outcome(figures, self.problems, void(rate, self.bare))
+        return Outcome(figures, self.problems, void_reason(rate, self.bare))
 
     def latency(self, targets: Mapping[str, Target] = NO_TARGETS) -> Outcome:
         """Return percentiles of the time to the answer and to the subscribers that answer."""
@@ -240,7 +240,7 @@ def publishing_problems(published: Sequence[Published]) -> list[str]:
     return [f"publishing failed: {stream.problem}" for stream in published if stream.problem]
 
 
-def void(rate: float, bare: float) -> str:
+def void_reason(rate: float, bare: float) -> str:
     """Return why a run is void: the sink or the machine may have been the limit, not the broker."""
     if bare >= MARGIN * rate:
         return ""

@@ -21,7 +21,7 @@ def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[s
         "start": window.start,
         "end": window.end,
         "neutral": list(words.neutral),
-        "reply_kind": words.reply_kind,
+        "callback_reply_kind": words.callback_reply_kind,
         "holding": [f"{kind} {status}" for kind, statuses in words.holding for status in statuses],
         "ending": [f"{kind} {status}" for kind, statuses in words.ending for status in statuses],
         "patterns": [rf"(?p)^(?:{pattern})".replace(r"\b", r"\y") for pattern, _ in words.failures],
@@ -36,7 +36,7 @@ def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[s
 KNOWN: Final = r"""
 CREATE TEMP TABLE known AS
 SELECT d.*, coalesce(e.name, '') AS event_type,
-       CASE WHEN d.subscription_id IS NULL THEN %(reply_kind)s
+       CASE WHEN d.subscription_id IS NULL THEN %(callback_reply_kind)s
             WHEN d.fetches > 0 OR d.unread OR d.attempts = 0 AND d.delivery_mode = %(pull_mode)s THEN %(pulled_kind)s
             ELSE coalesce(d.own_kind, e.kind, '') END AS kind
   FROM (SELECT d.id, d.group_id, d.subscription_id, d.status, d.attempts, d.fetches, d.sequence, d.uncertain,
@@ -175,7 +175,8 @@ SELECT date_trunc('hour', at) AS hour, event_type_id, coalesce(e.name, '') AS ev
         SELECT published_at, event_type_id, 0, 1, 0 FROM delivery_message
          WHERE published_at >= %(start)s AND published_at < %(end)s AND answers IS NOT NULL
          UNION ALL
-        SELECT finished_at, event_type_id, 0, 0, 1 FROM known WHERE kind = %(reply_kind)s AND status = %(delivered)s) c
+        SELECT finished_at, event_type_id, 0, 0, 1 FROM known
+         WHERE kind = %(callback_reply_kind)s AND status = %(delivered)s) c
   LEFT JOIN subscriptions_eventtype e ON e.id = event_type_id
  WHERE at >= %(start)s AND at < %(end)s
  GROUP BY 1, 2, 3

@@ -126,7 +126,7 @@ class Mailbox:
             allow_redirects=False,
         )
         if response.status_code // 100 != 2:  # noqa: PLR2004 - 2xx
-            raise BrokerError.of(response)
+            raise BrokerError.from_response(response)
         return response
 
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -39,7 +39,7 @@ class BrokerError(Exception):
         return self.status >= SERVER_ERROR or self.status in TRANSIENT_STATUSES
 
     @classmethod
-    def of(cls, response: requests.Response) -> "BrokerError":
+    def from_response(cls, response: requests.Response) -> "BrokerError":
         """Return the error of a response, with each field that its problem document names."""
         document: Any = None
         with contextlib.suppress(ValueError):

@@ -40,7 +40,7 @@ def without_tokens(_logger: object, _method: str, event: MutableMapping[str, Any
 
 def without_details(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Remove values that PostgreSQL quoted from the texts and exceptions of a log event."""
-    return {name: _without_details(value) for name, value in event.items()}
+    return {name: _redact(value) for name, value in event.items()}
 
 
 def without_traces_of_refusals(
@@ -89,16 +89,16 @@ def _chain(raised: BaseException) -> Iterator[BaseException]:
             waiting += [earlier for earlier in (error.__cause__, error.__context__) if earlier]
 
 
-def _without_details(value: Any) -> Any:
+def _redact(value: Any) -> Any:
     match value:
         case str():
             return _without_quotes(value)
         case BaseException():
             return redacted_failure(value)
         case Mapping():
-            return {name: _without_details(item) for name, item in value.items()}
+            return {name: _redact(item) for name, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [_without_details(item) for item in value]
+            return [_redact(item) for item in value]
     return value
 
 

@@ -104,7 +104,7 @@ def _pause(outcome: Outcome, policy: CompiledRetryPolicy, history: History, deci
     retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
     if terms:
         longest = MAX_RETRY_AFTER_SECONDS if decision in HOLDING else terms.max_delay_seconds
-        return terms_pause(terms, history.attempts + 1, retry_after=retry_after, longest=longest, chance=chance)
+        return retry_delay(terms, history.attempts + 1, retry_after=retry_after, longest=longest, chance=chance)
     if decision is Decision.DEFER:
         return deferred_pause(history.times_deferred + 1)
     failures = history.attempts if history.in_retry_line else history.failures
@@ -126,7 +126,7 @@ def policy_of(terms: RetryTerms) -> CompiledRetryPolicy:
     return CompiledRetryPolicy(rules, terms)
 
 
-def terms_pause(terms: RetryTerms, retry: int, *, retry_after: float | None, longest: float, chance: float) -> float:
+def retry_delay(terms: RetryTerms, retry: int, *, retry_after: float | None, longest: float, chance: float) -> float:
     """Return the seconds before the `retry`-th try after the first one; `chance`, 0 to 1, shortens them by jitter.
 
     What the endpoint asks for only lengthens them, up to `longest`.

@@ -17,7 +17,7 @@ from analytics.pipeline.connections import AnotherRun, only_run
 from analytics.pipeline.extraction.source import register
 from analytics.pipeline.job import REPORTS, Job, Progress, Reports, Window, is_local
 from analytics.pipeline.lake import Lake
-from analytics.pipeline.storage import Storage
+from analytics.pipeline.lake_files import LakeFiles
 from analytics.pipeline.window import RUN_FAILURES, WINDOW_FAILURES, WindowRun, reason, recompute_days, summarize
 
 DATABASE: Final = "DATABASE_URL"
@@ -88,7 +88,7 @@ def run(job: Job, database: str, reports: Reports) -> Status:
             with spark_session(job) as spark:
                 reports.progress(f"Spark is ready after {time.monotonic() - started:.1f} s")
                 register(spark, database)
-                lake = Lake(Storage.at(job.lake), spark)
+                lake = Lake(LakeFiles.at(job.lake), spark)
                 return summarize_all(WindowRun(job, lake, database, ensure_locked, reports.progress), reports)
     except AnotherRun as other:
         reports.ended(str(other))

@@ -89,7 +89,7 @@ class Vocabulary:
     """Recorded with attempts whose retry policy decided; `holding` and `ending` apply where nothing is recorded."""
 
     @property
-    def reply_kind(self) -> str:
+    def callback_reply_kind(self) -> str:
         """The kind of replies to callbacks."""
         return self.kinds[-1]
 

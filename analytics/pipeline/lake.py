@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
 from analytics.pipeline.job import Window
+from analytics.pipeline.lake_files import LakeFiles
 from analytics.pipeline.manifests import FOLDER, Manifest, Part, UnreadableManifest, day_of, path_of
-from analytics.pipeline.storage import Storage
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
 from analytics.pipeline.transforms.frames import schema_of
 
@@ -36,7 +36,7 @@ CHANGED: Final = f"{FOLDER}/changed"
 class Lake:
     """The lake with the Spark session that reads and writes it."""
 
-    storage: Storage
+    storage: LakeFiles
     spark: SparkSession
 
     def manifest(self, day: dt.date) -> Manifest:

@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, Outcome, at_least, at_most, ratio
-from benchmarks.measure import Load, Measured, measured, void
+from benchmarks.measure import Load, Measured, measured, void_reason
 from benchmarks.publisher import Pace
 
 ENDPOINTS: Final = 3
@@ -40,7 +40,9 @@ def run_fast(bench: Bench, *, per_call: int = 100) -> Outcome:
     """Publish batches of 100 jobs for three endpoints as fast as they go."""
     found = measured(bench, Load(ENDPOINTS, Pace(per_call, window=40 * per_call), "QUEUE"))
     rate = found.watched.rate
-    return _outcome(bench, found, [Figure("jobs", rate, "/s", found.bare, at_least(4_000))], void(rate, found.bare))
+    return _outcome(
+        bench, found, [Figure("jobs", rate, "/s", found.bare, at_least(4_000))], void_reason(rate, found.bare)
+    )
 
 
 def run_slow(bench: Bench, *, per_call: int = 50) -> Outcome:

@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.bench import Bench
 from benchmarks.connection import Connection, body_of
 from benchmarks.figures import Figure, Outcome, at_least, at_most
-from benchmarks.measure import DELIVERED, Load, compared, measured, void
+from benchmarks.measure import DELIVERED, Load, compared, measured, void_reason
 from benchmarks.publisher import Pace
 from benchmarks.sink import NOT_FOUND, running_sink
 
@@ -91,4 +91,4 @@ def run_fanout(bench: Bench, *, subscribers: int = 1_000, times: int = 10) -> Ou
         Figure(f"to the last, {what}", value, "s", subscribers / bare, at_most(0.6))
         for what, value in (("median", seconds[len(seconds) // 2]), ("worst", seconds[-1]))
     ]
-    return Outcome(figures, [*unfinished, *receipts.problems(wanted)], void(subscribers / seconds[0], bare))
+    return Outcome(figures, [*unfinished, *receipts.problems(wanted)], void_reason(subscribers / seconds[0], bare))

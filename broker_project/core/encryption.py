@@ -134,13 +134,13 @@ class EncryptedText(EncryptedColumn):
 
     def decrypted(self, encrypted: bytes, row: models.Model) -> Any:
         """Return the value of a row; raise `DecryptionFailed` if its key is gone or the bytes belong to another row."""
-        return self.value_of(self.keys.decrypt(encrypted, place_of(getattr(row, self.bound_to))))
+        return self.from_plaintext(self.keys.decrypt(encrypted, place_of(getattr(row, self.bound_to))))
 
     def pre_save(self, model_instance: models.Model, add: bool) -> bytes:  # noqa: ARG002 - Django's signature
         """Return the bytes to store: encrypted now, unless the value is unchanged since it was read."""
         value = model_instance.__dict__[self.attname]
         if not isinstance(value, bytes):
-            value = self.keys.encrypt(self.bytes_of(value), place_of(getattr(model_instance, self.bound_to)))
+            value = self.keys.encrypt(self.to_plaintext(value), place_of(getattr(model_instance, self.bound_to)))
             model_instance.__dict__[self.attname] = value
         return value
 
@@ -150,10 +150,10 @@ class EncryptedText(EncryptedColumn):
             raise TypeError(f"{self.name} is stored encrypted: set it on a row and save the row.")
         return super().get_db_prep_save(value, connection)
 
-    def bytes_of(self, value: Any) -> bytes:
+    def to_plaintext(self, value: Any) -> bytes:
         """Return the plain bytes of a value."""
         return bytes(value.encode())
 
-    def value_of(self, plain: bytes) -> Any:
+    def from_plaintext(self, plain: bytes) -> Any:
         """Return the value of plain bytes."""
         return plain.decode()

@@ -15,7 +15,7 @@ from broker_project.core.admin.model_admin import ModelAdmin
 from delivery.admin.read_only import MAX_ID_DIGITS, id_in, may_see_contents, payload_of
 from delivery.models import Message
 from delivery.playground.trials import newest_of, try_filters
-from delivery.status.explain_message import shown_of
+from delivery.status.explain_message import filter_input_of
 from subscriptions import filters
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
@@ -143,7 +143,7 @@ def _results(values: dict[str, Any]) -> dict[str, object]:
     """Return what the page shows of a message and the filters."""
     message: Message = values["found"]
     text, header_filter_string = values["filter"], values["header_filter_string"]
-    verdict = filters.judge(shown_of(message), header_filter_string=header_filter_string, filter_text=text)
+    verdict = filters.judge(filter_input_of(message), header_filter_string=header_filter_string, filter_text=text)
     wanted = filters.parse_filter(text) if text else None
     return {
         "message": message,

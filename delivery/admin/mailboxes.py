@@ -47,10 +47,6 @@ END_REASONS: Final = {
     DeliveryStatus.CANCELLED: "its cancellation was requested",
     DeliveryStatus.FAILED: "its redeliveries are used up",
 }
-RETURNING: Final = (
-    "Clients may be working on what is returned, and its receipts will no longer be valid. What does not end is"
-    " available again."
-)
 COUNTS: Final = ("available", "oldest", "in_flight", "waiting", "redelivered", "expired")
 
 STATUS: Final = Prefetched[Subscriber, MailboxStatus]("mailbox", lambda rows: mailboxes_of([row.pk for row in rows]))
@@ -192,7 +188,8 @@ class MailboxAdmin(ReadOnlyAdmin[Mailbox]):
         if not chosen:
             nothing = f"Delivery {only} is not in flight." if only is not None else "Nothing is in flight."
             return self._done(request, box, nothing, messages.WARNING)
-        question = _return_question(box, len(chosen), is_single=only is not None)
+        ending = sum(one.end is not None for one in chosen)
+        question = _return_question(box, len(chosen), ending, is_single=only is not None)
         return self.confirmation(request, question, chosen, back=self.change_url(box.pk))
 
     @action(
@@ -240,14 +237,17 @@ def _in_flight_table(box: Mailbox, *, has_links: bool) -> SafeString | str:
     return table_or_dash(["delivery", "event type", "redeliveries", "in flight until", ""], rows)
 
 
-def _return_question(box: Mailbox, number: int, *, is_single: bool) -> str:
-    """Return what is asked before `number` fetched messages are returned; each of them says whether it ends by it."""
+def _return_question(box: Mailbox, number: int, ending: int, *, is_single: bool) -> str:
+    """Return what is asked before `number` fetched messages are returned, of which `ending` end by it."""
     which = f"the {number} next to time out, of {_in_flight(box)}"
     if STATUS.of(box).in_flight <= number:
         which = f"all {number} in flight"
     if is_single:
         which = "this message"
-    return f"Return {which}? {RETURNING}"
+    then = (
+        f"{number - ending} will be available again, {ending} will end." if ending else "It can be fetched again then."
+    )
+    return f"Return {which}? A client may be working on it, and its receipt will no longer be valid. {then}"
 
 
 def _given_back(box: Mailbox, chosen: list[str]) -> tuple[str, int]:

@@ -225,13 +225,13 @@ def _stored(values: dict[str, Any], request: Request) -> Message | None:
     return get_object_or_404(Message.objects.select_related("event_type"), pk=values["message_id"])
 
 
-def _given(values: dict[str, Any]) -> filters.Shown:
+def _given(values: dict[str, Any]) -> filters.FilterInput:
     """Return what filters would see of the given message if it were published."""
     headers = kept(_headers(values))
     in_headers = [value for name, value in headers if name.lower() in FILTER_STRING]
     filter_string = values.get("filter_string", in_headers[-1] if in_headers else None)
     others = [(name, value) for name, value in headers if name.lower() not in FILTER_STRING]
-    return filters.Shown(
+    return filters.FilterInput(
         filter_string, document_of(others, values.get("content_type", JSON), filter_string, body_in(values))
     )
 
@@ -246,7 +246,7 @@ def test_filter_of_subscription(request: Request, id: int) -> Response:
     subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
     values = valid(MessageToTry, request)
     message = _stored(values, request)
-    shown = explanations.shown_of(message) if message else _given(values)
+    shown = explanations.filter_input_of(message) if message else _given(values)
     verdict = explanations.verdict_on(shown, subscription, message)
     return Response(TestedSerializer(verdict, context={"headers": _headers(values)}).data)
 
@@ -257,7 +257,7 @@ def test_filter(request: Request) -> Response:
     values = valid(FilterToTry, request)
     message = _stored(values, request)
     verdict = filters.judge(
-        explanations.shown_of(message) if message else _given(values),
+        explanations.filter_input_of(message) if message else _given(values),
         header_filter_string=values.get("header_filter_string", ""),
         filter_text=values.get("filter", ""),
     )

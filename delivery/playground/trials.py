@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delivery.models import Message
-from delivery.status.explain_message import shown_of
+from delivery.status.explain_message import filter_input_of
 from delivery.sync.answer import ended_by_script
 from delivery.webhook.content import content_of
 from delivery.webhook.headers_policy import Header, merged
@@ -54,7 +54,7 @@ def try_filters(wanted: Filter | None, event_type: EventType, *, header_filter_s
     matching = failing = tried = 0
     work = Work()
     for message in _newest(event_type):
-        shown = shown_of(message)
+        shown = filter_input_of(message)
         shown.document.work = work
         try:
             if not header_filter_string or message.filter_string == header_filter_string:

@@ -56,7 +56,7 @@ class Sent:
     """Whether another delivery of its QUEUE group was DELIVERED."""
 
 
-def why_not(sent: Sent) -> str | None:
+def resubmit_refusal(sent: Sent) -> str | None:
     """Return why a delivery cannot be resubmitted and what to do instead, None if it can."""
     if sent.is_reply:
         return "It is the reply to a callback, which its publisher's address was to get once."
@@ -64,10 +64,10 @@ def why_not(sent: Sent) -> str | None:
         return "Its subscription has been deleted."
     if sent.kind not in ASYNCHRONOUS:
         return "It was a synchronous request, whose publisher has had the answer. Publish it again."
-    return _why_not_now(sent)
+    return _status_refusal(sent)
 
 
-def _why_not_now(sent: Sent) -> str | None:
+def _status_refusal(sent: Sent) -> str | None:
     if sent.status == DeliveryStatus.HELD:
         return "It is HELD: release it instead."
     if sent.status in UNFINISHED:

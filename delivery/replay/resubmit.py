@@ -14,7 +14,7 @@ from delivery.publish.draft import Draft
 from delivery.publish.errors import RefusedItems
 from delivery.publish.publish import STORED, allowed, check_drafts, publish, publishable
 from delivery.publish.store import Accepted, NewMessage
-from delivery.replay.eligibility import Sent, why_not
+from delivery.replay.eligibility import Sent, resubmit_refusal
 from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventKind, EventType, Subscription
@@ -81,7 +81,7 @@ def _old(delivery_id: int) -> SentDelivery:
         raise NotResubmittable("There is no such delivery any more.")
     ((*old, status, kind, is_reply, is_active, is_group_open, is_taken),) = found
     sent = Sent(DeliveryStatus(status), kind, is_reply, bool(is_active), is_group_open, is_taken)
-    if refused := why_not(sent):
+    if refused := resubmit_refusal(sent):
         raise NotResubmittable(refused)
     return SentDelivery(*old)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from delivery.models import Delivery, Message
 from delivery.publish.draft import document_of
-from subscriptions.filters import MatchExplanation, Shown, judge
+from subscriptions.filters import FilterInput, MatchExplanation, judge
 from subscriptions.models import EventKind, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
@@ -31,11 +31,11 @@ class Explanations:
     """Whether there are more."""
 
 
-def shown_of(message: Message) -> Shown:
+def filter_input_of(message: Message) -> FilterInput:
     """Return what filters see of a stored message."""
     headers = [(name, value) for name, value in message.headers]
     document = document_of(headers, message.content_type, message.filter_string, bytes(message.body))
-    return Shown(message.filter_string, document)
+    return FilterInput(message.filter_string, document)
 
 
 def explain_message(message: Message) -> Explanations:
@@ -44,7 +44,7 @@ def explain_message(message: Message) -> Explanations:
         return Explanations([], is_cut=False)
     reached = Subscription.objects.reached_by(message.event_type).select_related("subscriber", "event_type")
     found = [*reached.order_by("pk")[: MAX_EXPLAINED + 1]]
-    shown = shown_of(message)
+    shown = filter_input_of(message)
     explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:MAX_EXPLAINED]]
     if message.event_type.kind == EventKind.SYNC:
         explained = _as_a_call(explained)
@@ -86,7 +86,7 @@ def _kept_away(explained: list[Explained], obstacles: dict[int, str]) -> list[Ex
     return [replace(one, verdict=replace(one.verdict, obstacle=obstacle)) for one, obstacle in by_obstacle]
 
 
-def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> MatchExplanation:
+def verdict_on(shown: FilterInput, subscription: Subscription, message: Message | None = None) -> MatchExplanation:
     """Return what a subscription makes of a message by its filters and status; of a stored one by its type too."""
     closed = ""
     if subscription.status != Status.ACTIVE:
@@ -97,11 +97,11 @@ def verdict_on(shown: Shown, subscription: Subscription, message: Message | None
         shown,
         header_filter_string=subscription.header_filter_string,
         filter_text=subscription.filter,
-        obstacle=(_obstacle(subscription, message) if message else "") or closed,
+        obstacle=(_why_not_reached(subscription, message) if message else "") or closed,
     )
 
 
-def _obstacle(subscription: Subscription, message: Message) -> str:
+def _why_not_reached(subscription: Subscription, message: Message) -> str:
     """Return what keeps a message from a subscription regardless of filters and status."""
     event_type = message.event_type
     if event_type is None:

@@ -13,11 +13,11 @@ from subscriptions.filters.document import Document as Document
 from subscriptions.filters.document import Work as Work
 from subscriptions.filters.document import text_at as text_at
 from subscriptions.filters.explain import Explanation as Explanation
+from subscriptions.filters.explain import FilterInput as FilterInput
 from subscriptions.filters.explain import Found as Found
 from subscriptions.filters.explain import HeaderFilterResult as HeaderFilterResult
 from subscriptions.filters.explain import MatchExplanation as MatchExplanation
 from subscriptions.filters.explain import Result as Result
-from subscriptions.filters.explain import Shown as Shown
 from subscriptions.filters.explain import TermResult as TermResult
 from subscriptions.filters.explain import explain as explain
 from subscriptions.filters.explain import judge as judge

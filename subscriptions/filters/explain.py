@@ -56,7 +56,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FilterInput:
     """The parts of a message that subscriptions look at."""
 
     filter_string: str | None
@@ -121,7 +121,7 @@ _SENTENCES = {
 }
 
 
-def judge(shown: Shown, *, header_filter_string: str, filter_text: str, obstacle: str = "") -> MatchExplanation:
+def judge(shown: FilterInput, *, header_filter_string: str, filter_text: str, obstacle: str = "") -> MatchExplanation:
     """Return the verdict of these filters on a message; an empty one is not set."""
     header_filter = HeaderFilterResult(header_filter_string, shown.filter_string) if header_filter_string else None
     explanation = None

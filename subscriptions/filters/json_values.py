@@ -77,7 +77,7 @@ def _key(value: Json) -> SortKey:
                 key += (_key(element),)
             return (4, len(value), *key)
         case dict():
-            for name in in_order(value):
+            for name in keys_in_jsonb_order(value):
                 key += (name, _key(value[name]))
             return (5, len(value), *key)
         case str():
@@ -89,7 +89,7 @@ def _key(value: Json) -> SortKey:
     return (0,)
 
 
-def in_order(members: Mapping[str, Json]) -> list[str]:
+def keys_in_jsonb_order(members: Mapping[str, Json]) -> list[str]:
     """Return the keys as jsonb keeps them: by length in bytes, then by bytes."""
     return sorted(members, key=lambda name: (len(encoded := name.encode(errors="surrogatepass")), encoded))
 
@@ -155,7 +155,7 @@ def _print(value: Json, add: Callable[[str], None]) -> None:
             add("]")
         case dict():
             add("{")
-            for name in in_order(value):
+            for name in keys_in_jsonb_order(value):
                 add(f"{separator}{_quoted(name)}: ")
                 _print(value[name], add)
                 separator = ", "

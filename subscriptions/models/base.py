@@ -28,12 +28,12 @@ def checks(**conditions: Q) -> list[models.BaseConstraint]:
 class EncryptedHeaders(EncryptedText):
     """Header names and values, sealed together."""
 
-    def bytes_of(self, value: Mapping[str, str]) -> bytes:
+    def to_plaintext(self, value: Mapping[str, str]) -> bytes:
         """Return the bytes that are sealed."""
         return json.dumps(value).encode()
 
-    def value_of(self, plain: bytes) -> dict[str, str]:
-        """Return the headers that `bytes_of` made these bytes of."""
+    def from_plaintext(self, plain: bytes) -> dict[str, str]:
+        """Return the headers that `to_plaintext` made these bytes of."""
         headers: dict[str, str] = json.loads(plain)
         return headers
 

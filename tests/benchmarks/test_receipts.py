@@ -9,7 +9,7 @@ import pytest
 from benchmarks.connection import body_of
 from benchmarks.figures import Figure, Outcome, at_least
 from benchmarks.mailbox_client import FetchPlan, RunningConsumers, fetching
-from benchmarks.measure import compared, void
+from benchmarks.measure import compared, void_reason
 from benchmarks.receipts import ANY, NANOSECONDS, JobLog, Log, Receipts
 from benchmarks.scenarios.retries import lulls
 from broker_project.stack.load.receiver import Receiver, answer
@@ -89,8 +89,8 @@ def test_jobs_missing_before_the_highest_are_reported(numbers: tuple[int, ...], 
 
 
 def test_a_figure_is_void_unless_a_bare_client_is_three_times_as_fast() -> None:
-    assert void(1_000, 3_000) == ""
-    assert "void" in void(1_000, 2_999)
+    assert void_reason(1_000, 3_000) == ""
+    assert "void" in void_reason(1_000, 2_999)
 
 
 def failed_at(*seconds: float) -> Receipts:

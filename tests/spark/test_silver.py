@@ -213,7 +213,7 @@ HOLDS = [
 def test_which_answers_hold_the_line_depends_on_the_kind(spark: SparkSession) -> None:
     subscriptions: list[Row] = [{"id": n, "subscriber_id": 1, "kind": kind} for n, (kind, *_) in enumerate(HOLDS)]
     deliveries: list[Row] = [
-        {**DELIVERY, "id": n, "subscription_id": None if kind == WORDS.reply_kind else n}
+        {**DELIVERY, "id": n, "subscription_id": None if kind == WORDS.callback_reply_kind else n}
         for n, (kind, *_) in enumerate(HOLDS)
     ]
     attempts = [

@@ -122,7 +122,7 @@ def test_reliability_counts_deliveries_that_ended_in_an_hour(spark: SparkSession
 def test_deliveries_that_ended_after_the_window_are_not_counted_as_ended(spark: SparkSession) -> None:
     """It may have its last status by the time it is read."""
     later = {**ENDED, "finished_at": None, "group_id": 5, "sender": 0, "subscription_id": 3}
-    unended = silver_of(spark, deliveries=[{**later, "id": 1}, {**later, "id": 2, "kind": WORDS.reply_kind}])
+    unended = silver_of(spark, deliveries=[{**later, "id": 1}, {**later, "id": 2, "kind": WORDS.callback_reply_kind}])
     assert {table: rows_of(make(unended, WINDOW, WORDS)) for table, make in HOURLY_SUMMARIES.items()} == {
         table: [] for table in HOURLY_SUMMARIES
     }

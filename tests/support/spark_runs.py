@@ -23,8 +23,8 @@ from analytics.pipeline.connections import only_run
 from analytics.pipeline.extraction.source import register
 from analytics.pipeline.job import Job, Reports, Vocabulary, Window
 from analytics.pipeline.lake import Lake
+from analytics.pipeline.lake_files import LakeFiles
 from analytics.pipeline.manifests import Manifest, path_of
-from analytics.pipeline.storage import Storage
 from analytics.pipeline.tables import GOLD, Table
 from analytics.pipeline.window import WindowRun
 from analytics.spark_process import spark_environment
@@ -110,7 +110,7 @@ class Summarizer:
     @property
     def lake(self) -> Lake:
         """The lake."""
-        return Lake(Storage.at(str(self.folder)), self.spark)
+        return Lake(LakeFiles.at(str(self.folder)), self.spark)
 
     def manifest(self) -> Manifest:
         """Return what counts of the day."""
@@ -127,7 +127,7 @@ class Summarizer:
 
 def manifest_of(folder: Path) -> Manifest:
     """Return what counts of the day in a lake."""
-    text = Storage.at(str(folder)).text(path_of(DAY))
+    text = LakeFiles.at(str(folder)).text(path_of(DAY))
     return Manifest.from_json(text) if text else Manifest(DAY)
 
 

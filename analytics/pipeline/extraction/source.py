@@ -207,7 +207,7 @@ def register(spark: SparkSession, address: str) -> None:
     The address is an attribute of a class that Spark pickles for its planners and executors. It is in no option or
     setting, which plans, pages and logs may show.
     """
-    spark.dataSource.register(type("BrokerThere", (Broker,), {"address": address}))
+    spark.dataSource.register(type("BoundBroker", (Broker,), {"address": address}))
 
 
 def read(spark: SparkSession, table: Table, window: Window, *, slice_rows: int) -> DataFrame:

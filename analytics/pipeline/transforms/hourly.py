@@ -84,7 +84,9 @@ def callbacks(silver: Frames, words: Vocabulary) -> DataFrame:
     - `answered`: replies stored in it, messages with `answers`; one may answer a whole chain of callbacks
     - `forwarded`: replies DELIVERED in it
     """
-    replies = silver[tables.SILVER_DELIVERIES].where(F.isnotnull("finished_at") & (F.col("kind") == words.reply_kind))
+    replies = silver[tables.SILVER_DELIVERIES].where(
+        F.isnotnull("finished_at") & (F.col("kind") == words.callback_reply_kind)
+    )
     steps = {
         "asked": (silver[tables.CALLBACKS], "created_at"),
         "answered": (silver[tables.SILVER_MESSAGES].where("answers IS NOT NULL"), "published_at"),

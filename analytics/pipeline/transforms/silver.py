@@ -29,7 +29,7 @@ def with_owner(deliveries: DataFrame, facts: Frames, words: Vocabulary) -> DataF
     was_in_mailbox = (F.col("fetches") > 0) | F.coalesce("unread", F.lit(False))
     is_pulled = was_in_mailbox | ((F.col("attempts") == 0) & (F.col("delivery_mode") == words.pull_mode))
     kind = (
-        F.when(F.isnull("subscription_id"), words.reply_kind)
+        F.when(F.isnull("subscription_id"), words.callback_reply_kind)
         .when(is_pulled, words.pulled_kind)
         .otherwise(F.coalesce("subscription_kind", "event_kind"))
     )
@@ -181,6 +181,6 @@ def messages(facts: Frames, words: Vocabulary) -> DataFrame:
         .dropDuplicates(["id"])
         .join(event_type_names(facts[tables.EVENT_TYPES]), "event_type_id", "left")
         .join(name_dimension(facts[tables.PUBLISHERS], "publisher"), "publisher_id", "left")
-        .withColumn("kind", F.when(F.isnotnull("answers"), words.reply_kind).otherwise(F.col("event_kind"))),
+        .withColumn("kind", F.when(F.isnotnull("answers"), words.callback_reply_kind).otherwise(F.col("event_kind"))),
         SILVER_MESSAGES,
     )

@@ -167,7 +167,7 @@ def could_be_of(model: type[Model], given: object) -> bool:
     return True
 
 
-class _KnownOnly(widgets.AutocompleteMixin):
+class _ValidIdsOnly(widgets.AutocompleteMixin):
     """Show the chosen rows that exist; the form reports the others."""
 
     def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
@@ -176,11 +176,11 @@ class _KnownOnly(widgets.AutocompleteMixin):
         return super().optgroups(name, known, attr)
 
 
-class AutocompleteSelect(_KnownOnly, widgets.AutocompleteSelect):
+class AutocompleteSelect(_ValidIdsOnly, widgets.AutocompleteSelect):
     """One row, found by typing."""
 
 
-class AutocompleteSelectMultiple(_KnownOnly, widgets.AutocompleteSelectMultiple):
+class AutocompleteSelectMultiple(_ValidIdsOnly, widgets.AutocompleteSelectMultiple):
     """Several rows, found by typing."""
 
 

@@ -95,7 +95,7 @@ def page_of(
     this list did not make raises `InvalidQuery`.
     """
     limit, cursor = query["limit"], query.get("cursor")
-    back, key = _read(cursor, order) if cursor else (False, None)
+    back, key = _decode_cursor(cursor, order) if cursor else (False, None)
     downwards = order.descending != back
     if cursor:
         rows = rows.filter(_beyond(order, key, "lt" if downwards else "gt"))
@@ -107,8 +107,8 @@ def page_of(
     has_previous, has_next = (has_more, True) if back else (cursor is not None, has_more)
     return Page(
         kept,
-        _write(order, back=True, row=kept[0]) if kept and has_previous else None,
-        _write(order, back=False, row=kept[-1]) if kept and has_next else None,
+        _encode_cursor(order, back=True, row=kept[0]) if kept and has_previous else None,
+        _encode_cursor(order, back=False, row=kept[-1]) if kept and has_next else None,
     )
 
 
@@ -147,12 +147,12 @@ def _beyond(order: Order, key: Any, comparison: str) -> Q:
     return Q(**{f"{order.first}__{comparison}": first}) | among_equals
 
 
-def _write(order: Order, *, back: bool, row: Model) -> str:
+def _encode_cursor(order: Order, *, back: bool, row: Model) -> str:
     key = getattr(row, order.column)
     return _signer(order).sign_object([back, [getattr(row, order.first).isoformat(), key] if order.first else key])
 
 
-def _read(cursor: str, order: Order) -> tuple[bool, Any]:
+def _decode_cursor(cursor: str, order: Order) -> tuple[bool, Any]:
     try:
         back, key = _signer(order).unsign_object(cursor)
     except BadSignature:

@@ -202,7 +202,7 @@ def test_returning_says_which_deliveries_end(admin: Client, wanted: Subscription
     back = mailbox_page(wanted, "give_back")
     question = page_text(admin, back)
     assert "Return all 3 in flight?" in question
-    assert "What does not end is available again." in question
+    assert "1 will be available again, 2 will end." in question
     assert (
         f"delivery {again.delivery_id}, fetched 2 times: ends as FAILED, because its redeliveries are used up"
         in question

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from analytics.pipeline.job import Check, Window, whole
 from analytics.pipeline.lake import TOUCHED, Lake
+from analytics.pipeline.lake_files import LakeFiles
 from analytics.pipeline.manifests import (
     FOLDER,
     Manifest,
@@ -22,7 +23,6 @@ from analytics.pipeline.manifests import (
     day_of,
     path_of,
 )
-from analytics.pipeline.storage import Storage
 from analytics.pipeline.tables import RELIABILITY
 from analytics.runs import lake_problem
 
@@ -38,7 +38,7 @@ EMPTY = Manifest(DAY)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake(Storage.at(str(tmp_path / "lake")), cast("SparkSession", None))
+    return Lake(LakeFiles.at(str(tmp_path / "lake")), cast("SparkSession", None))
 
 
 def manifest(run: int) -> Manifest:
@@ -225,7 +225,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_file_has_its_latest_content(folder: Path) -> None:
-    storage = Storage.at(str(folder))
+    storage = LakeFiles.at(str(folder))
     assert storage.text("manifests/dt=2026-03-02.json") is None
     for text in ("old", "new"):
         storage.replace("manifests/dt=2026-03-02.json", text)
@@ -237,7 +237,7 @@ def test_a_file_has_its_latest_content(folder: Path) -> None:
 
 
 def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
-    storage = Storage.at(str(folder))
+    storage = LakeFiles.at(str(folder))
     for run in ("hours=00-24/run=1", "hours=00-24/run=2", "hours=07-08/run=3"):
         storage.replace(f"gold/volume/dt=2026-03-02/{run}/part-0.parquet", "12345")
     storage.replace("gold/volume/dt=2026-03-02/hours=00-24/run=1/_SUCCESS", "")
@@ -262,12 +262,12 @@ def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
     ],
 )
 def test_spark_and_arrow_use_the_same_folder(address: str, root: str, spark: str) -> None:
-    storage = Storage.at(address)
+    storage = LakeFiles.at(address)
     assert (str(storage.folder), storage.address) == (root, spark)
 
 
 def test_patterns_are_escaped_in_paths_that_spark_reads() -> None:
-    storage = Storage.at("/a [b] {c} *?")
+    storage = LakeFiles.at("/a [b] {c} *?")
     assert storage.url("x") == "file:///a [b] {c} *?/x"
     assert storage.url_to_read("x") == r"file:///a \[b\] \{c\} \*\?/x"
 

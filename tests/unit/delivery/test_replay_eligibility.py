@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, Sent, why_not
+from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, Sent, resubmit_refusal
 from delivery.statuses import DeliveryStatus
 
 S = DeliveryStatus
@@ -27,7 +27,7 @@ S = DeliveryStatus
     ],
 )
 def test_each_status_can_be_resubmitted_or_says_what_to_do_instead(status: DeliveryStatus, begins: str | None) -> None:
-    refused = why_not(Sent(status, "TOPIC"))
+    refused = resubmit_refusal(Sent(status, "TOPIC"))
     assert refused is None if begins is None else refused and refused.startswith(begins)
 
 
@@ -45,7 +45,7 @@ def test_each_status_can_be_resubmitted_or_says_what_to_do_instead(status: Deliv
     ],
 )
 def test_the_destination_decides_too(facts: dict[str, Any], word: str) -> None:
-    refused = why_not(Sent(**({"status": S.REJECTED, "kind": "TOPIC"} | facts)))
+    refused = resubmit_refusal(Sent(**({"status": S.REJECTED, "kind": "TOPIC"} | facts)))
     assert word in refused if refused else not word
 
 

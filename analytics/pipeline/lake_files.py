@@ -19,7 +19,7 @@ TEMPORARY: Final = "tmp"
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class LakeFiles:
     """A folder, local or in an object store; paths are relative to it."""
 
     files: fs.SubTreeFileSystem
