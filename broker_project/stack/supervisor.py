@@ -28,10 +28,6 @@ CHECK_SECONDS = 0.1
 CHECKS_PER_LOG_ROTATION = 100
 
 
-STOP_SECONDS = 20.0
-"""A worker that stops waits for the requests in flight."""
-
-
 @dataclass(frozen=True, slots=True)
 class Service:
     """The description of one process of the stack, which can be started any number of times."""
@@ -46,8 +42,8 @@ class Service:
 
     is_ready: Callable[[], bool] = field(default=lambda: True)
     stop_signal: signal.Signals = signal.SIGTERM
-    stop_seconds: float = STOP_SECONDS
-    """How long it may take to stop; then it is killed."""
+    stop_seconds: float = 20.0
+    """How long it may take to stop; then it is killed. A worker that stops waits for the requests in flight."""
 
     death_signal: signal.Signals = signal.SIGKILL
     """Sent by the kernel and by the guard if the supervisor dies."""

@@ -12,15 +12,7 @@ from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project.stack.folders import (
-    ROOT,
-    STATE,
-    AlreadyRunning,
-    StackError,
-    StackFolder,
-    StackSettings,
-    is_locked,
-)
+from broker_project.stack.folders import ROOT, STATE, AlreadyRunning, StackError, StackFolder, StackSettings, is_locked
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.running_stack import WEB_PORT, Stack, running_stack, variables
 from broker_project.stack.secret_keys import RUNNING, check_key
