@@ -5,14 +5,14 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import models
 
-from broker_project.core.encryption import EncryptedText
+from broker_project.core.encryption import EncryptedValue
 
 
 class SecondFactor(models.Model):
     """The seed of a person's one-time codes; it takes effect once a first code has confirmed that an app has it."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor")
-    seed = EncryptedText(purpose="second factor", bound_to="user_id")
+    seed = EncryptedValue(purpose="second factor", bound_to="user_id")
     """In base32, as apps take it."""
     confirmed_at = models.DateTimeField(null=True)
     last_step = models.BigIntegerField(default=0)

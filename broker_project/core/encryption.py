@@ -115,7 +115,7 @@ class EncryptedColumn(models.Field):  # type: ignore[type-arg]  # no brackets at
 class _Decrypting(DeferredAttribute):
     """Decrypts at each access, so that a row in memory holds no plain secret."""
 
-    field: "EncryptedText"
+    field: "EncryptedValue"
 
     def __get__(self, row: models.Model | None, owner: type[models.Model] | None = None) -> Any:
         if row is None:
@@ -127,8 +127,8 @@ class _Decrypting(DeferredAttribute):
         row.__dict__[self.field.attname] = value
 
 
-class EncryptedText(EncryptedColumn):
-    """A text that is stored encrypted. A row holds bytes once it was read or saved, before that the value itself."""
+class EncryptedValue(EncryptedColumn):
+    """A text, or a subclass's value, stored encrypted. A row that was read or saved holds bytes, else the value."""
 
     descriptor_class = _Decrypting
 

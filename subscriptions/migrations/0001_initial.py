@@ -338,7 +338,7 @@ class Migration(migrations.Migration):
                     models.BooleanField(
                         db_default=False,
                         default=False,
-                        help_text="Mailbox: hand out one message at a time, nothing newer while it is in flight.",
+                        help_text="Mailbox: one message at a time can be fetched, nothing newer while it is in flight.",
                     ),
                 ),
                 (
@@ -357,7 +357,7 @@ class Migration(migrations.Migration):
                     "max_redeliveries",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. A lower limit applies from the next hand-out on.",
+                        help_text="Mailbox: how often a message is fetched again before it has FAILED; empty: without limit. A lower limit applies from the next fetch on.",
                         null=True,
                         validators=[django.core.validators.MaxValueValidator(1000)],
                     ),
@@ -726,7 +726,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "signing_secret",
-                    broker_project.core.encryption.EncryptedText(
+                    broker_project.core.encryption.EncryptedValue(
                         default=subscriptions.credentials.tokens.new_secret,
                         editable=False,
                         purpose="signing secret",
@@ -794,7 +794,7 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("secret", broker_project.core.encryption.EncryptedText(purpose="former signing secret")),
+                ("secret", broker_project.core.encryption.EncryptedValue(purpose="former signing secret")),
                 ("signs_until", models.DateTimeField()),
                 (
                     "subscription",

@@ -9,7 +9,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
-from broker_project.core.encryption import FORMER_SECRET, EncryptedText
+from broker_project.core.encryption import FORMER_SECRET, EncryptedValue
 from subscriptions.credentials.scopes import OPENED, KeyKind, Scope
 from subscriptions.models.base import ReservedId, Versioned
 from subscriptions.models.event_types import Publisher
@@ -94,7 +94,7 @@ class FormerSecret(models.Model):
 
     id = ReservedId("ID", primary_key=True, auto_created=True)
     subscription = models.ForeignKey(Subscription, models.CASCADE, related_name="+")
-    secret = EncryptedText(purpose=FORMER_SECRET, needed_until="signs_until")
+    secret = EncryptedValue(purpose=FORMER_SECRET, needed_until="signs_until")
     signs_until = models.DateTimeField()
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from broker_project.core.db import rows
-from broker_project.core.encryption import DecryptionFailed, EncryptedText
+from broker_project.core.encryption import DecryptionFailed, EncryptedValue
 from subscriptions.headers import with_values_kept
 
 
@@ -25,7 +25,7 @@ def checks(**conditions: Q) -> list[models.BaseConstraint]:
     return [models.CheckConstraint(name=name, condition=condition) for name, condition in conditions.items()]
 
 
-class EncryptedHeaders(EncryptedText):
+class EncryptedHeaders(EncryptedValue):
     """Header names and values, sealed together."""
 
     def to_plaintext(self, value: Mapping[str, str]) -> bytes:
@@ -126,7 +126,7 @@ class WithHeaders(Versioned):
     @property
     def unreadable(self) -> list[str]:
         """The names of fields whose key is gone: nothing is sent until they are set again."""
-        sealed = [field.name for field in self._meta.get_fields() if isinstance(field, EncryptedText)]
+        sealed = [field.name for field in self._meta.get_fields() if isinstance(field, EncryptedValue)]
         return [name for name in sealed if _readable(self, name) is None]
 
     def resolved(self, changes: Mapping[str, object]) -> Mapping[str, object]:

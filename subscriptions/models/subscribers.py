@@ -102,7 +102,7 @@ class Subscriber(WithHeaders):
     mailbox_ordered = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Mailbox: hand out one message at a time, nothing newer while it is in flight.",
+        help_text="Mailbox: one message at a time can be fetched, nothing newer while it is in flight.",
     )
     ack_seconds = models.PositiveIntegerField(
         default=30,
@@ -114,8 +114,8 @@ class Subscriber(WithHeaders):
         null=True,
         blank=True,
         validators=[MaxValueValidator(MAX_REDELIVERIES)],
-        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. "
-        "A lower limit applies from the next hand-out on.",
+        help_text="Mailbox: how often a message is fetched again before it has FAILED; empty: without limit. "
+        "A lower limit applies from the next fetch on.",
     )
 
     class Meta:

@@ -7,7 +7,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
-from broker_project.core.encryption import SIGNING_SECRET, SUBSCRIPTION_HEADERS, EncryptedText
+from broker_project.core.encryption import SIGNING_SECRET, SUBSCRIPTION_HEADERS, EncryptedValue
 from subscriptions.credentials.tokens import key_of, new_secret
 from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint, validate_monitor_url
 from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
@@ -144,7 +144,7 @@ class Subscription(WithHeaders):
         db_default=PayloadFormat.AS_PUBLISHED,
         help_text="Whether messages are sent as CloudEvents.",
     )
-    signing_secret = EncryptedText(purpose=SIGNING_SECRET, default=new_secret, validators=[key_of], editable=False)
+    signing_secret = EncryptedValue(purpose=SIGNING_SECRET, default=new_secret, validators=[key_of], editable=False)
     overlap_ends_at = models.DateTimeField(
         null=True, editable=False, help_text="Until then former signing secrets sign too, after a rotation."
     )
@@ -193,7 +193,7 @@ class Subscription(WithHeaders):
         output_field=models.BooleanField(),
         db_persist=True,
     )
-    """Whether its subscriber's mailbox hands out its messages now (contract 9.1)."""
+    """Whether its messages can be fetched from its subscriber's mailbox now (contract 9.1)."""
 
     derived = ("filter_term",)
     compared = frozenset({"header_filter_string", "filter"})

@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                         to=settings.AUTH_USER_MODEL,
                     ),
                 ),
-                ("seed", broker_project.core.encryption.EncryptedText(purpose="second factor")),
+                ("seed", broker_project.core.encryption.EncryptedValue(purpose="second factor")),
                 ("confirmed_at", models.DateTimeField(null=True)),
                 ("last_step", models.BigIntegerField(default=0)),
                 ("failures", models.PositiveIntegerField(default=0)),
