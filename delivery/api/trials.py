@@ -130,7 +130,7 @@ class BodySerializer(StrictSerializer):
 
 def body_in(values: dict[str, Any]) -> bytes:
     """Return the bytes of the body that is given."""
-    body: bytes = values["body"].encode(errors="surrogatepass") if "body" in values else values["body_base64"]
+    body: bytes = values["body"].encode() if "body" in values else values["body_base64"]
     return body
 
 

@@ -112,7 +112,7 @@ def counted(event_types: Sequence[int], since: dt.datetime | None, cursor: int) 
     """Count the messages to backfill among those that one slice after `cursor` meets."""
     arguments = _arguments(event_types, cursor, job_steps.LARGEST_ID, since, job_steps.COUNT_SLICE)
     ((messages, last_id, is_end),) = rows(COUNT, arguments)
-    return Count({"": messages}, last_id or cursor, is_end)
+    return Count(messages, {}, last_id or cursor, is_end)
 
 
 def _arguments(

@@ -96,7 +96,8 @@ SELECT id FROM ended
 ENDED: Final = """
 WITH ended AS (
   UPDATE delivery_replay
-     SET state = CASE state WHEN 'FAILING' THEN 'FAILED' WHEN 'CANCELLING' THEN 'CANCELLED' ELSE 'DONE' END,
+     SET state = CASE state WHEN 'FAILING' THEN 'FAILED' WHEN 'CANCELLING' THEN 'CANCELLED'
+                            WHEN 'FILING' THEN 'DONE' END,
          updated_at = clock_timestamp(), finished_at = clock_timestamp()
    WHERE id = %s RETURNING subscription_id)
 UPDATE subscriptions_subscription s
@@ -130,29 +131,26 @@ def go_on_ending(replay_id: int, subscription_id: int, *, cursor: int, reason: s
 class Count(NamedTuple):
     """The wanted rows that a walk has met."""
 
+    total: int
     by_status: Mapping[str, int]
-    """Without zeros; a backfill's messages have the status "" here."""
+    """Without zeros; empty for a backfill, whose messages have no status."""
     last_id: int
     """Position reached."""
     complete: bool
     """Whether nothing is left; False: only the oldest were counted."""
 
-    @property
-    def total(self) -> int:
-        """Their number."""
-        return sum(self.by_status.values())
-
 
 def count_all(counted: Callable[[int], Count], cursor: int = 0) -> Count:
     """Count a slice after the other from `cursor` on, up to `MAX_COUNTED` rows."""
-    by_status: Counter[str] = Counter()
-    part = Count({}, cursor, complete=False)
+    total, by_status = 0, Counter[str]()
+    part = Count(0, {}, cursor, complete=False)
     for _ in range(MAX_COUNTED // COUNT_SLICE):
         part = counted(part.last_id)
+        total += part.total
         by_status.update(part.by_status)
         if part.complete:
             break
-    return part._replace(by_status=dict(by_status))
+    return part._replace(total=total, by_status=dict(by_status))
 
 
 def each_of(limit: int, arms: int) -> int:
@@ -160,8 +158,8 @@ def each_of(limit: int, arms: int) -> int:
     return min(limit, max(FEWEST, 2 * limit // max(arms, 1)))
 
 
-def next_cursor(met: Sequence[int], wanted: Sequence[int], most: int) -> int | None:
-    """Return the position after the first `most` of the `wanted` ids among those `met`; None if nothing is left."""
-    if len(wanted) > most:
-        return wanted[most - 1]
+def next_cursor(met: Sequence[int], wanted: Sequence[int], max_wanted: int) -> int | None:
+    """Return the position after the first `max_wanted` of the `wanted` ids among those `met`; None at the end."""
+    if len(wanted) > max_wanted:
+        return wanted[max_wanted - 1]
     return met[-1] if met else None

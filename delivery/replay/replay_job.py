@@ -90,7 +90,7 @@ def counted(selection: Selection, until: dt.datetime, cursor: int) -> Count:
     found = rows(_along(COUNT, selection), _arguments(selection, until, cursor, job_steps.COUNT_SLICE))
     wanted = {status: number for status, number, *_ in found if number}
     last_id = max((last_id for _, _, last_id, _ in found), default=cursor)
-    return Count(wanted, last_id, all(is_end for *_, is_end in found))
+    return Count(sum(wanted.values()), wanted, last_id, all(is_end for *_, is_end in found))
 
 
 def next_of(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> list[MatchedDelivery]:
