@@ -105,6 +105,13 @@ def test_changes_by_an_admin_survive_a_restart(admin: Client, summaries: None) -
     assert again.schedule["maintain tables"].schedule.run_every == timedelta(hours=2)
 
 
+def test_a_running_beat_sees_a_change_by_an_admin(admin: Client, summaries: None) -> None:
+    running = beat()
+    assert "sweep lines" in running.names()
+    edit(admin, PeriodicTask.objects.get(name="sweep lines"), enabled="")
+    assert "sweep lines" not in running.names()
+
+
 def test_saving_a_run_undoes_no_change_made_meanwhile() -> None:
     running = beat()
     entry = next(running.schedule["maintain tables"])

@@ -93,6 +93,13 @@ def test_a_batch_is_stored_in_its_order_each_event_with_its_own_type(client: Cli
 
 
 @pytest.mark.behaviour("2.12", "2.7")
+@pytest.mark.parametrize(("events", "status"), [(1000, 202), (1001, 400)])
+def test_a_batch_has_up_to_1000_events(client: Client, event_type: EventType, events: int, status: int) -> None:
+    assert post_batch(client, *map(event, range(events))).status_code == status
+    assert len(stored_bodies()) == (events if status == 202 else 0)
+
+
+@pytest.mark.behaviour("2.12", "2.7")
 def test_a_batch_with_an_invalid_event_is_not_stored(client: Client, event_type: EventType) -> None:
     answered = post_batch(client, event(1), event(2, "Unknown"), more=b"{}")
     assert problem_of(answered) == (422, "invalid_items")

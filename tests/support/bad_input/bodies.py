@@ -24,7 +24,7 @@ UNREADABLE: Final = (400, "unreadable_file")
 
 _NOT_JSON: Final = (
     *("blanks", "truncated", "something after the end", "NaN", "Infinity", "1e400", "5,000 digits", "a key twice"),
-    *("invalid UTF-8", "UTF-16", "a byte order mark", "50,000 levels"),
+    *("invalid UTF-8", "UTF-16", "a byte order mark", "1,100 levels", "50,000 levels"),
     *("a lone surrogate", "a lone surrogate as a key"),
 )
 _OTHER_JSON: Final = ("NUL as a key", "an array", "a text", "a number", "null", "an unknown field")
@@ -35,7 +35,7 @@ _OTHER_TYPES: Final = (
 
 _NO_PAYLOAD: Final = (
     *("no body", "blanks", "truncated", "something after the end", "NaN", "Infinity"),
-    *("invalid UTF-8", "UTF-16", "a byte order mark", "50,000 levels"),
+    *("invalid UTF-8", "UTF-16", "a byte order mark", "1,100 levels", "50,000 levels"),
 )
 _TEXTS: Final = ("another content type", "a form", "a multipart form", "a broken content type")
 
@@ -71,6 +71,7 @@ INPUTS: Final = {
     "invalid UTF-8": Input(b'{"name": "\xff"}'),
     "UTF-16": Input('{"name": "a"}'.encode("utf-16")),
     "a byte order mark": Input(b'\xef\xbb\xbf{"name": "a"}'),
+    "1,100 levels": Input(b'{"a":' * 1_100 + b"1" + b"}" * 1_100),
     "50,000 levels": Input(b'{"name": ' + nested(50_000) + b"}"),
     "a lone surrogate": Input(b'{"name": "\\ud800"}'),
     "a lone surrogate as a key": Input(b'{"\\ud800": 1}'),
@@ -199,6 +200,7 @@ def _row(method: str, path: str, what: str, refusal: Refusal) -> Row:
 ANYWHERE: Final[Mapping[str, tuple[bytes, Refusal]]] = {
     "a lone surrogate": (SURROGATE, NO_JSON),
     "50,000 levels": (nested(50_000), NO_JSON),
+    "1,000 levels": (nested(1_000), NO_JSON),
     "900 levels": (nested(900), INVALID),
     "NUL": (NUL, INVALID),
     "NUL in an object": (b'{"a": ' + NUL + b"}", INVALID),
