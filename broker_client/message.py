@@ -66,10 +66,10 @@ class Message:
     """One message in flight: it belongs to this client until it is acknowledged, returned or timed out."""
 
     receipt: str
-    """Names this hand-out of the message, and no other."""
+    """Names this fetch of the message, and no other."""
 
     id: str
-    """The same each time the message is handed out: recognise repetitions by it."""
+    """The same each time the message is fetched: recognise repetitions by it."""
 
     delivery_id: int
     message_id: int
@@ -104,7 +104,7 @@ class Message:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any], *, since: float) -> "Message":
-        """Return the message of an API object; it was handed out at `since` or later, by `now`."""
+        """Return the message of an API object; it was fetched at `since` or later, by `now`."""
         return cls(
             receipt=document["receipt"],
             id=document["id"],

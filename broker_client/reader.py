@@ -28,7 +28,7 @@ FIRST_HANDLER_PAUSE_SECONDS: Final = 0.1
 MAX_HANDLER_PAUSE_SECONDS: Final = 5.0
 """After a handler that failed: its message is the oldest again and comes back first."""
 STOP_SECONDS: Final = 10.0
-"""For the last acknowledgements when the reader stops; messages without one are handed out again."""
+"""For the last acknowledgements when the reader stops; messages without one can be fetched again."""
 
 Handler = Callable[[Message], object]
 """Processes one message: it is acknowledged when the handler returns, and returned when it raises."""

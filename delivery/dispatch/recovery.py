@@ -57,7 +57,7 @@ RETURNING l.id, l.last_sequence, l.head_id
 """
 """What was in flight is in one of the pages noted since the last claim: the rest of the backlog is not read.
 
-Not what a mailbox has handed out since: that is its client's, until it times out.
+Not what a client has fetched since: that is the client's, until it times out.
 
 What has gone over to the subscriber's other line meanwhile belongs to that one, but for the number it was given here.
 """

@@ -49,9 +49,9 @@ CREATE INDEX delivery_open_held ON delivery_open (id) WHERE due_at = '9999-12-31
 -- What waits in QUEUE groups of which no subscription is active: found once one is, whatever else waits.
 CREATE INDEX delivery_open_parked ON delivery_open (subscription_id, id) WHERE due_at = '9999-12-30 00:00:00+00';
 -- What is delayed, and what has a time to live: whatever else waits, the next of them is the first one here; what a
--- mailbox has handed out, once that has timed out too.
+-- client has fetched, once that has timed out too.
 CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE due_at = '9999-12-29 00:00:00+00';
--- What mailboxes have handed out, by when that times out; and what was returned to them.
+-- What clients have fetched, by when that times out; and what was returned to them.
 CREATE INDEX delivery_open_fetched ON delivery_open (subscription_id, fetched_until, id)
   WHERE fetched_until IS NOT NULL;
 CREATE INDEX delivery_open_returned ON delivery_open (subscription_id, id) WHERE fetches > 0 AND due_at IS NULL;

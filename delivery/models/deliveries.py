@@ -18,7 +18,7 @@ OPEN_SHELF: Final = dt.date(9999, 12, 31)
 
 
 def standing(status: str) -> Q:
-    """Return what is true of deliveries that stand so: whose hand-out has timed out, that is there to be fetched (9.2).
+    """Return the condition for deliveries with this status, of which a fetched one that timed out is PENDING (9.2).
 
     As `Delivery.status_at` says it of one.
     """
@@ -69,7 +69,7 @@ class Delivery(models.Model):
     """None: due since it was published, or became due, and never deferred.
 
     `UNTIL_RELEASED` for what is HELD; `UNTIL_DUE` for what is delayed, `UNTIL_RETURNED` for what
-    a mailbox has handed out. Never None in a retry line.
+    a client has fetched. Never None in a retry line.
     """
     sequence = models.BigIntegerField(null=True, blank=True)
     """Its number in its subscriber's line, given when it is first sent, never changed (contract 4.10)."""
@@ -78,9 +78,9 @@ class Delivery(models.Model):
     unreceived = models.BooleanField(default=False, db_default=False)
     """Whether it has been tried and never been answered: nobody is known to have received its number (4.10, 5.3)."""
     fetches = models.IntegerField(default=0, db_default=0)
-    """How often a mailbox has handed it out: the number of the newest hand-out, which never starts over (9.4)."""
+    """How often a client has fetched it: the number of the newest fetch, which never starts over (9.4)."""
     fetched_until = models.DateTimeField(null=True, blank=True)
-    """When its hand-out times out; None: it is not handed out, or was acknowledged or returned (contract 9.2)."""
+    """When its fetch times out; None: it was not fetched, or was acknowledged or returned (contract 9.2)."""
     cancel_requested = models.BooleanField(default=False, db_default=False)
     """Whether it ends as CANCELLED unless the answer to its request in flight ends it otherwise."""
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -112,7 +112,7 @@ class Delivery(models.Model):
         return f"delivery {self.pk}"
 
     def status_at(self, now: dt.datetime) -> str:
-        """Return how it stands: PENDING if its hand-out has timed out, recorded or not (contract 9.2)."""
+        """Return its status: PENDING if its fetch has timed out, recorded or not (contract 9.2)."""
         is_timed_out = self.fetched_until and self.fetched_until <= now
         return DeliveryStatus.PENDING if is_timed_out else self.status
 

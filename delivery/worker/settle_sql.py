@@ -69,8 +69,8 @@ The lines are not rewritten: a row that each settle rewrites degrades first.
 """
 
 WRITTEN: Final = f"""
--- A line is not released with a delivery in flight that this statement missed: nobody would settle that. What a mailbox
--- has handed out since is its client's, and keeps no line.
+-- A line is not released with a delivery in flight that this statement missed: nobody would settle that. What a client
+-- has fetched since keeps no line.
 missed AS (
   SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.line_id = s.line_id
    WHERE d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND s.delivery_id NOT IN (SELECT id FROM ended)),
@@ -128,8 +128,8 @@ next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
     AS m (line_id bigint, delivery_id bigint, config_version bigint, sequence bigint)),
 {OWNED},
--- A delivery that has moved to the subscriber's other line is settled there. One that a mailbox has handed out since
--- was settled by this very statement, whose commit was not heard.
+-- A delivery that has moved to the subscriber's other line is settled there. One that was fetched since was settled
+-- by this very statement, whose commit was not heard.
 gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'

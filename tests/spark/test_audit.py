@@ -18,7 +18,7 @@ from analytics.vocabulary import vocabulary
 from tests.support.spark_frames import Row, at, frame, rows_of, silver_of
 
 WORDS: Final = vocabulary()
-HANDED_OUT: Final = "handed out by a mailbox before"
+FETCHED: Final = "fetched from a mailbox before"
 MADE_LATER: Final = "made later"
 NOT_ACTIVE: Final = "not active or paused"
 NOT_DUE: Final = "not yet due"
@@ -164,7 +164,7 @@ CASES: Final = [
     Case(
         "what a client still had when its subscription was switched to push is sent once it has given it back",
         overtaken(fetches=1),
-        inverted(HANDED_OUT),
+        inverted(FETCHED),
         status_changes=[{**CHANGED, "subscription_id": 3}],
     ),
     Case(

@@ -88,7 +88,7 @@ def test_everything_a_correct_broker_does_is_explained(spark: SparkSession, seed
         "published at the same time",
         "released",
         "set aside before it was sent",
-        "handed out by a mailbox before",
+        "fetched from a mailbox before",
         "not active or paused",
         "subscriber not active or concurrent",
         "not yet due",

@@ -90,8 +90,8 @@ def explanation() -> Column:
     - not yet due: the overtaking delivery was created before it was due (2.13), or before it was released then
     - made later: it repeats an older delivery, or is of a backfill (5.8), whose subscription is paused until that is
       done; the overtaking delivery had been created by then
-    - handed out by a mailbox before: a client had it when it was overtaken, and later ones went on (9.8). No row says
-      when it was handed out, but its subscription was switched to push between its publish and the end of the
+    - fetched from a mailbox before: a client had it when it was overtaken, and later ones went on (9.8). No row says
+      when it was fetched, but its subscription was switched to push between its publish and the end of the
       overtaking delivery of the same subscription
     - not active or paused: its subscription changed its status, was paused or resumed, or was switched between push and
       pull, between its publish and its end, and only other subscriptions overtook it
@@ -118,7 +118,7 @@ def explanation() -> Column:
         "set aside before it was sent": F.col("times_deferred") > F.coalesce("deferred_numbered", F.lit(0)),
         "not yet due": is_delayed & (overtook_from <= after_due),
         "made later": is_made_later & (overtook_from <= after_creation),
-        "handed out by a mailbox before": (F.col("fetches") > 0) & _has_changed("subscription_changed", overtaken),
+        "fetched from a mailbox before": (F.col("fetches") > 0) & _has_changed("subscription_changed", overtaken),
         "not active or paused": only_others & (_has_changed("subscription_changed", ended) | F.isnotnull("resumed")),
         "subscriber not active or concurrent": _has_changed("subscriber_changed", ended),
         "published at the same time": F.coalesce("resubmit_of", "replay_id").isNull() & (overtook_from <= committed),

@@ -167,8 +167,8 @@ def reliability(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
     """Return a row per hour, subscriber, event type and kind for the deliveries that ended in the hour.
 
     - `deliveries`: how many; `by_status`: of which status
-    - `attempts`: how often they were sent, or handed out by a mailbox, at any time
-    - `delivered`: status DELIVERED; `first_attempt`: those of them sent or handed out once
+    - `attempts`: how often they were sent, or fetched from a mailbox, at any time
+    - `delivered`: status DELIVERED; `first_attempt`: those of them sent or fetched once
     - `eligible`: all but those of a neutral status (REDUNDANT, CANCELLED)
 
     Success rate: `delivered / eligible`; first-attempt rate: `first_attempt / eligible`.
