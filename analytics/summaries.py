@@ -107,7 +107,6 @@ def apply_retention(lake: str, *, keep_days: int) -> None:
 
     Raises:
         OSError: the lake cannot be reached; everything else is deleted.
-
     """
     first = partitions.today() - keep_days * DAY
     deleted, _ = HourTotal.objects.filter(hour__lt=midnight(first)).delete()

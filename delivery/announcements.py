@@ -138,7 +138,7 @@ def announce() -> int:
 
 
 def announce_held_lines() -> int:
-    """Record that lines are held for over a minute, and that announced ones go on, unless another process does."""
+    """Announce lines held for over a minute, and those that go on; return how many, 0 beside another process."""
     with transaction.atomic():
         ((is_alone,),) = rows(ALONE_WITH_LINES)
         return len(rows(ANNOUNCE_HELD)) + len(rows(ANNOUNCE_FREE)) if is_alone else 0

@@ -61,7 +61,10 @@ def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = 
 def change(
     queryset: QuerySet[Configured], *, changes: Mapping[str, object], expected: Versions | None = None
 ) -> Configured:
-    """Change the one record in `queryset`; equal values raise no version. Raises as `locked` and `create`."""
+    """Change the one record in `queryset`; equal values raise no version.
+
+    Raises `ObjectDoesNotExist`, `VersionMismatch`, `IsPreset`, `ValidationError` or `NameTaken`.
+    """
     try:
         with transaction.atomic():
             record = locked(queryset, expected)
@@ -80,7 +83,6 @@ def locked(queryset: QuerySet[Configured], expected: Versions | None) -> Configu
         ObjectDoesNotExist: `queryset` is empty.
         VersionMismatch: its version is not among the `expected`.
         IsPreset: it was installed with the broker.
-
     """
     record = queryset.select_for_update(of=("self",), no_key=True).get()
     if expected is not None and record.version not in expected:

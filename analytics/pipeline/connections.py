@@ -48,7 +48,6 @@ def reading(address: str) -> Iterator[psycopg.Connection[Any]]:
 
     Raises:
         Unreadable: PostgreSQL is away, refuses, or does not have what is asked for.
-
     """
     options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
     try:
@@ -74,7 +73,6 @@ def only_run(database: str, lock: str = LOCK) -> Iterator[Callable[[], None]]:
         AnotherRun: another process holds it.
         Unreadable: the database address is invalid.
         psycopg.Error: the database does not answer.
-
     """
     try:
         held = psycopg.connect(database, autocommit=True, connect_timeout=CONNECT_SECONDS)

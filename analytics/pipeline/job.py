@@ -126,7 +126,6 @@ class Job:
 
         Raises:
             ValueError, KeyError, TypeError: the text is not a job.
-
         """
         document: dict[str, Any] = json.loads(text)
         windows = tuple(map(Window.from_json, document["windows"]))

@@ -44,7 +44,6 @@ class Lake:
 
         Raises:
             OSError, UnreadableManifest: it cannot be read.
-
         """
         text = self.storage.text(path_of(day))
         return Manifest(day) if text is None else Manifest.from_json(text)
@@ -124,7 +123,6 @@ class Stage:
 
         Raises:
             PySparkException, Py4JError, OSError: it cannot be written, or does not have the table's columns.
-
         """
         folder = f"{table.path}/{self._folder}"
         frame.to(schema_of(table)).write.parquet(self._lake.storage.url(folder))

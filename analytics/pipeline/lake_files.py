@@ -32,7 +32,6 @@ class LakeFiles:
 
         Raises:
             OSError, ValueError: the address is invalid.
-
         """
         scheme, separator, rest = address.partition("://")
         if not separator or scheme == "file":

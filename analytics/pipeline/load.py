@@ -73,7 +73,6 @@ def load(
 
     Raises:
         psycopg.Error: nothing has been replaced.
-
     """
     for table, batches in rows.items():
         _stage(connection, table, batches)

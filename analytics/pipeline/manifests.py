@@ -105,7 +105,6 @@ class Manifest:
 
         Raises:
             UnreadableManifest: the text is not a manifest, or of another version.
-
         """
         try:
             document: dict[str, Any] = json.loads(text)

@@ -39,7 +39,6 @@ def quantile(histogram: Histogram, share: float) -> float:
 
     Raises:
         ValueError: the histogram is empty.
-
     """
     wanted = Fraction(share).limit_denominator(PARTS) * sum(histogram.values())
     seen = 0

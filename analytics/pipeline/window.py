@@ -75,7 +75,6 @@ def summarize(run: WindowRun, window: Window, progress: Progress) -> None:
         WINDOW_FAILURES: the window is not summarized and its old summaries count; if only the load failed, the lake
             has the new ones already.
         LockLost: likewise; another run may have started.
-
     """
     lake, words = run.lake, run.job.vocabulary
     before = lake.readable_manifest(window.day, run.report) if window.is_day else lake.manifest(window.day)
@@ -139,7 +138,6 @@ def publish(run: WindowRun, stage: Stage, manifest: Manifest, window: Window) ->
         OSError: nothing is committed.
         psycopg.Error: only the lake is.
         LockLost: at most the lake is; another run may have started.
-
     """
     stage.flush()
     run.ensure_locked()
@@ -158,7 +156,6 @@ def recompute_days(run: WindowRun, summarized: Sequence[dt.date]) -> bool:
     Raises:
         LockLost: another run may have started.
         OSError: the lake cannot be read.
-
     """
     changed = run.lake.marked(CHANGED)
     recomputed = [_recompute(run, day) for day in stale(run.lake.days(), changed, summarized)]

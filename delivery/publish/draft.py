@@ -179,7 +179,7 @@ def time_of(ttl: str | None, not_before: str | None, *, now: datetime) -> tuple[
 
 
 def ttl_of(text: str) -> float:
-    """Return the seconds of a time to live such as `90`, `15m` or `4d`; raise unless it is from 1 s to 30 days."""
+    """Return the seconds of `90`, `15m` or `4d`; raise `InvalidMetadata` if unreadable or not from 1 s to 30 days."""
     found = _TTL.fullmatch(text)
     seconds = float(int(found[1]) * UNITS[found[2]]) if found else 0.0
     if not 1 <= seconds <= MAX_AHEAD.total_seconds():
@@ -191,7 +191,10 @@ def ttl_of(text: str) -> float:
 
 
 def moment_of(text: str, *, now: datetime) -> datetime:
-    """Return the moment in a text as in RFC 3339 or an HTTP date; raise if it is more than 30 days after `now`."""
+    """Return the moment, which may be past, in a text as in RFC 3339 or an HTTP date.
+
+    Raises `InvalidMetadata` if it cannot be read, has no time zone, or is more than 30 days after `now`.
+    """
     moment: datetime | None = None
     with suppress(ValueError, OverflowError):
         found = datetime.fromisoformat(text.upper()) if _RFC_3339.fullmatch(text) else parsedate_to_datetime(text)

@@ -144,7 +144,6 @@ def settle_groups(
 
     Raises:
         django.db.Error: nothing, or everything, has been recorded.
-
     """
     needs = {
         "stays": any(one.status is not DeliveryStatus.DELIVERED for one in settlements),

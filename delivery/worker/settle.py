@@ -39,7 +39,6 @@ def settle(
 
     Raises:
         django.db.Error: nothing, or everything, has been recorded.
-
     """
     effects = [one.side_effects for one in settlements if one.side_effects]
     stays = any(one.status is DeliveryStatus.PENDING for one in settlements)

@@ -24,7 +24,10 @@ class UnreadableJson(ValueError):
 
 
 def exact_json(text: str | bytes) -> Any:
-    """Return the value of `text`, fractions as `Decimal`, of duplicate keys the last; raise `UnreadableJson`."""
+    """Return the value of `text`, fractions as `Decimal`, of duplicate keys the last.
+
+    Raises `UnreadableJson` if it is no JSON, is nested too deep, has a lone surrogate, or a number that is too long.
+    """
     try:
         read = text if isinstance(text, str) else text.decode()
         value = _DECODER.decode(read)

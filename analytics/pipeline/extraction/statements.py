@@ -91,7 +91,6 @@ def relations_of(connection: psycopg.Connection[Any], table: Table, window: Wind
 
     Raises:
         Unreadable: retention has dropped some of the rows.
-
     """
     source = SOURCES[table].rows
     if source not in PARTITIONED:

@@ -32,7 +32,6 @@ def shaped(frame: DataFrame, table: Table) -> DataFrame:
 
     Raises:
         AnalysisException: a column is missing, or cannot be cast to the table's type without loss.
-
     """
     schema = schema_of(table)
     return frame.fillna("", [name for name in schema.names if name in NAMES]).to(schema)

@@ -47,7 +47,6 @@ def body_of(request: Request | HttpRequest, *, max_bytes: int) -> bytes:
         BodyTooLarge: it has more than `max_bytes`; it is not read.
         LengthRequired: it has no `Content-Length`.
         EncodedBody: it is compressed.
-
     """
     if request.META.get("HTTP_CONTENT_ENCODING", "identity").strip().lower() not in {"", "identity"}:
         raise EncodedBody("Send the body unencoded, without Content-Encoding.")
