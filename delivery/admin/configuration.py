@@ -3,11 +3,13 @@
 from collections.abc import Collection
 from typing import Any, ClassVar, Final
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
+from django.utils import timezone
 
 from broker_project.core.admin.model_admin import action, after_dialog, column, dialog, permission
 from broker_project.core.admin.theme import ActionVariant
@@ -164,7 +166,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     def send_test_event(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Send one, and show the answer."""
         subscription = get_object_or_404(self.only(object_id).select_related("event_type"))
-        answer = try_endpoint(subscription)
+        answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY, now=timezone.now())
         text = f"No answer after {answer.duration_ms} ms: {answer.reason}"
         if answer.status_code is not None:
             excerpt = answer.answer_excerpt.decode("utf-8", "replace")[:MAX_EXCERPT]

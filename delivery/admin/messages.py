@@ -3,6 +3,7 @@
 from functools import partial
 from typing import ClassVar, Final
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -23,6 +24,7 @@ from delivery.admin.read_only import (
     payload_of,
     subscription_link,
 )
+from delivery.callbacks.address import callback_terms
 from delivery.models import Delivery, Message
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.publish.errors import Refusal
@@ -119,7 +121,12 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     )
     def resubmit(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Publish it again, and lead to the copy."""
-        accepted = republish(int(object_id))
+        accepted = republish(
+            int(object_id),
+            key_hours=settings.IDEMPOTENCY_KEY_HOURS,
+            senders=settings.QUEUE_SENDERS,
+            callbacks=callback_terms(),
+        )
         self.log_change(request, Message.objects.only("pk").get(pk=object_id), f"Resubmitted as {accepted.id}.")
         self.message_user(request, f"This message is a copy of {object_id}.", messages.SUCCESS)
         return after_dialog(request, self.change_url(accepted.id))

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -137,6 +139,12 @@ class Callbacks(Records[Callback]):
     filters = CallbackQuery
     order = Order("callbacks", descending=True)
     visible_to = staticmethod(callbacks_for)
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Pass a POST on to `Reply`: it is a reply to a token, though no token is a number."""
+        if request.method == "POST" and "id" in kwargs:
+            return Reply.as_view()(request, token=str(kwargs["id"]))
+        return super().dispatch(request, *args, **kwargs)
 
     def filtered(self, rows: QuerySet[Callback], query: Mapping[str, Any]) -> QuerySet[Callback]:
         """Return the rows of the message, in the state."""

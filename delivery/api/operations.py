@@ -3,8 +3,10 @@
 from functools import partial
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import transaction
 from django.shortcuts import get_object_or_404
+from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -110,7 +112,8 @@ def send_test_event(request: Request, id: int) -> Response:
     subscriptions = subscriptions_for(key_of(request)).select_related("event_type")
     subscription = get_object_or_404(subscriptions, pk=id)
     refuse_body(request)
-    return Response(TestAnswer(try_endpoint(subscription)).data)
+    answer = try_endpoint(subscription, egress=settings.EGRESS_POLICY, now=timezone.now())
+    return Response(TestAnswer(answer).data)
 
 
 class CancelledSerializer(serializers.Serializer[Any]):

@@ -23,6 +23,7 @@ from delivery.api.deliveries import DeliverySerializer, deliveries_for
 from delivery.api.messages import messages_for
 from delivery.api.publish import AcceptedEvent, answer_of
 from delivery.api.trials import BodySerializer, body_in
+from delivery.callbacks.address import callback_terms
 from delivery.models import Message, Replay, ReplayKind, ReplayState
 from delivery.replay import backfill_job, eligibility, replay_job
 from delivery.replay.replay_job import ReplayFinished
@@ -280,7 +281,9 @@ def resubmit_message(request: Request, id: int) -> Response:
     """Publish it again, as a copy, to all subscriptions that qualify now; the old one is unchanged."""
     message = get_object_or_404(messages_for(permissions.key_of(request)).select_related(None).only("pk"), pk=id)
     refuse_body(request)
-    accepted = republish(message.pk)
+    accepted = republish(
+        message.pk, key_hours=settings.IDEMPOTENCY_KEY_HOURS, senders=settings.QUEUE_SENDERS, callbacks=callback_terms()
+    )
     location = reverse("message", args=[accepted.id])
     (copy_of,) = Message.objects.values_list("copy_of", flat=True).filter(pk=accepted.id)
     answer = {**answer_of(accepted), "copy_of": copy_of}

@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from django.conf import settings
-from django.utils import timezone
-
 from broker_project.core.db import rows
+from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import KEPT_HEADER_BYTES
 from delivery.playground.trials import unstored_content
@@ -65,7 +63,7 @@ class EndpointAnswer:
         return self.status_code in SUCCESSES
 
 
-def try_endpoint(subscription: Subscription) -> EndpointAnswer:
+def try_endpoint(subscription: Subscription, *, egress: EgressPolicy, now: datetime) -> EndpointAnswer:
     """Send the sample of a subscription's event type as its deliveries are sent, and return the result.
 
     Its status and rate limit are ignored, and the answer has no effect.
@@ -79,11 +77,11 @@ def try_endpoint(subscription: Subscription) -> EndpointAnswer:
         raise NothingToSendTo("Nothing is sent to it: its messages are fetched from the subscriber's mailbox.")
     if is_scripted(subscription.endpoint):
         raise NothingToSendTo("Nothing is sent to it: its script answers. POST …/test-script tries that.")
-    name, now = f"{ID_PREFIX}{secrets.token_hex(ID_BYTES)}", timezone.now()
+    name = f"{ID_PREFIX}{secrets.token_hex(ID_BYTES)}"
     destination, content = _loaded(subscription, name, now)
     max_bytes = MAX_ANSWER_BYTES + MAX_CREDENTIAL_BYTES
     caller = get_caller(
-        egress=settings.EGRESS_POLICY,
+        egress=egress,
         deadline_seconds=DEADLINE_SECONDS,
         max_answer_bytes=max_bytes,
         max_waiting=MAX_WAITING,

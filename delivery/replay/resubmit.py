@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
-from django.conf import settings
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery.callbacks.address import callback_terms
+from delivery.callbacks.address import CallbackTerms
 from delivery.models import Delivery, Message, MessageOutcome, Replay, ReplayKind
 from delivery.publish.cloud_events import with_id_suffix
 from delivery.publish.draft import Draft
@@ -122,7 +121,7 @@ def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
     return copy.pk
 
 
-def republish(message_id: int) -> Accepted:
+def republish(message_id: int, *, key_hours: int, senders: int, callbacks: CallbackTerms) -> Accepted:
     """Publish a stored message again as its publisher did, as a copy.
 
     Time to live, delay and `CallbackURL` are not repeated: the first two are over, the last is not stored.
@@ -149,9 +148,9 @@ def republish(message_id: int) -> Accepted:
         (accepted,) = publish(
             [copy],
             publisher_id=message.publisher_id,
-            key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-            senders=settings.QUEUE_SENDERS,
-            callbacks=callback_terms(),
+            key_hours=key_hours,
+            senders=senders,
+            callbacks=callbacks,
         )
         _leave_to_backfills(message, event_type)  # one that has begun since has not ended: it waits for this
     return accepted
