@@ -101,7 +101,7 @@ class ThemedUserAdmin(GivingAdmin, UserAdmin):  # type: ignore[misc, type-arg]  
     )
     def reset_second_factor(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Remove the second factor of somebody who has lost the phone."""
-        person = User.objects.get(pk=object_id)  # `action` has answered 404 if there is none
+        person = User.objects.get(pk=object_id)  # `action` has answered 404 for an unknown id
         if mfa.remove(person):
             mfa.write_history(person, "Reset the second factor.", by=cast("int", request.user.pk))
             self.message_user(request, "The second factor is reset.", messages.SUCCESS)

@@ -35,7 +35,7 @@ COUNTED: Final = f"counted to {MAX_COUNTED}."
 
 
 def mailbox_of(request: Request, name: str) -> Subscriber:
-    """Return the subscriber of that name; raise `Http404` if there is none, or the key may not read its mailbox.
+    """Return the subscriber of that name; raise `Http404` if it does not exist or the key may not read its mailbox.
 
     Reads nothing for a subscriber's own key, which was loaded with its subscriber.
     """

@@ -275,7 +275,7 @@ class _Job(NamedTuple):
 
 
 def go_on() -> int:
-    """Take one step of a backfill that is not locked by another worker; return 0 if there is none."""
+    """Take one step of a backfill that is not locked by another worker; return 0 without such a job."""
     return job_steps.step(TAKE, lambda *columns: _go_on(_Job(*columns)))
 
 

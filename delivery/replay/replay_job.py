@@ -184,7 +184,7 @@ def cancel(replay_id: int, *, reason: str) -> None:
 
 
 def go_on() -> int:
-    """Take one step of a replay that is due and not locked by another worker; return 0 if there is none."""
+    """Take one step of a replay that is due and not locked by another worker; return 0 without such a job."""
     return step(TAKE, lambda *columns: _go_on(_Job(*columns), settings.QUEUE_SENDERS))
 
 

@@ -163,7 +163,7 @@ def test_a_failed_hint_is_logged_and_not_retried_soon(storage: None, monkeypatch
 
 
 async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Answer after a moment, when somebody has taken every line that was woken and found it driven."""
+    """Answer a little later, after the woken lines have been taken from their set."""
     notify.woken_lines(QUEUE)
     await asyncio.sleep(0.02)
     return await raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keep=True)(reader, writer)
