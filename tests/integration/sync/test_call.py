@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-import time
 from collections import Counter
 from contextlib import closing
 from typing import Any
@@ -80,12 +79,12 @@ def test_calls_are_recorded_once_the_database_is_back(
     gate = receiver.gate(SYNC_PATH, answer(200))
     calls: list[Any] = []
     thread = threading.Thread(target=lambda: calls.extend(in_parallel(1, lambda: publish(client))))
-    with connection.cursor() as cursor:
+    with connection.cursor() as cursor, capture_logs() as logs:
         thread.start()
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
         cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
         gate.open()
-        time.sleep(2 * call.RETRY_SECONDS)
+        wait_until(lambda: "sync.record_failed" in [entry["event"] for entry in logs])
         cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
     thread.join()
     assert said_of(calls[0]) == (200, b"", "answered")
