@@ -34,7 +34,7 @@ MESSAGES: Final = 3
 CLAIM: Final = "delivery/dispatch/claim.py", "claim"
 REQUEST: Final = "delivery/http/client.py", "HttpClient.start"
 ANSWER: Final = "delivery/http/client.py", "HttpClient._finish"
-RELEASE: Final = "delivery/worker/event_loop.py", "Releaser.release"
+RELEASE: Final = "delivery/worker/release.py", "Releaser.release"
 OPEN: Final = "SELECT count(*) FROM delivery_open"
 LEASED: Final = "SELECT count(*) FROM delivery_line WHERE lease_until IS NOT NULL"
 

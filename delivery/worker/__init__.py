@@ -1,6 +1,6 @@
 """Sends what lines hold: one event loop in each worker process.
 
 Read `process` (threads, one turn), `line` and `steps` (what a line knows and asks for), `topic` and `queue` (the two
-kinds of line), `pages` and `buffer` (what is sent next), `event_loop` with `waits` (a round), then `pending_settles`,
-`settle`, `settle_sql` and `queue_settle` (recording outcomes, also when that fails).
+kinds of line), `pages` and `buffer` (what is sent next), `slots` (the states of a slot), `event_loop` (a round), then
+`rounds`, `settle`, `settle_sql` and `queue_settle` (recording outcomes, also when that fails).
 """

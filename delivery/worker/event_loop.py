@@ -3,11 +3,10 @@
 import resource
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
-from queue import SimpleQueue
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import structlog
 from django.db import Error
@@ -15,12 +14,13 @@ from django.db import Error
 from broker_project.core.db import forget_connection
 from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
-from delivery.dispatch import notify
-from delivery.dispatch.sweep import still_due
 from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer
 from delivery.limits import (
     GATHER_SECONDS,
+    HANGS_SECONDS,
+    LINGER_SECONDS,
+    LINGER_SHARE,
     LOCKED_RETRY_SECONDS,
     MAX_EXTRA_SLOTS,
     MAX_IN_FLIGHT,
@@ -30,11 +30,14 @@ from delivery.limits import (
 )
 from delivery.webhook.parts import Outgoing
 from delivery.webhook.transform import job_for
-from delivery.worker.buffer import BodyBudget, RateLimiter
+from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter
 from delivery.worker.line import ActiveLine, Slot
-from delivery.worker.pending_settles import DatabaseBackoff, PendingSettles
-from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settled, Step, Transform, Wait
-from delivery.worker.waits import IdlePoll, PageReader, Parked, RateWait
+from delivery.worker.pages import read_pages
+from delivery.worker.queue import read_groups
+from delivery.worker.release import Releaser
+from delivery.worker.rounds import DatabaseBackoff, Settling
+from delivery.worker.slots import Slots, SlotState
+from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settled, Transform, Wait
 from subscriptions.scripting.jobs import Made, NotRun, Result
 from subscriptions.scripting.runner import ScriptRunner
 
@@ -123,16 +126,15 @@ class EventLoop(threading.Thread):
 
 
 class Rounds:
-    """The lines of a worker, and what each of their slots waits for; belongs to the event loop's thread.
+    """The lines of a worker and their slots; belongs to the event loop's thread.
 
-    A slot waits for an answer, a script, a settle, a page, new work or a rate limit, or it rests. On a database error
-    everything is kept and tried again on a new connection.
+    On a database error everything stays where it is and is tried again on a new connection.
     """
 
     def __init__(
         self,
         client: HttpClient,
-        releaser: "Releaser",
+        releaser: Releaser,
         budget: BodyBudget,
         scripts: ScriptRunner,
         terms: CallbackTerms,
@@ -141,14 +143,15 @@ class Rounds:
         self._releaser = releaser
         self._budget = budget
         self._scripts = scripts
+        self._terms = terms
         self._lines: dict[int, ActiveLine] = {}
+        self._slots = Slots()
         self._backoff = DatabaseBackoff()
-        self._unsettled = PendingSettles(self._backoff)
-        self._paging = PageReader(budget, terms, self._backoff)
-        self._lingering = IdlePoll()
-        self._pacing = RateWait()
-        self._resting = Parked()
-        self._looked_at = 0.0
+        self._settling = Settling(self._slots, self._backoff)
+        self._look_at = 0.0
+        """Monotonic time of the next look for new work."""
+        self._stuck_at = 0.0
+        """Monotonic time at which buffers were last taken from lines that hang."""
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -163,7 +166,9 @@ class Rounds:
             if line.id in self._lines:
                 self._lose(self._lines[line.id])
             self._lines[line.id] = line
-            self._advance_all(line.slots)
+            self._slots.add(line)
+            for slot in line.slots:
+                slot.advance(None)
 
     def answered(self, answers: Sequence[Answer]) -> None:
         """Resume the slots whose requests have been answered."""
@@ -193,21 +198,39 @@ class Rounds:
     def go(self) -> None:
         """Do all that can be done now, until every line waits for an answer, for the database, or for a moment."""
         now = time.monotonic()
-        self._advance_all(self._resting.take_called(now))
-        self._advance_all(self._pacing.take_due(now))
-        if slots := self._lingering.take_due(now):
-            self._look_again(slots, now)
-        if now >= self._looked_at + STUCK_SECONDS:
-            self._looked_at = now
+        self._resume(now)
+        if now >= self._look_at and self._slots.any_in(SlotState.IDLE):
+            self._look_again(now)
+        if now >= self._stuck_at + STUCK_SECONDS:
+            self._stuck_at = now
             self._return_buffers(now)
         if self._backoff.is_over:
-            self._unsettled.take_locked()
-        while (self._unsettled or self._paging) and self._backoff.is_over:
+            for slot in self._slots[SlotState.LOCKED]:
+                self._slots.move(slot, SlotState.SETTLING)
+        while self._slots.any_in(SlotState.SETTLING, SlotState.READING) and self._backoff.is_over:
             self._settle()
-            if self._paging:
-                self._advance_all(self._paging.read())
-            if self._client.is_gathering and not self._paging:
+            self._read()
+            if self._client.is_gathering and not self._slots.any_in(SlotState.READING):
                 break  # what these lines send next is settled with the answers about to come
+
+    def patience(self) -> float:
+        """Return the seconds after which there is something to do even if no answer comes."""
+        now = time.monotonic()
+        is_reading = self._slots.any_in(SlotState.READING)
+        if is_reading or self._slots.any_in(SlotState.SETTLING):
+            at_least = GATHER_SECONDS if self._client.is_gathering and not is_reading else 0.0
+            return max(at_least, self._backoff.until - now)
+        waits = [IDLE_SECONDS]
+        if (scripts := self._scripts.patience()) is not None:
+            waits.append(scripts)
+        if self._slots.any_in(SlotState.IDLE):
+            waits.append(self._look_at - now)
+        if self._slots.any_in(SlotState.PARKED):
+            waits.append(HANGS_SECONDS)
+        if self._slots.any_in(SlotState.LOCKED):
+            waits.append(LOCKED_RETRY_SECONDS)
+        waits += [slot.resumes_at - now for slot in self._slots[SlotState.PACING]]
+        return max(0.0, min(waits))
 
     def _return_buffers(self, now: float) -> None:
         """Take back what lines have read of which every slot hangs: such a line must not starve others."""
@@ -215,75 +238,73 @@ class Rounds:
             if all(slot.has_waited(now, STUCK_SECONDS) for slot in line.slots):
                 line.return_buffer(self._budget)
 
-    def patience(self) -> float:
-        """Return the seconds after which there is something to do even if no answer comes."""
-        now = time.monotonic()
-        if self._unsettled or self._paging:
-            at_least = GATHER_SECONDS if self._client.is_gathering and not self._paging else 0.0
-            return max(at_least, self._backoff.until - now)
-        waits = (self._lingering.patience(now), self._pacing.patience(now), self._resting.patience())
-        patience = min(wait for wait in (IDLE_SECONDS, *waits, self._scripts.patience()) if wait is not None)
-        return min(patience, LOCKED_RETRY_SECONDS) if self._unsettled.locked else patience
-
     def _advance(self, slot: Slot, reply: Reply) -> None:
-        self._unsettled.add(slot, slot.advance(reply))
-
-    def _advance_all(self, slots: Iterable[Slot]) -> None:
-        for slot in slots:
-            self._advance(slot, None)
+        slot.advance(reply)
+        self._slots.move(slot, SlotState.SETTLING)
 
     def _has(self, line: ActiveLine) -> bool:
         return self._lines.get(line.id) is line
 
     def _settle(self) -> None:
         released: list[ActiveLine] = []
-        for slot, step, settled in self._unsettled.settle():
+        for slot, settled in self._settling.settle():
             if settled is None:
                 self._lose(slot.line)
             elif self._has(slot.line):
-                slot.settled(self._budget, step)
-                if not isinstance(step, Rest):
-                    self._follow(slot, step, settled)
-                elif self._resting.add(slot):
+                slot.settled(self._budget)
+                self._follow(slot, settled)
+                if all(other.state is SlotState.PARKED for other in slot.line.slots):
                     self._release(slot.line)
                     released.append(slot.line)
         if released:
             self._releaser.release(released)
         self._client.begin()  # before anything else takes time: each was checked against its lease
 
-    def _follow(self, slot: Slot, step: Step, settled: Settled) -> None:
+    def _follow(self, slot: Slot, settled: Settled) -> None:
         """Let a slot wait for what its step, which has been settled, asks for."""
-        match step:
+        match slot.step:
             case Transform(delivery=delivery):
                 slot.prepare(delivery)
+                self._slots.move(slot, SlotState.TRANSFORMING)
                 self._scripts.run(slot, job_for(delivery.id, delivery.content, delivery.destination))
             case Wait(seconds=seconds):
-                self._pacing.add(slot, seconds)
+                self._idle(slot, SlotState.PACING)
+                slot.resumes_at = time.monotonic() + seconds
             case Send(delivery=delivery):
                 wait = settled.waits.get(delivery.destination.subscription_id)
                 if wait is not None:
                     slot.line.rate_limiter.learn(delivery.destination, wait, time.monotonic())
                 self._start(slot, delivery, settled.started.get(delivery.id))
             case Read(linger=True) if not slot.line.must_stop():
-                self._lingering.add(slot)
+                self._idle(slot, SlotState.IDLE)
             case Read():
-                self._paging.add(slot)
+                self._slots.move(slot, SlotState.READING)
+            case Rest():
+                self._slots.move(slot, SlotState.PARKED)
+
+    def _idle(self, slot: Slot, state: SlotState) -> None:
+        """Let a slot wait; its turn may end, unless another slot of the line waits for an answer."""
+        if not slot.line.is_waiting:
+            slot.line.run.idle(slot.line.id)
+        self._slots.move(slot, state)
 
     def _release(self, line: ActiveLine) -> None:
         if line.hold and line.is_held:
             log.info("line.held", line_id=line.id, head_id=line.head_id, reason=line.hold.reason, pause=line.hold.pause)
         line.return_all(self._budget)
         del self._lines[line.id]
+        self._slots.drop(line)
 
     def _start(self, slot: Slot, delivery: Outgoing, sequence: int | None) -> None:
         line, now = slot.line, time.monotonic()
         if sequence is None:
             line.return_buffer(self._budget)
             slot.give_back(self._budget)
-            self._advance(slot, NotStarted())
+            slot.advance(NotStarted())
         elif not line.fits_the_lease(now):
-            self._unsettled.keep([(slot, Send(None, delivery))])  # the settle took long: renew first
+            slot.step, slot.may_be_marked = Send(None, delivery), True  # the settle took long: renew first
         else:
+            self._slots.move(slot, SlotState.IN_FLIGHT)
             self._client.start(slot, slot.start(delivery, sequence, at=datetime.now(UTC)), since=now)
 
     def _with_room(self, slot: Slot, result: Result) -> Result:
@@ -300,75 +321,53 @@ class Rounds:
             return NotRun()
         return result
 
-    def _look_again(self, slots: Sequence[Slot], now: float) -> None:
-        """Read for the lines that linger, but for those whose turn has ended."""
-        for slot in slots:
+    def _resume(self, now: float) -> None:
+        """Resume what has waited long enough for its rate, and what rests in a line that hangs (contract 6.6)."""
+        for slot in self._slots[SlotState.PACING]:
+            if slot.resumes_at <= now or slot.line.stopping:
+                self._advance(slot, None)
+        hanging: dict[ActiveLine, bool] = {}
+        for slot in self._slots[SlotState.PARKED]:
+            if slot.line not in hanging:
+                hanging[slot.line] = slot.line.hangs(now) and not slot.line.must_stop()
+            if hanging[slot.line]:
+                self._advance(slot, None)
+
+    def _look_again(self, since: float) -> None:
+        """Read for the lines that are idle, but for those whose turn has ended, and choose when to look again."""
+        for slot in self._slots[SlotState.IDLE]:
             if slot.line.must_stop():
                 self._advance(slot, None)
             else:
-                self._paging.add(slot)
-        if self._paging:
-            self._advance_all(self._paging.read())
-        self._lingering.looked(now)
+                self._slots.move(slot, SlotState.READING)
+        self._read()
+        now = time.monotonic()
+        self._look_at = now + max(LINGER_SECONDS, (now - since) / LINGER_SHARE)
+
+    def _read(self) -> None:
+        """Give pages to the lines of all slots that wait for one: one statement for senders, one for the others."""
+        waiting = self._slots[SlotState.READING]
+        read: Callable[..., Mapping[int, Buffer[Any]]]
+        for of_groups, read in ((True, partial(read_groups, terms=self._terms)), (False, read_pages)):
+            slots = [slot for slot in waiting if slot.line.is_sender is of_groups]
+            lines = [*{slot.line.id: slot.line for slot in slots}.values()]
+            for line in lines:
+                line.return_buffer(self._budget)
+            try:
+                buffers = read([line.page_request() for line in lines], self._budget) if lines else {}
+            except Error as failure:
+                self._backoff.begin(failure)  # they wait on
+                continue
+            for line in lines:
+                line.receive(buffers[line.id])
+            for slot in slots:
+                self._advance(slot, None)
 
     def _lose(self, line: ActiveLine) -> None:
-        """Forget a line that is no longer ours, in all places; answers to its requests are ignored."""
+        """Forget a line that is no longer ours; answers to its requests are ignored."""
         if not self._has(line):
             return  # with another of its slots
         line.return_all(self._budget)
         del self._lines[line.id]
-        for waiting in (self._unsettled, self._paging, self._lingering, self._pacing, self._resting):
-            waiting.lose(line)
+        self._slots.drop(line)
         line.run.stopped(line.id, has_more=False)
-
-
-class Releaser(threading.Thread):
-    """Follows up on released lines in a thread of its own, so that a slow Redis delays no line.
-
-    In this order, or a wake-up could be lost: the settle has ended the lease, then the awake mark goes, then the line
-    is looked at once more, and woken, or left to its turn, if it has more work.
-    """
-
-    def __init__(self, on_failure: Callable[[], object]) -> None:
-        super().__init__(name="releaser", daemon=True)
-        self._on_failure = on_failure
-        self._released: SimpleQueue[list[ActiveLine] | None] = SimpleQueue()
-        self.start()
-
-    def release(self, lines: list[ActiveLine]) -> None:
-        """Take over lines whose lease has been ended."""
-        self._released.put(lines)
-
-    def stop(self) -> None:
-        """Finish what was taken over, and end."""
-        self._released.put(None)
-        self.join()
-
-    def run(self) -> None:
-        """Follow up until stopped."""
-        try:
-            while lines := self._released.get():
-                by_queue: dict[str, list[ActiveLine]] = defaultdict(list)
-                for line in lines:
-                    by_queue[line.claim.queue].append(line)
-                for queue, its_lines in by_queue.items():
-                    notify.clear_awake(queue, [line.id for line in its_lines])
-                due = _still_due([line.id for line in lines])
-                for queue, its_lines in by_queue.items():
-                    orphans = [line for line in its_lines if not line.run.stopped(line.id, has_more=line.id in due)]
-                    notify.wake(queue, [line.id for line in orphans if line.id in due])
-        except Exception:
-            log.exception("releaser.failed")
-            self._on_failure()
-            raise
-        finally:
-            forget_connection()
-
-
-def _still_due(line_ids: list[int]) -> set[int]:
-    try:
-        return set(still_due(line_ids))
-    except Error as failure:
-        log.warning("release.look_failed", reason=failure)
-        forget_connection()
-        return set()  # the sweep looks again

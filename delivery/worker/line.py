@@ -28,7 +28,8 @@ from delivery.webhook.parts import Outgoing
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares, any_may
 from delivery.worker.pages import PageRequest
-from delivery.worker.steps import Hold, LineUpdate, Mark, RateSlot, Reply, Send, Step, Transform, Turn, Wait
+from delivery.worker.slots import SlotState
+from delivery.worker.steps import Hold, LineUpdate, Mark, RateSlot, Read, Reply, Send, Step, Transform, Turn, Wait
 
 Story = Generator[Step, Reply, Never]
 """A slot's generator. It never ends: when its line is released, it is dropped."""
@@ -47,7 +48,6 @@ class ActiveLine:
     """Shared by all lines of the process."""
     slots: list["Slot"] = field(default_factory=list)
     """One where the order counts."""
-    resting: list["Slot"] = field(default_factory=list)
 
     last_sequence: int = field(init=False)
     head_id: int | None = field(init=False)
@@ -267,6 +267,12 @@ class Slot:
 
     line: ActiveLine
     generator: Story | None = None
+    state: SlotState = SlotState.SETTLING
+    """Changed by `Slots.move` only."""
+    step: Step = field(default_factory=lambda: Read(None))
+    """What its generator wants next."""
+    resumes_at: float = 0.0
+    """Monotonic time when it goes on after its rate limit."""
     in_flight: Outgoing | None = None
     """The delivery of its request or script, until the outcome is recorded."""
     waiting_since: float | None = None
@@ -288,10 +294,11 @@ class Slot:
         return self.waiting_since is not None and now >= self.waiting_since + seconds
 
     def advance(self, reply: Reply) -> Step:
-        """Resume the generator; return what it wants next."""
+        """Resume the generator; return and keep what it wants next."""
         assert self.generator is not None  # noqa: S101 - set when the line was made
         self.waiting_since = None
-        return self.generator.send(reply)
+        self.step = self.generator.send(reply)
+        return self.step
 
     def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
         """Take what goes next, of what may, from the line's buffer; None if there is nothing."""
@@ -323,8 +330,9 @@ class Slot:
         )
         return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(at.timestamp()))
 
-    def settled(self, budget: BodyBudget, step: Step) -> None:
-        """Note that what had ended is recorded: of what the slot has taken, only what `step` goes on with is kept."""
+    def settled(self, budget: BodyBudget) -> None:
+        """Note that what had ended is recorded: of what the slot has taken, only what it goes on with is kept."""
+        step = self.step
         going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
         if going_on is None:
             self.give_back(budget)

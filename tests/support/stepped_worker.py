@@ -17,10 +17,12 @@ from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.event_loop import Rounds
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.settle import settle
+from delivery.worker.slots import Slots, SlotState
 from delivery.worker.steps import Settled, Settlement, Turn, Withheld
 from subscriptions.scripting.jobs import Job, Result
 
 HOUR_SECONDS = 3600.0
+BUSY = SlotState.SETTLING, SlotState.LOCKED, SlotState.READING
 MAX_IN_FLIGHT = 3
 """Messages that a QUEUE sender has under way here."""
 
@@ -148,19 +150,20 @@ class SteppedWorker:
 
     def pass_time(self) -> None:
         """Let what waits for its rate ask again."""
-        rounds: Any = self._rounds
         for line in self.lines:
             line.rate_limiter = RateLimiter()
-        rounds._pacing._slots = dict.fromkeys(rounds._pacing._slots, 0.0)
+            for slot in line.slots:
+                slot.resumes_at = 0.0
         self.go()
 
     def go(self) -> None:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
-        while rounds._unsettled or rounds._paging or any(map(_idles_alone, rounds._lingering.slots)):
-            for slot in filter(_idles_alone, rounds._lingering.slots):
-                slot.line.stopping = True  # nothing comes meanwhile: it has lingered enough
-            rounds._lingering.until = rounds._backoff.until = 0.0
+        slots: Slots = rounds._slots
+        while (idle := [*filter(_idles_alone, slots[SlotState.IDLE])]) or slots.any_in(*BUSY):
+            for slot in idle:
+                slot.line.stopping = True  # nothing comes meanwhile: it has idled enough
+            rounds._look_at = rounds._backoff.until = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
 

@@ -18,6 +18,7 @@ from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, tod
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
 from delivery.operations import CANCEL, cancel_deliveries_of, release
+from delivery.worker.slots import SlotState
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of
@@ -109,7 +110,7 @@ def test_deliveries_in_flight_are_settled_between_slices_of_a_cancel(
         done = rows(statement, *arguments)
         if statement == one_by_one:
             gate.open()
-            wait_until(lambda: pauses or worker.event_loop.lines._unsettled.locked)
+            wait_until(lambda: pauses or worker.event_loop.lines._slots.any_in(SlotState.LOCKED))
         return done
 
     def pause(seconds: float) -> None:

@@ -20,7 +20,7 @@ from delivery.maintenance import periodic
 from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.webhook.parts import Outgoing
-from delivery.worker import pending_settles, process
+from delivery.worker import process, rounds
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest
@@ -438,13 +438,13 @@ def test_failing_settles_of_queues_leave_lines_alone(
 
     topic = factories.subscription(endpoint=receiver.url("/topic"))
     with broker.running_worker() as worker:
-        monkeypatch.setattr(pending_settles, "settle_groups", fail)
+        monkeypatch.setattr(rounds, "settle_groups", fail)
         broker.publish_bodies(jobs, *[b"%d" % number for number in range(10)])
-        wait_until(lambda: worker.event_loop.lines._unsettled or len(worker.event_loop.lines) > 0)
+        wait_until(lambda: len(worker.event_loop.lines) > 0)
         broker.publish_numbered(topic.event_type, 20)
         wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]
-        monkeypatch.setattr(pending_settles, "settle_groups", settle_groups)
+        monkeypatch.setattr(rounds, "settle_groups", settle_groups)
         broker.wait_until_done()
     assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
         b"%d" % number: 1 for number in range(10)

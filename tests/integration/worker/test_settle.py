@@ -19,10 +19,11 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker import pending_settles, process, steps
-from delivery.worker.pending_settles import DatabaseBackoff, PendingSettles, settle_round
+from delivery.worker import process, rounds, steps
 from delivery.worker.queue_settle import settle_groups
+from delivery.worker.rounds import DatabaseBackoff, Settling, settle_round
 from delivery.worker.settle import settle, settle_statement
+from delivery.worker.slots import Slots, SlotState
 from delivery.worker.steps import Hold, Rest, Send, Settled
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker
@@ -154,9 +155,9 @@ def test_a_settle_overtaken_by_a_cancel_misses_nothing(
 ) -> None:
     broker.publish_numbered(wanted.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
-    rest = [(line.slots[0], Rest(broker.settlement(line, delivery, **answered)))]
+    line.slots[0].step = Rest(broker.settlement(line, delivery, **answered))
     overtaken(
-        lambda: settle_round(rest, of_groups=False),
+        lambda: settle_round(line.slots, of_groups=False),
         lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
         monkeypatch,
     )
@@ -176,17 +177,19 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
     broker.publish_numbered(wanted.event_type, 2)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     (following,) = broker.outgoing_of(line.claim)
-    step = Send(broker.settlement(line, delivery, **broker.NO_ANSWER), following)
-    unsettled = PendingSettles(DatabaseBackoff())
-    unsettled.add(line.slots[0], step)
-    monkeypatch.setattr(pending_settles, "settle", cancelled_again_after_it)
-    overtaken(lambda: [*unsettled.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
+    (slot,) = line.slots
+    slot.step = Send(broker.settlement(line, delivery, **broker.NO_ANSWER), following)
+    slots = Slots()
+    slots.add(line)
+    settling = Settling(slots, DatabaseBackoff())
+    monkeypatch.setattr(rounds, "settle", cancelled_again_after_it)
+    overtaken(lambda: [*settling.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
 
-    assert (broker.statuses(wanted), unsettled.locked) == ([IN_FLIGHT, IN_FLIGHT], [(line.slots[0], step)])
-    assert line.slots[0].may_be_marked
+    assert (broker.statuses(wanted), slot.state) == ([IN_FLIGHT, IN_FLIGHT], SlotState.LOCKED)
+    assert slot.may_be_marked
     elsewhere.rollback()
-    unsettled.take_locked()
-    ((_, _, settled),) = unsettled.settle()
+    slots.move(slot, SlotState.SETTLING)
+    ((_, settled),) = settling.settle()
     assert settled
     assert (broker.statuses(wanted), [*settled.started]) == ([CANCELLED, IN_FLIGHT], [following.id])
 
@@ -333,7 +336,7 @@ def test_a_commit_with_a_lost_reply_is_not_doubled(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch, when: str, status: int
 ) -> None:
     unheard = Unheard(when)
-    monkeypatch.setattr(pending_settles, "settle", unheard)
+    monkeypatch.setattr(rounds, "settle", unheard)
     receiver.on("/a", answer(status), answer())
     broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
@@ -354,7 +357,7 @@ def test_a_mark_with_a_lost_reply_is_not_forgotten(
     unheard = Unheard("marks")
     moved = receiver.url("/moved")
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=moved)
-    monkeypatch.setattr(pending_settles, "settle", unheard)
+    monkeypatch.setattr(rounds, "settle", unheard)
     broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
@@ -373,7 +376,7 @@ def test_a_lost_mark_of_a_job_is_harmless(receiver: Receiver, storage: None, mon
     wanted = subscription(event_type=jobs, endpoint=receiver.url("/a"))
     unheard = Unheard("marks", settle_groups)
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
-    monkeypatch.setattr(pending_settles, "settle_groups", unheard)
+    monkeypatch.setattr(rounds, "settle_groups", unheard)
     broker.publish_numbered(jobs, 30)
     with broker.running_worker():
         broker.cut_pauses_until_done()
