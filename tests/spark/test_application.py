@@ -37,7 +37,8 @@ from delivery.outcomes import RetryAction
 from tests.support.spark_history import DAY, MORNING, Traffic, database_address, empty_day
 from tests.support.spark_runs import WHOLE_DAY, ReportStream, Summarizer, all_loaded, hour, loaded
 
-HELD = "(classid::bigint << 32) | objid::bigint"
+HELD = """database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND (classid::bigint << 32) | objid::bigint"""
 
 
 @pytest.fixture
