@@ -2,5 +2,5 @@
 
 Read `bootstrap` (makes the environment), `__main__` and `up` (commands), `running_stack` with `application` and
 `stores` (what a stack consists of), `supervisor` with `guard` (keeps it running), `folders` and `ports` (what it
-remembers), then `test_command`, `trace` and `counts`, `load` and `demo`.
+remembers), then `test_command`, `model`, `trace` and `counts`, `load` and `demo`.
 """

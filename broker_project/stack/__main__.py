@@ -8,6 +8,7 @@ from functools import partial
 from broker_project.stack.application import python
 from broker_project.stack.counts import show_counts
 from broker_project.stack.demo.demo import demo
+from broker_project.stack.model import check_model
 from broker_project.stack.test_command import audit, test
 from broker_project.stack.trace import trace
 from broker_project.stack.up import manage, run_command, up
@@ -25,6 +26,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "demo": demo,
     "faults": partial(replace_process, "tests.faults"),
     "manage": manage,
+    "model": check_model,
     "test": test,
     "trace": trace,
     "up": up,

@@ -55,6 +55,7 @@ COMMANDS = {
         "[--places]",
         "count modules, lines and functions beside their limits; --places: list what exceeds them",
     ),
+    "model": ("", "check the model of a line in every order of its steps; needs Debian's packages spin and gcc"),
     "trace": ("", "follow one TOPIC delivery through a worker; print the files and functions that it takes"),
     "lock": ("", "compile requirements/ from pyproject.toml"),
     "help": ("", "show this list"),

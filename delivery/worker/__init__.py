@@ -2,5 +2,6 @@
 
 Read `process` (threads, one turn), `line` and `steps` (what a line knows and asks for), `topic` and `queue` (the two
 kinds of line), `pages` and `buffer` (what is sent next), `slots` (the states of a slot), `event_loop` (a round), then
-`rounds`, `settle`, `settle_sql` and `queue_settle` (recording outcomes, also when that fails).
+`rounds`, `settle`, `settle_sql` and `queue_settle` (recording outcomes, also when that fails). `line.pml` is a model of
+a line's protocol that `./broker model` checks.
 """

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_project.stack import test_command, trace
-from broker_project.stack.folders import ROOT
+from broker_project.stack import model, test_command, trace
+from broker_project.stack.folders import ROOT, StackError
+from broker_project.stack.model import CHECKS, HINTS_ONLY, MODEL, ModelCheck, check_model, judge
 from broker_project.stack.test_command import (
     AUDITED_LOCKS,
     RULES_FOLDER,
@@ -142,3 +143,79 @@ def test_trace_follows_a_delivery_in_a_real_stack(
         assert function in printed or (file, function) in {trace.CLAIM, trace.RELEASE}
     assert re.search(r"^files from claim to release: \d+$", printed, re.M)
     assert re.search(r"^functions from an answer to the next request: \d+ in \d+ files$", printed, re.M)
+
+
+def test_model_names_existing_files_and_each_of_its_mistakes_is_checked() -> None:
+    text = MODEL.read_text()
+    files = re.findall(r"\S+/\S+\.(?:py|md)", text)
+    assert len(files) == 8
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+    mistakes = {check.name for check in CHECKS if check.finds}
+    assert len(mistakes) >= 5
+    assert set(re.findall(r"#ifn?def (\w+)", text)) - {"SWEEP"} == mistakes
+
+
+WHOLE = "State-vector 72 byte, depth reached 202, errors: 0\n 2.87e+07 states, stored\npan: elapsed time 99 seconds\n"
+ENDED = "Warning: Search not completed\nState-vector 72 byte, depth reached 174, errors: 1\n    57588 states, stored\n"
+OUT_OF_MEMORY = f"pan: reached -DMEMLIM bound\n{ENDED}".replace("errors: 1", "errors: 0")
+
+
+@pytest.mark.parametrize(
+    ("finds", "output", "expected"),
+    [
+        ("", WHOLE, (True, 28_700_000, "nothing wrong in any order")),
+        ("", f"pan:1: invalid end state (at depth 9)\n{ENDED}", (False, 57_588, "invalid end state (at depth 9)")),
+        (
+            "",
+            f"pan:1: depth limit reached (at depth 10)\n{ENDED}",
+            (False, 57_588, "depth limit reached (at depth 10)"),
+        ),
+        ("", OUT_OF_MEMORY, (False, 57_588, "the search is not complete")),
+        ("", "", (False, 0, "the search is not complete")),
+        ("violated", f"pan:1: assertion violated flagged\n{ENDED}", (True, 57_588, "assertion violated flagged")),
+        ("violated", f"pan:1: depth limit reached\n{ENDED}", (False, 57_588, "depth limit reached")),
+        ("violated", WHOLE, (False, 28_700_000, "nothing wrong in any order")),
+        ("violated", OUT_OF_MEMORY, (False, 57_588, "the search is not complete")),
+    ],
+)
+def test_only_a_whole_search_shows_that_nothing_is_wrong(
+    finds: str, output: str, expected: tuple[bool, int, str]
+) -> None:
+    assert judge(ModelCheck("some", HINTS_ONLY, finds), output) == expected
+
+
+def test_model_without_spin_names_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(StackError, match="apt-get install spin gcc libc6-dev"):
+        check_model()
+
+
+@pytest.mark.lengthy
+def test_model_is_right_and_each_of_its_mistakes_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(model, "FOLDER", tmp_path)
+    status = check_model()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["ok"] * len(CHECKS), lines
+    assert status == 0
+
+
+@pytest.mark.lengthy
+def test_mistake_that_is_not_found_fails_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(model, "FOLDER", tmp_path)
+    monkeypatch.setattr(model, "CHECKS", (ModelCheck("NO_MISTAKE", HINTS_ONLY, "acceptance cycle", is_progress=True),))
+    assert check_model() == 1
+    assert re.match(
+        r"FAILED +[\d.]+ s +[\d,]+ states  NO_MISTAKE: nothing wrong in any order\n", capsys.readouterr().out
+    )
+
+
+@pytest.mark.lengthy
+def test_model_that_spin_cannot_read_fails_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "FOLDER", tmp_path)
+    monkeypatch.setattr(model, "CHECKS", (ModelCheck("unbounded", ()),))
+    with pytest.raises(StackError, match=r"(?s)^spin failed:\n.*MAX_LEASES_LOST"):
+        check_model()

@@ -1,0 +1,269 @@
+/* A model of one line: three deliveries, two workers, one endpoint, and faults at any moment.
+
+   `./broker model` lets the program spin try every order in which the steps below can happen. An `assert` that fails in
+   any of them is an error; so is an order in which something never arrives. docs/architecture.md says what this shows.
+
+   The parts, and where they are in the broker:
+     publisher        stores deliveries and sends hints           delivery/dispatch/notify.py
+     worker, claim    takes a free line under a new epoch         delivery/dispatch/claim.py
+     worker, claim    recovers what a vanished worker had sent    delivery/dispatch/recovery.py
+     worker, round    settles, marks what is next, or releases    delivery/worker/settle_sql.py
+     worker, send     one request, only while the lease lasts     delivery/worker/event_loop.py
+     worker, released looks once more, for work that came since   delivery/worker/release.py
+     worker, idle     waits for a hint, or sweeps                 delivery/dispatch/sweep.py
+     faults           leases that run out, and crashes
+
+   To read it without knowing Promela:
+     proctype              a process; all of them run side by side, and any of them may take the next step
+     d_step { ... }        one indivisible step, here mostly one SQL statement or Redis script: it happens as a whole
+     if :: a :: b fi       goes on with a branch whose first statement is possible; if several are, each is tried
+     do :: a :: b od       the same, again and again until `break`
+     condition             as a statement: wait until it is true
+     x unless { y }        does x; as soon as y is possible, does y instead
+     end:                  here a process may rest for good; anywhere else, resting for good is an error
+
+   Names that are defined from outside:
+     MAX_CRASHES           how many times a worker crashes, at any step
+     MAX_LEASES_LOST       how many leases run out although their worker is alive, as when it is frozen
+     MAX_UNHEARD           how many commits succeed without the worker hearing of it
+     SWEEP                 hints may be lost, and workers sweep; without it there are only hints, and none is lost
+   and at most one of these mistakes, each of which `./broker model` has to find:
+     NO_FENCE              settles do not compare the epoch
+     NO_MARK               a request starts without a mark in the database
+     NO_FLAG               recovery does not note that a delivery may have been received
+     CLAIMS_LEASED         a claim takes a line whose lease still lasts
+     LONG_REQUESTS         a request may last longer than the lease
+     FORGETS_UNHEARD       a worker does not send what it has marked without hearing of it
+     LOOKS_FIRST           a released line is looked at before its awake mark is removed, instead of afterwards */
+
+#define DELIVERIES 3
+#define WORKERS 2
+#define NONE 7
+
+mtype = { PENDING, IN_FLIGHT, DELIVERED };
+
+/* PostgreSQL: the deliveries, and the row of the line. */
+mtype status[DELIVERIES] = PENDING;
+bool uncertain[DELIVERIES];     /* the endpoint may have received it */
+byte published;                 /* so many are stored, in the order of their numbers: 0, 1, 2 */
+byte epoch = NONE;              /* the newest claim; the number of its worker is enough to tell claims apart here */
+byte owner = NONE;              /* the worker that has the lease; NONE: the line was released */
+bool lease_over;                /* the lease has run out */
+
+/* Redis. */
+bool awake;                     /* the awake mark of the line: while it stands, no further hint is sent */
+bool woken;                     /* a task for the line waits in the queue */
+
+/* What the workers know and do. */
+bool holds[WORKERS];            /* by its own clock, this worker has the lease */
+bool sending[WORKERS];          /* its request is on the wire */
+byte crashing = NONE;           /* the worker that crashes now */
+
+/* The endpoint. */
+bool received[DELIVERIES];
+
+/* Counted. */
+byte crashes, leases_lost, unheard, repeated;
+
+#define is_open(d) (published > d && status[d] != DELIVERED)
+#define has_work (is_open(0) || is_open(1) || is_open(2))
+
+#ifdef CLAIMS_LEASED
+#define is_free true
+#else
+#define is_free (owner == NONE || lease_over)
+#endif
+
+#ifdef NO_FENCE
+#define is_fenced false
+#else
+#define is_fenced (epoch != me || owner != me)
+#endif
+
+#ifdef FORGETS_UNHEARD
+#define may_be_next(d) (published > d && status[d] == PENDING)
+#else
+#define may_be_next(d) is_open(d)    /* IN_FLIGHT here: marked by this worker, in a commit of which it did not hear */
+#endif
+
+#ifdef LONG_REQUESTS
+#define lease_may_end true
+#else
+#define lease_may_end (!sending[owner])    /* a request starts only if its deadline is before the end of the lease */
+#endif
+
+/* Progress: whatever happens, all three are delivered in the end. */
+ltl everything_arrives { <> (status[0] == DELIVERED && status[1] == DELIVERED && status[2] == DELIVERED) }
+
+/* Marks the line awake, and sends a task if it was not. */
+inline wake() {
+  d_step { if :: !awake -> awake = true; woken = true :: else fi }
+}
+
+/* The endpoint receives a request. All that subscribers are promised is checked here. */
+inline receive(delivery) {
+  d_step {
+    assert(!sending[1 - me]);                                        /* one request at a time */
+    assert(delivery == 0 || received[delivery - 1]);                 /* nothing is left out */
+    assert(delivery == DELIVERIES - 1 || !received[delivery + 1]);   /* nothing arrives after a later one */
+    if
+    :: received[delivery] ->
+       assert(flagged);                                              /* a repetition says that it may be one */
+       repeated++;
+       assert(repeated <= crashes + leases_lost)                     /* each fault repeats at most one */
+    :: else -> received[delivery] = true
+    fi
+  }
+}
+
+proctype publisher() {
+  do
+  :: published < DELIVERIES ->
+     published++;                                  /* the commit; the hint follows it */
+     if
+     :: wake()
+#ifdef SWEEP
+     :: skip                                       /* the hint is lost */
+#endif
+     fi
+  :: else -> break
+  od
+}
+
+proctype faults() {
+end:
+  do
+     /* time passes: the lease of a worker that has forgotten the line runs out */
+  :: d_step { owner != NONE && !lease_over && !holds[owner] -> lease_over = true }
+     /* that of a worker which is alive runs out too, and its own clock says so */
+  :: d_step { owner != NONE && !lease_over && holds[owner] && lease_may_end && leases_lost < MAX_LEASES_LOST ->
+              leases_lost++; lease_over = true; holds[owner] = false }
+  :: d_step { crashing == NONE && crashes < MAX_CRASHES -> crashes++; crashing = 0 }
+  :: d_step { crashing == NONE && crashes < MAX_CRASHES -> crashes++; crashing = 1 }
+  od
+}
+
+proctype worker(byte me) {
+  byte next;                                       /* the delivery that is sent next */
+  byte answered;                                   /* the one whose answer has yet to be settled */
+  byte d;
+  bool flagged;                                    /* its request has Webhook-Possible-Duplicate */
+  bool fenced, claimed;
+
+start:
+  {
+    skip;                                          /* so that a worker can crash before its first step */
+
+idle:
+    skip;
+    d_step { claimed = false; next = NONE; answered = NONE; flagged = false; fenced = false };
+end:
+    if
+    :: woken -> woken = false
+#ifdef SWEEP
+    :: has_work && is_free                         /* once a second, whatever Redis says */
+#endif
+    fi;
+
+    /* CLAIM, and RECOVER_LINES in the same transaction. */
+    d_step {
+      if
+      :: is_free ->
+         d = 0;
+         do
+         :: d < DELIVERIES && owner != NONE && status[d] == IN_FLIGHT ->    /* a lease ran out: recover */
+            status[d] = PENDING;
+#ifndef NO_FLAG
+            uncertain[d] = true;
+#endif
+            d++
+         :: d < DELIVERIES && !(owner != NONE && status[d] == IN_FLIGHT) -> d++
+         :: d == DELIVERIES -> break
+         od;
+         d = 0;
+         epoch = me; owner = me; claimed = true; lease_over = false; holds[me] = true
+      :: else                                      /* another worker has it */
+      fi
+    };
+    if
+    :: !claimed -> goto idle
+    :: claimed
+    :: claimed && unheard < MAX_UNHEARD ->         /* claimed, and this worker does not know */
+       d_step { unheard++; holds[me] = false };
+       goto idle
+    fi;
+
+    /* One statement settles the answer, renews the lease and marks what goes next, or releases the line. */
+round:
+    skip;
+    d_step {
+      fenced = is_fenced;
+      next = NONE;
+      if
+      :: fenced                                    /* another worker has claimed the line: nothing is written */
+      :: else ->
+         if
+         :: answered != NONE -> assert(received[answered]); status[answered] = DELIVERED
+         :: else
+         fi;
+         if
+         :: may_be_next(0) -> next = 0
+         :: else ->
+            if
+            :: may_be_next(1) -> next = 1
+            :: else ->
+               if
+               :: may_be_next(2) -> next = 2
+               :: else
+               fi
+            fi
+         fi;
+         lease_over = false;
+         if
+         :: next == NONE -> owner = NONE           /* released */
+         :: else ->
+            owner = me; holds[me] = true; flagged = uncertain[next];
+#ifndef NO_MARK
+            status[next] = IN_FLIGHT
+#endif
+         fi
+      fi
+    };
+    if
+    :: skip
+    :: unheard < MAX_UNHEARD -> unheard++; goto round       /* committed, but the connection broke: the same again */
+    fi;
+    answered = NONE;
+    if
+    :: fenced -> holds[me] = false; goto idle
+    :: !fenced && next == NONE -> holds[me] = false         /* go on below */
+    :: !fenced && next != NONE ->
+       if
+       :: d_step { holds[me] -> sending[me] = true };
+          receive(next);
+          d_step { sending[me] = false; answered = next };  /* the answer is here */
+          goto round
+       :: !holds[me] -> goto round                 /* no time is left for a request: renew the lease first */
+       fi
+    fi;
+
+    /* Released. In this order: remove the awake mark, then look once more. */
+#ifdef LOOKS_FIRST
+    if
+    :: has_work -> wake()
+    :: else
+    fi;
+    awake = false;
+#else
+    awake = false;
+    if
+    :: has_work -> wake()
+    :: else
+    fi;
+#endif
+    goto idle
+  } unless { d_step { crashing == me -> crashing = NONE; holds[me] = false; sending[me] = false } };
+  goto start                                       /* its successor knows nothing */
+}
+
+init { atomic { run publisher(); run faults(); run worker(0); run worker(1) } }
