@@ -1,7 +1,7 @@
 """The results of a scenario: figures, each with its limit and its target, and what the broker did wrong."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -55,6 +55,16 @@ class Outcome:
         return next(figure.value for figure in self.figures if figure.name == name)
 
 
+def merged(outcomes: Mapping[str, Outcome]) -> Outcome:
+    """Return one outcome of several, each by the ending that the names of its figures get."""
+    every = outcomes.values()
+    return Outcome(
+        [replace(figure, name=figure.name + end) for end, outcome in outcomes.items() for figure in outcome.figures],
+        [problem for outcome in every for problem in outcome.problems],
+        next((outcome.void for outcome in every if outcome.void), ""),
+    )
+
+
 def rounded(value: float) -> str:
     """Return a number with three or four significant digits."""
     decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2  # noqa: PLR2004 - a thousandth is enough
@@ -71,14 +81,12 @@ def p95_ms(seconds: Iterable[float]) -> float:
     return percentile(sorted(seconds), 95) * 1e3
 
 
-def percentiles(
-    what: str, seconds: Iterable[float], targets: Mapping[str, Target] = NO_TARGETS, suffix: str = ""
-) -> Iterator[Figure]:
-    """Yield percentiles of seconds in milliseconds; targets go by the name without the suffix."""
+def percentiles(what: str, seconds: Iterable[float], targets: Mapping[str, Target] = NO_TARGETS) -> Iterator[Figure]:
+    """Yield percentiles of seconds in milliseconds, with targets by name."""
     ordered = sorted(seconds)
     for percent in PERCENTS:
         name = f"{what} p{percent}"
-        yield Figure(name + suffix, percentile(ordered, percent) * 1e3, "ms", target=targets.get(name))
+        yield Figure(name, percentile(ordered, percent) * 1e3, "ms", target=targets.get(name))
 
 
 def ratio(value: float, other: float) -> float:

@@ -10,15 +10,23 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import mean
 from typing import Final, cast
+from urllib.parse import urlsplit
 
 from benchmarks.bench import Bench
-from benchmarks.figures import NO_TARGETS, Figure, Outcome, Target, percentiles, ratio
-from benchmarks.processes import TICK, Receiving, cpu_seconds, shared, spawned
+from benchmarks.figures import NO_TARGETS, Figure, Outcome, Target, merged, p95_ms, percentiles, ratio
+from benchmarks.processes import TICK, Receiving, context_switches, cpu_by_tree, received_segments, shared, spawned
 from benchmarks.publisher import Pace, Published, publish
 from benchmarks.receipts import ANY, JobLog, Key, Log, Receipts
 from benchmarks.sink import REPORT, TAKEN, RunningSink, running_sink
 
-GROUPS: Final = {"beat": "beat+flower", "flower": "beat+flower"}
+GROUPS: Final = {"worker": "workers", "beat": "beat+flower", "flower": "beat+flower"}
+BROKER: Final = ("web", "workers", "postgres", "redis")
+"""The groups of processes that deliver."""
+SERVERS: Final = {"postgres": "DATABASE_URL", "redis": "REDIS_URL"}
+WRITTEN: Final = """
+    SELECT xact_commit, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint
+      FROM pg_stat_database WHERE datname = current_database()
+"""
 DELIVERED: Final = "delivered"
 MARGIN: Final = 3.0
 """How much faster than the figure a bare client must be; otherwise the sink may have been the limit."""
@@ -78,9 +86,50 @@ class Moment:
 
     at: float
     delivered: int
-    cpu: Mapping[str, float]
+    used: Mapping[tuple[str, str], float]
+    """By name and unit."""
+    ours: float
+    """CPU time of all processes of the run, in seconds."""
     busy: float
     """CPU time of the whole machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPublisher:
+    """The publishers' process, seen from outside."""
+
+    process: BaseProcess
+    control: Connection
+    enough: c_bool
+    receiving: Receiving
+
+    def stop(self) -> list[Published]:
+        """Let every stream finish its call; return what they have published."""
+        self.enough.value = True
+        return cast("list[Published]", self.control.recv())
+
+
+def read_counters(bench: Bench, publisher: RunningPublisher | None = None) -> Moment:
+    """Return what has been delivered and used so far, by the publishers and the receivers too."""
+    ((commits, wal_bytes),) = bench.ask(WRITTEN)
+    at, delivered, roots = time.monotonic(), 0, bench.roots()
+    if publisher:
+        delivered = publisher.receiving.delivered
+        beside = {publisher.receiving.name: publisher.receiving.process, "publisher": publisher.process}
+        roots |= {name: process.pid or 0 for name, process in beside.items()}
+    groups: dict[str, dict[int, float]] = {}
+    for service, tree in cpu_by_tree(roots).items():
+        groups.setdefault(GROUPS.get(service.rstrip("0123456789"), service), {}).update(tree)
+    cpu = {group: sum(tree.values()) for group, tree in groups.items()}
+    used = {(f"CPU of {group}", "µs"): seconds * 1e6 for group, seconds in cpu.items()}
+    used["CPU of the broker", "µs"] = sum(cpu[group] for group in BROKER) * 1e6
+    used["context switches", ""] = sum(context_switches(pid) for group in BROKER for pid in groups[group])
+    for server, variable in SERVERS.items():
+        used[f"requests to {server}", ""] = received_segments(urlsplit(bench.stack.environment[variable]).port or 0)
+    used["commits", ""], used["WAL", "bytes"] = int(str(commits)), int(str(wal_bytes))
+    user, nice, system, _idle, _waiting, interrupts, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
+    busy = (user + nice + system + interrupts + soft) * TICK
+    return Moment(at, delivered, used, sum(cpu.values()), busy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,34 +161,15 @@ class Watched:
         share = 100 * waited / (len(self.published) * self.seconds)
         return Figure("publishers awaiting answers", share, "% of time")
 
-    def cpu_figures(self) -> Iterator[Figure]:
-        """Yield what each group of processes used for one delivery, its share of the total, and what others used."""
-        used: dict[str, float] = {}
-        for service, seconds in self.end.cpu.items():
-            group = "workers" if service.startswith("worker") else GROUPS.get(service, service)
-            used[group] = used.get(group, 0.0) + seconds - self.begin.cpu[service]
-        deliveries, ours = max(1, self.end.delivered - self.begin.delivered), sum(used.values())
-        for group, seconds in used.items():
-            yield Figure(f"CPU of {group}", seconds / deliveries * 1e6, "µs each")
-        for group, seconds in used.items():
-            yield Figure(f"CPU share of {group}", 100 * ratio(seconds, ours), "%")
+    def costs(self, count: float = 0.0, per: str = " each") -> Iterator[Figure]:
+        """Yield what was used for each delivery, or for each of `count`, and CPU use in total and by others."""
+        count = count or max(1, self.end.delivered - self.begin.delivered)
+        for (name, unit), used in self.end.used.items():
+            yield Figure(name, (used - self.begin.used[name, unit]) / count, f"{unit}{per}".strip())
+        ours = self.end.ours - self.begin.ours
         others = max(0.0, self.end.busy - self.begin.busy - ours)
         yield Figure("CPU in use", ours / self.seconds, "cores")
         yield Figure("CPU in use by other programs", others / self.seconds, "cores")
-
-
-@dataclass(frozen=True, slots=True)
-class RunningPublisher:
-    """The publishers' process, seen from outside."""
-
-    process: BaseProcess
-    control: Connection
-    enough: c_bool
-
-    def stop(self) -> list[Published]:
-        """Let every stream finish its call; return what they have published."""
-        self.enough.value = True
-        return cast("list[Published]", self.control.recv())
 
 
 @contextmanager
@@ -151,7 +181,7 @@ def publishing(
     where = bench.stack.web, bench.publisher_key(), event_types
     with spawned(publish, *where, counted, receiving.count, enough) as (process, control):
         try:
-            yield RunningPublisher(process, control, enough)
+            yield RunningPublisher(process, control, enough, receiving)
         finally:
             enough.value = True
 
@@ -160,20 +190,13 @@ def watched(
     bench: Bench, event_types: Sequence[str], pace: Pace, receiving: Receiving, *, is_cold: bool = False
 ) -> Watched:
     """Publish, and measure for as long as the options say, after a warm-up unless `is_cold`."""
-
-    def now() -> Moment:
-        user, nice, system, _idle, _waiting, interrupts, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
-        busy = (user + nice + system + interrupts + soft) * TICK
-        return Moment(time.monotonic(), receiving.delivered, cpu_seconds(roots), busy)
-
     with publishing(bench, event_types, pace, receiving) as publisher:
-        roots = bench.roots() | {receiving.name: receiving.process.pid or 0, "publisher": publisher.process.pid or 0}
         if not is_cold:
             time.sleep(bench.options.warm_seconds)
             receiving.ask(REPORT)  # so that the next report has only what was measured
-        begin = now()
+        begin = read_counters(bench, publisher)
         time.sleep(bench.options.seconds)
-        return Watched(begin, now(), publisher.stop())
+        return Watched(begin, read_counters(bench, publisher), publisher.stop())
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,27 +212,27 @@ class Measured:
     problems: Sequence[str]
     """What the broker did wrong, and what kept publishers from publishing."""
 
-    def cpu_figures(self) -> Iterator[Figure]:
-        """Yield how long publishers waited, and what each group of processes used."""
-        yield self.watched.awaiting()
-        yield from self.watched.cpu_figures()
-
-    def throughput(self, target: Target | None = None) -> Outcome:
-        """Return the deliveries a second and what each process used for one."""
-        rate = self.watched.rate
-        figures = [Figure(DELIVERED, rate, "/s", self.bare, target), *self.cpu_figures()]
-        return Outcome(figures, self.problems, void_reason(rate, self.bare))
-
-    def latency(self, targets: Mapping[str, Target] = NO_TARGETS) -> Outcome:
-        """Return percentiles of the time to the answer and to the subscribers that answer."""
-        times = {
+    @property
+    def times(self) -> Mapping[str, list[float]]:
+        """Seconds to the answer and to the subscribers that answer."""
+        return {
             DELIVERED: self.receipts.seconds(without=range(self.load.hanging)),
             "accepted": self.watched.accept_seconds(),
         }
+
+    def throughput(self, target: Target | None = None) -> Outcome:
+        """Return the deliveries a second, how long they took, and what was used for each."""
+        rate, bare = self.watched.rate, self.bare or None
+        p95s = [Figure(f"{what} p95", p95_ms(seconds), "ms") for what, seconds in self.times.items()]
+        figures = [Figure(DELIVERED, rate, "/s", bare, target), *p95s, self.watched.awaiting(), *self.watched.costs()]
+        return Outcome(figures, self.problems, void_reason(rate, bare) if bare else "")
+
+    def latency(self, targets: Mapping[str, Target] = NO_TARGETS) -> Outcome:
+        """Return percentiles of the time to the answer and to the subscribers that answer."""
         figures: list[Figure] = []
-        for what, seconds in times.items():
+        for what, seconds in self.times.items():
             figures += [*percentiles(what, seconds, targets), Figure(what, len(seconds), "messages")]
-        return Outcome([*figures, *self.watched.cpu_figures()], self.problems)
+        return Outcome([*figures, *self.watched.costs()], self.problems)
 
 
 def measured(bench: Bench, load: Load, *, log: Log | None = None, beside: Beside | None = None) -> Measured:

@@ -1,9 +1,11 @@
-"""Processes around the broker, and the CPU time and memory of process trees as /proc has it."""
+"""Processes around the broker, and what process trees and servers use, as the kernel counts it."""
 
 import contextlib
 import multiprocessing
 import os
 import signal
+import socket
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import c_int64
@@ -20,32 +22,19 @@ TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 CONTEXT: Final = multiprocessing.get_context("spawn")
 END_SECONDS: Final = 10.0
 
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a process and all its descendants have used."""
-
-    cpu_seconds: float
-    """Including those that have ended."""
-    pss_bytes: int
-    """Proportional set size: shared memory counts in parts."""
-
-
-def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
-    """Return the CPU time of each tree, by name of its root."""
-    return {name: sum(tree.values()) for name, tree in _cpu_by_tree(roots).items()}
+SOCK_DIAG, BY_FAMILY, TCP_INFO, ESTABLISHED = 4, 20, 2, 1
+ASK_FOR_CONNECTIONS: Final = struct.pack(
+    "=IHHII BBBBI 48x",
+    *(72, BY_FAMILY, 0x301, 0, 0),
+    *(socket.AF_INET, socket.IPPROTO_TCP, 1 << TCP_INFO - 1, 0, 1 << ESTABLISHED),
+)
+"""The header of a message that asks for a dump, and an `inet_diag_req_v2`."""
+PORT_AT, ATTRIBUTES_AT, DATA_SEGMENTS_IN_AT = 20, 88, 4 + 152
+"""Where `linux/inet_diag.h` and `linux/tcp.h` have them."""
 
 
-def usage(roots: Mapping[str, int]) -> dict[str, Usage]:
-    """Return CPU time and memory of each tree, by name of its root; reading memory costs some ms a process."""
-    return {
-        name: Usage(sum(tree.values()), sum(_pss_bytes(pid) for pid in tree))
-        for name, tree in _cpu_by_tree(roots).items()
-    }
-
-
-def _cpu_by_tree(roots: Mapping[str, int]) -> dict[str, dict[int, float]]:
-    """Return the CPU time of each process by its id, for each root and its descendants."""
+def cpu_by_tree(roots: Mapping[str, int]) -> dict[str, dict[int, float]]:
+    """Return the seconds of CPU time of each process by its id, for each root and its descendants."""
     cpu: dict[int, float] = {}
     children: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
@@ -63,8 +52,47 @@ def _cpu_by_tree(roots: Mapping[str, int]) -> dict[str, dict[int, float]]:
     return trees
 
 
-def _pss_bytes(pid: int) -> int:
-    """Return a process's share of the memory; 0 if it has just ended."""
+def context_switches(pid: int) -> int:
+    """Return how often the threads of a process have left a core, on their own or not; 0 if it has just ended."""
+    switches = 0
+    with contextlib.suppress(OSError):
+        for status in Path(f"/proc/{pid}/task").glob("*/status"):
+            with contextlib.suppress(OSError):  # the thread has just ended
+                switches += sum(int(line.split()[1]) for line in status.read_text().splitlines()[-2:])
+    return switches
+
+
+def received_segments(port: int) -> int:
+    """Return how many TCP segments with data the open IPv4 connections of a server on this machine have received.
+
+    A client that writes up to 32 KB at once sends one. 0 if the kernel does not tell (`man 7 sock_diag`).
+    """
+    received = 0
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
+        kernel.send(ASK_FOR_CONNECTIONS)
+        while True:
+            answer = kernel.recv(65_536)
+            while answer:
+                length, kind = struct.unpack_from("=IH", answer)
+                if kind != BY_FAMILY:  # the end, or an error
+                    return received
+                if struct.unpack_from(">H", answer, PORT_AT) == (port,):
+                    received += _data_segments(answer[ATTRIBUTES_AT:length])
+                answer = answer[length:]
+
+
+def _data_segments(attributes: bytes) -> int:
+    """Return the segments with data that a connection has received."""
+    while attributes:
+        length, kind = struct.unpack_from("=HH", attributes)
+        if kind == TCP_INFO:
+            return int(struct.unpack_from("=I", attributes, DATA_SEGMENTS_IN_AT)[0])
+        attributes = attributes[length + -length % 4 :]
+    return 0
+
+
+def pss_bytes(pid: int) -> int:
+    """Return the proportional set size of a process, in some ms: shared memory counts in parts; 0 if it has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.connection import NUMBER, body_of
-from benchmarks.figures import Figure, Outcome, at_least, at_most, p95_ms, percentile, percentiles, ratio
+from benchmarks.figures import Figure, Outcome, at_least, at_most, merged, p95_ms, percentile, percentiles, ratio
 from benchmarks.filling import settle_down
 from benchmarks.mailbox_client import FetchPlan, fetching
 from benchmarks.measure import expected_by_any, publishing_problems, watched
@@ -79,7 +79,7 @@ def run_throughput(bench: Bench, *, per_call: int = 100, window: int = 3_000) ->
         *percentiles("fetch", during.fetched),
         *percentiles("acknowledge", during.acknowledged),
         found.awaiting(),
-        *found.cpu_figures(),
+        *found.costs(),
     ]
     problems = [*publishing_problems(found.published), *last.problems(), *last.receipts.problems(expected)]
     return Outcome(figures, [*wrong, *problems])
@@ -87,17 +87,11 @@ def run_throughput(bench: Bench, *, per_call: int = 100, window: int = 3_000) ->
 
 def run_million(bench: Bench, *, messages: int = 1_000_000, per_second: float = 50) -> Outcome:
     """Fetch from a mailbox with a million messages, new ones and ones that timed out, with four consumers."""
-    outcomes = [
-        _full_mailbox(bench, "", messages, per_second, FRESH),
-        _full_mailbox(bench, ", timed out", messages, per_second, TIMED_OUT),
-    ]
-    return Outcome(
-        [figure for outcome in outcomes for figure in outcome.figures],
-        [problem for outcome in outcomes for problem in outcome.problems],
-    )
+    states: dict[str, Mapping[str, object]] = {"": FRESH, ", timed out": TIMED_OUT}
+    return merged({end: _full_mailbox(bench, messages, per_second, state) for end, state in states.items()})
 
 
-def _full_mailbox(bench: Bench, suffix: str, messages: int, per_second: float, state: Mapping[str, object]) -> Outcome:
+def _full_mailbox(bench: Bench, messages: int, per_second: float, state: Mapping[str, object]) -> Outcome:
     event_type, mailbox, key = bench.create_mailbox()
     bench.say(f"storing {messages:,} messages in a mailbox")
     bench.ask(FILL, mailbox=mailbox, count=messages, **BODY, **state)
@@ -110,11 +104,11 @@ def _full_mailbox(bench: Bench, suffix: str, messages: int, per_second: float, s
     bench.say("purging it")
     purge(bench, mailbox)
     figures = [
-        *percentiles("fetch", during.fetched, {"fetch p95": at_most(10)}, suffix),
-        *percentiles("acknowledge", during.acknowledged, suffix=suffix),
-        Figure(f"acknowledged{suffix}", found.rate, "/s"),
-        Figure(f"accepted p95{suffix}", p95_ms(found.accept_seconds()), "ms"),
-        *(replace(figure, name=figure.name + suffix) for figure in found.cpu_figures()),
+        *percentiles("fetch", during.fetched, {"fetch p95": at_most(10)}),
+        *percentiles("acknowledge", during.acknowledged),
+        Figure("acknowledged", found.rate, "/s"),
+        Figure("accepted p95", p95_ms(found.accept_seconds()), "ms"),
+        *found.costs(),
     ]
     # The oldest come first, so of each stream all must have come up to the highest.
     streams = {STORED, *expected_by_any(found.published)}

@@ -62,7 +62,8 @@ def _outcome(bench: Bench, found: Measured, speeds: Sequence[Figure], void: str 
     (event_type,), jobs = found.event_types, sum(sum(stream.counts) for stream in found.watched.published)
     ((known, done_once),) = bench.ask(DONE_ONCE, event_type)
     wrong = [] if known == done_once == jobs else [f"of {jobs} jobs {known} are known and {done_once} DELIVERED once"]
-    figures = [*speeds, *_shares(bench, found, event_type), *found.cpu_figures()]
+    figures = [*speeds, *_shares(bench, found, event_type)]
+    figures += [found.watched.awaiting(), *found.watched.costs()]
     return Outcome(figures, [*found.problems, *wrong], void)
 
 

@@ -10,9 +10,17 @@ from statistics import mean
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.figures import Figure, Outcome, at_most
-from benchmarks.measure import DELIVERED, publishing, publishing_problems
-from benchmarks.processes import Usage, usage
+from benchmarks.figures import Figure, Outcome, at_most, merged
+from benchmarks.measure import (
+    DELIVERED,
+    Moment,
+    RunningPublisher,
+    Watched,
+    publishing,
+    publishing_problems,
+    read_counters,
+)
+from benchmarks.processes import cpu_by_tree, pss_bytes
 from benchmarks.publisher import Pace
 from benchmarks.scenarios import topic
 from benchmarks.sink import RunningSink, running_sink
@@ -38,27 +46,24 @@ TABLES: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Memory, CPU time and tables at one moment."""
+    """Memory, tables, and what had been used at one moment."""
 
-    at: float
-    delivered: int
-    services: Mapping[str, Usage]
-    tables: Mapping[str, int]
-    """Bytes, by table and kind."""
+    moment: Moment
+    sizes: Mapping[str, int]
+    """Bytes, by service or by table and kind."""
 
 
-def sampled(bench: Bench, sink: RunningSink, seconds: float) -> Iterator[Sample]:
+def sampled(bench: Bench, sink: RunningSink, publisher: RunningPublisher, seconds: float) -> Iterator[Sample]:
     """Yield a sample after each of the intervals that the time has."""
-    began, roots = time.monotonic(), bench.roots()
+    began = time.monotonic()
     for number in range(max(MIN_SAMPLES, int(bench.options.minutes * 60 / seconds))):
         time.sleep(max(0.0, began + (number + 1) * seconds - time.monotonic()))
         sink.report()  # so that it does not keep them all
-        sizes = {str(name): int(str(size)) for name, size in bench.ask(TABLES)}
-        sample = Sample(time.monotonic(), sink.delivered, usage(roots), sizes)
-        memory = " ".join(f"{name} {used.pss_bytes >> 20}" for name, used in sample.services.items())
-        tables = " ".join(f"{name} {size >> 10}" for name, size in sizes.items())
-        bench.say(f"{number + 1:4}: {sample.delivered} delivered; MB: {memory}; KB: {tables}")
-        yield sample
+        sizes = {f"memory of {name}": sum(map(pss_bytes, tree)) for name, tree in cpu_by_tree(bench.roots()).items()}
+        sizes |= {str(name): int(str(size)) for name, size in bench.ask(TABLES)}
+        shown = ", ".join(f"{name} {size >> 10:,}" for name, size in sizes.items())
+        bench.say(f"{number + 1:4}: {sink.delivered} delivered; KB: {shown}")
+        yield Sample(read_counters(bench, publisher), sizes)
 
 
 def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_SECONDS) -> Outcome:
@@ -71,31 +76,23 @@ def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_
     with running_sink() as sink:
         event_types, _ = load.subscribe(bench, sink)
         with publishing(bench, event_types, Pace(subscribers, per_second=rate), sink) as publisher:
-            samples = list(sampled(bench, sink, sample_seconds))
+            samples = list(sampled(bench, sink, publisher, sample_seconds))
             published = publisher.stop()
             expected = load.expected(published)
             unfinished = bench.unfinished(sink, sum(expected.values()))
         wrong = [*unfinished, *publishing_problems(published), *sink.report().problems(expected)]
-    return Outcome([Figure("published", rate, "/s"), *_speeds(samples), *_sizes(samples)], wrong)
-
-
-def _speeds(samples: Sequence[Sample]) -> Iterator[Figure]:
-    """Yield deliveries a second, and the CPU time of one, early and late."""
+    costs = {}
     for when, quarter in QUARTERS.items():
-        before, last = samples[len(samples) * (quarter - 1) // 4 - 1], samples[len(samples) * quarter // 4 - 1]
-        delivered = last.delivered - before.delivered
-        yield Figure(f"delivered, {when}", delivered / (last.at - before.at), "/s")
-        for name, used in last.services.items():
-            cpu = (used.cpu_seconds - before.services[name].cpu_seconds) / max(1, delivered)
-            yield Figure(f"CPU of {name}, {when}", cpu * 1e6, "µs each")
+        first, last = (samples[len(samples) * number // 4 - 1].moment for number in (quarter - 1, quarter))
+        found = Watched(first, last, published)
+        costs[f", {when}"] = Outcome([Figure(DELIVERED, found.rate, "/s"), *found.costs()])
+    return Outcome([Figure("published", rate, "/s"), *merged(costs).figures, *_sizes(samples)], wrong)
 
 
 def _sizes(samples: Sequence[Sample]) -> Iterator[Figure]:
     """Yield the size of each service and table in the end, and how much it has grown."""
-    series = {
-        f"memory of {name}": [sample.services[name].pss_bytes for sample in samples] for name in samples[0].services
-    } | {name: [sample.tables[name] for sample in samples] for name in samples[0].tables}
-    for name, sizes in series.items():
+    for name in samples[0].sizes:
+        sizes = [sample.sizes[name] for sample in samples]
         early, late = (
             max(1.0, mean(sizes[len(sizes) * (quarter - 1) // 4 : len(sizes) * quarter // 4]))
             for quarter in QUARTERS.values()

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from benchmarks.bench import Bench
 from benchmarks.command_process import Command, command_process, measured_database
-from benchmarks.figures import Figure, Outcome, at_most, ratio
+from benchmarks.figures import Figure, Outcome, at_most, merged, ratio
 from benchmarks.measure import DELIVERED, Load, measured
-from benchmarks.processes import cpu_seconds, usage
+from benchmarks.processes import cpu_by_tree, pss_bytes
 from benchmarks.publisher import Pace
 from benchmarks.scenarios.topic import dense_load
 
@@ -63,19 +63,19 @@ def run(bench: Bench) -> Outcome:
         }
     with measured_database(environment, f"broker_summaries_{os.getpid()}", PROCESS) as (there, pid):
         much = cost(bench, there, pid, attempts)
-    problems = [problem for outcome in beside.values() for problem in outcome.problems]
-    problems += [cost.by_spark["error"] for cost in (little, much) if cost.by_spark["error"]]
-    return Outcome([*_costs(little, much), *_loads(beside)], problems)
+    loads = merged({f" beside {who}": outcome for who, outcome in beside.items()})
+    problems = [*loads.problems, *(cost.by_spark["error"] for cost in (little, much) if cost.by_spark["error"])]
+    return Outcome([*_costs(little, much), *loads.figures, *_ratios(beside)], problems)
 
 
 def cost(bench: Bench, there: Command, pid: int, attempts: int) -> Cost:
     """Store a history in a database and summarize it."""
 
     def memory() -> int:
-        return usage({"": pid})[""].pss_bytes
+        return sum(map(pss_bytes, cpu_by_tree({"": pid})[""]))
 
     def database_seconds() -> float:
-        return cpu_seconds({"": bench.roots()["postgres"]})[""]
+        return sum(cpu_by_tree(bench.roots())["postgres"].values())
 
     bench.say(f"storing a day of {attempts:,} attempts")
     stored = there("write", attempts=attempts)
@@ -141,11 +141,8 @@ def _costs(little: Cost, much: Cost) -> Iterator[Figure]:
     yield Figure("lake, a million attempts", lake, "MB")
 
 
-def _loads(beside: Mapping[str, Outcome]) -> Iterator[Figure]:
+def _ratios(beside: Mapping[str, Outcome]) -> Iterator[Figure]:
     """Yield the deliveries beside each, compared with deliveries alone."""
-    for who, outcome in beside.items():
-        for figure in outcome.figures:
-            yield replace(figure, name=f"{figure.name} beside {who}")
     alone = beside["nothing"]
     for who in ("Spark", "SQL"):
         target = at_most(MAX_SLOWDOWN) if who == "Spark" else None
