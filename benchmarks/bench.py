@@ -9,6 +9,7 @@ from typing import Final
 
 import psycopg
 
+from benchmarks.command_process import command_process
 from benchmarks.processes import Receiving
 from benchmarks.sink import RunningSink
 from broker_project.stack.load.management_client import Management
@@ -101,6 +102,17 @@ class Bench:
             self.api.create("subscribers", name=name)
             endpoint = sink.endpoint(number)
             self.api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
+        return names
+
+    def store_subscribers(self, endpoints: Sequence[str]) -> list[str]:
+        """Store a subscriber with an event type for each endpoint, whose API requests would take minutes.
+
+        Return the names, which are those of both.
+        """
+        run = next(_numbers)
+        names = [f"bench-{run}.{number}" for number in range(len(endpoints))]
+        with command_process(self.stack.environment, "benchmarks.databases.Configuration") as (there, _):
+            there("subscribe", names=names, endpoints=endpoints)
         return names
 
     def create_mailbox(self) -> tuple[str, str, str]:

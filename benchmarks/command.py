@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.bench import Bench, Options
 from benchmarks.figures import Figure, Outcome, rounded
-from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
+from benchmarks.scenarios import latency, mailbox, publish, queue, retries, scale, soak, summaries, topic
 from broker_project.stack.folders import STATE
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.running_stack import running_stack
@@ -26,11 +26,17 @@ COLUMNS: Final = "{:<16} {:<34} {:>12} {:<8} {:>12}  {}"
 SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
     "topic.dense": topic.run_dense,
     "topic.single": topic.run_single,
+    "topic.real": topic.run_real,
     "topic.latency": topic.run_latency,
     "topic.fanout": topic.run_fanout,
     "topic.hanging": topic.run_hanging,
     "topic.retrying": retries.run,
     "topic.rejected": topic.run_rejected,
+    "publish.single": publish.run_single,
+    "publish.keyed": publish.run_keyed,
+    "publish.steady": publish.run_steady,
+    "publish.fanout50": publish.run_fanout,
+    "publish.sparse": publish.run_sparse,
     "queue.fast": queue.run_fast,
     "queue.slow": queue.run_slow,
     "sync": latency.run_sync,
@@ -40,13 +46,14 @@ SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
     "mailbox.polling": mailbox.run_polling,
     "mailbox.million": mailbox.run_million,
     "soak": soak.run,
+    "idle": scale.run_idle,
     "growth": scale.run_growth,
     "summaries": summaries.run,
 }
 ABOUT: Final = {name: (run.__doc__ or "").partition("\n")[0] for name, run in SCENARIOS.items()}
 LONG: Final = (
-    *("topic.retrying", "topic.rejected", "mailbox.polling", "mailbox.million"),
-    *("soak", "growth", "summaries"),
+    *("topic.retrying", "topic.rejected", "publish.keyed", "publish.sparse", "mailbox.polling", "mailbox.million"),
+    *("soak", "idle", "growth", "summaries"),
 )
 """Scenarios that run only when they are named."""
 

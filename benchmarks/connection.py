@@ -1,16 +1,13 @@
 """One keep-alive connection to the broker, numbered bodies, and timetables: a load must cost almost no CPU time."""
 
+import json
 import socket
 import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-BODY_BYTES: Final = 1024
-_HEAD: Final = b'{"stream":"%02d","number":"%08d","sent":"%016d","text":"'
-_TAIL: Final = b'"}'
-_TEXT: Final = b"x" * (BODY_BYTES - len(_HEAD % (0, 0, 0)) - len(_TAIL)) + _TAIL
-
+_START: Final = b'{"stream":"%02d","number":"%08d","sent":"%016d",'
 STREAM: Final = slice(11, 13)
 NUMBER: Final = slice(25, 33)
 SENT: Final = slice(43, 59)
@@ -22,9 +19,31 @@ TIMEOUT_SECONDS: Final = 30.0
 CHUNK: Final = 65_536
 
 
-def body_of(stream: int, number: int, sent: int) -> bytes:
+def text_of(body_bytes: int) -> bytes:
+    """Return the rest of a body of this size: one long string."""
+    start, end = b'"text":"', b'"}'
+    return start + b"x" * (body_bytes - len(_START % (0, 0, 0) + start + end)) + end
+
+
+def order_of(body_bytes: int) -> bytes:
+    """Return the rest of a body of about this size: an order with nested values of all kinds."""
+    item = {
+        "sku": "PX-7731-b",
+        "title": 'Füllhalter "Größe M", № 7',
+        "price": {"amount": 1249.5, "currency": "EUR", "taxes": [{"rate": 0.19, "is_included": True}]},
+        "stock": [{"place": [4, 17, 2], "count": 31, "reserved": None}],
+    }
+    count = body_bytes // len(json.dumps(item, ensure_ascii=False).encode())
+    order = {"customer": {"id": 40_812, "name": "Jürgen O'Neil", "tags": []}, "items": [item] * max(1, count)}
+    return json.dumps(order, ensure_ascii=False).encode()[1:]
+
+
+KILOBYTE: Final = text_of(1024)
+
+
+def body_of(stream: int, number: int, sent: int, rest: bytes = KILOBYTE) -> bytes:
     """Return the body with this number."""
-    return _HEAD % (stream, number, sent) + _TEXT
+    return _START % (stream, number, sent) + rest
 
 
 def timetable(first: float, step: float) -> Iterator[float]:
@@ -61,16 +80,16 @@ class Connection:
             "Content-Type: application/json\r\nContent-Length: "
         ).encode()
 
-    def post(self, path: bytes, body: bytes, *, expected: int) -> bytes:
+    def post(self, path: bytes, body: bytes, *, expected: int, headers: bytes = b"") -> bytes:
         """Send a request and return the answer's body; raise `Refused` for any other status than `expected`."""
-        status, _, content = self.call(path, body)
+        status, _, content = self.call(path, body, headers)
         if status != expected:
             raise Refused(f"{path.decode()} answered {status}: {content[:500].decode(errors='replace')}")
         return content
 
-    def call(self, path: bytes, body: bytes) -> Answer:
-        """Send a request and return the answer."""
-        self._socket.sendall(b"".join((b"POST ", path, self._head, b"%d" % len(body), HEAD_END, body)))
+    def call(self, path: bytes, body: bytes, headers: bytes = b"") -> Answer:
+        """Send a request, with further headers, each after a line break, and return the answer."""
+        self._socket.sendall(b"".join((b"POST ", path, self._head, b"%d" % len(body), headers, HEAD_END, body)))
         answer, head, wanted = b"", b"", 0
         while not wanted or len(answer) < wanted:
             chunk = self._socket.recv(CHUNK)

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -164,6 +164,26 @@ def _answered(line_id: int, delivery_id: int) -> Settlement:
     )
 
 
+def subscribe(names: Sequence[str], event_types: Sequence[EventType], terms: Sequence[Mapping[str, str]]) -> None:
+    """Create subscribers with these names, each with one subscription; then vacuum, as autovacuum would in a while."""
+    subscribers = Subscriber.objects.bulk_create(Subscriber(name=name) for name in names)
+    Subscription.objects.bulk_create(
+        Subscription(subscriber=subscriber, event_type=event_type, **{**NOT_SENT, **own})
+        for subscriber, event_type, own in zip(subscribers, event_types, terms, strict=True)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM (ANALYZE) subscriptions_subscription, subscriptions_subscriber, delivery_line")
+
+
+class Configuration:
+    """The database of a running stack."""
+
+    def subscribe(self, names: Sequence[str], endpoints: Sequence[str]) -> None:
+        """Create subscribers with these names and endpoints, each for an event type of the same name."""
+        event_types = EventType.objects.bulk_create(EventType(name=name, kind="TOPIC") for name in names)
+        subscribe(names, event_types, [{"endpoint": endpoint} for endpoint in endpoints])
+
+
 class MatchingDatabase:
     """A database with event types for each kind and number of subscriptions."""
 
@@ -176,20 +196,11 @@ class MatchingDatabase:
         name = f"{kind}.{count}"
         self._event_types[kind, count] = event_type = EventType.objects.create(name=name, kind="TOPIC")
         values = [WANTED if number < matching else f"customer-{number}" for number in range(count)]
-        subscribers = Subscriber.objects.bulk_create(Subscriber(name=f"{name}-{number}") for number in range(count))
         filters = [
             {"header_filter_string": value} if kind == "header" else {"filter": f"{PATH} = '{value}'"}
             for value in values
         ]
-        Subscription.objects.bulk_create(
-            Subscription(subscriber=subscriber, event_type=event_type, **NOT_SENT, **terms)
-            for subscriber, terms in zip(subscribers, filters, strict=True)
-        )
-
-    def settle_down(self) -> None:
-        """Vacuum and analyze, as autovacuum would after a while."""
-        with connection.cursor() as cursor:
-            cursor.execute("VACUUM (ANALYZE) subscriptions_subscription, subscriptions_subscriber, delivery_line")
+        subscribe([f"{name}-{number}" for number in range(count)], [event_type] * count, filters)
 
     def publish(self) -> dict[tuple[str, int], float]:
         """Publish one message to each of the event types; return the seconds of each."""

@@ -43,7 +43,7 @@ class Load:
     """What is published, for which subscribers, and what is expected."""
 
     subscribers: int
-    """Each with an event type of its own; of a QUEUE all share one."""
+    """Each with an event type of its own, or as many with one as the pace's fan-out says; of a QUEUE all."""
     pace: Pace
     kind: str = "TOPIC"
     answer: bytes = TAKEN
@@ -57,16 +57,25 @@ class Load:
     """Of each subscription."""
     hostile: int = 0
     """Further subscribers, whose scripts never end; their deliveries are not waited for."""
+    is_large: bool = False
+    """Whether there are too many subscribers to create them through the API."""
+
+    @property
+    def event_types(self) -> int:
+        """How many event types the subscribers have."""
+        return 1 if self.kind == "QUEUE" else self.subscribers // self.pace.fan_out
 
     def subscribe(self, bench: Bench, sink: RunningSink) -> tuple[list[str], list[str]]:
         """Create event types and subscribers; return the names of both."""
-        if self.kind == "QUEUE":
-            event_types = bench.create_event_types(1, kind="QUEUE")
-            return event_types, bench.subscribe(sink, event_types * self.subscribers)
-        event_types = bench.create_event_types(self.subscribers + self.hostile)
-        names = bench.subscribe(sink, event_types[: self.subscribers], script=self.script)
-        bench.subscribe(sink, event_types[self.subscribers :], prefix="hostile", script=ENDLESS_SCRIPT)
-        return event_types, names
+        if self.is_large:
+            names = bench.store_subscribers([sink.endpoint(number) for number in range(self.subscribers)])
+            return names, names
+        event_types = bench.create_event_types(self.event_types, kind=self.kind)
+        each = event_types * (self.subscribers // self.event_types)
+        names = bench.subscribe(sink, each, script=self.script)
+        hostile = bench.create_event_types(self.hostile)
+        bench.subscribe(sink, hostile, prefix="hostile", script=ENDLESS_SCRIPT)
+        return event_types + hostile, names
 
     def expected(self, published: Sequence[Published]) -> dict[Key, int]:
         """Return how many deliveries of each stream each subscriber is to receive."""
@@ -75,8 +84,8 @@ class Load:
         return {
             (subscriber, stream.stream): count
             for stream in published
-            for subscriber, count in enumerate(stream.counts[: self.subscribers])
-            if count
+            for subscriber in range(self.subscribers)
+            if (count := stream.counts[subscriber % self.event_types])
         }
 
 
@@ -299,5 +308,4 @@ def compared(
     for what in others:
         times = ratio(mean(rates[what]), mean(rates[first]))
         figures.append(Figure(f"{what} / {first}", times, "times", target=target))
-    problems = [text for outcome in every for text in outcome.problems]
-    return Outcome(figures, problems, next((outcome.void for outcome in every if outcome.void), ""))
+    return replace(merged({str(number): outcome for number, outcome in enumerate(every)}), figures=figures)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Control
 from typing import Final
 
-from benchmarks.connection import Connection, Refused, body_of, timetable
+from benchmarks.connection import KILOBYTE, Connection, Refused, body_of, timetable
 
 LOOK_SECONDS: Final = 0.005
 """How soon a stream notices that the broker has caught up."""
@@ -21,10 +21,16 @@ class Pace:
     per_call: int = 1
     """Messages in a call."""
     window: int = 0
-    """Most messages in flight, each for one subscriber; no stream publishes while there are more."""
+    """Most deliveries in flight; no stream publishes while there are more."""
     per_second: float = 0.0
     """Messages a second, evenly spaced; 0: as fast as the window allows."""
     connections: int = 4
+    fan_out: int = 1
+    """Subscribers that get each message."""
+    rests: Sequence[bytes] = (KILOBYTE,)
+    """What the bodies end with, in turn."""
+    added: bytes = b""
+    """Added to the head of each request, or to each item of a batch; `%(number)d` is the message's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Flow:
     delivered: c_int64
     enough: c_bool
     _published: int = 0
+    """Deliveries."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def dues(self, stream: int) -> Iterator[float]:
@@ -61,8 +68,9 @@ class Flow:
                 yield due
         while not self.enough.value:
             with self._lock:
-                goes = self._published + self.pace.per_call - self.delivered.value <= self.pace.window
-                self._published += self.pace.per_call * goes
+                more = self.pace.per_call * self.pace.fan_out
+                goes = self._published + more - self.delivered.value <= self.pace.window
+                self._published += more * goes
             if goes:
                 yield time.monotonic()
             else:
@@ -101,17 +109,18 @@ class Stream(threading.Thread):
         return Published(self._number, self._counts, self._due, self._accept_seconds, self._problem)
 
     def _publish(self, messages: range, due: float) -> None:
-        items = []
+        items, pace = [], self._flow.pace
         for message in messages:
             position = message % len(self._counts)
             self._counts[position] += 1
-            body = body_of(self._number, self._counts[position], int(due * 1e9))
-            items.append((self._event_types[position], body))
+            rest = pace.rests[message % len(pace.rests)]
+            body = body_of(self._number, self._counts[position], int(due * 1e9), rest)
+            items.append((self._event_types[position], body, pace.added % {b"number": message}))
         if len(items) == 1:
-            ((name, body),) = items
-            self._connection.post(b"/api/v1/events/" + name, body, expected=202)
+            ((name, body, headers),) = items
+            self._connection.post(b"/api/v1/events/" + name, body, expected=202, headers=headers)
         else:
-            texts = [b'{"event":"%s","body":%s}' % item for item in items]
+            texts = [b'{"event":"%s","body":%s%s}' % item for item in items]
             self._connection.post(b"/api/v1/events", b'{"events":[%s]}' % b",".join(texts), expected=202)
         self._due.append(due)
         self._accept_seconds.append(time.monotonic() - due)

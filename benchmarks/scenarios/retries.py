@@ -11,7 +11,7 @@ from benchmarks.connection import Connection, body_of
 from benchmarks.figures import Figure, Outcome, at_least
 from benchmarks.measure import DELIVERED, Load, compared, measured
 from benchmarks.receipts import Log, Receipts
-from benchmarks.scenarios.topic import STREAM, dense_load
+from benchmarks.scenarios.topic import dense_load
 from benchmarks.sink import FAILING, RunningSink
 from broker_project.stack.load.wait import wait_until
 
@@ -62,7 +62,7 @@ def retry_lanes_filled(
     ids = [bench.api.create("subscriptions", subscriber=name, **terms)["id"] for name in names]
     with contextlib.closing(Connection(bench.stack.web, bench.publisher_key())) as publisher:
         for number in range(count // len(names)):
-            publisher.publish(event_type, body_of(STREAM, number, 0))
+            publisher.publish(event_type, body_of(0, number, 0))
     wait_until(
         lambda: bench.ask(IN_RETRY_LANE, ids) == [(count // len(names) * len(names),)],
         RETRY_LANE_SECONDS,

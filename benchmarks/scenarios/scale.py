@@ -1,22 +1,26 @@
-"""`growth` and `matching`: what functions of the broker cost beside old deliveries and beside many subscriptions.
+"""`growth`, `matching`, `idle`: what the broker costs beside old deliveries, beside many subscriptions, and unused.
 
-Everything is measured in turn, so that other load on the machine affects all alike; the figures are ratios of medians.
+For `growth` and `matching` everything is measured in turn, so that other load on the machine affects all alike; the
+figures are ratios of medians.
 """
 
 import os
 import statistics
+import time
 from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.command_process import measured_database
-from benchmarks.figures import Figure, Outcome, at_most
+from benchmarks.figures import Figure, Outcome, at_most, merged
+from benchmarks.measure import Watched, read_counters
 
 WARM_ROUNDS: Final = 10
 EMPTY, GROWN = (f"broker_growth_{os.getpid()}_{state}" for state in ("empty", "grown"))
 KINDS: Final = {"header": "header filters", "filter": "equality filters"}
 COUNTS: Final = (10, 1_000, 10_000)
 MATCHING_SUBSCRIPTIONS: Final = 5
+NO_ENDPOINT: Final = "http://127.0.0.1:9/"
 
 
 def run_growth(bench: Bench, *, finished: int = 10_000_000, waiting: int = 1_000_000, rounds: int = 200) -> Outcome:
@@ -51,7 +55,6 @@ def run_matching(bench: Bench, *, counts: Sequence[int] = COUNTS, rounds: int = 
         for kind in KINDS:
             for count in counts:
                 command("subscribe", kind=kind, count=count, matching=MATCHING_SUBSCRIPTIONS)
-        command("settle_down")
         for _ in range(WARM_ROUNDS):
             command("publish")
         bench.say("publishing to each in turn")
@@ -66,3 +69,17 @@ def run_matching(bench: Bench, *, counts: Sequence[int] = COUNTS, rounds: int = 
             times = medians[kind, count] / base
             figures.append(Figure(f"{about}, {count:,} : {few:,}", times, "times", target=at_most(3)))
     return Outcome(figures)
+
+
+def run_idle(bench: Bench, *, subscribers: int = 10_000) -> Outcome:
+    """Measure what a broker that nobody uses costs a second, without subscribers and with 10,000 quiet ones."""
+    outcomes = {}
+    for count in (0, subscribers):
+        if count:
+            bench.store_subscribers([NO_ENDPOINT] * count)
+        time.sleep(bench.options.warm_seconds)
+        begin = read_counters(bench)
+        time.sleep(bench.options.seconds)
+        found = Watched(begin, read_counters(bench), ())
+        outcomes[f"_{count}"] = Outcome([*found.costs(found.seconds, "/s")])
+    return merged(outcomes)

@@ -1,24 +1,27 @@
 """`topic.*`: ordered lines, from many subscribers as fast as possible to one message for a thousand."""
 
 import math
-import time
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.connection import Connection, body_of
-from benchmarks.figures import Figure, Outcome, at_least, at_most
-from benchmarks.measure import DELIVERED, Load, compared, measured, void_reason
+from benchmarks.connection import order_of
+from benchmarks.figures import Figure, Outcome, at_least, at_most, ratio
+from benchmarks.measure import DELIVERED, Load, compared, measured
 from benchmarks.publisher import Pace
-from benchmarks.sink import NOT_FOUND, running_sink
+from benchmarks.receipts import NANOSECONDS
+from benchmarks.sink import NOT_FOUND
 
 BATCHES_IN_FLIGHT: Final = 40
 CONNECTIONS: Final = 8
 """Of publishers that keep to a timetable."""
 HANGING_SECONDS: Final = 20.0
 """A request times out after 15 s: hanging ones are then retried, too."""
-STREAM: Final = 0
+ORDERS: Final = tuple(order_of(int(1024 * 20 ** (number / 96))) for number in range(97))
+"""From 1 to 20 KB, each 3 % larger than the one before."""
+TRACE: Final = b',"headers":{"X-Request-Id":"%(number)d","traceparent":"00-%(number)032x-%(number)016x-01"}'
 
 
 def dense_load(subscribers: int = 100) -> Load:
@@ -29,6 +32,12 @@ def dense_load(subscribers: int = 100) -> Load:
 def run_dense(bench: Bench, *, subscribers: int = 100) -> Outcome:
     """Publish batches of a message for each of 100 subscribers as fast as they go."""
     return measured(bench, dense_load(subscribers)).throughput(at_least(6_000))
+
+
+def run_real(bench: Bench, *, subscribers: int = 100) -> Outcome:
+    """Publish as topic.dense, orders of 1 to 20 KB of nested JSON, each with headers of its own."""
+    load = dense_load(subscribers)
+    return measured(bench, replace(load, pace=replace(load.pace, rests=ORDERS, added=TRACE))).throughput()
 
 
 def run_single(bench: Bench, *, per_call: int = 100) -> Outcome:
@@ -68,27 +77,16 @@ def run_rejected(bench: Bench, *, subscribers: int = 100) -> Outcome:
     return compared(variants, at_least(0.9), shown=(DELIVERED, "CPU of workers", "CPU of postgres"))
 
 
-def run_fanout(bench: Bench, *, subscribers: int = 1_000, times: int = 10) -> Outcome:
-    """Publish a message to 1,000 subscribers, ten times.
-
-    Each follows when the one before has arrived everywhere; the first warms up.
-    """
-    with running_sink() as sink:
-        (event_type,) = bench.create_event_types(1)
-        bench.subscribe(sink, [event_type] * subscribers)
-        publisher = Connection(bench.stack.web, bench.publisher_key())
-        seconds, unfinished = [], list[str]()
-        for number in range(1, times + 2):
-            publisher.publish(event_type, body_of(STREAM, number, time.monotonic_ns()))
-            unfinished += bench.unfinished(sink, number * subscribers)
-            receipts = sink.report()
-            seconds.append(max(receipts.seconds(), default=math.inf))
-        publisher.close()
-        bare = sink.bare_rate(receipts.example, bench.options.bare_seconds)
-    seconds = sorted(seconds[1:])
-    wanted = {(subscriber, STREAM): times + 1 for subscriber in range(subscribers)}
+def run_fanout(bench: Bench, *, subscribers: int = 1_000) -> Outcome:
+    """Publish a message to 1,000 subscribers, and the next when it has arrived everywhere."""
+    found = measured(bench, Load(subscribers, Pace(window=subscribers, connections=1, fan_out=subscribers)))
+    last: defaultdict[int, float] = defaultdict(float)
+    for sent, at in zip(found.receipts.sent, found.receipts.at, strict=True):
+        last[sent] = max(last[sent], (at - sent) / NANOSECONDS)
+    seconds = sorted(last.values()) or [math.inf]
     figures = [
-        Figure(f"to the last, {what}", value, "s", subscribers / bare, at_most(0.6))
+        Figure(f"to the last, {what}", value, "s", ratio(subscribers, found.bare), at_most(0.6))
         for what, value in (("median", seconds[len(seconds) // 2]), ("worst", seconds[-1]))
     ]
-    return Outcome(figures, [*unfinished, *receipts.problems(wanted)], void_reason(subscribers / seconds[0], bare))
+    outcome = found.throughput()
+    return replace(outcome, figures=[*figures, *outcome.figures])

@@ -6,12 +6,13 @@ from functools import partial
 
 import pytest
 
-from benchmarks.connection import body_of
-from benchmarks.figures import Figure, Outcome, at_least
+from benchmarks.connection import KILOBYTE, NUMBER, SENT, STREAM, body_of, text_of
+from benchmarks.figures import Figure, Outcome, at_least, merged
 from benchmarks.mailbox_client import FetchPlan, RunningConsumers, fetching
 from benchmarks.measure import compared, void_reason
 from benchmarks.receipts import ANY, NANOSECONDS, JobLog, Log, Receipts
 from benchmarks.scenarios.retries import lulls
+from benchmarks.scenarios.topic import ORDERS
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 
@@ -19,7 +20,7 @@ LATE = ["1 requests came again, or too late"]
 EARLY = ["1 requests came too early"]
 
 NEXT, ACK = "/api/v1/mailboxes/box/next", "/api/v1/mailboxes/box/ack"
-STREAM, DIED = 1, 2
+NEW, DIED = 1, 2
 NOTHING = answer(204)
 
 
@@ -93,6 +94,22 @@ def test_a_figure_is_void_unless_a_bare_client_is_three_times_as_fast() -> None:
     assert "void" in void_reason(1_000, 2_999)
 
 
+@pytest.mark.parametrize(
+    ("rest", "size"),
+    [(KILOBYTE, 1024), (text_of(300), 300), (ORDERS[0], pytest.approx(1024, rel=0.2)), (ORDERS[-1], 20_728)],
+)
+def test_bodies_are_json_with_their_numbers_in_place(rest: bytes, size: int) -> None:
+    body = body_of(7, 12, 34, rest)
+    assert len(body) == size
+    assert [int(body[place]) for place in (STREAM, NUMBER, SENT)] == [7, 12, 34]
+    assert int(json.loads(body)["number"]) == 12
+
+
+def test_outcomes_are_merged_by_the_endings_of_their_names() -> None:
+    outcomes = {f"_{number}": Outcome([Figure("jobs", number, "/s")], [f"{number}"], f"{number}") for number in (1, 2)}
+    assert merged(outcomes) == Outcome([Figure("jobs_1", 1, "/s"), Figure("jobs_2", 2, "/s")], ["1", "2"], "1")
+
+
 def failed_at(*seconds: float) -> Receipts:
     """Return receipts with requests that were answered 500 at these moments."""
     receipts = Receipts()
@@ -164,8 +181,8 @@ def test_a_client_that_does_not_wait_accepts_empty_answers(consumers: RunningCon
 @pytest.mark.parametrize(
     ("stream", "redeliveries", "wrong"),
     [
-        (STREAM, 0, []),
-        (STREAM, 1, ["1 times a wrong number of redeliveries"]),
+        (NEW, 0, []),
+        (NEW, 1, ["1 times a wrong number of redeliveries"]),
         (DIED, 1, []),
         (DIED, 0, ["1 times a wrong number of redeliveries"]),
         (DIED, 2, ["1 times a wrong number of redeliveries"]),

@@ -15,7 +15,7 @@ from benchmarks.figures import Outcome
 from benchmarks.mailbox_client import FetchPlan, fetching
 from benchmarks.measure import BROKER
 from benchmarks.receipts import ANY
-from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
+from benchmarks.scenarios import latency, mailbox, publish, queue, retries, scale, soak, summaries, topic
 from benchmarks.sink import running_sink
 from tests.support.faults.breakage import away
 from tests.support.real_broker import Broker
@@ -33,6 +33,15 @@ def bench(broker: Broker, request: pytest.FixtureRequest) -> Bench:
     return Bench(broker.stack, broker.management, options, lambda _: None)
 
 
+MESSAGES = "SELECT min(size), max(size), count(*), count(DISTINCT headers) FROM delivery_message WHERE id > %s"
+
+
+def newest(bench: Bench) -> object:
+    """Return the id of the newest message."""
+    ((newest,),) = bench.ask("SELECT COALESCE(max(id), 0) FROM delivery_message")
+    return newest
+
+
 measured_for = partial(pytest.mark.parametrize, "bench", indirect=True)
 
 
@@ -46,6 +55,8 @@ def values(outcome: Outcome) -> dict[str, float]:
     [
         pytest.param(partial(topic.run_dense, subscribers=4), id="dense"),
         pytest.param(partial(topic.run_single, per_call=5), id="single", marks=pytest.mark.lengthy),
+        pytest.param(partial(publish.run_fanout, subscribers=3), id="fanout50", marks=pytest.mark.lengthy),
+        pytest.param(partial(publish.run_sparse, subscribers=7), id="sparse"),
     ],
 )
 @measured_for([2.0])
@@ -101,10 +112,54 @@ def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> 
 
 @pytest.mark.lengthy
 def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
-    outcome = topic.run_fanout(bench, subscribers=5, times=2)
+    outcome = topic.run_fanout(bench, subscribers=5)
     found = values(outcome)
     assert 0 < found["to the last, median"] <= found["to the last, worst"]
     assert outcome.figures[0].bare
+
+
+@pytest.mark.lengthy
+def test_single_events_are_published_over_few_and_over_many_connections(bench: Bench) -> None:
+    before = newest(bench)
+    outcome = publish.run_single(bench, subscribers=3)
+    found = values(outcome)
+    for connections in publish.CONNECTIONS:
+        assert min(found[f"{name}_{connections}"] for name in ("delivered", "accepted p95", "CPU of web")) > 0
+    assert {figure.bare is not None for figure in outcome.figures if figure.unit == "/s"} == {True}
+    assert bench.ask(MESSAGES, before)[0][:2] == (300, 300)
+
+
+@pytest.mark.lengthy
+def test_each_event_has_a_key_of_its_own(bench: Bench) -> None:
+    before = newest(bench)
+    values(publish.run_keyed(bench, subscribers=3))
+    ((_, _, messages, _),) = bench.ask(MESSAGES, before)
+    keys = bench.ask("SELECT count(*) FROM delivery_idempotencykey WHERE message_id > %s", before)
+    assert keys == [(messages,)]
+    assert keys != [(0,)]
+
+
+@pytest.mark.lengthy
+def test_single_events_are_published_at_two_rates(bench: Bench) -> None:
+    found = values(publish.run_steady(bench, subscribers=3))
+    assert found["delivered_200"] > found["delivered_50"] > 0
+
+
+@pytest.mark.lengthy
+def test_orders_vary_in_size_and_in_their_headers(bench: Bench) -> None:
+    before = newest(bench)
+    values(topic.run_real(bench, subscribers=5))
+    ((least, most, messages, headers),) = bench.ask(MESSAGES, before)
+    assert (least, most) == tuple(len(body_of(0, 0, 0, topic.ORDERS[place])) for place in (0, -1))
+    assert messages == headers
+
+
+@pytest.mark.lengthy
+def test_an_idle_broker_has_costs_a_second_and_as_many_subscribers_as_it_says(bench: Bench) -> None:
+    outcome = scale.run_idle(bench, subscribers=7)
+    found = values(outcome)
+    assert min(found["context switches_0"], found["context switches_7"], found["requests to postgres_7"]) > 0
+    assert {figure.unit for figure in outcome.figures if figure.name.startswith("CPU of")} == {"µs/s"}
 
 
 @pytest.mark.lengthy
