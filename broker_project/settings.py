@@ -155,6 +155,10 @@ CELERY_RESULT_EXPIRES = None
 """No results are stored, so there is nothing to expire."""
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_SEND_TASK_EVENTS = True
+CELERY_WORKER_POOL = "threads"
+"""Also if a command says `-P prefork`, Celery's default: it closes the database's pool around every task, and its
+children neither share an event loop nor stop cleanly."""
+CELERY_WORKER_CONCURRENCY = 8
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_DISABLE_PREFETCH = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

@@ -28,7 +28,6 @@ HEAD_MILLISECONDS = "30000"
 HEAD_BUFFER_BYTES = "65536"
 """How much of a head the server reads at a time. If a head is several times as long, it answers 431."""
 
-WORKER_THREADS = "8"
 ANALYTICS = "analytics"
 """The queue of tasks that take minutes, and its worker, which runs them one after the other."""
 WORKER_NICENESS = "8"
@@ -97,7 +96,7 @@ class Application:
 
     def worker(self, number: int) -> Service:
         """Return a worker for lines. Its name stays the same over restarts."""
-        return self._worker(f"worker{number}", "-X", ANALYTICS, "-c", WORKER_THREADS)
+        return self._worker(f"worker{number}", "-X", ANALYTICS)
 
     def analytics(self) -> Service:
         """Return the worker that starts Spark."""
@@ -108,7 +107,7 @@ class Application:
         options = ("-E", "--without-mingle", "--without-gossip", "--loglevel", "INFO", "-n", identity)
         return Service(
             name=name,
-            command=("nice", "-n", WORKER_NICENESS, *celery("worker", "-P", "threads", *queues, *options)),
+            command=("nice", "-n", WORKER_NICENESS, *celery("worker", *queues, *options)),
             environment={**self.environment, "BROKER_WORKER_NAME": identity},
             is_ready=partial(is_listening, self.environment["REDIS_URL"], f"celery@{identity}"),
         )

@@ -2,23 +2,18 @@
 
 import asyncio
 import itertools
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.conf import settings
-from django.db import connection
 
 from broker_project.celery import app
 from broker_project.stack.load.receiver import Receiver, raw
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch import notify
 from tests.support.broker import publish_numbered, wait_until_done
+from tests.support.celery_worker import celery_worker
 from tests.support.factories import subscription
 
 QUEUE = "topic"
@@ -54,27 +49,12 @@ def events(storage: None) -> Iterator[Events]:
     collecting.stop()
 
 
-def database_url() -> str:
-    """Return the address of the test's own database."""
-    parts = connection.settings_dict
-    return f"postgres://{parts['USER']}:{parts['PASSWORD']}@{parts['HOST']}:{parts['PORT']}/{parts['NAME']}"
-
-
 @pytest.fixture
 def celery(events: Events) -> Iterator[None]:
     """A real worker process on this test's database and Redis."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "broker_project", "worker", "-P", "threads", "-c", "4", "-Q", QUEUE],
-        env=os.environ | {"DATABASE_URL": database_url(), "REDIS_URL": settings.REDIS_URL},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    with celery_worker("turns", [QUEUE]):
         wait_until(lambda: events.of("worker-online"))
         yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE_SECONDS)
 
 
 async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
