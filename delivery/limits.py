@@ -103,6 +103,9 @@ UNADDRESSED_SECONDS: Final = 60.0
 
 # Waking and sweeping
 SWEEP_SECONDS: Final = 1.0
+TAKEOVER_SECONDS: Final = 10.0
+"""A worker runs a line of a queue that it does not consume after it was due for this time and nobody came (contract
+6.2): longer than a worker takes to restart, and half of the lease that a crash costs anyway."""
 AWAKE_SECONDS: Final = 5
 """A lost wake-up can suppress others for this time; the sweep does not wait for it."""
 MAX_TASKS: Final = 256

@@ -1,6 +1,6 @@
 """Celery tasks: each takes ids, or a message that is not stored, and makes one call."""
 
-from celery import Task, shared_task
+from celery import Celery, Task, shared_task
 from celery.signals import worker_ready, worker_shutdown
 from celery.worker.consumer import Consumer
 from django.conf import settings
@@ -23,7 +23,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
     The chain grows by one link as long as there is work: assigning `request.chain` costs a third of `replace`, and a
     chain of fixed length would travel whole in every link.
     """
-    event_loop = _worker().wait_until_started()
+    event_loop = _worker(self.app).wait_until_started()
     lines = line_ids or notify.woken_lines(queue)
     unfinished = process.run_lines(lines, event_loop) if event_loop and lines else []
     if unfinished:
@@ -42,8 +42,7 @@ def send_volatile(envelope_id: str, encrypted: str) -> None:
 @shared_task(name="delivery.sweep")
 def sweep() -> None:
     """Wake lines with due work and no worker, in case no worker sweeps."""
-    for queue, due in dispatch_sweep.due_by_queue().items():
-        notify.wake_regardless(queue, due)
+    dispatch_sweep.wake_workers_of(dispatch_sweep.due_lines())
 
 
 @shared_task(name="delivery.run_periodic_jobs")
@@ -68,9 +67,8 @@ def forget_idempotency_keys() -> None:
 def start_delivering(sender: Consumer, **_signal: object) -> None:
     """Run lines from the start, not from the first task on, unless the worker serves other queues only."""
     of_lines = {notify.TOPIC, notify.RETRY, notify.CALLBACKS}
-    queues = sender.app.amqp.queues.consume_from
-    if any(queue in of_lines or queue.startswith("queue.") for queue in queues):
-        _worker()
+    if any(queue in of_lines or queue.startswith("queue.") for queue in sender.app.amqp.queues.consume_from):
+        _worker(sender.app)
 
 
 @worker_shutdown.connect
@@ -80,12 +78,16 @@ def stop_delivering(**_signal: object) -> None:
     send_once.stop()
 
 
-def _worker() -> process.Worker:
+def _worker(app: Celery) -> process.Worker:
+    """Return this process's worker; Celery changes `consume_from` in place when a queue is added or cancelled."""
     return process.worker(
-        settings.WORKER_NAME,
-        keep_days=settings.RETENTION_DAYS,
-        until_summarized=settings.SUMMARIES,
-        queue_max_in_flight=settings.QUEUE_MAX_IN_FLIGHT,
-        terms=callback_terms(),
-        egress=settings.EGRESS_POLICY,
+        lambda: process.Worker(
+            settings.WORKER_NAME,
+            queues=app.amqp.queues.consume_from,
+            keep_days=settings.RETENTION_DAYS,
+            until_summarized=settings.SUMMARIES,
+            queue_max_in_flight=settings.QUEUE_MAX_IN_FLIGHT,
+            terms=callback_terms(),
+            egress=settings.EGRESS_POLICY,
+        )
     )

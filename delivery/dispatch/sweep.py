@@ -1,15 +1,15 @@
 """Find lines with due work and no worker (contract 11.3): a lost wake-up cannot hide them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.dispatch.claim import LINE_IS_DUE
+from delivery.dispatch.claim import LINE_IS_DUE, Claim
 from delivery.dispatch.parked_groups import unpark
 from delivery.due_times import DUE_LATER
-from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SLICE
+from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS, TURN_SECONDS
 
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 """Expired deliveries are ended by a periodic job; until then they must not wake their line."""
@@ -53,7 +53,7 @@ waiting AS (
                   WHERE d.subscription_id = a.subscription_id AND d.line_id = a.line_id
                     AND d.due_at <= (SELECT clock_timestamp())
                   ORDER BY d.due_at, d.id LIMIT 1))
-SELECT l.id, l.queue
+SELECT l.id, l.queue, l.epoch
   FROM waiting w
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.is_sending AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
@@ -61,14 +61,15 @@ SELECT l.id, l.queue
                        AND (l.lane = 'main' OR NOT s.half_open)
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
-SELECT l.id, l.queue FROM delivery_line l WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
+SELECT l.id, l.queue, l.epoch FROM delivery_line l
+ WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
  UNION
-SELECT l.id, l.queue FROM delivery_line l WHERE {HAS_REPLY} AND l.due_at IS NULL AND l.lease_until IS NULL
+SELECT l.id, l.queue, l.epoch FROM delivery_line l WHERE {HAS_REPLY} AND l.due_at IS NULL AND l.lease_until IS NULL
  UNION
-SELECT l.id, l.queue FROM delivery_line l
+SELECT l.id, l.queue, l.epoch FROM delivery_line l
  WHERE {HAS_REPLY} AND l.due_at <= (SELECT clock_timestamp()) AND l.lease_until IS NULL
  UNION
-SELECT l.id, l.queue FROM delivery_line l WHERE l.lease_until < clock_timestamp()
+SELECT l.id, l.queue, l.epoch FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MAX_LINES_PER_SWEEP}
 """
 """Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows."""
@@ -98,21 +99,72 @@ SELECT l.id FROM delivery_line l
 """Sorted, although any row will do: else the planner may look for the first one from the table's beginning on."""
 
 
-def due_by_queue() -> dict[str, list[int]]:
-    """Return the lines without a worker that have due work, or that have to be recovered, by Celery queue.
+class DueLine(NamedTuple):
+    """A line with due work and no worker."""
+
+    id: int
+    queue: str
+    epoch: int
+    """The same as before: nobody has claimed it since."""
+
+
+class SweepMemory:
+    """What a sweeper remembers of due lines, to know which of them its own process has to run (contract 6.2).
+
+    A line of a queue that the process consumes: if its hint was not taken, or nobody has come since the last sweep.
+    Another line: if it has been due for ten seconds without anybody. It then counts as its own until someone else
+    claims it.
+    """
+
+    def __init__(self, queues: Collection[str]) -> None:
+        self._queues = queues
+        self._due_for: dict[DueLine, float] = {}
+        """Seconds. A line that is not due any more is forgotten."""
+        self._taken_over: dict[int, int] = {}
+        """By the line's id: the epoch under which this process claimed it, although its queue is not ours."""
+        self._swept_at = 0.0
+
+    def left_to_us(self, due: Sequence[DueLine], untaken: Collection[str], now: float) -> list[int]:
+        """Return the lines that this process has to run, its own first; `untaken`: queues that took no hint.
+
+        The time between two sweeps counts as two seconds at most: while the database was away or this process stood
+        still, nobody could come.
+        """
+        passed = min(now - self._swept_at, SWEEP_SECONDS + TURN_SECONDS)
+        seen = {line.id for line in self._due_for}
+        self._due_for = {line: self._due_for[line] + passed if line in self._due_for else 0.0 for line in due}
+        self._swept_at = now
+        own = {line for line in due if line.queue in self._queues or self._taken_over.get(line.id) == line.epoch}
+        left = [line.id for line in due if line in own and (line.queue in untaken or line.id in seen)]
+        return left + [line.id for line in due if line not in own and self._due_for[line] >= TAKEOVER_SECONDS]
+
+    def claimed(self, claims: Iterable[Claim]) -> None:
+        """Note what this process has claimed of the lines left to it."""
+        if len(self._taken_over) > MAX_LINES_PER_SWEEP:
+            self._taken_over.clear()  # most are of replies and have ended; the others wait once more
+        self._taken_over |= {one.line_id: one.epoch for one in claims if one.queue not in self._queues}
+
+
+def due_lines() -> list[DueLine]:
+    """Return the lines without a worker that have due work, or that have to be recovered.
 
     What has become due because a subscription is active again is among it.
     """
     unpark()
-    due: dict[str, list[int]] = defaultdict(list)
-    for line_id, queue in rows(DUE):
-        due[queue].append(line_id)
-    return due
+    return [DueLine(*row) for row in rows(DUE)]
 
 
 def lines_with_due_work() -> list[int]:
-    """Return the same of all queues."""
-    return [line_id for of_one in due_by_queue().values() for line_id in of_one]
+    """Return only the ids of these lines."""
+    return [line.id for line in due_lines()]
+
+
+def wake_workers_of(due: Iterable[DueLine]) -> set[str]:
+    """Wake the workers of each line's queue; return the queues that took no hint."""
+    by_queue: dict[str, list[int]] = defaultdict(list)
+    for line in due:
+        by_queue[line.queue].append(line.id)
+    return {queue for queue, line_ids in by_queue.items() if not notify.wake_regardless(queue, line_ids)}
 
 
 def still_due(line_ids: Sequence[int]) -> list[int]:

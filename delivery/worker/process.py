@@ -5,7 +5,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import structlog
@@ -16,7 +16,7 @@ from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch import notify
 from delivery.dispatch.claim import Claim, claim, end_leases_of
-from delivery.dispatch.sweep import due_by_queue
+from delivery.dispatch.sweep import SweepMemory, due_lines, wake_workers_of
 from delivery.limits import (
     LINES_PER_TASK,
     MAX_EXTRA_SLOTS,
@@ -42,11 +42,15 @@ log = structlog.get_logger(__name__)
 
 def run_lines(line_ids: Sequence[int], event_loop: EventLoop) -> list[int]:
     """Run those of the lines that are due and free, for one turn; return those that have more work (contract 4.14)."""
+    run, _ = take_lines(line_ids, event_loop)
+    return run.wait()
+
+
+def take_lines(line_ids: Sequence[int], event_loop: EventLoop) -> tuple[Turn, list[Claim]]:
+    """Claim those of the lines that are due and free, and begin a turn with them."""
     before = time.monotonic()
     places, extra_slots = event_loop.free_places()
     claims = claim(line_ids[:places], worker=event_loop.worker)
-    if not claims:
-        return []
     run = Turn([claimed.line_id for claimed in claims], TURN_SECONDS)
     lines: list[ActiveLine] = []
     for claimed in claims:
@@ -60,8 +64,9 @@ def run_lines(line_ids: Sequence[int], event_loop: EventLoop) -> list[int]:
         )
         lines.append(line)
         extra_slots -= len(line.slots) - 1
-    event_loop.take(lines)
-    return run.wait()
+    if lines:
+        event_loop.take(lines)
+    return run, claims
 
 
 def active_line(
@@ -91,14 +96,15 @@ def active_line(
 class Worker(threading.Thread):
     """The sweeper thread of this process, with the event loop, the maintainer and the periodic jobs.
 
-    Every second it finds lines with due work and no worker, and wakes them. If the hint is not taken, or nobody has
-    come by the next sweep, it runs them itself, as a turn does.
+    Every second it finds lines with due work and no worker, and wakes the workers of their queues. What is left to it
+    (`SweepMemory`) it runs itself, as a turn does. `queues`: those that the process consumes, as they are by then.
     """
 
     def __init__(
         self,
         name: str,
         *,
+        queues: Collection[str],
         keep_days: int,
         queue_max_in_flight: int,
         terms: CallbackTerms,
@@ -116,7 +122,7 @@ class Worker(threading.Thread):
         )
         self._has_started = threading.Event()
         self._stopping = threading.Event()
-        self._woken: frozenset[int] = frozenset()
+        self._memory = SweepMemory(queues)
         self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
         self._periodic_jobs = PeriodicJobs(self._stopping, egress)
 
@@ -160,17 +166,18 @@ class Worker(threading.Thread):
         return False
 
     def _sweep(self) -> None:
-        due = due_by_queue()
-        queue_of = {line_id: queue for queue, lines in due.items() for line_id in lines}
-        left: list[int] = []
-        for queue, lines in due.items():
-            # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
-            hint_taken = notify.wake_regardless(queue, lines)
-            left += [line_id for line_id in lines if not hint_taken or line_id in self._woken]
-        random.shuffle(left)  # without Redis there may be more than one turn takes: each gets its chance
-        for line_id in run_lines(left[:LINES_PER_TASK], self.event_loop):
+        due = due_lines()
+        # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
+        untaken = wake_workers_of(due)
+        random.shuffle(due)  # without Redis there may be more than one turn takes: each gets its chance
+        left = self._memory.left_to_us(due, untaken, time.monotonic())
+        if not left:
+            return
+        run, claims = take_lines(left[:LINES_PER_TASK], self.event_loop)
+        self._memory.claimed(claims)
+        queue_of = {claimed.line_id: claimed.queue for claimed in claims}
+        for line_id in run.wait():
             notify.wake(queue_of[line_id], [line_id])
-        self._woken = frozenset(queue_of)
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -192,31 +199,12 @@ _workers: list[Worker] = []
 _lock = threading.Lock()
 
 
-def worker(
-    name: str,
-    *,
-    keep_days: int,
-    until_summarized: bool,
-    queue_max_in_flight: int,
-    terms: CallbackTerms,
-    egress: EgressPolicy,
-) -> Worker:
-    """Return this process's worker; the first call makes and starts it.
-
-    `queue_max_in_flight`: messages that each QUEUE sender has in flight.
-    """
+def worker(make: Callable[[], Worker]) -> Worker:
+    """Return this process's worker; the first call makes and starts it."""
     with _lock:
         if not _workers:
-            started = Worker(
-                name,
-                keep_days=keep_days,
-                until_summarized=until_summarized,
-                queue_max_in_flight=queue_max_in_flight,
-                terms=terms,
-                egress=egress,
-            )
-            _workers.append(started)
-            started.start()
+            _workers.append(make())
+            _workers[0].start()
         return _workers[0]
 
 

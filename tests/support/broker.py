@@ -100,7 +100,12 @@ def running_worker(name: str = "worker", **options: Any) -> Iterator[Worker]:
 def lone_worker(name: str) -> process.Worker:
     """Return a worker process's own thread, which finds work without Celery."""
     return process.Worker(
-        name, keep_days=14, queue_max_in_flight=MAX_IN_FLIGHT, terms=callback_terms(), egress=settings.EGRESS_POLICY
+        name,
+        queues=settings.QUEUES,
+        keep_days=14,
+        queue_max_in_flight=MAX_IN_FLIGHT,
+        terms=callback_terms(),
+        egress=settings.EGRESS_POLICY,
     )
 
 

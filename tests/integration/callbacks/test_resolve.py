@@ -13,7 +13,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.announcements import HELD_SECONDS, announce_held_lines
 from delivery.api.deliveries import AttemptSerializer
 from delivery.dispatch.claim import end_leases_of
-from delivery.dispatch.sweep import due_by_queue, still_due
+from delivery.dispatch.sweep import DueLine, due_lines, still_due
 from delivery.maintenance import expiry, periodic
 from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, PageRead
@@ -156,11 +156,11 @@ def test_urls_are_independent(client: Client, pending: Callback, receiver: Recei
 @pytest.mark.behaviour("6.8")
 def test_a_crash_in_flight_repeats_and_flags_the_reply(pending: Callback, receiver: Receiver) -> None:
     post_reply(pending)
-    broker.crash_while_sending(line_of(pending))
+    crashed, *_ = broker.crash_while_sending(line_of(pending))
     assert reply_of(pending).status == DeliveryStatus.IN_FLIGHT
-    assert due_by_queue() == {}
+    assert due_lines() == []
     broker.expire_lease(line_of(pending))
-    assert due_by_queue() == {"callbacks": [line_of(pending).pk]}
+    assert due_lines() == [DueLine(crashed.id, "callbacks", crashed.claim.epoch)]
     with broker.running_worker():
         ended = wait_until_ended(pending)
     (request,) = receiver.of(THERE)
@@ -213,13 +213,13 @@ def test_an_expired_reply_is_not_sent(pending: Callback, receiver: Receiver, wor
 def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(pending: Callback) -> None:
     post_reply(pending)
     line = line_of(pending)
-    assert due_by_queue() == {"callbacks": [line.pk]}
+    assert due_lines() == [DueLine(line.pk, "callbacks", line.epoch)]
     assert still_due([line.pk]) == [line.pk]
     Line.objects.filter(pk=line.pk).update(due_at=Now() + timedelta(hours=1))
-    assert due_by_queue() == {}
+    assert due_lines() == []
     assert still_due([line.pk]) == []
     broker.make_due()
-    assert due_by_queue() == {"callbacks": [line.pk]}
+    assert due_lines() == [DueLine(line.pk, "callbacks", line.epoch)]
 
 
 def grow_older(days: int) -> None:

@@ -12,7 +12,7 @@ from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from delivery import operations
 from delivery.dispatch import notify
-from delivery.dispatch.sweep import due_by_queue
+from delivery.dispatch.sweep import due_lines
 from delivery.limits import LOCKED_RETRY_SECONDS
 from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
@@ -220,7 +220,7 @@ def test_groups_of_removed_senders_are_left_to_the_sweep(storage: None, event_ty
     QueueGroup.objects.update(line=retired)
     Delivery.objects.update(line=retired)
 
-    assert due_by_queue()["queue.7"] == [retired.pk]
+    assert [(line.queue, line.id) for line in due_lines()] == [("queue.7", retired.pk)]
     assert not notify.wake("queue.7", [retired.pk])
     assert not notify.wake_regardless("queue.7", [retired.pk])
     with running_worker():

@@ -14,8 +14,8 @@ from redis.retry import Retry
 from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, raw
 from delivery.dispatch import notify
-from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_due
+from delivery.dispatch.claim import Claim, claim
+from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed, lines_with_due_work, still_due
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line
 from delivery.statuses import DeliveryStatus
@@ -182,6 +182,70 @@ def test_a_line_that_the_sweeper_does_not_finish_is_woken_again(storage: None, r
     finally:
         assert sweeper.event_loop.stop(20)
     assert (len(receiver.log) > 0, notify.woken_lines(QUEUE)) == (True, [broker.line_of(wanted.subscriber).pk])
+
+
+OWN, FOREIGN = "queue.3", "topic"
+LINE_ID = 5
+
+
+def sweeps_that_leave_it(
+    memory: SweepMemory, queue: str, epochs: dict[float, int | None], **taken: bool
+) -> list[float]:
+    """Sweep at these times, when the line is due with an epoch or not at all; return when it is left to the process."""
+    untaken = set() if taken.get("hint_taken", True) else {queue}
+    due = {at: [] if epoch is None else [DueLine(LINE_ID, queue, epoch)] for at, epoch in epochs.items()}
+    return [at for at, lines in due.items() if memory.left_to_us(lines, untaken, at)]
+
+
+def every_second(until: int, epoch: int = 1, since: int = 0) -> dict[float, int | None]:
+    return dict.fromkeys(map(float, range(since, until)), epoch)
+
+
+@pytest.mark.behaviour("6.2", "11.3")
+@pytest.mark.parametrize(
+    ("queue", "hint_taken", "epochs", "left_at"),
+    [
+        (OWN, True, {0: 1, 1: 1, 2: 2}, [1, 2]),
+        (OWN, True, {0: 1, 1: None, 2: 1}, []),
+        (OWN, False, {0: 1, 1: None, 2: 1}, [0, 2]),
+        (FOREIGN, True, every_second(12), [10, 11]),
+        (FOREIGN, False, every_second(12), [10, 11]),
+        (FOREIGN, True, every_second(5) | every_second(17, epoch=2, since=5), [15, 16]),
+        (FOREIGN, True, every_second(17) | {5: None}, [16]),
+        (FOREIGN, True, {0: 1, 1: 1} | every_second(70, since=61), [68, 69]),
+    ],
+    ids=[
+        "own, nobody came",
+        "own, it was not due in between",
+        "own, without Redis",
+        "foreign",
+        "foreign, without Redis",
+        "foreign, claimed after 5 s",
+        "foreign, not due after 5 s",
+        "foreign, the database was away for a minute",
+    ],
+)
+def test_foreign_lines_are_left_to_a_process_after_ten_seconds(
+    queue: str, hint_taken: bool, epochs: dict[float, int | None], left_at: list[float]
+) -> None:
+    assert sweeps_that_leave_it(SweepMemory({OWN}), queue, epochs, hint_taken=hint_taken) == left_at
+
+
+@pytest.mark.behaviour("6.2")
+def test_a_line_taken_over_counts_as_own_until_another_worker_claims_it() -> None:
+    memory = SweepMemory({OWN})
+    memory.claimed([Claim(LINE_ID, "main", FOREIGN, 2, 0, None, 0, False, 500)])
+    epochs = {0: 2, 1: 2, 30: None, 60: 2, 61: 2} | every_second(75, epoch=3, since=62)
+    assert sweeps_that_leave_it(memory, FOREIGN, epochs) == [1, 61, 72, 73, 74]
+
+
+@pytest.mark.behaviour("6.2")
+def test_a_cancelled_queue_is_foreign() -> None:
+    queues = {OWN}
+    memory = SweepMemory(queues)
+    assert sweeps_that_leave_it(memory, OWN, every_second(2)) == [1]
+    queues.clear()
+    assert sweeps_that_leave_it(memory, OWN, every_second(12, since=2)) == [10, 11]
 
 
 WAIT = """
