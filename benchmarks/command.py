@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.bench import Bench, Options
 from benchmarks.figures import Figure, Outcome, rounded
-from benchmarks.scenarios import latency, mailbox, publish, queue, retries, scale, soak, summaries, topic
+from benchmarks.scenarios import mailbox, publish, queue, retries, scale, soak, summaries, topic
 from broker_project.stack.folders import STATE
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.running_stack import running_stack
@@ -39,9 +39,9 @@ SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
     "publish.sparse": publish.run_sparse,
     "queue.fast": queue.run_fast,
     "queue.slow": queue.run_slow,
-    "sync": latency.run_sync,
+    "sync": publish.run_sync,
     "matching": scale.run_matching,
-    "scripts": latency.run_scripts,
+    "scripts": topic.run_scripts,
     "mailbox.throughput": mailbox.run_throughput,
     "mailbox.polling": mailbox.run_polling,
     "mailbox.million": mailbox.run_million,

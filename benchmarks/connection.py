@@ -1,9 +1,7 @@
-"""One keep-alive connection to the broker, numbered bodies, and timetables: a load must cost almost no CPU time."""
+"""One keep-alive connection to the broker, and numbered bodies: a load must cost almost no CPU time."""
 
 import json
 import socket
-import time
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -44,15 +42,6 @@ KILOBYTE: Final = text_of(1024)
 def body_of(stream: int, number: int, sent: int, rest: bytes = KILOBYTE) -> bytes:
     """Return the body with this number."""
     return _START % (stream, number, sent) + rest
-
-
-def timetable(first: float, step: float) -> Iterator[float]:
-    """Yield the moments at which calls are due, each as soon as it has come, on the monotonic clock."""
-    due = first
-    while True:
-        time.sleep(max(0.0, due - time.monotonic()))
-        yield due
-        due += step
 
 
 class Refused(Exception):

@@ -43,7 +43,7 @@ class Load:
     """What is published, for which subscribers, and what is expected."""
 
     subscribers: int
-    """Each with an event type of its own, or as many with one as the pace's fan-out says; of a QUEUE all."""
+    """Each with an event type of its own, or as many with one as the pace's fan-out says; otherwise all share one."""
     pace: Pace
     kind: str = "TOPIC"
     answer: bytes = TAKEN
@@ -63,7 +63,7 @@ class Load:
     @property
     def event_types(self) -> int:
         """How many event types the subscribers have."""
-        return 1 if self.kind == "QUEUE" else self.subscribers // self.pace.fan_out
+        return self.subscribers // self.pace.fan_out if self.kind == "TOPIC" else 1
 
     def subscribe(self, bench: Bench, sink: RunningSink) -> tuple[list[str], list[str]]:
         """Create event types and subscribers; return the names of both."""
@@ -79,7 +79,7 @@ class Load:
 
     def expected(self, published: Sequence[Published]) -> dict[Key, int]:
         """Return how many deliveries of each stream each subscriber is to receive."""
-        if self.kind == "QUEUE":
+        if self.kind != "TOPIC":
             return expected_by_any(published)
         return {
             (subscriber, stream.stream): count
@@ -246,7 +246,7 @@ class Measured:
 
 def measured(bench: Bench, load: Load, *, log: Log | None = None, beside: Beside | None = None) -> Measured:
     """Run a load, with something else beside it if given; endpoints that hang answer in the end."""
-    log = log or (JobLog() if load.kind == "QUEUE" else Log(load.hanging))
+    log = log or (Log(load.hanging) if load.kind == "TOPIC" else JobLog())
     with running_sink(log=log, answer=load.answer, hanging=load.hanging, delay_seconds=load.delay_seconds) as sink:
         event_types, subscribers = load.subscribe(bench, sink)
         other = beside(bench, sink, subscribers) if beside else nullcontext()

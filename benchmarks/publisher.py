@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Control
 from typing import Final
 
-from benchmarks.connection import KILOBYTE, Connection, Refused, body_of, timetable
+from benchmarks.connection import KILOBYTE, Connection, Refused, body_of
 
 LOOK_SECONDS: Final = 0.005
 """How soon a stream notices that the broker has caught up."""
@@ -29,6 +29,8 @@ class Pace:
     """Subscribers that get each message."""
     rests: Sequence[bytes] = (KILOBYTE,)
     """What the bodies end with, in turn."""
+    expected: int = 202
+    """The status of the answers."""
     added: bytes = b""
     """Added to the head of each request, or to each item of a batch; `%(number)d` is the message's number."""
 
@@ -62,10 +64,13 @@ class Flow:
         """Yield when each call of a stream is due, as soon as it is; a late call counts from when it was due."""
         if self.pace.per_second:
             step = self.pace.per_call / self.pace.per_second
-            for due in timetable(time.monotonic() + stream * step, step * self.pace.connections):
+            due = time.monotonic() + stream * step
+            while True:
+                time.sleep(max(0.0, due - time.monotonic()))
                 if self.enough.value:
                     return
                 yield due
+                due += step * self.pace.connections
         while not self.enough.value:
             with self._lock:
                 more = self.pace.per_call * self.pace.fan_out
@@ -118,7 +123,7 @@ class Stream(threading.Thread):
             items.append((self._event_types[position], body, pace.added % {b"number": message}))
         if len(items) == 1:
             ((name, body, headers),) = items
-            self._connection.post(b"/api/v1/events/" + name, body, expected=202, headers=headers)
+            self._connection.post(b"/api/v1/events/" + name, body, expected=pace.expected, headers=headers)
         else:
             texts = [b'{"event":"%s","body":%s%s}' % item for item in items]
             self._connection.post(b"/api/v1/events", b'{"events":[%s]}' % b",".join(texts), expected=202)

@@ -1,11 +1,11 @@
-"""`publish.*`: one event a request, as most publishers send them, with bodies of 300 bytes."""
+"""`publish.*` and `sync`: one event a request, as most publishers send them."""
 
 from dataclasses import replace
 from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.connection import text_of
-from benchmarks.figures import Outcome, merged
+from benchmarks.figures import Outcome, at_most, merged
 from benchmarks.measure import Load, measured
 from benchmarks.publisher import Pace
 
@@ -16,6 +16,14 @@ IN_FLIGHT: Final = 2_000
 AT_ONCE: Final = Pace(window=IN_FLIGHT, connections=CONNECTIONS[0], rests=(text_of(300),))
 """Each request follows the answer to the one before."""
 KEY: Final = b"\r\nIdempotency-Key: event-%(number)d"
+CALLERS: Final = 8
+RECORDED: Final = """
+    SELECT count(*) FILTER (WHERE delivery.status = 'DELIVERED' AND attempt.status_code = 204), count(*)
+    FROM delivery_delivery delivery LEFT JOIN delivery_attempt attempt ON attempt.delivery_id = delivery.id
+    JOIN subscriptions_subscription subscription ON subscription.id = delivery.subscription_id
+    JOIN subscriptions_eventtype event_type ON event_type.id = subscription.event_type_id
+    WHERE event_type.name = %s
+"""
 
 
 def run_single(bench: Bench, *, subscribers: int = SUBSCRIBERS, added: bytes = b"") -> Outcome:
@@ -55,3 +63,15 @@ def run_fanout(bench: Bench, *, subscribers: int = 50) -> Outcome:
 def run_sparse(bench: Bench, *, subscribers: int = 3_000) -> Outcome:
     """Publish single events as fast as they go over 16 connections, each to another one of 3,000 subscribers."""
     return measured(bench, Load(subscribers, AT_ONCE, is_large=True)).throughput()
+
+
+def run_sync(bench: Bench, *, per_second: float = 100) -> Outcome:
+    """Make 100 SYNC calls a second to an endpoint that answers at once; then as many as go over 8 connections."""
+    fast = Pace(window=IN_FLIGHT, connections=CALLERS, expected=204)
+    steady, most = (
+        measured(bench, Load(1, pace, "SYNC")) for pace in (replace(fast, window=0, per_second=per_second), fast)
+    )
+    outcome = merged({"": steady.latency({"accepted p50": at_most(5)}), ", at once": most.throughput()})
+    recorded = [bench.ask(RECORDED, *found.event_types) for found in (steady, most)]
+    problems = [f"of {calls} calls {done} are recorded as answered" for ((done, calls),) in recorded if done != calls]
+    return replace(outcome, problems=[*outcome.problems, *problems])

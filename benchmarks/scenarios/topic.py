@@ -1,4 +1,4 @@
-"""`topic.*`: ordered lines, from many subscribers as fast as possible to one message for a thousand."""
+"""`topic.*` and `scripts`: ordered lines, from many subscribers as fast as possible to one message for a thousand."""
 
 import math
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.connection import order_of
-from benchmarks.figures import Figure, Outcome, at_least, at_most, ratio
+from benchmarks.figures import Figure, Outcome, at_least, at_most, merged, ratio
 from benchmarks.measure import DELIVERED, Load, compared, measured
 from benchmarks.publisher import Pace
 from benchmarks.receipts import NANOSECONDS
@@ -17,6 +17,7 @@ from benchmarks.sink import NOT_FOUND
 BATCHES_IN_FLIGHT: Final = 40
 CONNECTIONS: Final = 8
 """Of publishers that keep to a timetable."""
+QUICK_SCRIPT: Final = "$outmessage = $inmessage"
 HANGING_SECONDS: Final = 20.0
 """A request times out after 15 s: hanging ones are then retried, too."""
 ORDERS: Final = tuple(order_of(int(1024 * 20 ** (number / 96))) for number in range(97))
@@ -64,6 +65,23 @@ def run_hanging(
     pace = Pace(per_second=per_second, connections=CONNECTIONS)
     load = Load(subscribers, pace, hanging=hanging, is_cold=True)
     return measured(replace(bench, options=options), load).latency({"delivered p99": at_most(300)})
+
+
+def run_scripts(bench: Bench, *, subscribers: int = 100, hostile: int = 50, per_second: float = 100) -> Outcome:
+    """Publish 100 single messages a second over 100 subscribers, alone and beside 50 with endless scripts.
+
+    Then all of the 100 have a quick script. Deliveries to the others are held or still waiting in the end.
+    """
+    outcomes = {}
+    variants = (("alone", "", 0), ("beside", "", hostile), ("scripted, beside", QUICK_SCRIPT, hostile))
+    for what, script, beside in variants:
+        pace = Pace(per_second=per_second / subscribers * (subscribers + beside), connections=CONNECTIONS)
+        outcomes[f", {what}"] = measured(bench, Load(subscribers, pace, script=script, hostile=beside)).latency()
+    outcome = merged(outcomes)
+    times = ratio(outcome.value("delivered p99, beside"), outcome.value("delivered p99, alone"))
+    return replace(
+        outcome, figures=[*outcome.figures, Figure("p99, beside / alone", times, "times", target=at_most(3))]
+    )
 
 
 def run_rejected(bench: Bench, *, subscribers: int = 100) -> Outcome:

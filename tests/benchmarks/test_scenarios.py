@@ -15,7 +15,7 @@ from benchmarks.figures import Outcome
 from benchmarks.mailbox_client import FetchPlan, fetching
 from benchmarks.measure import BROKER
 from benchmarks.receipts import ANY
-from benchmarks.scenarios import latency, mailbox, publish, queue, retries, scale, soak, summaries, topic
+from benchmarks.scenarios import mailbox, publish, queue, retries, scale, soak, summaries, topic
 from benchmarks.sink import running_sink
 from tests.support.faults.breakage import away
 from tests.support.real_broker import Broker
@@ -93,12 +93,11 @@ def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(bench: Bench, ru
 
 
 @pytest.mark.lengthy
-def test_calls_are_answered_later_than_by_the_endpoint_itself_and_all_recorded(bench: Bench) -> None:
-    outcome = latency.run_sync(bench, per_second=40)
-    found = values(outcome)
-    assert 0 < found["overhead p50"] < found["answered p50"] <= found["answered p95"] <= found["answered p99"]
-    assert found["answered"] > 0
-    assert {figure.bare is not None for figure in outcome.figures if figure.name.startswith("answered")} == {True}
+def test_calls_are_answered_after_the_endpoint_has_got_them_and_all_recorded(bench: Bench) -> None:
+    found = values(publish.run_sync(bench, per_second=40))
+    assert 0 < found["delivered p50"] < found["accepted p50"] <= found["accepted p95"] <= found["accepted p99"]
+    assert found["delivered, at once"] > 0
+    assert found["CPU of web"] > 0
 
 
 @pytest.mark.lengthy
@@ -140,9 +139,10 @@ def test_each_event_has_a_key_of_its_own(bench: Bench) -> None:
 
 
 @pytest.mark.lengthy
+@measured_for([3.0])
 def test_single_events_are_published_at_two_rates(bench: Bench) -> None:
     found = values(publish.run_steady(bench, subscribers=3))
-    assert found["delivered_200"] > found["delivered_50"] > 0
+    assert min(found["delivered_200"], found["delivered_50"]) > 0
 
 
 @pytest.mark.lengthy
@@ -170,8 +170,8 @@ def test_hanging_endpoints_do_not_count(bench: Bench) -> None:
 
 @pytest.mark.lengthy
 def test_endless_scripts_do_not_count(bench: Bench) -> None:
-    found = values(latency.run_scripts(bench, subscribers=3, hostile=2, per_second=30))
-    assert all(found[f"{what}, delivered"] > 0 for what in ("alone", "beside", "scripted, beside"))
+    found = values(topic.run_scripts(bench, subscribers=3, hostile=2, per_second=30))
+    assert all(found[f"delivered, {what}"] > 0 for what in ("alone", "beside", "scripted, beside"))
     assert found["p99, beside / alone"] > 0
 
 
