@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from django.db import transaction
-from requests import Response
 
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
@@ -57,8 +56,7 @@ class Monitors:
         working: dict[int, datetime] = {}
         for subscription_id, (future, since) in [*self._requests.items()]:
             if future.done():
-                result = future.result().result
-                if isinstance(result, Response) and result.status_code in SUCCESSES:
+                if future.result().status in SUCCESSES:
                     working[subscription_id] = since
                 else:
                     del self._requests[subscription_id]

@@ -1,24 +1,27 @@
-"""HTTP over libcurl's multi interface: `requests`' objects, one event loop, no thread per request.
+"""HTTP over libcurl's multi interface: one event loop, no thread per request.
 
-`requests` alone has no total deadline, opens connections where the address cannot be checked, and costs nine times
-the CPU.
+`requests` has no total deadline, opens connections where the address cannot be checked, and costs nine times the CPU.
 """
 
 import time
 from collections import OrderedDict
 from collections.abc import Hashable
 from itertools import takewhile
+from math import ceil
 from typing import Any, Final
 
 import pycurl
-import requests
 
 from broker_project.core.egress import EgressPolicy
 from delivery.http.sockets import Connections, Sockets
-from delivery.http.transfer import Answer, Transfer
+from delivery.http.transfer import UNUSABLE, Answer, Transfer
+from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import GATHER_SECONDS, KEPT_CONNECTIONS, MAX_ANSWER_BYTES, OVERDUE_SECONDS
 
 OVERDUE: Final = "Operation timed out"
+NOT_OF_LIBCURL: Final = [b"Expect:", b"Accept:"]
+"""Keeps libcurl from adding these headers."""
+NOTHING: Final = EncodedRequest("", "", [], b"")
 
 
 class HttpClient:
@@ -32,7 +35,7 @@ class HttpClient:
     ) -> None:
         self._egress = egress
         self._deadline_seconds = deadline_seconds
-        self._most_answer_bytes = max_answer_bytes
+        self._max_answer_bytes = max_answer_bytes
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
         self._sockets = Sockets(self._multi)
@@ -45,16 +48,39 @@ class HttpClient:
         """The number of what goes out with the next `begin`."""
         self._unanswered = 0
         """How many of the last burst."""
+        self.is_gathering = False
+        """Whether some of the requests that went out together last have no answer yet; the caller reads it."""
 
-    def start(self, token: Hashable, request: requests.PreparedRequest, *, since: float | None = None) -> None:
+    def start(self, token: Hashable, request: EncodedRequest, *, since: float | None = None) -> None:
         """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`.
 
         Its deadline counts from `since` (monotonic), when it was certain that no other worker sends it; None: from now.
         """
+        now = time.monotonic()
         transfer = self._idle.pop() if self._idle else self._new_transfer()
-        begun = time.monotonic() if since is None else since
-        transfer.begin(token, request, burst=self._burst, until=begun + self._deadline_seconds)
-        self._multi.add_handle(transfer.handle)
+        handle, url, method = transfer.handle, request.url, request.method
+        transfer.token, transfer.request, transfer.burst = token, request, self._burst
+        transfer.until = (now if since is None else since) + self._deadline_seconds
+        transfer.opened, transfer.refused_addresses = [], {}
+        transfer.refused = transfer.socket_failure = ""
+        transfer.has_allowed = transfer.was_begun = transfer.is_stale = transfer.is_restarted = False
+        transfer.has_head = transfer.is_interim = False
+        # libcurl counts from the moment in which it begins: it gets what is left of the time.
+        handle.setopt(pycurl.TIMEOUT_MS, max(1, ceil((transfer.until - now) * 1000)))
+        if url.startswith(UNUSABLE):
+            transfer.refused, url = url.removeprefix(UNUSABLE), UNUSABLE
+        if url != transfer.url:
+            handle.setopt(pycurl.URL, url)
+            transfer.url = url
+        if request.body or method != "GET":
+            handle.setopt(pycurl.POSTFIELDS, request.body)
+        else:
+            handle.setopt(pycurl.HTTPGET, 1)  # without the headers of a body
+        if method != transfer.method:
+            handle.setopt(pycurl.CUSTOMREQUEST, method)
+            transfer.method = method
+        handle.setopt(pycurl.HTTPHEADER, request.lines + NOT_OF_LIBCURL)
+        self._multi.add_handle(handle)
         self._in_flight[transfer] = None
         self._started += 1
 
@@ -63,12 +89,8 @@ class HttpClient:
         if self._started:
             self._unanswered, self._started = self._started, 0
             self._burst += 1
+            self.is_gathering = True
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
-
-    @property
-    def is_gathering(self) -> bool:
-        """Whether some of the requests that went out together last have no answer yet."""
-        return self._unanswered > 0
 
     def wait(self, seconds: float) -> list[Answer]:
         """Return what has been answered, after at most `seconds`, at once when interrupted.
@@ -77,12 +99,18 @@ class HttpClient:
         """
         end = time.monotonic() + seconds
         answers = self._finished()  # some may have come while others were begun
-        while not answers:
-            interrupted = self._sockets.act(end)
+        is_over = False
+        while not (answers or is_over):
+            is_over = self._sockets.act(end)
             answers = self._finished()
-            if interrupted or time.monotonic() >= end:
-                break
-        return answers + self._gathered() if answers else answers
+            is_over = is_over or time.monotonic() >= end
+        if answers and self.is_gathering:
+            end = time.monotonic() + GATHER_SECONDS
+            is_over = False
+            while self.is_gathering and not is_over and time.monotonic() < end:
+                is_over = self._sockets.act(end)
+                answers += self._finished()
+        return answers
 
     def watch_too(self, descriptor: int) -> None:
         """Make `wait` return when this descriptor is readable too."""
@@ -97,18 +125,8 @@ class HttpClient:
         self._multi.close()
         self._sockets.close()
 
-    def _gathered(self) -> list[Answer]:
-        end = time.monotonic() + GATHER_SECONDS
-        answers: list[Answer] = []
-        while self.is_gathering and time.monotonic() < end:
-            interrupted = self._sockets.act(end)
-            answers += self._finished()
-            if interrupted:
-                break
-        return answers
-
     def _new_transfer(self) -> Transfer:
-        return Transfer(self._connections, self._egress, max_answer_bytes=self._most_answer_bytes)
+        return Transfer(self._connections, self._egress, max_answer_bytes=self._max_answer_bytes)
 
     def _finished(self) -> list[Answer]:
         answers: list[Answer] = []
@@ -120,8 +138,9 @@ class HttpClient:
                 self._finish(handle, number, text) for handle, number, text in failed if not self._again(handle)
             ]
         over = time.monotonic() - OVERDUE_SECONDS
-        overdue = [*takewhile(lambda transfer: transfer.until <= over, self._in_flight)]
-        answers += [self._finish(transfer.handle, pycurl.E_OPERATION_TIMEDOUT, OVERDUE) for transfer in overdue]
+        if self._in_flight and next(iter(self._in_flight)).until <= over:
+            overdue = [*takewhile(lambda transfer: transfer.until <= over, self._in_flight)]
+            answers += [self._finish(transfer.handle, pycurl.E_OPERATION_TIMEDOUT, OVERDUE) for transfer in overdue]
         return answers
 
     def _again(self, handle: Any) -> bool:
@@ -130,15 +149,30 @@ class HttpClient:
         if not transfer.is_stale:
             return False
         self._multi.remove_handle(handle)
-        transfer.restart()
-        self._multi.add_handle(handle)
+        handle.setopt(pycurl.FRESH_CONNECT, 1)
+        self._idle.append(transfer)
+        burst = transfer.burst
+        self.start(transfer.token, transfer.request, since=transfer.until - self._deadline_seconds)
+        transfer.burst, transfer.is_restarted = burst, True
+        self._started -= 1
         return True
 
     def _finish(self, handle: Any, number: int, text: str) -> Answer:
+        """Return what came of a request; `number` is libcurl's error, 0 for none."""
         transfer: Transfer = handle.transfer
-        answer = transfer.end(number, text)
+        status = handle.getinfo(pycurl.RESPONSE_CODE)
+        duration_ms = round(handle.getinfo(pycurl.TOTAL_TIME) * 1000)
+        answer = Answer(transfer.token, status, bytes(transfer.head), bytes(transfer.body), duration_ms)
+        if (number or not status) and (failure := transfer.failure(number, text, status)):
+            answer.status, answer.body, answer.failure = 0, b"", failure
+        if transfer.is_restarted:
+            handle.setopt(pycurl.FRESH_CONNECT, 0)
         self._multi.remove_handle(handle)
         del self._in_flight[transfer]
-        self._unanswered -= transfer.burst == self._burst - 1
+        if transfer.burst == self._burst - 1:
+            self._unanswered -= 1
+            self.is_gathering = self._unanswered > 0
+        transfer.token, transfer.request = None, NOTHING
+        transfer.head, transfer.body = bytearray(), bytearray()
         self._idle.append(transfer)
         return answer

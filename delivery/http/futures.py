@@ -6,18 +6,18 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 import structlog
-from requests import PreparedRequest
 
 from broker_project.core.egress import EgressPolicy
 from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.http.wire_headers import EncodedRequest
 from subscriptions.scripting.jobs import Job, Lost, Result
 from subscriptions.scripting.runner import ScriptRunner
 
 IDLE_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 5.0
 
-Wanted = PreparedRequest | Job
+Wanted = EncodedRequest | Job
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ class CallLoop(threading.Thread):
         super().__init__(name="calls", daemon=True)
         self._egress = egress
         self._deadline_seconds = deadline_seconds
-        self._most_answer_bytes = max_answer_bytes
+        self._max_answer_bytes = max_answer_bytes
         self._lock = threading.Lock()
         """Of the inbox, and of the client, whose bell is rung by others."""
         self._inbox: list[tuple[Wanted, Future[Any]]] = []
@@ -103,7 +103,7 @@ class CallLoop(threading.Thread):
 
     def _new_loop(self) -> tuple[HttpClient, ScriptRunner]:
         client = HttpClient(
-            egress=self._egress, deadline_seconds=self._deadline_seconds, max_answer_bytes=self._most_answer_bytes
+            egress=self._egress, deadline_seconds=self._deadline_seconds, max_answer_bytes=self._max_answer_bytes
         )
         scripts = ScriptRunner()
         client.watch_too(scripts.fileno())
@@ -124,4 +124,4 @@ def nothing(wanted: Wanted, reason: str, *, was_sent: bool) -> Answer | Result:
     """Return the result of a request or script that has none."""
     if isinstance(wanted, Job):
         return Lost(reason)
-    return Answer(None, RequestNotCompleted(reason, was_sent=was_sent), b"", 0)
+    return Answer(None, 0, b"", b"", 0, RequestNotCompleted(reason, was_sent=was_sent))

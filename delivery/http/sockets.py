@@ -3,18 +3,31 @@
 `socket_action` with epoll costs per ready socket; `select` stops at descriptor 1,024 and `perform` costs per handle.
 """
 
-import contextlib
 import os
 import select
 import socket
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import pycurl
 
 EVENTS_AT_ONCE: Final = 1_024
+READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
+ACTIONS: Final = tuple(
+    (pycurl.CSELECT_IN if events & READABLE else 0) | (pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0)
+    for events in range((READABLE | select.EPOLLOUT) + 1)
+)
+"""What libcurl does about epoll's events."""
+EVENTS: Final = {
+    pycurl.POLL_NONE: 0,
+    pycurl.POLL_IN: select.EPOLLIN,
+    pycurl.POLL_OUT: select.EPOLLOUT,
+    pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
+}
+"""What epoll watches for where libcurl wants it."""
 
 Address = tuple[str, int]
 
@@ -49,17 +62,15 @@ class Sockets:
         until = end if self._timer_at is None else min(end, self._timer_at)
         interrupted = False
         for descriptor, events in self._poll.poll(max(0.0, until - now), EVENTS_AT_ONCE):
-            if descriptor == self._bell:
+            if descriptor in self._watched:
+                self._multi.socket_action(descriptor, ACTIONS[events])
+            elif descriptor == self._bell:
                 os.eventfd_read(self._bell)
                 interrupted = True
             elif descriptor == self._other:
                 interrupted = True
             else:
-                is_readable = events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR)
-                action = (pycurl.CSELECT_IN if is_readable else 0) | (
-                    pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0
-                )
-                self._multi.socket_action(descriptor, action)
+                self._forget(descriptor)
         return interrupted
 
     def watch_too(self, descriptor: int) -> None:
@@ -84,22 +95,20 @@ class Sockets:
         self._timer_at = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
 
     def _watch(self, action: int, descriptor: int, _multi: object, _data: object) -> None:
+        """Watch a socket, or no longer: then epoll keeps it, as adding it for each request costs ten times as much."""
         if action == pycurl.POLL_REMOVE:
             self._watched.discard(descriptor)
-            with contextlib.suppress(FileNotFoundError, ValueError):  # already closed: the kernel has forgotten it
-                self._poll.unregister(descriptor)
             return
-        events = (select.EPOLLIN if action & pycurl.POLL_IN else 0) | (
-            select.EPOLLOUT if action & pycurl.POLL_OUT else 0
-        )
-        if descriptor in self._watched:
-            try:
-                self._poll.modify(descriptor, events)
-            except FileNotFoundError:  # closed and opened again under the same number
-                self._poll.register(descriptor, events)
-        else:
-            self._poll.register(descriptor, events)
-            self._watched.add(descriptor)
+        self._watched.add(descriptor)
+        try:
+            self._poll.modify(descriptor, EVENTS[action])
+        except FileNotFoundError:  # it is new; maybe under the number of one that was closed, which the kernel forgot
+            self._poll.register(descriptor, EVENTS[action])
+
+    def _forget(self, descriptor: int) -> None:
+        """Forget a kept connection on which something has come, or that has ended, while nobody uses it."""
+        with suppress(OSError):  # it may be closed by now
+            self._poll.unregister(descriptor)
 
 
 class Connections:
@@ -107,20 +116,21 @@ class Connections:
 
     def __init__(self) -> None:
         self._descriptors: dict[Address, int] = {}
+        self._polls: dict[int, select.poll] = {}
+        """By descriptor; each asks for that one."""
 
     def opened(self, local: Address, descriptors: Iterable[int]) -> None:
         """Note that one of the sockets just opened has become the connection with this local address."""
         _, port = local
         for descriptor in descriptors:
             # Of several that were tried, all but one are closed by now.
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as opened:
+            with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as opened:
                 if opened.getsockname()[1] == port:
                     self._descriptors[local] = descriptor
+                    self._polls[descriptor] = select.poll()
+                    self._polls[descriptor].register(descriptor, select.POLLIN)
 
     def has_unread(self, local: Address) -> bool:
         """Tell whether there is something to read on a kept connection, or its end, before anything was asked."""
-        poll = select.poll()
-        if local not in self._descriptors:
-            return True  # unknown
-        poll.register(self._descriptors[local], select.POLLIN)
-        return bool(poll.poll(0))
+        descriptor = self._descriptors.get(local)
+        return descriptor is None or bool(self._polls[descriptor].poll(0))  # None: unknown

@@ -1,11 +1,11 @@
 """Headers as they go over the wire, and a request that has them ready."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from requests import PreparedRequest
 from requests.structures import CaseInsensitiveDict
 
 MAX_VALUE_CHARACTERS: Final = 1024
@@ -37,26 +37,20 @@ def header_line(name: str, value: str) -> bytes:
     return (f"{name}: {value}" if value else f"{name};").encode("latin-1", "replace").translate(None, b"\r\n\0")
 
 
-class EncodedRequest(PreparedRequest):
-    """A request whose headers are encoded lines; their mapping, which costs more than all the rest, is made if read.
+@dataclass(slots=True)
+class EncodedRequest:
+    """A request whose headers are lines, as libcurl takes them."""
 
-    Its attributes are set, not `.prepare()`d, which could only change what is already right.
-    """
-
-    def __init__(self, method: str, url: str, lines: list[bytes], body: bytes) -> None:
-        super().__init__()
-        self.method, self.url, self.body = method, url, body
-        self.lines = lines
+    method: str
+    url: str
+    lines: list[bytes]
+    body: bytes
 
     @property
     def headers(self) -> CaseInsensitiveDict[str]:
-        """The headers by name."""
+        """The headers by name, made when they are read."""
         pairs = (line.decode("latin-1").partition(": ") for line in self.lines)
         return CaseInsensitiveDict({name.removesuffix(";"): value for name, _, value in pairs})
-
-    @headers.setter
-    def headers(self, _: object) -> None:
-        """Ignore what `requests` begins with."""
 
 
 def retry_after_seconds(head: bytes, *, at: datetime) -> float | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
-from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.http.transfer import Answer
 from delivery.limits import KEPT_HEADER_BYTES
 from delivery.playground.trials import unstored_content
 from delivery.sync.answer import SUCCESSES
@@ -122,9 +122,8 @@ def _as_sent(content: Content, destination: Destination, caller: Caller) -> Cont
 
 
 def _result(answer: Answer, destination: Destination) -> EndpointAnswer:
-    result = answer.result
     head = without_credentials(answer.head, destination.headers, max_bytes=KEPT_HEADER_BYTES)
-    if isinstance(result, RequestNotCompleted):
-        return EndpointAnswer(None, result.reason, answer.duration_ms, head)
-    excerpt = without_credentials(result.content, destination.headers, max_bytes=MAX_ANSWER_BYTES)
-    return EndpointAnswer(result.status_code, "", answer.duration_ms, head, excerpt)
+    if answer.failure:
+        return EndpointAnswer(None, answer.failure.reason, answer.duration_ms, head)
+    excerpt = without_credentials(answer.body, destination.headers, max_bytes=MAX_ANSWER_BYTES)
+    return EndpointAnswer(answer.status, "", answer.duration_ms, head, excerpt)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from delivery.models import Message
 from delivery.status.explain_message import filter_input_of
@@ -151,9 +152,10 @@ def try_script(content: Content, destination: Destination) -> Outcome:
     except TransformRefused as refused:
         raise ScriptTrialFailed(str(refused)) from None
     request = webhook_request(content, destination, RequestIdentity(""), timestamp=0)
+    url = urlsplit(request.url)
     return Outcome(
         method=request.method,
-        path=request.path_url,
+        path=(url.path or "/") + (f"?{url.query}" if url.query else ""),
         status_code=answer.status_code if destination.subscription_id == ANYWHERE.subscription_id else None,
         headers={name: value for name, value in request.headers.items() if name.lower() not in OWN},
         body=content.body,

@@ -93,10 +93,9 @@ class Ended:
 
 def ended_by(answer: Answer, *, max_bytes: int) -> Ended:
     """Return how an endpoint's answer, or its absence, ends the call."""
-    result = answer.result
-    if isinstance(result, RequestNotCompleted):
-        return _unanswered(result, answer)
-    status, body = result.status_code, result.content
+    if answer.failure:
+        return _unanswered(answer.failure, answer)
+    status, body = answer.status, answer.body
     length = values_in(answer.head, ["Content-Length"]).get("Content-Length", "")
     failure: CallFailed | None = None
     if status not in STATUSES:
@@ -116,18 +115,18 @@ def ended_by(answer: Answer, *, max_bytes: int) -> Ended:
     )
 
 
-def _unanswered(result: RequestNotCompleted, answer: Answer) -> Ended:
-    failure: CallFailed = EndpointUnreachable(f"The endpoint gave no answer: {kind_of(result.reason)}.")
-    if result.is_refused:
+def _unanswered(why: RequestNotCompleted, answer: Answer) -> Ended:
+    failure: CallFailed = EndpointUnreachable(f"The endpoint gave no answer: {kind_of(why.reason)}.")
+    if why.is_refused:
         failure = EndpointNotAllowed("Nothing was sent: the endpoint's address is not allowed.")
-    if result.timed_out:
+    if why.timed_out:
         failure = EndpointTimedOut(f"The endpoint has not answered within {answer.duration_ms / 1000:.1f} s.")
     return Ended(
-        reason=f"{NO_ANSWER}{result.reason}",
+        reason=f"{NO_ANSWER}{why.reason}",
         failure=failure,
         head=answer.head,
         duration_ms=answer.duration_ms,
-        is_uncertain=result.was_sent,
+        is_uncertain=why.was_sent,
     )
 
 

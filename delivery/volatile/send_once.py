@@ -10,14 +10,14 @@ from typing import Any, Final
 import orjson
 import structlog
 from django.db import Error
-from requests import PreparedRequest
 
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import DecryptionFailed, Keyring
 from broker_project.core.fair_share import FairShare
 from delivery.http.futures import CallLoop
-from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.http.transfer import Answer
+from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import REQUEST_DEADLINE_SECONDS
 from delivery.models import VolatileOutcome
 from delivery.sync.answer import SUCCESSES
@@ -31,7 +31,7 @@ from delivery.webhook.transform import TransformRefused, job_for, transformed_co
 from delivery.worker.settle_sql import AT, LATE
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun, Result
 
-Steps = Generator[Job | PreparedRequest, Any, VolatileOutcome]
+Steps = Generator[Job | EncodedRequest, Any, VolatileOutcome]
 """Yields a script or a request, is sent its result, and returns the outcome."""
 
 SHARES: Final = 4
@@ -117,9 +117,9 @@ def send_to(envelope: Envelope, destination: Destination | None, clock: Callable
 
 
 def _outcome(answer: Answer) -> VolatileOutcome:
-    if not isinstance(answer.result, RequestNotCompleted):
-        return VolatileOutcome.DELIVERED if answer.result.status_code in SUCCESSES else VolatileOutcome.REFUSED
-    if answer.result.is_refused:
+    if answer.failure is None:
+        return VolatileOutcome.DELIVERED if answer.status in SUCCESSES else VolatileOutcome.REFUSED
+    if answer.failure.is_refused:
         return VolatileOutcome.NOT_ALLOWED
     has_ended = answer.token is not None  # else the worker stopped waiting
     return VolatileOutcome.NO_ANSWER if has_ended else VolatileOutcome.LOST

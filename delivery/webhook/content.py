@@ -8,7 +8,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from broker_project.core.db import rows
-from delivery.webhook.headers_policy import forwarded, merged
+from delivery.webhook.headers_policy import is_forwarded
 from delivery.webhook.parts import Content, Headers
 
 COLUMNS: Final = """m.id AS stored, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
@@ -79,5 +79,6 @@ def content_of(
 
 @lru_cache(maxsize=256)
 def _forwarded(content_type: str, headers: str) -> Headers:
-    pairs = [(name, value) for name, value in json.loads(headers)]
-    return tuple(merged(dict(forwarded(pairs)), {"Content-Type": content_type}).items())
+    found = {name.lower(): (name, value) for name, value in json.loads(headers) if is_forwarded(name)}
+    found["content-type"] = ("Content-Type", content_type)
+    return tuple(found.values())

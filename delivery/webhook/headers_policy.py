@@ -1,6 +1,7 @@
 """Which of a publisher's headers are kept, which are forwarded to endpoints, and which value wins (2.11)."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from subscriptions.headers import OF_THE_CONNECTION
@@ -35,16 +36,13 @@ def kept(headers: Iterable[Header]) -> list[Header]:
     return [(name, value) for name, value in headers if name.lower() not in NEVER_KEPT]
 
 
-def forwarded(headers: Iterable[Header]) -> list[Header]:
-    """Return the stored headers that endpoints get too."""
-    found: list[Header] = []
-    for name, value in headers:
-        lower = name.lower()
-        plain = lower.replace("_", "-")  # behind CGI, WSGI and PHP an underscore is a hyphen
-        is_of_a_proxy = plain in NOT_FORWARDED or plain.startswith(NOT_FORWARDED_PREFIXES)
-        if lower in FORWARDED or (lower.startswith(FORWARDED_PREFIXES) and not is_of_a_proxy):
-            found.append((name, value))
-    return found
+@lru_cache(maxsize=1024)
+def is_forwarded(name: str) -> bool:
+    """Tell whether endpoints get a stored header of this name too."""
+    lower = name.lower()
+    plain = lower.replace("_", "-")  # behind CGI, WSGI and PHP an underscore is a hyphen
+    is_of_a_proxy = plain in NOT_FORWARDED or plain.startswith(NOT_FORWARDED_PREFIXES)
+    return lower in FORWARDED or (lower.startswith(FORWARDED_PREFIXES) and not is_of_a_proxy)
 
 
 def merged(*layers: Mapping[str, str]) -> dict[str, str]:

@@ -1,11 +1,11 @@
 """Build the HTTP request of one delivery, and sign it (Standard Webhooks; contract 4.11)."""
 
-import base64
-import hashlib
-import hmac
+from binascii import b2a_base64
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from hashlib import sha256
+from typing import Any, Final
 
 from delivery.http.wire_headers import EncodedRequest, header_line
 from delivery.webhook.cloud_event_output import in_payload_format
@@ -14,6 +14,9 @@ from delivery.webhook.parts import Content, Destination, Headers
 from subscriptions.payload_format import PayloadFormat
 
 USER_AGENT: Final = "broker/0.1"
+AS_PUBLISHED: Final = PayloadFormat.AS_PUBLISHED
+BLOCK_BYTES: Final = 64
+"""Of SHA-256."""
 
 OWN: Final = frozenset(
     {
@@ -32,7 +35,7 @@ OWN: Final = frozenset(
 """Headers that only the broker sets."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestIdentity:
     """What distinguishes one request of a delivery from the others."""
 
@@ -55,42 +58,63 @@ def webhook_request(
 
     Of equal headers, the broker's win over the subscription's, the subscriber's and the publisher's, in this order.
     """
-    content = in_payload_format(content, destination.output, destination.headers)
-    webhook_id = identity.webhook_id
-    lines = [
-        *_common_lines(content.headers, destination),
-        f"webhook-id: {webhook_id}".encode(),
-        f"webhook-timestamp: {timestamp}".encode(),
-        f"Webhook-Attempt: {identity.attempt}".encode(),
-        header_line("Broker-Event-Type", content.event_type),
-    ]
+    if destination.output != AS_PUBLISHED:
+        content = in_payload_format(content, destination.output, destination.headers)
+    webhook_id, body = identity.webhook_id, content.body
+    names, configured = _lines_of_destination(destination)
+    lines = [line for name, line in _lines_of_content(content.headers, content.event_type) if name not in names]
+    lines += configured
+    lines.append(f"webhook-id: {webhook_id}".encode())
+    lines.append(f"webhook-timestamp: {timestamp}".encode())
+    lines.append(f"Webhook-Attempt: {identity.attempt}".encode())
     if content.message_id:
         lines.append(f"Broker-Message-Id: {content.message_id}".encode())
     if destination.signing_key:
-        keys = [destination.signing_key, *(key for key, until in destination.former_keys if timestamp < until)]
-        signed = [signature(key, webhook_id=webhook_id, timestamp=timestamp, body=content.body) for key in keys]
-        lines.append(f"webhook-signature: {' '.join(signed)}".encode())
+        signed = f"{webhook_id}.{timestamp}.".encode()
+        line = b"webhook-signature:"
+        for key, until in ((destination.signing_key, None), *destination.former_keys):
+            if until is None or timestamp < until:
+                inner, outer = _hmac_states(key)
+                inner, outer = inner.copy(), outer.copy()
+                inner.update(signed + body)
+                outer.update(inner.digest())
+                line += b" v1," + b2a_base64(outer.digest(), newline=False)
+        lines.append(line)
     if identity.sequence is not None:
         lines.append(f"Webhook-Sequence: {identity.sequence}".encode())
+    if identity.callback_url or identity.possible_duplicate or identity.is_test:
+        lines += _rare_lines(identity)
+    return EncodedRequest(destination.method, content.url or destination.url, lines, body)
+
+
+def _rare_lines(identity: RequestIdentity) -> Iterator[bytes]:
     if identity.callback_url:
-        lines.append(header_line("CallbackURL", identity.callback_url))
+        yield header_line("CallbackURL", identity.callback_url)
     if identity.possible_duplicate:
-        lines.append(b"Webhook-Possible-Duplicate: true")
+        yield b"Webhook-Possible-Duplicate: true"
     if identity.is_test:
-        lines.append(b"Webhook-Test: true")
-    return EncodedRequest(destination.method, content.url or destination.url, lines, content.body)
+        yield b"Webhook-Test: true"
 
 
-def signature(key: bytes, *, webhook_id: str, timestamp: int, body: bytes) -> str:
-    """Return one signature, `v1,` and base64, for a body sent at `timestamp` (Unix seconds)."""
-    signed = b"%s.%d.%s" % (webhook_id.encode(), timestamp, body)
-    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+@lru_cache(maxsize=16_384)
+def _hmac_states(key: bytes) -> tuple[Any, Any]:
+    """Return SHA-256 after the inner and the outer key of HMAC (RFC 2104): copies of them sign in half the time."""
+    padded = (key if len(key) <= BLOCK_BYTES else sha256(key).digest()).ljust(BLOCK_BYTES, b"\0")
+    return sha256(bytes(byte ^ 0x36 for byte in padded)), sha256(bytes(byte ^ 0x5C for byte in padded))
 
 
 @lru_cache(maxsize=1024)
-def _common_lines(headers: Headers, destination: Destination) -> tuple[bytes, ...]:
-    """Return the header lines that are the same for all messages with these headers to one subscription."""
+def _lines_of_content(headers: Headers, event_type: str) -> tuple[tuple[str, bytes], ...]:
+    """Return the header lines of all messages with these headers, each with its name in lower case."""
+    lines = {name.lower(): header_line(name, value) for name, value in headers if name.lower() not in OWN}
+    return *lines.items(), ("broker-event-type", header_line("Broker-Event-Type", event_type))
+
+
+@lru_cache(maxsize=16_384)
+def _lines_of_destination(destination: Destination) -> tuple[frozenset[str], tuple[bytes, ...]]:
+    """Return the header lines of all requests to a subscription, and their names in lower case."""
     # Other formats than AS_PUBLISHED contain the configured headers already.
-    configured = destination.headers if destination.output == PayloadFormat.AS_PUBLISHED else {}
-    layers = merged(dict(headers), configured, {"User-Agent": USER_AGENT})
-    return tuple(header_line(name, value) for name, value in layers.items() if name.lower() not in OWN)
+    configured = destination.headers if destination.output == AS_PUBLISHED else {}
+    layers = merged(configured, {"User-Agent": USER_AGENT})
+    kept = {name.lower(): header_line(name, value) for name, value in layers.items() if name.lower() not in OWN}
+    return frozenset(kept), tuple(kept.values())

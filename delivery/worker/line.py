@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Never
 
-from requests import PreparedRequest
-
 from delivery.dispatch.claim import Claim
+from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import (
     HANGS_SECONDS,
     LEASE_MARGIN_SECONDS,
@@ -312,7 +311,7 @@ class Slot:
         """Note that the script of `delivery` runs now, before it is sent."""
         self.in_flight, self.waiting_since = delivery, time.monotonic()
 
-    def start(self, delivery: Outgoing, sequence: int, *, at: datetime) -> PreparedRequest:
+    def start(self, delivery: Outgoing, sequence: int, *, at: datetime) -> EncodedRequest:
         """Note that `delivery` is sent now, under its number; return its request."""
         line = self.line
         self.may_be_marked = False

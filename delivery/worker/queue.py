@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from broker_project.core.db import rows
 from delivery.callbacks.address import CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
-from delivery.http.transfer import RequestNotCompleted
 from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
@@ -174,7 +173,7 @@ def _offer(
         subscription_id, since = left[0].subscription_id, time.monotonic()
         slot_shares.join(subscription_id, since)
         sent = yield Send(ended, delivery)
-        answered = isinstance(sent, RequestSent) and not isinstance(sent.answer.result, RequestNotCompleted)
+        answered = isinstance(sent, RequestSent) and not sent.answer.failure
         slot_shares.leave(subscription_id, since, time.monotonic(), answered=answered)
         if not isinstance(sent, RequestSent):  # something is no longer as it was read
             if tried:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import Any, Final
 
-import requests
-
 from delivery.callbacks.address import without_token
 from delivery.http.wire_headers import retry_after_seconds
 from delivery.limits import KEPT_BODY_BYTES, KEPT_HEADER_BYTES, SHORT_WAIT_SECONDS
@@ -222,11 +220,11 @@ def side_effects_of(line: ActiveLine, delivery: Outgoing, decision: Decision) ->
 
 def outcome_of(sent: RequestSent) -> Outcome:
     """Return what happened to the request."""
-    result = sent.answer.result
-    if isinstance(result, requests.Response):
-        answered_at = sent.started_at + timedelta(milliseconds=sent.answer.duration_ms)
-        return Answered(result.status_code, retry_after_seconds(sent.answer.head, at=answered_at))
-    return Unreachable(result.reason, was_sent=result.was_sent, is_refused=result.is_refused)
+    answer, failure = sent.answer, sent.answer.failure
+    if failure:
+        return Unreachable(failure.reason, was_sent=failure.was_sent, is_refused=failure.is_refused)
+    answered_at = sent.started_at + timedelta(milliseconds=answer.duration_ms)
+    return Answered(answer.status, retry_after_seconds(answer.head, at=answered_at))
 
 
 def to_settlement(
@@ -244,7 +242,7 @@ def to_settlement(
     A delivery that was certainly not sent gives its number back, so that no number is missing (contract 4.10). In the
     retry line it keeps the number: only the main line gives any.
     """
-    result, decision = sent.answer.result, verdict.decision
+    decision = verdict.decision
     was_sent = not isinstance(outcome, Unreachable) or outcome.was_sent
     reason = "" if decision is Decision.DELIVERED else str(outcome)
     if verdict.is_used_up:
@@ -268,7 +266,7 @@ def to_settlement(
         duration_ms=sent.answer.duration_ms,
         status_code=outcome.status if isinstance(outcome, Answered) else None,
         answer_headers=shown(sent.answer.head, KEPT_HEADER_BYTES),
-        answer_excerpt=shown(result.content if isinstance(result, requests.Response) else b"", KEPT_BODY_BYTES),
+        answer_excerpt=shown(sent.answer.body, KEPT_BODY_BYTES),
         group_id=delivery.group_id,
         again=again,
         side_effects=side_effects,

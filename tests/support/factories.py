@@ -1,5 +1,7 @@
 """Make one valid thing each, with sensible defaults: stored rows, and deliveries in a worker's buffer."""
 
+import base64
+import hmac
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -61,6 +63,12 @@ def api_key(owner: Owner = None, **fields: Any) -> tuple[ApiKey, str]:
     """
     given = {"now": timezone.now(), "scopes": OPENED[kind_of(owner)], **fields}
     return issue(owner, issuer=Issuer("tests"), **given)
+
+
+def signature(key: bytes, *, webhook_id: str, timestamp: int, body: bytes) -> str:
+    """Return one signature as Standard Webhooks defines it."""
+    signed = b"%s.%d.%s" % (webhook_id.encode(), timestamp, body)
+    return "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
 
 
 def outgoing(number: int, *, is_deferred: bool = False, size: int = 2) -> Outgoing:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import requests
 from django.db import OperationalError
 
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.http.wire_headers import EncodedRequest
 from delivery.webhook.parts import Destination
 from delivery.worker import process
 from delivery.worker.buffer import BodyBudget, RateLimiter
@@ -64,7 +64,7 @@ class FakeNetwork:
         self._on_request = on_request
         self.in_flight: list[Request] = []
 
-    def start(self, slot: Slot, request: requests.PreparedRequest, *, since: float) -> None:
+    def start(self, slot: Slot, request: EncodedRequest, *, since: float) -> None:
         assert slot.in_flight
         assert slot.line.fits_the_lease(since)
         sequence = int(request.headers.get("Webhook-Sequence", "0"))
@@ -135,7 +135,8 @@ class SteppedWorker:
     def answer(self, request: Request, result: int | RequestNotCompleted) -> None:
         """Let a request be answered with a status, or not at all."""
         self.wire.in_flight.remove(request)
-        self._rounds.answered([Answer(request.slot, _result(result), b"HTTP/1.1 -\r\n", 1)])
+        status, failure = (0, result) if isinstance(result, RequestNotCompleted) else (result, None)
+        self._rounds.answered([Answer(request.slot, status, b"HTTP/1.1 -\r\n", b"", 1, failure)])
         self.go()
 
     def finish_script(self, which: int, result: Result) -> None:
@@ -170,15 +171,6 @@ class SteppedWorker:
 
 def _idles_alone(slot: Slot) -> bool:
     return not slot.line.is_waiting
-
-
-def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNotCompleted:
-    if isinstance(result, RequestNotCompleted):
-        return result
-    response = requests.Response()
-    response.status_code = result
-    response._content = b""
-    return response
 
 
 class SettlementListener(Protocol):

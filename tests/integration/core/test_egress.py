@@ -146,7 +146,7 @@ def test_monitor_at_a_refused_address_is_not_requested(receiver: Receiver) -> No
     monitors.ask(1, receiver.url("/up"), timezone.now())
     future, _ = monitors._requests[1]
     wait_until(future.done)
-    assert future.result().result.reason == WHY
+    assert future.result().failure.reason == WHY
     assert (monitors.working(), receiver.log) == ({}, [])
     assert monitors._loop
     monitors._loop.stop()

@@ -10,14 +10,13 @@ from typing import Any
 
 import pycurl
 import pytest
-import requests
 from django.conf import settings
 
 from broker_project.core.egress import EgressPolicy, networks_in
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import wait_until
 from delivery.http.client import HttpClient
-from delivery.http.transfer import TOO_LATE, Answer, Gate, RequestNotCompleted
+from delivery.http.transfer import TOO_LATE, Answer, RequestNotCompleted
 from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import MAX_ANSWER_BYTES, OVERDUE_SECONDS
 from delivery.models import Attempt, Delivery
@@ -64,7 +63,7 @@ def test_answers_are_gathered(http_client: HttpClient, receiver: Receiver, monke
     answers = http_client.wait(LONG)
 
     assert sorted(str(answer.token) for answer in answers) == sorted(paths)
-    assert all(isinstance(answer.result, requests.Response) for answer in answers)
+    assert all(answer.status and not answer.failure for answer in answers)
     assert not http_client.is_gathering
 
 
@@ -108,21 +107,19 @@ def test_a_request_past_its_deadline_is_not_sent(
     http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, is_kept: bool
 ) -> None:
     """Somebody else has the line by then, and has sent it."""
-    lets_out, stopped_for = Gate.lets_out, 0.0
+    refusal, stopped_for = settings.EGRESS_POLICY.refusal, 0.0
 
-    def stopped(gate: Gate, address: str) -> bool:
+    def stopped(address: str) -> str:
         nonlocal stopped_for
         stopped_for = LONG
-        return lets_out(gate, address)
+        return refusal(address)
 
     if is_kept:
         assert content_of(ask(http_client, receiver, "/")) == (200, b"")
-    monkeypatch.setattr(Gate, "lets_out", stopped)
+    monkeypatch.setattr(settings.EGRESS_POLICY, "refusal", stopped)
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped_for)
     monkeypatch.setattr("delivery.http.transfer.time", clock)
-    result = ask(http_client, receiver, "/late").result
-    assert isinstance(result, RequestNotCompleted)
-    assert (result.reason, result.was_sent, result.timed_out) == (TOO_LATE, False, False)
+    assert ask(http_client, receiver, "/late").failure == RequestNotCompleted(TOO_LATE, was_sent=False)
     monkeypatch.undo()
     assert content_of(ask(http_client, receiver, "/")) == (200, b"")
     assert receiver.of("/late") == []
@@ -134,8 +131,8 @@ def test_the_deadline_counts_from_the_given_start(http_client: HttpClient, recei
     began = time.monotonic()
     http_client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), since=began - LONG + LEFT)
     (answered,) = http_client.wait(LONG)
-    assert isinstance(answered.result, RequestNotCompleted)
-    assert answered.result.timed_out
+    assert answered.failure
+    assert answered.failure.timed_out
     assert LEFT <= time.monotonic() - began < LONG / 2
 
 
@@ -152,10 +149,10 @@ def test_a_restarted_request_keeps_its_deadline(
     began = time.monotonic()
     send(http_client, receiver, "/hangs")
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG - LEFT)
-    monkeypatch.setattr("delivery.http.transfer.time", clock)
+    monkeypatch.setattr("delivery.http.client.time", clock)
     (answered,) = http_client.wait(LONG)
-    assert isinstance(answered.result, RequestNotCompleted)
-    assert answered.result.timed_out
+    assert answered.failure
+    assert answered.failure.timed_out
     assert time.monotonic() - began < LONG / 2
 
 
@@ -169,8 +166,8 @@ def test_a_late_timer_of_libcurl(http_client: HttpClient, receiver: Receiver, mo
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG + OVERDUE_SECONDS)
     monkeypatch.setattr("delivery.http.client.time", clock)
     (answered,) = http_client.wait(0)
-    assert isinstance(answered.result, RequestNotCompleted)
-    assert (answered.token, answered.result.was_sent, answered.result.timed_out) == ("/hangs", True, True)
+    assert answered.failure
+    assert (answered.token, answered.failure.was_sent, answered.failure.timed_out) == ("/hangs", True, True)
     monkeypatch.undo()
     assert content_of(ask(http_client, receiver, "/")) == (200, b"")
     assert http_client.wait(0) == []
@@ -207,8 +204,8 @@ def test_trailers_behind_a_body_are_no_headers(http_client: HttpClient, receiver
 
 
 def content_of(answered: Answer) -> tuple[int, bytes]:
-    assert isinstance(answered.result, requests.Response)
-    return answered.result.status_code, answered.result.content
+    assert answered.failure is None
+    return answered.status, answered.body
 
 
 def test_requests_without_body_have_no_content_headers(http_client: HttpClient, receiver: Receiver) -> None:
@@ -225,7 +222,7 @@ class Asking(HttpClient):
 
     addresses = HERE
 
-    def start(self, token: Hashable, request: requests.PreparedRequest, *, since: float | None = None) -> None:
+    def start(self, token: Hashable, request: EncodedRequest, *, since: float | None = None) -> None:
         if not self._idle:
             self._idle.append(self._new_transfer())
         assert request.url
@@ -236,11 +233,10 @@ class Asking(HttpClient):
     def ask(self, url: str) -> Result:
         self.start(url, EncodedRequest("POST", url, [], b"{}"))
         (answered,) = self.wait(LONG)
-        result = answered.result
-        if isinstance(result, RequestNotCompleted):
-            assert not result.was_sent
-            return result.reason, result.is_refused
-        return result.status_code, False
+        if answered.failure:
+            assert not answered.failure.was_sent
+            return answered.failure.reason, answered.failure.is_refused
+        return answered.status, False
 
 
 class Private:
@@ -442,12 +438,12 @@ def test_nonsense_is_no_answer(receiver: Receiver, worker: Worker, wanted: Subsc
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[requests.PreparedRequest, float]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EncodedRequest, float]]:
     """Return the requests that are started, each with the moment from which its deadline counts."""
-    seen: list[tuple[requests.PreparedRequest, float]] = []
+    seen: list[tuple[EncodedRequest, float]] = []
     start = HttpClient.start
 
-    def noted(client: HttpClient, token: Hashable, request: requests.PreparedRequest, *, since: float) -> None:
+    def noted(client: HttpClient, token: Hashable, request: EncodedRequest, *, since: float) -> None:
         seen.append((request, since))
         start(client, token, request, since=since)
 
@@ -462,7 +458,7 @@ def test_deadline(
     wanted: Subscription,
     slow: Behaviour,
     long_pauses: None,
-    started: list[tuple[requests.PreparedRequest, float]],
+    started: list[tuple[EncodedRequest, float]],
 ) -> None:
     other = subscription(endpoint=receiver.url("/other"))
     receiver.on("/a", slow, answer())

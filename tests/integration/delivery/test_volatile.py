@@ -23,7 +23,6 @@ from delivery.models import Delivery, Message, Pace, VolatileCount, VolatileOutc
 from delivery.tasks import send_volatile
 from delivery.volatile import counters, publish_volatile, send_once
 from delivery.volatile.publish_volatile import PURPOSE, Envelope
-from delivery.webhook.request import signature
 from delivery.worker.settle_sql import LATE
 from subscriptions.credentials.tokens import key_of
 from subscriptions.models import EventKind, EventType, Status, Subscription
@@ -82,7 +81,9 @@ def test_a_volatile_message_is_sent_once_and_not_stored(client: Client, shop: Su
     assert re.fullmatch(f"vol_[0-9a-f]{{32}}_{shop.pk}", request.headers["webhook-id"])
     assert (request.headers["broker-event-type"], request.headers["webhook-attempt"]) == (EVENT, "1")
     at = int(request.headers["webhook-timestamp"])
-    signed = signature(key_of(shop.signing_secret), webhook_id=request.headers["webhook-id"], timestamp=at, body=body)
+    signed = factories.signature(
+        key_of(shop.signing_secret), webhook_id=request.headers["webhook-id"], timestamp=at, body=body
+    )
     assert request.headers["webhook-signature"] == signed
     assert (stored(), run_tasks()) == (0, 0)
     assert (volatile_counts(shop), volatile_counts()) == ({"accepted": 1, "delivered": 1}, {"accepted": 1})

@@ -202,7 +202,7 @@ def test_a_failing_call_or_loop_affects_no_later_call(
     assert publish(client).status_code == 200
     (running,) = caller._callers.values()
     nothing = running.ask(object())  # type: ignore[arg-type]
-    assert str(nothing.result) == "the request could not be made"
+    assert nothing.failure.reason == "the request could not be made"
     gate = receiver.gate(SYNC_PATH, answer(200))
     broken: list[Any] = []
     thread = threading.Thread(target=lambda: broken.extend(in_parallel(1, lambda: publish(client))))

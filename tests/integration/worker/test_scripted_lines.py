@@ -13,7 +13,6 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.models import Attempt, Delivery, LineEvent
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.request import signature
 from delivery.worker.event_loop import EventLoop
 from subscriptions import edit
 from subscriptions.credentials.tokens import key_of
@@ -21,7 +20,7 @@ from subscriptions.models import Subscription
 from subscriptions.scripting import process, runner, script_queue
 from tests.support import broker
 from tests.support.broker import Worker
-from tests.support.factories import event_type, subscription
+from tests.support.factories import event_type, signature, subscription
 
 DELIVERED, HELD, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.HELD, DeliveryStatus.PENDING
 

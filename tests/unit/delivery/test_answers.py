@@ -5,7 +5,6 @@ import time
 from urllib.parse import quote
 
 import pytest
-import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,9 +119,7 @@ def test_secrets_are_masked_before_the_text_is_cut() -> None:
 
 
 def answered(status: int, head: bytes = b"", body: bytes = b"") -> Ended:
-    response = requests.Response()
-    response.status_code, response._content = status, body
-    return ended_by(Answer(None, response, head, 7), max_bytes=MAX_ANSWER_BYTES)
+    return ended_by(Answer(None, status, head, body, 7), max_bytes=MAX_ANSWER_BYTES)
 
 
 @pytest.mark.behaviour("10.3")
@@ -153,7 +150,7 @@ def test_a_status_ends_a_call(status: int, ends_as: str, is_passed_on: bool) -> 
 )
 def test_no_answer_is_late_or_broken(timed_out: bool, was_sent: bool, failure: type[Exception]) -> None:
     result = RequestNotCompleted("gone", was_sent=was_sent, timed_out=timed_out)
-    ended = ended_by(Answer(None, result, b"", 7), max_bytes=MAX_ANSWER_BYTES)
+    ended = ended_by(Answer(None, 0, b"", b"", 7, result), max_bytes=MAX_ANSWER_BYTES)
     assert (type(ended.failure), ended.is_uncertain, ended.status_code) == (failure, was_sent, None)
     assert (ended.status, ended.reason, ended.was_tried) == ("FAILED", "no answer: gone", True)
 

@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,13 +43,11 @@ def destination(**fields: Any) -> Destination:
 
 
 def answered(status: int) -> Answer:
-    response = requests.Response()
-    response.status_code = status
-    return Answer("token", response, b"", 3)
+    return Answer("token", status, b"", b"", 3)
 
 
 def unanswered(token: str | None) -> Answer:
-    return Answer(token, RequestNotCompleted("gone", was_sent=True), b"", 3)
+    return Answer(token, 0, b"", b"", 3, RequestNotCompleted("gone", was_sent=True))
 
 
 def run(wanted: Destination | None, came: Sequence[object], *, at: float = NOW, ttl: float | None = None) -> Any:

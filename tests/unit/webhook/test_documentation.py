@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from broker_project.stack.load.wait import wait_until
-from delivery.webhook.request import signature
 from subscriptions.credentials.tokens import secret_of
+from tests.support.factories import signature
 
 DOCS = Path(__file__).parents[3] / "docs"
 KEY, OTHER = b"k" * 32, b"o" * 32

@@ -16,9 +16,8 @@ from delivery.worker.steps import Read, RequestSent, Send, Settlement, Step, Tur
 from tests.support.factories import CONTENT, DESTINATION
 from tests.unit.worker.test_topic import NOW, answered, unanswered
 
-REFUSED = RequestSent(
-    Answer(None, RequestNotCompleted("Address not allowed (loopback)", was_sent=False, is_refused=True), b"", 0), NOW
-)
+NOT_ALLOWED = RequestNotCompleted("Address not allowed (loopback)", was_sent=False, is_refused=True)
+REFUSED = RequestSent(Answer(None, 0, b"", b"", 0, NOT_ALLOWED), NOW)
 
 
 def group(number: int, *endpoints: int, cycles: int = 0, is_deferred: bool = False) -> OutgoingGroup:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-import requests
 
 from delivery.dispatch.claim import Claim
 from delivery.http.transfer import Answer, RequestNotCompleted
@@ -36,14 +35,11 @@ def a_line(slots: int = 1, lane: str = "main", *, head: int | None = None, failu
 
 
 def answered(status: int) -> RequestSent:
-    response = requests.Response()
-    response.status_code = status
-    response._content = b""
-    return RequestSent(Answer(None, response, b"", 3), NOW)
+    return RequestSent(Answer(None, status, b"", b"", 3), NOW)
 
 
 def unanswered(*, was_sent: bool) -> RequestSent:
-    return RequestSent(Answer(None, RequestNotCompleted("gone", was_sent=was_sent), b"", 3), NOW)
+    return RequestSent(Answer(None, 0, b"", b"", 3, RequestNotCompleted("gone", was_sent=was_sent)), NOW)
 
 
 def to(number: int, **destination: object) -> Outgoing:
