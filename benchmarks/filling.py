@@ -36,9 +36,10 @@ SELECT %(low)s + n, %(low)s + n, 1, %(day)s::date + n * interval '1 ms', 3, 200,
 """
 OPEN: Final = """
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, attempts, times_deferred, sequence,
-                           due_at)
+                           waits_for, due_at)
 SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s, %(attempts)s, %(attempts)s,
        CASE WHEN %(attempts)s > 0 THEN n / %(receivers)s + 1 END,
+       CASE WHEN %(attempts)s > 0 THEN 'RETRY' ELSE 'TURN' END,
        CASE WHEN %(attempts)s > 0 THEN clock_timestamp() + n %% 2 * interval '1 hour' END
   FROM generate_series(0, %(count)s::bigint - 1) n
   JOIN unnest(%(lines)s::bigint[], %(subscriptions)s::bigint[]) WITH ORDINALITY AS r (line_id, subscription_id, number)

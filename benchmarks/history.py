@@ -257,24 +257,25 @@ SELECT pg_temp.id_of(%(hour)s, 500000000 + %(first)s + number), %(queue_type)s, 
 """
 DELIVERIES: Final = """
 INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                               times_deferred, due_at, sequence, uncertain, not_before, resubmit_of, replay_id,
-                               created_at, finished_at, closed_on, fetches, reason)
+                               times_deferred, waits_for, due_at, sequence, uncertain, not_before, resubmit_of,
+                               replay_id, created_at, finished_at, closed_on, fetches, reason)
 SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id, group_of, status, 100, planned,
        CASE WHEN is_set_aside THEN planned - 1 ELSE 0 END,
+       CASE WHEN is_set_aside THEN 'RETRY' ELSE 'TURN' END,
        CASE WHEN is_set_aside THEN first + (planned - 1) * pause END,
        CASE WHEN planned > 0 THEN sequence END, uncertain, not_before, resubmit_of, replay_id,
        COALESCE(lined_up, made), ended, (ended AT TIME ZONE 'UTC')::date, fetches,
        CASE WHEN kind = 'MAILBOX' AND status = 'EXPIRED' THEN 'unread for 4 days' ELSE '' END
   FROM (SELECT l.*, kind = 'TOPIC' AND planned > 1 AND failing > 0 AS is_set_aside FROM life l WHERE is_over) l;
 INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                           times_deferred, due_at, sequence, uncertain, not_before, resubmit_of, replay_id, created_at,
-                           fetches)
+                           times_deferred, waits_for, due_at, sequence, uncertain, not_before, resubmit_of, replay_id,
+                           created_at, fetches)
 SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id, group_of,
        CASE WHEN status = ANY (%(unfinished)s) THEN status
             WHEN first + made_attempts * pause <= %(until)s AND planned > made_attempts THEN 'IN_FLIGHT'
             ELSE 'PENDING' END, 100, made_attempts, made_attempts,
-       CASE WHEN status = 'HELD' THEN '9999-12-31 00:00+00'
-            WHEN made_attempts > 0 THEN first + made_attempts * pause END,
+       CASE WHEN status = 'HELD' THEN 'RELEASE' WHEN made_attempts > 0 THEN 'RETRY' ELSE 'TURN' END,
+       CASE WHEN status <> 'HELD' AND made_attempts > 0 THEN first + made_attempts * pause END,
        CASE WHEN planned > 0 AND first <= %(until)s THEN sequence END, uncertain, not_before, resubmit_of, replay_id,
        COALESCE(lined_up, made), fetches
   FROM life WHERE NOT is_over

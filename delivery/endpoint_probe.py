@@ -95,7 +95,7 @@ begun AS (
     FROM due d WHERE s.id = d.id)
 SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
        (SELECT o.id FROM delivery_open o
-         WHERE o.subscription_id = d.id AND o.due_at IS NULL ORDER BY o.id LIMIT 1) IS NOT NULL
+         WHERE o.subscription_id = d.id AND o.waits_for = 'TURN' ORDER BY o.id LIMIT 1) IS NOT NULL
        OR (SELECT o.id FROM delivery_open o
             WHERE o.subscription_id = d.id AND o.line_id = d.line_id AND o.due_at <= (SELECT clock_timestamp())
             ORDER BY o.due_at, o.id LIMIT 1) IS NOT NULL

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.due_times import DUE_LATER, FIRST_SENTINEL, HISTORY_LINE, RELEASED, RETURNED, end_deliveries
+from delivery.filing import HISTORY_LINE, end_deliveries
 from delivery.limits import LOCKED_RETRY_SECONDS
 
 SLICE: Final = 5_000
@@ -47,15 +47,13 @@ WITH fetched AS MATERIALIZED (
      AND NOT (cancel_requested AND fetched_until > (SELECT clock_timestamp()))
    ORDER BY fetched_until, id LIMIT {SLICE}),
 these AS MATERIALIZED (
-  (SELECT d.id, d.group_id FROM delivery_open d WHERE {OURS} AND d.due_at IS NULL ORDER BY d.id LIMIT {SLICE})
+  (SELECT d.id, d.group_id FROM delivery_open d WHERE {OURS} AND d.waits_for = 'TURN' ORDER BY d.id LIMIT {SLICE})
   UNION ALL
-  (SELECT d.id, d.group_id FROM delivery_open d WHERE {OURS} AND d.due_at < {FIRST_SENTINEL}
-    ORDER BY d.id LIMIT {SLICE})
+  (SELECT d.id, d.group_id FROM delivery_open d
+    WHERE {OURS} AND d.waits_for = 'RETRY' ORDER BY d.waits_for, d.id LIMIT {SLICE})
   UNION ALL
-  (SELECT w.id, w.group_id FROM unnest(%(lines)s::bigint[]) AS l (id) CROSS JOIN LATERAL (
-      SELECT d.id, d.group_id FROM delivery_open d WHERE {OURS} AND d.line_id = l.id AND d.due_at > {RETURNED}
-       ORDER BY d.due_at, d.id LIMIT {SLICE}) w
-    LIMIT {SLICE})
+  (SELECT d.id, d.group_id FROM delivery_open d
+    WHERE {OURS} AND d.waits_for IN ('START', 'RELEASE', 'SUBSCRIPTION') ORDER BY d.waits_for, d.id LIMIT {SLICE})
   UNION ALL
   SELECT id, group_id FROM fetched),
 groups AS MATERIALIZED (
@@ -154,7 +152,7 @@ def cancel_slice(subscription_id: int, *, newest: int, reason: str, since: str =
     If a slice from the first on finds nothing, nothing is left.
     """
     lines = dict(rows(LOCK_LINES, {"subscription": subscription_id}))
-    which = {"subscription": subscription_id, "newest": newest, "lines": [*lines], "since": since, "reason": reason}
+    which = {"subscription": subscription_id, "newest": newest, "since": since, "reason": reason}
     ((found, ended, in_flight, next_since),) = rows(CANCEL, which)
     return Slice(found, ended, in_flight, next_since, is_running=any(lines.values()))
 
@@ -172,16 +170,17 @@ WITH asked AS (
    WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'HELD'),
 freed AS (
   UPDATE delivery_queuegroup g
-     SET due_at = (SELECT min(d.not_before) FROM delivery_open d
-                    WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31'
-                      AND d.not_before > clock_timestamp())
-   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.due_at = {RELEASED}
+     SET (due_at, waits_for) = (
+           SELECT min(d.not_before), CASE count(*) WHEN 0 THEN 'TURN' ELSE 'START' END FROM delivery_open d
+            WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31' AND d.not_before > clock_timestamp())
+   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.waits_for IS NOT DISTINCT FROM 'RELEASE'
   RETURNING g.delivery_ids),
 released AS (
   UPDATE delivery_open d
      SET status = 'PENDING', reason = 'released; ' || d.reason,
-         due_at = CASE WHEN l.lane = 'retry' THEN clock_timestamp()
-                       WHEN d.group_id IS NULL AND d.not_before > clock_timestamp() THEN {DUE_LATER} END,
+         waits_for = CASE WHEN l.lane = 'retry' THEN 'RETRY'
+                          WHEN d.group_id IS NULL AND d.not_before > clock_timestamp() THEN 'START' ELSE 'TURN' END,
+         due_at = CASE WHEN l.lane = 'retry' THEN clock_timestamp() END,
          not_before = CASE WHEN EXISTS (SELECT FROM subscriptions_subscription s
                                          WHERE s.id = d.subscription_id AND s.delivery_mode = 'PULL')
                            THEN GREATEST(d.not_before, clock_timestamp()) ELSE d.not_before END

@@ -1,4 +1,4 @@
-"""What a delivery's status may be, and which change of it is legal (contract 10.1, 10.2)."""
+"""What a delivery's status may be, which change of it is legal (contract 10.1, 10.2), and what it waits for."""
 
 from typing import Final
 
@@ -37,6 +37,28 @@ class DeliveryStatus(TextChoices):
 
     CANCELLED = "CANCELLED"
     """An operator or a subscriber ended it."""
+
+
+class WaitsFor(TextChoices):
+    """What an unfinished delivery, or a QUEUE group, waits for; a finished one keeps what it waited for last."""
+
+    TURN = "TURN"
+    """Its turn in its line, or its group's turn. Stays while its request is in flight, so marking touches no index."""
+
+    RETRY = "RETRY"
+    """Its retry time, `due_at`."""
+
+    START = "START"
+    """Its `not_before` (contract 2.13); then a delivery takes its place by id. A group's is its `due_at`."""
+
+    RELEASE = "RELEASE"
+    """An operator who releases it: it is HELD (contract 3.6)."""
+
+    RETURN = "RETURN"
+    """The client that fetched it from a mailbox, until `fetched_until` or later (contract 9.1): it is in no line."""
+
+    SUBSCRIPTION = "SUBSCRIPTION"
+    """An active subscription: no subscription of its QUEUE group is active (contract 1.7)."""
 
 
 UNFINISHED: Final = frozenset({DeliveryStatus.PENDING, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD})

@@ -13,7 +13,6 @@ from benchmarks.mailbox_client import FetchPlan, fetching
 from benchmarks.measure import expected_by_any, publishing_problems, watched
 from benchmarks.publisher import Pace
 from benchmarks.receipts import ANY
-from delivery.due_times import UNTIL_RETURNED
 
 MAX_MESSAGES: Final = 10
 """In one call."""
@@ -30,8 +29,8 @@ STREAM: Final = 99
 """Of the messages that are stored by SQL."""
 STORED: Final = (ANY, STREAM)
 BODY: Final = {"body": body_of(STREAM, 0, 0).decode(), "place": NUMBER.start + 1, "digits": NUMBER.stop - NUMBER.start}
-FRESH: Final = {"status": "PENDING", "due_at": None, "fetches": 0, "fetched_until": None}
-TIMED_OUT: Final = {"status": "IN_FLIGHT", "due_at": UNTIL_RETURNED, "fetches": 1, "fetched_until": "now"}
+FRESH: Final = {"status": "PENDING", "waits_for": "TURN", "fetches": 0, "fetched_until": None}
+TIMED_OUT: Final = {"status": "IN_FLIGHT", "waits_for": "RETURN", "fetches": 1, "fetched_until": "now"}
 """Fetched once, and timed out as soon as it was stored."""
 
 FILL: Final = """
@@ -49,8 +48,8 @@ message AS (
     FROM mailbox, generate_series(1, %(count)s::int) n
   RETURNING id, size),
 filled AS (
-  INSERT INTO delivery_open (message_id, line_id, subscription_id, size, status, due_at, fetches, fetched_until)
-  SELECT message.id, line_id, subscription_id, message.size, %(status)s, %(due_at)s::timestamptz, %(fetches)s,
+  INSERT INTO delivery_open (message_id, line_id, subscription_id, size, status, waits_for, fetches, fetched_until)
+  SELECT message.id, line_id, subscription_id, message.size, %(status)s, %(waits_for)s, %(fetches)s,
          %(fetched_until)s::timestamptz
     FROM message, mailbox ORDER BY message.id
   RETURNING 1)

@@ -34,7 +34,7 @@ IN_RETRY_LANE: Final = """
 SPREAD: Final = """
     WITH spread AS (
       UPDATE delivery_open SET due_at = clock_timestamp() + random() * make_interval(secs => %s)
-       WHERE closed_on = '9999-12-31' AND subscription_id = ANY (%s) AND due_at IS NOT NULL RETURNING 1)
+       WHERE closed_on = '9999-12-31' AND subscription_id = ANY (%s) AND waits_for = 'RETRY' RETURNING 1)
     SELECT count(*) FROM spread
 """
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import ACTIVE, RELEASED
+from delivery.filing import subscriptions_with
 from delivery.limits import SWEEP_SLICE
 
-PUT_AWAY: Final = f"""
+PUT_AWAY: Final = """
 WITH idle AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g WHERE g.id = ANY (%s) ORDER BY g.id FOR UPDATE SKIP LOCKED),
 open AS MATERIALIZED (
@@ -24,9 +24,9 @@ over AS (
   DELETE FROM delivery_queuegroup g USING idle i
    WHERE g.id = i.id AND i.id NOT IN (SELECT group_id FROM open)),
 parked AS (
-  UPDATE delivery_open d SET due_at = {ACTIVE} FROM open o JOIN standing USING (group_id)
+  UPDATE delivery_open d SET waits_for = 'SUBSCRIPTION' FROM open o JOIN standing USING (group_id)
    WHERE d.id = o.id AND d.closed_on = '9999-12-31' AND o.waits)
-UPDATE delivery_queuegroup g SET due_at = CASE WHEN s.waits THEN {ACTIVE} ELSE {RELEASED} END
+UPDATE delivery_queuegroup g SET waits_for = CASE WHEN s.waits THEN 'SUBSCRIPTION' ELSE 'RELEASE' END, due_at = NULL
   FROM standing s WHERE g.id = s.group_id
 """
 
@@ -34,37 +34,32 @@ PUT_OFF: Final = """
 WITH off AS MATERIALIZED (
   SELECT g.id, o.seconds
     FROM unnest(%s::bigint[], %s::float8[]) AS o (id, seconds) JOIN delivery_queuegroup g USING (id)
-   WHERE g.due_at IS NULL OR g.due_at <= clock_timestamp() ORDER BY g.id FOR UPDATE OF g SKIP LOCKED)
-UPDATE delivery_queuegroup g SET due_at = clock_timestamp() + make_interval(secs => off.seconds)
+   WHERE g.waits_for = 'TURN' OR g.due_at <= clock_timestamp() ORDER BY g.id FOR UPDATE OF g SKIP LOCKED)
+UPDATE delivery_queuegroup g
+   SET waits_for = 'RETRY', due_at = clock_timestamp() + make_interval(secs => off.seconds)
   FROM off WHERE g.id = off.id
 """
 
 TAKE_BACK: Final = f"""
-WITH RECURSIVE parked AS (
-  (SELECT subscription_id FROM delivery_open WHERE due_at = {ACTIVE} ORDER BY subscription_id LIMIT 1)
-  UNION ALL
-  SELECT (SELECT d.subscription_id FROM delivery_open d
-           WHERE d.due_at = {ACTIVE} AND d.subscription_id > p.subscription_id
-           ORDER BY d.subscription_id LIMIT 1)
-    FROM parked p WHERE p.subscription_id IS NOT NULL),
+WITH RECURSIVE {subscriptions_with("parked", "waits_for = 'SUBSCRIPTION'")},
 back AS MATERIALIZED (
   SELECT d.group_id
     FROM parked p
-    JOIN subscriptions_subscription s ON s.id = p.subscription_id AND s.is_sending
+    JOIN subscriptions_subscription s ON s.id = p.id AND s.is_sending
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
    CROSS JOIN LATERAL (
      SELECT o.group_id FROM delivery_open o
-      WHERE o.subscription_id = s.id AND o.due_at = {ACTIVE} ORDER BY o.id LIMIT {SWEEP_SLICE}) d
+      WHERE o.subscription_id = s.id AND o.waits_for = 'SUBSCRIPTION' ORDER BY o.id LIMIT {SWEEP_SLICE}) d
    LIMIT {SWEEP_SLICE}),
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g
    WHERE g.id IN (SELECT group_id FROM back) ORDER BY g.id FOR UPDATE SKIP LOCKED),
 deliveries AS (
-  UPDATE delivery_open d SET due_at = NULL
+  UPDATE delivery_open d SET waits_for = 'TURN'
    WHERE d.id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups))
-     AND d.closed_on = '9999-12-31' AND d.due_at IS NOT DISTINCT FROM {ACTIVE})
-UPDATE delivery_queuegroup g SET due_at = NULL
- WHERE g.id = ANY (ARRAY(SELECT id FROM groups)) AND g.due_at IS NOT DISTINCT FROM {ACTIVE}
+     AND d.closed_on = '9999-12-31' AND d.waits_for IS NOT DISTINCT FROM 'SUBSCRIPTION')
+UPDATE delivery_queuegroup g SET waits_for = 'TURN'
+ WHERE g.id = ANY (ARRAY(SELECT id FROM groups)) AND g.waits_for IS NOT DISTINCT FROM 'SUBSCRIPTION'
 """
 """Walks from subscription to subscription that has something parked, and takes back what can be sent again.
 

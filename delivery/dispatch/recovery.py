@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE
+from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE
 
 SIBLING_LINE: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id)"
 

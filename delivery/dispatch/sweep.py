@@ -8,7 +8,7 @@ from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.dispatch.claim import LINE_IS_DUE, Claim
 from delivery.dispatch.parked_groups import unpark
-from delivery.due_times import DUE_LATER
+from delivery.filing import LINES_APART, subscriptions_with
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS, TURN_SECONDS
 
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
@@ -19,7 +19,8 @@ HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
 
 HAS_DUE_GROUPS: Final = """
   ((SELECT g.id FROM delivery_queuegroup g
-     WHERE g.line_id >= l.id AND g.line_id <= l.id AND g.due_at IS NULL ORDER BY g.line_id, g.id LIMIT 1) IS NOT NULL
+     WHERE g.line_id >= l.id AND g.line_id <= l.id AND g.waits_for = 'TURN'
+     ORDER BY g.line_id, g.id LIMIT 1) IS NOT NULL
    OR (SELECT g.id FROM delivery_queuegroup g
         WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp())
         ORDER BY g.due_at, g.id LIMIT 1) IS NOT NULL)
@@ -31,24 +32,11 @@ HAS_DUE_GROUPS: Final = """
 
 
 DUE: Final = f"""
-WITH RECURSIVE fresh AS (
-  (SELECT subscription_id FROM delivery_open WHERE due_at IS NULL ORDER BY subscription_id LIMIT 1)
-  UNION ALL
-  SELECT (SELECT d.subscription_id FROM delivery_open d
-           WHERE d.due_at IS NULL AND d.subscription_id > f.subscription_id ORDER BY d.subscription_id LIMIT 1)
-    FROM fresh f WHERE f.subscription_id IS NOT NULL),
-aside AS (
-  (SELECT subscription_id, line_id FROM delivery_open
-    WHERE due_at IS NOT NULL ORDER BY subscription_id, line_id LIMIT 1)
-  UNION ALL
-  SELECT n.* FROM aside a CROSS JOIN LATERAL (
-    SELECT d.subscription_id, d.line_id FROM delivery_open d
-     WHERE d.due_at IS NOT NULL AND (d.subscription_id, d.line_id) > (a.subscription_id, a.line_id)
-     ORDER BY d.subscription_id, d.line_id LIMIT 1) n),
+WITH RECURSIVE {subscriptions_with("fresh", "waits_for = 'TURN'")},{LINES_APART},
 waiting AS (
-  SELECT subscription_id, NULL::bigint AS line_id FROM fresh
+  SELECT id AS subscription_id, NULL::bigint AS line_id FROM fresh
    UNION ALL
-  SELECT a.subscription_id, a.line_id FROM aside a
+  SELECT a.subscription_id, a.line_id FROM apart a
    WHERE EXISTS (SELECT FROM delivery_open d
                   WHERE d.subscription_id = a.subscription_id AND d.line_id = a.line_id
                     AND d.due_at <= (SELECT clock_timestamp())
@@ -82,7 +70,7 @@ SELECT l.id
    AND EXISTS (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        (SELECT 1 FROM delivery_open d
-         WHERE l.lane = 'main' AND d.subscription_id = s.id AND d.due_at IS NULL AND d.status = 'PENDING'
+         WHERE l.lane = 'main' AND d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.status = 'PENDING'
            AND {LIVES}
          ORDER BY d.id LIMIT 1)
        UNION ALL
@@ -174,10 +162,10 @@ def still_due(line_ids: Sequence[int]) -> list[int]:
 
 BEGIN: Final = f"""
 WITH begun AS (
-  UPDATE delivery_open SET due_at = NULL
+  UPDATE delivery_open SET waits_for = 'TURN'
    WHERE closed_on = '9999-12-31' AND status = 'PENDING' AND id = ANY (ARRAY(
      SELECT id FROM delivery_open
-      WHERE due_at = {DUE_LATER} AND not_before <= (SELECT clock_timestamp())
+      WHERE waits_for = 'START' AND not_before <= (SELECT clock_timestamp())
       ORDER BY not_before, id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED))
   RETURNING line_id, subscription_id)
 SELECT b.line_id, s.delivery_mode = 'PUSH', count(*)

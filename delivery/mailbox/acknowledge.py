@@ -10,7 +10,6 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.due_times import RETURNED
 from delivery.mailbox import long_poll
 from delivery.mailbox.available import END_OR_RETURN, close, is_exhausted
 from delivery.mailbox.fetch_messages import LOCK
@@ -134,7 +133,7 @@ ACKNOWLEDGE: Final = f"""{FOUND},
 {close("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
 SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END FROM found
 """
-"""The due time is kept: it says that this fetch ended the delivery."""
+"""What it waited for is kept: it says that this fetch ended the delivery."""
 
 NACK: Final = f"""{FOUND},
 back AS MATERIALIZED (
@@ -159,9 +158,9 @@ SELECT f.id, f.number, f.newest, e.id IS NOT NULL, f.status,
 """
 """A timed-out message is in flight again, except in an ordered mailbox, where a newer one may be by now (9.7)."""
 
-NOT_IN_FLIGHT: Final = f"""
+NOT_IN_FLIGHT: Final = """
 SELECT a.id, a.number, d.fetches, false, d.status, NULL::timestamptz, NULL::float8, NULL::bigint,
-       d.closed_on < '9999-12-31', COALESCE(d.due_at = {RETURNED}, false)
+       d.closed_on < '9999-12-31', d.waits_for = 'RETURN'
   FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_delivery o

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.due_times import FIRST_SENTINEL, end_deliveries
+from delivery.filing import end_deliveries
 from delivery.statuses import DeliveryStatus
 from delivery.worker.pages import LIVES
 from delivery.worker.settle_sql import ENDS_ANNOUNCED, OF_MAILBOXES
@@ -23,7 +23,7 @@ def available(limit: str, *, timed_out_limit: str | None = None) -> str:
     """
     return f"""
     (SELECT d.id FROM delivery_open d
-      WHERE d.subscription_id = b.id AND d.due_at IS NULL AND d.status = 'PENDING' AND {LIVES}
+      WHERE d.subscription_id = b.id AND d.waits_for = 'TURN' AND d.status = 'PENDING' AND {LIVES}
       ORDER BY d.id LIMIT {limit})
     UNION ALL
     (SELECT d.id FROM delivery_open d
@@ -31,7 +31,7 @@ def available(limit: str, *, timed_out_limit: str | None = None) -> str:
       ORDER BY d.fetched_until, d.id LIMIT {timed_out_limit or limit})
     UNION ALL
     (SELECT d.id FROM delivery_open d
-      WHERE d.subscription_id = b.id AND d.due_at < {FIRST_SENTINEL} AND d.status = 'PENDING' AND {LIVES}
+      WHERE d.subscription_id = b.id AND d.waits_for = 'RETRY' AND d.status = 'PENDING' AND {LIVES}
       ORDER BY d.id LIMIT {limit})"""
 
 
@@ -58,20 +58,6 @@ def in_flight(subscriber: str) -> str:
          AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL
          AND (SELECT delivery_mode FROM subscriptions_subscription WHERE id = d.subscription_id) = 'PULL'
        LIMIT 1) IS NOT NULL)"""
-
-
-def subscriptions_with(name: str, condition: str) -> str:
-    """Return a recursive CTE of the ids of subscriptions with an open delivery that meets `condition`, null at the end.
-
-    It skips from one subscription to the next along that condition's index, so its cost follows subscriptions only.
-    """
-    return f"""
-{name} AS (
-  (SELECT subscription_id AS id FROM delivery_open WHERE {condition} ORDER BY subscription_id LIMIT 1)
-  UNION ALL
-  SELECT (SELECT d.subscription_id FROM delivery_open d
-           WHERE {condition} AND d.subscription_id > w.id ORDER BY d.subscription_id LIMIT 1)
-    FROM {name} w WHERE w.id IS NOT NULL)"""
 
 
 def close(which: str, *, status: str, reason: str) -> str:
@@ -104,7 +90,7 @@ END_OR_RETURN: Final = f"""{
 {ENDS_ANNOUNCED}{OF_MAILBOXES},
 returned AS (
   UPDATE delivery_open d
-     SET status = 'PENDING', due_at = NULL, fetched_until = NULL, uncertain = d.uncertain OR %(uncertain)s
+     SET status = 'PENDING', waits_for = 'TURN', fetched_until = NULL, uncertain = d.uncertain OR %(uncertain)s
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM back WHERE NOT ends))
   RETURNING d.id, d.line_id)"""
 """Ends those of `back` that `ends`, and makes the others available again; `back` are locked, fetched deliveries."""

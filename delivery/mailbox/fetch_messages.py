@@ -9,7 +9,6 @@ import structlog
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery.due_times import FIRST_SENTINEL, RETURNED
 from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 from delivery.webhook.cloud_event_output import in_payload_format
@@ -42,7 +41,8 @@ taken AS MATERIALIZED (
    WHERE upto = size OR upto <= {MAX_FETCH_BYTES}),
 fetched AS (
   UPDATE delivery_open d
-     SET status = 'IN_FLIGHT', fetches = d.fetches + 1, due_at = {RETURNED}, line_id = (SELECT min(line_id) FROM box),
+     SET status = 'IN_FLIGHT', fetches = d.fetches + 1, waits_for = 'RETURN', due_at = NULL,
+         line_id = (SELECT min(line_id) FROM box),
          fetched_until = clock_timestamp() + make_interval(secs => (SELECT min(ack_seconds) FROM box)),
          uncertain = d.uncertain OR d.fetched_until IS NOT NULL
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM taken))
@@ -74,7 +74,7 @@ locked AS MATERIALIZED (
   SELECT d.* FROM (SELECT id FROM near ORDER BY id) n CROSS JOIN LATERAL (
     SELECT o.id, o.size FROM delivery_open o
      WHERE o.id = n.id AND o.closed_on = '9999-12-31'
-       AND (o.status = 'PENDING' AND (o.due_at IS NULL OR o.due_at < {FIRST_SENTINEL})
+       AND (o.status = 'PENDING' AND o.waits_for IN ('TURN', 'RETRY')
             OR o.fetched_until <= clock_timestamp() AND NOT o.cancel_requested)
      LIMIT 1 {lock}) d
    LIMIT {limit}),{FETCHED}"""

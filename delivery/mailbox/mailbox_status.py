@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import DUE_LATER, RELEASED, RETURNED
 from delivery.mailbox.available import TIMED_OUT, available
 
 MAX_COUNTED: Final = 10_000
@@ -55,13 +54,8 @@ def _available(fetchable: str) -> str:
 
 IN_FLIGHT: Final = _open("d.fetched_until > (SELECT clock_timestamp())", "d.fetched_until, d.id")
 LATE: Final = _open("d.fetched_until <= (SELECT clock_timestamp())", "d.fetched_until, d.id")
-BACK: Final = _open("d.fetches > 0 AND d.due_at IS NULL", "d.id")
-LATER: Final = f"""
-      SELECT FROM delivery_line l CROSS JOIN LATERAL (
-        SELECT FROM delivery_open d
-         WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IN ({DUE_LATER}, {RELEASED})
-         LIMIT {MAX_COUNTED}) d
-       WHERE l.subscriber_id = s.subscriber_id AND s.delivery_mode = 'PULL'"""
+BACK: Final = _open("d.fetches > 0 AND d.waits_for = 'TURN'", "d.id")
+LATER: Final = _open("d.waits_for IN ('RELEASE', 'START') AND s.delivery_mode = 'PULL'", "d.waits_for, d.id")
 EXPIRED: Final = """
       SELECT FROM delivery_delivery d
        WHERE d.subscription_id = s.id AND d.status = 'EXPIRED' AND d.closed_on < '9999-12-31'
@@ -76,9 +70,7 @@ OLDEST: Final = f"""
       UNION ALL
       (SELECT d.id FROM (
          SELECT d.* FROM delivery_open d
-          WHERE d.subscription_id = b.id AND d.due_at >= {RETURNED} AND d.due_at <= {RETURNED}
-            AND d.line_id = (SELECT id FROM delivery_line WHERE subscriber_id = b.subscriber_id AND lane = 'main')
-          ORDER BY d.due_at, d.id LIMIT {MAX_COUNTED}) d
+          WHERE d.subscription_id = b.id AND d.waits_for = 'RETURN' ORDER BY d.id LIMIT {MAX_COUNTED}) d
         WHERE {TIMED_OUT} ORDER BY d.id LIMIT 1)) d"""
 """The first of each kind; of timed-out ones the oldest among the first to time out and the first fetched.
 

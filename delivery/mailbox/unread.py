@@ -8,8 +8,8 @@ from django.conf import settings
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.due_times import FIRST_SENTINEL, RETURNED
-from delivery.mailbox.available import END_OR_RETURN, OVERDUE, close, is_exhausted, subscriptions_with
+from delivery.filing import subscriptions_with
+from delivery.mailbox.available import END_OR_RETURN, OVERDUE, close, is_exhausted
 from delivery.operations import Cancelled, cancel_until
 from subscriptions.models import DeliveryMode, Subscription
 
@@ -22,8 +22,8 @@ MAX_SKIPPED: Final = 10_000
 
 NOW: Final = "(SELECT clock_timestamp())"
 CUTOFF: Final = "(SELECT clock_timestamp() - make_interval(days => %(days)s::int))"
-FRESH: Final = "due_at IS NULL"
-ASIDE: Final = f"due_at < {FIRST_SENTINEL}"
+FRESH: Final = "waits_for = 'TURN'"
+ASIDE: Final = "waits_for = 'RETRY'"
 
 RETURN_BATCH: Final = 1_000
 """Deliveries ended or returned in one statement."""
@@ -37,11 +37,10 @@ PURGE_SECONDS: Final = 5.0
 
 READABLE: Final = f"""
 readable AS MATERIALIZED (
-  SELECT s.id, l.id AS line_id
+  SELECT s.id
     FROM (SELECT id FROM fresh UNION SELECT id FROM aside UNION SELECT id FROM fetched) w
     JOIN subscriptions_subscription s ON s.id = w.id AND s.is_fetchable
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
-    JOIN delivery_line l ON l.subscriber_id = u.id AND l.lane = 'main'
    WHERE COALESCE({CUTOFF} >= GREATEST(
      (SELECT max(at) FROM subscriptions_statuschange WHERE subscriber_id = u.id AND subscription_id = s.id),
      (SELECT max(at) FROM subscriptions_statuschange WHERE subscriber_id = u.id AND subscription_id IS NULL)), true))"""
@@ -76,7 +75,7 @@ WITH RECURSIVE {subscriptions_with("fresh", FRESH)},{subscriptions_with("aside",
 unread AS MATERIALIZED (
 {_oldest(f"d.{FRESH} AND d.status = 'PENDING'")}
    UNION ALL{_oldest(f"d.{ASIDE} AND d.status = 'PENDING'")}
-   UNION ALL{_oldest(f"d.line_id = b.line_id AND d.due_at = {RETURNED}", skipped=f"d.fetched_until > {NOW}")}
+   UNION ALL{_oldest("d.waits_for = 'RETURN'", skipped=f"d.fetched_until > {NOW}")}
    LIMIT {EXPIRE_BATCH}),
 ended AS MATERIALIZED (
   SELECT d.id FROM (SELECT id FROM unread ORDER BY id) u CROSS JOIN LATERAL (

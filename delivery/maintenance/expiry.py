@@ -3,7 +3,7 @@
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times import FILE_GONE, end_deliveries, gone_columns
+from delivery.filing import FILE_GONE, end_deliveries, gone_columns
 
 EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
 """A fetched delivery does not expire before it times out; an index has the same expression."""

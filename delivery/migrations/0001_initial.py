@@ -116,6 +116,23 @@ class Migration(migrations.Migration):
                 ("size", models.IntegerField()),
                 ("attempts", models.IntegerField(db_default=0, default=0)),
                 ("times_deferred", models.IntegerField(db_default=0, default=0)),
+                (
+                    "waits_for",
+                    models.CharField(
+                        choices=[
+                            ("TURN", "Turn"),
+                            ("RETRY", "Retry"),
+                            ("START", "Start"),
+                            ("RELEASE", "Release"),
+                            ("RETURN", "Return"),
+                            ("SUBSCRIPTION", "Subscription"),
+                        ],
+                        db_default="TURN",
+                        default="TURN",
+                        editable=False,
+                        max_length=12,
+                    ),
+                ),
                 ("due_at", models.DateTimeField(blank=True, null=True)),
                 ("sequence", models.BigIntegerField(blank=True, null=True)),
                 ("uncertain", models.BooleanField(db_default=False, default=False)),
@@ -423,6 +440,22 @@ class Migration(migrations.Migration):
                     django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None),
                 ),
                 ("size", models.IntegerField()),
+                (
+                    "waits_for",
+                    models.CharField(
+                        choices=[
+                            ("TURN", "Turn"),
+                            ("RETRY", "Retry"),
+                            ("START", "Start"),
+                            ("RELEASE", "Release"),
+                            ("RETURN", "Return"),
+                            ("SUBSCRIPTION", "Subscription"),
+                        ],
+                        db_default="TURN",
+                        default="TURN",
+                        max_length=12,
+                    ),
+                ),
                 ("due_at", models.DateTimeField(null=True)),
                 ("cycles", models.PositiveIntegerField(db_default=0, default=0)),
                 ("attempts", models.PositiveIntegerField(db_default=0, default=0)),
@@ -644,6 +677,37 @@ class Migration(migrations.Migration):
                 condition=models.Q(("head_id__isnull", False), ("lane", "callback")),
                 fields=["due_at"],
                 name="line_of_callback",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="queuegroup",
+            index=models.Index(
+                condition=models.Q(("waits_for", "TURN")), fields=["line", "id"], name="queuegroup_turn"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="queuegroup",
+            index=models.Index(
+                condition=models.Q(("due_at__isnull", False)), fields=["line", "due_at", "id"], name="queuegroup_due"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="queuegroup",
+            index=models.Index(
+                condition=models.Q(("waits_for__in", ["RELEASE", "SUBSCRIPTION"])),
+                fields=["waits_for", "line", "id"],
+                name="queuegroup_aside",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="queuegroup",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("due_at__isnull", False), ("waits_for__in", ["RETRY", "START"])),
+                    models.Q(("due_at", None), ("waits_for__in", ["TURN", "RELEASE", "SUBSCRIPTION"])),
+                    _connector="OR",
+                ),
+                name="queue_group_due_at",
             ),
         ),
         migrations.AddConstraint(

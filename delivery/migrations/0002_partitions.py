@@ -26,10 +26,10 @@ ALTER TABLE delivery_line SET (fillfactor = 50);
 
 -- The same as in the model, with fewer parts: the server sets every part up anew for each statement.
 ALTER TABLE delivery_delivery DROP CONSTRAINT delivery_open_or_filed, ADD CONSTRAINT delivery_open_or_filed CHECK (
-  CASE closed_on WHEN '9999-12-31' THEN status = ANY ({unfinished})
-                                        -- else every sweep would find it due
-                                        AND (status <> 'HELD' OR due_at IS NOT DISTINCT FROM '9999-12-31 00:00:00+00')
-                 ELSE status = ANY ({final}) AND finished_at IS NOT NULL END);
+  CASE closed_on WHEN '9999-12-31' THEN status = ANY ({unfinished}) AND (status = 'HELD') = (waits_for = 'RELEASE')
+                                        AND (fetched_until IS NOT NULL) = (waits_for = 'RETURN')
+                 ELSE status = ANY ({final}) AND finished_at IS NOT NULL END
+  AND (due_at IS NOT NULL) = (waits_for = 'RETRY'));
 
 CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999-12-31') TO (MAXVALUE)
   WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
@@ -37,25 +37,25 @@ CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999
         -- A statement planned while the queue has no pages at all would read the next burst by sequential scan.
         vacuum_truncate = false);
 
--- No index mentions the status, so marking a delivery as under way touches no index.
-CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE due_at IS NULL;
--- By line, so that neither of a subscriber's two meets what waits in the other.
-CREATE INDEX delivery_open_deferred ON delivery_open (subscription_id, line_id, due_at, id) WHERE due_at IS NOT NULL;
--- The newest of what was tried before, for lists; said so that no statement which sends takes to it: those know no last
--- moment at which something may be due.
-CREATE INDEX delivery_open_tried ON delivery_open (subscription_id, id) WHERE due_at < '9999-12-28 00:00:00+00';
--- What is HELD; found by its due time, so that this index does not mention the status either.
-CREATE INDEX delivery_open_held ON delivery_open (id) WHERE due_at = '9999-12-31 00:00:00+00';
--- What waits in QUEUE groups of which no subscription is active: found once one is, whatever else waits.
-CREATE INDEX delivery_open_parked ON delivery_open (subscription_id, id) WHERE due_at = '9999-12-30 00:00:00+00';
+-- No index mentions the status or the number, so marking a delivery as under way touches no index. A new one is in
+-- three: its key, this one and its message's.
+CREATE INDEX delivery_open_turn ON delivery_open (subscription_id, id) WHERE waits_for = 'TURN';
+-- Whatever else waits. Apart from the last, so that a statement which looks for ids cannot take to either.
+CREATE INDEX delivery_open_aside ON delivery_open (waits_for, subscription_id, id) WHERE waits_for <> 'TURN';
+-- By line, so that neither of a subscriber's two meets what waits in the other: first those to be tried again. Their
+-- statements speak of the moment and not of what they wait for, so that none that sends takes to the last one.
+CREATE INDEX delivery_open_apart ON delivery_open (subscription_id, line_id, due_at, id)
+  WHERE due_at IS NOT NULL OR waits_for = 'RELEASE';
+-- What is HELD, whose subscription it may be.
+CREATE INDEX delivery_open_held ON delivery_open (id) WHERE waits_for = 'RELEASE';
 -- What is delayed, and what has a time to live: whatever else waits, the next of them is the first one here; what a
 -- client has fetched, once that has timed out too.
-CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE due_at = '9999-12-29 00:00:00+00';
+CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE waits_for = 'START';
+CREATE INDEX delivery_open_expiring ON delivery_open (GREATEST(expires_at, fetched_until)) WHERE expires_at IS NOT NULL;
 -- What clients have fetched, by when that times out; and what was returned to them.
 CREATE INDEX delivery_open_fetched ON delivery_open (subscription_id, fetched_until, id)
   WHERE fetched_until IS NOT NULL;
-CREATE INDEX delivery_open_returned ON delivery_open (subscription_id, id) WHERE fetches > 0 AND due_at IS NULL;
-CREATE INDEX delivery_open_expiring ON delivery_open (GREATEST(expires_at, fetched_until)) WHERE expires_at IS NOT NULL;
+CREATE INDEX delivery_open_returned ON delivery_open (subscription_id, id) WHERE fetches > 0 AND waits_for = 'TURN';
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;
 
@@ -66,9 +66,6 @@ ALTER TABLE delivery_announcement SET (autovacuum_vacuum_scale_factor = 0, autov
                                        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
                                        vacuum_truncate = false);
 
--- What a sender has: its groups never tried to the end, and those to be tried again.
-CREATE INDEX queuegroup_fresh ON delivery_queuegroup (line_id, id) WHERE due_at IS NULL;
-CREATE INDEX queuegroup_later ON delivery_queuegroup (line_id, due_at, id) WHERE due_at IS NOT NULL;
 ALTER TABLE delivery_queuegroup SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
                                      autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
                                      autovacuum_analyze_threshold = 2000000000, vacuum_truncate = false);
@@ -129,18 +126,19 @@ CREATE TRIGGER suspension_over AFTER UPDATE OF delivery_mode ON subscriptions_su
 CREATE FUNCTION delivery_picture_queues() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   ALTER TABLE delivery_open DROP CONSTRAINT IF EXISTS delivery_open_subscription;
-  INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, not_before, expires_at,
-                             fetches, fetched_until)
+  INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at, not_before,
+                             expires_at, fetches, fetched_until)
     SELECT -g / 10, g % 100, g % 100, CASE WHEN f.is_out THEN 'IN_FLIGHT' ELSE 'PENDING' END, 1000,
-           CASE WHEN g % 10 = 0 THEN now() WHEN g / 100 % 100 = 1 THEN '9999-12-29 00:00:00+00'
-                WHEN f.is_out THEN '9999-12-28 00:00:00+00' END,
+           CASE WHEN g % 10 = 0 THEN 'RETRY' WHEN g / 100 % 100 = 1 THEN 'START' WHEN f.is_out THEN 'RETURN'
+                ELSE 'TURN' END, CASE WHEN g % 10 = 0 THEN now() END,
            CASE WHEN g % 10 > 0 AND g / 100 % 100 = 1 THEN now() END, CASE WHEN g / 100 % 100 = 2 THEN now() END,
            f.is_out::int, CASE WHEN f.is_out THEN now() END
       FROM generate_series(10, 100009) g
      CROSS JOIN LATERAL (SELECT g % 10 > 0 AND g / 100 % 100 IN (3, 4) AS is_out) f;
   INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT -g, ARRAY[g] FROM generate_series(1, 10000) g;
-  INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, due_at)
-    SELECT -g, g % 5, ARRAY[g], 1000, CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;
+  INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, waits_for, due_at)
+    SELECT -g, g % 5, ARRAY[g], 1000, CASE WHEN g % 10 = 0 THEN 'RETRY' ELSE 'TURN' END,
+           CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;
   PERFORM delivery_gather_statistics(-1);
   ANALYZE delivery_open, delivery_pageread, delivery_queuegroup;
   PERFORM delivery_gather_statistics(0);

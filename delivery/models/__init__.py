@@ -1,6 +1,5 @@
 """What is on its way and what became of it: `messages`, `lines`, `deliveries`, `replays`; all exported here."""
 
-from delivery.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RELEASED, UNTIL_RETURNED
 from delivery.models.deliveries import OPEN_SHELF, Attempt, DeadLetter, Delivery, Mailbox, StorageDay, standing
 from delivery.models.lines import (
     Announcement,
@@ -18,10 +17,6 @@ from delivery.models.replays import Replay, ReplayKind, ReplayState
 
 __all__ = [
     "OPEN_SHELF",
-    "UNTIL_ACTIVE",
-    "UNTIL_DUE",
-    "UNTIL_RELEASED",
-    "UNTIL_RETURNED",
     "Announcement",
     "Attempt",
     "Callback",

@@ -7,10 +7,9 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from delivery.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RETURNED
 from delivery.models.lines import Line, QueueGroup
 from delivery.models.messages import Message
-from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus, WaitsFor
 from subscriptions.models import DeliveryMode, Subscriber, Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)
@@ -65,12 +64,12 @@ class Delivery(models.Model):
     size = models.IntegerField()
     attempts = models.IntegerField(default=0, db_default=0)
     times_deferred = models.IntegerField(default=0, db_default=0)
+    waits_for = models.CharField(
+        max_length=12, choices=WaitsFor, default=WaitsFor.TURN, db_default=WaitsFor.TURN, editable=False
+    )
+    """Never its turn in a retry line."""
     due_at = models.DateTimeField(null=True, blank=True)
-    """None: due since it was published, or became due, and never deferred.
-
-    `UNTIL_RELEASED` for what is HELD; `UNTIL_DUE` for what is delayed, `UNTIL_RETURNED` for what
-    a client has fetched. Never None in a retry line.
-    """
+    """When it is tried again; None unless it waits for that, which the database checks."""
     sequence = models.BigIntegerField(null=True, blank=True)
     """Its number in its subscriber's line, given when it is first sent, never changed (contract 4.10)."""
     uncertain = models.BooleanField(default=False, db_default=False)
@@ -122,9 +121,9 @@ class Delivery(models.Model):
 
         None of what is fetched: that is there at any time, unless it was delayed.
         """
-        if self.status not in UNFINISHED - {DeliveryStatus.HELD} or self.due_at in {UNTIL_ACTIVE, UNTIL_RETURNED}:
+        if self.status in FINAL:
             return None
-        if self.due_at == UNTIL_DUE:
+        if self.waits_for == WaitsFor.START:
             return self.not_before
         if self.subscription and self.subscription.delivery_mode == DeliveryMode.PULL:
             return None

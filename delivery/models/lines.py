@@ -9,6 +9,7 @@ from django.db.models.functions import Cast, Concat, Now
 
 from broker_project.core.encryption import CALLBACK_TOKEN, EncryptedColumn
 from delivery.models.messages import Message
+from delivery.statuses import WaitsFor
 from subscriptions.models import EventType, Publisher, Subscriber, Subscription
 
 
@@ -211,11 +212,10 @@ class QueueGroup(models.Model):
     """A delivery for each of the group's subscriptions."""
     size = models.IntegerField()
     """Of the message's body, in bytes."""
+    waits_for = models.CharField(max_length=12, choices=WaitsFor, default=WaitsFor.TURN, db_default=WaitsFor.TURN)
+    """Its turn until it was tried to the end; never a RETURN."""
     due_at = models.DateTimeField(null=True)
-    """When it is tried again; None: not tried to the end yet.
-
-    `UNTIL_RELEASED` while it is HELD, `UNTIL_ACTIVE` while it is parked.
-    """
+    """When it is tried again, or starts; None unless it waits for that, which the database checks."""
     cycles = models.PositiveIntegerField(default=0, db_default=0)
     """How often all its endpoints were tried and none took it; the pause grows with it (contract 6.5)."""
     attempts = models.PositiveIntegerField(default=0, db_default=0)
@@ -225,6 +225,25 @@ class QueueGroup(models.Model):
     first_id = models.BigIntegerField(null=True)
     """The delivery whose request was in flight at an unclean end: it goes first, to the same endpoint."""
     created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [
+            # One for each group, in which its sender finds it.
+            models.Index(name="queuegroup_turn", fields=["line", "id"], condition=Q(waits_for=WaitsFor.TURN)),
+            models.Index(name="queuegroup_due", fields=["line", "due_at", "id"], condition=Q(due_at__isnull=False)),
+            models.Index(
+                name="queuegroup_aside",
+                fields=["waits_for", "line", "id"],
+                condition=Q(waits_for__in=[WaitsFor.RELEASE, WaitsFor.SUBSCRIPTION]),
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="queue_group_due_at",
+                condition=Q(waits_for__in=[WaitsFor.RETRY, WaitsFor.START], due_at__isnull=False)
+                | Q(waits_for__in=[WaitsFor.TURN, WaitsFor.RELEASE, WaitsFor.SUBSCRIPTION], due_at=None),
+            )
+        ]
 
     def __str__(self) -> str:
         return f"group {self.pk}"

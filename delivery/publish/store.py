@@ -10,7 +10,6 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.due_times import DUE_LATER, RELEASED
 from delivery.mailbox import long_poll
 from delivery.publish.draft import Draft, document_of
 from delivery.publish.idempotency import fingerprint_of
@@ -55,13 +54,15 @@ lined_up AS (
     FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[])
       WITH ORDINALITY AS d (position, subscription_id, subscriber_id, place)"""
 
+WAITS_FOR: Final = """
+         CASE WHEN d.failure <> '' THEN 'RELEASE' WHEN m.not_before > clock_timestamp() THEN 'START' ELSE 'TURN' END"""
+
 SOME_WAIT: Final = f"""
 lined_up AS (
-  INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, reason, due_at, expires_at, not_before)
+  INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, reason, waits_for, expires_at,
+                             not_before)
   SELECT m.id, l.id, d.subscription_id, CASE d.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END, octet_length(m.body),
-         d.failure,
-         CASE WHEN d.failure <> '' THEN {RELEASED} WHEN m.not_before > clock_timestamp() THEN {DUE_LATER} END,
-         m.expires_at, m.not_before
+         d.failure,{WAITS_FOR}, m.expires_at, m.not_before
     FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[],
                 %(d_failure)s::text[])
       WITH ORDINALITY AS d (position, subscription_id, subscriber_id, failure, place)"""
@@ -79,32 +80,31 @@ placed AS MATERIALIZED (
            m.expires_at, m.not_before,
            CASE d.number
              WHEN 0 THEN (SELECT id FROM delivery_line WHERE subscriber_id = d.subscriber_id AND lane = 'main')
-             ELSE {SENDER_LINE} END AS line_id,
-           CASE WHEN d.failure <> '' THEN {RELEASED}
-                WHEN m.not_before > clock_timestamp() THEN CASE d.number WHEN 0 THEN {DUE_LATER} ELSE m.not_before END
-           END AS due_at
+             ELSE {SENDER_LINE} END AS line_id,{WAITS_FOR} AS waits_for
       FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[],
                   %(d_failure)s::text[], %(d_group)s::bigint[])
         WITH ORDINALITY AS d (position, subscription_id, subscriber_id, failure, number, place)
       JOIN message m ON m.position = d.position
      ORDER BY d.place) p),
 grouped AS MATERIALIZED (
-  SELECT min(id) AS id, number, message_id, line_id, size, due_at, array_agg(id ORDER BY id) AS delivery_ids
-    FROM placed WHERE number > 0 GROUP BY number, message_id, line_id, size, due_at),
+  SELECT min(id) AS id, number, message_id, line_id, size, array_agg(id ORDER BY id) AS delivery_ids,
+         min(waits_for) AS waits_for, CASE min(waits_for) WHEN 'START' THEN min(not_before) END AS due_at
+    FROM placed WHERE number > 0 GROUP BY number, message_id, line_id, size),
 kept AS (
-  INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size, due_at)
-  SELECT id, message_id, line_id, delivery_ids, size, due_at FROM grouped ORDER BY id),
+  INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size, waits_for, due_at)
+  SELECT id, message_id, line_id, delivery_ids, size, waits_for, due_at FROM grouped ORDER BY id),
 lined_up AS (
-  INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, reason, due_at,
+  INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, reason, waits_for,
                              expires_at, not_before)
   SELECT p.id, p.message_id, p.line_id, p.subscription_id, g.id, CASE p.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END,
-         p.size, p.failure, CASE WHEN p.number = 0 OR p.failure <> '' THEN p.due_at END, p.expires_at, p.not_before
+         p.size, p.failure, CASE WHEN p.number > 0 AND p.waits_for = 'START' THEN 'TURN' ELSE p.waits_for END,
+         p.expires_at, p.not_before
     FROM placed p LEFT JOIN grouped g ON g.number = p.number
    ORDER BY p.id
   RETURNING line_id, subscription_id, status)"""
 """The ids come first, since deliveries and groups name each other: a group has the id of its first delivery.
 
-A group is delayed as a whole. Order does not count for groups, so a delayed one simply becomes due later.
+A group is HELD or delayed as a whole. Order does not count for groups, so a delayed one simply becomes due later.
 """
 
 RESULT: Final = """

@@ -9,13 +9,14 @@ from django.db.models import Q
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.due_times import DUE_LATER, RELEASED
 from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from delivery.operations import BETWEEN_SECONDS
 from delivery.publish.draft import document_of
+from delivery.publish.store import WAITS_FOR
 from delivery.replay import job_steps
 from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
 from delivery.replay.job_steps import DUE, ENDED, SLICE, WALK, Count
+from delivery.statuses import WaitsFor
 from subscriptions.filters import Work
 from subscriptions.matching import Match, qualified
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
@@ -183,9 +184,9 @@ def _was_sent_any(subscription: Subscription) -> bool:
     Deliveries cancelled before they were sent, as by a cancelled backfill, do not count.
     """
     its = Delivery.objects.filter(subscription=subscription)
-    fresh, later = (its.open().filter(due_at__isnull=is_fresh) for is_fresh in (True, False))
+    turn, others = its.open().filter(waits_for=WaitsFor.TURN), its.open().exclude(waits_for=WaitsFor.TURN)
     sent = its.final().filter(Q(attempts__gt=0) | Q(sequence__isnull=False) | Q(fetches__gt=0))
-    return any(some.exists() for some in (fresh, later, sent))
+    return any(some.exists() for some in (turn, others, sent))
 
 
 LINE_UP: Final = f"""
@@ -206,12 +207,11 @@ given AS MATERIALIZED (
    CROSS JOIN LATERAL (SELECT (SELECT count(*) FROM wanted) - upto + upper(span) - lower(span) AS most) n
    CROSS JOIN LATERAL generate_series(lower(span), LEAST(upper(span), lower(span) + most) - 1) AS g (id)),
 lined_up AS (
-  INSERT INTO delivery_open (id, message_id, line_id, subscription_id, status, size, reason, due_at, expires_at,
+  INSERT INTO delivery_open (id, message_id, line_id, subscription_id, status, size, reason, waits_for, expires_at,
                              not_before, replay_id)
-  SELECT g.id, m.id, l.id, s.id, CASE w.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END, m.size, w.failure,
-         CASE WHEN w.failure <> '' THEN {RELEASED} WHEN m.not_before > clock_timestamp() THEN {DUE_LATER} END,
+  SELECT g.id, m.id, l.id, s.id, CASE d.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END, m.size, d.failure,{WAITS_FOR},
          m.expires_at, m.not_before, %(id)s
-    FROM wanted w JOIN given g USING (place) JOIN delivery_message m ON m.id = w.message_id
+    FROM wanted d JOIN given g USING (place) JOIN delivery_message m ON m.id = d.message_id
     JOIN subscriptions_subscription s ON s.id = %(subscription)s
     JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
    ORDER BY g.id

@@ -6,11 +6,10 @@ from typing import Any, Final, LiteralString, TypeVar
 from django.db.models import QuerySet
 
 from broker_project.core.db import rows
-from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED, RETURNED
-from delivery.mailbox.available import subscriptions_with
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, standing
+from delivery.filing import APART, subscriptions_with
+from delivery.models import OPEN_SHELF, Delivery, standing
 from delivery.status.line_status import MAX_COUNTED
-from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus
+from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus, WaitsFor
 
 Row = TypeVar("Row", bound=Delivery)
 
@@ -25,7 +24,7 @@ REASONS: Final = tuple(sorted(map(str, DEAD)))
 def in_status(rows: QuerySet[Row], status: str) -> QuerySet[Row]:
     """Return the rows that have this status now, from the partitions that can have any."""
     if status == DeliveryStatus.HELD:
-        rows = rows.filter(due_at=UNTIL_RELEASED)
+        rows = rows.filter(waits_for=WaitsFor.RELEASE)
     shelf = {"closed_on": OPEN_SHELF} if status in UNFINISHED else {"closed_on__lt": OPEN_SHELF}
     return rows.filter(standing(status), **shelf)
 
@@ -40,10 +39,10 @@ SELECT d.id FROM subscriptions_subscription s CROSS JOIN LATERAL (
 """
 """Of all subscriptions: one that was switched to PUSH may still have some."""
 
-IN_RETRY_LINE: Final = """
+IN_RETRY_LINE: Final = f"""
 SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
   SELECT d.id, d.due_at FROM delivery_open d
-   WHERE d.subscription_id = s.id AND d.line_id = %(line)s AND d.due_at IS NOT NULL
+   WHERE d.subscription_id = s.id AND d.line_id = %(line)s AND {APART}
    ORDER BY d.due_at, d.id LIMIT %(limit)s) d
  ORDER BY d.due_at, d.id LIMIT %(limit)s
 """
@@ -57,18 +56,16 @@ SELECT d.id
 """A delivery being sent is in a page of a line that is running."""
 
 
-def _fetched(which: LiteralString) -> LiteralString:
-    """Return SQL of the ids that were fetched from a subscription `s` and not acknowledged, in order of id.
+def _part(source: LiteralString, which: LiteralString) -> LiteralString:
+    """Return SQL of the ids of a subscription `s` in one range of an index.
 
-    They are in its main line, due at a time that never comes. Written in the order of that index, so no other is used.
+    In the order of an index that begins with the subscription, so that no other is used: otherwise the planner may walk
+    along all ids until it has found enough of this subscription.
     """
     return f"""
-(SELECT d.id FROM delivery_open d
-  WHERE d.subscription_id = s.id AND d.line_id = (
-          SELECT l.id FROM subscriptions_subscription o
-            JOIN delivery_line l ON l.subscriber_id = o.subscriber_id AND l.lane = 'main' WHERE o.id = s.id)
-    AND d.due_at >= {RETURNED} AND d.due_at <= {RETURNED} AND {which} AND d.id {{before}} %(key)s
-  ORDER BY d.due_at {{direction}}, d.id {{direction}} LIMIT %(limit)s)"""
+(SELECT d.id FROM {source} d
+  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND {which} AND d.id {{before}} %(key)s
+  ORDER BY d.subscription_id {{direction}}, d.id {{direction}} LIMIT %(limit)s)"""
 
 
 def _by_time(compared: LiteralString, never: LiteralString) -> LiteralString:
@@ -85,10 +82,14 @@ def _by_time(compared: LiteralString, never: LiteralString) -> LiteralString:
   CROSS JOIN LATERAL (
    (SELECT f.id FROM (SELECT d.id {near} ORDER BY d.fetched_until, d.id LIMIT {FEW}) f
      WHERE NOT c.are_many AND f.id {{before}} %(key)s ORDER BY f.id {{direction}} LIMIT %(limit)s)
-   UNION ALL{_fetched(f"c.are_many AND COALESCE(d.fetched_until, '{never}') {compared}")}) h)"""
+   UNION ALL{
+        _part(
+            "delivery_open",
+            f"d.waits_for = 'RETURN' AND c.are_many AND COALESCE(d.fetched_until, '{never}') {compared}",
+        )
+    }) h)"""
 
 
-FETCHED: Final = _fetched("d.closed_on = '9999-12-31'")
 TIMED_OUT: Final = _by_time("<= (SELECT clock_timestamp())", never="infinity")
 
 ALL_IN_FLIGHT: Final = f"""
@@ -105,33 +106,21 @@ SELECT id FROM (
 """The recursion does not start if subscriptions are given."""
 
 
-def _part(source: LiteralString, which: LiteralString) -> LiteralString:
-    """Return SQL of the ids of a subscription `s` in one range of an index.
-
-    In the order of an index that begins with the subscription, so that no other is used: otherwise the planner may walk
-    along all ids until it has found enough of this subscription. `{wanted}` are further conditions.
-    """
-    return f"""
-(SELECT d.id FROM {source} d
-  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND {which} AND {{wanted}}
-    AND d.id {{before}} %(key)s
-  ORDER BY d.subscription_id {{direction}}, d.id {{direction}} LIMIT %(limit)s)
-"""
+def _open(waits_for: LiteralString) -> LiteralString:
+    return _part("delivery_open", f"d.waits_for = '{waits_for}' AND d.closed_on = '9999-12-31' AND {{wanted}}")
 
 
-def _open(due: LiteralString) -> LiteralString:
-    return _part("delivery_open", f"d.due_at {due} AND d.closed_on = '9999-12-31'")
-
-
-HELD: Final = _open(f"= {RELEASED}")
-WAITING: Final = (_open("IS NULL"), _open(f"< {FIRST_SENTINEL}"), _open(f"= {DUE_LATER}"), _open(f"= {ACTIVE}"))
-"""What is unfinished, not HELD and not fetched from a mailbox: one index range each."""
-FILED: Final = _part("delivery_delivery", "d.closed_on < '9999-12-31'")
-UNDELIVERED: Final = (_part("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'"),)
+HELD: Final = _open("RELEASE")
+WAITING: Final = (_open("TURN"), _open("RETRY"), _open("START"), _open("SUBSCRIPTION"))
+"""What is unfinished, not HELD and not fetched from a mailbox: one index range each. `{wanted}`: further conditions."""
+FILED: Final = _part("delivery_delivery", "d.closed_on < '9999-12-31' AND {wanted}")
+UNDELIVERED: Final = (
+    _part("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED' AND {wanted}"),
+)
 """Finished otherwise than DELIVERED, in the words of the partial index."""
 
 PARTS: Final[dict[str | None, Sequence[LiteralString]]] = {
-    None: (*WAITING, HELD, FILED, FETCHED),
+    None: (*WAITING, HELD, FILED, _open("RETURN")),
     DeliveryStatus.PENDING: (*WAITING, TIMED_OUT),
     DeliveryStatus.HELD: (HELD,),
     DeliveryStatus.DELIVERED: (FILED,),

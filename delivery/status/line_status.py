@@ -8,18 +8,20 @@ from typing import Final, LiteralString, NamedTuple
 from django.db.models.enums import TextChoices
 
 from broker_project.core.db import rows
-from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
+from delivery.filing import APART, LINES_APART
 
 MAX_COUNTED: Final = 1000
 """Largest count: a backlog of a million must cost no more."""
 
 
-FRESH: Final = "due_at IS NULL ORDER BY id"
-LATER: Final = f"due_at < {FIRST_SENTINEL} ORDER BY due_at, id"
-DELAYED: Final = f"due_at = {DUE_LATER} ORDER BY id"
-PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
-AWAITING_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
-NOT_HELD: Final = f"due_at < {RELEASED} ORDER BY due_at, id"
+FRESH: Final = "waits_for = 'TURN' ORDER BY id"
+LATER: Final = "due_at IS NOT NULL ORDER BY due_at, id"
+"""To be tried again; of groups also those that are delayed."""
+DELAYED: Final = "l.lane = 'main' AND waits_for = 'START' ORDER BY id"
+AWAITING_RELEASE: Final = f"{APART} AND d.due_at IS NULL ORDER BY d.due_at, d.id"
+"""What is APART and not due at a moment is HELD; said so that no other index will do."""
+PARKED: Final = "waits_for = 'SUBSCRIPTION' ORDER BY id"
+HELD_GROUPS: Final = "waits_for = 'RELEASE' ORDER BY id"
 
 IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
 """Deliveries in a mailbox are in no line (contract 9.1)."""
@@ -41,10 +43,10 @@ HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
 
 
 def _waiting(which: LiteralString) -> LiteralString:
-    """Return SQL of the deliveries of line `l` with such a due time, up to the limit."""
+    """Return SQL of the deliveries of line `l` that wait for this, up to the limit."""
     return f"""(
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {which} LIMIT {MAX_COUNTED}) d
+       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND line_id = l.id AND {which} LIMIT {MAX_COUNTED}) d
       WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} LIMIT {MAX_COUNTED})"""
 
 
@@ -60,7 +62,7 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
  CROSS JOIN LATERAL (
    SELECT count(*) AS number, COALESCE(bool_or(f.is_sending), false) AS sendable FROM (
      SELECT s.is_sending FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NULL
+       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.waits_for = 'TURN'
         ORDER BY d.id LIMIT {MAX_COUNTED}) d
       WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND l.lane = 'main'
       ORDER BY s.is_sending DESC LIMIT {MAX_COUNTED}) f) fresh
@@ -70,7 +72,7 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
  CROSS JOIN LATERAL (
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
      SELECT d.due_at FROM delivery_open d
-      WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {FIRST_SENTINEL} ORDER BY d.due_at LIMIT 1) d
+      WHERE d.subscription_id = s.id AND d.line_id = l.id AND {LATER} LIMIT 1) d
     WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND {SENT_BY_IT} AND l.is_active) next
  CROSS JOIN LATERAL (
    SELECT count(*) > 0 AS is_waiting FROM (
@@ -78,7 +80,11 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
        (SELECT FROM delivery_open
          WHERE l.lane = 'main' AND subscription_id = s.id AND line_id = l.id AND {FRESH} LIMIT 1)
        UNION ALL
-       (SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {NOT_HELD} LIMIT 1)) d
+       (SELECT FROM delivery_open
+         WHERE l.lane = 'main' AND subscription_id = s.id AND waits_for IN ('RETURN', 'START')
+         ORDER BY waits_for, id LIMIT 1)
+       UNION ALL
+       (SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND {LATER} LIMIT 1)) d
       WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND s.status = 'ACTIVE' AND NOT ({SENT_BY_IT})
       LIMIT 1) p) paused
 """
@@ -87,22 +93,14 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
 Deliveries are sorted although any would do: otherwise the planner may scan the table from its beginning.
 """
 
-RETRY_LINES: Final = """
-WITH RECURSIVE apart AS (
-  (SELECT subscription_id, line_id FROM delivery_open
-    WHERE due_at IS NOT NULL ORDER BY subscription_id, line_id LIMIT 1)
-  UNION ALL
-  SELECT n.* FROM apart a CROSS JOIN LATERAL (
-    SELECT d.subscription_id, d.line_id FROM delivery_open d
-     WHERE d.due_at IS NOT NULL AND (d.subscription_id, d.line_id) > (a.subscription_id, a.line_id)
-     ORDER BY d.subscription_id, d.line_id LIMIT 1) n)
+RETRY_LINES: Final = f"""
+WITH RECURSIVE {LINES_APART}
 SELECT DISTINCT l.id FROM apart a JOIN delivery_line l ON l.id = a.line_id WHERE l.lane = 'retry'
 """
-"""Skips from one line of one subscription to the next, as the sweep does: its cost follows them, not deliveries."""
 
 
 def _groups(which: LiteralString) -> LiteralString:
-    """Return SQL of the groups of line `l` with such a due time, up to the limit."""
+    """Return SQL of the groups of line `l` that wait for this, up to the limit."""
     return f"(SELECT due_at, created_at FROM delivery_queuegroup WHERE line_id = l.id AND {which} LIMIT {MAX_COUNTED})"
 
 
@@ -115,7 +113,7 @@ SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(FRESH)} g) fresh
  CROSS JOIN LATERAL (SELECT count(*) AS number, min(due_at) AS due_at FROM {_groups(LATER)} g) later
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(PARKED)} g) parked
- CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(AWAITING_RELEASE)} g) held
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(HELD_GROUPS)} g) held
  WHERE l.id = ANY(%s) AND l.lane = 'queue'
 """
 """The work of a QUEUE sender is groups."""
@@ -143,10 +141,11 @@ SELECT l.sender, l.id, l.queue, l.worker, l.lease_until, LEAST(fresh.oldest, lat
 UNFINISHED: Final = f"""
 SELECT count(*) FROM (
   SELECT FROM unnest(%s::bigint[]) AS s (id) CROSS JOIN LATERAL (
-    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NULL ORDER BY id LIMIT {MAX_COUNTED})
+    (SELECT FROM delivery_open WHERE subscription_id = s.id AND {FRESH} LIMIT {MAX_COUNTED})
     UNION ALL
-    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NOT NULL
-      ORDER BY line_id, due_at, id LIMIT {MAX_COUNTED})) d
+    (SELECT FROM delivery_open
+      WHERE subscription_id = s.id AND waits_for IN ('RETRY', 'START', 'RELEASE', 'RETURN', 'SUBSCRIPTION')
+      ORDER BY waits_for, id LIMIT {MAX_COUNTED})) d
    LIMIT {MAX_COUNTED}) one
 """
 

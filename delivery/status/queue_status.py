@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from django.db.models.enums import TextChoices
 
 from broker_project.core.db import rows
-from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, QueueGroup
+from delivery.models import Delivery, QueueGroup
 from delivery.status.line_status import SENDERS, LineStatus, line_statuses
-from delivery.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus, WaitsFor
 
 
 class GroupState(TextChoices):
@@ -36,6 +37,16 @@ class GroupState(TextChoices):
 
     ENDED = "ENDED"
     """It has ended and was not taken: refused by all, or cancelled (contract 6.5)."""
+
+
+WAITING_STATES: Final[dict[str, GroupState]] = {
+    WaitsFor.TURN: GroupState.WAITING,
+    WaitsFor.RETRY: GroupState.DEFERRED,
+    WaitsFor.START: GroupState.DEFERRED,
+    WaitsFor.RELEASE: GroupState.HELD,
+    WaitsFor.SUBSCRIPTION: GroupState.INACTIVE,
+}
+"""The state of a group by what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,5 +122,4 @@ def state_of(group: QueueGroup | None, statuses: Collection[str] = ()) -> GroupS
         return GroupState.ENDED
     if DeliveryStatus.IN_FLIGHT in statuses:
         return GroupState.IN_FLIGHT
-    by_due = {None: GroupState.WAITING, UNTIL_RELEASED: GroupState.HELD, UNTIL_ACTIVE: GroupState.INACTIVE}
-    return by_due.get(group.due_at, GroupState.DEFERRED)
+    return WAITING_STATES[group.waits_for]

@@ -12,7 +12,7 @@ from django.db import Error
 from psycopg.errors import UniqueViolation
 
 from broker_project.core.db import forget_connection, rows
-from delivery.due_times import FILE_GONE
+from delivery.filing import FILE_GONE
 from delivery.http.transfer import Answer
 from delivery.limits import KEPT_BODY_BYTES, KEPT_HEADER_BYTES
 from delivery.models import MessageOutcome
@@ -63,8 +63,8 @@ WITH published AS (
 gone AS (
   SELECT %(delivery_id)s::bigint AS id, id AS message_id, NULL::bigint AS line_id,
          %(subscription_id)s::bigint AS subscription_id, NULL::bigint AS group_id, %(status)s AS status, size,
-         %(attempts)s::int AS attempts, 0 AS times_deferred, NULL::timestamptz AS due_at, NULL::bigint AS sequence,
-         %(uncertain)s::bool AS uncertain, false AS cancel_requested, %(reason)s AS reason,
+         %(attempts)s::int AS attempts, 0 AS times_deferred, 'TURN' AS waits_for, NULL::timestamptz AS due_at,
+         NULL::bigint AS sequence, %(uncertain)s::bool AS uncertain, false AS cancel_requested, %(reason)s AS reason,
          %(published_at)s::timestamptz AS created_at, NULL::timestamptz AS expires_at,
          NULL::timestamptz AS not_before, NULL::bigint AS resubmit_of, NULL::bigint AS replay_id, 0 AS fetches,
          false AS unreceived

@@ -52,7 +52,7 @@ WITHOUT_SCRIPT: Final = {
 
 LINES_WAIT: Final = """
          ((SELECT o.id FROM delivery_open o
-            WHERE o.subscription_id = p.subscription_id AND o.due_at IS NULL ORDER BY o.id LIMIT 1) IS NOT NULL
+            WHERE o.subscription_id = p.subscription_id AND o.waits_for = 'TURN' ORDER BY o.id LIMIT 1) IS NOT NULL
           OR EXISTS (
             SELECT FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id
              CROSS JOIN LATERAL (

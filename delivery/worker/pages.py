@@ -49,7 +49,7 @@ page AS MATERIALIZED (
   SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at IS NULL AND d.status = 'PENDING'
+       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.waits_for = 'TURN' AND d.status = 'PENDING'
          AND {LIVES}
        ORDER BY d.id LIMIT a.capacity) f
      ORDER BY f.id LIMIT a.capacity) d

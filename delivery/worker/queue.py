@@ -34,7 +34,7 @@ WITH wanted AS MATERIALIZED (
 page AS MATERIALIZED (
   SELECT w.line_id, 1 AS part, f.* FROM wanted w CROSS JOIN LATERAL (
     SELECT {GROUP} FROM delivery_queuegroup g
-     WHERE g.line_id = w.line_id AND g.due_at IS NULL AND g.id <> ALL (%(busy)s::bigint[])
+     WHERE g.line_id = w.line_id AND g.waits_for = 'TURN' AND g.id <> ALL (%(busy)s::bigint[])
      ORDER BY g.id LIMIT w.capacity) f
   UNION ALL
   SELECT w.line_id, 2, a.* FROM wanted w CROSS JOIN LATERAL (

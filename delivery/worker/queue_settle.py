@@ -5,7 +5,7 @@ from functools import cache
 from typing import Final, LiteralString
 
 from broker_project.core.db import rows, with_blocks
-from delivery.due_times import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
+from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import arguments_of, settled_by
 from delivery.worker.settle_sql import (
@@ -82,6 +82,7 @@ tried_again AS (
   UPDATE delivery_queuegroup g
      SET attempts = g.attempts + 1, uncertain = g.uncertain OR t.uncertain, first_id = NULL,
          cycles = g.cycles + (t.again IS NOT NULL)::int,
+         waits_for = CASE WHEN t.again IS NOT NULL THEN 'RETRY' ELSE g.waits_for END,
          due_at = COALESCE(clock_timestamp() + make_interval(secs => t.again), g.due_at)
     FROM tried t WHERE g.id = t.id AND t.is_open),
 -- end
@@ -120,6 +121,7 @@ back AS (
   RETURNING d.id, d.group_id)
 UPDATE delivery_queuegroup g
    SET uncertain = true, first_id = b.id,
+       waits_for = CASE WHEN %(pause)s::float8 IS NOT NULL THEN 'RETRY' ELSE g.waits_for END,
        due_at = COALESCE(clock_timestamp() + make_interval(secs => %(pause)s::float8), g.due_at)
   FROM (SELECT id, group_id FROM back UNION ALL SELECT NULL, group_id FROM gone) b
  WHERE g.id = b.group_id

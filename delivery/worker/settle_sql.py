@@ -6,7 +6,7 @@ have no use for it, so most rounds run a short statement; lines that begin with 
 
 from typing import Final
 
-from delivery.due_times import FILE_GONE, HISTORY_LINE, RELEASED, gone_columns
+from delivery.filing import FILE_GONE, HISTORY_LINE, IS_DUE, gone_columns
 from subscriptions.names import OWN_EVENTS, patterns_of
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
@@ -144,6 +144,8 @@ stayed AS (
          line_id = COALESCE((s.side_effects->>'to_line_id')::bigint, d.line_id),
          sequence = CASE WHEN NOT s.sequence_unused THEN d.sequence END, unreceived = {UNRECEIVED},
          times_deferred = d.times_deferred + (s.pause IS NOT NULL)::int,
+         waits_for = CASE WHEN (s.side_effects->>'suspends')::bool THEN 'TURN' WHEN s.pause IS NOT NULL THEN 'RETRY'
+                          ELSE d.waits_for END,
          due_at = CASE WHEN (s.side_effects->>'suspends')::bool IS NOT TRUE
                        THEN COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at) END
     FROM settled s, owned o
@@ -238,9 +240,8 @@ started AS (
     FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
    WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
-     AND s.version + u.version = m.config_version AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
+     AND s.version + u.version = m.config_version AND d.status IN ('PENDING', 'IN_FLIGHT') AND {IS_DUE}
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
-     AND d.status IN ('PENDING', 'IN_FLIGHT')
 -- if turns
      -- other lines may hold deliveries of a subscription that this very statement pauses
      AND s.id <> ALL (ARRAY(SELECT subscription_id FROM wishes WHERE suspends))
@@ -269,12 +270,14 @@ started AS (
 , kept AS (
   UPDATE delivery_open d
      SET status = w.status, reason = w.reason, times_deferred = d.times_deferred + (w.pause IS NOT NULL)::int,
-         due_at = CASE w.status WHEN 'HELD' THEN {RELEASED}
-                  ELSE COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
+         waits_for = CASE WHEN w.status = 'HELD' THEN 'RELEASE' WHEN w.pause IS NOT NULL THEN 'RETRY'
+                          ELSE d.waits_for END,
+         due_at = CASE WHEN w.status <> 'HELD'
+                       THEN COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
     FROM json_to_recordset(%(withheld)s::json)
            AS w (line_id bigint, delivery_id bigint, status text, pause float8, reason text), owned o
    WHERE o.id = w.line_id AND {OPEN} AND d.id = w.delivery_id AND d.line_id = w.line_id AND d.status = 'PENDING'
-     AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
+     AND {IS_DUE}
   RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain OR d.unreceived AS uncertain),
 told_of_kept AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)

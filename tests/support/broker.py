@@ -19,7 +19,7 @@ from delivery.dispatch.sweep import lines_with_due_work
 from delivery.endpoint_probe import Monitors
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.periodic import PeriodicJobs
-from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Lane, Line, QueueGroup
+from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
 from delivery.publish.publish import publish
 from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
@@ -195,8 +195,8 @@ def wait_until_held(subscriber: Subscriber) -> Line:
 def make_due() -> None:
     """Let every pause be over: of lines held, of deferred deliveries, and of QUEUE groups."""
     Line.objects.filter(due_at__isnull=False).update(due_at=Now())
-    Delivery.objects.open().filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
-    QueueGroup.objects.filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
+    Delivery.objects.open().filter(due_at__isnull=False).update(due_at=Now())
+    QueueGroup.objects.filter(due_at__isnull=False).update(due_at=Now())
 
 
 def hold_for_an_hour(subscriber: Subscriber) -> None:

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef, Receipt
-from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
+from delivery.models import Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
 from tests.support.broker import publish_numbered
@@ -51,7 +51,8 @@ def hand_out(*deliveries: Delivery) -> None:
         Delivery.objects.filter(pk=one.pk).update(
             status=DeliveryStatus.IN_FLIGHT,
             fetches=F("fetches") + 1,
-            due_at=UNTIL_RETURNED,
+            waits_for="RETURN",
+            due_at=None,
             fetched_until=Now() + timedelta(seconds=30),
             line=Line.objects.get(subscriber=one.subscription.subscriber_id, lane=Lane.MAIN),
         )

@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from delivery.dispatch.sweep import begin_delayed, lines_with_due_work
 from delivery.maintenance.expiry import expire_overdue
-from delivery.models import UNTIL_DUE, Delivery, Lane, Line, Pace
+from delivery.models import Delivery, Lane, Line, Pace
 from delivery.outcomes import Answered, Decision, Unreachable
 from delivery.pause import pause, resume
 from delivery.replay.eligibility import RESUBMITTABLE
@@ -89,7 +89,7 @@ class SideOperations(StatefulDeliveries):
 
     @rule()
     def begin(self) -> None:
-        delayed = Delivery.objects.open().filter(due_at=UNTIL_DUE)
+        delayed = Delivery.objects.open().filter(waits_for="START")
         ids = [*delayed.values_list("pk", flat=True)]
         delayed.update(not_before=Now())
         assert begin_delayed() == len(ids)
@@ -172,7 +172,7 @@ class SideOperations(StatefulDeliveries):
     def is_in_time(self, row: Delivery, since: int) -> bool:
         """Return whether it had begun to be due, and has not expired."""
         is_late = row.expires_at is not None and row.expires_at <= timezone.now()
-        return not is_late and row.due_at != UNTIL_DUE and self.begun_at[row.pk] < since
+        return not is_late and row.waits_for != "START" and self.begun_at[row.pk] < since
 
     # --- how it ends -----------------------------------------------------------------------------------
 
@@ -361,7 +361,7 @@ class PolicyOperations(SideOperations):
     def check_begun(self, one: Subscription) -> None:
         """Check that what is suspended is tried if anything can be, and goes on if nothing is left."""
         mine = Delivery.objects.open().filter(subscription=one)
-        if mine.filter(due_at=None).exists():
+        if mine.filter(waits_for="TURN").exists():
             assert one.half_open, "5.6: tried at its interval"
         elif not mine.filter(line__lane=Lane.MAIN).exists():
             assert not one.paused_since, "5.6: what waits apart does not wait for ever"

@@ -162,7 +162,7 @@ def test_undecryptable_token_waits_for_the_key(client: Client, delivered_job: Ev
     with running_worker(terms=replace(terms, keys=Keyring(["another secret"], CALLBACK_TOKEN))):
         wait_until(lambda: QueueGroup.objects.filter(due_at__gt=Now()).exists())
     assert not receiver.of(WORK)
-    QueueGroup.objects.update(due_at=None)
+    QueueGroup.objects.update(waits_for="TURN", due_at=None)
     rotated = Keyring(["another secret", settings.SECRET_KEY], CALLBACK_TOKEN)
     with running_worker(terms=replace(terms, keys=rotated)):
         address = address_in(receiver)

@@ -167,7 +167,7 @@ def test_a_suspended_subscription_without_work_resumes_at_once(suspended: Subscr
 def test_a_subscription_with_only_retries_resumes(suspended: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(200))
     retry_line = broker.retry_line_of(suspended.subscriber)
-    Delivery.objects.open().filter(subscription=suspended).update(line=retry_line, due_at=Now())
+    Delivery.objects.open().filter(subscription=suspended).update(line=retry_line, waits_for="RETRY", due_at=Now())
     make_probe_due(suspended)
     with broker.running_worker():
         broker.wait_until_done()
@@ -234,7 +234,7 @@ def test_a_monitors_answer_is_kept_while_the_subscription_is_locked(
 
 @pytest.mark.behaviour("5.3", "5.6")
 def test_a_deferred_delivery_that_is_not_due_is_no_work_for_a_probe(suspended: Subscription) -> None:
-    Delivery.objects.open().filter(subscription=suspended).update(due_at=Now() + timedelta(hours=1))
+    Delivery.objects.open().filter(subscription=suspended).update(waits_for="RETRY", due_at=Now() + timedelta(hours=1))
     make_probe_due(suspended)
     assert (broker.probe(), pause_of(suspended)) == (1, ("", False, False))
 

@@ -12,7 +12,7 @@ from broker_project.stack.load.receiver import Receiver, answer, hang
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
-from delivery.models import UNTIL_RELEASED, Delivery, LineEvent, LineEventKind, Message
+from delivery.models import Delivery, LineEvent, LineEventKind, Message
 from delivery.operations import cancel_deliveries_of, release
 from delivery.status.line_status import LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
@@ -347,7 +347,7 @@ def test_held_deliveries_wake_no_line_and_are_counted(filtered: Subscription) ->
     assert line_statuses([line])[line] == LineStatus(LineState.WAITING, None, 3, 0, None, awaiting_release=2)
     broker.inactivate(filtered)
     assert line_statuses([line])[line].state == LineState.INACTIVE
-    assert {*Delivery.objects.filter(status="HELD").values_list("due_at", flat=True)} == {UNTIL_RELEASED}
+    assert {*Delivery.objects.filter(status="HELD").values_list("waits_for", "due_at")} == {("RELEASE", None)}
 
 
 def chosen(*deliveries: Delivery, **more: str) -> dict[str, Any]:
@@ -395,6 +395,6 @@ def test_releasing_needs_its_own_permission(held: Delivery, filtered: Subscripti
 
 @pytest.mark.behaviour("3.6")
 def test_the_database_refuses_what_is_held_and_due(held: Delivery) -> None:
-    for due_at in (None, held.created_at):
+    for due in ({"waits_for": "TURN"}, {"waits_for": "RETRY", "due_at": held.created_at}, {"due_at": held.created_at}):
         with pytest.raises(IntegrityError, match="delivery_open_or_filed"), transaction.atomic():
-            Delivery.objects.filter(pk=held.pk).update(due_at=due_at)
+            Delivery.objects.filter(pk=held.pk).update(**due)

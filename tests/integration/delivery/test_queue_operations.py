@@ -16,7 +16,7 @@ from delivery.dispatch.sweep import due_lines
 from delivery.limits import LOCKED_RETRY_SECONDS
 from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
-from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
+from delivery.models import Delivery, Lane, Line, Message, QueueGroup, StorageDay
 from delivery.operations import CANCEL, cancel_deliveries_of, release
 from delivery.worker.slots import SlotState
 from subscriptions.models import EventKind, EventType, Subscription
@@ -69,11 +69,11 @@ def test_a_delivery_in_flight_is_asked_to_end_and_keeps_its_group(group: list[Su
 
 
 @pytest.mark.behaviour("1.8", "3.6")
-@pytest.mark.parametrize("due_at", [None, UNTIL_RELEASED, UNTIL_ACTIVE])
-def test_a_group_ends_with_its_last_delivery(group: list[Subscription], due_at: dt.datetime | None) -> None:
+@pytest.mark.parametrize("waits_for", ["TURN", "RELEASE", "SUBSCRIPTION"])
+def test_a_group_ends_with_its_last_delivery(group: list[Subscription], waits_for: str) -> None:
     publish_bodies(group[0].event_type, b'{"n": 6}')
-    QueueGroup.objects.update(due_at=due_at)
-    Delivery.objects.update(due_at=due_at, status="HELD" if due_at == UNTIL_RELEASED else "PENDING")
+    QueueGroup.objects.update(waits_for=waits_for)
+    Delivery.objects.update(waits_for=waits_for, status="HELD" if waits_for == "RELEASE" else "PENDING")
 
     for one in group:
         assert QueueGroup.objects.exists()
@@ -165,8 +165,8 @@ def test_release_wakes_the_sender(storage: None, group: list[Subscription], monk
     assert release([first.delivery_ids[1]]) == first.delivery_ids
 
     assert [statuses(one) for one in group] == [["PENDING", "HELD"]] * 3
-    assert [one.due_at for one in QueueGroup.objects.order_by("id")] == [None, UNTIL_RELEASED]
-    assert not Delivery.objects.filter(pk__in=first.delivery_ids, due_at__isnull=False).exists()
+    assert [one.waits_for for one in QueueGroup.objects.order_by("id")] == ["TURN", "RELEASE"]
+    assert {one.waits_for for one in Delivery.objects.filter(pk__in=first.delivery_ids)} == {"TURN"}
     assert woken == [(f"queue.{(first.message_id or 0) % 5}", [first.line_id])]
     assert release([first.delivery_ids[0]]) == []
     assert release([second.delivery_ids[0]]) == second.delivery_ids

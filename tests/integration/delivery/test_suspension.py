@@ -76,7 +76,7 @@ def test_used_up_retries_suspend_the_subscription(receiver: Receiver, wanted: Su
     assert wanted.paused_since
     assert wanted.probe_due_at
     assert timedelta(hours=23) < wanted.probe_due_at - timezone.now() <= timedelta(hours=24)
-    assert (oldest.due_at, oldest.line_id, oldest.attempts, oldest.sequence) == (None, line.pk, 3, 1)
+    assert (oldest.waits_for, oldest.line_id, oldest.attempts, oldest.sequence) == ("TURN", line.pk, 3, 1)
     assert (line.head_id, line.lease_until, lines_with_due_work()) == (oldest.pk, None, [])
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["hold", "hold", "suspend"]
 
@@ -204,7 +204,11 @@ def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: 
 
         wait_until(is_suspended)
     delivery = Delivery.objects.get()
-    assert (delivery.line_id, delivery.due_at, delivery.attempts) == (broker.line_of(wanted.subscriber).pk, None, 3)
+    assert (delivery.line_id, delivery.waits_for, delivery.attempts) == (
+        broker.line_of(wanted.subscriber).pk,
+        "TURN",
+        3,
+    )
     broker.publish_numbered(wanted.event_type, 1, first=1)
     begin_trial(wanted)
     receiver.on("/a", answer())
@@ -218,7 +222,7 @@ def test_a_trial_is_the_main_lines_alone(receiver: Receiver, wanted: Subscriptio
     suspend(receiver, wanted, messages=2)
     second = Delivery.objects.order_by("id")[1]
     Delivery.objects.filter(pk=second.pk).update(
-        line=broker.retry_line_of(wanted.subscriber), due_at=Now(), attempts=1, sequence=2
+        line=broker.retry_line_of(wanted.subscriber), waits_for="RETRY", due_at=Now(), attempts=1, sequence=2
     )
     begin_trial(wanted)
     with broker.running_worker():

@@ -282,7 +282,7 @@ def test_stored_deliveries_go_before_volatile_ones(
     before = slot()
     publish(client, b'{"stored": true}')
     if was_tried:
-        Delivery.objects.update(line=retry_line_of(limited.subscriber), due_at=Now(), attempts=1)
+        Delivery.objects.update(line=retry_line_of(limited.subscriber), waits_for="RETRY", due_at=Now(), attempts=1)
     publish(client, b'{"stored": false}', **VOLATILE_HEADERS)
     run_tasks()
     assert (volatile_counts(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)

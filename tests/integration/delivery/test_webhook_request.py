@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from standardwebhooks.webhooks import Webhook
 
 from broker_project.stack.load.receiver import Receiver, answer
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
+from delivery.models import OPEN_SHELF, Delivery
 from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy, policy_of
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
 from delivery.webhook import destination
@@ -140,7 +140,7 @@ def shelf_of(status: DeliveryStatus) -> dict[str, Any]:
     return {
         "closed_on": OPEN_SHELF if status in UNFINISHED else TODAY,
         "finished_at": None if status in UNFINISHED else dt.datetime.now(dt.UTC),
-        "due_at": UNTIL_RELEASED if status == DeliveryStatus.HELD else None,
+        "waits_for": "RELEASE" if status == DeliveryStatus.HELD else "TURN",
     }
 
 

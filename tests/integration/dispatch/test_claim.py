@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from delivery.dispatch.claim import Claim, claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.limits import CAPACITY
-from delivery.models import UNTIL_DUE, Delivery, Lane, Line, Pace
+from delivery.models import Delivery, Lane, Line, Pace
 from delivery.operations import SLICE, cancel_deliveries_of
 from delivery.publish.routing import sender_lines
 from delivery.statuses import DeliveryStatus
@@ -86,10 +86,10 @@ def test_every_subscriber_has_a_main_line_and_a_retry_line_from_the_start(storag
     ("lane", "fields", "is_due"),
     [
         (0, {}, True),
-        (0, {"due_at": Now()}, True),
-        (1, {"due_at": Now()}, True),
-        (1, {"due_at": Now() + HOUR}, False),
-        (0, {"due_at": UNTIL_DUE, "not_before": Now() - HOUR}, False),
+        (0, {"waits_for": "RETRY", "due_at": Now()}, True),
+        (1, {"waits_for": "RETRY", "due_at": Now()}, True),
+        (1, {"waits_for": "RETRY", "due_at": Now() + HOUR}, False),
+        (0, {"waits_for": "START", "not_before": Now() - HOUR}, False),
     ],
 )
 def test_a_delivery_that_is_due_is_read_by_its_line_alone(
@@ -104,7 +104,7 @@ def test_a_delivery_that_is_due_is_read_by_its_line_alone(
 @pytest.mark.behaviour("1.6")
 @pytest.mark.parametrize("lane", [0, 1])
 def test_a_paused_subscription_is_not_sent_from_either_line(wanted: Subscription, lines: list[Line], lane: int) -> None:
-    Delivery.objects.update(line=lines[lane], due_at=Now())
+    Delivery.objects.update(line=lines[lane], waits_for="RETRY", due_at=Now())
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
     broker.publish_numbered(wanted.event_type, 1, first=1)
     assert reached(lines) == NEITHER
@@ -115,7 +115,7 @@ def test_a_paused_subscription_is_not_sent_from_either_line(wanted: Subscription
 @pytest.mark.parametrize("lane", [0, 1])
 def test_a_page_in_hand_is_not_begun_after_a_pause(wanted: Subscription, lines: list[Line], lane: int) -> None:
     broker.publish_numbered(wanted.event_type, 1, first=1)
-    Delivery.objects.update(line=lines[lane], due_at=Now())
+    Delivery.objects.update(line=lines[lane], waits_for="RETRY", due_at=Now())
     driven, first, _ = broker.crash_while_sending(lines[lane])
     second = broker.outgoing_of(driven.claim)[0]
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
@@ -158,8 +158,9 @@ def test_a_backlog_larger_than_one_slice_is_cancelled_whole(storage: None) -> No
     line = broker.line_of(subscription.subscriber)
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at)"
-            " SELECT n, %s, %s, 'PENDING', 1, CASE WHEN n %% 2 = 0 THEN now() END FROM generate_series(1, %s) n",
+            "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at)"
+            " SELECT n, %s, %s, 'PENDING', 1, CASE WHEN n %% 2 = 0 THEN 'RETRY' ELSE 'TURN' END,"
+            " CASE WHEN n %% 2 = 0 THEN now() END FROM generate_series(1, %s) n",
             [line.pk, subscription.pk, 2 * SLICE + 1],
         )
 

@@ -101,9 +101,9 @@ def test_a_held_line_is_found_once_its_head_is_inactive_cancelled_or_changed(wan
 
 @pytest.mark.behaviour("4.6")
 def test_a_deferred_delivery_is_found_when_it_is_due_again(line: Line) -> None:
-    Delivery.objects.update(due_at=LATER)
+    Delivery.objects.update(waits_for="RETRY", due_at=LATER)
     assert found(line) == ([], [])
-    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(due_at=EARLIER)
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(waits_for="RETRY", due_at=EARLIER)
     assert found(line) == ([line.pk], [line.pk])
 
 
@@ -249,8 +249,8 @@ def test_a_cancelled_queue_is_foreign() -> None:
 
 
 WAIT = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, not_before, expires_at)
-SELECT n, %s, %s, 'PENDING', 2, CASE n %% 2 WHEN 0 THEN '9999-12-29 00:00:00+00'::timestamptz END,
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, not_before, expires_at)
+SELECT n, %s, %s, 'PENDING', 2, CASE n %% 2 WHEN 0 THEN 'START' ELSE 'TURN' END,
        CASE n %% 2 WHEN 0 THEN now() + interval '1 day' END, CASE WHEN n %% 4 < 2 THEN now() + interval '1 day' END
   FROM generate_series(1, %s) n
 """

@@ -30,8 +30,8 @@ MAILBOXES = "admin:delivery_mailbox_changelist"
 
 
 HANDED_OUT = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, fetches, due_at, fetched_until)
-SELECT n, %s, %s, 'IN_FLIGHT', 2, 1, '9999-12-28 00:00+00', now() + (60 + n) * interval '1 s'
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, fetches, waits_for, fetched_until)
+SELECT n, %s, %s, 'IN_FLIGHT', 2, 1, 'RETURN', now() + (60 + n) * interval '1 s'
   FROM generate_series(1, 20000) n
 """
 

@@ -137,7 +137,8 @@ def test_expired_and_delayed_messages_are_not_handed_out(pulled: Subscription) -
     (first, *_) = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=first.pk).update(expires_at="2026-01-01T00:00:00Z")
     assert mailboxes.fetch_bodies(pulled) == [b"1", b"3"]
-    Delivery.objects.update(fetched_until="2026-01-01T00:00:00Z", expires_at="2026-01-01T00:00:00Z")
+    Delivery.objects.update(expires_at="2026-01-01T00:00:00Z")
+    Delivery.objects.filter(status="IN_FLIGHT").update(fetched_until="2026-01-01T00:00:00Z")
     assert mailboxes.fetch_all(pulled) == []
 
 
@@ -145,7 +146,7 @@ def test_expired_and_delayed_messages_are_not_handed_out(pulled: Subscription) -
 def test_a_held_message_is_handed_out_after_its_release(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
-    Delivery.objects.filter(pk=first.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    Delivery.objects.filter(pk=first.pk).update(status="HELD", waits_for="RELEASE")
     assert mailboxes.fetch_bodies(pulled) == [b"1"]
     release([first.pk])
     assert mailboxes.fetch_bodies(pulled) == [b"0"]

@@ -58,8 +58,8 @@ def test_pull_deliveries_do_not_block_the_line(receiver: Receiver, pushed: Subsc
     with broker.running_worker():
         wait_until(lambda: broker.statuses(pushed) == [DELIVERED] * 3)
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
-    assert [(one.status, one.due_at, one.attempts, one.sequence) for one in deliveries_of(pulled)] == [
-        (PENDING, None, 0, None)
+    assert [(one.status, one.waits_for, one.attempts, one.sequence) for one in deliveries_of(pulled)] == [
+        (PENDING, "TURN", 0, None)
     ] * 3
     assert (lines_with_due_work(), still_due([broker.line_of(pulled.subscriber).pk])) == ([], [])
 
@@ -91,7 +91,7 @@ def test_due_deliveries_wake_only_lines_that_send(
 ) -> None:
     broker.publish_numbered(pushed.event_type, 2)
     woken.clear()
-    delayed = {"due_at": "9999-12-29T00:00:00Z", "not_before": "2026-01-01T00:00:00Z"}
+    delayed = {"waits_for": "START", "not_before": "2026-01-01T00:00:00Z"}
     Delivery.objects.filter(subscription=pulled).update(**delayed)
     assert (begin_delayed(), woken) == (2, [])
     Delivery.objects.update(**delayed)
@@ -275,7 +275,9 @@ def test_deferred_deliveries_are_fetched_in_order_at_once_after_a_switch(pushed:
     broker.publish_numbered(pushed.event_type, 2)
     line = broker.line_of(pushed.subscriber) if lane == "main" else broker.retry_line_of(pushed.subscriber)
     first = Delivery.objects.oldest_first()[0]
-    Delivery.objects.filter(pk=first.pk).update(due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1)
+    Delivery.objects.filter(pk=first.pk).update(
+        waits_for="RETRY", due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1
+    )
     mailboxes.switch_delivery_mode(pushed, PULL)
     assert Delivery.objects.get(pk=first.pk).next_try_at is None
     assert mailboxes.fetch_bodies(pushed) == [b"0", b"1"]
@@ -286,7 +288,9 @@ def test_deferred_deliveries_are_fetched_in_order_at_once_after_a_switch(pushed:
 def test_the_oldest_of_many_deferred_deliveries_is_fetched_first(pushed: Subscription) -> None:
     broker.publish_numbered(pushed.event_type, 80)
     for number, one in enumerate(Delivery.objects.oldest_first()):
-        Delivery.objects.filter(pk=one.pk).update(due_at=Now() + timedelta(seconds=20 - number), attempts=1)
+        Delivery.objects.filter(pk=one.pk).update(
+            waits_for="RETRY", due_at=Now() + timedelta(seconds=20 - number), attempts=1
+        )
     mailboxes.switch_delivery_mode(pushed, PULL)
     assert mailboxes.fetch_bodies(pushed, 3) == [b"0", b"1", b"2"]
 

@@ -29,7 +29,7 @@ from delivery.mailbox.long_poll import (
     poll_messages,
 )
 from delivery.mailbox.receipts import MailboxRef
-from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
+from delivery.models import Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import ApiKey, EventType, Subscriber, Subscription
 from tests.support import factories
@@ -254,7 +254,9 @@ def found(*subscribers: Subscriber, poll_count: int = 3) -> list[int]:
 def set_aside(lane: Lane, *, seconds: int) -> None:
     """Let all have been set aside by a push, to be tried again after so long."""
     line = Line.objects.get(subscriber=Subscription.objects.get().subscriber, lane=lane)
-    Delivery.objects.update(line=line, due_at=Now() + timedelta(seconds=seconds), times_deferred=1, attempts=1)
+    Delivery.objects.update(
+        line=line, waits_for="RETRY", due_at=Now() + timedelta(seconds=seconds), times_deferred=1, attempts=1
+    )
 
 
 def handed_out() -> None:
@@ -286,9 +288,9 @@ def used_up(most: int) -> None:
         pytest.param(lambda: used_up(0), 0, id="redeliveries used up"),
         pytest.param(lambda: timed_out(cancel_requested=True), 0, id="timed out and cancelled"),
         pytest.param(
-            lambda: Delivery.objects.update(due_at=UNTIL_DUE, not_before=Now() + timedelta(days=1)), 0, id="delayed"
+            lambda: Delivery.objects.update(waits_for="START", not_before=Now() + timedelta(days=1)), 0, id="delayed"
         ),
-        pytest.param(lambda: Delivery.objects.update(status=DeliveryStatus.HELD, due_at=UNTIL_RELEASED), 0, id="HELD"),
+        pytest.param(lambda: Delivery.objects.update(status=DeliveryStatus.HELD, waits_for="RELEASE"), 0, id="HELD"),
         pytest.param(
             lambda: Delivery.objects.update(status=DeliveryStatus.IN_FLIGHT), 0, id="under way by an earlier push"
         ),

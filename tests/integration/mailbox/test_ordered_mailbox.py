@@ -97,7 +97,7 @@ def test_delayed_and_held_messages_block_nothing(pulled: Subscription) -> None:
     broker.publish_bodies(pulled.event_type, b"delayed", not_before="2999-01-01T00:00:00Z")
     broker.publish_bodies(pulled.event_type, b"held", b"next")
     held = Delivery.objects.oldest_first()[1]
-    Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    Delivery.objects.filter(pk=held.pk).update(status="HELD", waits_for="RELEASE")
     assert next_body(pulled) == b"next"
 
 

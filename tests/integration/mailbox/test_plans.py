@@ -48,9 +48,11 @@ OTHERS = 300
 """Mailboxes that have a few handed out each, so that no mailbox has many."""
 
 FILL: LiteralString = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, fetches, fetched_until)
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at, fetches,
+                           fetched_until)
 SELECT m.id, l.id, s.id, CASE WHEN n %% 4 > 1 THEN 'IN_FLIGHT' ELSE 'PENDING' END, 2,
-       CASE n %% 4 WHEN 0 THEN NULL WHEN 1 THEN timestamptz '2026-01-01' ELSE timestamptz '9999-12-28' END,
+       CASE n %% 4 WHEN 0 THEN 'TURN' WHEN 1 THEN 'RETRY' ELSE 'RETURN' END,
+       CASE n %% 4 WHEN 1 THEN timestamptz '2026-01-01' END,
        CASE WHEN n %% 4 > 1 THEN 1 ELSE 0 END,
        CASE n %% 4 WHEN 2 THEN now() - interval '1 s' WHEN 3 THEN now() + interval '1 h' END
   FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
@@ -154,8 +156,8 @@ def test_no_plan_made_while_mailboxes_are_empty_searches_them_when_they_are_full
 
 
 FILL_HAND_OUTS = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, fetches, fetched_until)
-SELECT (SELECT max(id) FROM delivery_message), l.id, s.id, 'IN_FLIGHT', 2, timestamptz '9999-12-28 00:00:00+00', 1,
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, fetches, fetched_until)
+SELECT (SELECT max(id) FROM delivery_message), l.id, s.id, 'IN_FLIGHT', 2, 'RETURN', 1,
        CASE WHEN n <= %s THEN now() - interval '1 h' ELSE now() + interval '1 h' END + n * interval '1 ms'
   FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
  CROSS JOIN generate_series(1, %s) n

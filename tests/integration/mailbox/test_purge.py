@@ -56,7 +56,7 @@ def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Su
     publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
     publish_numbered(pulled.event_type, 4)
     held, late, kept, dropped, _ = Delivery.objects.filter(subscription=pulled).oldest_first()
-    Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    Delivery.objects.filter(pk=held.pk).update(status="HELD", waits_for="RELEASE")
     mailboxes.fetch_all(pulled, 1)
     mailboxes.time_out_hand_outs()
     Delivery.objects.filter(pk=late.pk).update(cancel_requested=True)
@@ -148,15 +148,16 @@ def _purge(starts: threading.Barrier, pulled: Subscription) -> Cancelled:
 
 
 FILL = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, fetches, fetched_until,
-                           expires_at, cancel_requested)
-SELECT (SELECT min(id) FROM delivery_message), %(line)s, %(subscription)s, 'IN_FLIGHT', 2, '9999-12-28 00:00:00+00', 1,
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at, fetches,
+                           fetched_until, expires_at, cancel_requested)
+SELECT (SELECT min(id) FROM delivery_message), %(line)s, %(subscription)s, 'IN_FLIGHT', 2, 'RETURN', NULL, 1,
        now() + interval '1 h' + n * interval '1 ms', now() - interval '1 s', false
   FROM generate_series(1, %(out)s) n
 UNION ALL
 SELECT (SELECT min(id) FROM delivery_message), %(line)s, %(subscription)s,
        CASE sort WHEN 3 THEN 'HELD' ELSE 'PENDING' END, 2,
-       (ARRAY[NULL, timestamptz '2026-01-01', '9999-12-31', '9999-12-29'])[sort], 0, NULL, NULL, false
+       (ARRAY['TURN', 'RETRY', 'RELEASE', 'START'])[sort], CASE sort WHEN 2 THEN timestamptz '2026-01-01' END,
+       0, NULL, NULL, false
   FROM generate_series(1, %(each)s) n CROSS JOIN generate_series(1, 4) sort
 """
 """Much that is in flight, its time to live over, and some of each sort that waits."""

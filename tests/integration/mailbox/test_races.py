@@ -14,7 +14,7 @@ from delivery.mailbox import fetch_messages, unread
 from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
 from delivery.mailbox.unread import expire_unread, purge, return_overdue
-from delivery.models import UNTIL_RELEASED, Delivery
+from delivery.models import Delivery
 from delivery.operations import Cancelled, release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber, Subscription
@@ -98,7 +98,7 @@ def test_of_two_fetches_from_an_ordered_mailbox_one_gets_a_message_although_an_o
     Subscriber.objects.update(mailbox_ordered=True)
     publish_numbered(pulled.event_type, 2)
     oldest = Delivery.objects.open().order_by("id")[:1].get()
-    Delivery.objects.open().filter(pk=oldest.pk).update(status=HELD, due_at=UNTIL_RELEASED)
+    Delivery.objects.open().filter(pk=oldest.pk).update(status=HELD, waits_for="RELEASE")
     taking = between_looking_and_taking(fetch_messages, "FETCH_IN_ORDER", lambda: fetch_all(pulled), elsewhere)
     with ExitStack() as afterwards, taking as first:
         release([oldest.pk])

@@ -70,7 +70,7 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
 def test_held_and_paused_deliveries_count_as_waiting(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
     held, *_ = Delivery.objects.oldest_first()
-    Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    Delivery.objects.filter(pk=held.pk).update(status="HELD", waits_for="RELEASE")
     assert counts(pulled) == (2, 0, 1, 0, 0)
     Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     assert counts(pulled) == (0, 0, 3, 0, 0)
@@ -128,7 +128,7 @@ def test_the_oldest_is_found_however_few_are_counted(
         if oldest == "returned":
             nack(pulled.subscriber_id, [one.receipt])
     if oldest == "set aside":
-        Delivery.objects.update(due_at="2026-01-01T00:00:00Z", attempts=1)
+        Delivery.objects.update(waits_for="RETRY", due_at="2026-01-01T00:00:00Z", attempts=1)
     publish_numbered(pulled.event_type, 6)
     count_to(2, monkeypatch)
     assert standing_of(pulled).oldest_published_at == Message.objects.earliest("id").published_at
@@ -150,7 +150,7 @@ def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
 @pytest.mark.behaviour("9.8")
 def test_deferred_deliveries_are_available_after_a_switch(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 3)
-    Delivery.objects.update(due_at="2999-01-01T00:00:00Z", attempts=1)
+    Delivery.objects.update(waits_for="RETRY", due_at="2999-01-01T00:00:00Z", attempts=1)
     assert counts(pulled) == (3, 0, 0, 0, 0)
     inactivate(pulled)
     assert counts(pulled) == (0, 0, 3, 0, 0)

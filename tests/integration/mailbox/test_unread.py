@@ -122,8 +122,8 @@ def test_a_time_out_after_a_switch_is_pushed_as_a_possible_duplicate(
     assert (return_overdue(), woken) == (0, [])
     time_out_hand_outs()
     assert (return_overdue(), woken) == (1, [[broker.line_of(pulled.subscriber).pk]])
-    row = dict(Delivery.objects.oldest_first().values("status", "due_at", "fetched_until", "uncertain")[0])
-    assert row == {"status": PENDING, "due_at": None, "fetched_until": None, "uncertain": True}
+    row = dict(Delivery.objects.oldest_first().values("status", "waits_for", "fetched_until", "uncertain")[0])
+    assert row == {"status": PENDING, "waits_for": "TURN", "fetched_until": None, "uncertain": True}
 
 
 def test_unfetched_messages_do_not_hide_ended_ones_for_long(
@@ -165,7 +165,7 @@ def test_unfetched_messages_hide_neither_the_oldest_nor_the_newest_ended_ones(
 
 
 def hold() -> None:
-    Delivery.objects.update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    Delivery.objects.update(status="HELD", waits_for="RELEASE")
 
 
 @pytest.mark.behaviour("2.10")
@@ -238,7 +238,7 @@ def test_the_days_of_what_was_delayed_begin_when_it_is_due(pulled: Subscription)
     let_days_pass(days=9)
     due, delayed = Delivery.objects.oldest_first()
     Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=3))
-    Delivery.objects.filter(pk=delayed.pk).update(not_before="2999-01-01T00:00:00Z", due_at="9999-12-29T00:00:00Z")
+    Delivery.objects.filter(pk=delayed.pk).update(not_before="2999-01-01T00:00:00Z", waits_for="START")
     assert (expire_unread(), broker.statuses(pulled)) == (0, [PENDING, PENDING])
     Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=4))
     assert (expire_unread(), broker.statuses(pulled)) == (1, [EXPIRED, PENDING])
@@ -266,8 +266,8 @@ def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mod
     hold()
     release([one.pk for one in Delivery.objects.all()])
     later, now = Delivery.objects.oldest_first()
-    assert (later.not_before, later.due_at) == (before[0], later.due_at)
-    assert (now.not_before is None, now.due_at) == (mode == DeliveryMode.PUSH, None)
+    assert (later.not_before, later.waits_for) == (before[0], "START")
+    assert (now.not_before is None, now.waits_for) == (mode == DeliveryMode.PUSH, "TURN")
 
 
 @pytest.mark.behaviour("9.8")
@@ -275,7 +275,7 @@ def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mod
 def test_deferred_deliveries_expire_unread_after_a_switch(pulled: Subscription, lane: str) -> None:
     broker.publish_numbered(pulled.event_type, 1)
     line = broker.line_of(pulled.subscriber) if lane == "main" else broker.retry_line_of(pulled.subscriber)
-    Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)
+    Delivery.objects.update(waits_for="RETRY", due_at="2026-01-01T00:00:00Z", line=line)
     let_days_pass(days=4)
     assert (expire_unread(), broker.statuses(pulled)) == (1, [EXPIRED])
 
@@ -306,7 +306,7 @@ def test_no_number_of_others_hides_what_is_old(
         assert len(fetch_all(pulled)) == 5
         time_out_hand_outs()
     if sort == "aside":
-        Delivery.objects.filter(fetched_until=None).update(due_at="2026-01-01T00:00:00Z")
+        Delivery.objects.filter(fetched_until=None).update(waits_for="RETRY", due_at="2026-01-01T00:00:00Z")
     let_days_pass(days=9)
     *before, last = Delivery.objects.oldest_first().values_list("pk", flat=True)
     others = Delivery.objects.filter(pk__in=before)
@@ -316,8 +316,8 @@ def test_no_number_of_others_hides_what_is_old(
         others.update(fetched_until=Now() + timedelta(hours=1))
     else:
         last = before[0]
-        Delivery.objects.exclude(pk=last).update(created_at=Now(), fetched_until=None)
-        Delivery.objects.exclude(pk=last).update(status=PENDING, due_at=None)
+        fresh: dict[str, object] = {"status": PENDING, "waits_for": "TURN", "due_at": None, "fetched_until": None}
+        Delivery.objects.exclude(pk=last).update(created_at=Now(), **fresh)
     assert expire_unread() == 1
     assert [*Delivery.objects.filter(status=EXPIRED).values_list("pk", flat=True)] == [last]
 

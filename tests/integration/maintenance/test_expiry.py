@@ -17,7 +17,7 @@ from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import begin_delayed, lines_with_due_work
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
-from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, LineEvent, Message, QueueGroup
+from delivery.models import Delivery, LineEvent, Message, QueueGroup
 from delivery.operations import release_one
 from delivery.worker import process
 from delivery.worker.buffer import BodyBudget
@@ -138,7 +138,7 @@ def test_deliveries_in_the_retry_line_expire_and_their_number_is_uncertain(
     broker.publish_bodies(event_type, b"0", b"1", ttl=HOUR)
     nobody_had, somebody_had = Delivery.objects.oldest_first()
     apart = broker.retry_line_of(wanting.subscriber)
-    Delivery.objects.update(line=apart, due_at=Now() + dt.timedelta(hours=1), attempts=3, sequence=7)
+    Delivery.objects.update(line=apart, waits_for="RETRY", due_at=Now() + dt.timedelta(hours=1), attempts=3, sequence=7)
     Delivery.objects.filter(pk=nobody_had.pk).update(unreceived=True)
     end_time()
     assert expire_overdue() == 2
@@ -219,7 +219,7 @@ def test_until_its_time_it_is_not_sent_and_holds_nobody_up(event_type: EventType
     delayed, fresh = Delivery.objects.oldest_first()
     assert begin_delayed() == 0
     assert sent_next(wanting) == [fresh.pk]
-    assert delayed.due_at == UNTIL_DUE
+    assert delayed.waits_for == "START"
     assert delayed.next_try_at == delayed.not_before
 
 
@@ -268,8 +268,7 @@ def test_a_publish_says_so_in_a_header_or_a_field(
     moment = tomorrow().isoformat() if said == "tomorrow" else said
     publish(client, Broker_Not_Before=moment)
     publish_batch(client, f'{{"events": [{{"event": "{EVENT}", "body": {{}}, "not_before": "{moment}"}}]}}')
-    assert [one.due_at == UNTIL_DUE for one in Delivery.objects.all()] == [is_delayed] * 2
-    assert [one.due_at is None for one in Delivery.objects.all()] == [not is_delayed] * 2
+    assert [one.waits_for for one in Delivery.objects.all()] == ["START" if is_delayed else "TURN"] * 2
     one, other = Message.objects.all()
     assert one.not_before == other.not_before is not None
 
@@ -286,7 +285,7 @@ def test_released_before_its_time_it_waits_for_that(event_type: EventType) -> No
     holding = factories.subscription(event_type=event_type, filter=BIG)
     broker.publish_bodies(event_type, UNREADABLE, not_before=tomorrow())
     delivery = Delivery.objects.get()
-    assert (delivery.status, delivery.due_at) == ("HELD", UNTIL_RELEASED)
+    assert (delivery.status, delivery.waits_for) == ("HELD", "RELEASE")
     release_one(delivery.pk)
     assert lines_with_due_work() == []
     end_delays()
@@ -317,12 +316,16 @@ def test_a_queue_message_is_not_sent_before_its_time(storage: None, receiver: Re
     moment = tomorrow()
     broker.publish_bodies(queue, body, not_before=moment)
     if body is UNREADABLE:
-        assert QueueGroup.objects.get().due_at == UNTIL_RELEASED
+        assert QueueGroup.objects.get().waits_for == "RELEASE"
         release_one(Delivery.objects.oldest_first()[0].pk)
     group = QueueGroup.objects.get()
-    assert (group.due_at, {one.due_at for one in Delivery.objects.all()}) == (moment, {None})
+    assert (group.waits_for, group.due_at, {one.waits_for for one in Delivery.objects.all()}) == (
+        "START",
+        moment,
+        {"TURN"},
+    )
     assert lines_with_due_work() == []
-    QueueGroup.objects.update(due_at=Now())
+    QueueGroup.objects.update(waits_for="RETRY", due_at=Now())
     broker.run_worker_until_done()
     assert sorted(status for one in alike for status in broker.statuses(one)) == ["DELIVERED", "REDUNDANT"]
 
@@ -336,5 +339,5 @@ def test_topic_and_queue_messages_of_one_batch_wait_each_in_its_way(client: Clie
         f'{{"event": "{name}", "body": {{}}, "not_before": "{moment.isoformat()}"}}' for name in (EVENT, "Queued")
     ]
     publish_batch(client, f'{{"events": [{", ".join(items)}]}}')
-    assert [one.due_at for one in Delivery.objects.oldest_first()] == [UNTIL_DUE, None]
+    assert [one.waits_for for one in Delivery.objects.oldest_first()] == ["START", "TURN"]
     assert QueueGroup.objects.get().due_at == moment

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from delivery.dispatch import notify
-from delivery.models import UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup
+from delivery.models import Delivery, Lane, Line, Message, QueueGroup
 from subscriptions.models import EventKind, EventType, Status
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
@@ -127,10 +127,10 @@ def test_a_group_whose_filter_failed_is_held_with_all_its_deliveries(client: Cli
         sent.pk: ("PENDING", False),
     }
     assert {
-        tuple(group): one.due_at for group, one in zip(grouped(), QueueGroup.objects.order_by("id"), strict=True)
+        tuple(group): one.waits_for for group, one in zip(grouped(), QueueGroup.objects.order_by("id"), strict=True)
     } == {
-        tuple(one.pk for one in held): UNTIL_RELEASED,
-        (sent.pk,): None,
+        tuple(one.pk for one in held): "RELEASE",
+        (sent.pk,): "TURN",
     }
 
 

@@ -147,7 +147,9 @@ def message() -> Message:
     )
     for number, one in enumerate(stored):
         hour = now - number * HOUR
-        QueueGroup.objects.create(message=one, line=line, delivery_ids=[head.pk], size=53, due_at=now)
+        QueueGroup.objects.create(
+            message=one, line=line, delivery_ids=[head.pk], size=53, waits_for="RETRY", due_at=now
+        )
         Callback.objects.create(group_id=number, message=one, token_hash=b"%d" % number, expires_at=now)
         Replay.objects.create(subscription=made, state=ReplayState.DONE, finished_at=now)
         Announcement.objects.create(kind="Broker.Line.Paused", line=line, subscription=made)

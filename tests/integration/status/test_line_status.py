@@ -13,7 +13,7 @@ from django.utils.dateparse import parse_datetime
 
 from delivery.dispatch.claim import claim
 from delivery.maintenance.expiry import expire_overdue
-from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Attempt, Delivery, Line
+from delivery.models import Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.status.line_status import MAX_COUNTED, LineHold, LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
@@ -72,7 +72,7 @@ def test_a_line_is_idle_or_waiting_and_once_claimed_sending_until_its_lease_runs
 def test_a_line_with_only_deferred_deliveries_shows_when_the_next_is_due(line: Line) -> None:
     first, second, third = Delivery.objects.oldest_first()
     for number, one in enumerate([second, first, third]):
-        Delivery.objects.filter(pk=one.pk).update(due_at=LATER + timedelta(hours=number))
+        Delivery.objects.filter(pk=one.pk).update(waits_for="RETRY", due_at=LATER + timedelta(hours=number))
     assert standing_of(line) == LineStatus(LineState.DEFERRED, None, 3, 3, LATER)
     assert {name: over_the_api()[name] for name in ("state", "waiting", "deferred", "next_try_at")} == {
         "state": "DEFERRED",
@@ -81,14 +81,14 @@ def test_a_line_with_only_deferred_deliveries_shows_when_the_next_is_due(line: L
         "next_try_at": None,
     }
     assert parse_datetime(over_the_api()["deferred_due_at"]) == LATER
-    Delivery.objects.filter(pk=first.pk).update(due_at=SINCE)
+    Delivery.objects.filter(pk=first.pk).update(waits_for="RETRY", due_at=SINCE)
     assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 3, SINCE)
 
 
 @pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 def test_a_line_whose_work_is_all_inactive_says_so(wanted: Subscription, line: Line, whose: str) -> None:
-    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(due_at=LATER)
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(waits_for="RETRY", due_at=LATER)
     inactivate(wanted if whose == "subscription" else wanted.subscriber)
     assert standing_of(line) == LineStatus(LineState.INACTIVE, None, 3, 1, None)
 
@@ -197,7 +197,7 @@ def test_only_an_unfinished_delivery_says_when_it_is_tried_again(
     admin: Client, wanted: Subscription, line: Line
 ) -> None:
     head = Delivery.objects.earliest("id")
-    Delivery.objects.filter(pk=head.pk).update(due_at=LATER, reason="500 Internal Server Error")
+    Delivery.objects.filter(pk=head.pk).update(waits_for="RETRY", due_at=LATER, reason="500 Internal Server Error")
     deliveries = reverse("admin:delivery_delivery_changelist")
     text = admin.get(deliveries).content.decode()
     assert "500 Internal Server Error" in text
@@ -243,7 +243,9 @@ def test_configuration_pages_link_to_lines_and_deliveries(admin: Client, wanted:
 def retry_line(wanted: Subscription, line: Line) -> Line:
     """Return the line in which the oldest of three waits to be tried again apart."""
     apart = retry_line_of(wanted.subscriber)
-    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(line=apart, due_at=LATER, attempts=1)
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(
+        line=apart, waits_for="RETRY", due_at=LATER, attempts=1
+    )
     return apart
 
 
@@ -262,16 +264,16 @@ def test_each_line_counts_its_own_deliveries_and_the_main_line_shows_its_retry_l
     assert (told["state"], told["waiting"]) == ("WAITING", 2)
     assert (told["retry"]["state"], told["retry"]["waiting"]) == ("DEFERRED", 1)
     assert parse_datetime(told["retry"]["next_due_at"]) == LATER
-    Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
+    Delivery.objects.filter(line=retry_line).update(waits_for="RETRY", due_at=SINCE)
     assert standing_of(retry_line).state == LineState.WAITING
 
 
 @pytest.mark.behaviour("1.6")
-@pytest.mark.parametrize("due", [None, SINCE, UNTIL_DUE], ids=["fresh", "set aside", "delayed"])
+@pytest.mark.parametrize(("waits_for", "due_at"), [("TURN", None), ("RETRY", SINCE), ("START", None)])
 def test_a_line_whose_work_is_all_paused_says_so_and_who_paused_it_and_why(
-    wanted: Subscription, line: Line, due: datetime | None
+    wanted: Subscription, line: Line, waits_for: str, due_at: datetime | None
 ) -> None:
-    Delivery.objects.update(due_at=due)
+    Delivery.objects.update(waits_for=waits_for, due_at=due_at)
     pause(wanted)
     assert (standing_of(line).state, standing_of(line).waiting) == (LineState.PAUSED, 3)
     (told,) = over_the_api()["paused"]
@@ -305,7 +307,7 @@ def test_a_line_that_is_paused_and_inactive_is_inactive(wanted: Subscription, li
 def test_the_retry_line_is_paused_while_the_main_line_probes(
     wanted: Subscription, line: Line, retry_line: Line
 ) -> None:
-    Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
+    Delivery.objects.filter(line=retry_line).update(waits_for="RETRY", due_at=SINCE)
     pause(wanted, half_open=True)
     assert (standing_of(line).state, standing_of(retry_line).state) == (LineState.WAITING, LineState.PAUSED)
     (told,) = over_the_api()["paused"]
@@ -315,15 +317,15 @@ def test_the_retry_line_is_paused_while_the_main_line_probes(
 @pytest.mark.behaviour("2.13")
 def test_a_line_with_only_delayed_deliveries_is_delayed(wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 1)
-    Delivery.objects.update(due_at=UNTIL_DUE, not_before=LATER)
+    Delivery.objects.update(waits_for="START", not_before=LATER)
     assert standing_of(line) == LineStatus(LineState.DELAYED, None, 4, 0, None, delayed=4)
     assert (over_the_api()["state"], over_the_api()["delayed"]) == ("DELAYED", 4)
     first = Delivery.objects.earliest("id")
     told = client_of().get(f"/api/v1/deliveries/{first.pk}").json()
     assert [parse_datetime(told[name]) for name in ("due_at", "not_before")] == [LATER, LATER]
-    Delivery.objects.filter(pk=first.pk).update(due_at=UNTIL_RELEASED, status=DeliveryStatus.HELD)
+    Delivery.objects.filter(pk=first.pk).update(waits_for="RELEASE", status=DeliveryStatus.HELD)
     assert (standing_of(line).state, standing_of(line).awaiting_release) == (LineState.DELAYED, 1)
-    Delivery.objects.filter(pk=first.pk).update(due_at=None, status=DeliveryStatus.PENDING)
+    Delivery.objects.filter(pk=first.pk).update(waits_for="TURN", due_at=None, status=DeliveryStatus.PENDING)
     assert standing_of(line).state == LineState.WAITING
 
 
@@ -357,7 +359,9 @@ def test_pages_of_main_and_retry_line_link_to_each_other_and_to_deliveries(
 def test_a_delivery_shows_its_lane_expiry_and_origin(admin: Client, wanted: Subscription, line: Line) -> None:
     first, second, _ = Delivery.objects.oldest_first()
     told = {"expires_at": LATER, "resubmit_of": first.pk, "replay_id": 77}
-    Delivery.objects.filter(pk=second.pk).update(line=retry_line_of(wanted.subscriber), due_at=SINCE, **told)
+    Delivery.objects.filter(pk=second.pk).update(
+        line=retry_line_of(wanted.subscriber), waits_for="RETRY", due_at=SINCE, **told
+    )
     ways = [client_of().get(f"/api/v1/deliveries/{one.pk}").json() for one in (first, second)]
     names = ("lane", "not_before", "resubmit_of", "replay_id")
     assert [[way[name] for name in names] for way in ways] == [["main", *[None] * 3], ["retry", None, first.pk, 77]]

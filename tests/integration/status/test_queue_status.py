@@ -10,7 +10,7 @@ from django.utils.dateparse import parse_datetime
 
 from delivery.dispatch.claim import claim
 from delivery.maintenance.partitions import today
-from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, PageRead, QueueGroup
+from delivery.models import Delivery, Lane, Line, Message, PageRead, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line_statuses
 from delivery.status.queue_status import GroupState, groups_of
@@ -97,7 +97,7 @@ def test_a_message_shows_which_endpoint_took_it_and_which_were_not_needed(
 
 @pytest.mark.behaviour("6.5")
 def test_a_message_shows_failed_cycles_and_the_next_try(admin: Client, group: list[Subscription]) -> None:
-    QueueGroup.objects.update(due_at=LATER, cycles=7)
+    QueueGroup.objects.update(waits_for="RETRY", due_at=LATER, cycles=7)
     (shown,) = message()["groups"]
     assert (shown["state"], shown["cycles"], shown["taken_by"]) == ("DEFERRED", 7, None)
     assert parse_datetime(shown["next_try_at"]) == LATER
@@ -106,20 +106,21 @@ def test_a_message_shows_failed_cycles_and_the_next_try(admin: Client, group: li
 
 
 @pytest.mark.parametrize(
-    ("due_at", "status", "state"),
+    ("waits_for", "due_at", "status", "state"),
     [
-        (None, "PENDING", GroupState.WAITING),
-        (None, "IN_FLIGHT", GroupState.IN_FLIGHT),
-        (LATER, "IN_FLIGHT", GroupState.IN_FLIGHT),
-        (LATER, "PENDING", GroupState.DEFERRED),
-        (UNTIL_ACTIVE, "PENDING", GroupState.INACTIVE),
-        (UNTIL_RELEASED, "PENDING", GroupState.HELD),
+        ("TURN", None, "PENDING", GroupState.WAITING),
+        ("TURN", None, "IN_FLIGHT", GroupState.IN_FLIGHT),
+        ("RETRY", LATER, "IN_FLIGHT", GroupState.IN_FLIGHT),
+        ("RETRY", LATER, "PENDING", GroupState.DEFERRED),
+        ("START", LATER, "PENDING", GroupState.DEFERRED),
+        ("SUBSCRIPTION", None, "PENDING", GroupState.INACTIVE),
+        ("RELEASE", None, "PENDING", GroupState.HELD),
     ],
 )
 def test_a_group_shows_its_state(
-    group: list[Subscription], due_at: datetime | None, status: str, state: GroupState
+    group: list[Subscription], waits_for: str, due_at: datetime | None, status: str, state: GroupState
 ) -> None:
-    QueueGroup.objects.update(due_at=due_at)
+    QueueGroup.objects.update(waits_for=waits_for, due_at=due_at)
     Delivery.objects.filter(subscription=group[1]).update(status=status)
     (standing,) = groups_of(Delivery.objects.all())
     assert (standing.state, standing.next_try_at) == (state, LATER if state == GroupState.DEFERRED else None)
@@ -167,7 +168,7 @@ def test_a_delivery_for_topic_is_in_no_group(admin: Client) -> None:
 
 @pytest.mark.behaviour("1.7")
 def test_a_parked_delivery_has_no_next_try(group: list[Subscription]) -> None:
-    Delivery.objects.update(due_at=UNTIL_ACTIVE)
+    Delivery.objects.update(waits_for="SUBSCRIPTION")
     shown = client_of().get("/api/v1/deliveries").json()["items"]
     assert {one["due_at"] for one in shown} == {None}
 
@@ -225,19 +226,19 @@ def test_a_claimed_sender_shows_its_worker_and_requests_in_flight(admin: Client,
 
 
 @pytest.mark.parametrize(
-    ("due_at", "standing"),
+    ("waits_for", "due_at", "standing"),
     [
-        (None, LineStatus(LineState.WAITING, None, 1, 0, None)),
-        (SINCE, LineStatus(LineState.WAITING, None, 1, 1, SINCE)),
-        (LATER, LineStatus(LineState.DEFERRED, None, 1, 1, LATER)),
-        (UNTIL_ACTIVE, LineStatus(LineState.INACTIVE, None, 1, 0, None)),
-        (UNTIL_RELEASED, LineStatus(LineState.AWAITING_RELEASE, None, 1, 0, None, 1)),
+        ("TURN", None, LineStatus(LineState.WAITING, None, 1, 0, None)),
+        ("RETRY", SINCE, LineStatus(LineState.WAITING, None, 1, 1, SINCE)),
+        ("START", LATER, LineStatus(LineState.DEFERRED, None, 1, 1, LATER)),
+        ("SUBSCRIPTION", None, LineStatus(LineState.INACTIVE, None, 1, 0, None)),
+        ("RELEASE", None, LineStatus(LineState.AWAITING_RELEASE, None, 1, 0, None, 1)),
     ],
 )
 def test_the_state_of_a_sender_follows_from_its_groups(
-    admin: Client, group: list[Subscription], due_at: datetime | None, standing: LineStatus
+    admin: Client, group: list[Subscription], waits_for: str, due_at: datetime | None, standing: LineStatus
 ) -> None:
-    QueueGroup.objects.update(due_at=due_at)
+    QueueGroup.objects.update(waits_for=waits_for, due_at=due_at)
     line = line_of_the_group()
     assert line_statuses([line.pk])[line.pk] == standing
     assert str(standing.state) in change_page(admin, line)
@@ -246,7 +247,14 @@ def test_the_state_of_a_sender_follows_from_its_groups(
 def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> None:
     one = QueueGroup.objects.get()
     QueueGroup.objects.bulk_create(
-        QueueGroup(id=one.pk + 10 + n, line_id=one.line_id, delivery_ids=[], size=1, due_at=LATER + timedelta(days=n))
+        QueueGroup(
+            id=one.pk + 10 + n,
+            line_id=one.line_id,
+            delivery_ids=[],
+            size=1,
+            waits_for="RETRY",
+            due_at=LATER + timedelta(days=n),
+        )
         for n in range(MAX_COUNTED + 1)
     )
     standing = line_statuses([one.line_id or 0])[one.line_id or 0]

@@ -70,7 +70,9 @@ def test_a_page_has_at_most_what_may_be_queued_oldest_first(wanted: Subscription
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
     bodies = [delivery.content.body for delivery in broker.outgoing_of(taken)]
     assert bodies == [b"%d" % number for number in range(capacity)]
-    Delivery.objects.filter(pk__in=Delivery.objects.order_by("id").values("pk")[300:]).update(due_at=Now())
+    Delivery.objects.filter(pk__in=Delivery.objects.order_by("id").values("pk")[300:]).update(
+        waits_for="RETRY", due_at=Now()
+    )
     assert len(broker.outgoing_of(taken)) == capacity
 
 
@@ -258,7 +260,9 @@ def test_deferred_and_new_deliveries_take_turns(receiver: Receiver, wanted: Subs
     stuck = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/stuck"))
     receiver.on("/stuck", answer(500))
     broker.publish_numbered(stuck.event_type, 200)
-    Delivery.objects.update(due_at=Now(), times_deferred=5)  # due again now, and then after half a minute
+    Delivery.objects.update(
+        waits_for="RETRY", due_at=Now(), times_deferred=5
+    )  # due again now, and then after half a minute
     broker.publish_numbered(wanted.event_type, 50)
     with broker.running_worker():
         wait_until(lambda: len(receiver.log) >= 130)

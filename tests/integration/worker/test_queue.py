@@ -17,7 +17,7 @@ from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance import periodic
-from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
+from delivery.models import Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.webhook.parts import Outgoing
 from delivery.worker import process, rounds
@@ -229,8 +229,8 @@ def test_a_group_without_active_endpoints_waits(receiver: Receiver, storage: Non
     with broker.running_worker():
         wait_until(lambda: len(receiver.of("/other")) == 10)
         broker.inactivate(other.subscriber)
-        QueueGroup.objects.update(due_at=None)
-        wait_until(lambda: QueueGroup.objects.filter(due_at=UNTIL_ACTIVE).count() == 10)
+        QueueGroup.objects.update(waits_for="TURN", due_at=None)
+        wait_until(lambda: QueueGroup.objects.filter(waits_for="SUBSCRIPTION").count() == 10)
         assert not receiver.of("/one")
         broker.activate(one)
         broker.wait_until_done()

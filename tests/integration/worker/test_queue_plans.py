@@ -1,7 +1,6 @@
 """What QUEUE senders read and write does not grow with what waits."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
-from delivery.models import UNTIL_ACTIVE, Delivery, Line, QueueGroup
+from delivery.models import Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of, release
 from delivery.status.queue_status import groups_of, senders
 from delivery.statuses import DeliveryStatus
@@ -41,18 +40,18 @@ PICTURE = """
 SELECT tablename, attname, round(null_frac::numeric, 1) FROM pg_stats WHERE tablename = ANY (%s) ORDER BY 1, 2
 """
 ONE_KIND = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, fetches, fetched_until)
-SELECT n, %(line)s, %(subscription)s, 'IN_FLIGHT', 2, timestamptz '9999-12-28 00:00:00+00', 1, now()
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, fetches, fetched_until)
+SELECT n, %(line)s, %(subscription)s, 'IN_FLIGHT', 2, 'RETURN', 1, now()
   FROM generate_series(1, 5000) n
 """
 
 FILL = """
 WITH made AS (
-  INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, due_at)
-  SELECT 1, %(line)s, ARRAY[nextval('delivery_delivery_id_seq')], 2, %(due_at)s FROM generate_series(1, %(count)s)
+  INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, waits_for)
+  SELECT 1, %(line)s, ARRAY[nextval('delivery_delivery_id_seq')], 2, 'SUBSCRIPTION' FROM generate_series(1, %(count)s)
   RETURNING id, delivery_ids)
-INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, due_at)
-SELECT delivery_ids[1], 1, %(line)s, %(subscription)s, id, 'PENDING', 2, %(due_at)s FROM made
+INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, waits_for)
+SELECT delivery_ids[1], 1, %(line)s, %(subscription)s, id, 'PENDING', 2, 'SUBSCRIPTION' FROM made
 """
 
 
@@ -82,8 +81,7 @@ def parked(queue_of_three: EventType) -> Subscription:
 def park(nobody: Subscription) -> None:
     with connection.cursor() as cursor:
         for line in Line.objects.filter(sender__isnull=False):
-            filled: dict[str, int | datetime]
-            filled = {"line": line.pk, "subscription": nobody.pk, "count": WAITING // 5, "due_at": UNTIL_ACTIVE}
+            filled = {"line": line.pk, "subscription": nobody.pk, "count": WAITING // 5}
             cursor.execute(FILL, filled)
 
 
@@ -146,9 +144,9 @@ def test_parked_groups_are_taken_back_in_slices(queue_of_three: EventType, parke
     left = [WAITING]
     while left[-1]:
         lines_with_due_work()
-        left.append(QueueGroup.objects.filter(due_at=UNTIL_ACTIVE).count())
+        left.append(QueueGroup.objects.filter(waits_for="SUBSCRIPTION").count())
         assert 0 < left[-2] - left[-1] <= 2_000
-    assert not Delivery.objects.open().filter(due_at=UNTIL_ACTIVE).exists()
+    assert not Delivery.objects.open().filter(waits_for="SUBSCRIPTION").exists()
 
 
 @pytest.mark.behaviour("1.7")
@@ -161,20 +159,19 @@ def test_groups_of_inactive_subscriptions_are_parked_by_the_page(queue_of_three:
     line = Line.objects.get(sender=0)
     assert (read(line, capacity=10), len(read(line, capacity=10))) == ([], 1)
     mine = QueueGroup.objects.filter(line=line)
-    assert [mine.filter(due_at=UNTIL_ACTIVE).count(), mine.filter(due_at=None).count()] == [10, 1]
+    assert [mine.filter(waits_for="SUBSCRIPTION").count(), mine.filter(waits_for="TURN").count()] == [10, 1]
 
 
 BACKLOG = """
 WITH lines AS (SELECT array_agg(id ORDER BY sender) AS ids FROM delivery_line WHERE lane = 'queue'),
 groups AS (
-  INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size, due_at)
-  SELECT n, n, ids[1 + n %% 5], ARRAY[n], 2,
-         CASE WHEN n %% 3 = 0 THEN '9999-12-30 00:00:00+00' WHEN n %% 3 = 1 THEN '9999-12-31 00:00:00+00' ELSE %s
-           END::timestamptz
-    FROM generate_series(1, %s) n, lines RETURNING id, line_id, due_at)
-INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, due_at)
-SELECT id, id, line_id, %s, id, CASE WHEN due_at = '9999-12-31 00:00:00+00' THEN 'HELD' ELSE 'PENDING' END, 2,
-       CASE WHEN due_at >= '9999-12-30 00:00:00+00' THEN due_at END
+  INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size, waits_for, due_at)
+  SELECT n, n, ids[1 + n %% 5], ARRAY[n], 2, (ARRAY['SUBSCRIPTION', 'RELEASE', 'RETRY'])[1 + n %% 3],
+         CASE n %% 3 WHEN 2 THEN %s::timestamptz END
+    FROM generate_series(1, %s) n, lines RETURNING id, line_id, waits_for)
+INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, waits_for)
+SELECT id, id, line_id, %s, id, CASE waits_for WHEN 'RELEASE' THEN 'HELD' ELSE 'PENDING' END, 2,
+       CASE waits_for WHEN 'RETRY' THEN 'TURN' ELSE waits_for END
   FROM groups
 """
 """Parked, held, and to be tried again in a year's time."""
@@ -298,7 +295,7 @@ def forgotten_and_taken_again() -> None:
 @pytest.mark.parametrize("what", [analysed, forgotten_and_taken_again], ids=lambda one: one.__name__)
 def test_queue_statistics_stay_as_they_were(queue_with_jobs: EventType, what: Callable[[], None]) -> None:
     before = asked(PICTURE, QUEUES)
-    waiting = [(one.id, one.due_at) for one in Delivery.objects.open().order_by("id")]
+    waiting = [(one.id, one.waits_for) for one in Delivery.objects.open().order_by("id")]
     subscription = Subscription.objects.get()
     line = asked("SELECT min(id) FROM delivery_line")[0][0]
     with connection.cursor() as cursor:
@@ -308,7 +305,7 @@ def test_queue_statistics_stay_as_they_were(queue_with_jobs: EventType, what: Ca
     what()
     assert {table for table, *_ in before} >= {"delivery_open", "delivery_queuegroup", "delivery_pageread"}
     assert asked(PICTURE, QUEUES) == before
-    assert [(one.id, one.due_at) for one in Delivery.objects.open().order_by("id")] == waiting
+    assert [(one.id, one.waits_for) for one in Delivery.objects.open().order_by("id")] == waiting
     assert QueueGroup.objects.count() == len(waiting) == 2
     with pytest.raises(IntegrityError), transaction.atomic():
         asked("DELETE FROM subscriptions_subscription RETURNING id")

@@ -177,7 +177,7 @@ def test_in_a_retry_line_the_others_go_on(receiver: Receiver, worker: Worker, li
     Pace.objects.update(last_at=Now())
     with transaction.atomic():
         broker.publish_numbered(limited.event_type, 20)
-        Delivery.objects.update(line=broker.retry_line_of(limited.subscriber), due_at=Now())
+        Delivery.objects.update(line=broker.retry_line_of(limited.subscriber), waits_for="RETRY", due_at=Now())
     wait_until(lambda: broker.statuses(other) == [DELIVERED] * 20, saying=lambda: broker.statuses(other))
     assert receiver.bodies("/a") == []
 

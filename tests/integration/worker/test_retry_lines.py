@@ -88,7 +88,7 @@ def test_a_retry_line_gathers_due_deliveries(receiver: Receiver, storage: None, 
     with broker.running_worker():
         broker.publish_numbered(wanted.event_type, 1)
         wait_until_retrying(wanted)
-        Delivery.objects.update(due_at=Now())
+        Delivery.objects.update(waits_for="RETRY", due_at=Now())
         wait_until(lambda: len(receiver.log) == 2)
         (retried,) = wait_until_retrying(wanted)
     line = broker.retry_line_of(wanted.subscriber)
@@ -203,7 +203,7 @@ def test_retries_follow_the_current_policy(receiver: Receiver, wanted: Subscript
         broker.publish_numbered(wanted.event_type, 1)
         wait_until_retrying(wanted)
         Subscription.objects.update(retry_policy=None)
-        Delivery.objects.open().update(due_at=Now())
+        Delivery.objects.open().update(waits_for="RETRY", due_at=Now())
         wait_until(lambda: Attempt.objects.count() == 2)
         (retried,) = wait_until_retrying(wanted)
         assert (retried.status, retried.attempts) == (PENDING, 2)
@@ -250,7 +250,9 @@ def test_numbers_go_on_after_the_last_moved_to_the_retry_line(wanted: Subscripti
 @pytest.mark.behaviour("4.11", "5.3", "11.3")
 def test_a_crash_of_a_retry_line_flags_and_holds_nothing(receiver: Receiver, wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 2)
-    Delivery.objects.update(line=broker.retry_line_of(wanted.subscriber), due_at=Now(), sequence=F("id"), attempts=1)
+    Delivery.objects.update(
+        line=broker.retry_line_of(wanted.subscriber), waits_for="RETRY", due_at=Now(), sequence=F("id"), attempts=1
+    )
     line = broker.retry_line_of(wanted.subscriber)
     _, vanished, number = broker.crash_while_sending(line)
     broker.expire_lease(line)
@@ -269,7 +271,7 @@ def test_a_crash_of_a_retry_line_flags_and_holds_nothing(receiver: Receiver, wan
 @pytest.mark.behaviour("3.6", "5.3")
 def test_a_delivery_released_in_a_retry_line_is_sent_by_it(receiver: Receiver, wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 1)
-    Delivery.objects.update(line=broker.retry_line_of(wanted.subscriber), status=HELD, due_at="9999-12-31T00:00:00Z")
+    Delivery.objects.update(line=broker.retry_line_of(wanted.subscriber), status=HELD, waits_for="RELEASE")
     assert len(release([*Delivery.objects.values_list("pk", flat=True)])) == 1
     with broker.running_worker():
         broker.wait_until_done()
@@ -279,7 +281,7 @@ def test_a_delivery_released_in_a_retry_line_is_sent_by_it(receiver: Receiver, w
 @pytest.mark.behaviour("2.13", "3.6")
 def test_a_delivery_released_early_waits_for_its_time(storage: None) -> None:
     broker.publish_numbered(subscription().event_type, 1)
-    Delivery.objects.update(status=HELD, due_at="9999-12-31T00:00:00Z", not_before=Now() + timedelta(hours=1))
+    Delivery.objects.update(status=HELD, waits_for="RELEASE", not_before=Now() + timedelta(hours=1))
     release([*Delivery.objects.values_list("pk", flat=True)])
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.next_try_at) == (PENDING, delivery.not_before)
@@ -306,8 +308,8 @@ def due_retries(owner: Subscriber, count: int, *, since: float) -> Subscription:
     """Return a subscription with `count` deliveries in the retry line, due for `since` seconds."""
     made = subscription(owner)
     broker.publish_numbered(made.event_type, count)
-    due_at = Now() - timedelta(seconds=since)
-    Delivery.objects.filter(subscription=made).update(line=broker.retry_line_of(owner), due_at=due_at, attempts=1)
+    due = {"waits_for": "RETRY", "due_at": Now() - timedelta(seconds=since)}
+    Delivery.objects.filter(subscription=made).update(line=broker.retry_line_of(owner), attempts=1, **due)
     return made
 
 

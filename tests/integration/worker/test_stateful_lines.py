@@ -148,7 +148,7 @@ class StatefulTopic(PolicyOperations):
             self.retry_of[request.line_id],
         )
         if decision is Decision.SUSPEND:
-            assert (row.line_id, row.due_at) == (own, None), "5.6: in its place"
+            assert (row.line_id, row.waits_for) == (own, "TURN"), "5.6: in its place"
         elif decision is Decision.RETRY_LANE:
             assert row.line_id == retry_line, "5.3"
         else:
@@ -229,7 +229,7 @@ class StatefulTopic(PolicyOperations):
     @invariant()
     def wait_for_a_moment_where_all_do(self) -> None:
         """A retry line reads nothing but what is due: what is not due at any moment there is lost."""
-        assert not Delivery.objects.open().filter(line__in=self.retry_lines.values(), due_at=None).exists()
+        assert not Delivery.objects.open().filter(line__in=self.retry_lines.values(), waits_for="TURN").exists()
 
     # --- what must hold in the end ---------------------------------------------------------------------
 

@@ -1,30 +1,46 @@
-"""SQL that open deliveries share: due times that never come, and how a finished delivery leaves the open partition."""
+"""SQL that statements on open deliveries share: what is due, walks of an index, and how a finished one is filed."""
 
-import datetime as dt
 from typing import Final, LiteralString
 
-UNTIL_RELEASED: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
-"""Of what is HELD (contract 3.6): behind all that is ever due."""
-UNTIL_ACTIVE: Final = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
-"""Of a QUEUE group, and its deliveries, none of whose subscriptions is active (contract 1.7): until one is."""
-UNTIL_DUE: Final = dt.datetime(9999, 12, 29, tzinfo=dt.UTC)
-"""Of what is delayed (contract 2.13): until its own `not_before`, and then it is as if published just now."""
-UNTIL_RETURNED: Final = dt.datetime(9999, 12, 28, tzinfo=dt.UTC)
-"""Of what was fetched from a mailbox (contract 9.1): no line marks, reads or sweeps it, even after its time-out."""
+IS_DUE: Final = "(d.waits_for = 'TURN' OR d.due_at <= clock_timestamp())"
+"""Whether a PENDING row `d` may be sent as far as time is concerned: only what waits for a RETRY has a `due_at`."""
 
-RELEASED: Final = f"'{UNTIL_RELEASED}'::timestamptz"
-ACTIVE: Final = f"'{UNTIL_ACTIVE}'::timestamptz"
-DUE_LATER: Final = f"'{UNTIL_DUE}'::timestamptz"
-RETURNED: Final = f"'{UNTIL_RETURNED}'::timestamptz"
-"""The same in SQL, as a constant: so the planner knows how many wait."""
+APART: Final = "(d.due_at IS NOT NULL OR d.waits_for = 'RELEASE')"
+"""What is found by its line too, in the words of the index: each of a subscriber's two lines may have some of it."""
 
-FIRST_SENTINEL: Final = RETURNED
-"""What is due before it is due at a moment."""
+LINES_APART: Final = f"""
+apart AS (
+  (SELECT d.subscription_id, d.line_id FROM delivery_open d
+    WHERE {APART} ORDER BY d.subscription_id, d.line_id LIMIT 1)
+  UNION ALL
+  SELECT n.* FROM apart a CROSS JOIN LATERAL (
+    SELECT d.subscription_id, d.line_id FROM delivery_open d
+     WHERE {APART} AND (d.subscription_id, d.line_id) > (a.subscription_id, a.line_id)
+     ORDER BY d.subscription_id, d.line_id LIMIT 1) n)"""
+"""A recursive CTE of the subscriptions and lines that have something `APART`.
+
+It skips from one line of one subscription to the next along the index, so its cost follows them, not deliveries.
+"""
+
+
+def subscriptions_with(name: LiteralString, condition: LiteralString) -> LiteralString:
+    """Return a recursive CTE of the ids of subscriptions with an open delivery that meets `condition`, null at the end.
+
+    It skips from one subscription to the next along that condition's index, so its cost follows subscriptions only.
+    """
+    return f"""
+{name} AS (
+  (SELECT subscription_id AS id FROM delivery_open WHERE {condition} ORDER BY subscription_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT d.subscription_id FROM delivery_open d
+           WHERE {condition} AND d.subscription_id > w.id ORDER BY d.subscription_id LIMIT 1)
+    FROM {name} w WHERE w.id IS NOT NULL)"""
+
 
 FILED_COLUMNS: Final[tuple[LiteralString, ...]] = (
     *("id", "message_id", "line_id", "subscription_id", "group_id", "status", "size", "attempts", "times_deferred"),
-    *("due_at", "sequence", "uncertain", "cancel_requested", "reason", "created_at", "expires_at", "not_before"),
-    *("resubmit_of", "replay_id", "fetches", "unreceived"),
+    *("waits_for", "due_at", "sequence", "uncertain", "cancel_requested", "reason", "created_at", "expires_at"),
+    *("not_before", "resubmit_of", "replay_id", "fetches", "unreceived"),
 )
 """The columns that a delivery keeps when it ends: those of every CTE `gone`."""
 
