@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 import psycopg.errors
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import Model, ProtectedError, QuerySet
 
+from broker_project.core.db import rows
 from broker_project.core.encryption import DecryptionFailed
 from broker_project.core.json import same_json
-from subscriptions.models import EventType, RetryPolicy
+from subscriptions.models import EventType, RetryPolicy, Subscription
 from subscriptions.models.base import Versioned
 
 Configured = TypeVar("Configured", bound=Versioned)
@@ -25,7 +26,11 @@ NEEDED_BY: Final = {
         "“Cancel unfinished deliveries”; over the API `cancel-deliveries`), then delete."
     ),
 }
-"""What needs a record, by the table whose foreign key refuses its deletion."""
+"""What needs a record, by the table whose foreign key or trigger refuses its deletion."""
+LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '2s'"
+"""While a deletion waits for the transactions that publish already, new ones wait for the deletion."""
+WAIT_FOR_PUBLISHERS: Final = "LOCK TABLE subscriptions_subscription IN EXCLUSIVE MODE"
+"""The trigger that refuses the deletion needs this lock. Two deletions that both lock a row first would deadlock."""
 
 
 class NameTaken(Exception):
@@ -126,6 +131,9 @@ def remove(queryset: QuerySet[Configured], *, expected: Versions | None = None) 
     """Delete the one record in `queryset`; raise `StillInUse` if something needs it, else as `locked`."""
     try:
         with transaction.atomic():
+            if queryset.model is Subscription:
+                rows(LOCK_TIMEOUT)
+                rows(WAIT_FOR_PUBLISHERS)
             record = locked(queryset, expected)
             # a publisher that has lost the last of its event types could publish all
             if isinstance(record, EventType) and (limited := [*map(str, record.publishers.all()[: SHOWN_USERS + 1])]):
@@ -137,6 +145,10 @@ def remove(queryset: QuerySet[Configured], *, expected: Versions | None = None) 
             raise StillInUse(f"It is followed; choose another policy for {followers} first.") from refused
         users = _some(map(str, refused.protected_objects))
         raise StillInUse(f"{users} still need it; delete those first.") from refused
+    except OperationalError as refused:
+        if isinstance(refused.__cause__, psycopg.errors.LockNotAvailable):
+            raise StillInUse("Something that publishes or changes subscriptions takes long; try again.") from refused
+        raise
     except IntegrityError as refused:
         cause = refused.__cause__
         table = cause.diag.table_name if isinstance(cause, psycopg.Error) else None

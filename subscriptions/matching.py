@@ -6,10 +6,10 @@ process learns by which paths an event type's filters are indexed, and then read
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from threading import Lock
-from typing import Final, LiteralString, NamedTuple
+from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, cached_filter
@@ -20,11 +20,6 @@ MAX_PATHS: Final = 32
 PATIENCE: Final = 64
 """Look-ups that met unknown paths, until one of these replaces the path that was met least recently."""
 
-LOCK: Final = "SELECT id FROM subscriptions_subscription WHERE id = ANY(%s::bigint[]) FOR KEY SHARE"
-"""A lock is written to the row: if filters take part, only matches are locked."""
-
-_filtered: set[Key] = set()
-"""The keys with filters in the last look-up; like `_known`, an error costs time only."""
 _known: dict[Key, tuple[str, ...]] = {}
 """The paths that this process has learned. The terms between known paths are all read, so an unknown or unused path
 costs time and changes no result."""
@@ -58,7 +53,14 @@ class LearnedPaths:
             return bool(chosen)
 
 
-CANDIDATES: Final = """
+NO_DELETION: Final = "NOT EXISTS (SELECT FROM subscriptions_subscription WHERE false FOR KEY SHARE)"
+"""A condition that is always true, and locks the table of subscriptions against deletions (contract 1.8).
+
+Its lock (ROW SHARE) is taken before the statement looks at the data and held until the transaction ends. Deleting a
+subscription takes an EXCLUSIVE lock, so each waits for the other, while publishers do not wait for each other and write
+nothing to the subscriptions' rows. Every statement that chooses the subscriptions of new deliveries has it.
+"""
+CANDIDATES: Final = f"""
 SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', s.filter_term
   FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
          WITH ORDINALITY AS k (event_type_id, event_pattern, filter_string, low, high, number)
@@ -67,15 +69,10 @@ SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', s.fi
        AND md5(s.header_filter_string) = md5(k.filter_string) AND s.header_filter_string = k.filter_string
        AND s.filter_term >= k.low AND s.filter_term < k.high AND s.status = 'ACTIVE'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
+ WHERE {NO_DELETION}
  ORDER BY s.subscriber_id, s.position, s.id
 """
 """Queried by every publish, so that a change counts from the next one on."""
-LOCKED: Final = CANDIDATES + "   FOR KEY SHARE OF s\n"
-"""For keys without known filters, whose candidates all get the message.
-
-The lock, which the deliveries' foreign key would take anyway, makes a concurrent deletion wait for the publish; the
-deletion is then refused, instead of making the publish fail.
-"""
 
 
 class Match(NamedTuple):
@@ -94,28 +91,14 @@ class Match(NamedTuple):
     """Why its filter could not be evaluated."""
 
 
-def locked(subscription_ids: Collection[int]) -> set[int]:
-    """Lock subscriptions against deletion until the transaction ends; return those that still exist."""
-    return {found for (found,) in rows(LOCK, [[*subscription_ids]])} if subscription_ids else set()
-
-
-def candidates_of(
-    messages: Sequence[Addressed], work: Work, *, lock: bool = True
-) -> tuple[list[Lookup], dict[Lookup, list[Match]], bool]:
-    """Return each message's look-up, the candidates by subscriber, position and id, and whether they are locked.
-
-    With `lock` they are, if no filters are known: they cannot be deleted until the transaction ends.
-    """
+def candidates_of(messages: Sequence[Addressed], work: Work) -> tuple[list[Lookup], dict[Lookup, list[Match]]]:
+    """Return each message's look-up, and the candidates of each by subscriber, position and id."""
     while True:
         known = dict(_known)
         lookups = [lookup_of(message, known, work) for message in messages]
         distinct = dict.fromkeys(lookups)
-        keys = {key for lookup in distinct for key in lookup.keys}
-        are_locked = lock and _filtered.isdisjoint(keys)
         ranges = [*dict.fromkeys(range_ for lookup in distinct for range_ in lookup.ranges)]
-        found, met = _look_up(LOCKED if are_locked else CANDIDATES, ranges)
-        _filtered.difference_update(keys)
-        _filtered.update(range_.key for range_, there in found.items() if any(one.filter for one in there))
+        found, met = _look_up(ranges)
         changed = [key for key, counts in met.items() if _learned.setdefault(key, LearnedPaths()).meet(counts)]
         _known.update({key: _learned[key].paths for key in changed})
         if not changed:
@@ -124,17 +107,17 @@ def candidates_of(
                 lookup: lists[0] if len(lists) == 1 else sorted(itertools.chain.from_iterable(lists))
                 for lookup, lists in merged.items()
             }
-            return lookups, ordered, are_locked
+            return lookups, ordered
 
 
 def _look_up(
-    statement: LiteralString, ranges: Sequence[KeyRange]
+    ranges: Sequence[KeyRange],
 ) -> tuple[Mapping[KeyRange, list[Match]], Mapping[Key, Mapping[str, int]]]:
     """Return the candidates of each range, and how many of their filters are looked up by each path."""
     columns = ["{" + ",".join(column) + "}" for column in zip(*(range_.columns for range_ in ranges), strict=True)]
     found: dict[KeyRange, list[Match]] = defaultdict(list)
     met: dict[Key, Counter[str]] = defaultdict(Counter)
-    for place, (number, subscription_id, subscriber_id, text, is_pulled, term) in enumerate(rows(statement, columns)):
+    for place, (number, subscription_id, subscriber_id, text, is_pulled, term) in enumerate(rows(CANDIDATES, columns)):
         range_ = ranges[number - 1]
         found[range_].append(Match(place, subscription_id, subscriber_id, text, range_.by_header, is_pulled))
         if term:
@@ -142,31 +125,25 @@ def _look_up(
     return found, met
 
 
-def matching_subscriptions(messages: Sequence[Addressed], *, lock: bool = True) -> list[list[Match]]:
+def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
     """Return the subscriptions that get each message, in position order within each subscriber; all are active.
 
-    One query looks them up for all messages. With `lock` they cannot be deleted in this transaction; where filters are
-    known to take part a second query locks them. Equal messages that meet no filter share one list.
+    One query looks them up for all messages; none is deleted before the transaction ends. Equal messages that meet no
+    filter share one list.
     """
     work = Work()
-    lookups, candidates, are_locked = candidates_of(messages, work, lock=lock)
+    lookups, candidates = candidates_of(messages, work)
     filtered = {lookup for lookup, found in candidates.items() if any(candidate.filter for candidate in found)}
-    matches = [
+    return [
         [*qualified(candidates[lookup], message.document, work)] if lookup in filtered else candidates[lookup]
         for lookup, message in zip(lookups, messages, strict=True)
     ]
-    if lock and not are_locked:
-        wanted = {match.subscription_id for found in matches for match in found}
-        there = locked(wanted)
-        if there != wanted:
-            return [[match for match in found if match.subscription_id in there] for found in matches]
-    return matches
 
 
 def subscriptions_to_ask(message: Addressed) -> list[Match]:
-    """Return the subscriptions that qualify for a SYNC call, the oldest first; not locked, as no call is stored."""
+    """Return the subscriptions that qualify for a SYNC call, the oldest first."""
     work = Work()
-    (lookup,), candidates, _ = candidates_of([message], work, lock=False)
+    (lookup,), candidates = candidates_of([message], work)
     return sorted(qualified(candidates[lookup], message.document, work), key=attrgetter("subscription_id"))
 
 

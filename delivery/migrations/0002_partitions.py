@@ -5,7 +5,7 @@ import datetime as dt
 from django.db import migrations
 
 from delivery.maintenance import partitions
-from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED
+from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, WaitsFor
 from subscriptions.names import OWN_EVENTS
 
 REBUILD = """
@@ -125,7 +125,6 @@ CREATE TRIGGER suspension_over AFTER UPDATE OF delivery_mode ON subscriptions_su
 -- believed from then on. Called again after a restore that has left the picture out.
 CREATE FUNCTION delivery_picture_queues() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  ALTER TABLE delivery_open DROP CONSTRAINT IF EXISTS delivery_open_subscription;
   INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at, not_before,
                              expires_at, fetches, fetched_until)
     SELECT -g / 10, g % 100, g % 100, CASE WHEN f.is_out THEN 'IN_FLIGHT' ELSE 'PENDING' END, 1000,
@@ -145,9 +144,6 @@ BEGIN
   DELETE FROM delivery_open WHERE message_id < 0;
   DELETE FROM delivery_queuegroup WHERE message_id < 0;
   DELETE FROM delivery_pageread WHERE line_id < 0;
-  -- Deleting a subscription that something unfinished still needs is refused (contract 1.8).
-  ALTER TABLE delivery_open ADD CONSTRAINT delivery_open_subscription
-    FOREIGN KEY (subscription_id) REFERENCES subscriptions_subscription (id);
 END $$;
 CREATE FUNCTION delivery_gather_statistics(wanted int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE c record;
@@ -165,6 +161,21 @@ BEGIN
 END $$;
 SELECT delivery_picture_queues();
 
+-- Deleting a subscription with unfinished deliveries is refused (contract 1.8, decision 0052). With a foreign key, each
+-- publish would lock the rows of its subscriptions. The lock waits for all transactions that may have chosen it.
+CREATE FUNCTION refuse_subscription_in_use() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+  LOCK TABLE subscriptions_subscription IN EXCLUSIVE MODE;
+  IF EXISTS (SELECT FROM delivery_open WHERE subscription_id = OLD.id AND waits_for = 'TURN')
+     OR EXISTS (SELECT FROM delivery_open WHERE subscription_id = OLD.id AND waits_for = ANY ({aside})) THEN
+    RAISE EXCEPTION 'subscription % has unfinished deliveries', OLD.id
+      USING ERRCODE = 'foreign_key_violation', TABLE = 'delivery_open';
+  END IF;
+  RETURN OLD;
+END $$;
+CREATE TRIGGER in_use BEFORE DELETE ON subscriptions_subscription
+  FOR EACH ROW EXECUTE FUNCTION refuse_subscription_in_use();
+
 -- A job under way is not deleted with its subscription: whoever watches it would find it gone.
 CREATE FUNCTION refuse_running_job() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -180,6 +191,7 @@ def array(texts):
 
 
 KNOWN = array(LEGAL_CHANGES)
+ASIDE = array({*WaitsFor} - {WaitsFor.TURN})
 LEGAL = array(f"{old}>{new}" for old, news in LEGAL_CHANGES.items() for new in news)
 
 
@@ -201,7 +213,12 @@ class Migration(migrations.Migration):
             ]
             + [
                 OPEN_LEAF.format(
-                    own=OWN_EVENTS, unfinished=array(UNFINISHED), final=array(FINAL), known=KNOWN, legal=LEGAL
+                    own=OWN_EVENTS,
+                    unfinished=array(UNFINISHED),
+                    final=array(FINAL),
+                    known=KNOWN,
+                    legal=LEGAL,
+                    aside=ASIDE,
                 )
             ],
             migrations.RunSQL.noop,

@@ -13,7 +13,7 @@ from broker_project.core.db import rows
 from delivery.models import MessageOutcome
 from subscriptions.filters import FilterSyntaxError, Work, cached_filter
 from subscriptions.lookup_keys import Addressed
-from subscriptions.matching import Match, locked, matching_subscriptions, qualified
+from subscriptions.matching import NO_DELETION, Match, matching_subscriptions, qualified
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.names import REACHED_KIND, patterns_of
 
@@ -35,7 +35,7 @@ INSERT INTO delivery_line (lane, sender) SELECT 'queue', n FROM generate_series(
 ON CONFLICT (sender) DO NOTHING
 """
 
-CANDIDATES: Final = """
+CANDIDATES: Final = f"""
 SELECT a.place, s.id, u.id, s.filter, s.header_filter_string <> '', s.delivery_mode = 'PULL'
   FROM json_to_recordset(%s::json)
          AS a (place bigint, destination text, event_type_id bigint, patterns text[], filter_string text)
@@ -47,6 +47,7 @@ SELECT a.place, s.id, u.id, s.filter, s.header_filter_string <> '', s.delivery_m
       AND (event_type_id = a.event_type_id OR event_pattern = ANY (a.patterns))
       AND header_filter_string IN ('', a.filter_string)
    OFFSET 0) s ON true
+ WHERE {NO_DELETION}
  ORDER BY a.place, s.position, s.id
 """
 """The destination's subscriptions. A row without a subscription: the subscriber exists; no row: it does not.
@@ -72,16 +73,16 @@ class Route(NamedTuple):
     outcome: MessageOutcome
 
 
-def routes_of(messages: Sequence[Directed], *, lock: bool = True) -> list[Route]:
-    """Return each message's route, in their order; `lock`: the subscriptions cannot be deleted in this transaction."""
+def routes_of(messages: Sequence[Directed]) -> list[Route]:
+    """Return each message's route, in their order; no subscription is deleted before the transaction ends."""
     routes: dict[int, Route] = {}
     named = {n: one for n, one in enumerate(messages) if one.destination not in (None, EACH_SUBSCRIBER)}
     if named:
-        for place, match in zip(named, _directed([*named.values()], lock=lock), strict=True):
+        for place, match in zip(named, _directed([*named.values()]), strict=True):
             routes[place] = _route(match, MessageOutcome.DEAD_LETTERED if match is None else MessageOutcome.DISCARDED)
     others = {n: one for n, one in enumerate(messages) if n not in named}
     if others:
-        found = matching_subscriptions([*others.values()], lock=lock)
+        found = matching_subscriptions([*others.values()])
         for (place, message), matches in zip(others.items(), found, strict=True):
             by_subscriber = itertools.groupby(matches, key=attrgetter("subscriber_id"))  # they are sorted by it
             received = [next(group) for _, group in by_subscriber] if message.destination else matches
@@ -93,20 +94,16 @@ def _route(matches: Sequence[Match] | None, otherwise: MessageOutcome) -> Route:
     return Route(matches, MessageOutcome.ROUTED) if matches else Route((), otherwise)
 
 
-def _directed(messages: Sequence[Directed], *, lock: bool) -> list[list[Match] | None]:
+def _directed(messages: Sequence[Directed]) -> list[list[Match] | None]:
     """Return the match of each message that names its destination, as a list of one or none; None: no such subscriber.
 
     It is the destination's first subscription, by position and id, whose filter is true or fails.
     """
-    while True:
-        candidates, work = _candidates(messages), Work()
-        found = [
-            [*itertools.islice(qualified(candidates[n], one.document, work), 1)] if n in candidates else None
-            for n, one in enumerate(messages)
-        ]
-        wanted = {match.subscription_id for matches in found for match in matches or ()}
-        if not lock or locked(wanted) == wanted:
-            return found
+    candidates, work = _candidates(messages), Work()
+    return [
+        [*itertools.islice(qualified(candidates[n], one.document, work), 1)] if n in candidates else None
+        for n, one in enumerate(messages)
+    ]
 
 
 def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Match]]:

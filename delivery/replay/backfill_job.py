@@ -18,7 +18,7 @@ from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, No
 from delivery.replay.job_steps import DUE, ENDED, SLICE, WALK, Count
 from delivery.statuses import WaitsFor
 from subscriptions.filters import Work
-from subscriptions.matching import Match, qualified
+from subscriptions.matching import NO_DELETION, Match, qualified
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
 from subscriptions.names import patterns_of
 
@@ -212,7 +212,7 @@ lined_up AS (
   SELECT g.id, m.id, l.id, s.id, CASE d.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END, m.size, d.failure,{WAITS_FOR},
          m.expires_at, m.not_before, %(id)s
     FROM wanted d JOIN given g USING (place) JOIN delivery_message m ON m.id = d.message_id
-    JOIN subscriptions_subscription s ON s.id = %(subscription)s
+    JOIN subscriptions_subscription s ON s.id = %(subscription)s AND {NO_DELETION}
     JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
    ORDER BY g.id
   RETURNING id)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.publish.routing import SENDER_LINE, sender_lines
+from subscriptions.matching import NO_DELETION
 
 ONE_AT_A_TIME: Final = "hashtext('delivery.replay')"
 """Advisory lock: two transactions that create the same deliveries again would not see each other's."""
@@ -43,7 +44,7 @@ reached AS MATERIALIZED (
     FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
     LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
    WHERE s.id = ANY(%(subscriptions)s::bigint[]) AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
-   ORDER BY s.id FOR KEY SHARE OF s),
+     AND {NO_DELETION}),
 placed AS MATERIALIZED (
   SELECT nextval('delivery_delivery_id_seq') AS id, p.* FROM (
     SELECT m.id AS message_id, m.size, r.id AS subscription_id, r.kind, r.is_pulled, a.delivery_id, a.group_id,

@@ -98,7 +98,7 @@ def publish_volatile(message: NewMessage, *, key: UUID, now: float, keys: Keyrin
         NeedsMailbox: it is not sent.
         VolatileUnavailable: as a rule, it is not sent.
     """
-    (route,) = routes_of([message], lock=False)
+    (route,) = routes_of([message])
     if any(match.is_pulled and not match.failure for match in route.matches):
         raise NeedsMailbox
     wanting = [match.subscription_id for match in route.matches if not match.failure]

@@ -60,7 +60,7 @@ def empty_database(_case: object = None) -> None:
 
 def forget_filters() -> None:
     """Let this process forget by which paths filters are looked up."""
-    for learned in (matching._known, matching._learned, matching._filtered):
+    for learned in (matching._known, matching._learned):
         learned.clear()
 
 

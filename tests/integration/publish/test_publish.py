@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import psycopg
 import pytest
 from django.db import connection
 from django.test import Client
@@ -13,7 +12,6 @@ from delivery.models import Delivery, IdempotencyKey, Message
 from subscriptions.models import EventType, Status, Subscriber
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
-from tests.support.database import in_other_thread
 
 
 @pytest.mark.behaviour("2.1")
@@ -185,23 +183,6 @@ def test_another_content_type_takes_any_bytes(client: Client, body: bytes) -> No
     assert publish(client, body, "application/xml; charset=latin1", "Raw").status_code == 202
     assert stored_bodies() == [body]
     assert Message.objects.get().content_type == "application/xml; charset=latin1"
-
-
-@pytest.mark.behaviour("2.1", "1.8")
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("text", ["", "$$->'Body' is not null"])
-def test_a_subscription_being_deleted_does_not_fail_a_publish(
-    client: Client, event_type: EventType, elsewhere: psycopg.Connection[Any], text: str
-) -> None:
-    subscription = factories.subscription(event_type=event_type, filter=text)
-    assert publish(client).json()["deliveries"] == 1
-    Delivery.objects.all().delete()
-    elsewhere.execute("DELETE FROM subscriptions_subscription WHERE id = %s", [subscription.pk])
-
-    with in_other_thread(lambda: publish(client)) as publishing:
-        elsewhere.commit()
-
-    assert publishing.result().json()["outcome"] == "UNROUTED"
 
 
 @pytest.mark.parametrize(

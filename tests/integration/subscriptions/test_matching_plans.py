@@ -71,7 +71,7 @@ def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
     with explained_statements(monkeypatch) as statements:
         assert (published(event_type, 4, "7"), published(event_type, 10**9, "")) == (2, 0)
     assert [name for one in statements for name in searched(one) if name in CONFIGURED] == []
-    looked = [one for one in statements if one.statement in {matching.CANDIDATES, matching.LOCKED}]
+    looked = [one for one in statements if one.statement == matching.CANDIDATES]
     assert [one.plan["Plan"]["Actual Rows"] for one in looked] == [2, 0]
     assert max(one.blocks_read for one in looked) < 100
 
@@ -133,29 +133,9 @@ def test_no_plan_made_for_a_few_subscriptions_would_search_many(
     forget_connection()
     assert published(event_type, 1, "x") == len(few)
     assert published(event_type, 1, "x", few[0].subscriber.name) == 1
-    kinds = ("COALESCE(s.event_type_id", "SELECT id FROM subscriptions_subscription", "WHERE name = a.destination")
+    kinds = ("COALESCE(s.event_type_id", "WHERE name = a.destination")
     made = [one for one in prepared_statements() if any(kind in one.statement for kind in kinds)]
     assert all(any(kind in one.statement for one in made) for kind in kinds)
     for number, one in enumerate(made, 1):
         one.prepare(connection.connection, number)
         assert CONFIGURED & {*searched(one.kept_plan(connection.connection, number))} == set()
-
-
-@pytest.mark.behaviour("2.2")
-def test_only_what_matches_is_locked(event_type: EventType) -> None:
-    wanted = factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' in ('1', '2')")
-    others = [factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' in ('3')") for _ in range(3)]
-    assert published(event_type, 4, "x") == 0  # and the process knows of filters
-    before = locks_of([wanted, *others])
-    assert published(event_type, 1, "x") == 1
-    after = locks_of([wanted, *others])
-    assert [one for one in before if before[one] != after[one]] == [wanted.pk]
-
-
-def locks_of(some: list[Subscription]) -> dict[int, str]:
-    """Return who wrote a lock to each row last."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, xmax::text FROM subscriptions_subscription WHERE id = ANY(%s)", [[one.pk for one in some]]
-        )
-        return dict(cursor.fetchall())
