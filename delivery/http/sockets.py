@@ -69,8 +69,9 @@ class Sockets:
                 interrupted = True
             elif descriptor == self._other:
                 interrupted = True
-            else:
-                self._forget(descriptor)
+            else:  # a kept connection on which something has come, or that has ended, while nobody uses it
+                with suppress(OSError):  # it may be closed by now
+                    self._poll.unregister(descriptor)
         return interrupted
 
     def watch_too(self, descriptor: int) -> None:
@@ -104,11 +105,6 @@ class Sockets:
             self._poll.modify(descriptor, EVENTS[action])
         except FileNotFoundError:  # it is new; maybe under the number of one that was closed, which the kernel forgot
             self._poll.register(descriptor, EVENTS[action])
-
-    def _forget(self, descriptor: int) -> None:
-        """Forget a kept connection on which something has come, or that has ended, while nobody uses it."""
-        with suppress(OSError):  # it may be closed by now
-            self._poll.unregister(descriptor)
 
 
 class Connections:

@@ -55,7 +55,7 @@ class EncodedRequest:
 
 def retry_after_seconds(head: bytes, *, at: datetime) -> float | None:
     """Return the seconds asked for in an answer's header lines received `at`; None where none are, or nonsense."""
-    text = values_in(head, [NAME]).get(NAME) if NAME.lower().encode() in head.lower() else None
+    text = values_in(head, [NAME]).get(NAME) if b"retry-after" in head.lower() else None
     if not text or len(text) > MAX_RETRY_AFTER_CHARACTERS:
         return None
     if text.isdigit():

@@ -15,7 +15,7 @@ EMPTY_BYTES: Final = 512
 Headers = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(slots=True, weakref_slot=True)
 class Content:
     """What is delivered of a message."""
 
@@ -70,7 +70,7 @@ class Destination:
     """Keys that sign too, each until a time in Unix seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
     """A delivery that its line may send next."""
 

@@ -32,20 +32,24 @@ _ESCAPED_BY_SOME: Final = re.compile(r"""[<>&'+"]""")
 
 def without_credentials(answer: bytes, headers: Mapping[str, str], *, max_bytes: int) -> bytes:
     """Return the first `max_bytes` of an answer, with the credentials in the configured headers masked."""
-    if not answer:
-        return answer
-    forms = sorted({form for header in headers.items() for form in _forms(*header)}, key=len, reverse=True)
+    forms = _forms_of(tuple(headers.items())) if answer and headers else ()
     for form in forms:
         answer = answer.replace(form, MASK)
     for form in forms:
-        if len(answer) < max_bytes + len(form):  # it may have been cut off within a credential
+        # It may have been cut off within a credential.
+        if len(answer) < max_bytes + len(form) and form[:MIN_HEAD_CHARACTERS] in answer[-len(form) :]:
             lengths = range(min(len(form), len(answer)), MIN_HEAD_CHARACTERS - 1, -1)
             cut = next((length for length in lengths if answer.endswith(form[:length])), 0)
             answer = answer[:-cut] + MASK if cut else answer
     return answer[:max_bytes]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16_384)
+def _forms_of(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, ...]:
+    """Return how endpoints may write the credentials in a destination's headers, the longest first."""
+    return tuple(sorted({form for header in headers for form in _forms(*header)}, key=len, reverse=True))
+
+
 def _forms(name: str, value: str) -> frozenset[bytes]:
     """Return how endpoints may write the credential in a header; nothing if its value is clearly not one."""
     if name.lower() in _PLAIN or _MEDIA_TYPES.fullmatch(value):
