@@ -1,6 +1,7 @@
 """One keep-alive connection to the broker, and numbered bodies: a load must cost almost no CPU time."""
 
 import json
+import random
 import socket
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -24,15 +25,18 @@ def text_of(body_bytes: int) -> bytes:
 
 
 def order_of(body_bytes: int) -> bytes:
-    """Return the rest of a body of about this size: an order with nested values of all kinds."""
-    item = {
-        "sku": "PX-7731-b",
-        "title": 'Füllhalter "Größe M", № 7',
-        "price": {"amount": 1249.5, "currency": "EUR", "taxes": [{"rate": 0.19, "is_included": True}]},
-        "stock": [{"place": [4, 17, 2], "count": 31, "reserved": None}],
-    }
-    count = body_bytes // len(json.dumps(item, ensure_ascii=False).encode())
-    order = {"customer": {"id": 40_812, "name": "Jürgen O'Neil", "tags": []}, "items": [item] * max(1, count)}
+    """Return the rest of a body of about this size: an order with nested values of all kinds, always the same."""
+    draw = random.Random(body_bytes).randrange  # noqa: S311 - nothing secret
+    items = [
+        {
+            "id": f"{draw(2**64):016x}",
+            "title": f'Füllhalter "Größe {draw(99)}", № {draw(10**6)}',
+            "price": {"amount": draw(10**6) / 100, "currency": "EUR", "taxes": [{"rate": 0.19, "is_included": True}]},
+            "stock": [{"place": [draw(9), draw(99), draw(999)], "count": draw(10**4), "reserved": None}],
+        }
+        for _ in range(max(1, body_bytes // 256))
+    ]
+    order = {"customer": {"id": draw(10**8), "name": "Jürgen O'Neil", "tags": []}, "items": items}
     return json.dumps(order, ensure_ascii=False).encode()[1:]
 
 
