@@ -28,7 +28,7 @@ from benchmarks import filling, summaries_sql
 from benchmarks.history import write_history
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
-from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.dispatch.sweep import lines_with_due_work
 from delivery.mailbox.acknowledge import acknowledge
 from delivery.mailbox.fetch_messages import fetch
 from delivery.mailbox.receipts import MailboxRef
@@ -41,8 +41,9 @@ from delivery.webhook.parts import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.rounds import NO_LINK
 from delivery.worker.settle import settle
-from delivery.worker.steps import Settlement, Turn
+from delivery.worker.steps import Settlement
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
 
 NOT_SENT: Final = {"endpoint": "http://127.0.0.1:9/", "signing_secret": "whsec_" + "A" * 43 + "="}
@@ -126,9 +127,8 @@ class GrowthDatabase:
         claims = timed("claim", claim, self._lines, worker="growth")
         wanted = [PageRequest(one.line_id, one.epoch, one.head_id, one.capacity) for one in claims]
         hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))
-        lines = [ActiveLine(one, Turn([one.line_id for one in claims], 1.0), 0.0) for one in claims]
+        lines = [ActiveLine(one, NO_LINK, 0.0) for one in claims]
         _send(lines, hands, partial(timed, "settle", settle))
-        timed("look again", still_due, self._lines)
         publish_copies(self._fetched, b"{}", FETCHED)
         handed_out = timed("fetch", fetch, self._box, max_messages=FETCHED)
         timed("acknowledge", acknowledge, self._box.subscriber_id, [one.receipt for one in handed_out])

@@ -32,16 +32,18 @@ LEASE_SECONDS: Final = 20.0
 LEASE_MARGIN_SECONDS: Final = 2.0
 """Time that a request may need beyond its deadline. A request starts only if both fit into the rest of the lease."""
 
-# A turn, and what it waits for
-TURN_SECONDS: Final = 1.0
-"""A turn runs its lines for this time. At half of it, releasing and claiming again costs a tenth of the deliveries."""
-STILL_SECONDS: Final = 0.1
-"""If no line of a turn gets an answer for this time, the turn ends: an endpoint that hangs must not keep one of the few
-threads from other turns."""
-LINGER_SECONDS: Final = 0.01
-"""How often lines without work look for more until their turn ends."""
-LINGER_SHARE: Final = 0.25
-"""The largest share of the time that is spent on looking: the more lines linger, the less often they look."""
+# A turn
+TURN_SECONDS: Final = 30.0
+"""A line stays with a worker for this time at most: then another one may take it (contract 4.14)."""
+MIN_LINK_SECONDS: Final = 0.02
+"""The time between two links that a worker sends for lines whose turn is over, so that thousands of slow lines cost
+little."""
+IDLE_SECONDS: Final = 0.25
+"""A line without work is released after this time: until then the next delivery costs no claim."""
+LOOK_SECONDS: Final = 0.01
+"""How often idle lines look for work while Redis is away."""
+LOOK_SHARE: Final = 0.25
+"""The largest share of the time that is spent on looking: the more lines are idle, the less often they look."""
 HANGS_SECONDS: Final = 0.25
 """After this time without an answer a slot hangs, and the other slots of its line go on without it."""
 STUCK_SECONDS: Final = 1.0
@@ -69,8 +71,8 @@ CAPACITY: Final = 500
 MIN_PAGE: Final = 16
 RATE_LIMITED_PAGE: Final = 2
 """A line that waited for its rate sends one delivery, and waits with the next."""
-PAGE_MARGIN: Final = 1.25
-"""A line reads a little more than it will send before its turn ends, so that little is read for nothing."""
+PAGE_SECONDS: Final = 1.25
+"""A line reads what it will send in this time, so that little is read for nothing."""
 REFILL_LEVEL: Final = 0.4
 """The share of its last page at which a line reads on (contract 11.1)."""
 MAX_PAGE_DELIVERIES: Final = 500
@@ -108,6 +110,10 @@ TAKEOVER_SECONDS: Final = 10.0
 6.2): longer than a worker takes to restart, and half of the lease that a crash costs anyway."""
 AWAKE_SECONDS: Final = 5
 """A lost wake-up can suppress others for this time; the sweep does not wait for it."""
+OWNED_SECONDS: Final = 60
+"""Longer than a turn: for this time publishers tell a worker of new work in a line that it runs."""
+LISTEN_SECONDS: Final = 1.0
+"""How long a worker that listens for hints waits before it looks whether it is to stop, or connects again."""
 MAX_TASKS: Final = 256
 """Waiting tasks of a queue, after which none is added: perhaps no worker serves it at the moment."""
 LINES_PER_TASK: Final = 256

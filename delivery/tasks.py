@@ -18,18 +18,14 @@ from delivery.worker import process
 
 @shared_task(bind=True, name=notify.TURN)
 def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None) -> None:
-    """Run these lines, or those woken on `queue`; hand the unfinished ones to the next link (contract 4.14).
+    """Let this worker run these lines, or those woken on `queue`, for one turn each (contract 4.14).
 
-    The chain grows by one link as long as there is work: assigning `request.chain` costs a third of `replace`, and a
-    chain of fixed length would travel whole in every link.
+    The chain grows by one link as long as there is work: whoever releases a line that has more sends its next turn, so
+    a chain of fixed length need not travel in every link.
     """
-    event_loop = _worker(self.app).wait_until_started()
-    lines = line_ids or notify.woken_lines(queue)
-    unfinished = process.run_lines(lines, event_loop) if event_loop and lines else []
-    if unfinished:
-        self.request.chain = [  # type: ignore[assignment]  # the stubs say str
-            turn.si(queue, unfinished).set(queue=queue)
-        ]
+    if event_loop := _worker(self.app).wait_until_started():
+        request = self.request
+        process.take_turn(queue, line_ids, event_loop, notify.Link(request.root_id, request.id))
 
 
 @shared_task(name=publish_volatile.TASK)

@@ -1,13 +1,16 @@
 """Tell the workers that lines have work: hints in Redis and Celery that may be lost without harm.
 
-A task carries no names: a publisher marks its lines awake, puts the newly marked into a set, and sends a task only
-where the set was empty. Under load tasks grow instead of multiplying.
+A line's key says who knows of its work: nobody (there is none), nobody yet (it is in the set of woken lines), or the
+worker that runs it. A publisher puts lines that nobody knows of into the set, and sends a task only where that was
+empty: under load tasks grow instead of multiplying. To a worker that runs lines it publishes their ids. A worker owns a
+line before it reads, and disowns it after its release, so that no work falls between the two.
 """
 
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final, cast
 
@@ -21,9 +24,11 @@ from redis.backoff import NoBackoff
 from redis.commands.core import Script
 from redis.retry import Retry
 
-from delivery.limits import AWAKE_SECONDS, BREAKER_SECONDS, LINES_PER_TASK, MAX_TASKS
+from delivery.limits import AWAKE_SECONDS, BREAKER_SECONDS, LINES_PER_TASK, LISTEN_SECONDS, MAX_TASKS, OWNED_SECONDS
 
 TURN: Final = "delivery.turn"
+CHANNEL: Final = "broker:worker:"
+"""Begins the name of the channel on which a worker hears of new work."""
 TOPIC: Final = "topic"
 """The Celery queue of subscribers' main lines."""
 RETRY: Final = "retry"
@@ -34,14 +39,40 @@ VOLATILE: Final = "volatile"
 """The Celery queue of messages that are never stored."""
 
 WAKE: Final = """
-local was, fresh = redis.call('SCARD', KEYS[1]), 0
-for i = 2, #ARGV do
-  if redis.call('SET', KEYS[1]..':awake:'..ARGV[i], 1, 'NX', 'EX', ARGV[1]) then
-    redis.call('SADD', KEYS[1], ARGV[i])
-    fresh = fresh + 1
+local was, owned = redis.call('SCARD', KEYS[1]), {}
+local function wake(line)
+  redis.call('SET', KEYS[1]..':line:'..line, '', 'EX', ARGV[1])
+  redis.call('SADD', KEYS[1], line)
+end
+for i = 3, #ARGV do
+  local owner = redis.call('GET', KEYS[1]..':line:'..ARGV[i])
+  if not owner then
+    wake(ARGV[i])
+  elseif owner ~= '' then
+    owned[owner] = owned[owner] or {}
+    table.insert(owned[owner], ARGV[i])
   end
 end
-return (fresh > 0 and was == 0) and 1 or 0
+for owner, lines in pairs(owned) do
+  if redis.call('PUBLISH', ARGV[2]..owner, KEYS[1]..' '..table.concat(lines, ' ')) == 0 then
+    for _, line in ipairs(lines) do wake(line) end
+  end
+end
+return (was == 0 and redis.call('SCARD', KEYS[1]) > 0) and 1 or 0
+"""
+"""A worker that is not subscribed any more is gone: its lines are woken like others."""
+
+POP: Final = """
+local lines = redis.call('SPOP', KEYS[1], ARGV[2])
+for _, line in ipairs(lines) do redis.call('SET', KEYS[1]..':line:'..line, ARGV[1], 'EX', ARGV[3]) end
+return lines
+"""
+
+DISOWN: Final = """
+for i = 2, #ARGV do
+  local key = KEYS[1]..':line:'..ARGV[i]
+  if redis.call('GET', key) == ARGV[1] then redis.call('DEL', key) end
+end
 """
 
 log = structlog.get_logger(__name__)
@@ -75,7 +106,7 @@ def wake(queue: str, line_ids: Sequence[int]) -> bool:
         return True
 
     def hint() -> None:
-        if _wake_script()(keys=[_set_of(queue)], args=[AWAKE_SECONDS, *line_ids]):
+        if _run(WAKE, queue, AWAKE_SECONDS, CHANNEL, *line_ids):
             _send_turn(queue)
 
     return _is_served(queue) and guarded(hint)
@@ -102,12 +133,13 @@ def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:
     return _is_served(queue) and guarded(hint)
 
 
-def woken_lines(queue: str) -> list[int]:
-    """Take up to 256 woken lines, and send another task for the rest; none if Redis does not answer."""
+def woken_lines(queue: str, worker: str) -> list[int]:
+    """Let `worker` own up to 256 woken lines, and send another task for the rest; none if Redis does not answer."""
     popped: list[int] = []
 
     def pop() -> None:
-        popped.extend(map(int, cast(list[bytes], redis_client().spop(_set_of(queue), LINES_PER_TASK))))
+        lines = _run(POP, queue, worker, LINES_PER_TASK, OWNED_SECONDS)
+        popped.extend(map(int, cast(list[bytes], lines)))
         if len(popped) == LINES_PER_TASK:
             _send_turn(queue)
 
@@ -115,10 +147,81 @@ def woken_lines(queue: str) -> list[int]:
     return popped
 
 
-def clear_awake(queue: str, line_ids: Iterable[int]) -> bool:
-    """Unmark lines that have been released, so that the next publish wakes them again. Never raises."""
-    keys = [f"{_set_of(queue)}:awake:{line}" for line in line_ids]
-    return not keys or guarded(lambda: redis_client().delete(*keys))
+def own(queue: str, line_ids: Sequence[int], worker: str) -> bool:
+    """Let `worker` hear of new work in these lines, which it runs or is about to claim. Never raises."""
+
+    def set_all() -> None:
+        pipeline = redis_client().pipeline(transaction=False)
+        for line_id in line_ids:
+            pipeline.set(f"{_set_of(queue)}:line:{line_id}", worker, ex=OWNED_SECONDS)
+        pipeline.execute()
+
+    return not line_ids or guarded(set_all)
+
+
+def disown(queue: str, line_ids: Sequence[int], worker: str) -> bool:
+    """Let the next publish wake these lines, which `worker` has released or could not claim. Never raises."""
+    return not line_ids or guarded(lambda: _run(DISOWN, queue, worker, *line_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The task that a worker runs lines for: one of the chain that carries them (contract 4.14)."""
+
+    root_id: str | None = None
+    """The task that the chain began with; None: it begins with the next one."""
+    task_id: str | None = None
+
+
+def send_link(queue: str, line_ids: Sequence[int], link: Link) -> bool:
+    """Send the turn that follows on `link`, for lines that have been released with more work. Never raises."""
+    return _is_served(queue) and guarded(
+        lambda: _hints().send_task(
+            TURN,
+            args=[queue, line_ids],
+            queue=queue,
+            root_id=link.root_id,
+            parent_id=link.task_id,
+            retry=False,
+            ignore_result=True,
+        )
+    )
+
+
+class HintListener(threading.Thread):
+    """Hears which lines of a worker have new work, and calls `hear` with their queue and ids."""
+
+    def __init__(self, worker: str, hear: Callable[[str, list[int]], object]) -> None:
+        super().__init__(name="hint-listener", daemon=True)
+        self._channel = f"{CHANNEL}{worker}"
+        self._hear = hear
+        self._stopping = threading.Event()
+        self.is_connected = False
+        """Whether publishers reach it: otherwise its worker has to look for work."""
+
+    def run(self) -> None:
+        """Listen until stopped; connect again, a second later, when Redis is away."""
+        while not self._stopping.is_set():
+            try:
+                with redis_client().pubsub() as subscription:  # type: ignore[no-untyped-call]
+                    subscription.subscribe(self._channel)
+                    while not self._stopping.is_set():
+                        self._take(subscription.get_message(timeout=LISTEN_SECONDS))
+            except FAILURES as failure:
+                self.is_connected = False
+                breaker.trip(failure)
+                self._stopping.wait(LISTEN_SECONDS)
+
+    def stop(self) -> None:
+        """Stop; its thread ends within a second."""
+        self._stopping.set()
+
+    def _take(self, message: dict[str, Any] | None) -> None:
+        if message and message["type"] == "subscribe":
+            self.is_connected = True
+        elif message:
+            name, *line_ids = message["data"].decode().split()
+            self._hear(name.removeprefix(_set_of("")), [*map(int, line_ids)])
 
 
 def hint(task: str, arguments: Sequence[Any], queue: str, *, shown: str | None = None) -> bool:
@@ -165,8 +268,12 @@ def redis_client() -> redis.Redis:
 
 
 @cache
-def _wake_script() -> Script:
-    return redis_client().register_script(WAKE)
+def _script(source: str) -> Script:
+    return redis_client().register_script(source)
+
+
+def _run(source: str, queue: str, *arguments: str | int) -> Any:
+    return _script(source)(keys=[_set_of(queue)], args=arguments, client=redis_client())
 
 
 @cache

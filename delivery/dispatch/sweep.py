@@ -9,7 +9,7 @@ from delivery.dispatch import notify
 from delivery.dispatch.claim import LINE_IS_DUE, Claim
 from delivery.dispatch.parked_groups import unpark
 from delivery.filing import LINES_APART, subscriptions_with
-from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS, TURN_SECONDS
+from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
 
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 """Expired deliveries are ended by a periodic job; until then they must not wake their line."""
@@ -62,30 +62,6 @@ SELECT l.id, l.queue, l.epoch FROM delivery_line l WHERE l.lease_until < clock_t
 """
 """Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows."""
 
-STILL_DUE: Final = f"""
-SELECT l.id
-  FROM delivery_line l
-  JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
- WHERE l.id = ANY(%(lines)s) AND l.lease_until IS NULL AND {LINE_IS_DUE}
-   AND EXISTS (
-     SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       (SELECT 1 FROM delivery_open d
-         WHERE l.lane = 'main' AND d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.status = 'PENDING'
-           AND {LIVES}
-         ORDER BY d.id LIMIT 1)
-       UNION ALL
-       (SELECT 1 FROM delivery_open d
-         WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at <= (SELECT clock_timestamp())
-           AND d.status = 'PENDING' AND {LIVES}
-         ORDER BY d.due_at, d.id LIMIT 1)) w
-      WHERE s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC' AND (l.lane = 'main' OR NOT s.half_open))
- UNION ALL
-SELECT l.id FROM delivery_line l
- WHERE l.id = ANY(%(lines)s) AND l.lease_until IS NULL
-   AND (l.sender IS NOT NULL AND {HAS_DUE_GROUPS} OR {HAS_REPLY} AND {LINE_IS_DUE})
-"""
-"""Sorted, although any row will do: else the planner may look for the first one from the table's beginning on."""
-
 
 class DueLine(NamedTuple):
     """A line with due work and no worker."""
@@ -118,7 +94,7 @@ class SweepMemory:
         The time between two sweeps counts as two seconds at most: while the database was away or this process stood
         still, nobody could come.
         """
-        passed = min(now - self._swept_at, SWEEP_SECONDS + TURN_SECONDS)
+        passed = min(now - self._swept_at, 2 * SWEEP_SECONDS)
         seen = {line.id for line in self._due_for}
         self._due_for = {line: self._due_for[line] + passed if line in self._due_for else 0.0 for line in due}
         self._swept_at = now
@@ -153,11 +129,6 @@ def wake_workers_of(due: Iterable[DueLine]) -> set[str]:
     for line in due:
         by_queue[line.queue].append(line.id)
     return {queue for queue, line_ids in by_queue.items() if not notify.wake_regardless(queue, line_ids)}
-
-
-def still_due(line_ids: Sequence[int]) -> list[int]:
-    """Return those of the lines just let go for which work has come meanwhile."""
-    return [line_id for (line_id,) in rows(STILL_DUE, {"lines": sorted(line_ids)})] if line_ids else []
 
 
 BEGIN: Final = f"""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Never
 
 from delivery.dispatch.claim import Claim
+from delivery.dispatch.notify import Link
 from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import (
     HANGS_SECONDS,
@@ -15,7 +16,7 @@ from delivery.limits import (
     LEASE_SECONDS,
     LONG_WAIT_SECONDS,
     MIN_PAGE,
-    PAGE_MARGIN,
+    PAGE_SECONDS,
     RATE_LIMITED_PAGE,
     REQUEST_DEADLINE_SECONDS,
     RETRY_LINE_REST_SECONDS,
@@ -28,7 +29,7 @@ from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares, any_may
 from delivery.worker.pages import PageRequest
 from delivery.worker.slots import SlotState
-from delivery.worker.steps import Hold, LineUpdate, Mark, RateSlot, Read, Reply, Send, Step, Transform, Turn, Wait
+from delivery.worker.steps import Hold, LineUpdate, Mark, RateSlot, Read, Reply, Send, Step, Transform, Wait
 
 Story = Generator[Step, Reply, Never]
 """A slot's generator. It never ends: when its line is released, it is dropped."""
@@ -39,7 +40,8 @@ class ActiveLine:
     """A claimed line in the event loop; only the event loop's thread touches it."""
 
     claim: Claim
-    run: Turn
+    link: Link
+    """The task that it runs for."""
     renewed_at: float
     """Monotonic time, taken before the statement that renewed the lease."""
     slot_shares: SlotShares = field(default_factory=SlotShares)
@@ -72,7 +74,12 @@ class ActiveLine:
     taken_at: float = field(init=False, default_factory=time.monotonic)
     sent: int = field(init=False, default=0)
     """Requests in this turn."""
+    has_hint: bool = field(init=False, default=False)
+    """Whether a publisher has told of new work since its last page was read."""
     stopping: bool = field(init=False, default=False)
+    """Whether it starts nothing more, since its worker stops."""
+    is_over: bool = field(init=False, default=False)
+    """Whether its turn is over, or it had nothing to send for a while."""
     is_outdated: bool = field(init=False, default=False)
     """Whether it has to be claimed again: its subscriber's concurrency has changed (contract 4.13)."""
 
@@ -118,22 +125,22 @@ class ActiveLine:
         """Whether a slot has waited for long."""
         return any(slot.has_waited(now, HANGS_SECONDS) for slot in self.slots)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether it has been read that it has more to send."""
+        return len(self.buffer) > 0 or self.buffer.is_low
+
     def must_stop(self) -> bool:
-        """Whether the turn's time is up; if one of several slots hangs, or waits for a rate, the others go on."""
+        """Whether it takes nothing more; if one of several slots hangs, or waits for a rate, the others go on."""
         if self.stopping or self.hold or self.is_outdated:
             return True
-        now = time.monotonic()
-        if now < self.run.until or self.hangs(now):
+        if not self.is_over or self.hangs(time.monotonic()):
             return False
-        waits_for_rate = any(slot.paced_for is not None for slot in self.slots)
-        return not (waits_for_rate and now < self.run.until + LONG_WAIT_SECONDS)
+        return not any(slot.paced_for is not None for slot in self.slots)
 
     def has_time_for(self, seconds: float) -> bool:
-        """Whether a slot may wait for a rate limit: until the turn ends, or a little longer if no other slot waits."""
-        now = time.monotonic()
-        if now < self.run.until or len(self.slots) == 1:
-            return seconds <= max(LONG_WAIT_SECONDS, self.run.until - now)
-        return False
+        """Whether a slot may wait for a rate limit, unless its turn is over and others may wait for it."""
+        return seconds <= LONG_WAIT_SECONDS and (len(self.slots) == 1 or not self.is_over)
 
     def fits_the_lease(self, now: float) -> bool:
         """Whether a request whose deadline counts from `now` has ended before another worker can take the line."""
@@ -205,18 +212,17 @@ class ActiveLine:
 
     def receive(self, buffer: Buffer[Any]) -> None:
         """Take a new page; a head that is not in it may no longer be sent and holds nothing up."""
-        self.buffer, self.cut_short, self.has_read = buffer, [], True
+        self.buffer, self.cut_short, self.has_read, self.has_hint = buffer, [], True, False
         if buffer.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
         if self.head_id is not None and not self.hold and not buffer.head and not buffer.is_starved:
             self.head_id, self.failures = None, 0
 
     def size_page(self) -> None:
-        """Choose how much is read next, by what was sent so far and the time that is left."""
-        now = time.monotonic()
-        still_to_send = self.sent / (now - self.taken_at) * max(0.0, self.run.until - now)
+        """Choose how much is read next, by what was sent so far."""
+        will_send = self.sent / (time.monotonic() - self.taken_at) * PAGE_SECONDS
         at_least = max(MIN_PAGE, 2 * len(self.slots))
-        self.page_size = min(max(at_least, int(still_to_send * PAGE_MARGIN)), self.claim.capacity)
+        self.page_size = min(max(at_least, int(will_send)), self.claim.capacity)
 
     def hold_at_rest(self) -> Hold | None:
         """Return how long it waits if it is released now, None if it does not.

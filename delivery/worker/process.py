@@ -15,82 +15,32 @@ from broker_project.core.db import forget_connection, rows
 from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch import notify
-from delivery.dispatch.claim import Claim, claim, end_leases_of
+from delivery.dispatch.claim import end_leases_of
+from delivery.dispatch.notify import Link
 from delivery.dispatch.sweep import SweepMemory, due_lines, wake_workers_of
 from delivery.limits import (
     LINES_PER_TASK,
-    MAX_EXTRA_SLOTS,
     NAME_SECONDS,
     START_SECONDS,
     STOP_SECONDS,
     SWEEP_SECONDS,
-    TURN_SECONDS,
 )
 from delivery.maintenance.periodic import Maintainer, PeriodicJobs
-from delivery.models import Lane
-from delivery.worker.buffer import RateLimiter, SlotShares
 from delivery.worker.event_loop import EventLoop
-from delivery.worker.line import ActiveLine, Slot
-from delivery.worker.queue import queue_line
-from delivery.worker.steps import Turn
-from delivery.worker.topic import topic_line
+from delivery.worker.rounds import NO_LINK
 
 HAS_NAME: Final = "SELECT pg_try_advisory_lock(hashtext('delivery.worker'), hashtext(%s))"
 
 log = structlog.get_logger(__name__)
 
 
-def run_lines(line_ids: Sequence[int], event_loop: EventLoop) -> list[int]:
-    """Run those of the lines that are due and free, for one turn; return those that have more work (contract 4.14)."""
-    run, _ = take_lines(line_ids, event_loop)
-    return run.wait()
-
-
-def take_lines(line_ids: Sequence[int], event_loop: EventLoop) -> tuple[Turn, list[Claim]]:
-    """Claim those of the lines that are due and free, and begin a turn with them."""
-    before = time.monotonic()
-    places, extra_slots = event_loop.free_places()
-    claims = claim(line_ids[:places], worker=event_loop.worker)
-    run = Turn([claimed.line_id for claimed in claims], TURN_SECONDS)
-    lines: list[ActiveLine] = []
-    for claimed in claims:
-        line = active_line(
-            claimed,
-            run,
-            before,
-            queue_max_in_flight=event_loop.queue_max_in_flight,
-            extra_slots=extra_slots,
-            rate_limiter=event_loop.rate_limiter,
-        )
-        lines.append(line)
-        extra_slots -= len(line.slots) - 1
-    if lines:
-        event_loop.take(lines)
-    return run, claims
-
-
-def active_line(
-    claimed: Claim,
-    run: Turn,
-    renewed_at: float,
-    *,
-    queue_max_in_flight: int,
-    extra_slots: int = MAX_EXTRA_SLOTS,
-    rate_limiter: RateLimiter | None = None,
-) -> ActiveLine:
-    """Return a claimed line with its slots: `queue_max_in_flight` of a QUEUE sender, otherwise what was claimed.
-
-    A line with a head has one for this turn: what was not taken the last time may not be taken yet. No line has more
-    than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
-    """
-    is_sender = claimed.lane == Lane.QUEUE
-    wanted = queue_max_in_flight if is_sender else 1 if claimed.head_id else claimed.concurrency
-    slots = 1 + min(wanted - 1, extra_slots)
-    line = ActiveLine(claimed, run, renewed_at, SlotShares(slots), rate_limiter or RateLimiter())
-    line.slots = [Slot(line) for _ in range(slots)]
-    for slot in line.slots:
-        slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)
-    return line
+def take_turn(queue: str, line_ids: Sequence[int] | None, event_loop: EventLoop, link: Link) -> None:
+    """Run these lines, or those woken on `queue`, and hear of their new work from before they are claimed."""
+    if line_ids is None:
+        line_ids = notify.woken_lines(queue, event_loop.worker)
+    else:
+        notify.own(queue, line_ids, event_loop.worker)
+    event_loop.take(queue, line_ids, link)
 
 
 class Worker(threading.Thread):
@@ -113,16 +63,17 @@ class Worker(threading.Thread):
     ) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._memory = SweepMemory(queues)
         self.event_loop = EventLoop(
             worker=self.worker,
             queue_max_in_flight=queue_max_in_flight,
             terms=terms,
             egress=egress,
+            on_claim=self._memory.claimed,
             on_failure=self._on_failure,
         )
         self._has_started = threading.Event()
         self._stopping = threading.Event()
-        self._memory = SweepMemory(queues)
         self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
         self._periodic_jobs = PeriodicJobs(self._stopping, egress)
 
@@ -169,15 +120,11 @@ class Worker(threading.Thread):
         due = due_lines()
         # Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
         untaken = wake_workers_of(due)
-        random.shuffle(due)  # without Redis there may be more than one turn takes: each gets its chance
-        left = self._memory.left_to_us(due, untaken, time.monotonic())
-        if not left:
-            return
-        run, claims = take_lines(left[:LINES_PER_TASK], self.event_loop)
-        self._memory.claimed(claims)
-        queue_of = {claimed.line_id: claimed.queue for claimed in claims}
-        for line_id in run.wait():
-            notify.wake(queue_of[line_id], [line_id])
+        random.shuffle(due)  # without Redis there may be more than it has places for: each gets its chance
+        left = {*self._memory.left_to_us(due, untaken, time.monotonic())[:LINES_PER_TASK]}
+        for queue in {line.queue for line in due if line.id in left}:
+            line_ids = [line.id for line in due if line.id in left and line.queue == queue]
+            take_turn(queue, line_ids, self.event_loop, NO_LINK)
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:

@@ -1,182 +1,405 @@
-"""Settle the steps of a round, and all that can go wrong with one; docs/architecture.md has a state diagram.
+"""A worker's rounds: claim lines, settle what ended, mark and send what is next, read pages, release lines."""
 
-If the database is away, slots stay where they are and are settled again; a commit that was not heard may have marked
-what they send. If the database refuses a value, steps are settled one by one, and the offender is given up. Steps of a
-locked line are settled again in a moment. A fenced line is lost.
-"""
-
+import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from typing import Any, Final
 
 import structlog
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import Error
 
-from broker_project.core.db import forget_connection
-from delivery.limits import DATABASE_RETRY_SECONDS, REFUSED_GROUP_SECONDS
-from delivery.statuses import DeliveryStatus
+from delivery.callbacks.address import CallbackTerms
+from delivery.dispatch.claim import Claim, claim
+from delivery.dispatch.notify import HintListener, Link
+from delivery.http.client import HttpClient
+from delivery.http.transfer import Answer
+from delivery.limits import (
+    GATHER_SECONDS,
+    HANGS_SECONDS,
+    IDLE_SECONDS,
+    LINES_PER_TASK,
+    LOCKED_RETRY_SECONDS,
+    LOOK_SECONDS,
+    LOOK_SHARE,
+    MAX_EXTRA_SLOTS,
+    MAX_IN_FLIGHT,
+    MAX_PROCESS_BYTES,
+    MIN_LINK_SECONDS,
+    STUCK_SECONDS,
+    TURN_SECONDS,
+)
+from delivery.models import Lane
 from delivery.webhook.parts import Outgoing
-from delivery.worker.line import Slot
-from delivery.worker.queue_settle import put_back, settle_groups
-from delivery.worker.settle import settle
+from delivery.webhook.transform import job_for
+from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.pages import read_pages
+from delivery.worker.queue import queue_line, read_groups
+from delivery.worker.release import Released, Releaser
+from delivery.worker.settling import DatabaseBackoff, Settling
 from delivery.worker.slots import Slots, SlotState
-from delivery.worker.steps import LineUpdate, Rest, Send, Settled, Settlement, Withheld
+from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settled, Transform, Wait
+from delivery.worker.topic import topic_line
+from subscriptions.scripting.jobs import Made, NotRun, Result
+from subscriptions.scripting.runner import ScriptRunner
 
 log = structlog.get_logger(__name__)
 
-Result = tuple[Slot, Settled | None]
-"""A slot whose step has been settled, and what that did; None: its line is lost."""
+REST_SECONDS: Final = 1.0
+"""How long the loop waits if nothing is to be done."""
+NO_LINK: Final = Link()
+"""Of lines that no task has asked for: the tasks that follow begin a chain."""
 
 
-class DatabaseBackoff:
-    """The time until which the database is not asked, because it has failed."""
+def active_line(
+    claimed: Claim,
+    link: Link,
+    renewed_at: float,
+    *,
+    queue_max_in_flight: int,
+    extra_slots: int = MAX_EXTRA_SLOTS,
+    rate_limiter: RateLimiter | None = None,
+) -> ActiveLine:
+    """Return a claimed line with its slots: `queue_max_in_flight` of a QUEUE sender, otherwise what was claimed.
 
-    def __init__(self) -> None:
-        self.until = 0.0
-        """Monotonic time."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the database may be asked."""
-        return time.monotonic() >= self.until
-
-    def begin(self, failure: Exception) -> None:
-        """Note that the database has failed; the next statement gets a new connection."""
-        log.warning("event_loop.database_failed", reason=failure)
-        self.until = time.monotonic() + DATABASE_RETRY_SECONDS
-        forget_connection()
-
-
-class Settling:
-    """Settles the steps of slots; a settle is safe to repeat, and the epoch says whose the line is."""
-
-    def __init__(self, slots: Slots, backoff: DatabaseBackoff) -> None:
-        self._slots = slots
-        self._backoff = backoff
-
-    def settle(self) -> Iterator[Result]:
-        """Settle all steps: one statement for QUEUE senders and one for all other lines, each on its own.
-
-        A slot that is not among the results is LOCKED, or SETTLING still: the next round settles it.
-        """
-        slots = self._slots[SlotState.SETTLING]
-        for of_groups in (True, False):
-            if concerned := [slot for slot in slots if slot.line.is_sender is of_groups]:
-                yield from self._settle(concerned, of_groups=of_groups)
-
-    def _settle(self, slots: list[Slot], *, of_groups: bool) -> Iterator[Result]:
-        try:
-            settled = settle_round(slots, of_groups=of_groups)
-        except (OperationalError, InterfaceError) as failure:
-            self._keep(slots, failure)
-        except DatabaseError:
-            for slot in slots:
-                yield from self._settle_alone(slot, of_groups=of_groups)
-        else:
-            yield from self._results(slots, settled)
-
-    def _settle_alone(self, slot: Slot, *, of_groups: bool) -> Iterator[Result]:
-        """Settle one step after a data error, so that only the offender stops.
-
-        A sender gives up the outcome that the database refuses, and only its group waits. Any other line is lost: its
-        lease runs out, then it is recovered and tried again.
-        """
-        ended = slot.step.ended
-        try:
-            try:
-                settled = settle_round([slot], of_groups=of_groups)
-            except DatabaseError as failure:
-                if isinstance(failure, OperationalError) or not (of_groups and ended):
-                    raise
-                log.exception("event_loop.group_put_off", line_id=slot.line.id, delivery_id=ended.delivery_id)
-                put_back(slot.line.id, slot.line.claim.epoch, ended.delivery_id, pause=REFUSED_GROUP_SECONDS)
-                slot.step = replace(slot.step, ended=None)
-                settled = settle_round([slot], of_groups=True)
-        except (OperationalError, InterfaceError) as failure:
-            self._keep([slot], failure)
-        except DatabaseError:
-            log.exception("event_loop.line_dropped", line_id=slot.line.id)
-            yield slot, None
-        else:
-            yield from self._results([slot], settled)
-
-    def _keep(self, slots: list[Slot], failure: Exception) -> None:
-        """Leave the slots where they are; nobody knows whether they have been settled."""
-        for slot in slots:
-            slot.may_be_marked |= isinstance(slot.step, Send)
-        self._backoff.begin(failure)
-
-    def _results(self, slots: list[Slot], settled: Settled) -> Iterator[Result]:
-        for slot in slots:
-            line, step = slot.line, slot.step
-            is_started = isinstance(step, Send) and step.delivery.id in settled.started
-            if line.id in settled.locked:
-                slot.may_be_marked |= is_started
-                self._slots.move(slot, SlotState.LOCKED)
-            elif line.id not in settled.owned:
-                log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
-                yield slot, None
-            else:
-                if step.ended and step.ended.status is not DeliveryStatus.DELIVERED:
-                    log.info("delivery.not_taken", **step.ended.log_fields())
-                if isinstance(step, Send) and slot.may_be_marked and not is_started:
-                    log.warning("event_loop.mark_unknown", line_id=line.id, delivery_id=step.delivery.id)
-                    yield slot, None  # its lease runs out, then it is recovered
-                else:
-                    yield slot, settled
-
-
-def settle_round(slots: Sequence[Slot], *, of_groups: bool) -> Settled:
-    """Settle the steps in one statement, and note on the lines that their leases were renewed; safe to repeat.
-
-    `of_groups`: of QUEUE senders, which need a statement of their own. A line that is `locked` may be settled in part,
-    and have deliveries `started`: it is settled again as a whole.
+    A line with a head has one for this turn: what was not taken the last time may not be taken yet. No line has more
+    than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
     """
-    record: Callable[..., Settled] = settle_groups if of_groups else settle
-    epochs = {slot.line.id: slot.line.claim.epoch for slot in slots}
-    sends = [(slot, slot.step.delivery) for slot in slots if isinstance(slot.step, Send)]
-    before = time.monotonic()
-    sending = {slot.line.id: slot.line for slot, _ in sends}
-    renewed = [line for line in sending.values() if not line.fits_the_lease(before)]
-    settlements = [slot.step.ended for slot in slots if isinstance(slot.step.ended, Settlement)]
-    updates = [line.update(let_go=False) for line in renewed] + [*_released(slots)]
-    parts: dict[str, Any] = {
-        "settlements": settlements,
-        "marks": [slot.line.mark(delivery) for slot, delivery in sends],
-        "states": updates,
-    }
-    if withheld := [slot.step.ended for slot in slots if isinstance(slot.step.ended, Withheld)]:
-        parts["withheld"] = withheld
-    if not any(parts.values()):
-        return Settled(frozenset(epochs), frozenset(), frozenset(), {})
-    settled = record(epochs, **parts)
-    for line in renewed:
-        if line.id in settled.owned:
-            line.renewed_at = before
-    missed = [one for one in settlements if one.line_id in settled.owned and one.delivery_id not in settled.ended]
-    if missed:
-        # Somebody asked to cancel after the statement had begun: its snapshot is older than the wish.
-        lines = {one.line_id for one in missed}
-        skipped = record(epochs, settlements=missed, states=[one for one in updates if one.line_id in lines]).locked
-        settled = replace(settled, owned=settled.owned - skipped, locked=settled.locked | skipped)
-    if of_groups:
-        _put_back_unmarked(sends, settled)
-    return settled
+    is_sender = claimed.lane == Lane.QUEUE
+    wanted = queue_max_in_flight if is_sender else 1 if claimed.head_id else claimed.concurrency
+    slots = 1 + min(wanted - 1, extra_slots)
+    line = ActiveLine(claimed, link, renewed_at, SlotShares(slots), rate_limiter or RateLimiter())
+    line.slots = [Slot(line) for _ in range(slots)]
+    for slot in line.slots:
+        slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)
+    return line
 
 
-def _put_back_unmarked(sends: Sequence[tuple[Slot, Outgoing]], settled: Settled) -> None:
-    """Put back what a sender may not send after all, though a commit that was not heard may have marked it."""
-    for slot, delivery in sends:
-        line = slot.line
-        if slot.may_be_marked and line.id in settled.owned and delivery.id not in settled.started:
-            put_back(line.id, line.claim.epoch, delivery.id)
-            slot.may_be_marked = False
+class Rounds:
+    """The lines of a worker and their slots; belongs to the event loop's thread.
 
+    On a database error everything stays where it is and is tried again on a new connection.
+    """
 
-def _released(slots: Sequence[Slot]) -> Iterator[LineUpdate]:
-    """Yield the updates of the lines of which every slot rests now."""
-    resting = {slot for slot in slots if isinstance(slot.step, Rest)}
-    for line in {slot.line.id: slot.line for slot in resting}.values():
-        if all(slot in resting or slot.state is SlotState.PARKED for slot in line.slots):
-            yield line.update(let_go=True)
+    def __init__(
+        self,
+        client: HttpClient,
+        releaser: Releaser,
+        scripts: ScriptRunner,
+        terms: CallbackTerms,
+        listener: HintListener,
+        *,
+        worker: str,
+        queue_max_in_flight: int,
+        on_claim: Callable[[Sequence[Claim]], object],
+    ) -> None:
+        self.worker = worker
+        self._on_claim = on_claim
+        self.queue_max_in_flight = queue_max_in_flight
+        """Messages that each QUEUE sender has in flight."""
+        self.rate_limiter = RateLimiter()
+        self._wanted: dict[int, tuple[str, Link]] = {}
+        """Lines to claim, with their Celery queue and the task that asked for them."""
+        self._is_stopping = False
+        self._client = client
+        self._listener = listener
+        self._releaser = releaser
+        self._scripts = scripts
+        self._terms = terms
+        self.budget = BodyBudget(MAX_PROCESS_BYTES)
+        self._lines: dict[int, ActiveLine] = {}
+        self._slots = Slots()
+        self._backoff = DatabaseBackoff()
+        self._settling = Settling(self._slots, self._backoff)
+        self._look_at = 0.0
+        """Monotonic time of the next look for new work, while no hints can come."""
+        self._turns: deque[ActiveLine] = deque()
+        """The lines in the order in which their turns end; some may have been released."""
+        self._next_link_at = 0.0
+        self._last_link: Link | None = None
+        self._stuck_at = 0.0
+        """Monotonic time at which buffers were last taken from lines that hang."""
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def all(self) -> list[ActiveLine]:
+        """Return the lines; may be called from any thread."""
+        return list(self._lines.values())  # in one go, unlike a loop
+
+    def want(self, queue: str, line_ids: Sequence[int], link: Link | None) -> None:
+        """Let lines know of new work: those that are here and idle read, and others are claimed in the next round.
+
+        With a `link` those that are here are claimed too: it is refused, unless their lease has run out.
+        """
+        for line_id in line_ids:
+            line = self._lines.get(line_id)
+            if line:
+                line.has_hint = True
+                for slot in line.slots:
+                    if slot.state is SlotState.IDLE:
+                        self._slots.move(slot, SlotState.READING)
+            if link or not line:
+                self._wanted.setdefault(line_id, (queue, link or NO_LINK))
+
+    def claim(self) -> None:
+        """Claim what is wanted and free, as far as there are places; let others hear of the rest."""
+        before = time.monotonic()
+        places, extra_slots = self.free_places()
+        wanted = dict(islice(self._wanted.items(), LINES_PER_TASK))
+        try:
+            claims = claim([*wanted][:places], worker=self.worker) if places else []
+        except Error as failure:
+            self._backoff.begin(failure)
+            return
+        self._on_claim(claims)
+        for line_id in wanted:
+            del self._wanted[line_id]
+        lines: list[ActiveLine] = []
+        for claimed in claims:
+            line = active_line(
+                claimed,
+                wanted.pop(claimed.line_id)[1],
+                before,
+                queue_max_in_flight=self.queue_max_in_flight,
+                extra_slots=extra_slots,
+                rate_limiter=self.rate_limiter,
+            )
+            extra_slots -= len(line.slots) - 1
+            lines.append(line)
+        refused = [Released(one, *of) for one, of in wanted.items() if one not in self._lines]
+        self._releaser.release(refused)
+        self.begin(lines)
+
+    def free_places(self) -> tuple[int, int]:
+        """Return how many more lines may be claimed, and how many more slots they may have beyond their first."""
+        extra = sum(len(line.slots) - 1 for line in self._lines.values())
+        places = 0 if self._is_stopping else max(0, MAX_IN_FLIGHT - len(self._lines) - extra)
+        return places, max(0, MAX_EXTRA_SLOTS - extra)
+
+    def begin(self, lines: Sequence[ActiveLine]) -> None:
+        """Take lines in; one that is here already, under an older epoch, has been lost to the new claim."""
+        for line in lines:
+            if line.id in self._lines:
+                self._lose(self._lines[line.id])
+            self._lines[line.id] = line
+            self._turns.append(line)
+            self._slots.add(line)
+            for slot in line.slots:
+                slot.advance(None)
+
+    def answered(self, answers: Sequence[Answer]) -> None:
+        """Resume the slots whose requests have been answered."""
+        for answer in answers:
+            slot = answer.token
+            assert isinstance(slot, Slot)  # noqa: S101 - the only tokens there are
+            assert slot.started_at  # noqa: S101 - it was started
+            if self._has(slot.line):
+                self._advance(slot, RequestSent(answer, slot.started_at))
+
+    def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
+        """Resume the slots whose scripts have ended."""
+        for slot, result in results:
+            assert isinstance(slot, Slot)  # noqa: S101 - the only tokens there are
+            if self._has(slot.line):
+                self._advance(slot, self._with_room(slot, result))
+
+    def stop(self) -> None:
+        """Start nothing new."""
+        self._is_stopping = True
+        for line in self._lines.values():
+            line.stopping = True
+
+    def go(self) -> None:
+        """Do all that can be done now, until every line waits for an answer, for the database, or for a moment."""
+        now = time.monotonic()
+        self._resume(now)
+        if self._wanted and self._backoff.is_over:
+            self.claim()
+        self._end_turns(now)
+        if now >= self._stuck_at + STUCK_SECONDS:
+            self._stuck_at = now
+            self._return_buffers(now)
+        if self._backoff.is_over:
+            for slot in self._slots[SlotState.LOCKED]:
+                self._slots.move(slot, SlotState.SETTLING)
+        while self._slots.any_in(SlotState.SETTLING, SlotState.READING) and self._backoff.is_over:
+            self._settle()
+            self._read()
+            if self._client.is_gathering and not self._slots.any_in(SlotState.READING):
+                break  # what these lines send next is settled with the answers about to come
+
+    def patience(self) -> float:
+        """Return the seconds after which there is something to do even if no answer comes."""
+        now = time.monotonic()
+        is_reading = bool(self._wanted) or self._slots.any_in(SlotState.READING)
+        if is_reading or self._slots.any_in(SlotState.SETTLING):
+            at_least = GATHER_SECONDS if self._client.is_gathering and not is_reading else 0.0
+            return max(at_least, self._backoff.until - now)
+        waits = [REST_SECONDS]
+        if (scripts := self._scripts.patience()) is not None:
+            waits.append(scripts)
+        if (idle := self._slots.first_in(SlotState.IDLE)) is not None:
+            until = idle.resumes_at if self._listener.is_connected else self._look_at
+            waits.append(until - now)
+        if self._slots.any_in(SlotState.PARKED):
+            waits.append(HANGS_SECONDS)
+        if self._slots.any_in(SlotState.LOCKED):
+            waits.append(LOCKED_RETRY_SECONDS)
+        waits += [slot.resumes_at - now for slot in self._slots[SlotState.PACING]]
+        return max(0.0, min(waits))
+
+    def _return_buffers(self, now: float) -> None:
+        """Take back what lines have read of which every slot hangs: such a line must not starve others."""
+        for line in self._lines.values():
+            if all(slot.has_waited(now, STUCK_SECONDS) for slot in line.slots):
+                line.return_buffer(self.budget)
+
+    def _advance(self, slot: Slot, reply: Reply) -> None:
+        slot.advance(reply)
+        self._slots.move(slot, SlotState.SETTLING)
+
+    def _has(self, line: ActiveLine) -> bool:
+        return self._lines.get(line.id) is line
+
+    def _settle(self) -> None:
+        released: list[Released] = []
+        for slot, settled in self._settling.settle():
+            if settled is None:
+                self._lose(slot.line)
+            elif self._has(slot.line):
+                slot.settled(self.budget)
+                self._follow(slot, settled)
+                if all(other.state is SlotState.PARKED for other in slot.line.slots):
+                    released.append(self._release(slot.line))
+        if released:
+            self._releaser.release(released)
+        self._client.begin()  # before anything else takes time: each was checked against its lease
+
+    def _follow(self, slot: Slot, settled: Settled) -> None:
+        """Let a slot wait for what its step, which has been settled, asks for."""
+        match slot.step:
+            case Transform(delivery=delivery):
+                slot.prepare(delivery)
+                self._slots.move(slot, SlotState.TRANSFORMING)
+                self._scripts.run(slot, job_for(delivery.id, delivery.content, delivery.destination))
+            case Wait(seconds=seconds):
+                self._slots.move(slot, SlotState.PACING)
+                slot.resumes_at = time.monotonic() + seconds
+            case Send(delivery=delivery):
+                wait = settled.waits.get(delivery.destination.subscription_id)
+                if wait is not None:
+                    slot.line.rate_limiter.learn(delivery.destination, wait, time.monotonic())
+                self._start(slot, delivery, settled.started.get(delivery.id))
+            case Read(linger=True) if not (slot.line.has_hint or slot.line.must_stop()):
+                self._slots.move(slot, SlotState.IDLE)
+                slot.resumes_at = time.monotonic() + IDLE_SECONDS
+            case Read():
+                self._slots.move(slot, SlotState.READING)
+            case Rest():
+                self._slots.move(slot, SlotState.PARKED)
+
+    def _release(self, line: ActiveLine) -> Released:
+        if line.hold and line.is_held:
+            log.info("line.held", line_id=line.id, head_id=line.head_id, reason=line.hold.reason, pause=line.hold.pause)
+        has_more = not line.hold and (line.has_more or line.has_hint or line.is_outdated)
+        log.debug("line.released", line_id=line.id, epoch=line.claim.epoch, has_more=has_more)
+        line.return_all(self.budget)
+        del self._lines[line.id]
+        self._slots.drop(line)
+        return Released(line.id, line.claim.queue, line.link, has_more)
+
+    def _start(self, slot: Slot, delivery: Outgoing, sequence: int | None) -> None:
+        line, now = slot.line, time.monotonic()
+        if sequence is None:
+            line.return_buffer(self.budget)
+            slot.give_back(self.budget)
+            slot.advance(NotStarted())
+        elif not line.fits_the_lease(now):
+            slot.step, slot.may_be_marked = Send(None, delivery), True  # the settle took long: renew first
+        else:
+            self._slots.move(slot, SlotState.IN_FLIGHT)
+            self._client.start(slot, slot.start(delivery, sequence, at=datetime.now(UTC)), since=now)
+
+    def _with_room(self, slot: Slot, result: Result) -> Result:
+        """Return a script's result, `NotRun` if the process holds too many bodies for what it made."""
+        if isinstance(result, Made):
+            assert slot.in_flight  # noqa: S101 - its script has run
+            more = max(0, len(result.body or b"") - slot.in_flight.size)
+            if not more or self.budget.take(more):
+                slot.held += more
+                return result
+        if isinstance(result, Made | NotRun):
+            slot.line.return_buffer(self.budget)
+            slot.give_back(self.budget)
+            return NotRun()
+        return result
+
+    def _resume(self, now: float) -> None:
+        """Resume what has waited long enough for its rate, and what rests in a line that hangs (contract 6.6)."""
+        for slot in self._slots[SlotState.PACING]:
+            if slot.resumes_at <= now or slot.line.stopping:
+                self._advance(slot, None)
+        hanging: dict[ActiveLine, bool] = {}
+        for slot in self._slots[SlotState.PARKED]:
+            if slot.line not in hanging:
+                hanging[slot.line] = slot.line.hangs(now) and not slot.line.must_stop()
+            if hanging[slot.line]:
+                self._advance(slot, None)
+
+    def _end_turns(self, now: float) -> None:
+        """Let lines stop that have been here or idle for long; while no hints can come, let the idle ones look.
+
+        Of the former no more than the links that may be sent, which lines of one task share.
+        """
+        while self._turns and now >= self._turns[0].taken_at + TURN_SECONDS:
+            line = self._turns[0]
+            if self._has(line) and now < self._next_link_at and line.link is not self._last_link:
+                break
+            if self._has(line) and line.link is not self._last_link:
+                self._last_link, self._next_link_at = line.link, now + MIN_LINK_SECONDS
+            line.is_over = True
+            self._turns.popleft()
+        looks = not self._listener.is_connected and now >= self._look_at
+        for slot in self._slots[SlotState.IDLE]:
+            line = slot.line
+            line.is_over |= now >= slot.resumes_at and not line.is_waiting
+            if line.must_stop():
+                self._advance(slot, None)
+            elif looks or now >= slot.resumes_at:
+                self._slots.move(slot, SlotState.READING)
+        if looks and self._slots.any_in(SlotState.READING):
+            self._read()
+            self._look_at = time.monotonic() + max(LOOK_SECONDS, (time.monotonic() - now) / LOOK_SHARE)
+
+    def _read(self) -> None:
+        """Give pages to the lines of all slots that wait for one: one statement for senders, one for the others."""
+        waiting = self._slots[SlotState.READING]
+        read: Callable[..., Mapping[int, Buffer[Any]]]
+        for of_groups, read in ((True, partial(read_groups, terms=self._terms)), (False, read_pages)):
+            slots = [slot for slot in waiting if slot.line.is_sender is of_groups]
+            lines = [*{slot.line.id: slot.line for slot in slots}.values()]
+            for line in lines:
+                line.return_buffer(self.budget)
+            try:
+                buffers = read([line.page_request() for line in lines], self.budget) if lines else {}
+            except Error as failure:
+                self._backoff.begin(failure)  # they wait on
+                continue
+            for line in lines:
+                line.receive(buffers[line.id])
+            for slot in slots:
+                self._advance(slot, None)
+
+    def _lose(self, line: ActiveLine) -> None:
+        """Forget a line that is no longer ours; answers to its requests are ignored."""
+        if not self._has(line):
+            return  # with another of its slots
+        line.return_all(self.budget)
+        del self._lines[line.id]
+        self._slots.drop(line)
+        self._releaser.release([Released(line.id, line.claim.queue, line.link)])

@@ -57,6 +57,10 @@ class Slots:
         """Tell whether a slot is in one of these states."""
         return any(self._in[state] for state in states)
 
+    def first_in(self, state: SlotState) -> "Slot | None":
+        """Return the slot that has been in a state for longest."""
+        return next(iter(self._in[state]), None)
+
     def add(self, line: "ActiveLine") -> None:
         """Take in the slots of a line."""
         for slot in line.slots:

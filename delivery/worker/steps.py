@@ -1,14 +1,11 @@
-"""The values that pass between a line, its turn, the event loop and the database."""
+"""The values that pass between a line, the event loop and the database."""
 
-import threading
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from delivery.http.transfer import Answer
-from delivery.limits import STILL_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
 from subscriptions.scripting.jobs import Result
@@ -224,53 +221,3 @@ class NotStarted:
 Reply = RequestSent | NotStarted | Result | None
 """None answers a `Read` (the line has its page), a `Wait`, and a `Rest` whose slot is called back. A script's result
 answers a `Transform`."""
-
-
-class Turn:
-    """What one turn waits for: its lines to stop or to have nothing to send, within its time.
-
-    It leaves them in the event loop sooner if none of them gets an answer.
-    """
-
-    def __init__(self, line_ids: Iterable[int], seconds: float) -> None:
-        self.moved_at = time.monotonic()
-        """When one of its lines last got an answer; written by the event loop."""
-        self.until = self.moved_at + seconds
-        self._busy = set(line_ids)
-        self._unfinished: list[int] = []
-        self._is_left = False
-        self._all_idle = threading.Event()
-        self._lock = threading.Lock()
-        if not self._busy:
-            self._all_idle.set()
-
-    def idle(self, line_id: int) -> None:
-        """Note that a line has nothing to send for now: it stays in the event loop a little, but its turn may end."""
-        with self._lock:
-            self._rests(line_id)
-
-    def stopped(self, line_id: int, *, has_more: bool) -> bool:
-        """Note that a line has been released; say whether the turn will see to what it has left."""
-        with self._lock:
-            if has_more and not self._is_left:
-                self._unfinished.append(line_id)
-            self._rests(line_id)
-            return not self._is_left
-
-    def wait(self) -> list[int]:
-        """Wait, leave, and return the lines that have stopped and have more work."""
-        while not self._all_idle.wait(self._patience()) and self._patience():
-            pass  # one of them got an answer meanwhile
-        with self._lock:
-            self._is_left = True
-            return self._unfinished
-
-    def _patience(self) -> float:
-        # A little beyond the time box: lines that stop at its end are then still this turn's.
-        end = min(self.until + 0.05, self.moved_at + STILL_SECONDS)
-        return max(0.0, end - time.monotonic())
-
-    def _rests(self, line_id: int) -> None:
-        self._busy.discard(line_id)
-        if not self._busy:
-            self._all_idle.set()

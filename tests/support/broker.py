@@ -29,8 +29,9 @@ from delivery.worker.buffer import BodyBudget
 from delivery.worker.event_loop import EventLoop
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.rounds import NO_LINK, active_line
 from delivery.worker.settle import settle
-from delivery.worker.steps import Settlement, Turn
+from delivery.worker.steps import Settlement
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.support.database import another_connection
 
@@ -74,7 +75,8 @@ class Worker(threading.Thread):
 
     def _take_turn(self) -> None:
         try:
-            process.run_lines(self._find(), self.event_loop)
+            for line_id, queue in Line.objects.filter(pk__in=self._find()).values_list("pk", "queue"):
+                process.take_turn(queue, [line_id], self.event_loop, NO_LINK)
         except Error:
             forget_connection()
 
@@ -232,7 +234,7 @@ def outgoing_of(taken: Claim) -> list[Outgoing]:
 def crash_while_sending(line: Line, worker: str = "vanished") -> tuple[ActiveLine, Outgoing, int]:
     """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
     (taken,) = claim([line.pk], worker=worker)
-    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     delivery = outgoing_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]

@@ -1,6 +1,5 @@
 """Workers driven by hand, round by round, in the test's own thread: real rounds and database, made-up answers."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,20 +7,18 @@ from typing import Any, Protocol
 from django.db import OperationalError
 
 from delivery.callbacks.address import callback_terms
-from delivery.dispatch.claim import claim
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.http.wire_headers import EncodedRequest
 from delivery.webhook.parts import Destination
-from delivery.worker import process
-from delivery.worker.buffer import BodyBudget, RateLimiter
-from delivery.worker.event_loop import Rounds
+from delivery.worker.buffer import RateLimiter
 from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.release import Released
+from delivery.worker.rounds import NO_LINK, Rounds
 from delivery.worker.settle import settle
 from delivery.worker.slots import Slots, SlotState
-from delivery.worker.steps import Settled, Settlement, Turn, Withheld
+from delivery.worker.steps import Settled, Settlement, Withheld
 from subscriptions.scripting.jobs import Job, Result
 
-HOUR_SECONDS = 3600.0
 BUSY = SlotState.SETTLING, SlotState.LOCKED, SlotState.READING
 MAX_IN_FLIGHT = 3
 """Messages that a QUEUE sender has under way here."""
@@ -85,11 +82,12 @@ class FakeNetwork:
 
 
 class SweepOnly:
-    """Lets the sweep find what a line that was let go has left."""
+    """Lets the sweep find what a line that was let go has left, and hears of nothing else."""
 
-    def release(self, lines: list[ActiveLine]) -> None:
-        for line in lines:
-            line.run.stopped(line.id, has_more=False)
+    is_connected = True
+
+    def release(self, lines: Sequence[Released]) -> None:
+        """Do nothing."""
 
 
 class FakeScripts:
@@ -113,22 +111,25 @@ class SteppedWorker:
         self.wire = FakeNetwork(on_request)
         self.scripts = FakeScripts()
         self.lines: list[ActiveLine] = []
+        sweep_only = SweepOnly()
         self._rounds = Rounds(
             self.wire,  # type: ignore[arg-type]
-            SweepOnly(),  # type: ignore[arg-type]
-            BodyBudget(64 * 1024 * 1024),
+            sweep_only,  # type: ignore[arg-type]
             self.scripts,  # type: ignore[arg-type]
             callback_terms(),
+            sweep_only,  # type: ignore[arg-type]
+            worker=name,
+            queue_max_in_flight=MAX_IN_FLIGHT,
+            on_claim=len,
         )
 
     def take(self, line_ids: Sequence[int]) -> list[int]:
         """Claim and begin these lines; return those it got."""
-        before = time.monotonic()
-        claims = claim(line_ids, worker=self.name)
-        run = Turn([one.line_id for one in claims], HOUR_SECONDS)
-        taken = [process.active_line(one, run, before, queue_max_in_flight=MAX_IN_FLIGHT) for one in claims]
+        before = self._rounds.all()
+        self._rounds.want("topic", line_ids, NO_LINK)
+        self._rounds.claim()
+        taken = [line for line in self._rounds.all() if line not in before]
         self.lines += taken
-        self._rounds.begin(taken)
         self.go()
         return [line.id for line in taken]
 
@@ -147,12 +148,14 @@ class SteppedWorker:
 
     def end_turn(self) -> None:
         """Let its lines stop after the requests under way."""
-        self._rounds.stop()
+        for line in self.lines:
+            line.stopping = True
 
     def pass_time(self) -> None:
         """Let what waits for its rate ask again."""
+        self._rounds.rate_limiter = RateLimiter()
         for line in self.lines:
-            line.rate_limiter = RateLimiter()
+            line.rate_limiter = self._rounds.rate_limiter
             for slot in line.slots:
                 slot.resumes_at = 0.0
         self.go()

@@ -13,7 +13,7 @@ from broker_project.stack.load.wait import wait_until
 from delivery.announcements import HELD_SECONDS, announce_held_lines
 from delivery.api.deliveries import AttemptSerializer
 from delivery.dispatch.claim import end_leases_of
-from delivery.dispatch.sweep import DueLine, due_lines, still_due
+from delivery.dispatch.sweep import DueLine, due_lines
 from delivery.maintenance import expiry, periodic
 from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, PageRead
@@ -214,10 +214,8 @@ def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(pending: Callb
     post_reply(pending)
     line = line_of(pending)
     assert due_lines() == [DueLine(line.pk, "callbacks", line.epoch)]
-    assert still_due([line.pk]) == [line.pk]
     Line.objects.filter(pk=line.pk).update(due_at=Now() + timedelta(hours=1))
     assert due_lines() == []
-    assert still_due([line.pk]) == []
     broker.make_due()
     assert due_lines() == [DueLine(line.pk, "callbacks", line.epoch)]
 

@@ -8,7 +8,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from delivery.dispatch.claim import Claim, claim
-from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.dispatch.sweep import lines_with_due_work
 from delivery.limits import CAPACITY
 from delivery.models import Delivery, Lane, Line, Pace
 from delivery.operations import SLICE, cancel_deliveries_of
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
 LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
 PAUSED: dict[str, Any] = {"paused_since": Now(), "paused_by": "HAND", "paused_reason": "moving house"}
-NEITHER: tuple[list[int], list[int], list[int]] = ([], [], [])
+NEITHER: tuple[list[int], list[int]] = ([], [])
 
 
 def claims_of(**fields: Any) -> dict[str, Claim]:
@@ -63,16 +63,16 @@ def lines(wanted: Subscription) -> list[Line]:
     return [broker.line_of(wanted.subscriber), broker.retry_line_of(wanted.subscriber)]
 
 
-def reached(lines: list[Line]) -> tuple[list[int], list[int], list[int]]:
-    """Return which of the lines the sweep finds, which the look after letting go, and which read something."""
-    found, still = sorted(lines_with_due_work()), sorted(still_due([line.pk for line in lines]))
+def reached(lines: list[Line]) -> tuple[list[int], list[int]]:
+    """Return which of the lines the sweep finds, and which read something."""
+    found = sorted(lines_with_due_work())
     claims = claim([line.pk for line in lines], worker="w")
     assert len(claims) == len(lines)
-    return found, still, sorted(one.line_id for one in claims if broker.outgoing_of(one))
+    return found, sorted(one.line_id for one in claims if broker.outgoing_of(one))
 
 
-def only(line: Line) -> tuple[list[int], list[int], list[int]]:
-    return [line.pk], [line.pk], [line.pk]
+def only(line: Line) -> tuple[list[int], list[int]]:
+    return [line.pk], [line.pk]
 
 
 @pytest.mark.behaviour("4.1", "5.3")

@@ -1,8 +1,11 @@
 """The sweep finds lost wake-ups and due work, however much else waits."""
 
 import asyncio
+import base64
 import datetime as dt
+import json
 from datetime import timedelta
+from typing import cast
 
 import pytest
 import redis
@@ -13,9 +16,10 @@ from redis.retry import Retry
 
 from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, raw
+from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import Claim, claim
-from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed, lines_with_due_work, still_due
+from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed, lines_with_due_work
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line
 from delivery.statuses import DeliveryStatus
@@ -25,6 +29,7 @@ from tests.support.factories import subscription
 from tests.support.query_plans import costly_statements, explained_statements
 
 QUEUE = "topic"
+WORKER = "w1"
 LATER, EARLIER = Now() + timedelta(hours=1), Now() - timedelta(seconds=1)
 
 WAITING = 20_000
@@ -37,21 +42,16 @@ def line(wanted: Subscription) -> Line:
     return broker.line_of(wanted.subscriber)
 
 
-def found(line: Line) -> tuple[list[int], list[int]]:
-    """Return what the sweep finds, and what the look after letting go finds."""
-    return lines_with_due_work(), still_due([line.pk])
-
-
 @pytest.mark.behaviour("11.3")
 def test_pending_work_is_found_without_hints_until_its_line_is_claimed(line: Line) -> None:
     notify.redis_client().flushdb()
-    assert found(line) == ([line.pk], [line.pk])
+    assert lines_with_due_work() == [line.pk]
     claim([line.pk], worker="w")
-    assert found(line) == ([], [])
+    assert lines_with_due_work() == []
 
 
 def test_a_line_without_work_is_left_alone(wanted: Subscription) -> None:
-    assert found(broker.line_of(wanted.subscriber)) == ([], [])
+    assert lines_with_due_work() == []
 
 
 @pytest.mark.behaviour("11.3")
@@ -66,7 +66,7 @@ def test_an_abandoned_line_is_found_even_without_other_work(line: Line) -> None:
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 def test_inactive_work_is_left_alone(wanted: Subscription, line: Line, whose: str) -> None:
     broker.inactivate(wanted if whose == "subscription" else wanted.subscriber)
-    assert found(line) == ([], [])
+    assert lines_with_due_work() == []
 
 
 def hold(line: Line, wanted: Subscription, until: object) -> None:
@@ -80,9 +80,9 @@ def hold(line: Line, wanted: Subscription, until: object) -> None:
 @pytest.mark.behaviour("4.8")
 def test_a_held_line_is_left_alone_until_its_pause_is_over(wanted: Subscription, line: Line) -> None:
     hold(line, wanted, LATER)
-    assert (*found(line), claim([line.pk], worker="w")) == ([], [], [])
+    assert (lines_with_due_work(), claim([line.pk], worker="w")) == ([], [])
     hold(line, wanted, EARLIER)
-    assert found(line) == ([line.pk], [line.pk])
+    assert lines_with_due_work() == [line.pk]
 
 
 @pytest.mark.behaviour("4.9")
@@ -91,20 +91,20 @@ def test_a_held_line_is_found_once_its_head_is_inactive_cancelled_or_changed(wan
     broker.publish_numbered(wanted.event_type, 1)
     hold(line, wanted, LATER)
     Subscription.objects.get(pk=wanted.pk).save()
-    assert found(line) == ([line.pk], [line.pk])
+    assert lines_with_due_work() == [line.pk]
     wanted.refresh_from_db()
     hold(line, wanted, LATER)
-    assert found(line) == ([], [])
+    assert lines_with_due_work() == []
     broker.inactivate(wanted)
-    assert found(line) == ([line.pk], [line.pk])
+    assert lines_with_due_work() == [line.pk]
 
 
 @pytest.mark.behaviour("4.6")
 def test_a_deferred_delivery_is_found_when_it_is_due_again(line: Line) -> None:
     Delivery.objects.update(waits_for="RETRY", due_at=LATER)
-    assert found(line) == ([], [])
+    assert lines_with_due_work() == []
     Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(waits_for="RETRY", due_at=EARLIER)
-    assert found(line) == ([line.pk], [line.pk])
+    assert lines_with_due_work() == [line.pk]
 
 
 def tasks_sent() -> int:
@@ -116,24 +116,31 @@ def test_wakes_grow_a_task_instead_of_multiplying_it(storage: None) -> None:
         assert notify.wake(QUEUE, [*range(first, first + 10)])
     assert notify.wake(QUEUE, [3, 4])
     assert tasks_sent() == 1
-    assert sorted(notify.woken_lines(QUEUE)) == [*range(50)]
-    assert notify.woken_lines(QUEUE) == []
+    assert sorted(notify.woken_lines(QUEUE, WORKER)) == [*range(50)]
+    assert notify.woken_lines(QUEUE, WORKER) == []
 
 
-def test_a_line_is_not_woken_twice_until_it_has_been_let_go(storage: None) -> None:
+def test_the_worker_of_a_line_hears_of_new_work_until_it_disowns_it(storage: None) -> None:
+    heard: list[tuple[str, list[int]]] = []
+    listener = notify.HintListener(WORKER, lambda *hint: heard.append(hint))
+    listener.start()
+    wait_until(lambda: listener.is_connected)
+    notify.wake(QUEUE, [1, 2])
+    assert sorted(notify.woken_lines(QUEUE, WORKER)) == [1, 2]
+    notify.disown(QUEUE, [2], WORKER)
+    notify.wake(QUEUE, [1, 2])
+    wait_until(lambda: heard)
+    assert (heard, notify.woken_lines(QUEUE, WORKER), tasks_sent()) == ([(QUEUE, [1])], [2], 2)
+    listener.stop()
+    listener.join()
     notify.wake(QUEUE, [1])
-    notify.woken_lines(QUEUE)
-    notify.wake(QUEUE, [1])
-    assert (notify.woken_lines(QUEUE), tasks_sent()) == ([], 1)
-    notify.clear_awake(QUEUE, [1])
-    notify.wake(QUEUE, [1])
-    assert (notify.woken_lines(QUEUE), tasks_sent()) == ([1], 2)
+    assert (notify.woken_lines(QUEUE, WORKER), tasks_sent()) == ([1], 3)  # its worker is gone
 
 
 def test_a_full_task_calls_a_colleague(storage: None) -> None:
     notify.wake(QUEUE, [*range(300)])
-    assert (len(notify.woken_lines(QUEUE)), tasks_sent()) == (256, 2)
-    assert (len(notify.woken_lines(QUEUE)), tasks_sent()) == (44, 2)
+    assert (len(notify.woken_lines(QUEUE, WORKER)), tasks_sent()) == (256, 2)
+    assert (len(notify.woken_lines(QUEUE, WORKER)), tasks_sent()) == (44, 2)
 
 
 @pytest.mark.behaviour("11.3")
@@ -143,7 +150,7 @@ def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(storage: None) -> 
     notify.wake(QUEUE, [1])
     assert tasks_sent() == 0
     notify.wake_regardless(QUEUE, [1])
-    assert (tasks_sent(), notify.woken_lines(QUEUE)) == (1, [1])
+    assert (tasks_sent(), notify.woken_lines(QUEUE, WORKER)) == (1, [1])
 
 
 @pytest.mark.behaviour("11.3")
@@ -151,26 +158,26 @@ def test_tasks_that_nobody_takes_do_not_pile_up(storage: None, monkeypatch: pyte
     monkeypatch.setattr(notify, "MAX_TASKS", 3)
     for line_id in range(10):
         assert notify.wake_regardless(QUEUE, [line_id])
-    assert (tasks_sent(), sorted(notify.woken_lines(QUEUE))) == (3, [*range(10)])
+    assert (tasks_sent(), sorted(notify.woken_lines(QUEUE, WORKER))) == (3, [*range(10)])
 
 
 def test_a_failed_hint_is_logged_and_not_retried_soon(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
     monkeypatch.setattr(notify, "redis_client", lambda: away)
     monkeypatch.setattr(notify, "breaker", notify._Breaker())
-    assert (notify.clear_awake(QUEUE, [1]), notify.breaker.lets_through()) == (False, False)
+    assert (notify.disown(QUEUE, [1], WORKER), notify.breaker.lets_through()) == (False, False)
     assert notify.wake(QUEUE, [1]) is False
 
 
 async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """Answer a little later, after the woken lines have been taken from their set."""
-    notify.woken_lines(QUEUE)
+    notify.woken_lines(QUEUE, WORKER)
     await asyncio.sleep(0.02)
     return await raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keep=True)(reader, writer)
 
 
-@pytest.mark.behaviour("11.3")
-def test_a_line_that_the_sweeper_does_not_finish_is_woken_again(storage: None, receiver: Receiver) -> None:
+@pytest.mark.behaviour("4.14", "11.3")
+def test_a_worker_that_stops_sends_the_next_turn_of_a_line_that_has_more(storage: None, receiver: Receiver) -> None:
     wanted = subscription(endpoint=receiver.url("/slow"))
     receiver.on("/slow", slowly)
     broker.publish_numbered(wanted.event_type, 200)
@@ -179,9 +186,12 @@ def test_a_line_that_the_sweeper_does_not_finish_is_woken_again(storage: None, r
     try:
         sweeper._sweep()
         sweeper._sweep()
+        wait_until(lambda: receiver.log)
     finally:
         assert sweeper.event_loop.stop(20)
-    assert (len(receiver.log) > 0, notify.woken_lines(QUEUE)) == (True, [broker.line_of(wanted.subscriber).pk])
+    tasks = map(json.loads, cast(list[bytes], notify.redis_client().lrange(QUEUE, 0, -1)))
+    arguments = [json.loads(base64.b64decode(task["body"]))[0] for task in tasks]
+    assert [QUEUE, [broker.line_of(wanted.subscriber).pk]] in arguments
 
 
 OWN, FOREIGN = "queue.3", "topic"

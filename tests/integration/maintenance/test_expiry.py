@@ -19,13 +19,12 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, LineEvent, Message, QueueGroup
 from delivery.operations import release_one
-from delivery.worker import process
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.pages import PageRequest
 from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import settle_groups
+from delivery.worker.rounds import NO_LINK, active_line
 from delivery.worker.settle import settle
-from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.api import EVENT, problem_of, publish, publish_batch
@@ -88,7 +87,7 @@ def test_overdue_deliveries_are_not_sent_before_they_are_expired(event_type: Eve
     broker.publish_bodies(event_type, b"0", ttl=HOUR)
     line = broker.line_of(wanting.subscriber)
     (taken,) = claim([line.pk], worker="w")
-    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     (in_hand,) = broker.outgoing_of(taken)
     end_time()
     assert settle({line.pk: taken.epoch}, marks=[driven.mark(in_hand)]).started == {}
@@ -101,7 +100,7 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     factories.subscription(event_type=queue)
     broker.publish_bodies(queue, b"{}", ttl=HOUR)
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
-    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     page = PageRequest(taken.line_id, taken.epoch, None, taken.capacity)
     group = read_groups([page], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[taken.line_id].take(
         deferred_next=False
@@ -238,10 +237,10 @@ def test_when_its_time_has_come_it_takes_the_place_that_it_was_published_at(
 @pytest.mark.django_db(transaction=True)
 def test_lines_are_woken_for_what_may_now_be_sent(storage: None, event_type: EventType, wanting: Subscription) -> None:
     broker.publish_bodies(event_type, b"0", not_before=tomorrow())
-    notify.clear_awake(notify.TOPIC, notify.woken_lines(notify.TOPIC))
+    notify.disown(notify.TOPIC, notify.woken_lines(notify.TOPIC, "worker"), "worker")
     end_delays()
     begin_delayed()
-    assert notify.woken_lines(notify.TOPIC) == [broker.line_of(wanting.subscriber).pk]
+    assert notify.woken_lines(notify.TOPIC, "worker") == [broker.line_of(wanting.subscriber).pk]
 
 
 @pytest.mark.behaviour("11.3")

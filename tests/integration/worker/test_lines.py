@@ -1,7 +1,6 @@
 """A subscriber's line: in order, a page at a time, and what each answer means (contract 4.3 to 4.8)."""
 
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,7 +15,7 @@ from delivery.limits import MAX_LINE_BYTES, MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Message
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker import process
+from delivery.worker import rounds
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import Subscriber, Subscription
@@ -112,7 +111,7 @@ def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subsc
 
 @pytest.mark.behaviour("11.1")
 def test_lines_share_a_small_budget(receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delivery.worker.event_loop.MAX_PROCESS_BYTES", 3 * MAX_LINE_BYTES)
+    monkeypatch.setattr("delivery.worker.rounds.MAX_PROCESS_BYTES", 3 * MAX_LINE_BYTES)
     kind = event_type()
     for number in range(8):
         subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
@@ -137,17 +136,17 @@ def test_a_hanging_line_keeps_one_body(receiver: Receiver, worker: Worker, wante
 
 
 @pytest.mark.behaviour("4.14")
-def test_an_idle_line_stays_until_its_turn_ends(
+def test_an_idle_line_stays_for_a_while(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "TURN_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(rounds, "IDLE_SECONDS", PATIENCE_SECONDS)
     for number in (1, 2, 3):
         broker.publish_numbered(wanted.event_type, 1, first=number)
         broker.wait_until_done()
     assert len(receiver.log) == 3
     assert broker.line_of(wanted.subscriber).epoch == 1
     (driven,) = worker.event_loop.lines._lines.values()
-    driven.run.until = time.monotonic()
+    driven.slots[0].resumes_at = 0.0
     wait_until(lambda: broker.line_of(wanted.subscriber).lease_until is None)
 
 

@@ -20,13 +20,13 @@ from delivery.maintenance import periodic
 from delivery.models import Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.webhook.parts import Outgoing
-from delivery.worker import process, rounds
+from delivery.worker import rounds, settling
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest
 from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import settle_groups
-from delivery.worker.steps import Turn
+from delivery.worker.rounds import NO_LINK, active_line
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.behaviours import close
@@ -189,7 +189,7 @@ def test_a_slow_endpoint_on_its_own_has_as_many_in_flight_as_the_sender_may(rece
 
 @pytest.mark.behaviour("6.6")
 def test_slow_endpoints_leave_others_alone(receiver: Receiver, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "TURN_SECONDS", 0.2)
+    monkeypatch.setattr(rounds, "TURN_SECONDS", 0.2)
     slow, _ = queue_of(receiver, "/slow")
     quick, _ = queue_of(receiver, "/quick")
     receiver.on("/slow", hang)
@@ -304,7 +304,7 @@ def begin_and_vanish(jobs: EventType, which: int = 0) -> tuple[ActiveLine, Outgo
 def claim_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
-    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     hand = read_groups(
         [PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
     )[line.pk]
@@ -438,13 +438,13 @@ def test_failing_settles_of_queues_leave_lines_alone(
 
     topic = factories.subscription(endpoint=receiver.url("/topic"))
     with broker.running_worker() as worker:
-        monkeypatch.setattr(rounds, "settle_groups", fail)
+        monkeypatch.setattr(settling, "settle_groups", fail)
         broker.publish_bodies(jobs, *[b"%d" % number for number in range(10)])
         wait_until(lambda: len(worker.event_loop.lines) > 0)
         broker.publish_numbered(topic.event_type, 20)
         wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]
-        monkeypatch.setattr(rounds, "settle_groups", settle_groups)
+        monkeypatch.setattr(settling, "settle_groups", settle_groups)
         broker.wait_until_done()
     assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
         b"%d" % number: 1 for number in range(10)

@@ -14,11 +14,11 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
-from delivery.worker import process
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.rounds import NO_LINK, active_line
 from delivery.worker.settle import settle
-from delivery.worker.steps import SideEffects, Turn
+from delivery.worker.steps import SideEffects
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.retry_policies import OnExhausted
 from tests.support import broker
@@ -293,7 +293,7 @@ def test_an_expired_delivery_is_neither_read_nor_sent(wanted: Subscription) -> N
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
     driven_marks = broker.outgoing_of(taken)
     Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
-    driven = process.active_line(taken, Turn([taken.line_id], 0.5), 0.0, queue_max_in_flight=1)
+    driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
     assert not settled.started
     assert [one.id for one in broker.outgoing_of(taken)] == [driven_marks[1].id]

@@ -1,7 +1,6 @@
 """Settling: once, under the epoch, and while the database fails (contract 4.10, 4.11)."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -19,10 +18,10 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker import process, rounds, steps
+from delivery.worker import settling
 from delivery.worker.queue_settle import settle_groups
-from delivery.worker.rounds import DatabaseBackoff, Settling, settle_round
 from delivery.worker.settle import settle, settle_statement
+from delivery.worker.settling import DatabaseBackoff, Settling, settle_round
 from delivery.worker.slots import Slots, SlotState
 from delivery.worker.steps import Hold, Rest, Send, Settled
 from subscriptions.models import EventKind, Subscription
@@ -181,15 +180,15 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
     slot.step = Send(broker.settlement(line, delivery, **broker.NO_ANSWER), following)
     slots = Slots()
     slots.add(line)
-    settling = Settling(slots, DatabaseBackoff())
-    monkeypatch.setattr(rounds, "settle", cancelled_again_after_it)
-    overtaken(lambda: [*settling.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
+    settling_all = Settling(slots, DatabaseBackoff())
+    monkeypatch.setattr(settling, "settle", cancelled_again_after_it)
+    overtaken(lambda: [*settling_all.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
 
     assert (broker.statuses(wanted), slot.state) == ([IN_FLIGHT, IN_FLIGHT], SlotState.LOCKED)
     assert slot.may_be_marked
     elsewhere.rollback()
     slots.move(slot, SlotState.SETTLING)
-    ((_, settled),) = settling.settle()
+    ((_, settled),) = settling_all.settle()
     assert settled
     assert (broker.statuses(wanted), [*settled.started]) == ([CANCELLED, IN_FLIGHT], [following.id])
 
@@ -336,7 +335,7 @@ def test_a_commit_with_a_lost_reply_is_not_doubled(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch, when: str, status: int
 ) -> None:
     unheard = Unheard(when)
-    monkeypatch.setattr(rounds, "settle", unheard)
+    monkeypatch.setattr(settling, "settle", unheard)
     receiver.on("/a", answer(status), answer())
     broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
@@ -357,7 +356,7 @@ def test_a_mark_with_a_lost_reply_is_not_forgotten(
     unheard = Unheard("marks")
     moved = receiver.url("/moved")
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=moved)
-    monkeypatch.setattr(rounds, "settle", unheard)
+    monkeypatch.setattr(settling, "settle", unheard)
     broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
@@ -376,20 +375,9 @@ def test_a_lost_mark_of_a_job_is_harmless(receiver: Receiver, storage: None, mon
     wanted = subscription(event_type=jobs, endpoint=receiver.url("/a"))
     unheard = Unheard("marks", settle_groups)
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
-    monkeypatch.setattr(rounds, "settle_groups", unheard)
+    monkeypatch.setattr(settling, "settle_groups", unheard)
     broker.publish_numbered(jobs, 30)
     with broker.running_worker():
         broker.cut_pauses_until_done()
     assert (unheard.lost, ends()) == (1, {DELIVERED: 30})
     assert sorted(map(int, receiver.bodies("/moved"))) == [*range(30)]
-
-
-def test_a_turn_that_claims_nothing_ends_at_once(
-    worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "TURN_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(steps, "STILL_SECONDS", PATIENCE_SECONDS)
-    before = time.monotonic()
-    assert process.run_lines([], worker.event_loop) == []
-    assert time.monotonic() - before < PATIENCE_SECONDS / 2
-    assert Delivery.objects.count() == 0

@@ -9,11 +9,11 @@ from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
 from delivery.models import Delivery, Line, PageRead
 from delivery.statuses import DeliveryStatus
-from delivery.worker import event_loop, process
+from delivery.worker import rounds
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.rounds import NO_LINK, active_line
 from delivery.worker.settle import settle
-from delivery.worker.steps import Turn
 from subscriptions.models import Processing, Subscriber, Subscription
 from tests.support import broker
 from tests.support.broker import Worker
@@ -110,7 +110,7 @@ def test_a_held_head_is_tried_alone(wanted: Subscription) -> None:
     for head in (None, Delivery.objects.order_by("-id")[0].pk):
         Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
         (taken,) = claim([line.pk], worker="worker")
-        slots.append(len(process.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16).slots))
+        slots.append(len(active_line(taken, NO_LINK, 0.0, queue_max_in_flight=16).slots))
     assert (slots, broker.outgoing_of(taken)[0].id) == ([3, 1], head)
 
 
@@ -133,8 +133,8 @@ def test_the_concurrency_may_change(receiver: Receiver, worker: Worker, wanted: 
 
 @pytest.mark.behaviour("4.12", "4.13")
 def test_extra_slots_are_limited(receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_loop, "MAX_IN_FLIGHT", 6)
-    monkeypatch.setattr(event_loop, "MAX_EXTRA_SLOTS", 2)
+    monkeypatch.setattr(rounds, "MAX_IN_FLIGHT", 6)
+    monkeypatch.setattr(rounds, "MAX_EXTRA_SLOTS", 2)
     subscription(subscriber(processing="CONCURRENT", concurrency=3), wanted.event_type, receiver.url("/a"))
     subscription(subscriber(), wanted.event_type, receiver.url("/a"))
     gate = closed_gate(receiver)
@@ -142,7 +142,7 @@ def test_extra_slots_are_limited(receiver: Receiver, wanted: Subscription, monke
     with broker.running_worker() as worker:
         wait_for_requests(receiver, 5)
         in_flight = sorted(len(line.slots) for line in worker.event_loop.lines.all())
-        assert (in_flight, worker.event_loop.free_places()) == ([1, 1, 3], (1, 0))
+        assert (in_flight, worker.event_loop.lines.free_places()) == ([1, 1, 3], (1, 0))
         gate.open()
         broker.wait_until_done()
 
@@ -161,7 +161,7 @@ def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: N
 def begin_all_and_vanish(line: Line) -> list[int]:
     """Do what a worker does up to its requests, and no more; return the deliveries that were to be sent."""
     (taken,) = claim([line.pk], worker="vanished")
-    driven = process.active_line(taken, Turn([line.pk], 1.0), 0.0, queue_max_in_flight=16)
+    driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=16)
     begun = broker.outgoing_of(taken)[: len(driven.slots)]
     return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
 

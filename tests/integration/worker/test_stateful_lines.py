@@ -13,7 +13,7 @@ from delivery.models import Delivery, Lane, Line, LineEvent, PageRead, QueueGrou
 from delivery.operations import release
 from delivery.outcomes import Decision
 from delivery.statuses import DeliveryStatus
-from delivery.worker import queue_settle, rounds
+from delivery.worker import queue_settle, settling
 from delivery.worker.steps import Settlement, Withheld
 from subscriptions.models import EventKind, RetryPolicy, Status, Subscription
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
@@ -259,7 +259,7 @@ class StatefulTopic(PolicyOperations):
 @pytest.mark.behaviour("1.6", "2.10", "2.13", "4.10", "4.11", "5.3", "5.5", "5.6", "5.8", "11.3")
 def test_random_history(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
     database = FailingDatabase()
-    monkeypatch.setattr(rounds, "settle", database)
+    monkeypatch.setattr(settling, "settle", database)
     run_random_history(partial(StatefulTopic, policies=policies), database)
 
 
@@ -271,7 +271,7 @@ def test_side_events_while_retries_are_used_up(
     policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch, number: int, result: int | str, event: str
 ) -> None:
     database = FailingDatabase()
-    monkeypatch.setattr(rounds, "settle", database)
+    monkeypatch.setattr(settling, "settle", database)
     broker = StatefulTopic(database, policies)
     broker.follow([number, 1, 2])
     broker.wear_out(0, 0, result, ["nothing", event, "nothing", event, event])
@@ -359,7 +359,7 @@ class StatefulQueue(StatefulDeliveries):
 @pytest.mark.behaviour("4.11", "6.4", "6.5")
 def test_anything_goes_in_queues(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     database = FailingDatabase(queue_settle.settle_groups)
-    monkeypatch.setattr(rounds, "settle_groups", database)
+    monkeypatch.setattr(settling, "settle_groups", database)
     run_random_history(StatefulQueue, database)
 
 

@@ -12,7 +12,8 @@ from delivery.limits import HANGING_SECONDS
 from delivery.worker.buffer import Buffer, SlotShares
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.queue import Endpoint, OutgoingGroup, queue_line
-from delivery.worker.steps import Read, RequestSent, Send, Settlement, Step, Turn
+from delivery.worker.rounds import NO_LINK
+from delivery.worker.steps import Read, RequestSent, Send, Settlement, Step
 from tests.support.factories import CONTENT, DESTINATION
 from tests.unit.worker.test_topic import NOW, answered, unanswered
 
@@ -30,7 +31,7 @@ def group(number: int, *endpoints: int, cycles: int = 0, is_deferred: bool = Fal
 def begin(*groups: OutgoingGroup) -> tuple[Slot, Step]:
     """Let the slot of a sender read these; return it, and what it wants then."""
     claim = Claim(1, "queue", "queue.0", 1, 0, head_id=None, failures=0, deferred_next=False, capacity=500)
-    line = ActiveLine(claim, Turn([1], 60.0), time.monotonic(), slot_shares=SlotShares(1))
+    line = ActiveLine(claim, NO_LINK, time.monotonic(), slot_shares=SlotShares(1))
     slot = Slot(line)
     line.slots = [slot]
     slot.generator = queue_line(slot, lambda endpoints: endpoints.reverse())

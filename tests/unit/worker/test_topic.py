@@ -13,7 +13,8 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.webhook.parts import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
 from delivery.worker.line import ActiveLine, Slot
-from delivery.worker.steps import Hold, Read, RequestSent, Rest, Send, Step, Transform, Turn
+from delivery.worker.rounds import NO_LINK
+from delivery.worker.steps import Hold, Read, RequestSent, Rest, Send, Step, Transform
 from delivery.worker.topic import topic_line
 from subscriptions.scripting.jobs import NotRun
 from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
@@ -26,7 +27,7 @@ def a_line(slots: int = 1, lane: str = "main", *, head: int | None = None, failu
     claim = Claim(
         1, lane, "topic", 1, 10, head_id=head, failures=failures, deferred_next=False, capacity=500, concurrency=slots
     )
-    line = ActiveLine(claim, Turn([1], 60.0), time.monotonic(), slot_shares=SlotShares(slots))
+    line = ActiveLine(claim, NO_LINK, time.monotonic(), slot_shares=SlotShares(slots))
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
         slot.generator = topic_line(slot, lambda: 0.0)
