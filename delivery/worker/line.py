@@ -30,6 +30,7 @@ from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares, 
 from delivery.worker.pages import PageRequest
 from delivery.worker.slots import SlotState
 from delivery.worker.steps import Hold, LineUpdate, Mark, RateSlot, Read, Reply, Send, Step, Transform, Wait
+from subscriptions.scripting.jobs import Made, NotRun, Result
 
 Story = Generator[Step, Reply, Never]
 """A slot's generator. It never ends: when its line is released, it is dropped."""
@@ -316,6 +317,20 @@ class Slot:
     def prepare(self, delivery: Outgoing) -> None:
         """Note that the script of `delivery` runs now, before it is sent."""
         self.in_flight, self.waiting_since = delivery, time.monotonic()
+
+    def with_room(self, budget: BodyBudget, result: Result) -> Result:
+        """Return its script's result, `NotRun` if the process holds too many bodies for what it made."""
+        if isinstance(result, Made):
+            assert self.in_flight  # noqa: S101 - its script has run
+            more = max(0, len(result.body or b"") - self.in_flight.size)
+            if not more or budget.take(more):
+                self.held += more
+                return result
+        if isinstance(result, Made | NotRun):
+            self.line.return_buffer(budget)
+            self.give_back(budget)
+            return NotRun()
+        return result
 
     def start(self, delivery: Outgoing, sequence: int, *, at: datetime) -> EncodedRequest:
         """Note that `delivery` is sent now, under its number; return its request."""

@@ -44,7 +44,7 @@ from delivery.worker.settling import DatabaseBackoff, Settling
 from delivery.worker.slots import Slots, SlotState
 from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settled, Transform, Wait
 from delivery.worker.topic import topic_line
-from subscriptions.scripting.jobs import Made, NotRun, Result
+from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
 log = structlog.get_logger(__name__)
@@ -206,7 +206,7 @@ class Rounds:
         for slot, result in results:
             assert isinstance(slot, Slot)  # noqa: S101 - the only tokens there are
             if self._has(slot.line):
-                self._advance(slot, self._with_room(slot, result))
+                self._advance(slot, slot.with_room(self.budget, result))
 
     def stop(self) -> None:
         """Start nothing new."""
@@ -324,20 +324,6 @@ class Rounds:
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)
             self._client.start(slot, slot.start(delivery, sequence, at=datetime.now(UTC)), since=now)
-
-    def _with_room(self, slot: Slot, result: Result) -> Result:
-        """Return a script's result, `NotRun` if the process holds too many bodies for what it made."""
-        if isinstance(result, Made):
-            assert slot.in_flight  # noqa: S101 - its script has run
-            more = max(0, len(result.body or b"") - slot.in_flight.size)
-            if not more or self.budget.take(more):
-                slot.held += more
-                return result
-        if isinstance(result, Made | NotRun):
-            slot.line.return_buffer(self.budget)
-            slot.give_back(self.budget)
-            return NotRun()
-        return result
 
     def _resume(self, now: float) -> None:
         """Resume what has waited long enough for its rate, and what rests in a line that hangs (contract 6.6)."""
