@@ -39,9 +39,10 @@ class ModelCheck:
 
 
 MISTAKES: Final = ("NO_FENCE", "NO_MARK", "NO_FLAG", "CLAIMS_LEASED", "LONG_REQUESTS", "FORGETS_UNHEARD")
+LOST_HINTS: Final = ("DISOWNS_FIRST", "OWNS_LATE")
 CHECKS: Final = (
     *(ModelCheck(mistake, FAULTS, "assertion violated") for mistake in MISTAKES),
-    ModelCheck("LOOKS_FIRST", HINTS_ONLY, "acceptance cycle", is_progress=True),
+    *(ModelCheck(mistake, HINTS_ONLY, "acceptance cycle", is_progress=True) for mistake in LOST_HINTS),
     ModelCheck("progress-by-hints", HINTS_ONLY, is_progress=True),
     ModelCheck("safety", FAULTS),
     ModelCheck("progress", FAULTS, is_progress=True),

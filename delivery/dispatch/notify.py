@@ -62,11 +62,16 @@ return (was == 0 and redis.call('SCARD', KEYS[1]) > 0) and 1 or 0
 """
 """A worker that is not subscribed any more is gone: its lines are woken like others."""
 
-POP: Final = """
-local lines = redis.call('SPOP', KEYS[1], ARGV[2])
-for _, line in ipairs(lines) do redis.call('SET', KEYS[1]..':line:'..line, ARGV[1], 'EX', ARGV[3]) end
+OWN: Final = """
+local lines = {unpack(ARGV, 4)}
+if #lines == 0 then lines = redis.call('SPOP', KEYS[1], ARGV[3]) end
+for _, line in ipairs(lines) do
+  local owner = redis.call('GET', KEYS[1]..':line:'..line)
+  if not owner or owner == '' then redis.call('SET', KEYS[1]..':line:'..line, ARGV[1], 'EX', ARGV[2]) end
+end
 return lines
 """
+"""Without lines: takes woken ones. What another worker owns stays its own: it runs the line, or is gone."""
 
 DISOWN: Final = """
 for i = 2, #ARGV do
@@ -138,7 +143,7 @@ def woken_lines(queue: str, worker: str) -> list[int]:
     popped: list[int] = []
 
     def pop() -> None:
-        lines = _run(POP, queue, worker, LINES_PER_TASK, OWNED_SECONDS)
+        lines = _run(OWN, queue, worker, OWNED_SECONDS, LINES_PER_TASK)
         popped.extend(map(int, cast(list[bytes], lines)))
         if len(popped) == LINES_PER_TASK:
             _send_turn(queue)
@@ -148,15 +153,8 @@ def woken_lines(queue: str, worker: str) -> list[int]:
 
 
 def own(queue: str, line_ids: Sequence[int], worker: str) -> bool:
-    """Let `worker` hear of new work in these lines, which it runs or is about to claim. Never raises."""
-
-    def set_all() -> None:
-        pipeline = redis_client().pipeline(transaction=False)
-        for line_id in line_ids:
-            pipeline.set(f"{_set_of(queue)}:line:{line_id}", worker, ex=OWNED_SECONDS)
-        pipeline.execute()
-
-    return not line_ids or guarded(set_all)
+    """Let `worker` hear of new work in these lines, which it is about to claim. Never raises."""
+    return not line_ids or guarded(lambda: _run(OWN, queue, worker, OWNED_SECONDS, LINES_PER_TASK, *line_ids))
 
 
 def disown(queue: str, line_ids: Sequence[int], worker: str) -> bool:

@@ -40,7 +40,7 @@ class EventLoop(threading.Thread):
         self._client = HttpClient(egress=egress, deadline_seconds=deadline_seconds)
         self._scripts = ScriptRunner()
         self._client.watch_too(self._scripts.fileno())
-        self._releaser = Releaser(worker, on_failure)
+        self._releaser = Releaser(worker, self.take, on_failure)
         self._listener = HintListener(worker, self._hear)
         self.lines = Rounds(
             self._client,

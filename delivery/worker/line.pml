@@ -9,8 +9,8 @@
      worker, claim    recovers what a vanished worker had sent    delivery/dispatch/recovery.py
      worker, round    settles, marks what is next, or releases    delivery/worker/settle_sql.py
      worker, send     one request, only while the lease lasts     delivery/worker/event_loop.py
-     worker, released looks once more, for work that came since   delivery/worker/release.py
-     worker, idle     waits for a hint, or sweeps                 delivery/dispatch/sweep.py
+     worker, released lets publishers wake the line again         delivery/worker/release.py
+     worker, idle     waits for a task or a hint, or sweeps       delivery/dispatch/sweep.py
      faults           leases that run out, and crashes
 
    To read it without knowing Promela:
@@ -34,11 +34,13 @@
      CLAIMS_LEASED         a claim takes a line whose lease still lasts
      LONG_REQUESTS         a request may last longer than the lease
      FORGETS_UNHEARD       a worker does not send what it has marked without hearing of it
-     LOOKS_FIRST           a released line is looked at before its awake mark is removed, instead of afterwards */
+     DISOWNS_FIRST         a worker disowns a line before it releases it, instead of afterwards
+     OWNS_LATE             a worker owns a line after it has read what there is, instead of before */
 
 #define DELIVERIES 3
 #define WORKERS 2
 #define NONE 7
+#define WAITING 6
 
 mtype = { PENDING, IN_FLIGHT, DELIVERED };
 
@@ -51,8 +53,9 @@ byte owner = NONE;              /* the worker that has the lease; NONE: the line
 bool lease_over;                /* the lease has run out */
 
 /* Redis. */
-bool awake;                     /* the awake mark of the line: while it stands, no further hint is sent */
+byte key = NONE;                /* who knows of the line's work: nobody, WAITING for a worker, or a worker */
 bool woken;                     /* a task for the line waits in the queue */
+bool heard[WORKERS];            /* a hint is on its way to this worker */
 
 /* What the workers know and do. */
 bool holds[WORKERS];            /* by its own clock, this worker has the lease */
@@ -95,9 +98,24 @@ byte crashes, leases_lost, unheard, repeated;
 /* Progress: whatever happens, all three are delivered in the end. */
 ltl everything_arrives { <> (status[0] == DELIVERED && status[1] == DELIVERED && status[2] == DELIVERED) }
 
-/* Marks the line awake, and sends a task if it was not. */
+/* Sends a task if nobody knows of the line's work, or a hint to the worker that runs it. */
 inline wake() {
-  d_step { if :: !awake -> awake = true; woken = true :: else fi }
+  d_step {
+    if
+    :: key == NONE -> key = WAITING; woken = true
+    :: key == WAITING
+    :: else -> heard[key] = true
+    fi
+  }
+}
+
+/* From now on this worker hears of new work, unless another one does. */
+inline own() {
+  d_step { if :: key == NONE || key == WAITING -> key = me :: else fi }
+}
+
+inline disown() {
+  d_step { if :: key == me -> key = NONE :: else fi }
 }
 
 /* The endpoint receives a request. All that subscribers are promised is checked here. */
@@ -159,11 +177,15 @@ idle:
     d_step { claimed = false; next = NONE; answered = NONE; flagged = false; fenced = false };
 end:
     if
-    :: woken -> woken = false
+    :: d_step { woken -> woken = false }
+    :: d_step { heard[me] -> heard[me] = false }   /* too late: the line has been released */
 #ifdef SWEEP
     :: has_work && is_free                         /* once a second, whatever Redis says */
 #endif
     fi;
+#ifndef OWNS_LATE
+    own();
+#endif
 
     /* CLAIM, and RECOVER_LINES in the same transaction. */
     d_step {
@@ -186,14 +208,15 @@ end:
       fi
     };
     if
-    :: !claimed -> goto idle
+    :: !claimed -> disown(); goto idle
     :: claimed
     :: claimed && unheard < MAX_UNHEARD ->         /* claimed, and this worker does not know */
        d_step { unheard++; holds[me] = false };
+       disown();
        goto idle
     fi;
 
-    /* One statement settles the answer, renews the lease and marks what goes next, or releases the line. */
+    /* One statement settles the answer, renews the lease and marks what goes next. */
 round:
     skip;
     d_step {
@@ -220,7 +243,7 @@ round:
          fi;
          lease_over = false;
          if
-         :: next == NONE -> owner = NONE           /* released */
+         :: next == NONE
          :: else ->
             owner = me; holds[me] = true; flagged = uncertain[next];
 #ifndef NO_MARK
@@ -235,8 +258,8 @@ round:
     fi;
     answered = NONE;
     if
-    :: fenced -> holds[me] = false; goto idle
-    :: !fenced && next == NONE -> holds[me] = false         /* go on below */
+    :: fenced -> holds[me] = false; disown(); goto idle
+    :: !fenced && next == NONE                     /* go on below */
     :: !fenced && next != NONE ->
        if
        :: d_step { holds[me] -> sending[me] = true };
@@ -247,22 +270,35 @@ round:
        fi
     fi;
 
-    /* Released. In this order: remove the awake mark, then look once more. */
-#ifdef LOOKS_FIRST
-    if
-    :: has_work -> wake()
-    :: else
-    fi;
-    awake = false;
-#else
-    awake = false;
-    if
-    :: has_work -> wake()
-    :: else
-    fi;
+#ifdef OWNS_LATE
+    own();
 #endif
+    if
+    :: d_step { heard[me] -> heard[me] = false };  /* it is idle, and there is new work */
+       goto round
+    :: skip                                        /* it has been idle for long: release it */
+    fi;
+
+    /* In this order: release the line, then let publishers wake it again. */
+#ifdef DISOWNS_FIRST
+    disown();
+#endif
+release:
+    skip;
+    d_step {
+      if
+      :: is_fenced
+      :: else -> owner = NONE
+      fi
+    };
+    if
+    :: skip
+    :: unheard < MAX_UNHEARD -> unheard++; goto release     /* committed, but the connection broke: the same again */
+    fi;
+    holds[me] = false;
+    disown();
     goto idle
-  } unless { d_step { crashing == me -> crashing = NONE; holds[me] = false; sending[me] = false } };
+  } unless { d_step { crashing == me -> crashing = NONE; holds[me] = false; sending[me] = false; heard[me] = false } };
   goto start                                       /* its successor knows nothing */
 }
 

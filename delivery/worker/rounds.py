@@ -132,10 +132,12 @@ class Rounds:
         return list(self._lines.values())  # in one go, unlike a loop
 
     def want(self, queue: str, line_ids: Sequence[int], link: Link | None) -> None:
-        """Let lines know of new work: those that are here and idle read, and others are claimed in the next round.
+        """Let lines know of new work: those that are here and idle read.
 
-        With a `link` those that are here are claimed too: it is refused, unless their lease has run out.
+        With a `link` all are claimed, which is refused to those that are here, unless their lease has run out. Without
+        one it was a hint: lines that are here no more are owned and claimed again.
         """
+        late: list[int] = []
         for line_id in line_ids:
             line = self._lines.get(line_id)
             if line:
@@ -143,8 +145,12 @@ class Rounds:
                 for slot in line.slots:
                     if slot.state is SlotState.IDLE:
                         self._slots.move(slot, SlotState.READING)
-            if link or not line:
-                self._wanted.setdefault(line_id, (queue, link or NO_LINK))
+            if link:
+                self._wanted.setdefault(line_id, (queue, link))
+            elif not line and line_id not in self._wanted:
+                late.append(line_id)
+        if late:
+            self._releaser.claim_again(queue, late)
 
     def claim(self) -> None:
         """Claim what is wanted and free, as far as there are places; let others hear of the rest."""
