@@ -50,6 +50,7 @@ register(
         CallbackExpired: ProblemType(410, "callback_expired"),
         CallbackAnswered: ProblemType(409, "callback_answered"),
         ScriptsBusy: ProblemType(503, "scripts_busy", retry_after=1),
+        errors.TooManyDeliveries: ProblemType(413, "too_many_deliveries"),
         MoreThanMayBeOpen: ProblemType(422, "batch_exceeds_open_limit"),
         TooManyOpenMessages: ProblemType(
             429,

@@ -60,3 +60,12 @@ class RefusedItems(Exception):
         super().__init__(f"{len(refusals)} of {total} items cannot be accepted; nothing was stored.")
         self.refusals = refusals
         self.total = total
+
+
+class TooManyDeliveries(Exception):
+    """A batch would become more deliveries than one transaction may store; nothing was stored."""
+
+    def __init__(self, deliveries: int, limit: int) -> None:
+        super().__init__(
+            f"These events would become {deliveries} deliveries, and a batch may become {limit}: send smaller batches."
+        )

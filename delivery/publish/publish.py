@@ -34,6 +34,9 @@ from subscriptions.schemas.violations import KEPT
 STORED: Final = frozenset({EventKind.TOPIC, EventKind.QUEUE})
 """The kinds that are stored first and sent afterwards."""
 
+MAX_BATCH_DELIVERIES: Final = 100_000
+"""More would take seconds in one transaction, and hundreds of megabytes here. One message may have any number."""
+
 SCHEMA: Final = "SELECT schema FROM subscriptions_eventtype WHERE id = %s"
 
 PUBLISHABLE: Final = """
@@ -184,6 +187,7 @@ def publish(
         PublishInProgress: a publish with one of the idempotency keys is still running.
         KeyReusedError: a key was used for a different publish.
         RefusedItems: some have a callback URL that no reply can be sent to.
+        TooManyDeliveries: they would become more than a batch may.
         TooManyOpenMessages: with the new ones there would be more open than `max_open`.
     """
     with transaction.atomic():
@@ -192,7 +196,7 @@ def publish(
         urls = {position: one.callback_url for position, one in new.items() if one.callback_url is not None}
         targets = targets_of(urls, callbacks, total=len(messages)) if urls else {}
         with room_for(len(new), publisher_id=publisher_id, limit=max_open) as opened:
-            accepted = store([*new.values()], publisher_id, senders)
+            accepted = store([*new.values()], publisher_id, senders, max_deliveries=MAX_BATCH_DELIVERIES)
             opened.update(one.id for one in accepted if one.deliveries)
         stored = dict(zip(new, accepted, strict=True))
         wanted = {stored[n].id: CallbackRequest(new[n].event_type_id, target) for n, target in targets.items()}

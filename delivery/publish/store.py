@@ -12,6 +12,7 @@ from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.mailbox import long_poll
 from delivery.publish.draft import Draft, document_of
+from delivery.publish.errors import TooManyDeliveries
 from delivery.publish.idempotency import fingerprint_of
 from delivery.publish.routing import (
     SENDER_LINE,
@@ -161,11 +162,19 @@ class Accepted:
     """Whether it repeats the answer to an earlier publish with the same idempotency key."""
 
 
-def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int) -> list[Accepted]:
-    """Store the messages in their order and, after the commit, wake the lines that got something."""
+def store(
+    messages: Sequence[NewMessage], publisher_id: int | None, senders: int, *, max_deliveries: int | None = None
+) -> list[Accepted]:
+    """Store the messages in their order and, after the commit, wake the lines that got something.
+
+    Raises `TooManyDeliveries` if several messages together would become more than `max_deliveries`.
+    """
     if not messages:
         return []
     routes = routes_of(messages)
+    deliveries = sum(len(route.matches) for route in routes)
+    if max_deliveries is not None and deliveries > max_deliveries and len(messages) > 1:
+        raise TooManyDeliveries(deliveries, max_deliveries)
     queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
     pulled = {one.subscription_id: one.subscriber_id for route in routes for one in route.matches if one.is_pulled}
     arguments = {

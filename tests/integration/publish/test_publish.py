@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from delivery.dispatch import notify
 from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.publish import publish as publishing
 from subscriptions.models import EventType, Status, Subscriber
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
@@ -235,6 +236,24 @@ def test_headers_of_the_publishers_connection_are_not_stored(client: Client) -> 
     names = {name.lower() for name, _ in Message.objects.get().headers}
     assert {"x-team", "traceparent", "ce-id"} <= names
     assert not names & {"authorization", "cookie", "host", "content-length", "te", "connection"}
+
+
+@pytest.mark.behaviour("2.7")
+def test_a_batch_of_too_many_deliveries_is_refused_and_one_event_never(
+    client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "MAX_BATCH_DELIVERIES", 3)
+    for _ in range(4):
+        factories.subscription(event_type=event_type)
+    item = f'{{"event": "{EVENT}", "body": 1}}'
+
+    refused = publish_batch(client, f'{{"events": [{item}, {item}]}}')
+
+    assert problem_of(refused) == (413, "too_many_deliveries")
+    assert refused.json()["detail"].startswith("These events would become 8 deliveries, and a batch may become 3:")
+    assert (Message.objects.count(), Delivery.objects.count()) == (0, 0)
+    assert publish_batch(client, f'{{"events": [{item}]}}').status_code == 202
+    assert Delivery.objects.count() == 4
 
 
 @pytest.mark.behaviour("2.7", "2.6")
