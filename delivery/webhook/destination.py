@@ -105,7 +105,7 @@ def destination_now(columns: Sequence[Any], script: str) -> Destination:
     return replace(destination, script=script) if script and is_usable(destination) else destination
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=16_384)
 def destination_of(
     configured: Configured,
     former: tuple[FormerSecret, ...],

@@ -1,5 +1,6 @@
 """The HTTP client: answers, egress rules, hostile endpoints."""
 
+import itertools
 import os
 import socket
 import time
@@ -193,6 +194,20 @@ def test_unsolicited_bytes_ignored(http_client: HttpClient, receiver: Receiver, 
     assert content_of(ask(http_client, receiver, "/second")) == (201, b"second")
     assert content_of(ask(http_client, receiver, "/second")) == (201, b"second")
     assert len(receiver.of("/second")) == 2
+
+
+def test_a_kept_connection_that_ends_is_noticed_once(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = LateBytes(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n", then_close=True)
+    receiver.on("/first", later)
+    assert content_of(ask(http_client, receiver, "/first")) == (200, b"")
+    receiver.soon(later.send)
+    assert later.has_sent.wait(LONG)
+    act, acts = http_client._sockets.act, itertools.count()
+    monkeypatch.setattr(http_client._sockets, "act", lambda end: (next(acts), act(end))[1])
+    assert http_client.wait(LEFT) == []
+    assert next(acts) < 5, "it would be looked at again and again"
 
 
 def test_trailers_behind_a_body_are_no_headers(http_client: HttpClient, receiver: Receiver) -> None:
