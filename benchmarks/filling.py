@@ -40,7 +40,7 @@ INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, a
 SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s, %(attempts)s, %(attempts)s,
        CASE WHEN %(attempts)s > 0 THEN n / %(receivers)s + 1 END,
        CASE WHEN %(attempts)s > 0 THEN 'RETRY' ELSE 'TURN' END,
-       CASE WHEN %(attempts)s > 0 THEN clock_timestamp() + n %% 2 * interval '1 hour' END
+       CASE WHEN %(attempts)s > 0 THEN clock_timestamp() + n %% 2 * interval '4 minutes' END
   FROM generate_series(0, %(count)s::bigint - 1) n
   JOIN unnest(%(lines)s::bigint[], %(subscriptions)s::bigint[]) WITH ORDINALITY AS r (line_id, subscription_id, number)
     ON r.number = n %% %(receivers)s + 1

@@ -10,15 +10,29 @@ from broker_project.core.db import rows
 from delivery.dispatch.recovery import SIBLING_LINE, recover_lines, recover_senders
 from delivery.limits import CAPACITY, LEASE_SECONDS
 from delivery.models import Lane
+from delivery.retry import MAX_PAUSE_SECONDS, MAX_RETRY_AFTER_SECONDS
 
-LINE_IS_DUE: Final = """
+LONGEST_PAUSE: Final = f"""
+  GREATEST(COALESCE(p.max_delay_seconds, {MAX_PAUSE_SECONDS}),
+           CASE WHEN p.respect_retry_after IS NOT FALSE THEN {MAX_RETRY_AFTER_SECONDS} END)"""
+"""The longest pause, in seconds, that a retry policy `p` gives; without one the default policy."""
+
+LINE_IS_DUE: Final = f"""
   (l.due_at IS NULL OR l.due_at <= clock_timestamp() OR l.lane = 'main' AND l.head_id IS NOT NULL
      AND l.held_config_version IS DISTINCT FROM
      (SELECT s.version + u.version FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id
         JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND s.is_sending AND u.status = 'ACTIVE'))
+       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND s.is_sending AND u.status = 'ACTIVE')
+   OR l.due_at > clock_timestamp() + make_interval(secs => COALESCE(
+        (SELECT GREATEST({LONGEST_PAUSE}, 1 / s.rate_limit)
+           FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id
+           LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
+          WHERE h.id = l.head_id AND h.closed_on = '9999-12-31'), {MAX_RETRY_AFTER_SECONDS})))
 """
-"""A held line tries again when its pause has ended, or at once when its head's configuration has changed."""
+"""A held line tries again when its pause has ended, or at once when its head's configuration has changed.
+
+At once also if it would wait longer than for any pause or rate: then a clock was ahead when that was written (5.9).
+"""
 
 CLAIM: Final = f"""
 WITH picked AS (

@@ -34,6 +34,7 @@ PeriodicJob = Callable[[], int]
 
 JOBS: Final[dict[str, PeriodicJob]] = {
     "begin_delayed": sweep.begin_delayed,
+    "set_back_retries": sweep.set_back_retries,
     "expire_overdue": expiry.expire_overdue,
     "expire_unread": unread.expire_unread,
     "return_overdue": unread.return_overdue,
@@ -44,7 +45,7 @@ JOBS: Final[dict[str, PeriodicJob]] = {
 }
 
 PROBE: Final = "probe"
-SELDOM: Final = frozenset({"expire_unread", "announce_held_lines"})
+SELDOM: Final = frozenset({"set_back_retries", "expire_unread", "announce_held_lines"})
 """Jobs that read a lot and are not urgent, unless the last run has found something."""
 
 MAINTENANCE_SECONDS: Final = 3600.0

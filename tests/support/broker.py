@@ -201,9 +201,9 @@ def make_due() -> None:
     QueueGroup.objects.filter(due_at__isnull=False).update(due_at=Now())
 
 
-def hold_for_an_hour(subscriber: Subscriber) -> None:
-    """Let a held line wait for an hour, so that only what the test does can make it due."""
-    Line.objects.filter(subscriber=subscriber, lane=Lane.MAIN).update(due_at=Now() + timedelta(hours=1))
+def hold_for_minutes(subscriber: Subscriber) -> None:
+    """Let a held line wait for some minutes, so that only what the test does can make it due."""
+    Line.objects.filter(subscriber=subscriber, lane=Lane.MAIN).update(due_at=Now() + timedelta(minutes=4))
 
 
 def inactivate(thing: Subscription | Subscriber) -> None:

@@ -67,7 +67,7 @@ def test_changed_endpoint_makes_the_line_due_in_order(wanted: Subscription, rece
     bodies = broker.publish_numbered(wanted.event_type, 5)
     with broker.running_worker(egress=EgressPolicy(networks_in(HERE))):
         broker.wait_until_held(wanted.subscriber)
-        broker.hold_for_an_hour(wanted.subscriber)
+        broker.hold_for_minutes(wanted.subscriber)
         edit.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": endpoint})
         broker.wait_until_done()
     assert (receiver.bodies("/hook"), [one.sequence for one in receiver.log]) == (bodies, [1, 2, 3, 4, 5])

@@ -114,7 +114,7 @@ def test_a_line_passes_an_inactive_head(
         Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/closed")
     broker.publish_numbered(wanted.event_type, 1)
     broker.wait_until_held(wanted.subscriber)
-    broker.hold_for_an_hour(wanted.subscriber)
+    broker.hold_for_minutes(wanted.subscriber)
     broker.publish_bodies(beside.event_type, b"waiting")
     broker.inactivate(wanted)
     wait_until(lambda: receiver.bodies("/b") == [b"waiting"])

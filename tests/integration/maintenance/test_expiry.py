@@ -174,7 +174,7 @@ def test_a_line_goes_on_when_what_it_is_held_for_expires(worker: Worker, receive
     receiver.on("/hook", answer(503))
     broker.publish_bodies(wanting.event_type, b"0", ttl=HOUR)
     broker.wait_until_held(wanting.subscriber)
-    broker.hold_for_an_hour(wanting.subscriber)
+    broker.hold_for_minutes(wanting.subscriber)
     receiver.on("/hook", answer())
     broker.publish_bodies(wanting.event_type, b"1")
     end_time()
