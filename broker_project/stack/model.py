@@ -54,7 +54,7 @@ def check_model() -> int:
     """Run all checks, with one line of output for each; return 1 if any failed."""
     if not (shutil.which("spin") and shutil.which("gcc")):
         raise StackError("./broker model needs spin and gcc. On Debian: apt-get install spin gcc libc6-dev")
-    say(f"checking {MODEL.relative_to(ROOT)}, which takes some minutes and 2.3 GB of memory ...")
+    say(f"checking {MODEL.relative_to(ROOT)}, which takes a minute and half a gigabyte of memory ...")
     return 0 if all([run_check(check) for check in CHECKS]) else 1  # noqa: C419 - all of them, also after a failure
 
 

@@ -26,7 +26,7 @@
      MAX_CRASHES           how many times a worker crashes, at any step
      MAX_LEASES_LOST       how many leases run out although their worker is alive, as when it is frozen
      MAX_UNHEARD           how many commits succeed without the worker hearing of it
-     SWEEP                 hints may be lost, and workers sweep; without it there are only hints, and none is lost
+     SWEEP                 all hints are lost, and workers sweep; without it there are only hints, and none is lost
    and at most one of these mistakes, each of which `./broker model` has to find:
      NO_FENCE              settles do not compare the epoch
      NO_MARK               a request starts without a mark in the database
@@ -98,6 +98,11 @@ byte crashes, leases_lost, unheard, repeated;
 /* Progress: whatever happens, all three are delivered in the end. */
 ltl everything_arrives { <> (status[0] == DELIVERED && status[1] == DELIVERED && status[2] == DELIVERED) }
 
+#ifdef SWEEP
+inline wake() { skip }
+inline own() { skip }
+inline disown() { skip }
+#else
 /* Sends a task if nobody knows of the line's work, or a hint to the worker that runs it. */
 inline wake() {
   d_step {
@@ -117,6 +122,7 @@ inline own() {
 inline disown() {
   d_step { if :: key == me -> key = NONE :: else fi }
 }
+#endif
 
 /* The endpoint receives a request. All that subscribers are promised is checked here. */
 inline receive(delivery) {
@@ -138,12 +144,7 @@ proctype publisher() {
   do
   :: published < DELIVERIES ->
      published++;                                  /* the commit; the hint follows it */
-     if
-     :: wake()
-#ifdef SWEEP
-     :: skip                                       /* the hint is lost */
-#endif
-     fi
+     wake()
   :: else -> break
   od
 }
