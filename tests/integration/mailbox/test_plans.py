@@ -19,10 +19,12 @@ from delivery.mailbox.unread import (
     EXPIRE_PER_KIND,
     RETURN,
     RETURN_PER_END,
+    WALK_START,
     WALK_STEP,
     expire_unread,
     purge,
     return_overdue,
+    walk_positions,
 )
 from delivery.maintenance.expiry import expire_overdue
 from delivery.maintenance.partitions import open_days, today
@@ -107,6 +109,8 @@ def go_through(wanted: Subscription, *, is_ordered: bool = False) -> None:
 def test_no_statement_of_a_mailbox_reads_more_than_it_needs(
     filled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Elsewhere, where another test left it, the walk may meet nothing but what is returned: each is read again then.
+    monkeypatch.setitem(walk_positions, "next", WALK_START)
     with explained_statements(monkeypatch) as found:
         go_through(filled)
         go_through(filled, is_ordered=True)
