@@ -25,6 +25,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "counts": show_counts,
     "demo": demo,
     "faults": partial(replace_process, "tests.faults"),
+    "histories": partial(replace_process, "tests.histories"),
     "manage": manage,
     "model": check_model,
     "test": test,

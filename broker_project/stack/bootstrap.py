@@ -45,6 +45,10 @@ COMMANDS = {
         "[case...]",
         "break a running broker and check the result; --list: the cases; --json FILE: the figures",
     ),
+    "histories": (
+        "[--seed S]",
+        "let workers live through 5,000 random histories of crashes; --seed S: only one; --seeds N; --from S",
+    ),
     "manage": (
         "...",
         "run manage.py with the settings and servers of the stack; ./broker manage help lists its commands",
@@ -62,10 +66,10 @@ COMMANDS = {
 }
 """Arguments and purpose of each command."""
 
-PASS_ARGUMENTS = {"test", "manage", "bench", "faults", "audit"}
+PASS_ARGUMENTS = {"test", "manage", "bench", "faults", "histories", "audit"}
 """Commands that accept any arguments."""
 
-NEED_DEVELOPMENT = {"test", "faults", "audit"}
+NEED_DEVELOPMENT = {"test", "faults", "histories", "audit"}
 """Commands that need the packages of the development lock."""
 
 HELP_WORDS = {"help", "-h", "--help"}

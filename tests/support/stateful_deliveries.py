@@ -12,7 +12,6 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import lines_with_due_work
-from delivery.http.transfer import RequestNotCompleted
 from delivery.models import Attempt, Delivery, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
@@ -242,10 +241,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
         request = worker.wire.in_flight[which % len(worker.wire.in_flight)]
         request.result = result
         request.may_have_arrived = result not in ("refused", "lost")
-        if isinstance(result, str):
-            worker.answer(request, RequestNotCompleted(result, was_sent=result != "refused"))
-        else:
-            worker.answer(request, result)
+        worker.answer_all({request: result})
         self.forget_thawed()
 
     def forget_thawed(self) -> None:

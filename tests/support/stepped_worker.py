@@ -1,6 +1,6 @@
 """Workers driven by hand, round by round, in the test's own thread: real rounds and database, made-up answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,6 +30,7 @@ class Request:
 
     slot: Slot
     delivery_id: int
+    webhook_id: str
     sequence: int
     attempt: int
     is_flagged: bool
@@ -40,6 +41,9 @@ class Request:
     may_have_arrived: bool = True
     result: int | str = 0
     """What it was answered."""
+    left_at: int = 0
+    arrived_at: int = 0
+    """0: it has not."""
 
     @property
     def line(self) -> ActiveLine:
@@ -64,11 +68,10 @@ class FakeNetwork:
     def start(self, slot: Slot, request: EncodedRequest, *, since: float) -> None:
         assert slot.in_flight
         assert slot.line.fits_the_lease(since)
-        sequence = int(request.headers.get("Webhook-Sequence", "0"))
-        attempt = int(request.headers["Webhook-Attempt"])
-        is_flagged = "Webhook-Possible-Duplicate" in request.headers
-        delivery = slot.in_flight
-        sent = Request(slot, delivery.id, sequence, attempt, is_flagged, delivery.destination)
+        headers, delivery = request.headers, slot.in_flight
+        sequence, attempt = int(headers.get("Webhook-Sequence", "0")), int(headers["Webhook-Attempt"])
+        is_flagged = "Webhook-Possible-Duplicate" in headers
+        sent = Request(slot, delivery.id, headers["webhook-id"], sequence, attempt, is_flagged, delivery.destination)
         self.in_flight.append(sent)
         self._on_request(sent)
 
@@ -133,11 +136,11 @@ class SteppedWorker:
         self.go()
         return [line.id for line in taken]
 
-    def answer(self, request: Request, result: int | RequestNotCompleted) -> None:
-        """Let a request be answered with a status, or not at all."""
-        self.wire.in_flight.remove(request)
-        status, failure = (0, result) if isinstance(result, RequestNotCompleted) else (result, None)
-        self._rounds.answered([Answer(request.slot, status, b"HTTP/1.1 -\r\n", b"", 1, failure)])
+    def answer_all(self, results: Mapping[Request, int | str]) -> None:
+        """Let requests be answered in one round: with a status, or not at all, and why."""
+        for request in results:
+            self.wire.in_flight.remove(request)
+        self._rounds.answered([_answer(request, result) for request, result in results.items()])
         self.go()
 
     def finish_script(self, which: int, result: Result) -> None:
@@ -174,6 +177,13 @@ class SteppedWorker:
 
 def _idles_alone(slot: Slot) -> bool:
     return not slot.line.is_waiting
+
+
+def _answer(request: Request, result: int | str) -> Answer:
+    if isinstance(result, str):
+        failure = RequestNotCompleted(result, was_sent=result != "refused")
+        return Answer(request.slot, 0, b"HTTP/1.1 -\r\n", b"", 1, failure)
+    return Answer(request.slot, result, b"HTTP/1.1 -\r\n", b"", 1, None)
 
 
 class SettlementListener(Protocol):

@@ -153,7 +153,7 @@ class StatefulMailbox(Clients):
         else:
             its.come_back()
             its.is_deferred = True
-        self.worker.answer(request, result)
+        self.worker.answer_all({request: result})
 
     @may.happens()
     def crash(self) -> None:

@@ -1,3 +1,3 @@
 """Lines at work: order, slots, rates, retries, scripts, settling, queues.
-The stateful tests and the storms try everything at once.
+The stateful tests and the random histories try everything at once.
 """

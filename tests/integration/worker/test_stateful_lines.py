@@ -1,6 +1,7 @@
-"""Random operations on TOPIC and QUEUE lines: nothing lost, doubled or overtaken (contract 4, 5, 6)."""
+"""Random operations and random histories: nothing lost, doubled or overtaken (contract 4, 5, 6)."""
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -9,24 +10,25 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from delivery.models import Delivery, Lane, Line, LineEvent, PageRead, QueueGroup
+from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.operations import release
 from delivery.outcomes import Decision
 from delivery.statuses import DeliveryStatus
-from delivery.worker import queue_settle, settling
+from delivery.worker import settling
 from delivery.worker.steps import Settlement, Withheld
-from subscriptions.models import EventKind, RetryPolicy, Status, Subscription
+from subscriptions.models import RetryPolicy
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
+from tests.histories.history import History, run_history
+from tests.histories.world import World, prepared_world
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
 from tests.support.side_operations import DAY_SECONDS, POLICY_TERMS, SIDE_EVENTS, PolicyOperations, message_counts
 from tests.support.stateful_deliveries import (
     NO_ANSWERS,
-    StatefulDeliveries,
     run_random_history,
     subscription_numbers,
     worker_numbers,
 )
-from tests.support.stepped_worker import MAX_IN_FLIGHT, FailingDatabase, Request, SteppedWorker
+from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
 
 CANCELLED, HELD, IN_FLIGHT = DeliveryStatus.CANCELLED, DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT
 PENDING = DeliveryStatus.PENDING
@@ -279,88 +281,27 @@ def test_side_events_while_retries_are_used_up(
     broker.teardown()
 
 
-class StatefulQueue(StatefulDeliveries):
-    """Two groups, of two subscriptions and of one, two workers, and everything that can happen to them."""
-
-    may_be_answered = (200, 302, 404, 404, 500, 503, 600, *NO_ANSWERS)
-
-    def __init__(self, database: FailingDatabase) -> None:
-        super().__init__(database)
-        self.event_type = event_type(kind=EventKind.QUEUE)
-        self.subscriptions = [subscription(event_type=self.event_type) for _ in range(2)]
-        self.subscriptions += [subscription(event_type=self.event_type, filter="$$->'Header' is not null")]
-        self.doubtful: set[int] = set()
-        """Groups that had a request with an unknown outcome."""
-
-    # --- what can happen -------------------------------------------------------------------------------
-
-    @rule(count=st.integers(1, 4))
-    def publish(self, count: int) -> None:
-        self.publish_to(self.event_type, count)
-
-    # --- how it happens --------------------------------------------------------------------------------
-
-    def on_abandoned(self, row: Delivery) -> None:
-        self.doubtful.add(row.group_id or 0)
-
-    def on_recorded(self, settlement: Settlement, epoch: int) -> None:
-        delivery_id, group_id = settlement.delivery_id, self.group_of(settlement.delivery_id)
-        status = ENDS.get(self.recorded_now(settlement, epoch).result, PENDING_STATUS)
-        assert settlement.status.value == status, "6.4, 6.5"
-        if settlement.uncertain:
-            self.doubtful.add(group_id)
-        if status != PENDING_STATUS or delivery_id in self.asked:
-            self.ended[delivery_id] = CANCELLED_STATUS if status == PENDING_STATUS else status
-        if status == DELIVERED:
-            self.ended = dict.fromkeys(self.members(group_id), REDUNDANT) | self.ended
-
-    # --- what must hold at each request ----------------------------------------------------------------
-
-    def on_request(self, request: Request) -> None:
-        note(f"request {request.delivery_id} attempt {request.attempt} flagged {request.is_flagged}")
-        group_id = self.group_of(request.delivery_id)
-        row = Delivery.objects.open().get(pk=request.delivery_id)
-        assert (row.status, row.line_id) == (DeliveryStatus.IN_FLIGHT, request.line_id)
-        assert QueueGroup.objects.filter(pk=group_id).exists(), "nothing is sent for a group that has a winner"
-        assert Subscription.objects.get(pk=row.subscription_id or 0).status == Status.ACTIVE
-        assert Line.objects.get(pk=request.line_id).epoch == request.epoch, "only who owns a line sends"
-        others = [one for one in self.requests if self.group_of(one.delivery_id) == group_id]
-        assert request.attempt == 1 + len([one for one in others if one.is_recorded])
-        assert request.is_flagged == (group_id in self.doubtful), "flagged where an earlier outcome is unknown"
-        assert all(one.is_recorded or one.epoch < request.epoch for one in others), "one endpoint at a time"
-        self.requests.append(request)
-        mine = [one for one in request.line.slots if one.in_flight]
-        assert len(mine) <= MAX_IN_FLIGHT
-
-    def group_of(self, delivery_id: int) -> int:
-        return self.published[delivery_id].group_id or 0
-
-    def members(self, group_id: int) -> list[int]:
-        return [row.pk for row in self.published.values() if row.group_id == group_id]
-
-    # --- what must hold in the end ---------------------------------------------------------------------
-
-    def check_books(self) -> None:
-        super().check_books()
-        books = self.ended
-        winners = Counter(self.group_of(one) for one, status in books.items() if status == DELIVERED)
-        assert max(winners.values(), default=0) <= 1
-        redundant = {self.group_of(one) for one, status in books.items() if status == REDUNDANT}
-        assert redundant <= winners.keys(), "nothing is redundant where nobody took it"
-        assert not QueueGroup.objects.exists()
-        lost = Counter(request.line_id for request in self.requests if not request.is_recorded)
-        # A line that cannot know what it has marked is dropped.
-        most = {line_id: MAX_IN_FLIGHT * (self.unclean_ends[line_id] + self.changes_amid_failures) for line_id in lost}
-        assert all(number <= most[line_id] for line_id, number in lost.items())
-        notes = Counter(PageRead.objects.values_list("line_id", flat=True))
-        assert max(notes.values(), default=0) <= 1, "notes for recovery do not grow"
+@pytest.fixture
+def world(storage: None) -> Iterator[World]:
+    with prepared_world() as world:
+        yield world
 
 
 @pytest.mark.behaviour("4.11", "6.4", "6.5")
-def test_anything_goes_in_queues(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = FailingDatabase(queue_settle.settle_groups)
-    monkeypatch.setattr(settling, "settle_groups", database)
-    run_random_history(StatefulQueue, database)
+@pytest.mark.parametrize("count", [40, pytest.param(5_000, marks=pytest.mark.lengthy)])
+def test_no_history_breaks_a_promise(world: World, count: int) -> None:
+    for seed in range(count):
+        broken = run_history(world, seed)
+        assert not broken, f"history {seed}\n{broken}"
+
+
+def test_seed_alone_determines_a_history(world: World) -> None:
+    stories = []
+    for seed in (3, 7, 3):
+        history = History(world, seed)
+        history.live()
+        stories.append(history.story)
+    assert stories[0] == stories[2] != stories[1]
 
 
 @pytest.fixture

@@ -1,0 +1,156 @@
+"""What holds in every history: judged by what left, what arrived, and what is stored in the end (contract 4, 6)."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import combinations, groupby, pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from broker_project.core.db import rows
+from tests.histories.world import RETRIES, Worker
+from tests.support.stepped_worker import MAX_IN_FLIGHT, Request
+
+if TYPE_CHECKING:
+    from tests.histories.history import History
+
+STATUS_OF: Final = {200: "DELIVERED", 302: "3xxNOTSUPPORTED", 404: "REJECTED"}
+SENDING: Final = """
+SELECT d.status, l.worker, l.epoch FROM delivery_open d JOIN delivery_line l ON l.id = d.line_id WHERE d.id = %s
+"""
+DELIVERIES: Final = "SELECT id, status, attempts FROM delivery_delivery"
+ATTEMPTS: Final = "SELECT delivery_id, number, status_code FROM delivery_attempt ORDER BY id"
+TOLD: Final = "SELECT l.subscriber_id, e.sequence FROM delivery_lineevent e JOIN delivery_line l ON l.id = e.line_id"
+LEFT_OVER: Final = """
+SELECT 'lease of line ' || id FROM delivery_line WHERE lease_until IS NOT NULL
+ UNION ALL SELECT status || ' delivery ' || id FROM delivery_open
+ UNION ALL SELECT 'group ' || id FROM delivery_queuegroup
+ UNION ALL SELECT 'notes of line ' || l.id FROM delivery_line l JOIN delivery_pageread p ON p.line_id = l.id
+            WHERE l.sender IS NOT NULL GROUP BY l.id HAVING count(*) > 1
+"""
+
+
+class BrokenPromise(AssertionError):
+    """Says which."""
+
+
+def require(is_kept: object, promise: str) -> None:
+    if not is_kept:
+        raise BrokenPromise(promise)
+
+
+def check_request(history: "History", worker: Worker, request: Request) -> None:
+    """Check what must hold when a request leaves."""
+    found = rows(SENDING, [request.delivery_id])
+    require(found == [("IN_FLIGHT", worker.name, request.epoch)], f"only who owns a line sends what is marked: {found}")
+    earlier = [one for one in history.requests if one.webhook_id == request.webhook_id]
+    is_unknown = any(
+        one.is_flagged or one.result in {0, "lost", "cut"} or one.attempt == request.attempt for one in earlier
+    )
+    require(request.is_flagged or not is_unknown, "what may have arrived before is flagged (4.11)")
+    require(is_unknown or history.faults[request.line_id] or not request.is_flagged, "nothing else is flagged (4.11)")
+    beside = [one for one in worker.wire.in_flight if one.line is request.line]
+    require(len(beside) <= width(history, request), "a line has as many in flight as it may (4.1, 4.13, 6.6)")
+    require(len({one.webhook_id for one in beside}) == len(beside), "one endpoint at a time is asked (6.4)")
+
+
+def is_queued(history: "History", request: Request) -> bool:
+    return history.published[request.delivery_id].group_id is not None
+
+
+def width(history: "History", request: Request) -> int:
+    """Return how many requests of a line may be in flight."""
+    return MAX_IN_FLIGHT if is_queued(history, request) else owner_of(history, request).concurrency
+
+
+def owner_of(history: "History", request: Request) -> Any:
+    return history.world.owners[request.destination.subscription_id]
+
+
+def check(history: "History") -> None:
+    """Check what must hold in the end."""
+    left_over = [what for (what,) in rows(LEFT_OVER)]
+    require(not left_over, f"nothing is left over: {left_over}")
+    check_ends(history)
+    check_repetitions(history)
+    by_owner: dict[int, list[Request]] = defaultdict(list)
+    for request in history.requests:
+        if not is_queued(history, request):
+            by_owner[owner_of(history, request).pk].append(request)
+    for owner_id, requests in by_owner.items():
+        if width(history, requests[0]) > 1:
+            require(not any(one.sequence for one in requests), "what has no order has no number (4.13)")
+            continue
+        check_numbers(owner_id, requests)
+        check_order(history, requests, "left_at")
+        arrived = [one for one in requests if one.arrived_at]
+        held = [one for one in arrived if one.destination.subscription_id != history.world.retried]
+        check_order(history, sorted(held, key=lambda one: one.arrived_at), "arrived_at")
+
+
+def check_ends(history: "History") -> None:
+    """Check that each delivery ended as its endpoint said, and that each attempt is recorded once."""
+    ends = {one: (status, attempts) for one, status, attempts in rows(DELIVERIES)}
+    require(ends.keys() == history.published.keys(), "what is accepted ends, and nothing else (2.1, 11.3)")
+    sent: dict[int, list[Request]] = defaultdict(list)
+    for request in history.requests:
+        sent[request.delivery_id].append(request)
+    codes: dict[int, list[int | None]] = defaultdict(list)
+    for one, number, code in rows(ATTEMPTS):
+        # the attempts of a group are counted over all its endpoints
+        heard = [it.result for it in sent[one] if it.attempt == number or is_queued(history, it)]
+        require((code or "no answer") in {it if isinstance(it, int) else "no answer" for it in heard}, f"{one}: {code}")
+        codes[one].append(code)
+    winners = Counter(history.published[one].group_id for one, (status, _) in ends.items() if status == "DELIVERED")
+    require(all(count == 1 for group_id, count in winners.items() if group_id), "a group has one winner (6.4)")
+    for one, (status, attempts) in ends.items():
+        group_id, last = history.published[one].group_id, next(reversed(codes[one]), None)
+        is_retried = history.published[one].subscription_id == history.world.retried
+        expected = "FAILED" if is_retried and attempts == RETRIES + 1 and last != 200 else STATUS_OF.get(last or 0)
+        is_redundant = status == "REDUNDANT" and winners[group_id] == 1
+        is_cancelled = status == "CANCELLED" and one in history.cancelled
+        require(status == expected or is_redundant or is_cancelled, f"{one} is {status}, not {expected}")
+        require(attempts == len(codes[one]), f"each attempt of {one} is recorded once (10.3)")
+        if group_id is None:
+            require(all(it.attempt <= attempts + is_cancelled for it in sent[one]), f"{one} was sent after its end")
+
+
+def check_repetitions(history: "History") -> None:
+    """Check that each request whose outcome was lost is due to a fault, and what a fault costs (4.11, 4.13, 6.4)."""
+    same = sorted(history.requests, key=lambda one: (one.webhook_id, one.attempt, one.left_at))
+    cost: Counter[tuple[int, int]] = Counter()
+    for _, requests in groupby(same, key=lambda one: (one.webhook_id, one.attempt)):
+        for first, second in pairwise(requests):
+            faults = [at for at in history.faults[first.line_id] if first.left_at <= at <= second.left_at]
+            require(faults, f"{first.webhook_id} is repeated although nothing broke")
+            cost[first.line_id, faults[0]] += 1
+            most = width(history, first)
+            require(cost[first.line_id, faults[0]] <= most, f"a fault costs a line at most {most}")
+
+
+def check_numbers(owner_id: int, requests: Sequence[Request]) -> None:
+    """Check that numbers name deliveries, and rise by one in the order of first sending (4.10).
+
+    What was certainly not sent gives its number back, but for what goes to the retry line.
+    """
+    may_have_arrived = {(one.delivery_id, one.sequence) for one in requests if one.result != "refused"}
+    pairs = dict.fromkeys((one.delivery_id, one.sequence) for one in requests)
+    given = [pair for pair in pairs if pair in may_have_arrived]
+    numbers = [number for _, number in given]
+    require(numbers == sorted({*numbers}), f"a number names one delivery, and numbers rise: {given}")
+    require(len({one for one, _ in given}) == len(given), f"a delivery keeps its number: {given}")
+    told = {sequence for subscriber_id, sequence in rows(TOLD) if subscriber_id == owner_id}
+    missing = {*range(1, max(numbers, default=0) + 1)} - {*numbers} - told
+    require(not missing, f"no number is missing, or the line's history says so: {missing}")
+
+
+def check_order(history: "History", requests: Iterable[Request], at: str) -> None:
+    """Check that what is older comes first, unless nothing was sent to its subscription for a while (4.1, 4.10)."""
+    first: dict[int, Request] = {}
+    for request in requests:
+        first.setdefault(request.delivery_id, request)
+    for (new, overtook), (old, _) in combinations(first.items(), 2):
+        published = history.published[old]
+        was_off = any(
+            one == published.subscription_id and since <= getattr(overtook, at) and until >= published.at
+            for one, since, until in history.off
+        )
+        require(new < old or was_off, f"{new} overtook {old} ({at})")

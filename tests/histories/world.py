@@ -1,0 +1,222 @@
+"""What histories share, and workers on connections and clocks of their own, with points at which they can be broken."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from unittest.mock import patch
+
+import psycopg
+from django.db import connection, connections
+from django.db.backends.postgresql.psycopg_any import IsolationLevel
+
+from broker_project.postgresql.base import DatabaseWrapper
+from delivery import retry
+from delivery.dispatch import claim, notify
+from delivery.maintenance.partitions import SEQUENCES, first_id, today
+from delivery.webhook import content
+from delivery.worker import buffer, line, queue, settle
+from subscriptions.models import EventKind, EventType, Subscriber
+from subscriptions.models.subscribers import Processing
+from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
+from tests.support.broker import QUEUE_SENDERS, publish_bodies
+from tests.support.factories import event_type, retry_policy, subscriber, subscription
+from tests.support.stepped_worker import Request, SteppedWorker
+
+RETRIES: Final = 2
+"""After which the policy of the retry line gives up."""
+LONG_SECONDS: Final = 240.0
+"""Longer than a history takes, and no longer than a pause may be (contract 5.9)."""
+REAL_TIMES: Final = (
+    (retry, "FIRST_PAUSE_SECONDS"), (retry, "MAX_PAUSE_SECONDS"), (claim, "LEASE_SECONDS"), (settle, "LEASE_SECONDS"),
+    (line, "RETRY_LINE_REST_SECONDS"), (line, "RETRY_LINE_REST_SHARE"), (queue, "CUT_SHORT_SECONDS"),
+    (buffer, "HANGING_SECONDS"),
+)  # fmt: skip
+"""What PostgreSQL's clock would end. All are as long: a pause or a lease ends only by what the history does."""
+TICK_SECONDS: Final = 0.0001
+"""What each look at a worker's clock takes."""
+
+CONFIGURED: Final = ("subscriptions_subscription", "subscriptions_subscriber", "delivery_line")
+COLUMNS: Final = """
+SELECT string_agg(quote_ident(column_name), ', ' ORDER BY ordinal_position) FROM information_schema.columns
+ WHERE table_name = %s AND is_generated = 'NEVER'
+"""
+RESET: Final = """
+CREATE FUNCTION reset_history() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE one text;
+BEGIN
+  SET LOCAL session_replication_role = replica;  -- neither triggers nor foreign keys
+  FOR one IN SELECT oid::regclass FROM pg_class
+              WHERE relkind = 'r' AND relname LIKE 'delivery\\_%' AND relname <> 'delivery_storageday'
+                AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
+  LOOP
+    EXECUTE 'DELETE FROM ' || one;
+  END LOOP;
+  {restored}
+  PERFORM setval(oid::regclass, CASE WHEN relname = ANY ('{of_days}') THEN {first} ELSE 1 END, false)
+     FROM pg_class WHERE relkind = 'S' AND relname LIKE 'delivery\\_%' AND relname <> 'delivery_line_id_seq';
+END $$
+"""
+"""Ids begin again with each history, so that the same seed gives the same ids wherever it is run."""
+
+
+class Killed(BaseException):
+    """The process is gone: nothing in it handles this."""
+
+
+class Connection(psycopg.Connection[Any]):
+    """One that breaks when `point` raises; the server then undoes the open transaction."""
+
+    point: Callable[[bool], None] | None = None
+    """Called before and after each statement, with whether a transaction is open; None: nobody has this connection."""
+    is_broken = False
+
+    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+        if gen.__name__ == "_set_autocommit_gen":  # asks the server nothing
+            return super().wait(gen, *arguments, **options)
+        if self.is_broken:
+            raise psycopg.OperationalError("the connection is broken")
+        self._pass()
+        result = super().wait(gen, *arguments, **options)
+        self._pass()
+        return result
+
+    def undo(self) -> None:
+        super().wait(self._rollback_gen())
+
+    def _pass(self) -> None:
+        try:
+            if self.point:
+                self.point(self.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE)
+        except BaseException:
+            self.undo()
+            self.is_broken = True
+            raise
+
+
+class Database(DatabaseWrapper):
+    """The database as one worker sees it; its connections are used again, with the statements they have prepared."""
+
+    def __init__(self, made: list[Connection], point: Callable[[bool], None]) -> None:
+        configured = connections["default"].settings_dict
+        options = {name: value for name, value in configured["OPTIONS"].items() if name != "pool"}
+        super().__init__({**configured, "OPTIONS": options}, "default")
+        self.isolation_level = IsolationLevel.READ_COMMITTED
+        self._made, self._point = made, point
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Connection:
+        found = next((one for one in self._made if one.point is None), None)
+        if found is None:
+            found = Connection.connect(**conn_params)
+            self._made.append(found)
+        found.point, found.is_broken = self._point, False
+        return found
+
+    def _close(self) -> None:
+        if self.connection is not None:
+            self.connection.point = None
+            self.connection.undo()
+            self.connection.autocommit = True
+
+
+class Worker(SteppedWorker):
+    """One worker process, a round at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        made: list[Connection],
+        point: Callable[["Worker", bool | None], None],
+        on_request: Callable[["Worker", Request], None],
+    ) -> None:
+        super().__init__(name, self._left)
+        self.clock = 1.0
+        """Monotonic, in seconds."""
+        self._point, self._on_request = point, on_request
+        self.database = Database(made, lambda in_transaction: point(self, in_transaction))
+
+    def monotonic(self) -> float:
+        self.clock += TICK_SECONDS
+        return self.clock
+
+    def go(self) -> None:
+        """Go one round."""
+        self._rounds.go()
+        self.lines = self._rounds.all()
+
+    def _left(self, request: Request) -> None:
+        self._on_request(self, request)
+        self._point(self, None)
+
+
+@dataclass(slots=True)
+class World:
+    """Who subscribes to what, in a database that is reset for each history."""
+
+    database: Any
+    types: list[EventType]
+    owners: dict[int, Subscriber]
+    """By subscription."""
+    retried: int
+    """The subscription whose policy uses the retry line."""
+    made: list[Connection] = field(default_factory=list)
+    monotonic: Callable[[], float] = lambda: 0.0
+    """Of the worker whose code runs."""
+
+    def reset(self, seed: int) -> None:
+        """Let everything be as before the first history."""
+        random.seed(seed)
+        content._alive.clear()  # by ids that are given out again
+        content._recent._contents.clear()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT reset_history()")
+
+
+@contextmanager
+def prepared_world() -> Iterator[World]:
+    """Set up subscribers in an empty database, and take over the clock."""
+    first, second = event_type("Test.First"), event_type("Test.Second")
+    work = event_type("Test.Work", EventKind.QUEUE)
+    strict, retried = subscriber("strict"), subscriber("retried")
+    many = subscriber("many", processing=Processing.CONCURRENT, concurrency=3)
+    terms: dict[str, Any] = dict.fromkeys(ACTIONS, Action.RETRY_LANE)
+    policy = retry_policy(**terms, max_retries=RETRIES, on_exhausted=OnExhausted.FAIL, initial_delay_seconds=60.0)
+    made = [subscription(retried, first, retry_policy=policy)]
+    made += [subscription(*pair) for pair in ((strict, first), (strict, second), (many, second), (retried, second))]
+    made += [subscription(event_type=work, filter=text) for text in ("", "", "$$->'Header' is not null")]
+    publish_bodies(work, *[b"0"] * QUEUE_SENDERS)  # makes the senders' lines
+    _remember()
+    world = World(connections["default"], [first, second, work], {one.pk: one.subscriber for one in made}, made[0].pk)
+    real = time.monotonic
+    breaker = notify._Breaker()
+    breaker._open_until = math.inf  # no hints: the history says what is woken
+    with ExitStack() as patches:
+        for module, name in REAL_TIMES:
+            patches.enter_context(patch.object(module, name, LONG_SECONDS))
+        patches.enter_context(patch.object(time, "monotonic", lambda: world.monotonic()))  # noqa: PLW0108 - it changes
+        patches.enter_context(patch.object(notify, "breaker", breaker))
+        try:
+            yield world
+        finally:
+            world.monotonic = real
+            for one in world.made:
+                one.close()
+            with connection.cursor() as cursor:
+                cursor.execute("DROP FUNCTION reset_history")
+                cursor.execute(f"DROP TABLE {', '.join(f'history_{table}' for table in CONFIGURED)}")
+
+
+def _remember() -> None:
+    """Keep what is configured, and how it is restored."""
+    restored = []
+    with connection.cursor() as cursor:
+        for table in CONFIGURED:
+            cursor.execute(COLUMNS, [table])
+            columns = cursor.fetchone()[0]
+            cursor.execute(f"CREATE TABLE history_{table} AS SELECT {columns} FROM {table}")
+            restored.append(f"DELETE FROM {table}; INSERT INTO {table} ({columns}) SELECT * FROM history_{table};")
+        text = RESET.replace("{restored}", "\n  ".join(restored)).replace("{first}", str(first_id(today())))
+        cursor.execute(text.replace("{of_days}", f"{{{','.join(SEQUENCES)}}}"))
