@@ -48,7 +48,8 @@ noted AS (
   SELECT line_id, array_agg(id) FROM (
     SELECT line_id, unnest(delivery_ids) AS id FROM page
     UNION ALL
-    SELECT g.line_id, unnest(g.delivery_ids) FROM delivery_queuegroup g WHERE g.id = ANY (%(busy)s::bigint[])) i
+    SELECT g.line_id, unnest(g.delivery_ids) FROM delivery_queuegroup g
+     WHERE g.id = ANY (%(busy)s::bigint[]) AND g.line_id = ANY (ARRAY(SELECT line_id FROM wanted))) i
    GROUP BY line_id
   HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
 SELECT * FROM page
