@@ -50,16 +50,14 @@ def is_over() -> None:
         AccessAttempt.objects.filter(pk=row.pk).update(attempt_time=row.attempt_time - login_throttle.PAUSE)
 
 
-def test_a_lock_refuses_the_right_password_too() -> None:
-    admin_user()
+def test_a_lock_refuses_the_right_password_too(ann: User) -> None:
     assert fail() == [AGAIN] * MAX_PER_NAME
     assert log_in(browser_at()).status_code == TOO_MANY
     is_over()
     assert log_in(browser_at()).status_code == IN
 
 
-def test_a_lock_applies_to_one_name_at_one_address() -> None:
-    admin_user("ann")
+def test_a_lock_applies_to_one_name_at_one_address(ann: User) -> None:
     admin_user("bob")
     fail("ann")
     assert log_in(browser_at(), "bob").status_code == IN
@@ -67,8 +65,7 @@ def test_a_lock_applies_to_one_name_at_one_address() -> None:
     assert log_in(browser_at(), "ann").status_code == TOO_MANY
 
 
-def test_many_names_from_one_address_lock_the_address() -> None:
-    admin_user()
+def test_many_names_from_one_address_lock_the_address(ann: User) -> None:
     for number in range(MAX_PER_ADDRESS):
         fail(f"nobody-{number}", times=1)
     assert log_in(browser_at()).status_code == TOO_MANY
@@ -82,8 +79,7 @@ def test_an_ipv6_address_counts_as_its_network() -> None:
     assert log_in(browser_at("2001:db8:1:3::1")).status_code == AGAIN
 
 
-def test_a_successful_login_resets_the_count_of_its_own_name_only() -> None:
-    admin_user()
+def test_a_successful_login_resets_the_count_of_its_own_name_only(ann: User) -> None:
     fail("ann", times=MAX_PER_NAME - 1)
     fail("bob", times=2)
     assert log_in(browser_at()).status_code == IN
@@ -91,8 +87,7 @@ def test_a_successful_login_resets_the_count_of_its_own_name_only() -> None:
 
 
 @pytest.mark.parametrize("form", [{"username": "ann"}, {"username": "ann", "password": ""}, {"password": "x"}, {}])
-def test_a_login_without_a_password_does_not_count(form: dict[str, str]) -> None:
-    admin_user()
+def test_a_login_without_a_password_does_not_count(ann: User, form: dict[str, str]) -> None:
     fail()
     assert browser_at().post("/admin/login/", form).status_code == AGAIN
     assert log_in(browser_at()).status_code == TOO_MANY
@@ -105,8 +100,7 @@ def test_tries_during_a_lock_do_not_extend_it() -> None:
     assert list(AccessAttempt.objects.values_list("failures_since_start", "attempt_time")) == counted
 
 
-def test_the_lock_page_says_when_to_try_again_and_not_whether_the_name_exists() -> None:
-    admin_user()
+def test_the_lock_page_says_when_to_try_again_and_not_whether_the_name_exists(ann: User) -> None:
     pages = []
     for name in ("ann", "nobody"):
         fail(name, address=ELSEWHERE)
@@ -125,18 +119,16 @@ def test_a_lock_allows_no_other_origin() -> None:
     assert (answer.status_code, answer.headers.get("Access-Control-Allow-Origin")) == (TOO_MANY, None)
 
 
-def test_wrong_passwords_and_unknown_names_get_the_same_answer() -> None:
-    admin_user()
+def test_wrong_passwords_and_unknown_names_get_the_same_answer(ann: User) -> None:
     known, unknown = (log_in(browser_at(ELSEWHERE), name, "wrong").content.decode() for name in ("ann", "bob"))
     token = re.compile(r'name="csrfmiddlewaretoken" value="\w+"')
     assert token.sub("", known.replace("ann", "bob")) == token.sub("", unknown)
 
 
-def test_an_unknown_name_takes_as_long_as_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_takes_as_long_as_a_known_one(ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 100_000)
     monkeypatch.setattr(login_throttle, "MAX_PER_NAME", 1_000)
     monkeypatch.setattr(login_throttle, "MAX_PER_ADDRESS", 1_000)
-    ann = admin_user()
     ann.set_password(PASSWORD)
     ann.save()
 
@@ -150,9 +142,8 @@ def test_an_unknown_name_takes_as_long_as_a_known_one(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.django_db(transaction=True)
-def test_concurrent_tries_are_counted_like_sequential_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_tries_are_counted_like_sequential_ones(ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 100_000)  # long enough for others to come meanwhile
-    admin_user()
 
     def attempt(_: int) -> int:
         try:
@@ -179,18 +170,7 @@ def test_an_unlock_by_a_superuser_is_in_the_history() -> None:
     assert LogEntry.objects.get().object_repr == "bob from 198.51.100.1"
 
 
-def test_only_superusers_unlock() -> None:
-    admin_user("viewer", is_superuser=False)
-    fail("bob")
-    viewer = browser_at(ELSEWHERE)
-    log_in(viewer, "viewer")
-    row = AccessAttempt.objects.get()
-    assert viewer.get("/admin/accounts/failedlogin/").status_code == 403
-    assert viewer.post(f"/admin/accounts/failedlogin/{row.pk}/delete/", {"post": "yes"}).status_code == 403
-
-
-def test_old_failures_and_expired_sessions_are_deleted() -> None:
-    admin_user()
+def test_old_failures_and_expired_sessions_are_deleted(ann: User) -> None:
     client = browser_at()
     log_in(client)
     fail("bob")
