@@ -199,18 +199,6 @@ def test_a_message_is_extended_by_the_given_or_the_mailboxs_own_time(reader: Cli
     assert (answer.status_code, answer.json()["in_flight_until"]) == (200, longer["in_flight_until"])
 
 
-@pytest.mark.behaviour("1.2", "9.4")
-@pytest.mark.parametrize("what", ["ack", "nack", "extend"])
-def test_a_receipt_of_another_mailbox_is_unknown(reader: Client, pulled: Subscription, what: str) -> None:
-    other = pulled_subscription(factories.subscriber("bank"))
-    publish_numbered(other.event_type, 1)
-    (theirs,) = [one["receipt"] for one in call(client_of(), "next", "bank").json()["messages"]]
-    assert results(call(reader, what, receipts=[theirs])) == [(404, "unknown_receipt")]
-    assert problem_of(call(reader, what, receipt=theirs)) == (404, "unknown_receipt")
-    assert problem_of(call(reader, what, "bank", receipt=theirs)) == (404, "not_found")
-    assert statuses(other) == ["IN_FLIGHT"]
-
-
 @pytest.mark.behaviour("9.4")
 def test_receipts_outlive_a_change_of_the_secret(reader: Client, pulled: Subscription, settings: Any) -> None:
     publish_numbered(pulled.event_type, 2)

@@ -160,14 +160,6 @@ def test_a_message_that_is_no_longer_kept_is_gone(rejected: Delivery) -> None:
     assert problem_of(post_resubmit(client_of(), rejected)) == (410, "no_longer_kept")
 
 
-@pytest.mark.behaviour("1.2")
-def test_only_its_subscriber_and_management_may_resubmit_a_delivery(rejected: Delivery) -> None:
-    assert post_resubmit(client_of(factories.subscriber()), rejected).status_code == 404
-    assert post_resubmit(client_of(factories.publisher()), rejected).status_code == 403
-    assert post_resubmit(Client(), rejected).status_code == 401
-    assert Delivery.objects.count() == 1
-
-
 @pytest.mark.behaviour("11.4")
 def test_the_day_of_its_message_is_not_dropped_meanwhile(
     rejected: Delivery, elsewhere: "psycopg.Connection[Any]"
@@ -291,20 +283,6 @@ def test_a_destination_that_was_unknown_is_tried_again(storage: None) -> None:
     other = factories.subscription(event_type=event_type)
     assert post_republish(client_of()).json()["outcome"] == "ROUTED"
     assert (broker.statuses(later), broker.statuses(other)) == (["PENDING"], [])
-
-
-@pytest.mark.behaviour("2.14")
-def test_a_message_with_deliveries_is_refused(storage: None) -> None:
-    broker.publish_bodies(factories.subscription().event_type, b"1")
-    assert problem_of(post_republish(client_of())) == (409, "not_resubmittable")
-    assert Message.objects.count() == 1
-
-
-@pytest.mark.behaviour("2.14", "1.2")
-def test_only_its_publisher_and_management_may_publish_a_message_again(unheard_publisher: Publisher) -> None:
-    assert post_republish(client_of(factories.publisher())).status_code == 404
-    assert post_republish(client_of(factories.subscriber())).status_code == 403
-    assert post_republish(client_of(unheard_publisher)).status_code == 202
 
 
 @pytest.mark.behaviour("2.14")

@@ -11,9 +11,8 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.maintenance.partitions import today
 from delivery.models import Callback, Delivery, Lane, Message, Replay
-from subscriptions.models import ApiKey, Publisher, Subscriber, Subscription
+from subscriptions.models import ApiKey, Subscription
 from tests.support import factories
 from tests.support.api import Answer, api_document, client_of, publish
 from tests.support.mailboxes import pulled_subscription
@@ -38,7 +37,7 @@ NEEDED = {
 }
 LISTS = [path for method, path in OPERATIONS if "{" not in path and method == "get"]
 EMPTY = {"/api/v1/dead-letters", "/api/v1/dead-letters/counts"}
-"""Nothing of somebody has come to nothing; a test of its own sees to that."""
+"""Nothing of somebody has come to nothing; the tests of dead letters see to that."""
 NOBODY = "nobody"
 UNKNOWN: Final = 10**17
 REFUSED = {403, 404}
@@ -139,18 +138,6 @@ def test_lists_do_not_show_records_of_others(path: str, somebody: Subscription) 
         assert b"somebody" not in answer.content
 
 
-def test_dead_letters_are_shown_to_their_subscriber(somebody: Subscription) -> None:
-    ended = {"status": "REJECTED", "finished_at": Now(), "closed_on": today()}
-    Delivery.objects.update(status="IN_FLIGHT")
-    Delivery.objects.update(**ended)
-    lists = ["/api/v1/dead-letters", "/api/v1/dead-letters/counts"]
-    for client, seen in [(client_of(somebody.subscriber), 1), *((one, 0) for one in strangers())]:
-        listed, counts = (client.get(path) for path in lists)
-        assert listed.status_code == counts.status_code
-        if listed.status_code != 403:
-            assert (len(listed.json()["items"]), sum(counts.json().values())) == (seen, seen)
-
-
 @pytest.mark.parametrize("path", [path for method, path in OPERATIONS if method == "post" and "{" not in path])
 def test_only_subscriptions_and_replays_are_created_without_a_management_key(path: str) -> None:
     statuses = [client.post(path, {}).status_code for client in strangers()]
@@ -163,19 +150,6 @@ def test_a_publisher_and_a_subscriber_read_themselves_and_change_nothing() -> No
         assert client.get(path).status_code == 200
         assert client.patch(path, {"description": "x"}).status_code == 403
         assert client.delete(path).status_code == 403
-
-
-def test_the_publisher_sees_only_the_kind_of_failure(somebody: Subscription) -> None:
-    delivery, why = Delivery.objects.get(), "no answer: Could not resolve host: db-7.internal.example"
-    Delivery.objects.update(reason=why)
-
-    def told(client: Client) -> str:
-        message = client.get(f"/api/v1/messages/{delivery.message_id}").json()
-        return str(message["deliveries"][0]["reason"])
-
-    assert told(client_of(Publisher.objects.get())) == "no answer: the name of its host was not resolved"
-    assert told(client_of()) == why
-    assert client_of(somebody.subscriber).get(f"/api/v1/deliveries/{delivery.pk}").json()["reason"] == why
 
 
 NAMED_IN_BODIES: Final[dict[str, dict[str, Any]]] = {
@@ -305,15 +279,6 @@ def test_a_cursor_of_others_shows_own_objects_only(path: str, theirs: Names, own
     answer = client_of(own.subscriber).get(f"/api/v1/{path}?cursor={cursor}")
     shown = {one.get("subscriber", one.get("name")) for one in answer.json()["items"]}
     assert (answer.status_code, shown <= {"shop"}) == (200, True)
-
-
-def test_filters_are_tested_on_own_messages_only(theirs: Names, own: Subscription) -> None:
-    asked = {"message_id": theirs["message"]}
-    tried = [
-        client_of(one).post("/api/v1/filters/test", asked).status_code
-        for one in (own.subscriber, Subscriber.objects.get(name="somebody"), None)
-    ]
-    assert tried == [404, 200, 200]
 
 
 def test_no_key_can_tell_a_destination_of_others_from_an_unknown_one(theirs: Names, own: Subscription) -> None:

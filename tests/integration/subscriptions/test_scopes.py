@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from rest_framework.views import APIView
@@ -23,7 +23,6 @@ DOCUMENT: Final = api_document()["paths"]
 LOOKING: Final = (KeyPermission, ReadOrWrite)
 BY_TOKEN: Final = {"post callbacks/{token}"}
 API_KEYS: Final = "/api/v1/api-keys"
-JSON: Final = "application/json"
 
 
 HOUR: Final = dt.timedelta(hours=1)
@@ -120,6 +119,7 @@ def test_keys_of_owners_are_narrowed_likewise(kind: KeyKind) -> None:
         (KeyKind.PUBLISHER, "post event-types", "This takes a management key."),
         (KeyKind.PUBLISHER, "post subscriptions", "This takes a subscriber's key or a management key."),
         (KeyKind.PUBLISHER, "get deliveries", "This takes a subscriber's key or a management key."),
+        (KeyKind.PUBLISHER, "get api-keys", "This takes a management key."),
         (KeyKind.SUBSCRIBER, "post events", "This takes a publisher's key or a management key."),
         (KeyKind.SUBSCRIBER, "patch subscribers/{name}", "This takes a management key."),
         (KeyKind.SUBSCRIBER, "get summaries", "This takes a management key."),
@@ -227,12 +227,11 @@ def test_a_key_with_more_scopes_is_not_rotated() -> None:
     assert client.post(f"{API_KEYS}/{wide.pk}/revoke").status_code == 200, "that opens nothing"
 
 
-def test_by_default_a_key_has_all_scopes_but_keys() -> None:
+def test_by_default_a_key_has_all_scopes_but_keys(management: Client) -> None:
     factories.publisher("till")
     factories.subscriber("shop")
-    client = client_of()
     owners = {"PUBLISHER": {"publisher": "till"}, "SUBSCRIBER": {"subscriber": "shop"}, "MANAGEMENT": {}}
-    answers = [client.post(API_KEYS, {"kind": kind, **owner}) for kind, owner in owners.items()]
+    answers = [management.post(API_KEYS, {"kind": kind, **owner}) for kind, owner in owners.items()]
     assert [answer.json()["scopes"] for answer in answers] == [
         ["publish", "read", "operate"],
         ["read", "configure", "receive", "operate"],
