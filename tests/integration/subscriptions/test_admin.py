@@ -11,11 +11,10 @@ from django.test import Client
 from django.urls import resolve
 
 from broker_project.core.api.views import Audited
-from delivery.models import Delivery
 from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Subscriber, Subscription
 from tests.support import factories
-from tests.support.admin import SUBSCRIPTION_FORM, browser_with, messages_of
+from tests.support.admin import SUBSCRIPTION_FORM, messages_of
 from tests.support.api import Answer, client_with
 
 pytestmark = pytest.mark.django_db
@@ -97,14 +96,6 @@ def test_an_action_on_many_asks_first(admin: Client) -> None:
     assert messages_of(done) == "Done for 2."
 
 
-@pytest.mark.parametrize("action", ["inactivate", "rotate_secret"])
-def test_users_who_may_only_view_change_nothing(action: str) -> None:
-    made, viewer = factories.subscription(), browser_with("subscriptions.view_subscription")
-    assert viewer.get(f"{ROOT}/subscription/{made.pk}/change/").status_code == 200
-    assert viewer.post(f"{ROOT}/subscription/{made.pk}/{action}/", {"_form_submitted": "on"}).status_code == 403
-    assert Subscription.objects.get().version == 1
-
-
 def test_a_signing_secret_is_shown_when_it_is_made_and_never_again(admin: Client) -> None:
     shop, paid = factories.subscriber("shop"), factories.event_type("Order.Paid")
     form = {"subscriber": shop.pk, "event_type": paid.pk, "endpoint": "http://shop.example/"}
@@ -136,40 +127,12 @@ def test_a_token_is_shown_when_it_is_issued_and_never_again(admin: Client) -> No
         assert token.encode() not in admin.get(page).content
 
 
-@pytest.mark.parametrize(
-    ("kind", "owner", "expiry", "wrong"),
-    [
-        ("PUBLISHER", "", "", "publisher"),
-        ("SUBSCRIBER", "publisher", "", "publisher"),
-        ("MANAGEMENT", "publisher", "", "publisher"),
-        ("MANAGEMENT", "", "2020-01-01", "expires_at"),
-    ],
-)
-def test_an_inconsistent_key_is_not_issued(admin: Client, kind: str, owner: str, expiry: str, wrong: str) -> None:
-    pk = factories.publisher("till").pk
-    form = {"kind": kind, "publisher": pk if owner else "", "subscriber": "", "label": "", "expires_at_0": expiry}
-    answer = admin.post(f"{ROOT}/apikey/add/", {**form, "expires_at_1": "00:00:00" if expiry else ""})
-    assert wrong in answer.context["adminform"].form.errors
-    assert ApiKey.objects.count() == 0
-
-
 def test_a_key_is_revoked_and_never_deleted(admin: Client) -> None:
     key, _ = factories.api_key()
     admin.post(f"{ROOT}/apikey/{key.pk}/revoke/", {"_form_submitted": "on"})
     key.refresh_from_db()
     assert (key.revoked_at is not None, key.version) == (True, 2)
     assert admin.post(f"{ROOT}/apikey/{key.pk}/delete/", {"post": "yes"}).status_code == 403
-
-
-@pytest.mark.behaviour("1.8")
-def test_a_subscription_with_unfinished_deliveries_is_not_deleted_and_says_what_to_do(admin: Client) -> None:
-    made = factories.subscription()
-    pending = Delivery.objects.create(subscription=made, size=2)
-    refused = admin.post(f"{ROOT}/subscription/{made.pk}/delete/", {"post": "yes"}, follow=True)
-    assert messages_of(refused).startswith("Not deleted. It has unfinished deliveries;")
-    pending.delete()
-    admin.post(f"{ROOT}/subscription/{made.pk}/delete/", {"post": "yes"})
-    assert Subscription.objects.count() == 0
 
 
 def test_an_event_type_that_limits_a_publisher_is_not_deleted(admin: Client) -> None:

@@ -160,17 +160,21 @@ def test_issuing_management_keys_takes_a_permission(issuer: Client) -> None:
     assert [one.scopes for one in ApiKey.objects.order_by("pk")] == [["publish", "read", "operate"], ["read", "keys"]]
 
 
-@pytest.mark.parametrize("label", ["one\ntwo", "\x1b[31mred", "\u202e\u200babc"])
-def test_labels_with_control_characters_are_refused(admin: Client, label: str) -> None:
-    refused = added(admin, kind="MANAGEMENT", label=label)
-    assert "label" in refused.context["adminform"].form.errors
-    assert not ApiKey.objects.exists()
-
-
-def test_scopes_of_another_kind_are_refused(admin: Client) -> None:
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        *(({"kind": "MANAGEMENT", "label": text}, "label") for text in ("one\ntwo", "\x1b[31mred", "\u202e\u200babc")),
+        ({"kind": "PUBLISHER", "publisher": "till", "scopes": ["keys"]}, "scopes"),
+        ({"kind": "PUBLISHER"}, "publisher"),
+        ({"kind": "SUBSCRIBER", "publisher": "till"}, "publisher"),
+        ({"kind": "MANAGEMENT", "publisher": "till"}, "publisher"),
+        ({"kind": "MANAGEMENT", "expires_at_0": "2020-01-01", "expires_at_1": "00:00:00"}, "expires_at"),
+    ],
+)
+def test_an_invalid_key_is_refused_at_its_field(admin: Client, given: dict[str, Any], wrong: str) -> None:
     till = factories.publisher("till")
-    refused = added(admin, kind="PUBLISHER", publisher=till.pk, scopes=["keys"])
-    assert "scopes" in refused.context["adminform"].form.errors
+    refused = added(admin, **given | ({"publisher": till.pk} if "publisher" in given else {}))
+    assert wrong in refused.context["adminform"].form.errors
     assert not ApiKey.objects.exists()
 
 

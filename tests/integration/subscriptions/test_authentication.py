@@ -173,8 +173,7 @@ def test_lookups_of_wrong_callback_tokens_from_one_address_are_limited(settings:
     assert Client().get(SOME_LIST).status_code == 401
 
 
-def test_a_key_is_issued_with_its_limit() -> None:
-    management = client_of()
+def test_a_key_is_issued_with_its_limit(management: Client) -> None:
     for given, status in ((5, 201), (None, 201), (0, 400), (-1, 400), ("5", 400), (1.5, 400), (True, 400)):
         body = {"kind": "MANAGEMENT", "requests_per_minute": given}
         answer = management.post("/api/v1/api-keys", body)

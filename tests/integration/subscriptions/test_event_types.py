@@ -15,7 +15,6 @@ from delivery.models import Message
 from subscriptions import edit
 from subscriptions.import_export import RefusedEntries, import_event_types
 from subscriptions.models import EventKind, EventType, Subscription
-from subscriptions.presets import OWN_EVENT_TYPES
 from tests.support import factories
 from tests.support.admin import browser_with, messages_of
 from tests.support.api import Answer, client_of, invalid_fields, problem_of, publish
@@ -28,7 +27,6 @@ NAME = "Order.Paid"
 SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"minLength": 1}, "n": {"maximum": 10}}}
 
 SUBSCRIPTIONS = "/api/v1/subscriptions"
-JSON = "application/json"
 REJECTED = "Broker.Delivery.Rejected"
 
 ADMIN_EVENT_TYPES = "/admin/subscriptions/eventtype"
@@ -46,11 +44,10 @@ NEW = {
 
 
 @pytest.mark.behaviour("1.1")
-def test_an_event_type_is_created_and_read_as_it_was_given() -> None:
-    client = client_of()
-    made = client.post(EVENT_TYPES, NEW)
+def test_an_event_type_is_created_and_read_as_it_was_given(management: Client) -> None:
+    made = management.post(EVENT_TYPES, NEW)
     assert (made.status_code, made["Location"], made["ETag"]) == (201, f"{EVENT_TYPES}/{NEW['name']}", '"1"')
-    read = client.get(made["Location"])
+    read = management.get(made["Location"])
     assert (read.status_code, read["ETag"], read.json()) == (200, '"1"', made.json())
     kept = {"version": 1, "created_at": read.json()["created_at"], "updated_at": read.json()["updated_at"]}
     assert read.json() == {**NEW, **kept}
@@ -223,9 +220,10 @@ def test_one_invalid_item_refuses_its_batch_and_is_named(order_paid: EventType, 
 
 
 @pytest.mark.behaviour("1.1", "3.7")
-def test_a_changed_schema_counts_from_the_next_publish_on(order_paid: EventType, shop: Client) -> None:
+def test_a_changed_schema_counts_from_the_next_publish_on(
+    management: Client, order_paid: EventType, shop: Client
+) -> None:
     address = f"/api/v1/event-types/{NAME}"
-    management = client_of()
     statuses = []
     for schema in (SCHEMA, {"type": "array"}, None, SCHEMA):
         assert management.patch(address, {"schema": schema}).status_code == 200
@@ -257,9 +255,10 @@ def wanted(**fields: object) -> dict[str, object]:
 
 
 @pytest.mark.behaviour("5.7")
-def test_the_brokers_own_event_types_exist_and_cannot_be_changed() -> None:
-    management = client_of()
-    for name in (f"Broker.{one}" for one in OWN_EVENT_TYPES):
+def test_the_brokers_own_event_types_exist_and_cannot_be_changed(management: Client) -> None:
+    own = {f"Broker.{name}" for name in ("Delivery.Rejected", "Delivery.Failed", "Line.Paused", "Line.Resumed")}
+    assert {*EventType.objects.exclude(pk__in=EventType.objects.configured()).values_list("name", flat=True)} == own
+    for name in own:
         read = management.get(f"{EVENT_TYPES}/{name}")
         assert (read.status_code, read.json()["kind"]) == (200, "TOPIC")
         changed = management.patch(f"{EVENT_TYPES}/{name}", {"description": "mine"})

@@ -14,7 +14,7 @@ from subscriptions import lookup_keys, matching
 from subscriptions.edit import change
 from subscriptions.filters import FilterFailed, document, explain, parse_filter, text_at
 from subscriptions.matching import MAX_PATHS, PATIENCE, matching_subscriptions
-from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
+from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.names import patterns_of
 from tests.support import factories
 from tests.support.database import forget_filters
@@ -289,10 +289,3 @@ def test_long_filter_strings_are_found_and_not_kept() -> None:
     assert matched(*(new(event_type, b"{}", text) for text in (LONG, LONG, LONG + "x"))) == [[one.pk], [one.pk], []]
     after = [cache.cache_info().currsize for cache in (lookup_keys._plain, lookup_keys._range)]
     assert after == [before[0], before[1] + 1]
-
-
-def test_subscribers_that_are_inactive_get_nothing() -> None:
-    one = factories.subscription()
-    assert one.event_type
-    Subscriber.objects.update(status=Status.INACTIVE)
-    assert matched(new(one.event_type)) == [[]]

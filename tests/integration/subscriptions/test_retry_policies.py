@@ -126,17 +126,6 @@ def test_four_policies_come_installed() -> None:
     assert {policy.name: policy.terms for policy in installed} == PRESETS
 
 
-@pytest.mark.behaviour("5.7")
-def test_the_brokers_own_event_types_come_installed() -> None:
-    own = EventType.objects.exclude(pk__in=EventType.objects.configured()).values_list("name", "kind")
-    assert {*own} == {
-        ("Broker.Delivery.Rejected", "TOPIC"),
-        ("Broker.Delivery.Failed", "TOPIC"),
-        ("Broker.Line.Paused", "TOPIC"),
-        ("Broker.Line.Resumed", "TOPIC"),
-    }
-
-
 def test_installing_again_adds_what_is_missing_and_leaves_the_rest() -> None:
     EventType.objects.get(name="Broker.Line.Paused").delete()
     EventType.objects.filter(name="Broker.Line.Resumed").update(description="ours")

@@ -50,11 +50,6 @@ HEADERS = {"X-Token": "secret 4711"}
 TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
 
 
-@pytest.fixture
-def wanted(receiver: Receiver, storage: None) -> Subscription:
-    return factories.subscription(endpoint=receiver.url("/a"))
-
-
 def rotated(one: Subscription, client: Client | None = None, **asked: Any) -> Answer:
     return (client or client_of()).post(f"/api/v1/subscriptions/{one.pk}/rotate-secret", asked)
 
@@ -184,12 +179,11 @@ def test_a_rotation_of_another_version_is_refused_and_leaves_no_former_secret() 
     assert (problem_of(refused), FormerSecret.objects.count()) == ((412, "version_mismatch"), 0)
 
 
-def test_only_the_answer_to_the_rotation_has_a_secret() -> None:
+def test_only_the_answer_to_the_rotation_has_a_secret(management: Client) -> None:
     made = factories.subscription()
-    client = client_of()
-    shown = rotated(made, client).json()["signing_secret"]
+    shown = rotated(made, management).json()["signing_secret"]
     for address in (f"/api/v1/subscriptions/{made.pk}", "/api/v1/subscriptions"):
-        text = client.get(address).content.decode()
+        text = management.get(address).content.decode()
         assert "whsec_" not in text
         assert "overlap_ends_at" in text
     assert shown == Subscription.objects.get().signing_secret != made.signing_secret
@@ -266,23 +260,15 @@ def test_after_the_rotation_nothing_needs_the_former_key_and_nothing_else_has_ch
     assert FormerSecret.objects.get().secret.startswith("whsec_")
 
 
-def test_the_addresses_of_callbacks_are_encrypted_again(publisher: Publisher, storage: None, settings: Any) -> None:
-    factories.subscription(event_type=factories.event_type(JOB_EVENT, EventKind.QUEUE))
-    client = client_of(publisher)
-    publish_job(client)
-    callback = Callback.objects.get()
+def test_encrypted_columns_of_other_applications_are_encrypted_again(
+    callback: Callback, storage: None, settings: Any
+) -> None:
+    made = SecondFactor.objects.create(user=User.objects.create(username="somebody"), seed="JBSWY3DP")
     address = callback_address(callback)
     rotate(settings)
     assert (run()[0], run("--check")[0]) == (0, 0)
     settings.SECRET_KEY_FALLBACKS = []
     assert callback_address(callback) == address
-
-
-def test_encrypted_columns_of_other_applications_are_encrypted_again(settings: Any) -> None:
-    made = SecondFactor.objects.create(user=User.objects.create(username="somebody"), seed="JBSWY3DP")
-    rotate(settings)
-    assert run()[0] == 0
-    settings.SECRET_KEY_FALLBACKS = []
     assert SecondFactor.objects.get(pk=made.pk).seed == "JBSWY3DP"
 
 
