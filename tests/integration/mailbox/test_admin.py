@@ -17,11 +17,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import factories
 from tests.support.broker import line_of, publish_numbered, statuses
-from tests.support.mailboxes import (
-    fetch_all,
-    pulled_subscription,
-    time_out_hand_outs,
-)
+from tests.support.mailboxes import fetch_all, pulled_subscription, time_out_hand_outs
 from tests.support.query_plans import explained_statements
 
 pytestmark = pytest.mark.django_db
@@ -205,13 +201,9 @@ def test_returning_says_which_deliveries_end(admin: Client, wanted: Subscription
     assert "1 will be available again, 2 will end." in question
     assert (
         f"delivery {again.delivery_id}, fetched 2 times: ends as FAILED, because its redeliveries are used up"
-        in question
-    )
-    assert f"delivery {once.delivery_id}, fetched once delivery {asked.delivery_id}" in question
-    assert (
-        f"delivery {asked.delivery_id}, fetched once: ends as CANCELLED, because its cancellation was requested"
-        in question
-    )
+        f" delivery {once.delivery_id}, fetched once"
+        f" delivery {asked.delivery_id}, fetched once: ends as CANCELLED, because its cancellation was requested"
+    ) in question
     note = "Returned 1 of 3; 1 FAILED, redeliveries used up; 1 CANCELLED, as requested."
     assert post_form(admin, back, _selected_action=chosen(admin, back)) == note
     assert statuses(wanted) == [DeliveryStatus.FAILED, PENDING, CANCELLED]

@@ -44,14 +44,14 @@ Say = Callable[[int, list[Receipt]], Any]
 
 
 @pytest.fixture
-def pulled(storage: None, event_type: EventType) -> Subscription:
+def ordered(storage: None, event_type: EventType) -> Subscription:
     return subscription(subscriber(mailbox_ordered=True), event_type, delivery_mode=DeliveryMode.PULL)
 
 
 @pytest.fixture
-def other_mailbox(pulled: Subscription) -> Subscription:
+def other_mailbox(ordered: Subscription) -> Subscription:
     """Another subscription of the same mailbox."""
-    return mailboxes.pulled_subscription(pulled.subscriber)
+    return mailboxes.pulled_subscription(ordered.subscriber)
 
 
 def next_body(wanted: Subscription) -> bytes | None:
@@ -62,71 +62,71 @@ def next_body(wanted: Subscription) -> bytes | None:
 
 
 def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_subscriptions(
-    pulled: Subscription, other_mailbox: Subscription
+    ordered: Subscription, other_mailbox: Subscription
 ) -> None:
     for number in range(4):
-        broker.publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
+        broker.publish_numbered((ordered, other_mailbox)[number % 2].event_type, 1, first=number)
     for number in range(4):
-        (one,) = mailboxes.fetch_all(pulled)
-        assert (one.content.body, mailboxes.fetch_all(pulled)) == (str(number).encode(), [])
-        acknowledge(pulled.subscriber_id, [one.receipt])
-    assert next_body(pulled) is None
+        (one,) = mailboxes.fetch_all(ordered)
+        assert (one.content.body, mailboxes.fetch_all(ordered)) == (str(number).encode(), [])
+        acknowledge(ordered.subscriber_id, [one.receipt])
+    assert next_body(ordered) is None
 
 
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("how", ["inactive", "paused", "pushed"])
 def test_a_message_in_flight_blocks_the_others_although_its_subscription_stops(
-    pulled: Subscription, other_mailbox: Subscription, how: str
+    ordered: Subscription, other_mailbox: Subscription, how: str
 ) -> None:
-    broker.publish_numbered(pulled.event_type, 1)
+    broker.publish_numbered(ordered.event_type, 1)
     broker.publish_bodies(other_mailbox.event_type, b"beside")
-    (one,) = mailboxes.fetch_all(pulled)
+    (one,) = mailboxes.fetch_all(ordered)
     if how == "inactive":
-        broker.inactivate(pulled)
+        broker.inactivate(ordered)
     elif how == "paused":
-        Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
+        Subscription.objects.filter(pk=ordered.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     else:
-        mailboxes.switch_delivery_mode(pulled, DeliveryMode.PUSH)
-    assert next_body(pulled) is None
-    acknowledge(pulled.subscriber_id, [one.receipt])
-    assert next_body(pulled) == b"beside"
+        mailboxes.switch_delivery_mode(ordered, DeliveryMode.PUSH)
+    assert next_body(ordered) is None
+    acknowledge(ordered.subscriber_id, [one.receipt])
+    assert next_body(ordered) == b"beside"
 
 
 @pytest.mark.behaviour("3.6", "2.13")
-def test_delayed_and_held_messages_block_nothing(pulled: Subscription) -> None:
-    broker.publish_bodies(pulled.event_type, b"delayed", not_before="2999-01-01T00:00:00Z")
-    broker.publish_bodies(pulled.event_type, b"held", b"next")
+def test_delayed_and_held_messages_block_nothing(ordered: Subscription) -> None:
+    broker.publish_bodies(ordered.event_type, b"delayed", not_before="2999-01-01T00:00:00Z")
+    broker.publish_bodies(ordered.event_type, b"held", b"next")
     held = Delivery.objects.oldest_first()[1]
     Delivery.objects.filter(pk=held.pk).update(status="HELD", waits_for="RELEASE")
-    assert next_body(pulled) == b"next"
+    assert next_body(ordered) == b"next"
 
 
 @pytest.mark.behaviour("9.4")
-def test_a_timed_out_message_is_not_extended_in_an_ordered_mailbox(pulled: Subscription) -> None:
-    broker.publish_numbered(pulled.event_type, 1)
-    (one,) = mailboxes.fetch_all(pulled)
-    assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.EXTENDED
+def test_a_timed_out_message_is_not_extended_in_an_ordered_mailbox(ordered: Subscription) -> None:
+    broker.publish_numbered(ordered.event_type, 1)
+    (one,) = mailboxes.fetch_all(ordered)
+    assert extend(ordered.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.EXTENDED
     mailboxes.time_out_hand_outs()
-    late = extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt]
+    late = extend(ordered.subscriber_id, [one.receipt], seconds=60)[one.receipt]
     assert (late.code, late.delivery_status) == (ReceiptCode.TIMED_OUT, DeliveryStatus.PENDING)
-    assert next_body(pulled) == b"0"
+    assert next_body(ordered) == b"0"
 
 
 @pytest.mark.behaviour("9.3")
-def test_eight_clients_get_the_messages_one_after_the_other(pulled: Subscription, other_mailbox: Subscription) -> None:
+def test_eight_clients_get_the_messages_one_after_the_other(ordered: Subscription, other_mailbox: Subscription) -> None:
     for number in range(24):
-        broker.publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
+        broker.publish_numbered((ordered, other_mailbox)[number % 2].event_type, 1, first=number)
     start = threading.Barrier(8)
     worked_off: list[bytes] = []
     at_work = threading.Semaphore(1)
 
     def turns() -> Iterator[bytes]:
         while Delivery.objects.open().exists():
-            for one in fetch(MailboxRef(pulled.subscriber_id, is_ordered=True), max_messages=10):
+            for one in fetch(MailboxRef(ordered.subscriber_id, is_ordered=True), max_messages=10):
                 assert at_work.acquire(blocking=False), "somebody else has one in flight"
                 yield one.content.body
                 at_work.release()
-                acknowledge(pulled.subscriber_id, [one.receipt])
+                acknowledge(ordered.subscriber_id, [one.receipt])
 
     def work_off() -> None:
         start.wait()
@@ -146,14 +146,14 @@ def pushed(storage: None, event_type: EventType) -> Subscription:
 
 @pytest.mark.parametrize(("say", "next_one"), [(nack, b"0"), (acknowledge, b"1")])
 def test_a_fetch_waits_for_a_late_receipt_of_the_oldest(
-    pulled: Subscription, say: Callable[..., Any], next_one: bytes
+    ordered: Subscription, say: Callable[..., Any], next_one: bytes
 ) -> None:
-    broker.publish_numbered(pulled.event_type, 2)
-    (late,) = mailboxes.fetch_all(pulled)
+    broker.publish_numbered(ordered.event_type, 2)
+    (late,) = mailboxes.fetch_all(ordered)
     mailboxes.time_out_hand_outs()
     with ExitStack() as others, transaction.atomic():
-        say(pulled.subscriber_id, [late.receipt])
-        got = others.enter_context(in_other_thread(lambda: mailboxes.fetch_bodies(pulled)))
+        say(ordered.subscriber_id, [late.receipt])
+        got = others.enter_context(in_other_thread(lambda: mailboxes.fetch_bodies(ordered)))
     assert got.result() == [next_one]
 
 
@@ -172,27 +172,27 @@ def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched
 
 
 def test_a_fetch_waits_for_a_fetch_that_began_before_the_mailbox_became_ordered(
-    pulled: Subscription, elsewhere: "psycopg.Connection[Any]"
+    ordered: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
-    broker.publish_numbered(pulled.event_type, 2)
+    broker.publish_numbered(ordered.event_type, 2)
     with ExitStack() as others, transaction.atomic():
-        assert len(rows(FETCH, {"subscriber": pulled.subscriber_id, "max_messages": 1, "depth": 50})) == 1
+        assert len(rows(FETCH, {"subscriber": ordered.subscriber_id, "max_messages": 1, "depth": 50})) == 1
         elsewhere.execute("UPDATE subscriptions_subscriber SET mailbox_ordered = true")
         elsewhere.commit()
-        got = others.enter_context(in_other_thread(lambda: mailboxes.fetch_bodies(pulled)))
+        got = others.enter_context(in_other_thread(lambda: mailboxes.fetch_bodies(ordered)))
     assert got.result() == []
 
 
-def test_the_oldest_of_many_timed_out_messages_comes_first(pulled: Subscription) -> None:
+def test_the_oldest_of_many_timed_out_messages_comes_first(ordered: Subscription) -> None:
     Subscriber.objects.update(mailbox_ordered=False)
-    broker.publish_numbered(pulled.event_type, 80)
-    mailboxes.fetch_all(pulled)
+    broker.publish_numbered(ordered.event_type, 80)
+    mailboxes.fetch_all(ordered)
     mailboxes.time_out_hand_outs()
     with connection.cursor() as cursor:  # the oldest timed out last
         cursor.execute("UPDATE delivery_open SET fetched_until = fetched_until - (id %% 1000000) * interval '1 s'", [])
     Subscriber.objects.update(mailbox_ordered=True)
-    assert mailboxes.fetch_bodies(pulled) == [b"0"]
+    assert mailboxes.fetch_bodies(ordered) == [b"0"]
 
 
 def looked(wanted: Subscription) -> list[Any]:
@@ -250,11 +250,6 @@ def test_pages_of_other_lines_are_not_read(pushed: Subscription, monkeypatch: py
     assert (len(looks), costly_statements(looks, max_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
 
 
-@pytest.fixture
-def unordered_mailbox(storage: None, event_type: EventType) -> Subscription:
-    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
-
-
 def purge_all(subscriber_id: int, _: list[Receipt]) -> Cancelled:
     return purge(subscriber_id, seconds=60)
 
@@ -263,12 +258,12 @@ def purge_all(subscriber_id: int, _: list[Receipt]) -> Cancelled:
 @pytest.mark.parametrize("hours", [1, -1], ids=["in flight", "timed out"])
 @pytest.mark.parametrize("waits", [purge_all, acknowledge, nack, partial(extend, seconds=60)])
 def test_a_call_that_waits_for_a_delivery_has_locked_no_newer_one(
-    unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", waits: Say, hours: int
+    pulled: Subscription, elsewhere: "psycopg.Connection[Any]", waits: Say, hours: int
 ) -> None:
-    receipts = mailboxes.hand_out_newest_first(unordered_mailbox, 5, hours=hours)
+    receipts = mailboxes.hand_out_newest_first(pulled, 5, hours=hours)
     oldest, *newer = sorted(one.delivery_id for one in receipts)
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [oldest])
-    with in_other_thread(lambda: waits(unordered_mailbox.subscriber_id, receipts)) as done:
+    with in_other_thread(lambda: waits(pulled.subscriber_id, receipts)) as done:
         free = [found for (found,) in elsewhere.execute(FREE)]
         elsewhere.rollback()
         done.result()
@@ -276,8 +271,8 @@ def test_a_call_that_waits_for_a_delivery_has_locked_no_newer_one(
 
 
 @pytest.mark.behaviour("2.10", "9.2")
-def test_expiry_waits_for_no_client(unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
-    oldest = mailboxes.hand_out_newest_first(unordered_mailbox, 5, hours=-1)[-1].delivery_id
+def test_expiry_waits_for_no_client(pulled: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
+    oldest = mailboxes.hand_out_newest_first(pulled, 5, hours=-1)[-1].delivery_id
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [oldest])
     assert expire_overdue() == 4
     elsewhere.rollback()
@@ -285,23 +280,23 @@ def test_expiry_waits_for_no_client(unordered_mailbox: Subscription, elsewhere: 
 
 
 @pytest.mark.behaviour("2.10", "9.6")
-def test_an_expired_message_in_flight_ends_after_its_time_out(unordered_mailbox: Subscription) -> None:
-    mailboxes.hand_out_newest_first(unordered_mailbox, 1, hours=1)
+def test_an_expired_message_in_flight_ends_after_its_time_out(pulled: Subscription) -> None:
+    mailboxes.hand_out_newest_first(pulled, 1, hours=1)
     assert expire_overdue() == 0
     Delivery.objects.update(fetched_until=Now() - timedelta(milliseconds=1))
-    assert (expire_overdue(), broker.statuses(unordered_mailbox)) == (1, [DeliveryStatus.EXPIRED])
+    assert (expire_overdue(), broker.statuses(pulled)) == (1, [DeliveryStatus.EXPIRED])
 
 
 @pytest.mark.behaviour("9.4", "9.8")
 @pytest.mark.parametrize("say", [acknowledge, nack, partial(extend, seconds=60)])
 def test_a_receipt_of_what_is_being_sent_by_now_waits_for_nobody(
-    unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say
+    pulled: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say
 ) -> None:
-    broker.publish_numbered(unordered_mailbox.event_type, 1)
-    (one,) = mailboxes.fetch_all(unordered_mailbox)
-    nack(unordered_mailbox.subscriber_id, [one.receipt])
-    mailboxes.switch_delivery_mode(unordered_mailbox, DeliveryMode.PUSH)
-    broker.crash_while_sending(broker.line_of(unordered_mailbox.subscriber))
+    broker.publish_numbered(pulled.event_type, 1)
+    (one,) = mailboxes.fetch_all(pulled)
+    nack(pulled.subscriber_id, [one.receipt])
+    mailboxes.switch_delivery_mode(pulled, DeliveryMode.PUSH)
+    broker.crash_while_sending(broker.line_of(pulled.subscriber))
     elsewhere.execute("SELECT FROM delivery_open FOR UPDATE")
-    (told,) = say(unordered_mailbox.subscriber_id, [one.receipt]).values()
+    (told,) = say(pulled.subscriber_id, [one.receipt]).values()
     assert (told.status, told.code, told.delivery_status) == (409, "stale_receipt", DeliveryStatus.IN_FLIGHT)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
+from django.test import Client
 
 from delivery.mailbox import mailbox_status
 from delivery.mailbox.acknowledge import nack
@@ -223,9 +224,8 @@ def test_the_admin_lists_it_alike(mixed: Subscriber, status: str, of: str) -> No
 
 
 @pytest.mark.behaviour("9.2")
-def test_a_timed_out_delivery_and_its_message_show_pending(mixed: Subscriber) -> None:
+def test_a_timed_out_delivery_and_its_message_show_pending(management: Client, mixed: Subscriber) -> None:
     late = Delivery.objects.filter(fetched_until__lte=Now()).earliest("pk")
-    client = client_of()
-    assert client.get(f"/api/v1/deliveries/{late.pk}").json()["status"] == PENDING
-    of_message = client.get(f"/api/v1/messages/{late.message_id}").json()["deliveries"]
+    assert management.get(f"/api/v1/deliveries/{late.pk}").json()["status"] == PENDING
+    of_message = management.get(f"/api/v1/messages/{late.message_id}").json()["deliveries"]
     assert {one["id"]: one["status"] for one in of_message}[late.pk] == PENDING

@@ -223,10 +223,6 @@ def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType) -> None:
     assert Message.objects.count() == 3
 
 
-def activate(subscription: Subscription) -> None:
-    Subscription.objects.filter(pk=subscription.pk).update(status=Status.ACTIVE)
-
-
 def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType) -> None:
     with connection.cursor() as cursor:  # as when a day has just begun: that id is given out next
         cursor.execute("SELECT setval('delivery_message_id_seq', last_value + 1, false) FROM delivery_message_id_seq")
@@ -265,14 +261,6 @@ def test_an_edited_resubmission_is_not_backfilled(kind: EventType) -> None:
     replays.run_backfill(backfill)
     backfill.refresh_from_db()
     assert (replays.bodies_of(one), backfill.total) == ([b"0"], 1)
-
-
-def test_a_republished_message_is_backfilled_once(kind: EventType) -> None:
-    (lost,) = broker.publish_bodies(kind, b"1")
-    assert replays.republish(client_of(), lost.id).status_code == 202
-    one = replays.new(kind)
-    replays.run_backfill(replays.start_backfill(one))
-    assert replays.bodies_of(one) == [b"1"]
 
 
 @pytest.mark.behaviour("2.14")
@@ -377,7 +365,7 @@ def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType) -> N
     broker.publish_numbered(kind, 3)
     one = replays.new(kind)
     backfill = begin(one.pk, since=None, created_by="test")
-    activate(one)
+    broker.activate(one)
     broker.publish_bodies(kind, b"live")
     replays.run_backfill(backfill)
     one.refresh_from_db()
@@ -428,7 +416,7 @@ def test_a_subscription_activated_during_cancelling_gets_only_new_messages(kind:
     cancelled = replays.start_filing(one)
     go_on()
     cancel(cancelled.pk, reason="unwanted")
-    activate(one)
+    broker.activate(one)
     broker.publish_bodies(kind, b"since")
     with broker.running_worker():
         replays.run_backfill(cancelled)
@@ -436,14 +424,3 @@ def test_a_subscription_activated_during_cancelling_gets_only_new_messages(kind:
     one.refresh_from_db()
     assert (replays.state_of(cancelled), one.status, one.is_sending) == (ReplayState.CANCELLED, Status.ACTIVE, True)
     assert receiver.bodies("/new") == [b"since"]
-
-
-@pytest.mark.behaviour("1.8")
-def test_its_subscription_is_not_deleted_under_it(kind: EventType) -> None:
-    one = replays.new(kind)
-    backfill = begin(one.pk, since=None, created_by="test")
-    address = f"/api/v1/subscriptions/{one.pk}"
-    refused = client_of().delete(address, headers={"If-Match": "*"})
-    assert (problem_of(refused), "under way" in refused.json()["detail"]) == ((409, "still_in_use"), True)
-    cancel(backfill.pk, reason="unwanted")
-    assert client_of().delete(address, headers={"If-Match": "*"}).status_code == 204

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from benchmarks import filling
 from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
-from delivery.models import Delivery, Message, Replay, ReplayState
+from delivery.models import Delivery, Message, Replay, ReplayKind, ReplayState
 from delivery.replay import backfill_job, job_steps, replay_job
 from delivery.replay.job_steps import SLICE
 from delivery.replay.replay_job import MatchedDelivery, begin, count, go_on
@@ -167,11 +167,17 @@ def test_a_day_that_is_dropped_between_two_slices_is_said(shop: Subscription, mo
 
 
 @pytest.mark.behaviour("1.8")
-def test_its_subscription_is_not_deleted_under_it(shop: Subscription) -> None:
+@pytest.mark.parametrize("kind", ReplayKind)
+def test_its_subscription_is_not_deleted_under_it(shop: Subscription, kind: ReplayKind) -> None:
     ended(shop, 1)
-    replay = begin(of(shop), pace=None, subscription_id=shop.pk, created_by="test")
+    if kind == ReplayKind.BACKFILL:
+        shop = subscription(event_type=shop.event_type, status=Status.INACTIVE)
+        replay = backfill_job.begin(shop.pk, since=None, created_by="test")
+    else:
+        replay = begin(of(shop), pace=None, subscription_id=shop.pk, created_by="test")
     address = f"/api/v1/subscriptions/{shop.pk}"
-    assert problem_of(client_of().delete(address, headers={"If-Match": "*"})) == (409, "still_in_use")
+    refused = client_of().delete(address, headers={"If-Match": "*"})
+    assert (problem_of(refused), "under way" in refused.json()["detail"]) == ((409, "still_in_use"), True)
     replay_job.cancel(replay.pk, reason="unwanted")
     assert client_of().delete(address, headers={"If-Match": "*"}).status_code == 204
 

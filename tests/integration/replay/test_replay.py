@@ -187,13 +187,9 @@ def test_workers_do_it_by_themselves(shop: Subscription, receiver: Receiver) -> 
     replays.ended(shop, 5)
     replay = replays.start_replay(replays.of(shop))
     with broker.running_worker():
-        wait_until_replayed(replay)
+        wait_until(lambda: replays.state_of(replay) == ReplayState.DONE)
         broker.wait_until_done()
     assert len(receiver.of("/hook")) == 5
-
-
-def wait_until_replayed(replay: Replay) -> None:
-    wait_until(lambda: Replay.objects.filter(pk=replay.pk, state=ReplayState.DONE).exists())
 
 
 @pytest.mark.behaviour("11.4")

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -90,19 +89,6 @@ def test_messages_are_extended_while_the_handler_works(played: PlayedMailbox, wo
         work.may_end.set()
         played.wait_for(lambda: played.acknowledged == [1, 2])
     assert played.said("extend")[0] == {"receipts": ["receipt-1", "receipt-2"]}
-
-
-@pytest.mark.parametrize("ahead", [timedelta(hours=-1), timedelta(hours=1)])
-def test_messages_are_handled_and_extended_despite_clock_differences(
-    played: PlayedMailbox, work: StoppableHandler, ahead: timedelta
-) -> None:
-    played.seconds, played.clock_is_ahead = READ_TIMEOUT_SECONDS, ahead
-    played.put(b"1")
-    with running_reader(played, work):
-        played.wait_for(lambda: played.said("extend"))
-        work.may_end.set()
-        played.wait_for(lambda: played.acknowledged == [1])
-    assert work.begun == [1]
 
 
 def test_a_message_whose_handler_raises_is_returned_and_comes_again(

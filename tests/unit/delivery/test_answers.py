@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.http.wire_headers import values_in
-from delivery.sync.answer import PASSED_ON, AnswerTooLarge, Ended, EndpointTimedOut, EndpointUnreachable, ended_by
+from delivery.sync.answer import PASSED_ON, Ended, EndpointTimedOut, EndpointUnreachable, ended_by
 from delivery.webhook.redact import without_credentials
 
 NAMES = ("Content-Type", "Retry-After")
@@ -153,12 +153,6 @@ def test_no_answer_is_late_or_broken(timed_out: bool, was_sent: bool, failure: t
     ended = ended_by(Answer(None, 0, b"", b"", 7, result), max_bytes=MAX_ANSWER_BYTES)
     assert (type(ended.failure), ended.is_uncertain, ended.status_code) == (failure, was_sent, None)
     assert (ended.status, ended.reason, ended.was_tried) == ("FAILED", "no answer: gone", True)
-
-
-@pytest.mark.behaviour("7.1")
-@pytest.mark.parametrize(("size", "failure"), [(MAX_ANSWER_BYTES, type(None)), (MAX_ANSWER_BYTES + 1, AnswerTooLarge)])
-def test_an_answer_has_a_largest_size(size: int, failure: type) -> None:
-    assert isinstance(answered(200, body=b"x" * size).failure, failure)
 
 
 HEAD_LINES = st.lists(
