@@ -238,34 +238,31 @@ def names() -> list[str]:
     return made
 
 
-def test_pages_follow_one_another_and_lead_back(names: list[str]) -> None:
-    client = client_of()
+def test_pages_follow_one_another_and_lead_back(management: Client, names: list[str]) -> None:
     pages, address = [], f"{PUBLISHERS}?limit=3"
     while address:
-        page = client.get(address).json()
+        page = management.get(address).json()
         pages.append([item["name"] for item in page["items"]])
         last, address = page, page["next"]
     assert pages == [names[:3], names[3:6], names[6:]]
-    back = client.get(last["previous"]).json()
+    back = management.get(last["previous"]).json()
     assert [item["name"] for item in back["items"]] == names[3:6]
-    first = client.get(back["previous"]).json()
+    first = management.get(back["previous"]).json()
     assert [item["name"] for item in first["items"]] == names[:3]
     assert first["previous"] is None
-    assert [item["name"] for item in client.get(first["next"]).json()["items"]] == names[3:6]
+    assert [item["name"] for item in management.get(first["next"]).json()["items"]] == names[3:6]
 
 
-def test_records_created_or_deleted_meanwhile_do_not_move_others(names: list[str]) -> None:
-    client = client_of()
-    first = client.get(f"{PUBLISHERS}?limit=3").json()
+def test_records_created_or_deleted_meanwhile_do_not_move_others(management: Client, names: list[str]) -> None:
+    first = management.get(f"{PUBLISHERS}?limit=3").json()
     factories.publisher("publisher-aa")
-    client.delete(f"{PUBLISHERS}/publisher-c")
-    second = client.get(first["next"]).json()
+    management.delete(f"{PUBLISHERS}/publisher-c")
+    second = management.get(first["next"]).json()
     assert [item["name"] for item in second["items"]] == names[3:6]
 
 
-def test_neighbours_are_also_in_the_link_header(names: list[str]) -> None:
-    client = client_of()
-    answer = client.get(client.get(f"{PUBLISHERS}?limit=3").json()["next"])
+def test_neighbours_are_also_in_the_link_header(management: Client, names: list[str]) -> None:
+    answer = management.get(management.get(f"{PUBLISHERS}?limit=3").json()["next"])
     body = answer.json()
     assert answer["Link"] == f'<{body["next"]}>; rel="next", <{body["previous"]}>; rel="prev"'
     assert parse_qs(urlsplit(body["next"]).query)["limit"] == ["3"]

@@ -35,7 +35,7 @@ from delivery.worker.settle import settle
 from subscriptions.models import Subscriber
 from tests.support import factories
 from tests.support.admin import change_page
-from tests.support.api import client_of, client_of_admin, read_pages
+from tests.support.api import client_of, read_pages
 from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement
 from tests.support.factories import subscriber, subscription
 from tests.support.mailboxes import pulled_subscription
@@ -105,8 +105,7 @@ def test_lists_have_exactly_the_filtered_deliveries(receiving: Subscriber, statu
 
 
 @pytest.mark.parametrize("status", [None, *DeliveryStatus.values])
-def test_lists_in_the_admin_hold_the_same(receiving: Subscriber, status: str | None) -> None:
-    admin = client_of_admin()
+def test_lists_in_the_admin_hold_the_same(admin: Client, receiving: Subscriber, status: str | None) -> None:
     own = Delivery.objects.filter(subscription__subscriber=receiving, **({"status": status} if status else {}))
     asked = f"&status__exact={status}" if status else ""
     page = admin.get(f"/admin/delivery/delivery/?line__id__exact={line_of(receiving).pk}{asked}")

@@ -3,7 +3,9 @@
 import itertools
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ from tests.support.api import (
     recorded_calls,
     said_of,
 )
-from tests.support.database import another_connection, in_parallel
+from tests.support.database import another_connection, do_and_disconnect, in_parallel
 
 
 @pytest.mark.behaviour("7.2", "10.3")
@@ -77,17 +79,14 @@ def test_calls_are_recorded_once_the_database_is_back(
 ) -> None:
     monkeypatch.setattr(call, "RECORD_SECONDS", PATIENCE_SECONDS)
     gate = receiver.gate(SYNC_PATH, answer(200))
-    calls: list[Any] = []
-    thread = threading.Thread(target=lambda: calls.extend(in_parallel(1, lambda: publish(client))))
-    with connection.cursor() as cursor, capture_logs() as logs:
-        thread.start()
+    with connection.cursor() as cursor, capture_logs() as logs, ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(do_and_disconnect, partial(publish, client))
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
         cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
         gate.open()
         wait_until(lambda: "sync.record_failed" in [entry["event"] for entry in logs])
         cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
-    thread.join()
-    assert said_of(calls[0]) == (200, b"", "answered")
+    assert said_of(asking.result()) == (200, b"", "answered")
     assert [status for _, status, _, _ in recorded_calls()] == ["DELIVERED"]
 
 
@@ -204,15 +203,13 @@ def test_a_failing_call_or_loop_affects_no_later_call(
     nothing = running.ask(object())  # type: ignore[arg-type]
     assert nothing.failure.reason == "the request could not be made"
     gate = receiver.gate(SYNC_PATH, answer(200))
-    broken: list[Any] = []
-    thread = threading.Thread(target=lambda: broken.extend(in_parallel(1, lambda: publish(client))))
-    thread.start()
-    wait_until(lambda: len(receiver.of(SYNC_PATH)) == 2)
-    monkeypatch.setattr(running.loop._scripts, "finished", lambda: 1 / 0)
-    running.loop._client.interrupt()
-    thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        broken = threads.submit(do_and_disconnect, partial(publish, client))
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == 2)
+        monkeypatch.setattr(running.loop._scripts, "finished", lambda: 1 / 0)
+        running.loop._client.interrupt()
     gate.open()
-    assert problem_of(broken[0]) == (502, "endpoint_unreachable")
+    assert problem_of(broken.result()) == (502, "endpoint_unreachable")
     assert publish(client).status_code == 200
     assert [status for _, status, _, _ in recorded_calls()] == ["DELIVERED", "FAILED", "DELIVERED"]
 
@@ -220,14 +217,12 @@ def test_a_failing_call_or_loop_affects_no_later_call(
 @pytest.mark.behaviour("7.2")
 def test_a_process_that_stops_waits_for_no_endpoint(client: Client, asked: Subscription, receiver: Receiver) -> None:
     receiver.on(SYNC_PATH, hang)
-    came: list[Any] = []
-    thread = threading.Thread(target=lambda: came.extend(in_parallel(1, lambda: publish(client))))
-    thread.start()
-    wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
-    (running,) = caller._callers.values()
-    running.loop.stop()
-    thread.join()
-    assert problem_of(came[0]) == (502, "endpoint_unreachable")
+    with ThreadPoolExecutor(1) as threads:
+        came = threads.submit(do_and_disconnect, partial(publish, client))
+        wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
+        (running,) = caller._callers.values()
+        running.loop.stop()
+    assert problem_of(came.result()) == (502, "endpoint_unreachable")
     assert (Delivery.objects.get().status, Delivery.objects.get().uncertain) == ("FAILED", True)
     receiver.on(SYNC_PATH, answer(200))
     assert publish(client).status_code == 200, "asked by a new one"

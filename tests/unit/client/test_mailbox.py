@@ -95,10 +95,8 @@ def test_the_key_is_sent_although_the_session_has_other_credentials(played: Play
         made.auth = ("somebody", "else")
         return made
 
-    assert Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=session).status() == {
-        "available": 0,
-        "in_flight": 0,
-    }
+    status = Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN, sessions=session).status()
+    assert status == {"available": 0, "in_flight": 0}
 
 
 ERRORS = [
@@ -112,12 +110,7 @@ ERRORS = [
 @pytest.mark.parametrize(
     ("trouble", "text", "is_transient", "retry_after"),
     [
-        (
-            PlayedFailure(404, {"title": "Not found", "detail": "There is no mailbox."}),
-            "404: There is no mailbox.",
-            False,
-            None,
-        ),
+        (PlayedFailure(404, {"title": "Not found", "detail": "No mailbox."}), "404: No mailbox.", False, None),
         (
             PlayedFailure(400, {"detail": "See errors.", "errors": ERRORS}),
             "400: See errors. max: At least 1.; receipts/0: Not a string.; page: Unknown.; What is this?",
@@ -145,11 +138,8 @@ def test_a_refusal_says_why_and_whether_it_is_transient(
     played.troubles["next"].append(trouble)
     with pytest.raises(BrokerError) as refused:
         mailbox.fetch()
-    assert (str(refused.value), refused.value.is_transient, refused.value.retry_after) == (
-        text,
-        is_transient,
-        retry_after,
-    )
+    found = refused.value
+    assert (str(found), found.is_transient, found.retry_after) == (text, is_transient, retry_after)
 
 
 def test_no_answer_is_an_error_of_the_connection(played: PlayedMailbox, mailbox: Mailbox) -> None:
