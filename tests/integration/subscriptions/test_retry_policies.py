@@ -21,7 +21,7 @@ from subscriptions.models import (
 from subscriptions.presets import install
 from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests.support import factories
-from tests.support.api import client_of, invalid_fields
+from tests.support.api import client_of, invalid_fields, problem_of
 
 pytestmark = pytest.mark.django_db
 
@@ -75,10 +75,7 @@ def test_a_name_is_given_once_and_a_policy_that_is_followed_stays() -> None:
     follower = factories.subscription(retry_policy=policy)
     taken = client_of().post(RETRY_POLICIES, {"name": "mine"})
     used = client_of().delete(f"{RETRY_POLICIES}/mine")
-    assert [(one.status_code, one.json()["code"]) for one in (taken, used)] == [
-        (409, "name_taken"),
-        (409, "still_in_use"),
-    ]
+    assert [problem_of(answer) for answer in (taken, used)] == [(409, "name_taken"), (409, "still_in_use")]
     assert f"choose another policy for subscription {follower.pk} ({follower}) first" in used.json()["detail"]
 
 
