@@ -118,8 +118,15 @@ class Settling:
                 log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
                 yield slot, None
             else:
-                if step.ended and step.ended.status is not DeliveryStatus.DELIVERED:
-                    log.info("delivery.not_taken", **step.ended.log_fields())
+                if (ended := step.ended) and ended.status is not DeliveryStatus.DELIVERED:
+                    log.info(
+                        "delivery.not_taken",
+                        delivery_id=ended.delivery_id,
+                        line_id=ended.line_id,
+                        status=str(ended.status),
+                        reason=ended.log_reason,
+                        due_in_seconds=ended.pause,
+                    )
                 if isinstance(step, Send) and slot.may_be_marked and not is_started:
                     log.warning("event_loop.mark_unknown", line_id=line.id, delivery_id=step.delivery.id)
                     yield slot, None  # its lease runs out, then it is recovered

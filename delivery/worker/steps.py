@@ -60,9 +60,10 @@ class Settlement:
     """Seconds until an open group is tried again, if this was the last endpoint of its cycle."""
     side_effects: SideEffects | None = None
 
-    def log_fields(self) -> dict[str, object]:
-        """Return what the log says of a delivery that was not taken; never its body."""
-        return _log_fields(self, self.reason)
+    @property
+    def log_reason(self) -> str:
+        """What the log says of a delivery that was not taken."""
+        return self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +78,13 @@ class Withheld:
     """Seconds until a deferred delivery is due again."""
     reason: str
 
-    def log_fields(self) -> dict[str, object]:
-        """Return what the log says of it, without its reason: a script can put the body into that."""
-        return _log_fields(self, "script failed" if self.status is DeliveryStatus.HELD else "script lost")
+    @property
+    def log_reason(self) -> str:
+        """What the log says of it instead of its reason: a script can put the body into that."""
+        return "script failed" if self.status is DeliveryStatus.HELD else "script lost"
 
 
 Ended = Settlement | Withheld
-
-
-def _log_fields(ended: Ended, reason: str) -> dict[str, object]:
-    return {
-        "delivery_id": ended.delivery_id,
-        "line_id": ended.line_id,
-        "status": str(ended.status),
-        "reason": reason,
-        "due_in_seconds": ended.pause,
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,4 +140,4 @@ def test_a_failed_script_holds_its_delivery_and_a_lost_one_defers_it() -> None:
 )
 def test_a_scripts_error_is_stored_on_the_delivery_and_never_logged(result: Failed | Lost, logged: str) -> None:
     made = withheld(1, outgoing(7), result)
-    assert (made.reason, made.log_fields()["reason"]) == (f"{logged}: a secret", logged)
+    assert (made.reason, made.log_reason) == (f"{logged}: a secret", logged)
