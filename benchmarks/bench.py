@@ -11,7 +11,6 @@ import psycopg
 
 from benchmarks.command_process import command_process
 from benchmarks.processes import Receiving
-from benchmarks.sink import RunningSink
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.running_stack import Stack
 from broker_project.stack.supervisor import Child
@@ -83,41 +82,34 @@ class Bench:
         ((still_open,),) = self.ask(OPEN)
         return [f"{still_open} deliveries were still open after {seconds:g} s"] if still_open else []
 
-    def create_event_types(self, count: int, *, kind: str = "TOPIC") -> list[str]:
-        """Create event types; return their names."""
-        run = next(_numbers)
-        names = [f"Bench-{run}.{number}" for number in range(count)]
-        return [str(self.api.create("event-types", name=name, kind=kind)["name"]) for name in names]
+    def create_event_type(self) -> str:
+        """Create an event type of kind TOPIC; return its name."""
+        return str(self.api.create("event-types", name=f"Bench-{next(_numbers)}", kind="TOPIC")["name"])
 
     def subscribe(
-        self, sink: RunningSink, event_types: Sequence[str], *, prefix: str = "bench", script: str = ""
-    ) -> list[str]:
-        """Create a subscriber with one subscription for each entry; return their names.
+        self,
+        endpoints: Sequence[str],
+        event_types: int,
+        *,
+        prefix: str = "bench",
+        kind: str = "TOPIC",
+        script: str = "",
+    ) -> tuple[list[str], list[str]]:
+        """Store a subscriber for each endpoint, and event types, which they have in turn; return the names of both.
 
-        Scenarios wait in the end only for deliveries to subscribers with the prefix `bench`.
+        Through the API, thousands would take minutes. Scenarios wait in the end only for deliveries to subscribers with
+        the prefix `bench`.
         """
-        run = next(_numbers)
-        names = [f"{prefix}-{run}.{number}" for number in range(len(event_types))]
-        for number, (name, event_type) in enumerate(zip(names, event_types, strict=True)):
-            self.api.create("subscribers", name=name)
-            endpoint = sink.endpoint(number)
-            self.api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
-        return names
-
-    def store_subscribers(self, endpoints: Sequence[str]) -> list[str]:
-        """Store a subscriber with an event type for each endpoint, whose API requests would take minutes.
-
-        Return the names, which are those of both.
-        """
-        run = next(_numbers)
-        names = [f"bench-{run}.{number}" for number in range(len(endpoints))]
+        run, numbers = next(_numbers), range(len(endpoints))
+        names, types = ([f"{first}-{run}.{number}" for number in numbers] for first in (prefix, "Bench"))
+        each = [types[number % event_types] for number in numbers]
         with command_process(self.stack.environment, "benchmarks.databases.Configuration") as (there, _):
-            there("subscribe", names=names, endpoints=endpoints)
-        return names
+            there("subscribe", names=names, event_types=each, endpoints=endpoints, kind=kind, script=script)
+        return types[:event_types], names
 
     def create_mailbox(self) -> tuple[str, str, str]:
         """Create an event type and a subscriber with a mailbox for it; return their names and an API key."""
-        (event_type,), name = self.create_event_types(1), f"bench-{next(_numbers)}"
+        event_type, name = self.create_event_type(), f"bench-{next(_numbers)}"
         self.api.create("subscribers", name=name)
         self.api.create("subscriptions", subscriber=name, event_type=event_type, delivery_mode="PULL")
         return event_type, name, self.api.key("SUBSCRIBER", name)

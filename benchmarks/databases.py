@@ -178,10 +178,14 @@ def subscribe(names: Sequence[str], event_types: Sequence[EventType], terms: Seq
 class Configuration:
     """The database of a running stack."""
 
-    def subscribe(self, names: Sequence[str], endpoints: Sequence[str]) -> None:
-        """Create subscribers with these names and endpoints, each for an event type of the same name."""
-        event_types = EventType.objects.bulk_create(EventType(name=name, kind="TOPIC") for name in names)
-        subscribe(names, event_types, [{"endpoint": endpoint} for endpoint in endpoints])
+    def subscribe(
+        self, names: Sequence[str], event_types: Sequence[str], endpoints: Sequence[str], kind: str, script: str
+    ) -> None:
+        """Create subscribers with these names and endpoints, each for its event type, which is created too."""
+        made = EventType.objects.bulk_create(EventType(name=name, kind=kind) for name in dict.fromkeys(event_types))
+        known = {event_type.name: event_type for event_type in made}
+        terms = [{"endpoint": endpoint, "script": script} for endpoint in endpoints]
+        subscribe(names, [known[name] for name in event_types], terms)
 
 
 class MatchingDatabase:

@@ -57,8 +57,6 @@ class Load:
     """Of each subscription."""
     hostile: int = 0
     """Further subscribers, whose scripts never end; their deliveries are not waited for."""
-    is_large: bool = False
-    """Whether there are too many subscribers to create them through the API."""
 
     @property
     def event_types(self) -> int:
@@ -67,15 +65,13 @@ class Load:
 
     def subscribe(self, bench: Bench, sink: RunningSink) -> tuple[list[str], list[str]]:
         """Create event types and subscribers; return the names of both."""
-        if self.is_large:
-            names = bench.store_subscribers([sink.endpoint(number) for number in range(self.subscribers)])
-            return names, names
-        event_types = bench.create_event_types(self.event_types, kind=self.kind)
-        each = event_types * (self.subscribers // self.event_types)
-        names = bench.subscribe(sink, each, script=self.script)
-        hostile = bench.create_event_types(self.hostile)
-        bench.subscribe(sink, hostile, prefix="hostile", script=ENDLESS_SCRIPT)
-        return event_types + hostile, names
+        endpoints = [sink.endpoint(number) for number in range(max(self.subscribers, self.hostile))]
+        own = endpoints[: self.subscribers]
+        event_types, names = bench.subscribe(own, self.event_types, kind=self.kind, script=self.script)
+        if self.hostile:
+            others = endpoints[: self.hostile]
+            event_types += bench.subscribe(others, self.hostile, prefix="hostile", script=ENDLESS_SCRIPT)[0]
+        return event_types, names
 
     def expected(self, published: Sequence[Published]) -> dict[Key, int]:
         """Return how many deliveries of each stream each subscriber is to receive."""

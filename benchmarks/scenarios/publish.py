@@ -1,5 +1,6 @@
 """`publish.*` and `sync`: one event a request, as most publishers send them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -27,16 +28,15 @@ RECORDED: Final = """
 """
 
 
+def _throughput(bench: Bench, subscribers: int, paces: Mapping[str, Pace]) -> Outcome:
+    """Measure each pace; the names of its figures end with its own."""
+    return merged({end: measured(bench, Load(subscribers, pace)).throughput() for end, pace in paces.items()})
+
+
 def run_single(bench: Bench, *, subscribers: int = SUBSCRIBERS, added: bytes = b"") -> Outcome:
     """Publish single events to 20 subscribers as fast as they go over 16 connections, and over 64."""
-    return merged(
-        {
-            f"_{connections}": measured(
-                bench, Load(subscribers, replace(AT_ONCE, connections=connections, added=added))
-            ).throughput()
-            for connections in CONNECTIONS
-        }
-    )
+    paces = {f"_{count}": replace(AT_ONCE, connections=count, added=added) for count in CONNECTIONS}
+    return _throughput(bench, subscribers, paces)
 
 
 def run_keyed(bench: Bench, *, subscribers: int = SUBSCRIBERS) -> Outcome:
@@ -46,26 +46,19 @@ def run_keyed(bench: Bench, *, subscribers: int = SUBSCRIBERS) -> Outcome:
 
 def run_steady(bench: Bench, *, subscribers: int = SUBSCRIBERS) -> Outcome:
     """Publish 200 single events a second to 20 subscribers, evenly, and 50."""
-    return merged(
-        {
-            f"_{per_second:g}": measured(
-                bench, Load(subscribers, replace(AT_ONCE, window=0, per_second=per_second))
-            ).throughput()
-            for per_second in PER_SECOND
-        }
+    return _throughput(
+        bench, subscribers, {f"_{rate:g}": replace(AT_ONCE, window=0, per_second=rate) for rate in PER_SECOND}
     )
 
 
 def run_fanout(bench: Bench, *, subscribers: int = 50) -> Outcome:
     """Publish single events as fast as they go over 16 connections, each to 50 subscribers."""
-    return measured(
-        bench, Load(subscribers, replace(AT_ONCE, fan_out=subscribers, window=40 * subscribers))
-    ).throughput()
+    return _throughput(bench, subscribers, {"": replace(AT_ONCE, fan_out=subscribers, window=40 * subscribers)})
 
 
 def run_sparse(bench: Bench, *, subscribers: int = 3_000) -> Outcome:
     """Publish single events as fast as they go over 16 connections, each to another one of 3,000 subscribers."""
-    return measured(bench, Load(subscribers, AT_ONCE, is_large=True)).throughput()
+    return _throughput(bench, subscribers, {"": AT_ONCE})
 
 
 def run_sync(bench: Bench, *, per_second: float = 100) -> Outcome:

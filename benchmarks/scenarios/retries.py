@@ -56,7 +56,7 @@ def retry_lanes_filled(
     bench: Bench, sink: RunningSink, names: Sequence[str], *, count: int, pause_seconds: float
 ) -> Iterator[None]:
     """Fill the retry lanes with deliveries that are retried at this interval, evenly spread; cancel them in the end."""
-    (event_type,) = bench.create_event_types(1)
+    event_type = bench.create_event_type()
     policy = bench.api.create("retry-policies", name=f"bench-{event_type}", **POLICY)["name"]
     terms = {"event_type": event_type, "endpoint": sink.endpoint(FAILING), "retry_policy": policy}
     ids = [bench.api.create("subscriptions", subscriber=name, **terms)["id"] for name in names]

@@ -76,7 +76,7 @@ def run_idle(bench: Bench, *, subscribers: int = 10_000) -> Outcome:
     outcomes = {}
     for count in (0, subscribers):
         if count:
-            bench.store_subscribers([NO_ENDPOINT] * count)
+            bench.subscribe([NO_ENDPOINT] * count, count)
         time.sleep(bench.options.warm_seconds)
         begin = read_counters(bench)
         time.sleep(bench.options.seconds)

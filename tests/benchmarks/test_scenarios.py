@@ -189,8 +189,7 @@ def test_rejected_deliveries_are_measured_beside_accepted_ones(bench: Bench) -> 
 @pytest.mark.lengthy
 def test_open_deliveries_and_ended_services_are_reported(bench: Bench) -> None:
     with running_sink(hanging=1) as sink:
-        (event_type,) = bench.create_event_types(1)
-        bench.subscribe(sink, [event_type])
+        (event_type,), _ = bench.subscribe([sink.endpoint(0)], 1)
         with contextlib.closing(Connection(bench.stack.web, bench.publisher_key())) as publisher:
             publisher.publish(event_type, body_of(0, 1, 0))
         assert bench.unfinished(sink, 1, seconds=1.0) == ["1 deliveries were still open after 1 s"]
