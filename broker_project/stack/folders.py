@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import IO
 from django.core.exceptions import ImproperlyConfigured
 
 from broker_project.core.subprocesses import running_processes
-from broker_project.stack.ports import any_free, free_from, is_free
+from broker_project.stack.ports import any_free, is_free
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".broker"
@@ -50,11 +49,6 @@ class StackFolder:
     def settings(self) -> Path:
         """Ports and secrets, chosen once; readable only by the owner."""
         return self.made() / "stack.json"
-
-    def forget_stores(self) -> None:
-        """Delete the data of PostgreSQL, Redis and Spark, but not the ports and secrets."""
-        for name in ("postgres", "redis", "lake"):
-            shutil.rmtree(self.path / name, ignore_errors=True)
 
     def made(self, name: str = "") -> Path:
         """Return a folder in it, created if missing."""
@@ -101,7 +95,8 @@ class StackSettings:
         wanted = int(self._values.get(name, preferred or 0))
         if wanted and is_free(wanted):
             return int(self.store(name, str(wanted)))
-        port = free_from(wanted + 1) if preferred else any_free()
+        near = range(wanted + 1, wanted + 101) if preferred else ()
+        port = next(filter(is_free, near), 0) or any_free()
         if preferred:
             self._say(f"port {wanted} for {name} is taken by another program: using {port}")
         return int(self.store(name, str(port)))

@@ -38,11 +38,6 @@ def any_free() -> int:
     return port
 
 
-def free_from(preferred: int) -> int:
-    """Return the preferred port or the next free one."""
-    return next((port for port in range(preferred, preferred + 100) if is_free(port)), any_free())
-
-
 def hold(port: int) -> socket.socket:
     """Hold a port for a server that binds it with SO_REUSEPORT, now and at its restarts.
 

@@ -134,7 +134,8 @@ def running_stores(
     with supervised(folder, say) as supervisor:
         settings = StackSettings(folder.settings, say)
         if fresh:
-            folder.forget_stores()
+            for name in ("postgres", "redis", "lake"):  # not the ports and secrets
+                shutil.rmtree(path / name, ignore_errors=True)
         else:
             check(settings)
         store_key(settings, RUNNING)
