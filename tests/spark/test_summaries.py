@@ -1,4 +1,4 @@
-"""Hourly and daily summaries, queue work and backlog, each on a few literal rows."""
+"""Summaries on a few literal rows; `test_expected_summaries` compares what counts and sums with SQL on random ones."""
 
 import datetime as dt
 import math
@@ -21,13 +21,11 @@ from analytics.pipeline.quantiles import GROWTH, MAX_MS, quantile
 from analytics.pipeline.tables import (
     BACKLOG,
     BUDGETS,
-    ENDPOINTS,
     FINDINGS,
     LATENCY,
     RELIABILITY,
     SENDERS,
     SHARES,
-    SILVER_ATTEMPTS,
     SILVER_DELIVERIES,
 )
 from analytics.pipeline.transforms import frames
@@ -36,7 +34,6 @@ from analytics.pipeline.transforms.hourly import (
     BACKLOG_SECONDS,
     HOURLY_SUMMARIES,
     backlog,
-    endpoints,
     reliability,
     senders,
     shares,
@@ -49,8 +46,6 @@ from tests.support.stored_summaries import bucket_of
 WORDS = vocabulary()
 ABC: Row = {"subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, "event_type": "Create", "kind": "TOPIC"}
 ENDED: Row = {**ABC, "status": "DELIVERED", "attempts": 1, "fetches": 0, "finished_at": at("10:30")}
-
-WORDS_QUEUE_SUMMARIES: Final = vocabulary()
 
 HOUR: Final = Window(at("10:00"), at("11:00"))
 KNOWN: Final[dict[str, list[Row]]] = {
@@ -72,51 +67,6 @@ BUCKETS = 2200
 KNOWN_HOURS: Final = frozenset(DAY + dt.timedelta(hours=number) for number in range(-28 * 24, 12))
 """Of this day nothing is known from noon on."""
 PAST: Final = [90, 110, 95, 105, 100, 100, 98]
-
-TRIED: Row = {
-    **ABC,
-    "subscription_id": 3,
-    "endpoint": "https://abc.example",
-    "number": 1,
-    "started_at": at("10:00"),
-    "ended_at": at("10:00:01"),
-    "status_code": 200,
-    "error_class": "2xx",
-    "failed": False,
-    "holds": False,
-}
-REFUSED: Row = {**TRIED, "status_code": 503, "error_class": "503", "failed": True, "holds": True}
-
-
-def test_reliability_counts_deliveries_that_ended_in_an_hour(spark: SparkSession) -> None:
-    deliveries = [
-        {**ENDED, "id": 1},
-        {**ENDED, "id": 2, "attempts": 3},
-        {**ENDED, "id": 3, "status": "REJECTED"},
-        {**ENDED, "id": 4, "status": "CANCELLED", "attempts": 0},
-        {**ENDED, "id": 5, "finished_at": at("11:00")},
-        {**ENDED, "id": 6, "finished_at": None, "status": "PENDING"},
-        {**ENDED, "id": 7, "kind": "MAILBOX", "attempts": 0, "fetches": 1},
-        {**ENDED, "id": 8, "kind": "MAILBOX", "attempts": 0, "fetches": 2},
-        {**ENDED, "id": 9, "kind": "MAILBOX", "attempts": 1, "fetches": 1, "status": "EXPIRED"},
-    ]
-    ten = {
-        "deliveries": 4,
-        "delivered": 2,
-        "eligible": 3,
-        "first_attempt": 1,
-        "attempts": 5,
-        "by_status": {"DELIVERED": 2, "REJECTED": 1, "CANCELLED": 1},
-    }
-    one = {"deliveries": 1, "delivered": 1, "eligible": 1, "first_attempt": 1, "attempts": 1}
-    eleven = {**one, "by_status": {"DELIVERED": 1}}
-    fetched = {"deliveries": 3, "delivered": 2, "eligible": 3, "first_attempt": 1, "attempts": 5, "kind": "MAILBOX"}
-    fetched |= {"by_status": {"DELIVERED": 2, "EXPIRED": 1}}
-    rows = [{"hour": at("10:00"), **ten}, {"hour": at("11:00"), **eleven}, {"hour": at("10:00"), **fetched}]
-    assertDataFrameEqual(
-        reliability(frame(spark, SILVER_DELIVERIES, deliveries), WORDS),
-        frame(spark, RELIABILITY, [{**ABC, **row} for row in rows]),
-    )
 
 
 def test_deliveries_that_ended_after_the_window_are_not_counted_as_ended(spark: SparkSession) -> None:
@@ -145,36 +95,6 @@ def test_new_statuses_and_kinds_appear_without_code(spark: SparkSession) -> None
     (row,) = rows_of(HOURLY_SUMMARIES[RELIABILITY](silver(given, words), WINDOW, words))
     assert (row["kind"], row["by_status"]) == ("CARRIER", {"SHREDDED": 1, "LOST": 2, "DELIVERED": 1})
     assert (row["deliveries"], row["eligible"], row["delivered"]) == (4, 3, 1)
-
-
-def test_endpoints_count_answers_and_seconds_held(spark: SparkSession) -> None:
-    window = Window(at("10:00"), at("13:00"))
-    attempts = [
-        {**REFUSED, "id": 1, "next_at": at("10:00:31.5")},
-        {**REFUSED, "id": 2, "number": 2, "ended_at": at("10:59:50"), "next_at": at("11:30")},
-        {**REFUSED, "id": 3, "number": 3, "ended_at": at("10:59:55"), "next_at": at("11:00")},
-        {**REFUSED, "id": 4, "number": 4, "ended_at": at("11:00:05"), "next_at": None},
-        {**TRIED, "id": 5, "next_at": at("10:30")},
-        {**TRIED, "id": 6, "status_code": 500, "error_class": "5xx", "failed": True, "next_at": at("10:30")},
-    ]
-    row = {
-        **{name: value for name, value in ABC.items() if name != "event_type_id"},
-        "hour": at("10:00"),
-        "subscription_id": 3,
-        "endpoint": "https://abc.example",
-        "attempts": 6,
-        "retries": 3,
-        "failures": 5,
-        "held_seconds": 30.5 + 10 + 5,
-        "by_class": {"503": 4, "2xx": 1, "5xx": 1},
-    }
-    none = {"attempts": 0, "retries": 0, "failures": 0, "by_class": {}}
-    rows = [
-        row,
-        {**row, **none, "hour": at("11:00"), "held_seconds": 30 * 60 + 3595.0},
-        {**row, **none, "hour": at("12:00"), "held_seconds": 3600.0},
-    ]
-    assertDataFrameEqual(endpoints(frame(spark, SILVER_ATTEMPTS, attempts), window), frame(spark, ENDPOINTS, rows))
 
 
 def test_every_summary_has_the_columns_and_types_of_its_table(spark: SparkSession) -> None:
@@ -211,7 +131,7 @@ ROWS: Final = [
 
 @pytest.mark.behaviour("6.2")
 def test_senders_count_what_they_ended_by_hour(spark: SparkSession) -> None:
-    made = senders(frame(spark, SILVER_DELIVERIES, ROWS), WORDS_QUEUE_SUMMARIES)
+    made = senders(frame(spark, SILVER_DELIVERIES, ROWS), WORDS)
     rows = [
         {
             "hour": at("10:00"),
@@ -237,7 +157,7 @@ def test_a_group_is_identified_by_its_first_subscription_even_if_unfinished(spar
         {**one, "hour": at("11:00"), "subscription_id": 4},
         {**one, "group_of": 4, "subscription_id": 4, "delivered": 1},
     ]
-    made = shares(frame(spark, SILVER_DELIVERIES, ROWS), WORDS_QUEUE_SUMMARIES)
+    made = shares(frame(spark, SILVER_DELIVERIES, ROWS), WORDS)
     assertDataFrameEqual(made, frame(spark, SHARES, rows))
 
 
