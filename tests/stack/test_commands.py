@@ -199,23 +199,3 @@ def test_model_is_right_and_each_of_its_mistakes_is_found(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["ok"] * len(CHECKS), lines
     assert status == 0
-
-
-@pytest.mark.lengthy
-def test_mistake_that_is_not_found_fails_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(model, "FOLDER", tmp_path)
-    monkeypatch.setattr(model, "CHECKS", (ModelCheck("NO_MISTAKE", HINTS_ONLY, "acceptance cycle", is_progress=True),))
-    assert check_model() == 1
-    assert re.match(
-        r"FAILED +[\d.]+ s +[\d,]+ states  NO_MISTAKE: nothing wrong in any order\n", capsys.readouterr().out
-    )
-
-
-@pytest.mark.lengthy
-def test_model_that_spin_cannot_read_fails_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "FOLDER", tmp_path)
-    monkeypatch.setattr(model, "CHECKS", (ModelCheck("unbounded", ()),))
-    with pytest.raises(StackError, match=r"(?s)^spin failed:\n.*MAX_LEASES_LOST"):
-        check_model()

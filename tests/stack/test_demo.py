@@ -25,6 +25,7 @@ from broker_project.stack.load.management_client import Management
 from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.api import client_of
+from tests.support.mailbox_server import held_message
 
 SECRET, WRONG_SECRET = ("whsec_" + part * 4 for part in ("c2VjcmV0", "d3Jvbmch"))
 PAID = "Shop.Order.Paid"
@@ -123,22 +124,8 @@ def test_samples_are_always_the_same_and_of_realistic_size() -> None:
 
 
 def fetched(number: int, *, redeliveries: int) -> Message:
-    return Message(
-        receipt=f"receipt of {number}",
-        id=f"id {number}",
-        delivery_id=number,
-        message_id=number,
-        event_type=PAID,
-        subscription_id=1,
-        published_at=dt.datetime.now(dt.UTC),
-        in_flight_until=dt.datetime.now(dt.UTC),
-        held_until=0.0,
-        redeliveries=redeliveries,
-        possible_duplicate=redeliveries > 0,
-        content_type="application/json",
-        headers={},
-        body=event(number, PAID).body,
-    )
+    body, is_again = event(number, PAID).body, redeliveries > 0
+    return dataclasses.replace(held_message(number), redeliveries=redeliveries, possible_duplicate=is_again, body=body)
 
 
 def test_a_reader_of_the_mailbox_logs_what_it_fetches(tmp_path: Path) -> None:
