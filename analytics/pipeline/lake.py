@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.lake_files import LakeFiles
+from analytics.pipeline.lake_files import TEMPORARY, LakeFiles
 from analytics.pipeline.manifests import FOLDER, Manifest, Part, UnreadableManifest, day_of, path_of
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
 from analytics.pipeline.transforms.frames import schema_of
@@ -81,7 +81,8 @@ class Lake:
 
         A day whose manifest cannot be read keeps everything, and its mark.
         """
-        self.storage.delete_temporary_files()
+        for name in self.storage.entries(TEMPORARY):
+            self.storage.files.delete_file(f"{TEMPORARY}/{name}")
         for name in sorted(self.storage.entries(TOUCHED)):
             if day := day_of(name):
                 try:

@@ -63,7 +63,7 @@ class LakeFiles:
     def replace(self, path: str, text: str) -> None:
         """Replace a file atomically and durably: readers find the old text or the new one.
 
-        An interrupted replacement may leave a file in `tmp/`, which `delete_temporary_files` removes.
+        An interrupted replacement may leave a file in `tmp/`, which `Lake.sweep` deletes.
         """
         if self.folder is None:  # an object appears when it is complete
             with self.files.open_output_stream(path) as stream:
@@ -84,11 +84,6 @@ class LakeFiles:
             for entry in (*folder.glob("*.parquet"), folder, *folder.parents):
                 if entry.is_relative_to(self.folder):
                     _fsync(entry)
-
-    def delete_temporary_files(self) -> None:
-        """Delete what interrupted replacements left; nobody else may be replacing files meanwhile."""
-        for name in self.entries(TEMPORARY):
-            self.files.delete_file(f"{TEMPORARY}/{name}")
 
     def folders(self, path: str, depth: int) -> set[str]:
         """Return the folders `depth` levels below a folder, as paths from the root; empty if it does not exist."""

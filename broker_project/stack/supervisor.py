@@ -93,13 +93,13 @@ class Child:
                 raise DidNotStart(f"{self.service.name} {state}; the end of {self.log}:\n{self.tail()}")
             time.sleep(0.03)
 
-    def stop(self) -> None:
-        """Send the stop signal, wait, then kill what is left of the process group."""
+    def stop(self, by: signal.Signals | None = None) -> None:
+        """Send the stop signal or another, wait, kill what is left of the group; do not restart it until `start`."""
         with self._lock:
             self._wanted = False
             process = self._process
         if process and process.poll() is None:
-            process.send_signal(self.service.stop_signal)
+            process.send_signal(by or self.service.stop_signal)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(self.service.stop_seconds)
         self._clear()
@@ -111,12 +111,6 @@ class Child:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-    def take_down(self) -> None:
-        """Kill the process group, and do not restart it until `start`."""
-        with self._lock:
-            self._wanted = False
-        self._clear()
 
     def restart_if_ended(self) -> bool:
         """Restart the process if it ended and its back-off is over; return whether it did."""

@@ -37,7 +37,7 @@ def test_killed_postgresql_restarts_after_its_last_process_has_ended(tmp_path: P
         with psycopg.connect(postgres.url) as connection:
             late = connection.info.backend_pid
             os.kill(late, signal.SIGSTOP)
-            child.take_down()
+            child.stop(signal.SIGKILL)
             threading.Timer(1.0, os.kill, (late, signal.SIGCONT)).start()
             child.start()
             child.wait_until_ready()

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from broker_project.stack.folders import ROOT, StackFolder, is_alive
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.stores import supervised
-from broker_project.stack.supervisor import Child, DidNotStart, Service, Supervisor
+from broker_project.stack.supervisor import DidNotStart, Service, Supervisor
 
 PARENT_AND_CHILD = (
     "import subprocess, sys, time\n"
@@ -61,12 +61,12 @@ def test_killed_process_restarts_with_the_same_environment(supervisor: Superviso
     assert supervisor["named"].pid not in {None, first}
 
 
-@pytest.mark.parametrize("end", [Child.stop, Child.take_down])
-def test_stopped_process_is_not_restarted(supervisor: Supervisor, end: Callable[[Child], None]) -> None:
+@pytest.mark.parametrize("by", [None, signal.SIGKILL])
+def test_stopped_process_is_not_restarted(supervisor: Supervisor, by: signal.Signals | None) -> None:
     supervisor.start(Service("sleeper", python("import time; time.sleep(600)")))
     sleeper = supervisor["sleeper"]
     first = sleeper.pid
-    end(sleeper)
+    sleeper.stop(by)
     assert (sleeper.pid, sleeper.restart_if_ended()) == (None, False)
     sleeper.start()
     assert sleeper.pid not in {None, first}

@@ -49,7 +49,7 @@ def restarted(*children: Child) -> Iterator[None]:
 @contextmanager
 def away(child: Child) -> Iterator[None]:
     """Kill a process and keep it down inside."""
-    child.take_down()
+    child.stop(signal.SIGKILL)
     try:
         yield
     finally:
