@@ -76,10 +76,19 @@ def _outcomes_in(known: Calendar) -> Outcomes:
 
 
 def windows_of(run: Run, known: Calendar) -> list[Window]:
-    """Return the windows that a run has to do, the oldest first."""
-    if run.kind == RunKind.RANGE:
-        return _in_range(run, known)
-    return hours(known) if run.kind == RunKind.HOURS else days(known)
+    """Return the windows that a run has to do, the oldest first; of a range that was begun before, the rest."""
+    if run.kind == RunKind.HOURS:
+        return hours(known)
+    if run.kind == RunKind.DAYS:
+        return days(known)
+    assert run.start is not None  # noqa: S101 - the constraint run_range
+    assert run.end is not None  # noqa: S101
+    done = _outcomes(ended_at__gte=run.requested_at).passed
+    if not run.again:
+        passed = _outcomes_in(known).passed
+        late = _days_with_late_data(known, passed)
+        done |= {window for window in passed if window.day not in late}
+    return [window for window in windows.windows_between(known, run.start, run.end) if window not in done]
 
 
 def hours(known: Calendar) -> list[Window]:
@@ -101,18 +110,6 @@ def days(known: Calendar) -> list[Window]:
     outcomes = _outcomes_in(known)
     late = _days_with_late_data(known, outcomes.passed)
     return outcomes.without_back_off(windows.pending_days(known, outcomes.passed, late), known.now)
-
-
-def _in_range(run: Run, known: Calendar) -> list[Window]:
-    """Return the windows of a range that are to be done, or the rest of them if it was begun before."""
-    assert run.start is not None  # noqa: S101 - the constraint run_range
-    assert run.end is not None  # noqa: S101
-    done = _outcomes(ended_at__gte=run.requested_at).passed
-    if not run.again:
-        passed = _outcomes_in(known).passed
-        late = _days_with_late_data(known, passed)
-        done |= {window for window in passed if window.day not in late}
-    return [window for window in windows.windows_between(known, run.start, run.end) if window not in done]
 
 
 def _days_with_late_data(known: Calendar, passed: Collection[Window]) -> set[dt.date]:

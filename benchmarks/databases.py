@@ -20,7 +20,7 @@ import psycopg
 from django.core.management import call_command
 from django.db import connection
 
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import whole
 from analytics.runs import job_of
 from analytics.spark_process import run_application, spark_settings
 from analytics.vocabulary import vocabulary
@@ -222,8 +222,7 @@ class SummaryDatabase:
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)
         self._address = os.environ["DATABASE_URL"]
-        end = dt.datetime.combine(today() - dt.timedelta(days=1), dt.time(), dt.UTC)
-        self._window = Window(end - dt.timedelta(days=1), end)
+        self._window = whole(today() - dt.timedelta(days=2))
 
     def write(self, attempts: int) -> int:
         """Write a history of about `attempts` attempts; return the exact number."""

@@ -17,7 +17,7 @@ from benchmarks.figures import NO_TARGETS, Figure, Outcome, Target, merged, p95_
 from benchmarks.processes import TICK, Receiving, context_switches, cpu_by_tree, received_segments, shared, spawned
 from benchmarks.publisher import Pace, Published, publish
 from benchmarks.receipts import ANY, JobLog, Key, Log, Receipts
-from benchmarks.sink import REPORT, TAKEN, RunningSink, running_sink
+from benchmarks.sink import REPORT, TAKEN, RunningSink, post_bare, running_sink
 
 GROUPS: Final = {"worker": "workers", "beat": "beat+flower", "flower": "beat+flower"}
 BROKER: Final = ("web", "workers", "postgres", "redis")
@@ -252,8 +252,10 @@ def measured(bench: Bench, load: Load, *, log: Log | None = None, beside: Beside
             expected = load.expected(during.published)
             unfinished = bench.unfinished(sink, sum(expected.values()))
         receipts = sink.report()
-        is_limit = load.pace.window and not load.delay_seconds and receipts.example
-        bare = sink.bare_rate(receipts.example, bench.options.bare_seconds) if is_limit else 0.0
+        bare = 0.0
+        if load.pace.window and not load.delay_seconds and receipts.example:
+            with spawned(post_bare, sink.port, receipts.example, bench.options.bare_seconds) as (_, client):
+                bare = float(client.recv())
     problems = [*unfinished, *publishing_problems(during.published), *receipts.problems(expected)]
     return Measured(load, during, event_types, receipts, bare, problems)
 

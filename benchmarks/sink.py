@@ -178,11 +178,6 @@ class RunningSink(Receiving):
         """Answer the subscribers that were left hanging."""
         self.control.send(ANSWER_ALL)
 
-    def bare_rate(self, request: bytes, seconds: float) -> float:
-        """Return how many such requests a bare client can post here in a second."""
-        with spawned(post_bare, self.port, request, seconds) as (_, control):
-            return float(control.recv())
-
 
 @contextlib.contextmanager
 def running_sink(

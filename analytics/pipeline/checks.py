@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from analytics.pipeline import tables
@@ -81,6 +81,9 @@ def statistics(frames: Mapping[Table, DataFrame], window: Window, words: Vocabul
 
 def _statistics_row(table: Table, frame: DataFrame, window: Window, words: Vocabulary) -> DataFrame:
     outside, unknown, keys = F.lit(False), F.lit(False), F.count("*")
+    total = F.col(TOTALS[table][0]) if table in TOTALS else F.lit(1).cast("long")
+    if table is tables.MESSAGES:
+        total = F.col("answers").isNull().cast("long")
     if table in TIMES:
         time = F.col(TIMES[table])
         outside = time.isNull() | (time < F.lit(window.start)) | (time >= F.lit(window.end))
@@ -96,14 +99,8 @@ def _statistics_row(table: Table, frame: DataFrame, window: Window, words: Vocab
         F.count_if(outside).alias("outside"),
         F.count_if(unknown).alias("unknown"),
         F.count_if(F.col("duration_ms") < 0 if table is tables.ATTEMPTS else F.lit(False)).alias("negative"),
-        F.sum(_total_of(table)).alias("total"),
+        F.sum(total).alias("total"),
     )
-
-
-def _total_of(table: Table) -> Column:
-    if table is tables.MESSAGES:
-        return F.col("answers").isNull().cast("long")
-    return F.col(TOTALS[table][0]) if table in TOTALS else F.lit(1).cast("long")
 
 
 def check_facts(found: Statistics, counted: Mapping[Table, int], before: Mapping[str, int]) -> tuple[Check, ...]:

@@ -75,7 +75,12 @@ def load(
         psycopg.Error: nothing has been replaced.
     """
     for table, batches in rows.items():
-        _stage(connection, table, batches)
+        create = sql.SQL("CREATE TEMPORARY TABLE {} AS SELECT {} FROM {} WITH NO DATA")
+        connection.execute(create.format(_staged(table), _columns(table), sql.Identifier(table.db_table)))
+        statement = sql.SQL("COPY {} FROM STDIN (FORMAT csv)").format(_staged(table))
+        for batch in batches:
+            with connection.cursor() as cursor, cursor.copy(statement) as copy:
+                copy.write(_as_csv(batch.select([*table.types])))
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_SECONDS}s")))
         names = sql.SQL(", ").join(sql.Identifier(table.db_table) for table in GOLD if table in rows)
@@ -89,15 +94,6 @@ def load(
             cursor.execute(insert.format(target, _staged(table), columns=_columns(table)))
         if TOTALLED & rows.keys():
             add_up(cursor, window)
-
-
-def _stage(connection: psycopg.Connection, table: Table, batches: Batches) -> None:
-    create = sql.SQL("CREATE TEMPORARY TABLE {} AS SELECT {} FROM {} WITH NO DATA")
-    connection.execute(create.format(_staged(table), _columns(table), sql.Identifier(table.db_table)))
-    statement = sql.SQL("COPY {} FROM STDIN (FORMAT csv)").format(_staged(table))
-    for batch in batches:
-        with connection.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(_as_csv(batch.select([*table.types])))
 
 
 def _as_csv(batch: pa.RecordBatch) -> bytes:

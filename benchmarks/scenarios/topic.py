@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from benchmarks.bench import Bench
@@ -86,12 +85,11 @@ def run_scripts(bench: Bench, *, subscribers: int = 100, hostile: int = 50, per_
 
 def run_rejected(bench: Bench, *, subscribers: int = 100) -> Outcome:
     """Publish as topic.dense, alternately to endpoints that answer 204 and to endpoints that answer 404."""
-
-    def measure(load: Load) -> Outcome:
-        return measured(bench, load).throughput()
-
     load = dense_load(subscribers)
-    variants = {"204": partial(measure, load), "404": partial(measure, replace(load, answer=NOT_FOUND))}
+    variants = {
+        "204": lambda: measured(bench, load).throughput(),
+        "404": lambda: measured(bench, replace(load, answer=NOT_FOUND)).throughput(),
+    }
     return compared(variants, at_least(0.9), shown=(DELIVERED, "CPU of workers", "CPU of postgres"))
 
 

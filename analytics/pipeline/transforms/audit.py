@@ -151,14 +151,6 @@ def with_those_before(numbered: DataFrame) -> DataFrame:
     )
 
 
-def numbers_given_twice(sent: DataFrame) -> DataFrame:
-    """Return deliveries with the number of the previous one, if either ended in the window; nothing explains them."""
-    at = F.greatest("finished_at", "previous.finished_at")
-    return sent.where("previous.sequence = sequence").select(
-        *_finding("number given twice", at, "id", F.col("previous.id"))
-    )
-
-
 def inversions(
     sent: DataFrame, attempts: DataFrame, status_changes: DataFrame, releases: DataFrame, words: Vocabulary
 ) -> DataFrame:
@@ -263,9 +255,12 @@ def _findings(silver: Frames, words: Vocabulary) -> DataFrame:
     earlier = silver[AUDIT].where("high_id IS NOT NULL").select("subscriber_id", "subscriber", *high)
     sent = with_those_before(sent.unionByName(earlier, allowMissingColumns=True))
     attempts = silver[SILVER_ATTEMPTS].where("subscriber_id IS NOT NULL")
+    # If either of the two with one number ended in the window; nothing explains them.
+    either_ended = F.greatest("finished_at", "previous.finished_at")
+    twice = _finding("number given twice", either_ended, "id", F.col("previous.id"))
     return (
         inversions(sent, attempts, silver[STATUS_CHANGES], silver[RELEASES], words)
-        .unionByName(numbers_given_twice(sent))
+        .unionByName(sent.where("previous.sequence = sequence").select(*twice))
         .unionByName(duplicates(silver[SILVER_DELIVERIES].where("subscriber_id IS NOT NULL"), attempts, words))
         .where("at IS NOT NULL")
         .withColumn("hour", hour_of("at"))
