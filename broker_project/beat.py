@@ -37,9 +37,13 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
         """Do nothing yet: the first read does it, and the database may be unreachable now."""
 
     def all_as_schedule(self) -> dict[str, ModelEntry]:
-        """Return the current entries; if the database is unreachable, the last known ones."""
+        """Add missing entries and return all; if the database is unreachable, return the last known ones."""
         try:
-            self._add_missing()
+            declared = self.app.conf.beat_schedule
+            existing = set(PeriodicTask.objects.filter(name__in=declared).values_list("name", flat=True))
+            for name in declared.keys() - existing:
+                fields = Entry._unpack_fields(**declared[name])  # noqa: SLF001 - as its own `from_entry` does
+                PeriodicTask.objects.get_or_create(name=name, defaults=fields)
             self._last_timestamp = self.Changes.last_change()  # before the read, so that no change is missed
             return dict(self._entries())
         except (DatabaseError, InterfaceError) as failure:
@@ -64,13 +68,6 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
         """
         enabled: QuerySet[PeriodicTask] = PeriodicTask.objects.enabled()
         return enabled if settings.SUMMARIES else enabled.exclude(task__startswith=SUMMARIES)
-
-    def _add_missing(self) -> None:
-        declared = self.app.conf.beat_schedule
-        existing = set(PeriodicTask.objects.filter(name__in=declared).values_list("name", flat=True))
-        for name in declared.keys() - existing:
-            fields = Entry._unpack_fields(**declared[name])  # noqa: SLF001 - as its own `from_entry` does
-            PeriodicTask.objects.get_or_create(name=name, defaults=fields)
 
     def _entries(self) -> Iterator[tuple[str, ModelEntry]]:
         for model in self.enabled_models():

@@ -74,7 +74,8 @@ def redis_asks_for_a_password(**_asked: Any) -> list[checks.CheckMessage]:
 @check
 def endpoints_are_not_our_own_stores(**_asked: Any) -> list[checks.CheckMessage]:
     """Warn if endpoints may be on this machine, or be PostgreSQL or Redis."""
-    reached = sorted({name for name, address in _own_servers() if _may_be_reached(address)})
+    special = [(name, address) for name, address in _own_servers() if kind_of(ipaddress.ip_address(address))]
+    reached = sorted({name for name, address in special if not settings.EGRESS_POLICY.refusal(address)})
     text = (
         f"BROKER_ALLOWED_NETWORKS allows endpoints on {', '.join(reached)}: every subscriber can send requests there."
     )
@@ -94,7 +95,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _own_servers() -> Iterator[tuple[str, str]]:
-    """Yield the name and an address of each server of the broker."""
+    """Yield the name and an address, without its zone, of each server of the broker."""
     yield from (("this machine", address) for address in ("127.0.0.1", "::1"))
     stores = {
         "PostgreSQL": settings.DATABASES["default"].get("HOST") or "",
@@ -104,10 +105,4 @@ def _own_servers() -> Iterator[tuple[str, str]]:
         # A host that begins with a slash is a folder with a Unix socket.
         if host and not unquote(host).startswith("/"):
             with contextlib.suppress(OSError):  # the name does not resolve
-                yield from ((name, str(found[4][0])) for found in socket.getaddrinfo(host, None))
-
-
-def _may_be_reached(address: str) -> bool:
-    """Tell whether an address that is refused by default is allowed."""
-    bare = address.partition("%")[0]
-    return bool(kind_of(ipaddress.ip_address(bare))) and not settings.EGRESS_POLICY.refusal(bare)
+                yield from ((name, str(found[4][0]).partition("%")[0]) for found in socket.getaddrinfo(host, None))

@@ -22,19 +22,15 @@ def livez(_: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(_: HttpRequest) -> JsonResponse:
     """Answer 200 if the database answers and is migrated, else 503. Redis is reported, but not required."""
-    needed = _database()
-    ready = set(needed.values()) == {OK}
-    document = {"status": OK if ready else "unavailable", **needed, "redis": _redis()}
-    return JsonResponse(document, status=200 if ready else 503)
-
-
-def _database() -> dict[str, str]:
     try:
         executor = MigrationExecutor(connection)
         missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        needed = {"database": OK, "migrations": f"{len(missing)} not applied" if missing else OK}
     except (DatabaseError, InterfaceError):
-        return {"database": "does not answer", "migrations": "unknown"}
-    return {"database": OK, "migrations": f"{len(missing)} not applied" if missing else OK}
+        needed = {"database": "does not answer", "migrations": "unknown"}
+    ready = set(needed.values()) == {OK}
+    document = {"status": OK if ready else "unavailable", **needed, "redis": _redis()}
+    return JsonResponse(document, status=200 if ready else 503)
 
 
 def _redis() -> str:

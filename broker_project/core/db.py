@@ -17,8 +17,11 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
     database = connections[DEFAULT_DB_ALIAS]
     database.ensure_connection()
     raw = database.connection
-    if raw.prepare_threshold is None:
-        _prepare_statements(raw)
+    if raw.prepare_threshold is None:  # a new connection: Django disables prepared statements for its own cursors
+        raw.prepare_threshold = 2  # `prepare=True` prepares at the first execution; other statements are not prepared
+        # One type for all integers: by default the type follows the value, and each type is another statement.
+        raw.adapters.register_dumper(int, Int8Dumper)
+        raw.adapters.register_dumper(int, Int8BinaryDumper)
     with database.wrap_database_errors:
         cursor = psycopg.Cursor(raw)
         cursor.execute(statement, arguments, prepare=True, binary=True)
@@ -43,14 +46,6 @@ def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralStr
             case [first, *_] if first != "--" and all(is_open):
                 kept.append(line)
     return "\n".join(kept)
-
-
-def _prepare_statements(raw: "psycopg.Connection[Any]") -> None:
-    """Enable prepared statements on a new connection. Django disables them for its own cursors."""
-    raw.prepare_threshold = 2  # `prepare=True` prepares at the first execution; other statements are not prepared
-    # One type for all integers: by default the type follows the value, and each type is another statement.
-    raw.adapters.register_dumper(int, Int8Dumper)
-    raw.adapters.register_dumper(int, Int8BinaryDumper)
 
 
 def forget_connection() -> None:

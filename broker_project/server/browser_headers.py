@@ -16,6 +16,7 @@ from django.http.response import HttpResponseBase
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
 """Status, headers, body."""
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
 BASE: Final[dict[str, Any]] = {
     "default-src": [NONE],
@@ -61,9 +62,7 @@ BY_PREFIX: Final = {
 """The first prefix that matches a path counts."""
 
 
-def browser_headers(
-    get_response: Callable[[HttpRequest], HttpResponseBase],
-) -> Callable[[HttpRequest], HttpResponseBase]:
+def browser_headers(get_response: GetResponse) -> GetResponse:
     """Add these headers to every answer."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:

@@ -4,13 +4,13 @@ The server itself refuses invalid HTTP: several lengths, folded or nameless head
 headers. It drops header values that are not ASCII, and passes on values that two readers may understand differently.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from broker_project.server.browser_headers import Answer, refusal
+from broker_project.server.browser_headers import Answer, GetResponse, refusal
 
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_ADDRESS_CHARACTERS: Final = 8 * 1024
@@ -81,9 +81,7 @@ def _ambiguity(scope: Any, values: dict[str, str]) -> Answer | None:
     return UNKNOWN_CODING if values.get("transfer-encoding", "chunked").lower() != "chunked" else None
 
 
-def check_host(
-    get_response: Callable[[HttpRequest], HttpResponseBase],
-) -> Callable[[HttpRequest], HttpResponseBase]:
+def check_host(get_response: GetResponse) -> GetResponse:
     """Refuse requests for a host that is not in `ALLOWED_HOSTS`, with Django's `DisallowedHost`."""
 
     def answer(request: HttpRequest) -> HttpResponseBase:

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from broker_project.core.egress import Address, Network
 
 MAX_HOPS: Final = 20
 """Proxies behind each other that are looked at."""

@@ -78,7 +78,8 @@ class Application:
     def services(self) -> tuple[Service, ...]:
         """Return all services except the stores."""
         workers = (self.worker(number + 1) for number in range(os.cpu_count() or 1))
-        return (self.web(), *workers, self.analytics(), self.beat(), self.flower())
+        spark = self._worker(ANALYTICS, "-Q", ANALYTICS, "-c", "1")
+        return (self.web(), *workers, spark, self.beat(), self.flower())
 
     def web(self) -> Service:
         """Return the web server: one granian process, whose threads share the connection pool."""
@@ -97,10 +98,6 @@ class Application:
     def worker(self, number: int) -> Service:
         """Return a worker for lines. Its name stays the same over restarts."""
         return self._worker(f"worker{number}", "-X", ANALYTICS)
-
-    def analytics(self) -> Service:
-        """Return the worker that starts Spark."""
-        return self._worker(ANALYTICS, "-Q", ANALYTICS, "-c", "1")
 
     def _worker(self, name: str, *queues: str) -> Service:
         identity = f"{name}.{self.installation}"

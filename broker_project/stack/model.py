@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from broker_project.core.subprocesses import die_with
+from broker_project.stack.bootstrap import say
 from broker_project.stack.folders import ROOT, STATE, StackError
-from broker_project.stack.up import say
 
 MODEL: Final = ROOT / "delivery" / "worker" / "line.pml"
 FOLDER: Final = STATE / "model"

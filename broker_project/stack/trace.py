@@ -17,13 +17,13 @@ from typing import Final
 import psycopg
 
 from broker_project.stack.application import Application
+from broker_project.stack.bootstrap import say
 from broker_project.stack.folders import ROOT, STATE
 from broker_project.stack.load.management_client import Management
 from broker_project.stack.load.receiver import running_receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.running_stack import running_stack
 from broker_project.stack.supervisor import Service
-from broker_project.stack.up import say
 
 FILE: Final = "TRACE_FILE"
 FOLDER: Final = STATE / "trace"

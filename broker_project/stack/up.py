@@ -12,6 +12,7 @@ from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 
+from broker_project.stack.bootstrap import say
 from broker_project.stack.folders import ROOT, STATE, AlreadyRunning, StackError, StackFolder, StackSettings, is_locked
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.running_stack import WEB_PORT, Stack, running_stack, variables
@@ -19,11 +20,6 @@ from broker_project.stack.secret_keys import RUNNING, check_key
 from broker_project.stack.stores import embedded_stores, running_stores
 
 INTERRUPTED: Final = 130
-
-
-def say(text: str) -> None:
-    """Print a progress message."""
-    print(f"broker: {text}", file=sys.stderr, flush=True)
 
 
 def run_command(command: Callable[..., int], *arguments: str) -> int:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from broker_project.stack.application import ANALYTICS
+from broker_project.stack.bootstrap import say
 from broker_project.stack.demo.cast import PLANNED, QUESTIONS, Cast, Group, cast_around, log_of, reader_services
 from broker_project.stack.demo.events import ARCHIVE, KINDS, RECEIVERS, price_of
 from broker_project.stack.demo.summary import summarize
@@ -23,7 +24,7 @@ from broker_project.stack.folders import STATE
 from broker_project.stack.load.exchanges import Published, is_final, write_log
 from broker_project.stack.load.management_client import Management, ManagementRefused
 from broker_project.stack.running_stack import Stack, running_stack
-from broker_project.stack.up import addresses, say, wait_for_interrupt
+from broker_project.stack.up import addresses, wait_for_interrupt
 
 WIDTH: Final = 100
 """Of the table without a terminal."""
