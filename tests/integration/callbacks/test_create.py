@@ -57,13 +57,6 @@ def test_each_group_gets_a_callback_of_its_own(client: Client, wanted_job: Event
     assert {hash_of(token_in(one) or "") for one in addresses} == {bytes(one.token_hash) for one in callbacks}
 
 
-@pytest.mark.behaviour("6.8")
-def test_a_callback_lives_for_fourteen_days(client: Client, wanted_job: EventType) -> None:
-    publish_job(client)
-    callback = Callback.objects.get()
-    assert (callback.expires_at - callback.created_at).total_seconds() == pytest.approx(14 * 86400, abs=5)
-
-
 def test_a_message_without_subscriptions_has_no_callback(client: Client, publisher: Publisher) -> None:
     factories.event_type(JOB_EVENT, EventKind.QUEUE)
     assert publish_job(client).json()["outcome"] == "UNROUTED"

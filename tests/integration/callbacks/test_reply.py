@@ -26,6 +26,7 @@ from tests.support.api import (
     post_reply,
     problem_of,
 )
+from tests.support.database import lock_waiters
 
 
 @pytest.mark.behaviour("6.8")
@@ -63,13 +64,6 @@ def test_the_same_reply_again_gets_the_same_id_and_another_is_refused(callback: 
         assert problem_of(other) == (409, "callback_answered")
     assert Message.objects.filter(answers__isnull=False).count() == 1
     assert Delivery.objects.filter(subscription=None).count() == 1
-
-
-@pytest.mark.behaviour("6.10")
-def test_a_late_reply_is_refused(callback: Callback) -> None:
-    Callback.objects.update(expires_at=Now())
-    assert problem_of(post_reply(callback)) == (410, "callback_expired")
-    assert not Message.objects.filter(answers__isnull=False).exists()
 
 
 def test_the_same_reply_again_is_known_even_when_the_time_is_over(callback: Callback) -> None:
@@ -131,19 +125,11 @@ def at_once(
     threads = [threading.Thread(target=call, args=[one]) for one in calls]
     for thread in threads:
         thread.start()
-    wait_until(lambda: waiting_for_locks() >= len(calls))
+    wait_until(lambda: lock_waiters() >= len(calls))
     elsewhere.commit()
     for thread in threads:
         thread.join()
     return answers
-
-
-def waiting_for_locks() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        return int(cursor.fetchone()[0])
 
 
 @pytest.mark.behaviour("6.10")

@@ -336,14 +336,6 @@ def test_a_dropped_message_does_not_use_the_rate_limit(
     assert (volatile_counts(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
 
 
-def test_a_stopped_worker_loses_its_requests(client: Client, shop: Subscription, receiver: Receiver) -> None:
-    receiver.on("/shop", hang)
-    publish(client, **VOLATILE_HEADERS)
-    run_tasks()
-    wait_until(lambda: len(receiver.log) == 1)
-    assert volatile_counts(shop) == {"accepted": 1, "lost": 1}
-
-
 def test_without_redis_nothing_volatile_is_sent(
     client: Client, shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,13 +85,6 @@ def test_a_key_of_a_running_publish_is_refused(
     assert (afterwards.status_code, Message.objects.count()) == (202, 1)
 
 
-@pytest.mark.behaviour("2.6")
-def test_a_key_for_a_whole_batch_is_refused(client: Client) -> None:
-    answer = client.post("/api/v1/events", b"{}", headers={"Idempotency-Key": "k"})
-
-    assert problem_of(answer) == (400, "invalid_metadata")
-
-
 @pytest.fixture
 def order(publisher: Publisher) -> Publishing:
     """Publishes an order, always under the same key."""

@@ -14,6 +14,7 @@ from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests.support import factories
 from tests.support.admin import SUBSCRIPTION_FORM
 from tests.support.api import Answer, client_of
+from tests.support.database import lock_waiters
 
 pytestmark = pytest.mark.django_db
 
@@ -166,17 +167,10 @@ def test_of_two_saved_concurrently_the_second_waits_and_is_refused(price: EventT
         finally:
             connection.close()
 
-    def waits_or_is_saved() -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            )
-            return saved.done() or cursor.fetchone() is not None
-
     with ThreadPoolExecutor(1) as threads:
         with transaction.atomic():
             edit.create(earlier)
             saved = threads.submit(is_saved)
-            wait_until(waits_or_is_saved)
+            wait_until(lambda: saved.done() or lock_waiters())
         assert not saved.result()
     assert [*Subscription.objects.all()] == [earlier]

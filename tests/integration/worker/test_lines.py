@@ -75,14 +75,6 @@ def test_a_page_has_at_most_what_may_be_queued_oldest_first(wanted: Subscription
     assert len(broker.outgoing_of(taken)) == capacity
 
 
-@pytest.mark.behaviour("4.2", "11.1")
-def test_a_line_reads_on_until_nothing_is_due(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
-    type(wanted.subscriber).objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=3)
-    bodies = broker.publish_numbered(wanted.event_type, 50)
-    broker.wait_until_done()
-    assert receiver.bodies("/a") == bodies
-
-
 def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffer[Outgoing]:
     line = broker.line_of(wanted.subscriber)
     return read_pages([PageRequest(line.pk, line.epoch, None, capacity)], budget)[line.pk]

@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import DataError, OperationalError, connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models.functions import Now
 
-from broker_project.stack.load.receiver import Behaviour, Receiver, answer
+from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_PROCESS_BYTES
@@ -27,7 +27,7 @@ from delivery.worker.steps import Hold, Rest, Send, Settled
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker
 from tests.support.broker import Worker
-from tests.support.database import do_and_disconnect
+from tests.support.database import do_and_disconnect, lock_waiters
 from tests.support.factories import event_type, subscription
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -123,7 +123,7 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(7)")
         thread.start()
-        wait_until(_somebody_waits)
+        wait_until(lock_waiters)
         by()
         cursor.execute("SELECT pg_advisory_unlock(7)")
     thread.join(PATIENCE_SECONDS)
@@ -132,16 +132,6 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
 
 def ask_to_cancel(delivery_id: int) -> None:
     Delivery.objects.filter(pk=delivery_id).update(cancel_requested=True)
-
-
-def _somebody_waits() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
-            " WHERE NOT granted AND locktype = 'advisory' AND datname = current_database()"
-        )
-        count: int = cursor.fetchone()[0]
-        return count > 0
 
 
 @pytest.mark.behaviour("1.8", "4.11")
@@ -226,37 +216,8 @@ def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted:
     assert settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})
 
 
-@pytest.mark.behaviour("10.2")
-def test_a_settle_the_database_refuses_leaves_everything_as_it_was(wanted: Subscription) -> None:
-    broker.publish_numbered(wanted.event_type, 1)
-    line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
-    with pytest.raises(DataError, match="out of range"):
-        settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, duration_ms=2**31)])
-    assert (broker.statuses(wanted), Attempt.objects.count()) == ([IN_FLIGHT], 0)
-
-
 def budget_left(worker: Worker) -> int:
     return worker.event_loop.budget._left
-
-
-@pytest.mark.behaviour("4.10", "4.11", "11.3")
-def test_cut_connections_lose_nothing(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
-    gates = [receiver.gate("/a") for _ in range(4)]
-    behaviours: list[Behaviour] = []
-    for gate in gates:
-        behaviours += [*[answer()] * 60, gate]
-    receiver.on("/a", *behaviours, answer())
-    bodies = broker.publish_numbered(wanted.event_type, 300)
-    for number, gate in enumerate(gates, start=1):
-        wait_until(lambda: len(receiver.log) > 30 + 61 * (number - 1))  # noqa: B023 - called at once
-        wait_until(broker.terminate_backends)  # wherever it is in the sixty that go on meanwhile
-        wait_until(lambda: len(receiver.log) == 61 * number)  # noqa: B023 - called at once
-        wait_until(broker.terminate_backends)  # while an answer is waited for
-        gate.open()
-    broker.wait_until_done()
-    assert receiver.bodies("/a") == bodies
-    assert [request.sequence for request in receiver.log] == [*range(1, 301)]
-    assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, 200)] * 300
 
 
 @pytest.fixture

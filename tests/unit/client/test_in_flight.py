@@ -136,11 +136,10 @@ def result(status: int, code: str) -> ReceiptResult:
 STALE = [result(409, "stale_receipt")]
 
 
-def one_in_flight(*, is_started: bool = True) -> InFlightMessages:
+def one_in_flight() -> InFlightMessages:
     in_flight = InFlightMessages()
     in_flight.add([held_message()])
-    if is_started:
-        assert in_flight.start_next()
+    assert in_flight.start_next()
     return in_flight
 
 
@@ -152,16 +151,6 @@ def next_calls(in_flight: InFlightMessages) -> dict[Disposition, list[str]]:
 
 def is_empty(in_flight: InFlightMessages) -> bool:
     return in_flight.abandon()
-
-
-def test_a_message_that_could_not_be_extended_is_acknowledged_when_it_is_done() -> None:
-    in_flight = one_in_flight()
-    assert in_flight.apply_results(EXTEND, [result(409, "timed_out")]) == {"dlv_1": "timed_out"}
-    assert not in_flight.holds(held_message())
-    in_flight.resolve(held_message(), ACK)
-    assert next_calls(in_flight) == {ACK: ["receipt-1"]}
-    assert in_flight.apply_results(ACK, [result(200, "acknowledged")]) == {}
-    assert is_empty(in_flight)
 
 
 def test_a_message_done_while_its_extension_is_refused_is_acknowledged() -> None:
@@ -181,16 +170,6 @@ def test_a_failed_message_that_could_not_be_extended_is_not_returned() -> None:
     assert is_empty(after)
 
 
-def test_closing_returns_messages_that_were_not_started() -> None:
-    in_flight = InFlightMessages()
-    in_flight.add([held_message(1), held_message(2)])
-    in_flight.start_next()
-    in_flight.close()
-    in_flight.add([held_message(3)])
-    assert in_flight.start_next() is None
-    assert next_calls(in_flight) == {NOT_ATTEMPTED: ["receipt-2", "receipt-3"]}
-
-
 def test_a_message_that_timed_out_is_not_started_but_returned(caplog: pytest.LogCaptureFixture) -> None:
     in_flight = InFlightMessages()
     in_flight.add([held_message(1, seconds=0), held_message(2)])
@@ -199,13 +178,6 @@ def test_a_message_that_timed_out_is_not_started_but_returned(caplog: pytest.Log
     assert started.id == "dlv_2"
     assert next_calls(in_flight) == {NOT_ATTEMPTED: ["receipt-1"]}
     assert "mailbox.dropped id=dlv_1" in caplog.text
-
-
-def test_a_message_that_could_not_be_extended_is_not_started() -> None:
-    in_flight = one_in_flight(is_started=False)
-    in_flight.apply_results(EXTEND, STALE)
-    assert in_flight.start_next() is None
-    assert is_empty(in_flight)
 
 
 @pytest.mark.parametrize(("seconds", "status", "holds"), [(30, None, True), (0, None, False), (0, 200, True)])

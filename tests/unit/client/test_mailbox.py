@@ -57,12 +57,6 @@ def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbo
     assert played.acknowledged == [1]
 
 
-def test_messages_can_be_returned_as_not_attempted(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    mailbox.nack(["receipt-1"])
-    mailbox.nack(["receipt-1"], not_attempted=True)
-    assert played.said("nack") == [{"receipts": ["receipt-1"]}, {"receipts": ["receipt-1"], "not_attempted": True}]
-
-
 def test_calls_without_receipts_send_no_request(played: PlayedMailbox, mailbox: Mailbox) -> None:
     assert [mailbox.ack([]), mailbox.nack([], not_attempted=True), mailbox.extend([])] == [[], [], []]
     assert played.calls == []

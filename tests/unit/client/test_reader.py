@@ -130,10 +130,6 @@ class RestRecorder(InFlightMessages):
             self.close()
 
 
-def work(_: Message) -> None:
-    """Have nothing to do."""
-
-
 @pytest.mark.parametrize(
     ("trouble", "least", "longest"),
     [
@@ -154,7 +150,7 @@ def test_a_consumer_without_a_long_poll_pauses_after_each_empty_call(
     with running_mailbox_server() as played:
         played.troubles["next"].extend([trouble or PlayedFailure(204)] * 3 + [FORBIDDEN] * 20)
         Consumer(
-            Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), work, in_flight, max_messages=10, wait_seconds=0
+            Mailbox(played.url, MAILBOX_NAME, MAILBOX_TOKEN), lambda _: None, in_flight, max_messages=10, wait_seconds=0
         ).run()
     assert len(played.calls) == len(in_flight.rests) == 3
     assert all(least <= seconds <= longest for seconds in in_flight.rests), in_flight.rests

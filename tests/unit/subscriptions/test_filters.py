@@ -14,7 +14,6 @@ from subscriptions.filters import (
     Filter,
     FilterFailed,
     FilterSyntaxError,
-    Position,
     Work,
     cached_filter,
     explain,
@@ -419,18 +418,11 @@ PIECES = ["$$", "->", "->>", "'Body'", "'5'", "0", "-1", " ", "=", "<", "?", "("
 PIECES += ["is", "null", "'", "\n", "\\", "%", "$", "x", "\u201c", "\0", "'[1'", "\ud800"]
 
 
-def refused_at(text: str) -> Position | None:
-    """Return where a text is refused, None for a filter."""
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=20))
+def test_any_text_is_a_filter_or_refused_with_a_position_in_it(text: str) -> None:
     try:
         parse_filter(text)
     except FilterSyntaxError as refused:
-        return refused.position
-    return None
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=20))
-def test_any_text_is_a_filter_or_refused_with_a_position_in_it(text: str) -> None:
-    if place := refused_at(text):
-        lines = text.split("\n")
+        place, lines = refused.position, text.split("\n")
         assert 1 <= place.line <= len(lines)
         assert 1 <= place.column <= len(lines[place.line - 1]) + 1
