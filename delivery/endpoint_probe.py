@@ -42,11 +42,17 @@ class Monitors:
 
     def ask(self, subscription_id: int, url: str, since: datetime) -> None:
         """Send a GET, unless one for the same subscription is in flight."""
-        loop = self._running()
+        if self._loop is None or not self._loop.is_alive():  # threads do not survive a fork
+            self._requests = {}
+            self._loop = CallLoop(
+                egress=self._egress, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
+            )
+            self._loop.start()
+            atexit.register(self._loop.stop)
         before, _ = self._requests.get(subscription_id, (None, None))
         if before is None or before.done():
             request = EncodedRequest("GET", url, [f"User-Agent: {USER_AGENT}".encode()], b"")
-            self._requests[subscription_id] = loop.take(request), since
+            self._requests[subscription_id] = self._loop.take(request), since
 
     def working(self) -> dict[int, datetime]:
         """Return the subscriptions whose monitors answered 2xx, and since when they are suspended.
@@ -66,17 +72,6 @@ class Monitors:
         """Forget the requests for these subscriptions."""
         for subscription_id in subscription_ids:
             self._requests.pop(subscription_id, None)
-
-    def _running(self) -> CallLoop:
-        """Return the loop of this process: threads do not survive a fork."""
-        if self._loop is None or not self._loop.is_alive():
-            self._requests = {}
-            self._loop = CallLoop(
-                egress=self._egress, deadline_seconds=DEADLINE_SECONDS, max_answer_bytes=MAX_ANSWER_BYTES
-            )
-            self._loop.start()
-            atexit.register(self._loop.stop)
-        return self._loop
 
 
 BEGIN: Final = f"""

@@ -14,7 +14,7 @@ from broker_project.core.admin import theme
 from broker_project.core.admin.model_admin import ModelAdmin
 from delivery.admin.read_only import MAX_ID_DIGITS, id_in, may_see_contents, payload_of
 from delivery.models import Message
-from delivery.playground.trials import newest_of, try_filters
+from delivery.playground.trials import try_filters
 from delivery.status.explain_message import filter_input_of
 from subscriptions import filters
 from subscriptions.models import EventType, Subscription
@@ -95,7 +95,8 @@ class LabForm(forms.Form):
             if found and event_type and found.event_type != event_type:
                 self.add_error("message", f"This message has the event type {found.event_type}; choose that, or none.")
         elif event_type:
-            found, missing = newest_of(event_type), "No message of this event type is stored yet."
+            found = Message.objects.filter(event_type=event_type, answers=None).order_by("-pk").first()
+            missing = "No message of this event type is stored yet."
         if found is None and "message" not in self.errors:
             self.add_error("message", missing)
         return {**self.cleaned_data, "found": found}
@@ -108,7 +109,12 @@ def filter_lab_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     """
     if not admin.has_view_permission(request):
         raise PermissionDenied
-    subscription = _subscription_of(request)
+    subscription = None
+    if (subscription_id := id_in(request.GET, "subscription")) is not None:
+        if not request.user.has_perm("subscriptions.view_subscription"):
+            raise PermissionDenied
+        subscriptions = Subscription.objects.select_related("subscriber", "event_type")
+        subscription = get_object_or_404(subscriptions, pk=subscription_id)
     filled = request.POST if request.method == "POST" else _from_address(request, subscription)
     needs_type = request.method != "POST" and subscription is not None and subscription.event_type is None
     form = LabForm(initial=filled) if needs_type else LabForm(filled or None)
@@ -116,16 +122,6 @@ def filter_lab_page(admin: ModelAdmin, request: HttpRequest) -> HttpResponse:
     results = _results(form.cleaned_data) if not is_hidden and form.is_bound and form.is_valid() else {}
     context = {"form": form, "subscription": subscription, "is_hidden": is_hidden, **results}
     return admin.page(request, "delivery/filter_lab.html", "Filter lab", **context)
-
-
-def _subscription_of(request: HttpRequest) -> Subscription | None:
-    """Return the subscription whose page led here."""
-    subscription_id = id_in(request.GET, "subscription")
-    if subscription_id is None:
-        return None
-    if not request.user.has_perm("subscriptions.view_subscription"):
-        raise PermissionDenied
-    return get_object_or_404(Subscription.objects.select_related("subscriber", "event_type"), pk=subscription_id)
 
 
 def _from_address(request: HttpRequest, subscription: Subscription | None) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from broker_project.core.admin.model_admin import AutocompleteSelectFilter, colu
 from broker_project.core.admin.theme import label, table, table_or_dash
 from delivery.admin.read_only import (
     MAX_SHOWN,
+    STATUS_COLOURS,
     ReadOnlyAdmin,
     instant,
     link_to,
     link_to_list,
-    status_badge,
     subscription_link,
     yes_or_no,
 )
@@ -76,7 +76,7 @@ def deliveries_table(deliveries: Iterable[Delivery], more: Iterable[Sequence[obj
             link_to("delivery_delivery", one.pk),
             subscription_link(one.subscription),
             group_link(one.group_id),
-            status_badge(one.status_at(timezone.now())),
+            label(status := one.status_at(timezone.now()), STATUS_COLOURS.get(status, "")),
             one.reason or "-",
             one.sequence or "-",
             one.attempts,

@@ -18,7 +18,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import ModelAdmin, Prefetched, column, could_be_of, never, permission
-from broker_project.core.admin.theme import label, link, preformatted
+from broker_project.core.admin.theme import link, preformatted
 from delivery.models import Message
 from delivery.status.line_status import MAX_COUNTED
 from subscriptions.models import Subscription
@@ -158,11 +158,6 @@ def counted(number: int, limit: int = MAX_COUNTED) -> str:
 def plural(number: int) -> str:
     """Return how many deliveries, such as `1 delivery`."""
     return f"{number} {'delivery' if number == 1 else 'deliveries'}"
-
-
-def status_badge(status: str) -> SafeString:
-    """Return a delivery's status as lists show it."""
-    return label(status, STATUS_COLOURS.get(status, ""))
 
 
 def yes_or_no(is_so: bool) -> str:

@@ -283,13 +283,16 @@ class TriedSerializer(serializers.Serializer[Any]):
 
 def _script_answer(values: dict[str, Any], request: Request, destination: Destination) -> Response:
     if message := _stored(values, request):
-        content = trials.stored_content(message)
+        headers = [(name, value) for name, value in message.headers]
+        content_type, body = message.content_type, bytes(message.body)
+        now_ms = int(message.published_at.timestamp() * 1000)
     else:
         headers = kept(_headers(values))
         if "filter_string" in values:
             headers.append(("Filter-String", values["filter_string"]))
+        content_type, body = values.get("content_type", JSON), body_in(values)
         now_ms = int(time.time() * 1000)
-        content = trials.unstored_content(headers, values.get("content_type", JSON), body_in(values), now_ms=now_ms)
+    content = trials.tried_content(headers, content_type, body, now_ms=now_ms)
     try:
         outcome, reason = trials.try_script(content, destination), ""
     except trials.ScriptTrialFailed as failed:

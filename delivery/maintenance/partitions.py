@@ -80,27 +80,23 @@ def open_days(today: dt.date, ahead: int = DAYS_AHEAD) -> None:
         cursor.execute("SET LOCAL lock_timeout = '2s'")
         cursor.execute(f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})")
         for day in (today + dt.timedelta(days=n) for n in range(ahead + 1)):
-            _open(cursor, day)
+            for table, indexes in INDEXES.items():
+                leaf = leaf_of(table, day)
+                if not exists(cursor, leaf):
+                    create_leaf(cursor, table, leaf)
+                    cursor.execute(indexes.format(leaf=leaf))
+                    attach(cursor, table, leaf, day)
+            cursor.execute(
+                "INSERT INTO delivery_storageday (day) VALUES (%s)"
+                " ON CONFLICT (day) DO UPDATE SET dropped_at = NULL WHERE delivery_storageday.dropped_at IS NOT NULL",
+                [day],
+            )
         for sequence in SEQUENCES:
             # Forward only: a clock set back must not give out an id twice.
             cursor.execute(
                 f"SELECT setval('{sequence}', %s, false) FROM {sequence} WHERE last_value < %s",
                 [first_id(today)] * 2,
             )
-
-
-def _open(cursor: CursorWrapper, day: dt.date) -> None:
-    for table, indexes in INDEXES.items():
-        leaf = leaf_of(table, day)
-        if not exists(cursor, leaf):
-            create_leaf(cursor, table, leaf)
-            cursor.execute(indexes.format(leaf=leaf))
-            attach(cursor, table, leaf, day)
-    cursor.execute(
-        "INSERT INTO delivery_storageday (day) VALUES (%s)"
-        " ON CONFLICT (day) DO UPDATE SET dropped_at = NULL WHERE delivery_storageday.dropped_at IS NOT NULL",
-        [day],
-    )
 
 
 def exists(cursor: CursorWrapper, leaf: str) -> bool:

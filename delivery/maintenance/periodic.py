@@ -162,15 +162,12 @@ class Maintainer(_Stoppable):
         """Maintain until stopped."""
         due_at = time.monotonic()
         while not self._stopping.wait(max(0.0, due_at - time.monotonic())):
-            due_at = time.monotonic() + self._maintain()
-
-    def _maintain(self) -> float:
-        """Maintain once; return the seconds until the next time."""
-        try:
-            self._maintain_once()
-            return maintenance_pause(partitions.seconds_left())
-        except Error as failure:
-            log.warning("maintenance.failed", reason=failure)
-            return RETRY_SECONDS
-        finally:
-            forget_connection()
+            due_at = time.monotonic()
+            try:
+                self._maintain_once()
+                due_at += maintenance_pause(partitions.seconds_left())
+            except Error as failure:
+                log.warning("maintenance.failed", reason=failure)
+                due_at += RETRY_SECONDS
+            finally:
+                forget_connection()

@@ -9,7 +9,7 @@ from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import Answer
 from delivery.limits import KEPT_HEADER_BYTES
-from delivery.playground.trials import unstored_content
+from delivery.playground.trials import tried_content
 from delivery.sync.answer import SUCCESSES
 from delivery.sync.caller import Caller, get_caller
 from delivery.webhook.destination import CONFIGURED, destination_now
@@ -103,7 +103,7 @@ def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Desti
     sample, content_type, script, *configured = found[0]
     body, content_type = (sample, content_type) if sample else (SAMPLE, "application/json")
     now_ms = int(now.timestamp() * 1000)
-    content = unstored_content([("Content-Type", content_type)], content_type, body.encode(), now_ms=now_ms)
+    content = tried_content([("Content-Type", content_type)], content_type, body.encode(), now_ms=now_ms)
     return destination_now(configured, script), replace(content, event_type=subscription.events, known_as=name)
 
 

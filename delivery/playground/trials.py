@@ -42,11 +42,6 @@ class Trial:
     failing: int
 
 
-def newest_of(event_type: EventType) -> Message | None:
-    """Return the newest message published of an event type, None without one."""
-    return Message.objects.filter(event_type=event_type, answers=None).order_by("-pk").first()
-
-
 def try_filters(wanted: Filter | None, event_type: EventType, *, header_filter_string: str = "") -> Trial:
     """Count how many of the newest messages of an event type pass the filters; None or an empty one is not set.
 
@@ -104,7 +99,7 @@ class Outcome:
     body: bytes | None = None
 
 
-def unstored_content(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
+def tried_content(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
     """Return what would be delivered of a message with these headers, all of which are kept."""
     return content_of(
         message_id=0,
@@ -114,13 +109,6 @@ def unstored_content(headers: Sequence[Header], content_type: str, body: bytes, 
         headers=json.dumps(headers),
         published_ms=now_ms,
     )
-
-
-def stored_content(message: Message) -> Content:
-    """Return what is delivered of a stored message."""
-    headers = [(name, value) for name, value in message.headers]
-    now_ms = int(message.published_at.timestamp() * 1000)
-    return unstored_content(headers, message.content_type, bytes(message.body), now_ms=now_ms)
 
 
 def destination_with(script: str, subscription: Subscription) -> Destination:

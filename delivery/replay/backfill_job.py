@@ -10,7 +10,7 @@ from django.db.models import Q
 from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.models import Delivery, Replay, ReplayKind, ReplayState
-from delivery.operations import BETWEEN_SECONDS
+from delivery.operations import BETWEEN_SECONDS, cancel_slice
 from delivery.publish.draft import document_of
 from delivery.publish.store import WAITS_FOR
 from delivery.replay import job_steps
@@ -243,6 +243,14 @@ SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_
 A job being cancelled is taken a little later, so that what is being sent is settled in between.
 """
 
+UP_TO: Final = """
+SELECT CASE WHEN status = 'ACTIVE' THEN %(cursor)s ELSE (SELECT last_value FROM delivery_delivery_id_seq) END
+  FROM subscriptions_subscription WHERE id = %(subscription)s FOR NO KEY UPDATE
+"""
+"""The newest delivery to cancel: if the subscription was activated again, later ones are its own."""
+
+STILL_ENDING: Final = "UPDATE delivery_replay SET failures = 0, updated_at = clock_timestamp() WHERE id = %s"
+
 FILE: Final = """
 UPDATE delivery_replay
    SET state = 'FILING', event_types = %(event_types)s::bigint[], cursor_id = %(cursor)s, newest_filed = %(newest)s,
@@ -292,8 +300,10 @@ def _go_on(job: _Job) -> None:
         event_types = event_types_of(Subscription.objects.get(pk=job.subscription_id))
         before = published_before(job.since)
         rows(FILE, {"id": job.id, "newest": last, "event_types": event_types, "cursor": before})
-    else:
-        job_steps.go_on_ending(job.id, job.subscription_id, cursor=job.cursor, reason=job.reason)
+    else:  # no transaction is left that published for the subscription while it was ACTIVE
+        ((newest,),) = rows(UP_TO, {"subscription": job.subscription_id, "cursor": job.cursor})
+        cancelled = cancel_slice(job.subscription_id, newest=newest, reason=job.reason)
+        rows(STILL_ENDING if cancelled.found else ENDED, [job.id])
 
 
 def _reserve(job: _Job) -> None:

@@ -9,7 +9,6 @@ from django.db import Error, transaction
 
 from broker_project.core.db import forget_connection, rows
 from delivery.models import ReplayState
-from delivery.operations import cancel_slice
 
 TRIES: Final = 10
 """Consecutive failures after which a job ends."""
@@ -18,14 +17,6 @@ DUE: Final = "(failures = 0 OR updated_at < clock_timestamp() - make_interval(se
 """Back-off after a failure: ten failures take minutes, however many workers try."""
 
 LATER: Final = {ReplayState.CANCELLED: ReplayState.CANCELLING, ReplayState.FAILED: ReplayState.FAILING}
-
-UP_TO: Final = """
-SELECT CASE WHEN status = 'ACTIVE' THEN %(cursor)s ELSE (SELECT last_value FROM delivery_delivery_id_seq) END
-  FROM subscriptions_subscription WHERE id = %(subscription)s FOR NO KEY UPDATE
-"""
-"""The newest delivery to cancel: if the subscription was activated again, later ones are its own."""
-
-MOVED: Final = "UPDATE delivery_replay SET failures = 0, updated_at = clock_timestamp() WHERE id = %s"
 
 SLICE: Final = 1000
 """Rows read, and deliveries created, in one transaction."""
@@ -112,20 +103,10 @@ RETURNING (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber
 def end(replay_id: int, state: ReplayState, *, reason: str) -> bool:
     """End a running job as CANCELLED or FAILED; return whether it was running.
 
-    The subscription of a backfill becomes INACTIVE, and the workers cancel its deliveries: see `go_on_ending`.
+    The subscription of a backfill becomes INACTIVE, and the workers cancel its deliveries: see `backfill_job`.
     """
     arguments = {"id": replay_id, "at_once": str(state), "later": str(LATER[state]), "reason": reason}
     return bool(rows(END, arguments))
-
-
-def go_on_ending(replay_id: int, subscription_id: int, *, cursor: int, reason: str) -> None:
-    """Cancel the next deliveries of the subscription, or resume it if none is left.
-
-    No transaction is left that published for it while it was ACTIVE.
-    """
-    ((newest,),) = rows(UP_TO, {"subscription": subscription_id, "cursor": cursor})
-    cancelled = cancel_slice(subscription_id, newest=newest, reason=reason)
-    rows(MOVED if cancelled.found else ENDED, [replay_id])
 
 
 class Count(NamedTuple):

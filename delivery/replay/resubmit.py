@@ -64,7 +64,14 @@ def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: in
     """
     with transaction.atomic():
         rows(LOCK)
-        old = _old(delivery_id)
+        found = rows(FACTS, [delivery_id])
+        if not found:
+            raise NotResubmittable("There is no such delivery any more.")
+        ((*facts, status, kind, is_reply, is_active, is_group_open, is_taken),) = found
+        sent = Sent(DeliveryStatus(status), kind, is_reply, bool(is_active), is_group_open, is_taken)
+        if refused := resubmit_refusal(sent):
+            raise NotResubmittable(refused)
+        old = SentDelivery(*facts)
         if not rows("SELECT id FROM delivery_message WHERE id = %s FOR KEY SHARE", [old.message_id]):
             raise NoLongerKept("The payload is past its time and no longer kept; publish it again.")
         message_id = _copied(old.message_id, edit, max_bytes) if edit else old.message_id
@@ -72,17 +79,6 @@ def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: in
         if not made:  # its subscription was inactivated or deleted just now
             raise NotResubmittable("Its subscription is not ACTIVE any more.")
         return made[0]
-
-
-def _old(delivery_id: int) -> SentDelivery:
-    found = rows(FACTS, [delivery_id])
-    if not found:
-        raise NotResubmittable("There is no such delivery any more.")
-    ((*old, status, kind, is_reply, is_active, is_group_open, is_taken),) = found
-    sent = Sent(DeliveryStatus(status), kind, is_reply, bool(is_active), is_group_open, is_taken)
-    if refused := resubmit_refusal(sent):
-        raise NotResubmittable(refused)
-    return SentDelivery(*old)
 
 
 def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:

@@ -64,7 +64,18 @@ class ApiKeyAuthentication(BaseAuthentication):
             check_failures(request, at=KEYS)
             count_failure(request, at=KEYS)
             return None
-        key = _key_in(header, request)
+        token = bearer_in(header)
+        if token is None:
+            raise AuthenticationFailed("Authenticate with 'Authorization: Bearer' and an API key.")
+        token_hash = hash(token)
+        if token_hash not in recent_tokens:
+            check_failures(request, at=KEYS)
+        key = key_for(token, now=timezone.now())
+        if key is None:
+            recent_tokens.discard(token_hash)
+            count_failure(request, at=KEYS)
+            raise AuthenticationFailed("This API key is unknown, revoked or expired.")
+        recent_tokens.add(token_hash)
         limit = effective_limit(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
         if limit is not None:
             rate = request.META[RATE] = _requests.spend(key.pk, limit, time.monotonic_ns())
@@ -75,22 +86,6 @@ class ApiKeyAuthentication(BaseAuthentication):
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
         """Return the value of `WWW-Authenticate`."""
         return SCHEME
-
-
-def _key_in(header: str, request: Request) -> ApiKey:
-    token = bearer_in(header)
-    if token is None:
-        raise AuthenticationFailed("Authenticate with 'Authorization: Bearer' and an API key.")
-    token_hash = hash(token)
-    if token_hash not in recent_tokens:
-        check_failures(request, at=KEYS)
-    key = key_for(token, now=timezone.now())
-    if key is None:
-        recent_tokens.discard(token_hash)
-        count_failure(request, at=KEYS)
-        raise AuthenticationFailed("This API key is unknown, revoked or expired.")
-    recent_tokens.add(token_hash)
-    return key
 
 
 def check_failures(request: Request, *, at: str) -> None:

@@ -1,6 +1,7 @@
 """Authenticate, issue, rotate and revoke API keys; one owner can have several (contract 1.2)."""
 
 import datetime as dt
+import secrets
 from collections.abc import Collection
 from typing import Final
 
@@ -11,7 +12,7 @@ from django.db.models import Q, QuerySet
 
 from broker_project.core.db import rows
 from subscriptions.credentials.scopes import Issuer, KeyKind, NotOpened, scopes_of
-from subscriptions.credentials.tokens import SHOWN_CHARACTERS, could_be_token, digest_of, new_token
+from subscriptions.credentials.tokens import BEGINNING, SHOWN_CHARACTERS, TOKEN_BYTES, could_be_token, digest_of
 from subscriptions.edit import Versions, change, locked
 from subscriptions.models import ApiKey, Publisher, Subscriber
 
@@ -179,7 +180,7 @@ def revoke(queryset: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions |
 
 def _store(key: ApiKey, *, now: dt.datetime, issuer: Issuer) -> str:
     """Save a new key; return its token."""
-    token = new_token()
+    token = BEGINNING + secrets.token_urlsafe(TOKEN_BYTES)
     key.prefix, key.digest = token[:SHOWN_CHARACTERS], digest_of(token)
     key.created_at, key.issued_by = now, issuer.name[: ApiKey._meta.get_field("issued_by").max_length]  # noqa: SLF001 - documented by Django
     key.save(force_insert=True)

@@ -34,11 +34,6 @@ def recently_authenticated(authorization: str) -> int | None:
     return guess if guess in recent_tokens else None
 
 
-def new_token() -> str:
-    """Return the text of a new API key."""
-    return BEGINNING + secrets.token_urlsafe(TOKEN_BYTES)
-
-
 def could_be_token(text: str) -> bool:
     """Return whether `text` has the form of a token; anything else need not be looked up."""
     return _TOKEN.fullmatch(text) is not None
