@@ -10,7 +10,7 @@ from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
 
 from broker_project.core.fair_share import FairShare
 from broker_project.server.browser_headers import Answer, refusal
-from subscriptions.credentials.tokens import recently_authenticated
+from subscriptions.credentials.tokens import bearer_in, recent_tokens
 
 UNAUTHENTICATED_SHARE: Final = 8
 """One part in this many is for callers that have shown no key recently, but at least one body of the largest size."""
@@ -70,8 +70,10 @@ class UploadQuotas:
 
     def share_of(self, authorization: str) -> QuotaShare:
         """Return an empty share for a request with this `Authorization` header."""
-        caller = recently_authenticated(authorization)
-        return QuotaShare(self._unauthenticated if caller is None else self._authenticated, caller)
+        caller = hash(bearer_in(authorization))
+        if caller in recent_tokens:
+            return QuotaShare(self._authenticated, caller)
+        return QuotaShare(self._unauthenticated, None)
 
 
 class Upload:

@@ -28,12 +28,6 @@ MAX_KEY_BYTES: Final = 64
 NEW_KEY_BYTES: Final = 32
 
 
-def recently_authenticated(authorization: str) -> int | None:
-    """Return the hash of the bearer token in this header if it was valid recently, else None."""
-    guess = hash(bearer_in(authorization))
-    return guess if guess in recent_tokens else None
-
-
 def could_be_token(text: str) -> bool:
     """Return whether `text` has the form of a token; anything else need not be looked up."""
     return _TOKEN.fullmatch(text) is not None
