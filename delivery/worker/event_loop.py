@@ -3,6 +3,7 @@
 import resource
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
@@ -41,7 +42,7 @@ class EventLoop(threading.Thread):
         self._scripts = ScriptRunner()
         self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(worker, self.take, on_failure)
-        self._listener = HintListener(worker, self._hear)
+        self._listener = HintListener(worker, partial(self.take, link=None))
         self.lines = Rounds(
             self._client,
             self._releaser,
@@ -57,19 +58,13 @@ class EventLoop(threading.Thread):
         self._inbox_lock = threading.Lock()
         self._stopping = threading.Event()
 
-    def take(self, queue: str, line_ids: Sequence[int], link: Link = NO_LINK) -> None:
+    def take(self, queue: str, line_ids: Sequence[int], link: Link | None = NO_LINK) -> None:
         """Run these lines, which have work, for one turn each, if they are due and free (contract 4.14).
 
-        May be called from any thread.
+        Without a link it is a hint that lines have new work. May be called from any thread.
         """
         with self._inbox_lock:
             self._inbox.append((queue, line_ids, link))
-        self._client.interrupt()
-
-    def _hear(self, queue: str, line_ids: Sequence[int]) -> None:
-        """Take a hint that these lines have new work; called by the listener's thread."""
-        with self._inbox_lock:
-            self._inbox.append((queue, line_ids, None))
         self._client.interrupt()
 
     def stop(self, seconds: float) -> bool:

@@ -48,7 +48,8 @@ class Releaser(threading.Thread):
 
     def claim_again(self, queue: str, line_ids: Sequence[int]) -> None:
         """Let the worker claim lines that it has released, since a hint came too late for them."""
-        self._work.put(partial(self._claim_again, queue, line_ids))
+        self._work.put(partial(notify.own, queue, line_ids, self._worker))
+        self._work.put(partial(self._take, queue, line_ids))
 
     def stop(self) -> None:
         """Finish what was taken over, and end."""
@@ -64,10 +65,6 @@ class Releaser(threading.Thread):
             log.exception("releaser.failed")
             self._on_failure()
             raise
-
-    def _claim_again(self, queue: str, line_ids: Sequence[int]) -> None:
-        notify.own(queue, line_ids, self._worker)
-        self._take(queue, line_ids)
 
     def _follow_up(self, lines: Sequence[Released]) -> None:
         by_queue: dict[str, list[int]] = defaultdict(list)

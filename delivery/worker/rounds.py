@@ -249,9 +249,8 @@ class Rounds:
         waits = [REST_SECONDS]
         if (scripts := self._scripts.patience()) is not None:
             waits.append(scripts)
-        if (idle := self._slots.first_in(SlotState.IDLE)) is not None:
-            until = idle.resumes_at if self._listener.is_connected else self._look_at
-            waits.append(until - now)
+        if idle := self._slots[SlotState.IDLE]:  # the first has been so for longest
+            waits.append((idle[0].resumes_at if self._listener.is_connected else self._look_at) - now)
         if self._slots.any_in(SlotState.PARKED):
             waits.append(HANGS_SECONDS)
         if self._slots.any_in(SlotState.LOCKED):

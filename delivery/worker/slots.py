@@ -1,6 +1,5 @@
 """The slots of all lines of a process: each is in one state, and `MAY_FOLLOW` says which may follow which."""
 
-from collections.abc import Iterable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -30,17 +29,11 @@ class SlotState(Enum):
 
 
 MAY_FOLLOW: Final[dict[SlotState, frozenset[SlotState]]] = {
+    **{state: frozenset({SlotState.SETTLING}) for state in SlotState},
     SlotState.SETTLING: frozenset(SlotState) - {SlotState.SETTLING},
-    SlotState.LOCKED: frozenset({SlotState.SETTLING}),
-    SlotState.READING: frozenset({SlotState.SETTLING}),
     SlotState.IDLE: frozenset({SlotState.SETTLING, SlotState.READING}),
-    SlotState.PACING: frozenset({SlotState.SETTLING}),
-    SlotState.TRANSFORMING: frozenset({SlotState.SETTLING}),
-    SlotState.IN_FLIGHT: frozenset({SlotState.SETTLING}),
-    SlotState.PARKED: frozenset({SlotState.SETTLING}),
 }
-"""From each state, which may follow: a settled step says where its slot goes; from everywhere else the next step is
-settled."""
+"""From each state, which may follow: a settled step says where its slot goes, and elsewhere the next is settled."""
 
 
 class Slots:
@@ -49,17 +42,13 @@ class Slots:
     def __init__(self) -> None:
         self._in: dict[SlotState, dict[Slot, None]] = {state: {} for state in SlotState}
 
-    def __getitem__(self, state: SlotState) -> "Iterable[Slot]":
+    def __getitem__(self, state: SlotState) -> "list[Slot]":
         """Return the slots in a state; they may be moved meanwhile."""
         return [*self._in[state]]
 
     def any_in(self, *states: SlotState) -> bool:
         """Tell whether a slot is in one of these states."""
         return any(self._in[state] for state in states)
-
-    def first_in(self, state: SlotState) -> "Slot | None":
-        """Return the slot that has been in a state for longest."""
-        return next(iter(self._in[state]), None)
 
     def add(self, line: "ActiveLine") -> None:
         """Take in the slots of a line."""
