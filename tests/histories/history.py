@@ -5,7 +5,7 @@ import math
 import re
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -56,6 +56,7 @@ WITH lines AS (UPDATE delivery_line SET due_at = clock_timestamp() WHERE due_at 
 groups AS (UPDATE delivery_queuegroup SET due_at = clock_timestamp() WHERE due_at IS NOT NULL)
 UPDATE delivery_open SET due_at = clock_timestamp() WHERE due_at IS NOT NULL
 """
+MARKED: Final = "SELECT DISTINCT subscription_id FROM delivery_open WHERE status = 'IN_FLIGHT' ORDER BY 1"
 UNDONE: Final = "SELECT FROM delivery_open LIMIT 1"
 LOCK: Final = "SELECT FROM delivery_line WHERE id = %s FOR NO KEY UPDATE"
 
@@ -206,8 +207,8 @@ class History:
             self.say(f"subscription {one} becomes inactive")
             Subscription.objects.filter(pk=one).update(status=Status.INACTIVE)
 
-    def edit(self) -> None:
-        one = self.random.choice(self.subscriptions)
+    def edit(self, among: Sequence[int] = ()) -> None:
+        one = self.random.choice(among or self.subscriptions)
         self.say(f"subscription {one} is edited")
         Subscription.objects.get(pk=one).save()
 
@@ -267,6 +268,8 @@ class History:
             self.say(f"{worker.name}: {what}{', in a transaction' if in_transaction else ''}")
             with self.running(None):
                 self.note_fault(worker)
+                if what == CUT and not in_transaction and self.random.random() < 0.5:
+                    self.edit([one for (one,) in rows(MARKED)])  # what was marked may not be sent any more
             raise Killed if what == KILL else psycopg.OperationalError("cut")
 
     def note_fault(self, worker: Worker) -> None:
