@@ -124,8 +124,8 @@ def due_lines() -> list[DueLine]:
 
 
 def lines_with_due_work() -> list[int]:
-    """Return only the ids of these lines."""
-    return [line.id for line in due_lines()]
+    """Return only the ids of these lines, in order."""
+    return sorted(line.id for line in due_lines())
 
 
 def wake_workers_of(due: Iterable[DueLine]) -> set[str]:
