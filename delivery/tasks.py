@@ -20,8 +20,7 @@ from delivery.worker import process
 def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None) -> None:
     """Let this worker run these lines, or those woken on `queue`, for one turn each (contract 4.14).
 
-    The chain grows by one link as long as there is work: whoever releases a line that has more sends its next turn, so
-    a chain of fixed length need not travel in every link.
+    The event loop sends the next turn of each line that it releases with more work: so the chain grows link by link.
     """
     if event_loop := _worker(self.app).wait_until_started():
         request = self.request

@@ -1,9 +1,9 @@
 """Tell the workers that lines have work: hints in Redis and Celery that may be lost without harm.
 
-A line's key says who knows of its work: nobody (there is none), nobody yet (it is in the set of woken lines), or the
-worker that runs it. A publisher puts lines that nobody knows of into the set, and sends a task only where that was
-empty: under load tasks grow instead of multiplying. To a worker that runs lines it publishes their ids. A worker owns a
-line before it reads, and disowns it after its release, so that no work falls between the two.
+The key of a line names the worker that runs it. It is empty while the line waits in the set of woken lines, and missing
+otherwise. A publisher adds a line without a key to the set, and sends a task only if the set was empty: so tasks grow
+under load instead of multiplying. If the key names a worker, the publisher sends the id to the channel of that worker.
+A worker owns a line before it reads it, and disowns it after its release, so no new work is missed in between.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""One request on its way through libcurl: what it sends, what it takes of the answer, why there is none."""
+"""One request on its way through libcurl: what it sends, what it keeps of the answer, why it failed."""
 
 import re
 import socket

@@ -40,7 +40,7 @@ CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999
 -- No index mentions the status or the number, so marking a delivery as under way touches no index. A new one is in
 -- three: its key, this one and its message's.
 CREATE INDEX delivery_open_turn ON delivery_open (subscription_id, id) WHERE waits_for = 'TURN';
--- Whatever else waits. Apart from the last, so that a statement which looks for ids cannot take to either.
+-- All others. Two indexes, so that the planner uses neither for statements that look for ids.
 CREATE INDEX delivery_open_aside ON delivery_open (waits_for, subscription_id, id) WHERE waits_for <> 'TURN';
 -- By line, so that neither of a subscriber's two meets what waits in the other: first those to be tried again. Their
 -- statements speak of the moment and not of what they wait for, so that none that sends takes to the last one.

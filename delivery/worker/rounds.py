@@ -120,6 +120,7 @@ class Rounds:
         self._turns: deque[ActiveLine] = deque()
         """The lines in the order in which their turns end; some may have been released."""
         self._next_link_at = 0.0
+        """Monotonic time from which a turn of another task may be ended."""
         self._last_link: Link | None = None
         self._stuck_at = 0.0
         """Monotonic time at which buffers were last taken from lines that hang."""

@@ -353,7 +353,7 @@ def run_history(world: World, seed: int) -> str:
     history = History(world, seed)
     try:
         history.live()
-    except Exception:  # noqa: BLE001 - whatever it is, what has happened explains it
+    except Exception:  # noqa: BLE001 - reported with the story that led to it
         story = "\n".join([*history.story, traceback.format_exc()])
         return re.sub(
             r"\b\d{6}0{5}(\d{5})\b|(?<=_)\d{6}0{5}(\d{5})\b", lambda found: str(int(found[1] or found[2])), story
