@@ -26,7 +26,7 @@ from tests.support.factories import event_type, subscriber, subscription
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
 NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
-LONGER = 30.0
+LONGER = 5.0
 """The factor by which `long_pauses` lengthens pauses."""
 
 
