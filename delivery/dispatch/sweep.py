@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.dispatch.claim import LINE_IS_DUE, LONGEST_PAUSE, Claim
+from delivery.dispatch.claim import LINE_IS_DUE, Claim
 from delivery.dispatch.parked_groups import unpark
 from delivery.filing import LINES_APART, subscriptions_with
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
@@ -148,36 +148,6 @@ SELECT b.line_id, s.delivery_mode = 'PUSH', count(*)
   FROM begun b JOIN subscriptions_subscription s ON s.id = b.subscription_id GROUP BY 1, 2
 """
 """From then on they are as if published just now, but for their ids: these say their places."""
-
-
-SET_BACK: Final = f"""
-WITH RECURSIVE {LINES_APART},
-far AS MATERIALIZED (
-  SELECT d.id
-    FROM apart a
-    JOIN subscriptions_subscription s ON s.id = a.subscription_id
-    LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-   CROSS JOIN LATERAL (SELECT clock_timestamp() + make_interval(secs => {LONGEST_PAUSE}) AS at) latest
-   CROSS JOIN LATERAL (
-     SELECT d.id FROM delivery_open d
-      WHERE d.subscription_id = a.subscription_id AND d.line_id = a.line_id AND d.due_at > latest.at
-      ORDER BY d.due_at, d.id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED) d
-   LIMIT {SWEEP_SLICE})
-UPDATE delivery_open d
-   SET due_at = (SELECT clock_timestamp() + make_interval(secs => {LONGEST_PAUSE})
-                   FROM subscriptions_subscription s LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-                  WHERE s.id = d.subscription_id)
- WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM far))
-RETURNING d.id
-"""
-
-
-def set_back_retries() -> int:
-    """Let deliveries wait for no longer than the longest pause of their policy (contract 5.9); return how many did.
-
-    Their due time was written while the database's clock was ahead.
-    """
-    return len(rows(SET_BACK))
 
 
 def begin_delayed() -> int:

@@ -148,7 +148,8 @@ SELECT f.id, f.number, f.newest, f.counts, CASE WHEN f.counts THEN COALESCE(g.st
 EXTEND: Final = f"""{FOUND},
 extended AS (
   UPDATE delivery_open d
-     SET fetched_until = GREATEST(d.fetched_until, clock_timestamp() + make_interval(secs => %(seconds)s))
+     SET fetched_until = GREATEST(d.fetched_until, clock_timestamp() + make_interval(secs => %(seconds)s)),
+         fetched_seconds = GREATEST(d.fetched_seconds, %(seconds)s)
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(
      SELECT id FROM found WHERE counts AND (fetched_until > clock_timestamp() OR NOT mailbox_ordered)))
   RETURNING d.id, d.fetched_until, extract(epoch FROM d.fetched_until - clock_timestamp())::float8 AS seconds)

@@ -44,6 +44,7 @@ fetched AS (
      SET status = 'IN_FLIGHT', fetches = d.fetches + 1, waits_for = 'RETURN', due_at = NULL,
          line_id = (SELECT min(line_id) FROM box),
          fetched_until = clock_timestamp() + make_interval(secs => (SELECT min(ack_seconds) FROM box)),
+         fetched_seconds = (SELECT min(ack_seconds) FROM box),
          uncertain = d.uncertain OR d.fetched_until IS NOT NULL
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM taken))
   RETURNING d.id, d.fetches, d.subscription_id, d.fetched_until,

@@ -20,7 +20,7 @@ from delivery import announcements, endpoint_probe
 from delivery.dispatch import sweep
 from delivery.endpoint_probe import Monitors
 from delivery.mailbox import unread
-from delivery.maintenance import expiry, partitions
+from delivery.maintenance import clock, expiry, partitions
 from delivery.maintenance.retention import delete_old_records, drop_past_days
 from delivery.replay import backfill_job, replay_job
 from subscriptions.credentials.signing_secrets import forget_former_secrets
@@ -34,7 +34,7 @@ PeriodicJob = Callable[[], int]
 
 JOBS: Final[dict[str, PeriodicJob]] = {
     "begin_delayed": sweep.begin_delayed,
-    "set_back_retries": sweep.set_back_retries,
+    "set_back_times": clock.set_back_times,
     "expire_overdue": expiry.expire_overdue,
     "expire_unread": unread.expire_unread,
     "return_overdue": unread.return_overdue,
@@ -45,7 +45,7 @@ JOBS: Final[dict[str, PeriodicJob]] = {
 }
 
 PROBE: Final = "probe"
-SELDOM: Final = frozenset({"set_back_retries", "expire_unread", "announce_held_lines"})
+SELDOM: Final = frozenset({"set_back_times", "expire_unread", "announce_held_lines"})
 """Jobs that read a lot and are not urgent, unless the last run has found something."""
 
 MAINTENANCE_SECONDS: Final = 3600.0

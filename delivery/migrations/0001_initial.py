@@ -139,6 +139,7 @@ class Migration(migrations.Migration):
                 ("unreceived", models.BooleanField(db_default=False, default=False)),
                 ("fetches", models.IntegerField(db_default=0, default=0)),
                 ("fetched_until", models.DateTimeField(blank=True, null=True)),
+                ("fetched_seconds", models.IntegerField(editable=False, null=True)),
                 ("cancel_requested", models.BooleanField(db_default=False, default=False)),
                 ("expires_at", models.DateTimeField(blank=True, null=True)),
                 ("not_before", models.DateTimeField(blank=True, null=True)),
@@ -690,6 +691,10 @@ class Migration(migrations.Migration):
             index=models.Index(
                 condition=models.Q(("due_at__isnull", False)), fields=["line", "due_at", "id"], name="queuegroup_due"
             ),
+        ),
+        migrations.AddIndex(
+            model_name="queuegroup",
+            index=models.Index(condition=models.Q(("waits_for", "RETRY")), fields=["due_at"], name="queuegroup_retry"),
         ),
         migrations.AddIndex(
             model_name="queuegroup",

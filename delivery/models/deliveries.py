@@ -80,6 +80,8 @@ class Delivery(models.Model):
     """How often a client has fetched it: the number of the newest fetch, which never starts over (9.4)."""
     fetched_until = models.DateTimeField(null=True, blank=True)
     """When its fetch times out; None: it was not fetched, or was acknowledged or returned (contract 9.2)."""
+    fetched_seconds = models.IntegerField(null=True, editable=False)
+    """How long it was fetched or extended for: `fetched_until` lies no further ahead (contract 5.9)."""
     cancel_requested = models.BooleanField(default=False, db_default=False)
     """Whether it ends as CANCELLED unless the answer to its request in flight ends it otherwise."""
     expires_at = models.DateTimeField(null=True, blank=True)

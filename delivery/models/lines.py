@@ -231,6 +231,8 @@ class QueueGroup(models.Model):
             # One for each group, in which its sender finds it.
             models.Index(name="queuegroup_turn", fields=["line", "id"], condition=Q(waits_for=WaitsFor.TURN)),
             models.Index(name="queuegroup_due", fields=["line", "due_at", "id"], condition=Q(due_at__isnull=False)),
+            # Without those that are delayed, whose times may lie as far ahead as their publishers want.
+            models.Index(name="queuegroup_retry", fields=["due_at"], condition=Q(waits_for=WaitsFor.RETRY)),
             models.Index(
                 name="queuegroup_aside",
                 fields=["waits_for", "line", "id"],

@@ -28,7 +28,7 @@ from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Destination
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
-from delivery.worker.settle_sql import AT, LATE
+from delivery.worker.settle_sql import AT, LAST_AT, LATE
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun, Result
 
 Steps = Generator[Job | EncodedRequest, Any, VolatileOutcome]
@@ -68,8 +68,8 @@ WITH free AS MATERIALIZED (
     FROM (SELECT subscription_id, make_interval(secs => spacing) AS spacing
             FROM unnest(%s::bigint[], %s::float8[]) AS w (subscription_id, spacing)) m
     JOIN delivery_pace p ON p.subscription_id = m.subscription_id
-   WHERE p.last_at IS NULL OR p.last_at + m.spacing + {LATE} <= clock_timestamp()
-      OR p.last_at + m.spacing <= clock_timestamp() AND NOT {LINES_WAIT}
+   WHERE COALESCE({LAST_AT} + m.spacing + {LATE} <= clock_timestamp(), true)
+      OR {LAST_AT} + m.spacing <= clock_timestamp() AND NOT {LINES_WAIT}
    ORDER BY p.subscription_id FOR NO KEY UPDATE OF p SKIP LOCKED)
 UPDATE delivery_pace p SET last_at = f.at
   FROM free f WHERE p.subscription_id = f.subscription_id RETURNING p.subscription_id

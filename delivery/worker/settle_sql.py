@@ -24,7 +24,9 @@ EARLY: Final = "interval '5 ms'"
 """A delivery may be sent this much before its rate slot: clocks and commits are no more exact."""
 LATE: Final = "GREATEST(LEAST(m.spacing / 2, interval '1 s'), interval '50 ms')"
 """A delivery sent this much after its rate slot still takes that slot."""
-AT: Final = f"""CASE WHEN p.last_at + m.spacing > clock_timestamp() - {LATE} THEN p.last_at + m.spacing
+LAST_AT: Final = f"CASE WHEN p.last_at <= clock_timestamp() + {EARLY} THEN p.last_at END"
+"""The rate slot that was taken last of the pace `p`; null if a clock was ahead when that was written (contract 5.9)."""
+AT: Final = f"""CASE WHEN {LAST_AT} + m.spacing > clock_timestamp() - {LATE} THEN p.last_at + m.spacing
               ELSE clock_timestamp() END AS at"""
 """The rate slot that is taken now of the pace `p`, where slots are `m.spacing` apart."""
 
@@ -231,7 +233,7 @@ free AS MATERIALIZED (
   SELECT m.delivery_id, m.subscription_id, m.spacing,
          {AT}
     FROM rate_slots m JOIN delivery_pace p ON p.subscription_id = m.subscription_id
-   WHERE p.last_at IS NULL OR p.last_at + m.spacing <= clock_timestamp() + {EARLY}
+   WHERE COALESCE({LAST_AT} + m.spacing <= clock_timestamp() + {EARLY}, true)
    ORDER BY p.subscription_id FOR NO KEY UPDATE OF p SKIP LOCKED),
 -- end
 -- What is sent next: as it was read, or marked already by this statement, whose commit was not heard.
@@ -309,7 +311,7 @@ SELECT 'waits', subscription_id, (1000000 * extract(epoch FROM next_at - clock_t
   FROM (SELECT subscription_id, next_at FROM paced
          UNION ALL
         SELECT m.subscription_id, p.last_at + m.spacing FROM rate_slots m JOIN delivery_pace p USING (subscription_id)
-         WHERE p.last_at + m.spacing > clock_timestamp()
+         WHERE {LAST_AT} + m.spacing > clock_timestamp()
            AND m.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM paced))) w
 -- end
 -- if replies

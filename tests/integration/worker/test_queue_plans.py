@@ -164,15 +164,15 @@ BACKLOG = """
 WITH lines AS (SELECT array_agg(id ORDER BY sender) AS ids FROM delivery_line WHERE lane = 'queue'),
 groups AS (
   INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size, waits_for, due_at)
-  SELECT n, n, ids[1 + n %% 5], ARRAY[n], 2, (ARRAY['SUBSCRIPTION', 'RELEASE', 'RETRY'])[1 + n %% 3],
+  SELECT n, n, ids[1 + n %% 5], ARRAY[n], 2, (ARRAY['SUBSCRIPTION', 'RELEASE', 'START'])[1 + n %% 3],
          CASE n %% 3 WHEN 2 THEN %s::timestamptz END
     FROM generate_series(1, %s) n, lines RETURNING id, line_id, waits_for)
 INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, waits_for)
 SELECT id, id, line_id, %s, id, CASE waits_for WHEN 'RELEASE' THEN 'HELD' ELSE 'PENDING' END, 2,
-       CASE waits_for WHEN 'RETRY' THEN 'TURN' ELSE waits_for END
+       CASE waits_for WHEN 'START' THEN 'TURN' ELSE waits_for END
   FROM groups
 """
-"""Parked, held, and to be tried again in a year's time."""
+"""Parked, held, and delayed for long."""
 
 
 @pytest.fixture(params=[False, True], ids=["", "vacuumed"])

@@ -213,6 +213,14 @@ def test_nothing_is_sent_before_its_slot(limited: Subscription) -> None:
     assert 990.0 < refused.waits[limited.pk] <= 1000.0
 
 
+@pytest.mark.behaviour("1.4", "5.9")
+def test_a_slot_taken_while_the_clock_was_ahead_counts_no_more(limited: Subscription) -> None:
+    broker.publish_numbered(limited.event_type, 1)
+    Pace.objects.update(last_at=Now() + timedelta(hours=2))
+    sent, _ = marked(limited, spacing=1000.0)
+    assert (len(sent.started), 990.0 < sent.waits[limited.pk] <= 1000.0) == (1, True)
+
+
 @pytest.mark.behaviour("1.4", "4.11")
 def test_a_repeated_settle_takes_no_other_slot(limited: Subscription) -> None:
     broker.publish_numbered(limited.event_type, 1)

@@ -1,0 +1,103 @@
+"""Set back times that the database's clock has written while it was ahead: they hold no work for long (contract 5.9).
+
+Each statement changes a slice of the times of one kind that lie further ahead than any of that kind can, and skips what
+is locked. Other times that the clock writes hold nothing: when a message, an idempotency key or a callback expires.
+"""
+
+from typing import Final
+
+from broker_project.core.db import rows
+from delivery.dispatch.claim import LONGEST_PAUSE
+from delivery.filing import LINES_APART, subscriptions_with
+from delivery.limits import LEASE_SECONDS, REFUSED_GROUP_SECONDS, SWEEP_SLICE, UNADDRESSED_SECONDS
+from delivery.retry import MAX_PAUSE_SECONDS
+from subscriptions.retry_policies import TEAMFORGE
+
+MAX_GROUP_PAUSE_SECONDS: Final = max(MAX_PAUSE_SECONDS, REFUSED_GROUP_SECONDS, UNADDRESSED_SECONDS)
+
+
+def _in(seconds: str | float) -> str:
+    """Return SQL of the time in so many seconds."""
+    return f"(SELECT clock_timestamp() + make_interval(secs => {seconds}))"
+
+
+RETRIES: Final = f"""
+WITH RECURSIVE {LINES_APART},
+far AS MATERIALIZED (
+  SELECT d.id, latest.at
+    FROM apart a
+    JOIN subscriptions_subscription s ON s.id = a.subscription_id
+    LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
+   CROSS JOIN LATERAL {_in(LONGEST_PAUSE)} latest (at)
+   CROSS JOIN LATERAL (
+     SELECT d.id FROM delivery_open d
+      WHERE d.subscription_id = a.subscription_id AND d.line_id = a.line_id AND d.due_at > latest.at
+      ORDER BY d.due_at, d.id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED) d
+   LIMIT {SWEEP_SLICE})
+UPDATE delivery_open d SET due_at = (SELECT at FROM far WHERE far.id = d.id)
+ WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM far))
+RETURNING d.id
+"""
+"""Deferred deliveries wait for the longest pause of their policy."""
+
+GROUPS: Final = f"""
+UPDATE delivery_queuegroup SET due_at = {_in(MAX_GROUP_PAUSE_SECONDS)}
+ WHERE id = ANY (ARRAY(
+   SELECT id FROM delivery_queuegroup WHERE waits_for = 'RETRY' AND due_at > {_in(MAX_GROUP_PAUSE_SECONDS)}
+    ORDER BY due_at LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED))
+RETURNING id
+"""
+"""Not those that are delayed: their time is their publisher's."""
+
+LEASES: Final = f"""
+UPDATE delivery_line SET lease_until = {_in(LEASE_SECONDS)}
+ WHERE id = ANY (ARRAY(
+   SELECT id FROM delivery_line WHERE lease_until > {_in(LEASE_SECONDS)}
+    ORDER BY lease_until LIMIT {SWEEP_SLICE} FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING id
+"""
+"""A lease is not ended: its worker may be alive."""
+
+FETCHES: Final = f"""
+WITH RECURSIVE {subscriptions_with("boxes", "fetched_until IS NOT NULL")}
+UPDATE delivery_open d SET fetched_until = clock_timestamp() + make_interval(secs => d.fetched_seconds)
+ WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(
+   SELECT d.id FROM boxes b
+     JOIN subscriptions_subscription s ON s.id = b.id
+     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+    CROSS JOIN LATERAL (
+      SELECT d.id FROM delivery_open d
+       WHERE d.subscription_id = s.id AND d.fetched_until > {_in("u.ack_seconds")}
+         AND d.fetched_until > clock_timestamp() + make_interval(secs => d.fetched_seconds)
+       ORDER BY d.fetched_until, d.id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED) d
+    LIMIT {SWEEP_SLICE}))
+RETURNING d.id
+"""
+"""A fetched message times out when its client was promised, counted from now."""
+
+PROBES: Final = f"""
+WITH far AS MATERIALIZED (
+  SELECT s.id, latest.at
+    FROM subscriptions_subscription s LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
+   CROSS JOIN LATERAL {_in(f"COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds})")} latest (at)
+   WHERE s.probe_due_at > {_in(0)} AND s.probe_due_at > latest.at AND s.status <> 'INACTIVE'
+   ORDER BY s.probe_due_at LIMIT {SWEEP_SLICE} FOR NO KEY UPDATE OF s SKIP LOCKED)
+UPDATE subscriptions_subscription s SET probe_due_at = far.at FROM far WHERE s.id = far.id
+RETURNING s.id
+"""
+
+REPLAYS: Final = """
+UPDATE delivery_replay
+   SET updated_at = LEAST(updated_at, clock_timestamp()), sliced_at = LEAST(sliced_at, clock_timestamp())
+ WHERE id = ANY (ARRAY(
+   SELECT id FROM delivery_replay
+    WHERE finished_at IS NULL AND GREATEST(updated_at, sliced_at) > (SELECT clock_timestamp())
+    FOR NO KEY UPDATE SKIP LOCKED))
+RETURNING id
+"""
+"""Their pace, and their back-off after a failure, count from times that are past."""
+
+
+def set_back_times() -> int:
+    """Set back what lies too far ahead; return how many times did."""
+    return sum(len(rows(one)) for one in (RETRIES, GROUPS, LEASES, FETCHES, PROBES, REPLAYS))
