@@ -75,6 +75,8 @@ PAGE_SECONDS: Final = 1.25
 """A line reads what it will send in this time, so that little is read for nothing."""
 REFILL_LEVEL: Final = 0.4
 """The share of its last page at which a line reads on (contract 11.1)."""
+MAX_MARKED_BYTES: Final = 8 * 1024
+"""A delivery with a larger body is not marked with its page: its body is read when there is room for it."""
 MAX_PAGE_DELIVERIES: Final = 500
 """Deliveries that the groups of a page have together: the event loop, with all its lines, waits for the page."""
 MAX_LINE_BYTES: Final = 1024 * 1024

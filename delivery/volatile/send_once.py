@@ -177,7 +177,7 @@ class VolatileSender:
             if self._admit(envelope, subscription_id)  # first: what is dropped does not count towards the rate limit
         }
         try:
-            destinations = destinations_of([*admitted])
+            destinations = destinations_of(dict.fromkeys(admitted))
             limited = set() if envelope.is_expired(time.time()) else rate_limited(destinations.values())
         except Error as failure:
             log.warning("volatile.not_sent", id=envelope.id, reason=failure)

@@ -2,9 +2,9 @@
 
 import json
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from broker_project.core.db import rows
@@ -49,10 +49,18 @@ def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
     known = {message_id: content for message_id in message_ids if (content := _alive.get(message_id))}
     if unknown := sorted(set(message_ids) - known.keys()):
         for row in rows(MESSAGES, [unknown]):
-            content = content_of(*row)
-            known[content.message_id] = _alive[content.message_id] = content
-            _recent.keep(content)
+            content = content_with(row)
+            known[content.message_id] = content
     return known
+
+
+def content_with(columns: Sequence[Any]) -> Content:
+    """Return what is delivered of a message, read as `COLUMNS`. For the worker's thread."""
+    content = _alive.get(columns[0])
+    if content is None:
+        content = _alive[columns[0]] = content_of(*columns)
+        _recent.keep(content)
+    return content
 
 
 def content_of(

@@ -42,7 +42,7 @@ class Content:
         return EMPTY_BYTES + len(self.body) + len(self.stored_headers) + headers
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Destination:
     """Where one subscription's deliveries go, as configured at `config_version`; equal only to itself."""
 
@@ -86,6 +86,8 @@ class Outgoing:
     times_deferred: int
     group_id: int | None = None
     """Its QUEUE group; attempts and uncertainty are then the group's."""
+    marked_as: int | None = None
+    """The number under which it was marked as IN_FLIGHT with its page; None: it is marked when it is sent."""
     callback_url: str = ""
 
     @property

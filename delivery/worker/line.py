@@ -67,8 +67,10 @@ class ActiveLine:
     """Half-open subscriptions, with their config version, of which one delivery has been taken in this turn."""
     cut_short: list[int] = field(init=False, default_factory=list)
     """Groups whose cycle ended because an endpoint was no longer as it was read."""
+    unheard: PageRequest | None = field(init=False, default=None)
+    """The page that was read without an answer, so that its first delivery may be marked."""
     has_read: bool = field(init=False, default=False)
-    """Whether a page has been read in this turn."""
+    """Whether a page has been read in this turn, and all that was taken of it was sent."""
     shortest_pause: float = field(init=False, default=math.inf)
     """The shortest pause of what it has sent in this turn, in seconds."""
 
@@ -130,6 +132,11 @@ class ActiveLine:
     def has_more(self) -> bool:
         """Whether it has been read that it has more to send."""
         return len(self.buffer) > 0 or self.buffer.is_low
+
+    @property
+    def is_read_out(self) -> bool:
+        """Whether a page has shown all there was, and all of it has been taken."""
+        return self.has_read and not self.has_more
 
     def must_stop(self) -> bool:
         """Whether it takes nothing more; if one of several slots hangs, or waits for a rate, the others go on."""
@@ -195,8 +202,9 @@ class ActiveLine:
         )
 
     def page_request(self) -> PageRequest:
-        """Return what is read for the line next."""
+        """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""
         now = time.monotonic()
+        marks = self.is_ordered and not self.must_stop()
         self.left_out = {subscription_id: until for subscription_id, until in self.left_out.items() if until > now}
         return PageRequest(
             line_id=self.id,
@@ -207,6 +215,7 @@ class ActiveLine:
             busy=[taken_id for slot in self.slots for taken_id in slot.taken_ids],
             left_out=[*self.left_out],
             is_concurrent=self.claim.concurrency > 1,
+            mark_as=self.last_sequence + 1 if marks else None,
             cut_short=self.cut_short,
             hanging=self.slot_shares.hanging(now),
         )
@@ -216,7 +225,8 @@ class ActiveLine:
         self.buffer, self.cut_short, self.has_read, self.has_hint = buffer, [], True, False
         if buffer.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
-        if self.head_id is not None and not self.hold and not buffer.head and not buffer.is_starved:
+        has_head = buffer.head is not None and buffer.head.id == self.head_id
+        if self.head_id is not None and not self.hold and not has_head and not buffer.is_starved:
             self.head_id, self.failures = None, 0
 
     def size_page(self) -> None:

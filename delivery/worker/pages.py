@@ -1,22 +1,28 @@
-"""Read pages: which deliveries a line may send next, oldest first (contract 4.2, 4.6, 5.3)."""
+"""Read pages: which deliveries a line may send next, oldest first (contract 4.2, 4.6, 5.3).
+
+Of a line with one slot the first is marked as IN_FLIGHT at once, and comes with all that its request needs.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from itertools import islice, zip_longest
 from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeVar
 
 from broker_project.core.db import rows, with_blocks
 from delivery.callbacks.address import original_addresses
-from delivery.limits import MAX_LINE_BYTES, MAX_PAGE_DELIVERIES
-from delivery.webhook.content import contents_of
-from delivery.webhook.destination import destinations_of
+from delivery.limits import MAX_LINE_BYTES, MAX_MARKED_BYTES, MAX_PAGE_DELIVERIES
+from delivery.webhook.content import COLUMNS, MESSAGE, content_with, contents_of
+from delivery.webhook.destination import DESTINATION, DESTINATION_WIDTH, destination_with, destinations_of
 from delivery.webhook.parts import Content, Destination, Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, Work
 
-ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size"
+ROW: Final = (
+    "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at"
+)
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 
 HEAD: Final = 0
@@ -27,9 +33,19 @@ PAGES: Final = f"""
 WITH wanted AS (
   SELECT * FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(head_id)s::bigint[], %(capacity)s::int[])
            AS w (line_id, epoch, head_id, capacity)),
+-- if marks
+-- Lines that are still ours, with the number that comes next.
+owned AS MATERIALIZED (
+  SELECT l.id, m.sequence, m.deferred_next
+    FROM unnest(%(marks_in)s::bigint[], %(mark_epoch)s::bigint[], %(mark_as)s::bigint[], %(deferred_next)s::bool[])
+           AS m (line_id, epoch, sequence, deferred_next)
+    JOIN delivery_line l ON l.id = m.line_id AND l.epoch = m.epoch
+     FOR NO KEY UPDATE OF l SKIP LOCKED),
+-- end
 -- A retry line has nothing that was never tried, and nothing of a half-open subscription, which is the main line's.
 active AS MATERIALIZED (
-  SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh, array_agg(s.id ORDER BY s.id) AS subscription_ids
+  SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh,
+         array_agg(s.id ORDER BY s.id) AS subscription_ids, array_agg(s.version + u.version ORDER BY s.id) AS versions
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
@@ -40,14 +56,14 @@ active AS MATERIALIZED (
 -- end
    GROUP BY 1, 2, 3, 4),
 page AS MATERIALIZED (
-  SELECT w.line_id, 0 AS part, {ROW}
+  SELECT w.line_id, 0 AS part, {ROW}, s.version + u.version AS version
     FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
    WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
   UNION ALL
   SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
-    SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+    SELECT f.*, s.version FROM unnest(a.subscription_ids, a.versions) AS s (id, version) CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
        WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.waits_for = 'TURN' AND d.status = 'PENDING'
          AND {LIVES}
@@ -57,24 +73,44 @@ page AS MATERIALIZED (
   UNION ALL
   -- In a retry line the subscriptions with something due take turns, and each claim begins with another one: one that
   -- hangs, and whose turn goes with that, does not keep the others from theirs.
-  SELECT a.line_id, 2, {ROW} FROM active a CROSS JOIN LATERAL (
+  SELECT a.line_id, 2, {ROW}, d.version FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM (
-      SELECT f.*, CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
-        FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
-          SELECT {ROW}, d.due_at,
-                 CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round
+      SELECT f.*, s.version,
+             CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
+        FROM unnest(a.subscription_ids, a.versions) AS s (id, version) CROSS JOIN LATERAL (
+          SELECT {ROW}, CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round
             FROM delivery_open d
            WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
              AND d.status = 'PENDING' AND {LIVES}
            ORDER BY d.due_at, d.id LIMIT a.capacity) f) f
      ORDER BY f.round, mod(f.number + a.epoch, max(f.number) OVER ()), f.due_at, f.id LIMIT a.capacity) d),
--- Recovery finds in these notes what may be in flight. They need not be on disk yet: the settle that marks one of these
--- deliveries is written behind the note, and waits.
+-- if marks
+-- The first of each line, if nothing more is needed to send it: no script, no rate limit, no former secret.
+first AS (
+  SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.message_id, p.subscription_id, o.sequence
+    FROM page p JOIN owned o ON o.id = p.line_id
+   ORDER BY p.line_id, p.part <> 0, (p.part = 2) <> o.deferred_next, p.due_at, p.id),
+started AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, f.sequence)
+    FROM first f JOIN subscriptions_subscription s ON s.id = f.subscription_id
+    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.processing = 'SERIAL'
+    LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
+    JOIN LATERAL {MESSAGE.format(id="f.message_id")}
+   WHERE d.closed_on = '9999-12-31' AND d.id = f.id AND d.line_id = f.line_id AND d.status = 'PENDING'
+     AND d.size <= %(most)s AND s.script = '' AND s.rate_limit IS NULL
+     AND (s.overlap_ends_at > clock_timestamp()) IS NOT TRUE
+  RETURNING d.id AS started, d.sequence AS mark_as, {DESTINATION}, {COLUMNS}),
+-- end
+-- Recovery finds in these notes what may be in flight. Unless something is marked here, they need not be on disk yet:
+-- the settle that marks one of these deliveries is written behind the note, and waits.
 -- unless has_concurrent
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)
   SELECT line_id, array_agg(id) FROM page GROUP BY line_id
-  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
+-- unless marks
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL
+-- end
+  )
 -- end
 -- if has_concurrent
 -- A line that sends several at a time may never end its turn, since one of them always waits: so its old notes are
@@ -92,10 +128,45 @@ noted AS (
     SELECT b.line_id, b.id FROM unnest(%(of_busy)s::bigint[], %(busy)s::bigint[]) AS b (line_id, id)
       JOIN concurrent c ON c.id = b.line_id) i
    GROUP BY line_id
-  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
+-- unless marks
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL
 -- end
-SELECT * FROM page
+  )
+-- end
+SELECT p.*
+-- if marks
+       , s.*
+-- end
+  FROM page p
+-- if marks
+  LEFT JOIN started s ON s.started = p.id
+-- end
 """
+
+
+UNMARK: Final = """
+WITH mine AS MATERIALIZED (
+  SELECT l.id, i.last_sequence
+    FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS i (line_id, epoch, last_sequence)
+    JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch
+     FOR NO KEY UPDATE OF l SKIP LOCKED),
+in_flight AS MATERIALIZED (
+  SELECT n.line_id, n.last_sequence, d.id, d.cancel_requested
+    FROM (SELECT DISTINCT m.id AS line_id, m.last_sequence, unnest(p.delivery_ids) AS id
+            FROM mine m JOIN delivery_pageread p ON p.line_id = m.id) n
+   CROSS JOIN LATERAL (
+     SELECT * FROM delivery_open o
+      WHERE o.id = n.id AND o.closed_on = '9999-12-31' AND o.line_id = n.line_id AND o.status = 'IN_FLIGHT'
+        AND o.fetched_until IS NULL LIMIT 1) d),
+back AS (
+  UPDATE delivery_open d
+     SET status = 'PENDING', sequence = CASE WHEN d.sequence <= f.last_sequence THEN d.sequence END
+    FROM in_flight f WHERE d.id = f.id AND d.closed_on = '9999-12-31' AND NOT d.cancel_requested
+  RETURNING d.id)
+SELECT id FROM mine
+ WHERE id <> ALL (ARRAY(SELECT line_id FROM in_flight WHERE id <> ALL (ARRAY(SELECT id FROM back))))
+"""
+"""Lines of one slot, from which nothing has been sent since: what is in flight there was marked and not heard of."""
 
 
 @cache
@@ -118,11 +189,26 @@ class Row(NamedTuple):
     uncertain: bool
     times_deferred: int
     size: int
+    due_at: datetime | None
+    version: int | None
+    """Of its destination's configuration."""
 
     @property
     def deliveries(self) -> int:
         """How many it stands for: itself."""
         return 1
+
+
+ROW_WIDTH: Final = len(Row._fields)
+
+
+class Marked(NamedTuple):
+    """A delivery that was marked as IN_FLIGHT with its page."""
+
+    size: int
+    sequence: int
+    content: Content
+    destination: Destination
 
 
 class GroupRow(NamedTuple):
@@ -164,6 +250,8 @@ class PageRequest:
     """Subscriptions of which nothing is read."""
     is_concurrent: bool = False
     """Whether it sends several at a time."""
+    mark_as: int | None = None
+    """The number under which the first is marked as IN_FLIGHT; None: none is."""
     cut_short: Sequence[int] = ()
     """QUEUE groups whose cycle ended early: they wait a moment."""
     hanging: Mapping[int, float] = field(default_factory=dict)
@@ -179,17 +267,17 @@ class Page(Generic[One]):
     """Whether the line has more than it could take."""
 
 
-def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget) -> Page[One]:
+def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_for: Collection[int] = ()) -> Page[One]:
     """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has.
 
-    Of groups as many as have 500 deliveries together (but always one).
+    Of groups as many as have 500 deliveries together (but always one). What is `paid_for` was taken from `budget`.
     """
     busy = {*line.busy}
     taken: list[One] = []
     held = deliveries = 0
     for row in islice(_in_order(waiting, line, busy), line.capacity):
         is_full = held + row.size > MAX_LINE_BYTES or deliveries + row.deliveries > MAX_PAGE_DELIVERIES
-        if (taken and is_full) or not budget.take(row.size):
+        if (taken and is_full) or not (row.id in paid_for or budget.take(row.size)):
             return Page(taken, more=True)
         taken.append(row)
         held += row.size
@@ -224,34 +312,63 @@ def charged(
         budget.give_back(sum(row.size for row in taken) - sum(buffer.bytes for buffer in buffers.values()))
 
 
+def unmark(lines: Sequence[PageRequest]) -> set[int]:
+    """Undo what reading a page without an answer may have marked; return the lines where that is certain."""
+    last = [(line.line_id, line.epoch, line.mark_as - 1) for line in lines if line.mark_as]
+    return {line_id for (line_id,) in rows(UNMARK, [[*column] for column in zip(*last, strict=True)])}
+
+
 def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, Buffer[Outgoing]]:
     """Return a buffer for every line: at most its capacity, 1 MiB of bodies (but always one), and what `budget` has.
 
     Takes each buffer's bytes from `budget`; when a delivery is dropped, its bytes are given back. A buffer is `starved`
-    if there is work but the process holds too many bodies already.
+    if there is work but the process holds too many bodies already: then nothing is marked either.
     """
-    by_line = _waiting(wanted)
-    pages = {line.line_id: page_of(by_line.get(line.line_id, []), line, budget) for line in wanted}
+    marking = {line.line_id for line in wanted if line.mark_as is not None}
+    reserved = len(marking) * MAX_MARKED_BYTES
+    if not budget.take(reserved):
+        marking, reserved = set(), 0
+    marked: Mapping[int, Marked] = {}
+    try:
+        by_line, marked = _waiting(wanted, marking)
+    finally:
+        budget.give_back(reserved - sum(first.size for first in marked.values()))
+    pages = {line.line_id: page_of(by_line.get(line.line_id, []), line, budget, paid_for=marked) for line in wanted}
     buffers: dict[int, Buffer[Outgoing]] = {}
     with charged(budget, pages, buffers) as taken:
-        contents = contents_of({row.message_id for row in taken})
-        destinations = destinations_of({row.subscription_id for row in taken if row.subscription_id is not None})
-        originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
-        buffers |= {line_id: _buffer_of(page, contents, destinations, originals) for line_id, page in pages.items()}
+        others = [row for row in taken if row.id not in marked]
+        contents = contents_of({row.message_id for row in others})
+        destinations = destinations_of({row.subscription_id: row.version for row in others if row.subscription_id})
+        originals = original_addresses({row.line_id for row in others if row.subscription_id is None})
+        for line_id, page in pages.items():
+            buffers[line_id] = _buffer_of(page, marked, contents, destinations, originals)
     return buffers
 
 
-def _waiting(wanted: Sequence[PageRequest]) -> Mapping[int, list[Row]]:
-    """Return what waits, by line: beyond its capacity as many as it has taken already, which may be read again."""
+def _waiting(
+    wanted: Sequence[PageRequest], marking: Collection[int]
+) -> tuple[Mapping[int, list[Row]], Mapping[int, Marked]]:
+    """Return what waits, by line, and what of it was marked in the lines `marking`, by id.
+
+    What waits: beyond a line's capacity as many as it has taken already, which may be read again.
+    """
     left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
     concurrent = [line for line in wanted if line.is_concurrent]
-    arguments: dict[str, Sequence[Any]] = {
+    arguments: dict[str, Any] = {
         "line_id": [line.line_id for line in wanted],
         "epoch": [line.epoch for line in wanted],
         "head_id": [line.head_id for line in wanted],
         "capacity": [line.capacity + len(line.busy) for line in wanted],
     }
     blocks = set()
+    if marking:
+        blocks.add("marks")
+        lines = [line for line in wanted if line.line_id in marking]
+        arguments["marks_in"] = [line.line_id for line in lines]
+        arguments["mark_epoch"] = [line.epoch for line in lines]
+        arguments["mark_as"] = [line.mark_as for line in lines]
+        arguments["deferred_next"] = [line.deferred_next for line in lines]
+        arguments["most"] = MAX_MARKED_BYTES
     if concurrent:
         blocks.add("has_concurrent")
         busy = [(line.line_id, taken_id) for line in concurrent for taken_id in line.busy]
@@ -263,22 +380,34 @@ def _waiting(wanted: Sequence[PageRequest]) -> Mapping[int, list[Row]]:
         arguments["of_line"] = [line_id for line_id, _ in left_out]
         arguments["left_out"] = [subscription_id for _, subscription_id in left_out]
     by_line: dict[int, list[Row]] = defaultdict(list)
-    for row in map(Row._make, rows(pages_statement(frozenset(blocks)), arguments)):
+    marked: dict[int, Marked] = {}
+    for columns in rows(pages_statement(frozenset(blocks)), arguments):
+        row = Row._make(columns[:ROW_WIDTH])
         by_line[row.line_id].append(row)
-    return by_line
+        if marking and columns[ROW_WIDTH] is not None:
+            _, sequence, *rest = columns[ROW_WIDTH:]
+            destination = destination_with(rest[:DESTINATION_WIDTH])
+            marked[row.id] = Marked(row.size, sequence, content_with(rest[DESTINATION_WIDTH:]), destination)
+    return by_line, marked
 
 
 def _buffer_of(
     page: Page[Row],
+    marked: Mapping[int, Marked],
     contents: Mapping[int, Content],
     destinations: Mapping[int, Destination],
     originals: Mapping[int, Destination],
 ) -> Buffer[Outgoing]:
     parts: dict[int, list[Outgoing]] = {HEAD: [], FRESH: [], DEFERRED: []}
     for row in page.taken:
+        content: Content | None
+        destination: Destination | None
+        if first := marked.get(row.id):
+            _, mark_as, content, destination = first
+        else:
+            mark_as, content = None, contents.get(row.message_id)
+            destination = destinations.get(row.subscription_id) if row.subscription_id else originals.get(row.line_id)
         # Both are there unless somebody cancelled the delivery and deleted what it needs since its row was read.
-        content, of = contents.get(row.message_id), row.subscription_id
-        destination = originals.get(row.line_id) if of is None else destinations.get(of)
         if content and destination:
             delivery = Outgoing(
                 id=row.id,
@@ -290,6 +419,7 @@ def _buffer_of(
                 size=row.size,
                 is_deferred=row.part == DEFERRED,
                 times_deferred=row.times_deferred,
+                marked_as=mark_as,
             )
-            parts[row.part].append(delivery)
+            parts[HEAD if first else row.part].append(delivery)
     return Buffer(head=next(iter(parts[HEAD]), None), fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)

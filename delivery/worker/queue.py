@@ -232,7 +232,7 @@ def read_groups(
 def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Sequence[Endpoint]]:
     """Return by group where it may be sent now; a group that nobody can take now is missing."""
     waiting = rows(OPEN_DELIVERIES, [[delivery_id for group in groups for delivery_id in group.delivery_ids]])
-    destinations = destinations_of({subscription_id for _, _, subscription_id in waiting})
+    destinations = destinations_of({subscription_id: None for _, _, subscription_id in waiting})
     endpoints: dict[int, list[Endpoint]] = defaultdict(list)
     for group_id, delivery_id, subscription_id in waiting:
         if destination := destinations.get(subscription_id):

@@ -37,7 +37,7 @@ from delivery.webhook.parts import Outgoing
 from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares
 from delivery.worker.line import ActiveLine, Slot
-from delivery.worker.pages import read_pages
+from delivery.worker.pages import read_pages, unmark
 from delivery.worker.queue import queue_line, read_groups
 from delivery.worker.release import Released, Releaser
 from delivery.worker.settling import DatabaseBackoff, Settling
@@ -323,6 +323,7 @@ class Rounds:
         line, now = slot.line, time.monotonic()
         if sequence is None:
             line.return_buffer(self.budget)
+            line.has_read = False
             slot.give_back(self.budget)
             slot.advance(NotStarted())
         elif not line.fits_the_lease(now):
@@ -370,22 +371,41 @@ class Rounds:
 
     def _read(self) -> None:
         """Give pages to the lines of all slots that wait for one: one statement for senders, one for the others."""
-        waiting = self._slots[SlotState.READING]
-        read: Callable[..., Mapping[int, Buffer[Any]]]
-        for of_groups, read in ((True, partial(read_groups, terms=self._terms)), (False, read_pages)):
-            slots = [slot for slot in waiting if slot.line.is_sender is of_groups]
-            lines = [*{slot.line.id: slot.line for slot in slots}.values()]
-            for line in lines:
-                line.return_buffer(self.budget)
-            try:
-                buffers = read([line.page_request() for line in lines], self.budget) if lines else {}
-            except Error as failure:
-                self._backoff.begin(failure)  # they wait on
-                continue
-            for line in lines:
-                line.receive(buffers[line.id])
-            for slot in slots:
-                self._advance(slot, None)
+        self._unmark([slot.line for slot in self._slots[SlotState.READING] if slot.line.unheard])
+        waiting = [slot for slot in self._slots[SlotState.READING] if not slot.line.unheard]
+        self._read_for([slot for slot in waiting if slot.line.is_sender], partial(read_groups, terms=self._terms))
+        self._read_for([slot for slot in waiting if not slot.line.is_sender], read_pages)
+
+    def _read_for(self, slots: Sequence[Slot], read: Callable[..., Mapping[int, Buffer[Any]]]) -> None:
+        lines = [*{slot.line.id: slot.line for slot in slots}.values()]
+        for line in lines:
+            line.return_buffer(self.budget)
+        requests = [line.page_request() for line in lines]
+        try:
+            buffers = read(requests, self.budget) if lines else {}
+        except Error as failure:
+            self._backoff.begin(failure)  # they wait on
+            for line, request in zip(lines, requests, strict=True):
+                line.unheard = request if request.mark_as else line.unheard
+            return
+        for line in lines:
+            line.receive(buffers[line.id])
+        for slot in slots:
+            self._advance(slot, None)
+
+    def _unmark(self, lines: Sequence[ActiveLine]) -> None:
+        """Undo what pages that were not heard of may have marked; lines where that is not certain are lost."""
+        if not lines:
+            return
+        try:
+            certain = unmark([line.unheard for line in lines if line.unheard])
+        except Error as failure:
+            self._backoff.begin(failure)
+            return
+        for line in lines:
+            line.unheard = None
+            if line.id not in certain:
+                self._lose(line)  # its lease runs out, then it is recovered
 
     def _lose(self, line: ActiveLine) -> None:
         """Forget a line that is no longer ours; answers to its requests are ignored."""

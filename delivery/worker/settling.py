@@ -61,8 +61,14 @@ class Settling:
         A slot that is not among the results is LOCKED, or SETTLING still: the next round settles it.
         """
         slots = self._slots[SlotState.SETTLING]
+        for slot in slots:
+            match slot.step:
+                case Send(ended=None, delivery=Outgoing(id=delivery_id, marked_as=int(sequence))):
+                    yield slot, Settled(frozenset({slot.line.id}), frozenset(), frozenset(), {delivery_id: sequence})
         for of_groups in (True, False):
-            if concerned := [slot for slot in slots if slot.line.is_sender is of_groups]:
+            if concerned := [
+                slot for slot in slots if slot.line.is_sender is of_groups and slot.state is SlotState.SETTLING
+            ]:
                 yield from self._settle(concerned, of_groups=of_groups)
 
     def _settle(self, slots: list[Slot], *, of_groups: bool) -> Iterator[Result]:

@@ -79,9 +79,11 @@ def next_from_buffer(
 ) -> Generator[Step, Reply, tuple[Any, Ended | None]]:
     """Read as needed; return what goes next, None if the slot stops, and what is still to be settled.
 
-    With `linger` the slot waits a moment before it reads, if the buffer has nothing to `take`.
+    With `linger` the slot waits a moment before it reads, if the buffer has nothing to `take`; also if all was read,
+    and nobody has told of new work since.
     """
     line = slot.line
+    linger = linger or line.is_read_out
     if line.buffer.is_low and not line.hold:
         line.size_page()
         yield Read(ended)

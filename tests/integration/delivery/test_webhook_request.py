@@ -195,7 +195,7 @@ def test_resubmitted_deliveries_are_marked_and_retried_ones_are_not(receiver: Re
 
 
 def policy_followed(by: Subscription) -> CompiledRetryPolicy:
-    return destinations_of([by.pk])[by.pk].policy
+    return destinations_of(dict.fromkeys([by.pk]))[by.pk].policy
 
 
 def test_the_default_policy_applies_without_another() -> None:
@@ -211,10 +211,10 @@ def test_a_stored_policy_is_read_back(name: str) -> None:
 def test_a_changed_policy_is_read_again() -> None:
     policy = retry_policy(initial_delay_seconds=3.0)
     follower = subscription(retry_policy=policy)
-    config_version = destinations_of([follower.pk])[follower.pk].config_version
+    config_version = destinations_of(dict.fromkeys([follower.pk]))[follower.pk].config_version
     for initial_delay_seconds in (4.0, 5.0):
         models.RetryPolicy.objects.filter(pk=policy.pk).update(initial_delay_seconds=initial_delay_seconds)
-        now = destinations_of([follower.pk])[follower.pk]
+        now = destinations_of(dict.fromkeys([follower.pk]))[follower.pk]
         assert now.policy.terms
         assert now.policy.terms.initial_delay_seconds == initial_delay_seconds
         assert now.config_version > config_version, "a page that was read before is not sent any more"
@@ -224,15 +224,15 @@ def test_a_changed_policy_is_read_again() -> None:
 def test_a_policy_is_read_once_for_all_that_follow_it() -> None:
     policy = retry_policy(initial_delay_seconds=7.0)
     followers = [subscription(retry_policy=policy).pk for _ in range(3)]
-    first = destinations_of(followers)
+    first = destinations_of(dict.fromkeys(followers))
     assert len({id(one.policy) for one in first.values()}) == 1
-    again = destinations_of(followers)
+    again = destinations_of(dict.fromkeys(followers))
     assert all(again[number] is first[number] for number in followers), "the same ones: what is known of them is kept"
 
 
 def test_a_destination_has_rate_limit_and_payload_format() -> None:
     limited = subscription(rate_limit=4.0, output=PayloadFormat.CLOUDEVENTS_BINARY)
-    found = destinations_of([limited.pk])[limited.pk]
+    found = destinations_of(dict.fromkeys([limited.pk]))[limited.pk]
     assert (found.spacing, found.output, found.half_open) == (0.25, PayloadFormat.CLOUDEVENTS_BINARY, False)
 
 
@@ -240,9 +240,9 @@ def test_a_paused_subscription_has_a_destination_only_if_half_open() -> None:
     paused = subscription()
     rows = Subscription.objects.filter(pk=paused.pk)
     rows.update(paused_since="2026-11-20T12:00Z", paused_by="POLICY")
-    assert destinations_of([paused.pk]) == {}
+    assert destinations_of(dict.fromkeys([paused.pk])) == {}
     rows.update(half_open=True)
-    assert destinations_of([paused.pk])[paused.pk].half_open
+    assert destinations_of(dict.fromkeys([paused.pk]))[paused.pk].half_open
 
 
 def scripted(count: int, script: str) -> list[int]:
@@ -254,19 +254,19 @@ def scripted(count: int, script: str) -> list[int]:
 
 def test_a_script_is_read_once_and_shared() -> None:
     plain, ids = subscription().pk, scripted(3, "// " + "x" * 60_000)
-    first = destinations_of([plain, *ids])
+    first = destinations_of(dict.fromkeys([plain, *ids]))
     assert {number: bool(one.script) for number, one in first.items()} == {plain: False} | dict.fromkeys(ids, True)
     assert len({id(first[number].script) for number in ids}) == 1
-    again = destinations_of([plain, *ids])
+    again = destinations_of(dict.fromkeys([plain, *ids]))
     assert all(again[number] is first[number] for number in again), "the same ones: what is known of them is kept"
 
 
 def test_a_changed_script_is_read_again() -> None:
     (number,) = scripted(1, "1")
     for script in ("2", "", "3"):
-        destinations_of([number])
+        destinations_of(dict.fromkeys([number]))
         Subscription.objects.filter(pk=number).update(script=script)
-        assert destinations_of([number])[number].script == script
+        assert destinations_of(dict.fromkeys([number]))[number].script == script
 
 
 def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(destination, "_scripts", destination._Scripts())
     ids = scripted(30, "x" * 100)
     for _ in range(2):
-        found = destinations_of(ids)
+        found = destinations_of(dict.fromkeys(ids))
         assert {len(one.script) for one in found.values()} == {100}
         assert len(destination._scripts._kept) == 10
-    assert destinations_of([0]) == {}
+    assert destinations_of(dict.fromkeys([0])) == {}

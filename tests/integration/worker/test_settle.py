@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +18,10 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker import settling
+from delivery.webhook.parts import Outgoing
+from delivery.worker import rounds, settling
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.queue_settle import settle_groups
 from delivery.worker.settle import settle, settle_statement
 from delivery.worker.settling import DatabaseBackoff, Settling, settle_round
@@ -322,12 +325,45 @@ def test_a_mark_with_a_lost_reply_is_not_forgotten(
     worker = Worker()
     worker.start()
     wait_until(lambda: unheard.lost and not worker.event_loop.lines)
-    assert receiver.log == []
+    assert receiver.bodies("/a") == [b"0"]
     broker.expire_lease(broker.line_of(wanted.subscriber))
     broker.wait_until_done()
     worker.stop()
-    assert receiver.bodies("/moved") == [b"0", b"1", b"2"]
+    assert receiver.bodies("/moved") == [b"1", b"2"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3]
+
+
+@pytest.mark.behaviour("4.10", "4.15")
+@pytest.mark.parametrize("meanwhile", ["nothing", "moved", "cancelled"])
+def test_a_page_with_a_lost_reply_leaves_nothing_marked(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    lost: list[int] = []
+
+    def read_unheard(pages: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
+        if lost or not Delivery.objects.exists():
+            return read_pages(pages, budget)
+        read_pages(pages, BodyBudget(MAX_PROCESS_BYTES))
+        lost.append(Delivery.objects.filter(status=DeliveryStatus.IN_FLIGHT).count())
+        if meanwhile == "moved":
+            Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
+        elif meanwhile == "cancelled":
+            cancel_deliveries_of(wanted.pk, reason="unwanted")
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(rounds, "read_pages", read_unheard)
+    broker.publish_numbered(wanted.event_type, 3)
+    worker = Worker()
+    worker.start()
+    wait_until(lambda: lost and not worker.event_loop.lines)
+    assert lost == [1]
+    broker.expire_lease(broker.line_of(wanted.subscriber))
+    broker.wait_until_done()
+    worker.stop()
+    sent = [] if meanwhile == "cancelled" else [b"0", b"1", b"2"]
+    assert receiver.bodies("/moved" if meanwhile == "moved" else "/a") == sent
+    assert [request.sequence for request in receiver.log] == [*range(1, 1 + len(sent))]
+    assert not any(request.is_flagged for request in receiver.log)
 
 
 @pytest.mark.behaviour("4.15", "6.6")
