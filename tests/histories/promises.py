@@ -131,13 +131,19 @@ def check_repetitions(history: "History") -> None:
 def check_numbers(owner_id: int, requests: Sequence[Request]) -> None:
     """Check that numbers name deliveries, and rise by one in the order of first sending (4.10).
 
-    What was certainly not sent gives its number back, but for what goes to the retry line.
+    What was certainly not sent gives its number back, but for what goes to the retry line. What is flagged when it is
+    first seen got its number from a worker that was killed before it sent that.
     """
     may_have_arrived = {(one.delivery_id, one.sequence) for one in requests if one.result != "refused"}
     pairs = dict.fromkeys((one.delivery_id, one.sequence) for one in requests)
     given = [pair for pair in pairs if pair in may_have_arrived]
     numbers = [number for _, number in given]
-    require(numbers == sorted({*numbers}), f"a number names one delivery, and numbers rise: {given}")
+    marked_by_killed = {one.delivery_id for one in requests if one.is_flagged} - {
+        one.delivery_id for one in requests if not one.is_flagged
+    }
+    in_order = [number for delivery_id, number in given if delivery_id not in marked_by_killed]
+    require(in_order == sorted(in_order), f"numbers rise: {given}")
+    require(len({*numbers}) == len(numbers), f"a number names one delivery: {given}")
     require(len({one for one, _ in given}) == len(given), f"a delivery keeps its number: {given}")
     told = {sequence for subscriber_id, sequence in rows(TOLD) if subscriber_id == owner_id}
     missing = {*range(1, max(numbers, default=0) + 1)} - {*numbers} - told
