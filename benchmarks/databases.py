@@ -125,7 +125,7 @@ class GrowthDatabase:
         timed("publish", publish_copies, self._event_type, b"{}", PER_LINE)
         timed("sweep", lines_with_due_work)
         claims = timed("claim", claim, self._lines, worker="growth")
-        wanted = [PageRequest(one.line_id, one.epoch, one.head_id, one.capacity) for one in claims]
+        wanted = [PageRequest(one.line_id, one.epoch, one.capacity) for one in claims]
         hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))
         lines = [ActiveLine(one, NO_LINK, 0.0) for one in claims]
         _send(lines, hands, partial(timed, "settle", settle))

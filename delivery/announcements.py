@@ -7,6 +7,7 @@ import orjson
 from django.db import transaction
 
 from broker_project.core.db import rows
+from delivery.dispatch.claim import HELD_DELIVERY
 from delivery.publish.store import NewMessage, store
 from subscriptions.models import EventType, Status, Subscription
 from subscriptions.names import OWN_EVENTS
@@ -24,10 +25,11 @@ ALONE: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('announcements
 ALONE_WITH_LINES: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('held lines', 0))"
 """One process at a time is enough."""
 
-HOLDS: Final = """
-       (h.status IN ('PENDING', 'IN_FLIGHT')
-        AND (h.subscription_id IS NULL OR s.status = 'ACTIVE' AND s.paused_since IS NULL AND u.status = 'ACTIVE'))"""
-"""Whether a line's head, `h`, holds others up; not if it is cancelled, or its subscription paused or inactive."""
+HOLDS: Final = f"""
+    SELECT h.delivery_id, h.since, h.reason, d.subscription_id, d.message_id FROM delivery_hold h {HELD_DELIVERY}
+     WHERE h.line_id = l.id AND h.reason <> '' AND d.status IN ('PENDING', 'IN_FLIGHT')
+       AND (s.id IS NULL OR s.status = 'ACTIVE' AND s.paused_since IS NULL AND u.status = 'ACTIVE')"""
+"""What holds others of a line `l` up: nothing that is cancelled, or whose subscription is paused or inactive."""
 
 
 class AnnouncedEvent(NamedTuple):
@@ -81,33 +83,28 @@ SELECT t.id, t.kind, t.at, t.details::text, u.name, s.id, COALESCE(e.name, s.eve
 
 ANNOUNCE_HELD: Final = f"""
 WITH held AS MATERIALIZED (
-  SELECT l.id, l.head_id, h.subscription_id, l.held_reason, l.held_since
-    FROM delivery_line l
-   CROSS JOIN LATERAL (
-     SELECT * FROM delivery_open d WHERE d.id = l.head_id AND d.closed_on = '9999-12-31' LIMIT 1) h
+  SELECT l.id, h.delivery_id, h.subscription_id, h.reason, h.since
+    FROM (SELECT DISTINCT line_id FROM delivery_hold
+           WHERE reason <> '' AND since <= (SELECT clock_timestamp()) - make_interval(secs => {HELD_SECONDS})) w
+    JOIN delivery_line l ON l.id = w.line_id AND l.pause_announced_at IS NULL
+   CROSS JOIN LATERAL ({HOLDS} ORDER BY h.since, h.delivery_id LIMIT 1) h
    CROSS JOIN LATERAL (
      SELECT (SELECT name FROM subscriptions_eventtype e WHERE e.id = m.event_type_id) AS event_type
        FROM delivery_message m WHERE m.id = h.message_id LIMIT 1) m
-    LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
-    LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   WHERE l.held_since <= (SELECT clock_timestamp()) - make_interval(secs => {HELD_SECONDS})
-     AND l.pause_announced_at IS NULL AND NOT starts_with(COALESCE(m.event_type, ''), '{OWN_EVENTS}') AND {HOLDS}
+   WHERE h.since <= (SELECT clock_timestamp()) - make_interval(secs => {HELD_SECONDS})
+     AND NOT starts_with(COALESCE(m.event_type, ''), '{OWN_EVENTS}')
    ORDER BY l.id LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 noted AS (UPDATE delivery_line l SET pause_announced_at = clock_timestamp() FROM held h WHERE l.id = h.id)
 INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
-SELECT '{OWN_EVENTS}Line.Paused', id, subscription_id, head_id,
-       jsonb_build_object('pause', 'HELD', 'reason', held_reason, 'since', held_since)
+SELECT '{OWN_EVENTS}Line.Paused', id, subscription_id, delivery_id,
+       jsonb_build_object('pause', 'HELD', 'reason', reason, 'since', since)
   FROM held ORDER BY id RETURNING id
 """
 
 ANNOUNCE_FREE: Final = f"""
 WITH free AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
-   WHERE l.pause_announced_at IS NOT NULL AND (
-     l.held_since IS NULL OR l.held_since > l.pause_announced_at
-     OR (SELECT h.id FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
-           LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-          WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND {HOLDS} LIMIT 1) IS NULL)
+   WHERE l.pause_announced_at IS NOT NULL AND NOT EXISTS ({HOLDS} AND h.since <= l.pause_announced_at)
    ORDER BY l.id LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 noted AS (UPDATE delivery_line l SET pause_announced_at = NULL FROM free f WHERE l.id = f.id)
 INSERT INTO delivery_announcement (kind, line_id, details)

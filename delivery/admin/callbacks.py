@@ -30,7 +30,7 @@ StageFilter: Final = choice_filter(
     "stage",
     {
         "waiting": ("Not replied to yet", lambda rows: rows.filter(reply=None, expires_at__gt=Now())),
-        "in_flight": ("Reply being delivered", lambda rows: rows.filter(line__head_id__isnull=False)),
+        "in_flight": ("Reply being delivered", lambda rows: rows.filter(line__holds__isnull=False)),
         "refused": ("Reply refused", lambda rows: in_state(rows, CallbackState.REFUSED, now=timezone.now())),
         "missed": ("Never replied to", lambda rows: rows.filter(reply=None, expires_at__lte=Now())),
     },
@@ -79,8 +79,7 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     )
     reason = column("reason", lambda callback: getattr(STATUS.of(callback).delivery, "reason", "") or "-")
     next_try = column(
-        "next try",
-        lambda callback: instant(line.due_at if (line := getattr(callback, "line", None)) and line.head_id else None),
+        "next try", lambda callback: instant(one.next_try_at if (one := STATUS.of(callback).delivery) else None)
     )
 
     def search(self, rows: QuerySet[Callback], term: str) -> QuerySet[Callback]:

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from django.contrib import admin
-from django.db.models import F, Q, QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from broker_project.core.admin.model_admin import Prefetched, choice_filter, column
-from broker_project.core.admin.theme import table
+from broker_project.core.admin.theme import table, table_or_dash
 from delivery.admin.read_only import MAX_SHOWN, ReadOnlyAdmin, counted, instant, link_to, link_to_list
-from delivery.models import Delivery, Lane, Line, LineEvent
+from delivery.models import Delivery, Hold, Lane, Line, LineEvent
 from delivery.status.line_status import LineState, LineStatus, held_lines, line_statuses, retry_lines_with_work
 from delivery.status.queue_status import SenderStatus, senders
 from subscriptions.models import Subscriber
@@ -31,6 +31,10 @@ LINE_COLOURS: Final = {
 STATUS: Final = Prefetched[Line, LineStatus]("status", lambda lines: line_statuses([line.pk for line in lines]))
 SENDER: Final = Prefetched[Line, SenderStatus | None]("sender", lambda _: {one.line_id: one for one in senders()})
 """None for the lines of subscribers and callbacks."""
+
+HELD_SINCE: Final = Subquery(
+    Hold.objects.filter(line=OuterRef("pk")).exclude(reason="").values("since").order_by("since")[:1]
+)
 
 HeldFilter: Final = choice_filter(
     "held",
@@ -54,7 +58,7 @@ def _oldest_since(line: Line) -> str:
     if sender := SENDER.of(line):
         return instant(sender.oldest_since)
     if line.lane == Lane.CALLBACK:
-        waiting = Delivery.objects.open().filter(pk__in=[line.head_id])
+        waiting = Delivery.objects.open().filter(pk__in=line.holds.values("delivery_id"))
     else:
         waiting = Delivery.objects.open().filter(subscription__subscriber=line.subscriber_id, line=line)
     oldest = waiting.oldest_first().first()
@@ -71,7 +75,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     )
     list_filter = (HeldFilter, "lane")
     list_select_related = ("subscriber",)
-    ordering = (F("held_since").asc(nulls_last=True), "subscriber__name", "pk")
+    ordering = (HELD_SINCE.asc(nulls_last=True), "subscriber__name", "pk")
     search_fields = ("subscriber__name",)
     search_help_text = (
         "A subscriber's name, or a sender's Celery queue such as queue.0. Retry and callback lines in which nothing"
@@ -79,8 +83,8 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     )
     fields = (
         *("owned_by", "lane", "queue", "retry_line", "main_line", "state", "waiting", "deferred", "deferred_due"),
-        *("delayed", "awaiting_release", "oldest_pending", "in_flight", "head_link"),
-        *("hold_since", "hold_reason", "next_try", "failures", "last_sequence", "worker", "lease_until", "epoch"),
+        *("delayed", "awaiting_release", "oldest_pending", "in_flight", "hold_list"),
+        *("last_sequence", "worker", "lease_until", "epoch"),
         *("history", "group_list", "delivery_list"),
     )
     prefetched = (STATUS,)
@@ -99,7 +103,22 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     next_try = column("next try", lambda line: instant(hold.next_try_at if (hold := STATUS.of(line).hold) else None))
     oldest_pending = column("oldest unfinished", _oldest_since)
     in_flight = column("in flight", lambda line: sender.in_flight if (sender := SENDER.of(line)) else "-")
-    head_link = column("blocking delivery", lambda line: link_to("delivery_delivery", line.head_id))
+    hold_list = column(
+        "holds",
+        lambda line: table_or_dash(
+            ["delivery", "held since", "held because", "next try", "failures"],
+            [
+                [
+                    link_to("delivery_delivery", hold.delivery_id),
+                    instant(hold.since),
+                    hold.reason,
+                    instant(hold.next_try_at),
+                    hold.failures,
+                ]
+                for hold in STATUS.of(line).holds
+            ],
+        ),
+    )
     history = column(
         "history",
         lambda line: table(
@@ -132,7 +151,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         if request.path != self.list_url() or "lane__exact" in request.GET:
             return rows
         idle = Q(lane=Lane.RETRY) & ~Q(pk__in=retry_lines_with_work())
-        return rows.exclude(idle | Q(lane=Lane.CALLBACK, head_id=None))
+        return rows.exclude(idle | Q(lane=Lane.CALLBACK, holds=None))
 
     def search(self, rows: QuerySet[Line], term: str) -> QuerySet[Line]:
         """Return the lines of subscribers whose names contain the term, or of the sender with this queue."""

@@ -117,7 +117,7 @@ class DeliveryQuery(PageQuery):
 
 
 deliveries_for = records_of(
-    Delivery.objects.select_related("subscription__subscriber", "line"), "subscription__subscriber", "subscriber_id"
+    Delivery.objects.select_related("subscription__subscriber", "hold"), "subscription__subscriber", "subscriber_id"
 )
 
 

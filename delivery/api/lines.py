@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from broker_project.core.api.fields import NullableTime
 from broker_project.core.api.views import operation
 from delivery.models import Lane, LineEvent
-from delivery.status.line_status import MAX_COUNTED, LineState, LineStatus, line_statuses
+from delivery.status.line_status import MAX_COUNTED, MAX_HOLDS, LineHold, LineState, LineStatus, line_statuses
 from delivery.status.queue_status import GroupState, senders
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscribers_for
 from subscriptions.models import EventKind, Scope, Subscription
@@ -33,6 +33,16 @@ class RetryLineSerializer(serializers.Serializer[LineStatus]):
     state = serializers.ChoiceField(LineState.choices)
     waiting = serializers.IntegerField(help_text=f"Deliveries, counted to {MAX_COUNTED}.")
     next_due_at = NullableTime(source="deferred_due_at", help_text="When the next of them is due.")
+
+
+class HoldSerializer(serializers.Serializer[LineHold]):
+    """A delivery that could not be sent, and that nothing may overtake; of a CONCURRENT subscriber it uses a place."""
+
+    delivery_id = serializers.IntegerField()
+    since = serializers.DateTimeField()
+    reason = serializers.CharField()
+    next_try_at = serializers.DateTimeField()
+    failures = serializers.IntegerField(help_text="Unsuccessful tries in a row.")
 
 
 class LinePauseSerializer(serializers.ModelSerializer[Subscription]):
@@ -62,11 +72,10 @@ class LineSerializer(serializers.Serializer[Any]):
     )
     delayed = serializers.IntegerField(source="status.delayed", help_text="Those of them that are not to be sent yet.")
     deferred_due_at = NullableTime(source="status.deferred_due_at", help_text="When the next deferred delivery is due.")
-    held_since = NullableTime(source="status.hold.since")
+    held_since = NullableTime(source="status.hold.since", help_text="Of the oldest hold, as the next two.")
     held_reason = serializers.CharField(source="status.hold.reason", read_only=True, default="")
     next_try_at = NullableTime(source="status.hold.next_try_at")
-    head_delivery_id = serializers.IntegerField(source="line.head_id", allow_null=True)
-    failures = serializers.IntegerField(source="line.failures")
+    holds = HoldSerializer(source="status.holds", many=True, help_text=f"The {MAX_HOLDS} oldest.")
     last_sequence = serializers.IntegerField(source="line.last_sequence")
     worker = serializers.CharField(source="line.worker")
     lease_until = NullableTime(source="line.lease_until")

@@ -39,8 +39,9 @@ stored AS (
          %(headers)s::jsonb, c.message_id, 'ROUTED', 1, i.at
     FROM ids i, reply r, delivery_callback c WHERE c.id = %(last)s),
 lined_up AS (
-  INSERT INTO delivery_line (lane, callback_id, head_id) SELECT 'callback', %(last)s, delivery_id FROM ids
-  RETURNING id),
+  INSERT INTO delivery_line (lane, callback_id) VALUES ('callback', %(last)s) RETURNING id),
+held AS (
+  INSERT INTO delivery_hold (delivery_id, line_id) SELECT i.delivery_id, l.id FROM ids i, lined_up l),
 waiting AS (
   INSERT INTO delivery_open (id, message_id, line_id, status, size)
   SELECT i.delivery_id, i.reply_id, l.id, 'PENDING', octet_length(r.body) FROM ids i, reply r, lined_up l),
@@ -52,7 +53,7 @@ replied AS (
     FROM ids i WHERE c.id = ANY(%(chain)s::bigint[]))
 SELECT i.reply_id, l.id FROM ids i, lined_up l
 """
-"""Stores the reply as a message, its delivery as the head of a new line, and marks every callback of the chain."""
+"""Stores the reply as a message, its delivery in a line of its own, and marks every callback of the chain."""
 
 JOIN_REPLY: Final = """
 UPDATE delivery_callback SET reply_id = %s, reply_fingerprint = %b, replied_at = clock_timestamp() WHERE id = ANY(%s)

@@ -1,5 +1,7 @@
 """Claim lines for a worker: the lease and the fencing epoch."""
 
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -8,7 +10,7 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch.recovery import SIBLING_LINE, recover_lines, recover_senders
-from delivery.limits import CAPACITY, LEASE_SECONDS
+from delivery.limits import CAPACITY, LEASE_SECONDS, RETRY_LINE_REST_SECONDS
 from delivery.models import Lane
 from delivery.retry import MAX_PAUSE_SECONDS, MAX_RETRY_AFTER_SECONDS
 
@@ -17,29 +19,46 @@ LONGEST_PAUSE: Final = f"""
            CASE WHEN p.respect_retry_after IS NOT FALSE THEN {MAX_RETRY_AFTER_SECONDS} END)"""
 """The longest pause, in seconds, that a retry policy `p` gives; without one the default policy."""
 
-LINE_IS_DUE: Final = f"""
-  (l.due_at IS NULL OR l.due_at <= clock_timestamp() OR l.lane = 'main' AND l.head_id IS NOT NULL
-     AND l.held_config_version IS DISTINCT FROM
-     (SELECT s.version + u.version FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id
-        JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND s.is_sending AND u.status = 'ACTIVE')
-   OR l.due_at > clock_timestamp() + make_interval(secs => COALESCE(
-        (SELECT GREATEST({LONGEST_PAUSE}, 1 / s.rate_limit)
-           FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id
-           LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-          WHERE h.id = l.head_id AND h.closed_on = '9999-12-31'), {MAX_RETRY_AFTER_SECONDS})))
-"""
-"""A held line tries again when its pause has ended, or at once when its head's configuration has changed.
+HELD_DELIVERY: Final = """
+    LEFT JOIN LATERAL (
+      SELECT * FROM delivery_open o WHERE o.id = h.delivery_id AND o.closed_on = '9999-12-31' LIMIT 1) d ON true
+    LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
+    LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id"""
+"""Joins the delivery of a hold `h`, with its subscription and subscriber; a reply has none."""
 
-At once also if it would wait longer than for any pause or rate: then a clock was ahead when that was written (5.9).
+HOLD_RESTS: Final = f"""
+      (h.due_at > clock_timestamp() AND d.id IS NOT NULL
+       AND (s.id IS NULL OR s.is_sending AND u.status = 'ACTIVE' AND s.version + u.version = h.config_version)
+       AND h.due_at <= clock_timestamp() + make_interval(secs => (
+         SELECT GREATEST({LONGEST_PAUSE}, 1 / s.rate_limit)
+           FROM (VALUES (s.retry_policy_id)) AS x (id) LEFT JOIN subscriptions_retrypolicy p ON p.id = x.id)))"""
+"""Whether a hold `h` is not due: its pause has not ended, nor has its configuration changed.
+
+Due is also what would wait longer than for any pause or rate: then a clock was ahead when that was written (5.9).
 """
+
+LINE_HOLDS: Final = f"""
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS number, count(*) FILTER (WHERE {HOLD_RESTS}) AS resting
+      FROM delivery_hold h {HELD_DELIVERY}
+     WHERE h.line_id = l.id) holds"""
+"""Counts the holds of a line `l`."""
+
+CONCURRENCY: Final = "CASE WHEN l.lane = 'main' AND u.processing = 'CONCURRENT' THEN u.concurrency ELSE 1 END"
+"""How many requests a line `l` may have in flight, or keys held; `u` is its subscriber."""
+
+LINE_IS_DUE: Final = f"""
+  ((l.due_at > clock_timestamp() AND l.due_at <= clock_timestamp() + interval '{RETRY_LINE_REST_SECONDS} s') IS NOT TRUE
+   AND holds.resting < {CONCURRENCY})"""
+"""A line `l` rests until its rest ends, or until one of its `holds` is due if as many are held as it may send."""
 
 CLAIM: Final = f"""
 WITH picked AS (
   SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, %s) AS capacity,
-         CASE WHEN l.lane = 'main' AND u.processing = 'CONCURRENT' THEN u.concurrency ELSE 1 END AS concurrency
-    FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
-   WHERE l.id = ANY(%s) AND (l.lease_until IS NULL OR l.lease_until < clock_timestamp()) AND {LINE_IS_DUE}
+         {CONCURRENCY} AS concurrency, holds.number AS holds
+    FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
+   WHERE l.id = ANY(%s) AND CASE WHEN l.lease_until IS NULL THEN {LINE_IS_DUE}
+                                 ELSE l.lease_until < clock_timestamp() END
    ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
 forgotten AS (
   DELETE FROM delivery_pageread p USING picked WHERE p.line_id = picked.id AND picked.lease_until IS NULL)
@@ -47,8 +66,15 @@ UPDATE delivery_line l
    SET epoch = l.epoch + 1, worker = %s, lease_until = clock_timestamp() + make_interval(secs => %s)
   FROM picked
  WHERE l.id = picked.id
-RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.head_id, l.failures, l.deferred_next,
-          picked.capacity, {SIBLING_LINE}, picked.concurrency, picked.lease_until
+RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.deferred_next,
+          picked.capacity, {SIBLING_LINE}, picked.concurrency, picked.holds, picked.lease_until
+"""
+
+HOLDS: Final = f"""
+SELECT h.line_id, h.delivery_id, h.failures,
+       CASE WHEN {HOLD_RESTS} THEN extract(epoch FROM h.due_at - clock_timestamp())::float8 ELSE 0 END
+  FROM delivery_hold h {HELD_DELIVERY}
+ WHERE h.line_id = ANY(%s) ORDER BY h.delivery_id
 """
 
 END_LEASES: Final = """
@@ -56,6 +82,24 @@ UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
  WHERE worker = %s AND lease_until >= clock_timestamp()
 RETURNING id
 """
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveHold:
+    """A delivery of a claimed line that must not be overtaken, as it is in the database, or is to be written there."""
+
+    line_id: int
+    delivery_id: int
+    failures: int
+    """Unsuccessful tries in a row."""
+    pause: float | None
+    """Seconds until it is tried again; None: it holds nothing up any more."""
+    until: float
+    """The same as monotonic time."""
+    reason: str = ""
+    """Empty: this time it has not failed."""
+    config_version: int = 0
+    """Of its destination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +112,6 @@ class Claim:
     """The Celery queue that tells of its work."""
     epoch: int
     last_sequence: int
-    head_id: int | None
-    failures: int
     deferred_next: bool
     capacity: int
     """How many deliveries it may have in hand."""
@@ -77,6 +119,8 @@ class Claim:
     """The subscriber's other line: the retry line of a main line, and the other way round."""
     concurrency: int = 1
     """How many requests it may have in flight: more than one if its order does not count (contract 4.13)."""
+    holds: Sequence[ActiveHold] = ()
+    """Oldest first."""
 
 
 def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
@@ -87,13 +131,20 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
     """
     with transaction.atomic():
         taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])
-        claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _ in taken}
+        claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _, _ in taken}
         abandoned = [(claims[line_id], lease_until) for line_id, *_, lease_until in taken if lease_until]
         recover_senders([(one.line_id, one.epoch) for one, _ in abandoned if one.lane == Lane.QUEUE])
         others = [(one.line_id, one.epoch, since) for one, since in abandoned if one.lane != Lane.QUEUE]
-        for line_id, last_sequence, head_id in recover_lines(others):
-            claims[line_id] = replace(claims[line_id], last_sequence=last_sequence, head_id=head_id)
-        return [*claims.values()]
+        for line_id, last_sequence in recover_lines(others):
+            claims[line_id] = replace(claims[line_id], last_sequence=last_sequence)
+        held = [line_id for line_id, *_, holds, lease_until in taken if holds or lease_until]
+        holds_of: dict[int, list[ActiveHold]] = defaultdict(list)
+        for line_id, delivery_id, failures, pause in rows(HOLDS, [held]) if held else ():
+            until = time.monotonic() + pause
+            holds_of[line_id].append(ActiveHold(line_id, delivery_id, failures, pause, until))
+        return [
+            replace(one, holds=holds_of[line_id]) if line_id in holds_of else one for line_id, one in claims.items()
+        ]
 
 
 def end_leases_of(worker: str) -> int:

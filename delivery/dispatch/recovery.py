@@ -11,7 +11,7 @@ SIBLING_LINE: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id =
 
 RECOVER_LINES: Final = f"""
 WITH mine AS (
-  SELECT l.id, l.last_sequence, l.head_id, i.since, l.lane = 'retry' AS in_retry_line,
+  SELECT l.id, l.last_sequence, i.since, l.lane = 'retry' AS in_retry_line,
          ARRAY[l.id, {SIBLING_LINE}] AS both
     FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS i (line_id, epoch, since)
     JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
@@ -28,6 +28,10 @@ unknown AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true
     FROM sent WHERE sent.was_in_flight AND NOT sent.cancel_requested AND d.id = sent.id
      AND d.closed_on = '9999-12-31' RETURNING d.id, d.line_id),
+held AS (
+  INSERT INTO delivery_hold (delivery_id, line_id)
+  SELECT id, line_id FROM unknown WHERE line_id IN (SELECT id FROM mine WHERE NOT in_retry_line)
+      ON CONFLICT (delivery_id) DO UPDATE SET due_at = EXCLUDED.due_at),
 gone AS (
   DELETE FROM delivery_open d USING sent
    WHERE sent.was_in_flight AND sent.cancel_requested AND d.id = sent.id
@@ -48,12 +52,10 @@ UPDATE delivery_line l
               -- filed on the day of the last renewal, or on the newest before it that had a partition
               AND d.closed_on >= COALESCE((SELECT max(day) FROM delivery_storageday
                                             WHERE day < (m.since AT TIME ZONE 'UTC')::date), '0001-01-01')
-            ORDER BY d.sequence DESC LIMIT 1) f)) END,
-       head_id = CASE WHEN NOT m.in_retry_line
-                      THEN COALESCE((SELECT min(id) FROM unknown WHERE line_id = m.id), m.head_id) END
+            ORDER BY d.sequence DESC LIMIT 1) f)) END
   FROM mine m
  WHERE l.id = m.id
-RETURNING l.id, l.last_sequence, l.head_id
+RETURNING l.id, l.last_sequence
 """
 """What was in flight is in one of the pages noted since the last claim: the rest of the backlog is not read.
 
@@ -91,15 +93,13 @@ UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
 """The same for QUEUE senders: each group that had a request in flight begins with it, flagged."""
 
 
-def recover_lines(abandoned: Sequence[tuple[int, int, datetime]]) -> list[tuple[int, int, int | None]]:
-    """Recover lines just claimed, by epoch and the lease that ran out; return the last number and head of each.
+def recover_lines(abandoned: Sequence[tuple[int, int, datetime]]) -> list[tuple[int, int]]:
+    """Recover lines just claimed, by epoch and the lease that ran out; return the last number of each.
 
-    The head is the oldest delivery that was in flight; a CONCURRENT subscriber may have several.
+    What was in flight is held, and due.
     """
-    if not abandoned:
-        return []
-    recovered: list[tuple[int, int, int | None]] = rows(
-        RECOVER_LINES, [[*column] for column in zip(*abandoned, strict=True)]
+    recovered: list[tuple[int, int]] = (
+        rows(RECOVER_LINES, [[*column] for column in zip(*abandoned, strict=True)]) if abandoned else []
     )
     return recovered
 

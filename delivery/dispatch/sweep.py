@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.dispatch.claim import LINE_IS_DUE, Claim
+from delivery.dispatch.claim import LINE_HOLDS, LINE_IS_DUE, Claim
 from delivery.dispatch.parked_groups import unpark
 from delivery.filing import LINES_APART, subscriptions_with
 from delivery.limits import MAX_LINES_PER_SWEEP, SWEEP_SECONDS, SWEEP_SLICE, TAKEOVER_SECONDS
@@ -15,8 +15,13 @@ from delivery.retry import MAX_RETRY_AFTER_SECONDS
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 """Expired deliveries are ended by a periodic job; until then they must not wake their line."""
 
-HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
-"""As the index says it, in which they stand by when they are due."""
+HAS_MORE_THAN_HELD: Final = """
+  (holds.number = 0 OR holds.number > holds.resting OR w.line_id IS NOT NULL
+   OR (SELECT d.id FROM delivery_open d
+        WHERE d.subscription_id = w.subscription_id AND d.waits_for = 'TURN'
+          AND (SELECT h.delivery_id FROM delivery_hold h WHERE h.delivery_id = d.id) IS NULL
+        ORDER BY d.id LIMIT 1) IS NOT NULL)"""
+"""A held delivery still waits for its turn: where there is nothing else, its line is due when the hold is."""
 
 HAS_DUE_GROUPS: Final = """
   ((SELECT g.id FROM delivery_queuegroup g
@@ -47,20 +52,20 @@ SELECT l.id, l.queue, l.epoch
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.is_sending AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
   JOIN delivery_line l ON l.subscriber_id = u.id AND (l.id = w.line_id OR w.line_id IS NULL AND l.lane = 'main')
-                       AND (l.lane = 'main' OR NOT s.half_open)
- WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
+                       AND (l.lane = 'main' OR NOT s.half_open) {LINE_HOLDS}
+ WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND {HAS_MORE_THAN_HELD}
  UNION
 SELECT l.id, l.queue, l.epoch FROM delivery_line l
  WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
  UNION
-SELECT l.id, l.queue, l.epoch FROM delivery_line l WHERE {HAS_REPLY} AND l.due_at IS NULL AND l.lease_until IS NULL
- UNION
-SELECT l.id, l.queue, l.epoch FROM delivery_line l
- WHERE {HAS_REPLY} AND l.due_at <= (SELECT clock_timestamp()) AND l.lease_until IS NULL
- UNION
-SELECT l.id, l.queue, l.epoch FROM delivery_line l
- WHERE {HAS_REPLY} AND l.due_at > (SELECT clock_timestamp() + make_interval(secs => {MAX_RETRY_AFTER_SECONDS}))
-   AND l.lease_until IS NULL
+SELECT l.id, l.queue, l.epoch FROM (
+  SELECT line_id FROM delivery_hold WHERE due_at <= (SELECT clock_timestamp())
+   UNION
+  SELECT line_id FROM delivery_hold
+   WHERE due_at > (SELECT clock_timestamp() + make_interval(secs => {MAX_RETRY_AFTER_SECONDS}))) d
+  JOIN delivery_line l ON l.id = d.line_id
+  LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
+ WHERE l.lease_until IS NULL AND {LINE_IS_DUE} AND holds.number > holds.resting
  UNION
 SELECT l.id, l.queue, l.epoch FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MAX_LINES_PER_SWEEP}

@@ -64,28 +64,26 @@ def expire_overdue() -> int:
 
 EXPIRE: Final = f"""
 WITH late AS MATERIALIZED (
-  SELECT l.id, l.head_id
-    FROM delivery_line l JOIN delivery_callback c ON c.id = l.callback_id
-    JOIN delivery_open d ON d.id = l.head_id AND d.closed_on = '9999-12-31'
-   WHERE l.lane = 'callback' AND c.expires_at <= clock_timestamp() AND d.status = 'PENDING'
-   ORDER BY l.due_at LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
+  SELECT l.id, h.delivery_id
+    FROM delivery_hold h JOIN delivery_line l ON l.id = h.line_id JOIN delivery_callback c ON c.id = l.callback_id
+    JOIN delivery_open d ON d.id = h.delivery_id AND d.closed_on = '9999-12-31'
+   WHERE c.expires_at <= clock_timestamp() AND d.status = 'PENDING'
+   ORDER BY h.due_at LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 gone AS (
   DELETE FROM delivery_open d USING late
-   WHERE d.id = late.head_id AND d.closed_on = '9999-12-31' AND d.line_id = late.id AND d.status = 'PENDING'
+   WHERE d.id = late.delivery_id AND d.closed_on = '9999-12-31' AND d.line_id = late.id AND d.status = 'PENDING'
   RETURNING {gone_columns(status="'EXPIRED'", reason="concat_ws(': ', 'not taken in time', NULLIF(d.reason, ''))")}),
 filed AS ({FILE_GONE})
-UPDATE delivery_line l
-   SET head_id = NULL, due_at = NULL, held_since = NULL, held_reason = '', failures = 0
-  FROM gone WHERE l.id = gone.line_id
-RETURNING gone.id
+DELETE FROM delivery_hold h USING gone WHERE h.delivery_id = gone.id RETURNING gone.id
 """
 """A reply in flight is left to its answer, or to recovery."""
 
 LET_GO: Final = f"""
 WITH ended AS MATERIALIZED (
-  SELECT id FROM delivery_line
-   WHERE id > %s AND lane = 'callback' AND head_id IS NULL AND lease_until IS NULL
-   ORDER BY id LIMIT {SLICE} FOR UPDATE SKIP LOCKED),
+  SELECT l.id FROM delivery_line l
+   WHERE l.id > %s AND l.lane = 'callback' AND l.lease_until IS NULL
+     AND NOT EXISTS (SELECT FROM delivery_hold h WHERE h.line_id = l.id)
+   ORDER BY l.id LIMIT {SLICE} FOR UPDATE SKIP LOCKED),
 forgotten AS (DELETE FROM delivery_pageread p USING ended WHERE p.line_id = ended.id),
 untold AS (DELETE FROM delivery_lineevent e USING ended WHERE e.line_id = ended.id)
 DELETE FROM delivery_line l USING ended WHERE l.id = ended.id RETURNING l.id

@@ -229,13 +229,8 @@ class Migration(migrations.Migration):
                 ("lease_until", models.DateTimeField(null=True)),
                 ("worker", models.CharField(db_default="", default="", max_length=255)),
                 ("last_sequence", models.BigIntegerField(db_default=0, default=0)),
-                ("head_id", models.BigIntegerField(null=True)),
                 ("due_at", models.DateTimeField(null=True)),
-                ("held_since", models.DateTimeField(null=True)),
-                ("held_reason", models.TextField(db_default="", default="")),
-                ("held_config_version", models.BigIntegerField(db_default=0, default=0)),
                 ("deferred_next", models.BooleanField(db_default=False, default=False)),
-                ("failures", models.PositiveIntegerField(db_default=0, default=0)),
                 ("pause_announced_at", models.DateTimeField(null=True)),
                 (
                     "callback",
@@ -267,6 +262,36 @@ class Migration(migrations.Migration):
                 on_delete=django.db.models.deletion.DO_NOTHING,
                 to="delivery.line",
             ),
+        ),
+        migrations.CreateModel(
+            name="Hold",
+            fields=[
+                (
+                    "delivery",
+                    models.OneToOneField(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        primary_key=True,
+                        related_name="hold",
+                        serialize=False,
+                        to="delivery.delivery",
+                    ),
+                ),
+                (
+                    "line",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="holds",
+                        to="delivery.line",
+                    ),
+                ),
+                ("due_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), db_index=True)),
+                ("since", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("failures", models.PositiveIntegerField(db_default=0, default=0)),
+                ("reason", models.TextField(db_default="", default="")),
+                ("config_version", models.BigIntegerField(db_default=0, default=0)),
+            ],
         ),
         migrations.CreateModel(
             name="Announcement",
@@ -665,19 +690,7 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="line",
             index=models.Index(
-                condition=models.Q(
-                    ("held_since__isnull", False), ("pause_announced_at__isnull", False), _connector="OR"
-                ),
-                fields=["id"],
-                name="line_pauses",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="line",
-            index=models.Index(
-                condition=models.Q(("head_id__isnull", False), ("lane", "callback")),
-                fields=["due_at"],
-                name="line_of_callback",
+                condition=models.Q(("pause_announced_at__isnull", False)), fields=["id"], name="line_pauses"
             ),
         ),
         migrations.AddIndex(

@@ -62,6 +62,9 @@ CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmi
 ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
                                    autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
                                    vacuum_truncate = false);
+ALTER TABLE delivery_hold SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+                               autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
+                               vacuum_truncate = false);
 ALTER TABLE delivery_announcement SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
                                        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
                                        vacuum_truncate = false);
@@ -135,15 +138,18 @@ BEGIN
       FROM generate_series(10, 100009) g
      CROSS JOIN LATERAL (SELECT g % 10 > 0 AND g / 100 % 100 IN (3, 4) AS is_out) f;
   INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT -g, ARRAY[g] FROM generate_series(1, 10000) g;
+  INSERT INTO delivery_hold (delivery_id, line_id, due_at)
+    SELECT -g, -g / 5, now() + g * interval '1 s' FROM generate_series(1, 10000) g;
   INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, waits_for, due_at)
     SELECT -g, g % 5, ARRAY[g], 1000, CASE WHEN g % 10 = 0 THEN 'RETRY' ELSE 'TURN' END,
            CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;
   PERFORM delivery_gather_statistics(-1);
-  ANALYZE delivery_open, delivery_pageread, delivery_queuegroup;
+  ANALYZE delivery_open, delivery_pageread, delivery_hold, delivery_queuegroup;
   PERFORM delivery_gather_statistics(0);
   DELETE FROM delivery_open WHERE message_id < 0;
   DELETE FROM delivery_queuegroup WHERE message_id < 0;
   DELETE FROM delivery_pageread WHERE line_id < 0;
+  DELETE FROM delivery_hold WHERE delivery_id < 0;
 END $$;
 CREATE FUNCTION delivery_gather_statistics(wanted int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE c record;
@@ -151,7 +157,8 @@ BEGIN
   FOR c IN SELECT a.attrelid::regclass AS name, a.attname, a.attnum, i.indrelid
              FROM pg_attribute a LEFT JOIN pg_index i ON i.indexrelid = a.attrelid
             WHERE COALESCE(i.indrelid, a.attrelid) = ANY (
-                    '{{delivery_open, delivery_pageread, delivery_announcement, delivery_queuegroup}}'::regclass[])
+                    '{{delivery_open, delivery_pageread, delivery_hold, delivery_announcement,
+                      delivery_queuegroup}}'::regclass[])
               AND a.attnum > 0 AND NOT a.attisdropped AND (i.indrelid IS NULL OR i.indkey[a.attnum - 1] = 0)
   LOOP
     EXECUTE format(CASE WHEN c.indrelid IS NULL THEN 'ALTER TABLE %1$s ALTER COLUMN %2$I SET STATISTICS %4$s'

@@ -4,6 +4,7 @@ from delivery.models.deliveries import OPEN_SHELF, Attempt, DeadLetter, Delivery
 from delivery.models.lines import (
     Announcement,
     Callback,
+    Hold,
     Lane,
     Line,
     LineEvent,
@@ -22,6 +23,7 @@ __all__ = [
     "Callback",
     "DeadLetter",
     "Delivery",
+    "Hold",
     "IdempotencyKey",
     "Lane",
     "Line",

@@ -129,8 +129,9 @@ class Delivery(models.Model):
             return self.not_before
         if self.subscription and self.subscription.delivery_mode == DeliveryMode.PULL:
             return None
-        waiting = self.line if self.subscription_id is None and self.line else self
-        return waiting.due_at
+        if self.subscription_id is None:
+            return self.hold.due_at if hasattr(self, "hold") else None
+        return self.due_at
 
 
 class Attempt(models.Model):

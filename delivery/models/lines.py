@@ -1,4 +1,4 @@
-"""Lines: ordered work of one owner, with callbacks, QUEUE groups, rates, page notes and announcements."""
+"""Lines: ordered work of one owner, with holds, callbacks, QUEUE groups, rates, page notes and announcements."""
 
 from typing import Final
 
@@ -98,7 +98,7 @@ class Callback(models.Model):
 
 
 class Line(models.Model):
-    """One owner's ordered work: its worker (lease, epoch), its last number, and why and until when it waits.
+    """One owner's ordered work: its worker (lease, epoch), its last number, and until when it rests.
 
     No form touches it. `lease_until` is null when the line was let go cleanly; a lease that has run out means its
     worker vanished with requests in flight.
@@ -116,18 +116,10 @@ class Line(models.Model):
     lease_until = models.DateTimeField(null=True)
     worker = models.CharField(max_length=255, default="", db_default="")
     last_sequence = models.BigIntegerField(default=0, db_default=0)
-    head_id = models.BigIntegerField(null=True)
-    """The delivery that must not be overtaken: it goes first, alone (contract 4.7, 4.8)."""
     due_at = models.DateTimeField(null=True)
-    """When a held line tries again."""
-    held_since = models.DateTimeField(null=True)
-    held_reason = models.TextField(default="", db_default="")
-    held_config_version = models.BigIntegerField(default=0, db_default=0)
-    """Versions of the head's subscription and subscriber when the line was held; others make it due at once."""
+    """Until when it rests although it has work; `Hold` says what it waits for otherwise."""
     deferred_next = models.BooleanField(default=False, db_default=False)
     """Whether it is the turn of the deferred ones, not of those never sent (contract 4.6)."""
-    failures = models.PositiveIntegerField(default=0, db_default=0)
-    """Unsuccessful tries of the head in a row; the pause grows with them."""
     pause_announced_at = models.DateTimeField(null=True)
     """When it was announced that the line is held; None: it was not, or that it goes on was announced since (5.7)."""
 
@@ -139,15 +131,7 @@ class Line(models.Model):
         ]
         indexes = [
             models.Index(name="line_leased", fields=["lease_until"], condition=Q(lease_until__isnull=False)),
-            models.Index(
-                name="line_pauses",
-                fields=["id"],
-                condition=Q(held_since__isnull=False) | Q(pause_announced_at__isnull=False),
-            ),
-            # Those with a reply to be delivered; in it what is due is found however many wait for their endpoint.
-            models.Index(
-                name="line_of_callback", fields=["due_at"], condition=Q(lane=Lane.CALLBACK, head_id__isnull=False)
-            ),
+            models.Index(name="line_pauses", fields=["id"], condition=Q(pause_announced_at__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -159,6 +143,32 @@ class Line(models.Model):
         if self.lane == Lane.QUEUE:
             return f"queue sender {self.sender}"
         return f"callback {self.callback_id}" if self.lane == Lane.CALLBACK else str(self.subscriber)
+
+
+class Hold(models.Model):
+    """A delivery that must not be overtaken within its key: it goes first, when it is due (contract 4.7, 4.8, 4.12).
+
+    Its endpoint failed, it waits for its rate limit, it was in flight at an unclean end, or it is a callback's reply.
+    A hold whose delivery cannot be sent any more counts as due, and is deleted by the worker that finds that out.
+    """
+
+    delivery = models.OneToOneField(
+        "Delivery", models.DO_NOTHING, primary_key=True, db_constraint=False, related_name="hold"
+    )
+    line = models.ForeignKey(Line, models.CASCADE, db_constraint=False, related_name="holds")
+    due_at = models.DateTimeField(db_default=Now(), db_index=True)
+    """When it is tried again."""
+    since = models.DateTimeField(db_default=Now())
+    """When it failed first, if it has."""
+    failures = models.PositiveIntegerField(default=0, db_default=0)
+    """Unsuccessful tries in a row; the pause grows with them."""
+    reason = models.TextField(default="", db_default="")
+    """Why it failed; empty: it has not failed."""
+    config_version = models.BigIntegerField(default=0, db_default=0)
+    """Of its destination when it was held; another one makes it due at once (contract 4.9)."""
+
+    def __str__(self) -> str:
+        return f"hold of delivery {self.delivery_id}"
 
 
 class LineEventKind(models.TextChoices):

@@ -58,7 +58,7 @@ class CallbackStatus:
 def callbacks_now(callbacks: Sequence[Callback], *, now: datetime) -> list[CallbackStatus]:
     """Return the state of each callback, in their order, with one query."""
     wanted = [one.delivery_id for one in callbacks if one.delivery_id]
-    deliveries = Delivery.objects.select_related("line").in_bulk(wanted) if wanted else {}
+    deliveries = Delivery.objects.select_related("hold").in_bulk(wanted) if wanted else {}
     found = [(one, deliveries.get(one.delivery_id or 0)) for one in callbacks]
     return [CallbackStatus(one, _state(one, delivery, now), delivery) for one, delivery in found]
 
@@ -71,7 +71,7 @@ def in_state(callbacks: QuerySet[Callback], state: CallbackState, *, now: dateti
         case CallbackState.PASSED_ON:
             return callbacks.filter(reply__isnull=False, delivery_id=None)
         case CallbackState.REPLIED:
-            return callbacks.filter(line__head_id__isnull=False)
+            return callbacks.filter(line__holds__isnull=False)
         case CallbackState.ENDED:
             gone = ~Exists(Delivery.objects.filter(pk=OuterRef("delivery_id")))
             return callbacks.filter(gone, delivery_id__isnull=False)

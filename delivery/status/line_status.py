@@ -1,5 +1,6 @@
 """The status of lines: what waits in them, what is deferred until when, and whether they are held."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,10 +9,13 @@ from typing import Final, LiteralString, NamedTuple
 from django.db.models.enums import TextChoices
 
 from broker_project.core.db import rows
+from delivery.dispatch.claim import HELD_DELIVERY
 from delivery.filing import APART, LINES_APART
 
 MAX_COUNTED: Final = 1000
 """Largest count: a backlog of a million must cost no more."""
+MAX_HOLDS: Final = 100
+"""Holds of a line that are shown, the oldest first."""
 
 
 FRESH: Final = "waits_for = 'TURN' ORDER BY id"
@@ -28,18 +32,18 @@ IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
 SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.half_open)"
 """A half-open subscription is probed by the main line only."""
 
-HOLD_COUNTS: Final = """
-  (l.held_since IS NOT NULL AND l.due_at IS NOT NULL AND EXISTS (
-     SELECT FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
-       LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-      WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND h.status IN ('PENDING', 'IN_FLIGHT')
-        AND (h.subscription_id IS NULL OR s.is_sending AND NOT s.half_open AND u.status = 'ACTIVE')))
-"""
-"""A line is held only for a head that can be sent: not one cancelled, paused or inactivated since, nor a probe of a
-suspended subscription.
+HOLDS: Final = f"""
+  SELECT h.line_id, h.delivery_id, h.since, h.reason, h.due_at, h.failures FROM delivery_hold h {HELD_DELIVERY}
+   WHERE h.reason <> '' AND d.status IN ('PENDING', 'IN_FLIGHT')
+     AND (s.id IS NULL OR s.is_sending AND NOT s.half_open AND u.status = 'ACTIVE')"""
+"""What counts as held: nothing cancelled, paused or inactivated since, nor a probe of a suspended subscription."""
+
+OLDEST_HOLDS: Final = f"""
+SELECT h.* FROM unnest(%s::bigint[]) AS l (id)
+ CROSS JOIN LATERAL ({HOLDS} AND h.line_id = l.id ORDER BY h.since, h.delivery_id LIMIT {MAX_HOLDS}) h
 """
 
-HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
+HELD: Final = f"SELECT DISTINCT line_id FROM ({HOLDS}) h"
 
 
 def _waiting(which: LiteralString) -> LiteralString:
@@ -54,10 +58,10 @@ LINE_STATUS: Final = f"""
 WITH asked AS (
   SELECT l.*, u.status = 'ACTIVE' AS is_active
     FROM delivery_line l JOIN subscriptions_subscriber u ON u.id = l.subscriber_id WHERE l.id = ANY(%s))
-SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
+SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false),
        l.is_active AND (fresh.sendable OR COALESCE(next.due_at <= clock_timestamp(), false)),
        l.is_active AND paused.is_waiting,
-       fresh.number, aside.number, delayed.number, held.number, next.due_at, l.held_since, l.held_reason, l.due_at
+       fresh.number, aside.number, delayed.number, held.number, next.due_at
   FROM asked l
  CROSS JOIN LATERAL (
    SELECT count(*) AS number, COALESCE(bool_or(f.is_sending), false) AS sendable FROM (
@@ -105,10 +109,9 @@ def _groups(which: LiteralString) -> LiteralString:
 
 
 SENDER_STATUS: Final = f"""
-SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
+SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false),
        fresh.number > 0 OR COALESCE(later.due_at <= clock_timestamp(), false), false,
-       fresh.number + parked.number, later.number, 0, held.number, later.due_at,
-       NULL::timestamptz, '', NULL::timestamptz
+       fresh.number + parked.number, later.number, 0, held.number, later.due_at
   FROM delivery_line l
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(FRESH)} g) fresh
  CROSS JOIN LATERAL (SELECT count(*) AS number, min(due_at) AS due_at FROM {_groups(LATER)} g) later
@@ -118,10 +121,11 @@ SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
 """
 """The work of a QUEUE sender is groups."""
 
-CALLBACK_STATUS: Final = f"""
-SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false), d.id IS NOT NULL,
-       false, (d.id IS NOT NULL)::int, 0, 0, 0, NULL::timestamptz, l.held_since, l.held_reason, l.due_at
-  FROM delivery_line l LEFT JOIN delivery_open d ON d.id = l.head_id AND d.closed_on = '9999-12-31'
+CALLBACK_STATUS: Final = """
+SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false), d.id IS NOT NULL,
+       false, (d.id IS NOT NULL)::int, 0, 0, 0, NULL::timestamptz
+  FROM delivery_line l LEFT JOIN delivery_hold h ON h.line_id = l.id
+  LEFT JOIN delivery_open d ON d.id = h.delivery_id AND d.closed_on = '9999-12-31'
  WHERE l.id = ANY(%s) AND l.lane = 'callback'
 """
 """A callback line has one reply."""
@@ -154,7 +158,7 @@ class LineState(TextChoices):
     """The state of a line."""
 
     HELD = "HELD"
-    """Its head could not be sent; it waits for its endpoint (contract 4.7)."""
+    """Something could not be sent, and holds up what comes after it (contract 4.7)."""
 
     SENDING = "SENDING"
     """A worker runs it."""
@@ -181,13 +185,15 @@ class LineState(TextChoices):
     """Nothing is unfinished."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineHold:
-    """Since when and why a line waits for its endpoint, and when it tries again."""
+class LineHold(NamedTuple):
+    """A delivery that waits for its endpoint, and that nothing of its line, or of its key, may overtake."""
 
+    delivery_id: int
     since: datetime
     reason: str
     next_try_at: datetime
+    failures: int
+    """Unsuccessful tries in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +201,8 @@ class LineStatus:
     """The status of one line."""
 
     state: LineState
-    hold: LineHold | None
+    holds: Sequence[LineHold]
+    """Oldest first, up to `MAX_HOLDS`."""
     waiting: int
     """Unfinished deliveries, or a QUEUE sender's groups, counted to `MAX_COUNTED`."""
     deferred: int
@@ -207,11 +214,15 @@ class LineStatus:
     delayed: int = 0
     """Ones with a `not_before` to come, counted alike; groups count as `deferred`."""
 
+    @property
+    def hold(self) -> LineHold | None:
+        """The oldest hold."""
+        return next(iter(self.holds), None)
+
 
 class _LineFacts(NamedTuple):
     """The columns of the statements, for any lane."""
 
-    is_held: bool
     is_running: bool
     is_sendable: bool
     is_paused: bool
@@ -220,17 +231,18 @@ class _LineFacts(NamedTuple):
     delayed: int
     awaiting_release: int
     aside_due_at: datetime | None
-    held_since: datetime
-    held_reason: str
-    held_until: datetime
 
 
 def line_statuses(line_ids: Sequence[int]) -> dict[int, LineStatus]:
-    """Return the status of each line, with one query for subscribers and one for each other lane."""
+    """Return the status of each line, with a query for holds, one for subscribers and one for each other lane."""
+    holds: dict[int, list[LineHold]] = defaultdict(list)
+    for line_id, *columns in rows(OLDEST_HOLDS, [[*line_ids]]):
+        holds[line_id].append(LineHold(*columns))
     found: dict[int, LineStatus] = {}
     for statement in (LINE_STATUS, SENDER_STATUS, CALLBACK_STATUS):
         if missing := [line_id for line_id in line_ids if line_id not in found]:
-            found |= {line_id: _status(_LineFacts(*columns)) for line_id, *columns in rows(statement, [missing])}
+            for line_id, *columns in rows(statement, [missing]):
+                found[line_id] = _status(_LineFacts(*columns), tuple(holds[line_id]))
     return found
 
 
@@ -250,10 +262,10 @@ def unfinished_of(subscription_ids: Sequence[int]) -> int:
     return int(number)
 
 
-def _status(found: _LineFacts) -> LineStatus:
+def _status(found: _LineFacts, holds: Sequence[LineHold]) -> LineStatus:
     waiting = min(found.fresh + found.aside + found.delayed + found.awaiting_release, MAX_COUNTED)
     states = {
-        LineState.HELD: found.is_held,
+        LineState.HELD: bool(holds),
         LineState.SENDING: found.is_running,
         LineState.WAITING: found.is_sendable,
         LineState.DEFERRED: found.aside_due_at is not None,
@@ -265,7 +277,7 @@ def _status(found: _LineFacts) -> LineStatus:
     }
     return LineStatus(
         state=next(state for state, applies in states.items() if applies),
-        hold=LineHold(found.held_since, found.held_reason, found.held_until) if found.is_held else None,
+        holds=holds,
         waiting=waiting,
         deferred=found.aside,
         deferred_due_at=found.aside_due_at,

@@ -2,7 +2,7 @@
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -32,32 +32,33 @@ Work = TypeVar("Work", bound=Sized)
 class Buffer(Generic[Work]):
     """A page of deliveries, or of groups; gives them out in the line's order.
 
-    The head, which must not be overtaken, goes first. Then those never sent, oldest first, and deferred ones that are
+    The heads, which are held and due, go first. Then those never sent, oldest first, and deferred ones that are
     due, longest due first, take turns, so that neither starves the other.
     """
 
     def __init__(
         self,
         *,
-        head: Work | None = None,
+        heads: Iterable[Work] = (),
         fresh: Iterable[Work] = (),
         deferred: Iterable[Work] = (),
         more: bool = False,
     ) -> None:
-        self.head = head
+        self.heads = deque(heads)
+        self.gone: Sequence[int] = ()
+        """Held deliveries that were to be read and may no longer be sent."""
         self._fresh = deque(fresh)
         self._deferred = deque(deferred)
         self._more = more
         self._size_at_start = len(self)
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self._deferred) + (self.head is not None)
+        return len(self._fresh) + len(self._deferred) + len(self.heads)
 
     @property
     def bytes(self) -> int:
         """Bytes of the bodies that are left."""
-        head = [self.head] if self.head else []
-        return sum(work.size for work in (*head, *self._fresh, *self._deferred))
+        return sum(work.size for work in (*self.heads, *self._fresh, *self._deferred))
 
     @property
     def is_starved(self) -> bool:
@@ -71,10 +72,8 @@ class Buffer(Generic[Work]):
 
     def take(self, *, deferred_next: bool, may_go: Callable[[Work], bool] = any_may) -> Work | None:
         """Take what goes next of what may; `deferred_next` says whose turn it is if both kinds wait."""
-        if self.head:
-            head, self.head = self.head, None
-            return head
-        for part in (self._deferred, self._fresh) if deferred_next else (self._fresh, self._deferred):
+        others = (self._deferred, self._fresh) if deferred_next else (self._fresh, self._deferred)
+        for part in (self.heads, *others):
             for place, work in enumerate(part):
                 if may_go(work):
                     del part[place]

@@ -3,11 +3,11 @@
 import math
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Never
 
-from delivery.dispatch.claim import Claim
+from delivery.dispatch.claim import ActiveHold, Claim
 from delivery.dispatch.notify import Link
 from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import (
@@ -29,7 +29,7 @@ from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares, any_may
 from delivery.worker.pages import PageRequest
 from delivery.worker.slots import SlotState
-from delivery.worker.steps import Hold, LineUpdate, Mark, RateSlot, Read, Reply, Send, Step, Transform, Wait
+from delivery.worker.steps import LineUpdate, Mark, RateSlot, Read, Reply, Rest, Send, Step, Transform, Wait
 from subscriptions.scripting.jobs import Made, NotRun, Result
 
 Story = Generator[Step, Reply, Never]
@@ -52,11 +52,13 @@ class ActiveLine:
     """One where the order counts."""
 
     last_sequence: int = field(init=False)
-    head_id: int | None = field(init=False)
-    failures: int = field(init=False)
     deferred_next: bool = field(init=False)
-    hold: Hold | None = field(init=False, default=None)
-    """How long it waits once it is released, which it is when its requests in flight have been answered."""
+    holds: dict[int, ActiveHold] = field(init=False)
+    """By delivery: what must not be overtaken within its key."""
+    changed_holds: dict[int, ActiveHold] = field(init=False, default_factory=dict)
+    """Those that have to be written, or deleted, with the next settle."""
+    rest: float | None = field(init=False, default=None)
+    """How many seconds it rests once it is released, which it is when its requests in flight have been answered."""
 
     buffer: Buffer[Any] = field(init=False, default_factory=Buffer)
     """Of deliveries, or of groups in a QUEUE sender's line."""
@@ -88,9 +90,9 @@ class ActiveLine:
 
     def __post_init__(self) -> None:
         claim = self.claim
-        self.last_sequence, self.head_id = claim.last_sequence, claim.head_id
-        self.failures, self.deferred_next = claim.failures, claim.deferred_next
-        waited_for_rate = claim.head_id is not None and not claim.failures
+        self.last_sequence, self.deferred_next = claim.last_sequence, claim.deferred_next
+        self.holds = {hold.delivery_id: hold for hold in claim.holds}
+        waited_for_rate = self.is_ordered and any(not hold.failures for hold in claim.holds)
         page = RATE_LIMITED_PAGE if waited_for_rate else max(MIN_PAGE, 2 * claim.concurrency)
         self.page_size = min(page, claim.capacity)
 
@@ -115,11 +117,6 @@ class ActiveLine:
         return self.claim.lane == Lane.MAIN and self.claim.concurrency == 1
 
     @property
-    def is_held(self) -> bool:
-        """Whether something that it sent must not be overtaken; waiting for a rate limit does not count."""
-        return self.hold is not None and bool(self.hold.reason)
-
-    @property
     def is_waiting(self) -> bool:
         """Whether a slot waits for an answer or a script."""
         return any(slot.waiting_since is not None for slot in self.slots)
@@ -140,7 +137,7 @@ class ActiveLine:
 
     def must_stop(self) -> bool:
         """Whether it takes nothing more; if one of several slots hangs, or waits for a rate, the others go on."""
-        if self.stopping or self.hold or self.is_outdated:
+        if self.stopping or self.rest is not None or self.is_outdated:
             return True
         if not self.is_over or self.hangs(time.monotonic()):
             return False
@@ -154,27 +151,61 @@ class ActiveLine:
         """Whether a request whose deadline counts from `now` has ended before another worker can take the line."""
         return now - self.renewed_at + REQUEST_DEADLINE_SECONDS + LEASE_MARGIN_SECONDS < LEASE_SECONDS
 
-    def holds(self, delivery: Outgoing, hold: Hold) -> None:
-        """Note that `delivery` must not be overtaken; of several that were in flight the first one decides."""
-        if not self.is_held:
-            self.stops_at(delivery, hold)
-            self.failures += 1
+    def failures_of(self, delivery: Outgoing) -> int:
+        """Return how often in a row `delivery` has failed, and was held for it."""
+        hold = self.holds.get(delivery.id)
+        return hold.failures if hold else 0
 
-    def stops_at(self, delivery: Outgoing, hold: Hold) -> None:
-        """Make `delivery` the head, with which the line waits (contract 1.4, 4.7, 4.12)."""
-        self.hold = hold
-        if delivery.id != self.head_id:
+    def hold(self, delivery: Outgoing, pause: float, reason: str = "") -> None:
+        """Let nothing of its key overtake `delivery`, which is tried again after a pause (contract 4.7, 4.8, 4.12).
+
+        Without a reason it has not failed, but waits for its rate limit.
+        """
+        if delivery.id not in self.holds:
             self.deferred_next = not delivery.is_deferred
-        self.head_id = delivery.id
+        self.holds[delivery.id] = self.changed_holds[delivery.id] = ActiveHold(
+            self.id,
+            delivery.id,
+            self.failures_of(delivery) + bool(reason),
+            pause,
+            time.monotonic() + pause,
+            reason,
+            delivery.destination.config_version,
+        )
 
     def passed(self, delivery: Outgoing) -> None:
-        """Note that `delivery` no longer holds the line, and whose turn it is: new or deferred ones (contract 4.6)."""
-        if delivery.id == self.head_id:
-            self.head_id = None
-        else:
+        """Note that `delivery` holds nothing up, and whose turn it is: new or deferred ones (contract 4.6)."""
+        if delivery.id not in self.holds:
             self.deferred_next = not delivery.is_deferred
-        if not self.is_held:
-            self.failures = 0
+        self.unhold(delivery.id)
+
+    def unhold(self, delivery_id: int) -> None:
+        """Let others overtake the delivery."""
+        if hold := self.holds.pop(delivery_id, None):
+            self.changed_holds[delivery_id] = replace(hold, pause=None)
+
+    def resting_holds(self, now: float) -> list[int]:
+        """Return the deliveries that are held and not due."""
+        return [hold.delivery_id for hold in self.holds.values() if hold.until > now]
+
+    def due_holds(self, now: float) -> list[int]:
+        """Return the held deliveries that are sent next, oldest first: they are due, and no slot has taken them."""
+        if not self.holds:
+            return []
+        taken = {taken_id for slot in self.slots for taken_id in slot.taken_ids}
+        due = (hold.delivery_id for hold in self.holds.values() if hold.until <= now)
+        return sorted(delivery_id for delivery_id in due if delivery_id not in taken)
+
+    def lacks_heads(self) -> bool:
+        """Whether something held has become due that has not been read."""
+        return not {*self.due_holds(time.monotonic())} <= {delivery.id for delivery in self.buffer.heads}
+
+    def has_room(self, slot: "Slot") -> bool:
+        """Whether `slot` may send something, as a held delivery takes up the place of one in flight."""
+        if not self.holds:
+            return True
+        others = sum(not isinstance(other.step, Rest) for other in self.slots if other is not slot)
+        return others + len(self.resting_holds(time.monotonic())) < self.claim.concurrency
 
     def may_try(self, delivery: Outgoing) -> bool:
         """Whether it may be sent beside the requests in flight: a half-open subscription has one (contract 5.6)."""
@@ -186,8 +217,6 @@ class ActiveLine:
         to = delivery.destination
         self.left_out[to.subscription_id] = until
         self.tried.discard((to.subscription_id, to.config_version))
-        if delivery.id == self.head_id:
-            self.head_id, self.failures = None, 0
 
     def mark(self, delivery: Outgoing) -> Mark:
         """Return what marks `delivery` as IN_FLIGHT, with the line's next number."""
@@ -204,15 +233,15 @@ class ActiveLine:
     def page_request(self) -> PageRequest:
         """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""
         now = time.monotonic()
-        marks = self.is_ordered and not self.must_stop()
+        marks = self.is_ordered and not self.must_stop() and self.has_room(self.slots[0])
         self.left_out = {subscription_id: until for subscription_id, until in self.left_out.items() if until > now}
         return PageRequest(
             line_id=self.id,
             epoch=self.claim.epoch,
-            head_id=self.head_id,
+            heads=self.due_holds(now),
             capacity=self.page_size,
             deferred_next=self.deferred_next,
-            busy=[taken_id for slot in self.slots for taken_id in slot.taken_ids],
+            busy=[taken_id for slot in self.slots for taken_id in slot.taken_ids] + self.resting_holds(now),
             left_out=[*self.left_out],
             is_concurrent=self.claim.concurrency > 1,
             mark_as=self.last_sequence + 1 if marks else None,
@@ -221,13 +250,12 @@ class ActiveLine:
         )
 
     def receive(self, buffer: Buffer[Any]) -> None:
-        """Take a new page; a head that is not in it may no longer be sent and holds nothing up."""
+        """Take a new page; a held delivery that may no longer be sent holds nothing up."""
         self.buffer, self.cut_short, self.has_read, self.has_hint = buffer, [], True, False
         if buffer.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
-        has_head = buffer.head is not None and buffer.head.id == self.head_id
-        if self.head_id is not None and not self.hold and not has_head and not buffer.is_starved:
-            self.head_id, self.failures = None, 0
+        for delivery_id in buffer.gone:
+            self.unhold(delivery_id)
 
     def size_page(self) -> None:
         """Choose how much is read next, by what was sent so far."""
@@ -235,34 +263,29 @@ class ActiveLine:
         at_least = max(MIN_PAGE, 2 * len(self.slots))
         self.page_size = min(max(at_least, int(will_send)), self.claim.capacity)
 
-    def hold_at_rest(self) -> Hold | None:
-        """Return how long it waits if it is released now, None if it does not.
+    def rest_at_release(self) -> float | None:
+        """Return how many seconds it rests if it is released now, None if it does not.
 
-        Where all that is left waits long for a rate limit, or for its next try, it waits a little.
+        Where all that is left waits long for a rate limit, or for its next try, it rests a little.
         """
-        if self.hold or len(self.buffer) or self.buffer.is_low:
-            return self.hold
+        if self.rest is not None or len(self.buffer) or self.buffer.is_low:
+            return self.rest
         longest = RETRY_LINE_REST_SECONDS if self.is_retry_line else UNORDERED_REST_SECONDS
         if self.left_out:
             wait = min(self.left_out.values()) - time.monotonic()
-            return Hold(min(wait, longest), "", 0) if wait > LONG_WAIT_SECONDS else None
+            return min(wait, longest) if wait > LONG_WAIT_SECONDS else None
         if self.is_retry_line and self.shortest_pause < math.inf:
-            return Hold(min(self.shortest_pause * RETRY_LINE_REST_SHARE, longest), "", 0)
+            return min(self.shortest_pause * RETRY_LINE_REST_SHARE, longest)
         return None
 
     def update(self, *, let_go: bool) -> LineUpdate:
         """Return what is written on the line's row."""
-        hold = self.hold_at_rest() if let_go else None
         return LineUpdate(
             line_id=self.id,
             let_go=let_go,
             last_sequence=self.last_sequence,
-            head_id=self.head_id,
-            failures=self.failures,
             deferred_next=self.deferred_next,
-            pause=hold.pause if hold else None,
-            reason=hold.reason if hold else "",
-            config_version=hold.config_version if hold else 0,
+            pause=self.rest_at_release() if let_go else None,
         )
 
     def return_buffer(self, budget: BodyBudget) -> None:

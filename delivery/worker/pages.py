@@ -26,13 +26,14 @@ ROW: Final = (
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 
 HEAD: Final = 0
+"""A held delivery that is due."""
 FRESH: Final = 1
 DEFERRED: Final = 2
 
 PAGES: Final = f"""
 WITH wanted AS (
-  SELECT * FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(head_id)s::bigint[], %(capacity)s::int[])
-           AS w (line_id, epoch, head_id, capacity)),
+  SELECT * FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(capacity)s::int[])
+           AS w (line_id, epoch, capacity)),
 -- if marks
 -- Lines that are still ours, with the number that comes next.
 owned AS MATERIALIZED (
@@ -56,13 +57,16 @@ active AS MATERIALIZED (
 -- end
    GROUP BY 1, 2, 3, 4),
 page AS MATERIALIZED (
-  SELECT w.line_id, 0 AS part, {ROW}, s.version + u.version AS version
-    FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
+-- if has_heads
+  SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version
+    FROM unnest(%(held_by)s::bigint[], %(heads)s::bigint[]) AS h (line_id, id)
+    JOIN delivery_open d ON d.id = h.id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
+   WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
   UNION ALL
-  SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
+-- end
+  SELECT a.line_id, 1 AS part, d.* FROM active a CROSS JOIN LATERAL (
     SELECT f.*, s.version FROM unnest(a.subscription_ids, a.versions) AS s (id, version) CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
        WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.waits_for = 'TURN' AND d.status = 'PENDING'
@@ -89,7 +93,7 @@ page AS MATERIALIZED (
 first AS (
   SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.message_id, p.subscription_id, o.sequence
     FROM page p JOIN owned o ON o.id = p.line_id
-   ORDER BY p.line_id, p.part <> 0, (p.part = 2) <> o.deferred_next, p.due_at, p.id),
+   ORDER BY p.line_id, p.part > 0, (p.part = 2) <> o.deferred_next, CASE WHEN p.part > 0 THEN p.due_at END, p.id),
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, f.sequence)
     FROM first f JOIN subscriptions_subscription s ON s.id = f.subscription_id
@@ -236,16 +240,17 @@ One = TypeVar("One", Row, GroupRow)
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What to read for one line: at most `capacity` deliveries, `head_id` first if it still may be sent."""
+    """What to read for one line: at most `capacity` deliveries, the `heads` first that still may be sent."""
 
     line_id: int
     epoch: int
-    head_id: int | None
     capacity: int
+    heads: Sequence[int] = ()
+    """Held deliveries that are due."""
     deferred_next: bool = False
     """Whether it is the turn of the deferred ones."""
     busy: Sequence[int] = ()
-    """The deliveries, or QUEUE groups, that it has taken already."""
+    """The deliveries, or QUEUE groups, that it has taken already, and held deliveries that are not due."""
     left_out: Sequence[int] = ()
     """Subscriptions of which nothing is read."""
     is_concurrent: bool = False
@@ -286,12 +291,12 @@ def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_
 
 
 def _in_order(waiting: Sequence[One], line: PageRequest, busy: set[int]) -> Iterator[One]:
-    """Yield the head, then new and deferred ones in turn: however short a page is cut, neither kind starves."""
-    head = [row for row in waiting if row.part == HEAD and row.id not in busy]
-    first_or_busy = busy | {row.id for row in head}
+    """Yield the heads, then new and deferred ones in turn: however short a page is cut, neither kind starves."""
+    heads = [row for row in waiting if row.part == HEAD and row.id not in busy]
+    first_or_busy = busy | {row.id for row in heads}
     fresh = [row for row in waiting if row.part == FRESH and row.id not in first_or_busy]
     deferred = [row for row in waiting if row.part == DEFERRED and row.id not in first_or_busy]
-    yield from head
+    yield from sorted(heads, key=lambda row: row.id)
     first, second = (deferred, fresh) if line.deferred_next else (fresh, deferred)
     for pair in zip_longest(first, second):
         yield from (row for row in pair if row)
@@ -342,6 +347,10 @@ def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, B
         originals = original_addresses({row.line_id for row in others if row.subscription_id is None})
         for line_id, page in pages.items():
             buffers[line_id] = _buffer_of(page, marked, contents, destinations, originals)
+    for line in wanted:
+        if line.heads:
+            found = {row.id for row in by_line.get(line.line_id, ()) if row.part == HEAD}
+            buffers[line.line_id].gone = [one for one in line.heads if one not in found]
     return buffers
 
 
@@ -357,7 +366,6 @@ def _waiting(
     arguments: dict[str, Any] = {
         "line_id": [line.line_id for line in wanted],
         "epoch": [line.epoch for line in wanted],
-        "head_id": [line.head_id for line in wanted],
         "capacity": [line.capacity + len(line.busy) for line in wanted],
     }
     blocks = set()
@@ -375,6 +383,10 @@ def _waiting(
         arguments["concurrent"] = [line.line_id for line in concurrent]
         arguments["of_busy"] = [line_id for line_id, _ in busy]
         arguments["busy"] = [taken_id for _, taken_id in busy]
+    if heads := [(line.line_id, head) for line in wanted for head in line.heads]:
+        blocks.add("has_heads")
+        arguments["held_by"] = [line_id for line_id, _ in heads]
+        arguments["heads"] = [head for _, head in heads]
     if left_out:
         blocks.add("leaves_out")
         arguments["of_line"] = [line_id for line_id, _ in left_out]
@@ -422,4 +434,4 @@ def _buffer_of(
                 marked_as=mark_as,
             )
             parts[HEAD if first else row.part].append(delivery)
-    return Buffer(head=next(iter(parts[HEAD]), None), fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)
+    return Buffer(heads=parts[HEAD], fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)

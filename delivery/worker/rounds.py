@@ -66,13 +66,15 @@ def active_line(
 ) -> ActiveLine:
     """Return a claimed line with its slots: `queue_max_in_flight` of a QUEUE sender, otherwise what was claimed.
 
-    A line with a head has one for this turn: what was not taken the last time may not be taken yet. No line has more
-    than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
+    What is held and not due takes up a slot, so a dead endpoint gets no more requests than there are slots. No line has
+    more than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
     """
     is_sender = claimed.lane == Lane.QUEUE
-    wanted = queue_max_in_flight if is_sender else 1 if claimed.head_id else claimed.concurrency
+    line = ActiveLine(claimed, link, renewed_at, rate_limiter=rate_limiter or RateLimiter())
+    resting = len(line.resting_holds(time.monotonic()))
+    wanted = queue_max_in_flight if is_sender else max(1, claimed.concurrency - resting)
     slots = 1 + min(wanted - 1, extra_slots)
-    line = ActiveLine(claimed, link, renewed_at, SlotShares(slots), rate_limiter or RateLimiter())
+    line.slot_shares = SlotShares(slots)
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
         slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)
@@ -310,9 +312,11 @@ class Rounds:
                 self._slots.move(slot, SlotState.PARKED)
 
     def _release(self, line: ActiveLine) -> Released:
-        if line.hold and line.is_held:
-            log.info("line.held", line_id=line.id, head_id=line.head_id, reason=line.hold.reason, pause=line.hold.pause)
-        has_more = not line.hold and (line.has_more or line.has_hint or line.is_outdated)
+        held = line.resting_holds(time.monotonic())
+        is_held = len(held) >= line.claim.concurrency
+        if is_held:
+            log.info("line.held", line_id=line.id, delivery_ids=held)
+        has_more = not is_held and line.rest is None and (line.has_more or line.has_hint or line.is_outdated)
         log.debug("line.released", line_id=line.id, epoch=line.claim.epoch, has_more=has_more)
         line.return_all(self.budget)
         del self._lines[line.id]
@@ -340,8 +344,9 @@ class Rounds:
         hanging: dict[ActiveLine, bool] = {}
         for slot in self._slots[SlotState.PARKED]:
             if slot.line not in hanging:
-                hanging[slot.line] = slot.line.hangs(now) and not slot.line.must_stop()
-            if hanging[slot.line]:
+                line = slot.line
+                hanging[line] = (line.hangs(now) or line.lacks_heads()) and not line.must_stop()
+            if hanging[slot.line] and slot.line.has_room(slot):
                 self._advance(slot, None)
 
     def _end_turns(self, now: float) -> None:

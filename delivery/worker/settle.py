@@ -7,6 +7,7 @@ from typing import Any, Final, LiteralString
 import orjson
 
 from broker_project.core.db import rows, with_blocks
+from delivery.dispatch.claim import ActiveHold
 from delivery.limits import LEASE_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle_sql import SETTLE
@@ -34,6 +35,7 @@ def settle(
     marks: Sequence[Mark] = (),
     states: Sequence[LineUpdate] = (),
     withheld: Sequence[Withheld] = (),
+    holds: Sequence[ActiveHold] = (),
 ) -> Settled:
     """Record everything for the lines in `epochs`, in one durable statement; safe to repeat.
 
@@ -52,11 +54,13 @@ def settle(
         ),
         "writes": bool(states),
         "withholds": bool(withheld),
+        "holds": bool(holds),
         "keeps_pace": any(mark.rate_slot for mark in marks),
         "replies": any(mark.config_version == NEVER_CONFIGURED for mark in marks),
     }
     statement = settle_statement(frozenset(name for name, is_needed in needs.items() if is_needed))
-    return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states, withheld))
+    arguments = arguments_of(epochs, settlements, marks, states, withheld=withheld, holds=holds)
+    return settled_by(statement, epochs, arguments)
 
 
 def settled_by(statement: LiteralString, epochs: Mapping[int, int], arguments: Mapping[str, Any]) -> Settled:
@@ -84,7 +88,7 @@ def arguments_of(
     settlements: Sequence[Settlement],
     marks: Sequence[Mark],
     states: Sequence[LineUpdate],
-    withheld: Sequence[Withheld] = (),
+    **others: Sequence[Any],
 ) -> dict[str, Any]:
     """Return the arguments of a statement that settles."""
     arguments = {
@@ -93,8 +97,7 @@ def arguments_of(
         "settlements": _json(settlements),
         "marks": _json(marks),
     }
-    if withheld:
-        arguments["withheld"] = _json(withheld)
+    arguments |= {name: _json(values) for name, values in others.items() if values}
     return arguments | ({"states": _json(states), "lease": LEASE_SECONDS} if states else {})
 
 

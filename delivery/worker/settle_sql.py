@@ -76,24 +76,14 @@ WRITTEN: Final = f"""
 missed AS (
   SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.line_id = s.line_id
    WHERE d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND s.delivery_id NOT IN (SELECT id FROM ended)),
--- A line that waits only for a rate limit is not held by that; if the same delivery held it already, it still is.
 written AS (
   UPDATE delivery_line l
-     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), head_id = w.head_id, failures = w.failures,
-         deferred_next = w.deferred_next, worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
+     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), deferred_next = w.deferred_next,
+         worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
          lease_until = CASE WHEN NOT w.let_go THEN clock_timestamp() + make_interval(secs => %(lease)s) END,
-         due_at = clock_timestamp() + make_interval(secs => w.pause),
-         held_since = CASE WHEN w.reason <> '' THEN COALESCE(l.held_since, clock_timestamp())
-                           WHEN w.head_id = l.head_id THEN l.held_since END,
-         held_reason = CASE WHEN w.reason = '' AND w.head_id = l.head_id THEN l.held_reason ELSE w.reason END,
-         held_config_version = w.config_version
--- if turns
-           -- a probe that worked changes the version, for which no line that it holds is due
-           + (SELECT count(*) FROM turned t WHERE t.id = w.head_id AND NOT t.suspends)
--- end
+         due_at = clock_timestamp() + make_interval(secs => w.pause)
     FROM json_to_recordset(%(states)s::json)
-           AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, deferred_next bool,
-                 pause float8, reason text, config_version bigint)
+           AS w (line_id bigint, let_go bool, last_sequence bigint, deferred_next bool, pause float8)
    -- arrays, looked up by hash: joined, they would be a nested loop of lines and lines
    WHERE l.id = w.line_id AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
      AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
@@ -265,6 +255,27 @@ started AS (
 -- end
 -- if writes
 , {WRITTEN}
+-- end
+-- if holds
+-- What must not be overtaken, or holds nothing up any more. What waits only for a rate limit has not failed; if it had
+-- before, it still has.
+, hold AS MATERIALIZED (
+  SELECT h.* FROM owned o JOIN json_to_recordset(%(holds)s::json)
+           AS h (line_id bigint, delivery_id bigint, pause float8, failures int, reason text, config_version bigint)
+      ON h.line_id = o.id),
+held AS (
+  INSERT INTO delivery_hold AS e (delivery_id, line_id, due_at, failures, reason, config_version)
+  SELECT delivery_id, line_id, clock_timestamp() + make_interval(secs => pause), failures, reason, config_version
+-- if turns
+         -- a probe that worked changes the version, for which nothing that it holds is due
+         + (SELECT count(*) FROM turned t WHERE t.id = hold.delivery_id AND NOT t.suspends)
+-- end
+    FROM hold WHERE pause IS NOT NULL
+      ON CONFLICT (delivery_id) DO UPDATE
+     SET due_at = EXCLUDED.due_at, failures = EXCLUDED.failures, config_version = EXCLUDED.config_version,
+         since = CASE e.reason WHEN '' THEN EXCLUDED.since ELSE e.since END,
+         reason = CASE EXCLUDED.reason WHEN '' THEN e.reason ELSE EXCLUDED.reason END),
+let_pass AS (DELETE FROM delivery_hold e USING hold WHERE e.delivery_id = hold.delivery_id AND hold.pause IS NULL)
 -- end
 -- if withholds
 -- A delivery whose script made nothing is held or deferred, also if the script has changed meanwhile: left where it is,

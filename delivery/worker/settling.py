@@ -159,19 +159,25 @@ def settle_round(slots: Sequence[Slot], *, of_groups: bool) -> Settled:
         "marks": [slot.line.mark(delivery) for slot, delivery in sends],
         "states": updates,
     }
-    if withheld := [slot.step.ended for slot in slots if isinstance(slot.step.ended, Withheld)]:
-        parts["withheld"] = withheld
+    lines = {slot.line.id: slot.line for slot in slots}
+    rare: dict[str, list[Any]] = {
+        "withheld": [slot.step.ended for slot in slots if isinstance(slot.step.ended, Withheld)],
+        "holds": [hold for line in lines.values() for hold in line.changed_holds.values()],
+    }
+    parts |= {name: values for name, values in rare.items() if values}
     if not any(parts.values()):
         return Settled(frozenset(epochs), frozenset(), frozenset(), {})
     settled = record(epochs, **parts)
+    for line_id in settled.owned:
+        lines[line_id].changed_holds.clear()
     for line in renewed:
         if line.id in settled.owned:
             line.renewed_at = before
     missed = [one for one in settlements if one.line_id in settled.owned and one.delivery_id not in settled.ended]
     if missed:
         # Somebody asked to cancel after the statement had begun: its snapshot is older than the wish.
-        lines = {one.line_id for one in missed}
-        skipped = record(epochs, settlements=missed, states=[one for one in updates if one.line_id in lines]).locked
+        of = {one.line_id for one in missed}
+        skipped = record(epochs, settlements=missed, states=[one for one in updates if one.line_id in of]).locked
         settled = replace(settled, owned=settled.owned - skipped, locked=settled.locked | skipped)
     if of_groups:
         _put_back_unmarked(sends, settled)

@@ -116,15 +116,9 @@ class LineUpdate:
     line_id: int
     let_go: bool
     last_sequence: int
-    head_id: int | None
-    failures: int
     deferred_next: bool
     pause: float | None
-    """Seconds that a line waits that is held, or for a rate limit."""
-    reason: str
-    """Empty: it is not held."""
-    config_version: int
-    """Of its head's destination."""
+    """Seconds that it rests although it has work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +169,6 @@ class Read:
     ended: Ended | None
     linger: bool = False
     """Whether to wait a moment first, because there was nothing to send."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Why a line waits, and how long."""
-
-    pause: float
-    reason: str
-    """Empty: it waits only for a rate limit."""
-    config_version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from delivery.webhook.transform import TransformRefused, transformed, withheld
 from delivery.worker.line import ActiveLine, Slot, Story
 from delivery.worker.steps import (
     Ended,
-    Hold,
     Read,
     Reply,
     RequestSent,
@@ -41,9 +40,9 @@ ANNOUNCED: Final = frozenset({Decision.REJECTED, Decision.FAILED, Decision.SUSPE
 
 
 def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
-    """Send one line's deliveries until it is held, or nothing more is due; at rest, go on when called back.
+    """Send one line's deliveries until as many are held as it may send, or none is due; at rest, go on if called back.
 
-    In a CONCURRENT subscriber's line each slot does so (contract 4.13): what holds the line stops all of them.
+    In a CONCURRENT subscriber's line each slot does so (contract 4.13).
     """
     line = slot.line
     ended: Ended | None = None
@@ -65,7 +64,7 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
             line.last_sequence -= 1
         if verdict.decision in HOLDING and not line.is_retry_line:
             assert verdict.pause is not None  # noqa: S101 - what is held waits
-            line.holds(delivery, Hold(verdict.pause, str(outcome), delivery.destination.config_version))
+            line.hold(delivery, verdict.pause, str(outcome))
             continue
         line.passed(delivery)
         line.shortest_pause = min(line.shortest_pause, verdict.pause or math.inf)
@@ -84,16 +83,16 @@ def next_from_buffer(
     """
     line = slot.line
     linger = linger or line.is_read_out
-    if line.buffer.is_low and not line.hold:
+    if line.has_room(slot) and (line.buffer.is_low or line.lacks_heads()):
         line.size_page()
         yield Read(ended)
         ended = None
-    while not line.must_stop():
+    while not line.must_stop() and line.has_room(slot):
         if taken := take():
             return taken, ended
         # In a retry line only time brings more work, which the sweep watches.
         is_through = line.is_retry_line and line.has_read and not line.buffer.is_low
-        if line.hold or line.is_outdated or is_through:
+        if line.rest is not None or line.is_outdated or is_through:
             break
         yield Read(ended, linger)
         ended, linger = None, True
@@ -130,7 +129,7 @@ def _take(slot: Slot) -> Outgoing | None:
     taken = taken or slot.take(line.may_try)
     if not taken:
         if line.is_retry_line:
-            line.hold = line.hold_at_rest()  # it does not linger for what waits for its rate limit
+            line.rest = line.rest_at_release()  # it does not linger for what waits for its rate limit
         return None
     to = taken.destination
     if not line.is_retry_line and to.concurrency != line.claim.concurrency:  # contract 4.13
@@ -144,15 +143,14 @@ def _take(slot: Slot) -> Outgoing | None:
 def _wait_for_rate(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
     """Wait until the delivery's subscription may be sent to (contract 1.4).
 
-    If that is long after the turn, the line waits with it, unless others may go before it: then they go on without it.
+    If that is long after the turn, it is held, unless others may go before it: then they go on without it.
     In such a line one slot waits for a subscription, not all: what they left behind would wait for them.
     """
     line, destination = slot.line, delivery.destination
     while seconds := line.rate_limiter.wait(destination, now := time.monotonic()):
-        is_head = line.failures > 0 and delivery.id == line.head_id
-        if line.is_ordered or (is_head and not line.is_retry_line):  # nothing else is sent before it (contract 4.7)
+        if line.is_ordered or delivery.id in line.holds:  # nothing else of its key is sent before it (contract 4.7)
             if not line.has_time_for(seconds):
-                line.stops_at(delivery, Hold(seconds, "", destination.config_version))
+                line.hold(delivery, seconds)
                 return None, ended
         elif not line.has_time_for(seconds) or (
             seconds > SHORT_WAIT_SECONDS and any(other.paced_for == destination.subscription_id for other in line.slots)
@@ -163,7 +161,7 @@ def _wait_for_rate(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready
         slot.paced_for = destination.subscription_id
         yield Wait(ended, delivery, seconds)
         slot.paced_for, ended = None, None
-        if line.stopping or line.is_held:
+        if line.stopping:
             return None, None
     line.rate_limiter.ask(destination, time.monotonic())
     return delivery, ended
@@ -190,7 +188,7 @@ def judge_outcome(line: ActiveLine, delivery: Outgoing, outcome: Outcome, *, cha
     history = History(
         delivery.attempts,
         delivery.times_deferred,
-        line.failures,
+        line.failures_of(delivery),
         in_retry_line=line.is_retry_line,
         half_open=destination.half_open,
     )

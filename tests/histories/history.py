@@ -53,6 +53,7 @@ UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
 """
 END_PAUSES: Final = """
 WITH lines AS (UPDATE delivery_line SET due_at = clock_timestamp() WHERE due_at IS NOT NULL),
+holds AS (UPDATE delivery_hold SET due_at = clock_timestamp()),
 groups AS (UPDATE delivery_queuegroup SET due_at = clock_timestamp() WHERE due_at IS NOT NULL)
 UPDATE delivery_open SET due_at = clock_timestamp() WHERE due_at IS NOT NULL
 """

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import Error, connection
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
@@ -19,7 +20,7 @@ from delivery.dispatch.sweep import lines_with_due_work
 from delivery.endpoint_probe import Monitors
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.periodic import PeriodicJobs
-from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
+from delivery.models import Attempt, Delivery, Hold, Lane, Line, QueueGroup
 from delivery.publish.publish import publish
 from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
@@ -183,27 +184,29 @@ def cut_pauses_until_done() -> None:
     wait_until(hurried, saying=lambda: [*Delivery.objects.open().values()[:5]])
 
 
-def wait_until_held(subscriber: Subscriber) -> Line:
-    """Wait until the subscriber's line is held and let go; return it."""
-    wait_until(
-        lambda: Line.objects.filter(
-            subscriber=subscriber, lane=Lane.MAIN, lease_until=None, held_since__isnull=False
-        ).exists(),
-        saying=lambda: Line.objects.filter(subscriber=subscriber).values(),
-    )
-    return line_of(subscriber)
+def holds_of(subscriber: Subscriber) -> QuerySet[Hold]:
+    """Return what has failed and holds the subscriber's line."""
+    return Hold.objects.filter(line__subscriber=subscriber).exclude(reason="")
+
+
+def wait_until_held(subscriber: Subscriber) -> Hold:
+    """Wait until the subscriber's line is held and let go; return its hold."""
+    held = holds_of(subscriber).filter(line__lease_until=None)
+    wait_until(held.exists, saying=lambda: Line.objects.filter(subscriber=subscriber).values())
+    return held.select_related("line").get()
 
 
 def make_due() -> None:
     """Let every pause be over: of lines held, of deferred deliveries, and of QUEUE groups."""
     Line.objects.filter(due_at__isnull=False).update(due_at=Now())
+    Hold.objects.update(due_at=Now())
     Delivery.objects.open().filter(due_at__isnull=False).update(due_at=Now())
     QueueGroup.objects.filter(due_at__isnull=False).update(due_at=Now())
 
 
 def hold_for_minutes(subscriber: Subscriber) -> None:
     """Let a held line wait for some minutes, so that only what the test does can make it due."""
-    Line.objects.filter(subscriber=subscriber, lane=Lane.MAIN).update(due_at=Now() + timedelta(minutes=4))
+    holds_of(subscriber).update(due_at=Now() + timedelta(minutes=4))
 
 
 def inactivate(thing: Subscription | Subscriber) -> None:
@@ -222,7 +225,8 @@ def expire_lease(line: Line) -> None:
 def outgoing_of(taken: Claim) -> list[Outgoing]:
     """Return what a claimed line would send, in order."""
     hand = read_pages(
-        [PageRequest(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(MAX_PROCESS_BYTES)
+        [PageRequest(taken.line_id, taken.epoch, taken.capacity, heads=[one.delivery_id for one in taken.holds])],
+        BodyBudget(MAX_PROCESS_BYTES),
     )[taken.line_id]
     deliveries, deferred_next = [], taken.deferred_next
     while delivery := hand.take(deferred_next=deferred_next):

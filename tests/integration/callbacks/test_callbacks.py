@@ -17,7 +17,7 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.limits import KEPT_BODY_BYTES
-from delivery.models import Attempt, Callback, Delivery, Line, QueueGroup
+from delivery.models import Attempt, Callback, Delivery, Hold, Line, QueueGroup
 from subscriptions.models import EventKind, EventType, Publisher
 from tests.support import factories
 from tests.support.admin import browser_with, view_permissions
@@ -230,8 +230,8 @@ def test_callback_lines_are_listed_until_the_reply_ends(admin: Client, client: C
     ended = create_callback(client)
     for one in (callback, ended):
         post_reply(one)
-    Line.objects.filter(callback=ended).update(head_id=None)
-    Line.objects.filter(callback=callback).update(held_since=Now())
+    Hold.objects.filter(line__callback=ended).delete()
+    Hold.objects.filter(line__callback=callback).update(reason="answered 503")
 
     def listed(query: str = "") -> list[Line]:
         return [*admin.get(f"/admin/delivery/line/{query}").context["cl"].result_list]
@@ -252,7 +252,7 @@ def test_reply_deliveries_show_callback_and_next_try(admin: Client, management: 
     delivery = Delivery.objects.get(message=post_reply(callback).json()["id"])
     attempt = Attempt.objects.create(delivery=delivery, number=1, started_at=callback.created_at, duration_ms=1)
     Attempt.objects.create(delivery=delivery, number=2, started_at=callback.created_at, duration_ms=1)
-    Line.objects.filter(callback=callback).update(due_at=LATER)
+    Hold.objects.update(due_at=LATER)
     for path in (f"delivery/{delivery.pk}/change/", "delivery/", "attempt/", f"attempt/{attempt.pk}/change/"):
         text = text_of(admin, f"/admin/delivery/{path}")
         assert f"callback {callback.pk}" in text

@@ -13,7 +13,7 @@ from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import CALLBACK_TOKEN, Keyring
 from delivery.callbacks.address import CallbackTerms, hash_of, token_in
 from delivery.maintenance.partitions import today
-from delivery.models import Callback, Delivery, Line, Message
+from delivery.models import Callback, Delivery, Hold, Message
 from subscriptions.models import EventKind, EventType, Publisher
 from tests.support import factories
 from tests.support.api import (
@@ -314,10 +314,10 @@ def test_callbacks_are_listed_by_their_state(client: Client, job: EventType) -> 
     for name, status in ends.items():
         of[name].refresh_from_db()
         of_reply = Delivery.objects.filter(message=of[name].reply)
-        Line.objects.filter(callback=of[name]).update(head_id=None)
+        Hold.objects.filter(line__callback=of[name]).delete()
         of_reply.update(status="IN_FLIGHT")
         of_reply.update(status=status, closed_on=today(), finished_at=Now())
-    Line.objects.filter(callback=of["ended"]).update(head_id=None)
+    Hold.objects.filter(line__callback=of["ended"]).delete()
     Callback.objects.filter(pk=of["ended"].pk).update(delivery_id=1)
     wanted = {
         "WAITING": {"waiting"},

@@ -45,7 +45,7 @@ def test_a_reply_is_stored_and_lined_up_for_the_original_url(callback: Callback,
     assert "Authorization" not in names
     line = Line.objects.get(lane=Lane.CALLBACK)
     delivery = Delivery.objects.get(message=reply)
-    assert (line.callback_id, line.queue, line.head_id) == (callback.pk, "callbacks", delivery.pk)
+    assert (line.callback_id, line.queue, line.holds.get().delivery_id) == (callback.pk, "callbacks", delivery.pk)
     assert (delivery.line_id, delivery.subscription_id, delivery.status) == (line.pk, None, "PENDING")
     callback.refresh_from_db()
     assert (callback.reply_id, callback.delivery_id) == (reply.pk, delivery.pk)

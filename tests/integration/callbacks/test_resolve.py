@@ -16,7 +16,7 @@ from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import DueLine, due_lines
 from delivery.maintenance import expiry, periodic
 from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
-from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, PageRead
+from delivery.models import OPEN_SHELF, Callback, Delivery, Hold, Lane, Line, PageRead
 from delivery.operations import cancel_deliveries_of
 from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
@@ -125,7 +125,7 @@ def test_other_answers_are_retried(pending: Callback, receiver: Receiver, worker
 def test_unreachable_url_waits(pending: Callback, receiver: Receiver, worker: Worker, client: Client) -> None:
     receiver.close_port()
     post_reply(pending)
-    wait_until(lambda: line_of(pending).failures >= 2)
+    wait_until(Hold.objects.filter(line__callback=pending, failures__gte=2).exists)
     waiting = client.get(f"/api/v1/callbacks/{pending.pk}").json()
     assert waiting["state"] == CallbackState.REPLIED
     assert waiting["delivery"]["status"] == "PENDING"
@@ -196,7 +196,7 @@ def test_worker_restarts_lose_no_reply(client: Client, pending: Callback, receiv
 def test_an_expired_reply_is_not_sent(pending: Callback, receiver: Receiver, worker: Worker) -> None:
     receiver.close_port()
     post_reply(pending)
-    wait_until(lambda: line_of(pending).held_since)
+    wait_until(Hold.objects.filter(line__callback=pending, failures=1).exists)
     Callback.objects.update(expires_at=Now())
     wait_until(expire_replies)
     receiver.open_port()
@@ -215,7 +215,7 @@ def test_a_reply_is_sent_after_a_lost_wake_up_and_after_its_pause(pending: Callb
         (Now(), [DueLine(line.pk, "callbacks", line.epoch)]),
         (Now() + timedelta(hours=2), [DueLine(line.pk, "callbacks", line.epoch)]),  # a clock was ahead (5.9)
     ):
-        Line.objects.filter(pk=line.pk).update(due_at=due_at)
+        line.holds.update(due_at=due_at)
         assert due_lines() == found
 
 
@@ -241,7 +241,7 @@ def test_a_reply_that_is_not_delivered_in_fourteen_days_expires(callback: Callba
     assert (ended.status, ended.reason) == (DeliveryStatus.EXPIRED, "not taken in time: answered 503")
     assert ended.finished_at is not None
     assert ended.closed_on < OPEN_SHELF
-    assert (reply_line().head_id, reply_line().due_at, reply_line().held_since) == (None, None, None)
+    assert not reply_line().holds.exists()
     assert expire_replies() == 0
 
 
@@ -258,7 +258,7 @@ def test_others_expire_during_a_reply(client: Client, callback: Callback, monkey
         assert post_reply(one).status_code == 201
     grow_older(14)
     oldest = Line.objects.filter(lane=Lane.CALLBACK).earliest("id")
-    Line.objects.filter(pk=oldest.pk).update(due_at=Now() - DAY)
+    oldest.holds.update(due_at=Now() - DAY)
     Delivery.objects.filter(line=oldest).update(status=DeliveryStatus.IN_FLIGHT)
     monkeypatch.setattr(expiry, "EXPIRE", expiry.EXPIRE.replace(f"LIMIT {expiry.SLICE}", "LIMIT 1"))
     assert (expire_replies(), expire_replies()) == (1, 0)
@@ -268,7 +268,8 @@ def test_the_line_of_a_finished_reply_is_deleted(callback: Callback) -> None:
     post_reply(callback)
     assert remove_ended_lines() == 0
     PageRead.objects.create(line=reply_line(), delivery_ids=[1])
-    Line.objects.filter(lane=Lane.CALLBACK).update(head_id=None, lease_until=Now())
+    Hold.objects.all().delete()
+    Line.objects.filter(lane=Lane.CALLBACK).update(lease_until=Now())
     assert remove_ended_lines() == 0, "its event loop has not let it go"
     Line.objects.filter(lane=Lane.CALLBACK).update(lease_until=None)
     others = Line.objects.exclude(lane=Lane.CALLBACK).count()
@@ -324,10 +325,10 @@ def test_a_long_hold_of_a_callback_line_is_announced(
     factories.subscription(endpoint=receiver.url("/ops"), event_pattern="Broker.Line.*")
     receiver.on(THERE, answer(503))
     post_reply(callback)
-    lines = Line.objects.filter(callback=callback)
+    held = Hold.objects.filter(line__callback=callback, failures=1)
     with broker.running_worker():
-        wait_until(lambda: lines.filter(lease_until=None, held_since__isnull=False).exists())
-    lines.update(held_since=Now() - timedelta(seconds=HELD_SECONDS))
+        wait_until(held.filter(line__lease_until=None).exists)
+    held.update(since=Now() - timedelta(seconds=HELD_SECONDS))
     assert (announce_held_lines(), announce_held_lines()) == (1, 0)
     receiver.on(THERE, answer(200))
     with broker.running_worker():

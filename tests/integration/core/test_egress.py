@@ -16,7 +16,7 @@ from broker_project.core.egress import EgressPolicy, networks_in
 from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.endpoint_probe import Monitors
-from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
+from delivery.models import Attempt, Delivery, Hold, Lane, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from subscriptions import edit
 from subscriptions.models import EventKind, EventType, Subscription
@@ -50,13 +50,13 @@ def test_refused_address_holds_the_line_for_the_longest_pause(
 ) -> None:
     broker.publish_numbered(wanted.event_type, 3)
     with broker.running_worker(egress=INTERNET):
-        line = broker.wait_until_held(wanted.subscriber)
+        hold = broker.wait_until_held(wanted.subscriber)
     first = Delivery.objects.oldest_first()[0]
     told = {"host": "127.0.0.1", "of": f"dlv_{first.pk}", "addresses": {"127.0.0.1": "loopback"}}
     assert str(told)[1:-1] in caplog.text
-    assert (line.held_reason, first.reason) == (f"no answer: {WHY}",) * 2
+    assert (hold.reason, first.reason) == (f"no answer: {WHY}",) * 2
     assert (broker.statuses(wanted), broker.attempts_of(first.pk)) == (["PENDING"] * 3, [(1, None)])
-    assert (Attempt.objects.get().error, first.uncertain, is_far(line.due_at)) == (f"no answer: {WHY}", False, True)
+    assert (Attempt.objects.get().error, first.uncertain, is_far(hold.due_at)) == (f"no answer: {WHY}", False, True)
     assert receiver.log == []
 
 
@@ -132,9 +132,9 @@ def test_reply_to_a_refused_address_is_not_sent(client: Client, publisher: Any, 
     cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
     post_reply(callback)
     with broker.running_worker(egress=INTERNET):
-        wait_until(lambda: Line.objects.filter(callback=callback, held_since__isnull=False, lease_until=None).exists())
-    line = Line.objects.get(callback=callback)
-    assert (line.held_reason, is_far(line.due_at), receiver.log) == (f"no answer: {WHY}", True, [])
+        wait_until(Hold.objects.filter(line__callback=callback, failures=1, line__lease_until=None).exists)
+    hold = Hold.objects.get(line__callback=callback)
+    assert (hold.reason, is_far(hold.due_at), receiver.log) == (f"no answer: {WHY}", True, [])
     with broker.running_worker():
         broker.cut_pauses_until_done()
     assert len(receiver.of("/done")) == 1
@@ -188,6 +188,6 @@ def test_concurrent_requests_to_a_refused_address_are_not_sent(receiver: Receive
     wanted = factories.subscription(several, endpoint=receiver.url("/hook"))
     broker.publish_numbered(wanted.event_type, 8)
     with broker.running_worker(egress=INTERNET):
-        broker.wait_until_held(several)
+        wait_until(lambda: broker.holds_of(several).filter(line__lease_until=None).count() == 4)
     assert (receiver.log, {*broker.statuses(wanted)}) == ([], {"PENDING"})
-    assert is_far(broker.line_of(several).due_at)
+    assert all(is_far(hold.due_at) for hold in broker.holds_of(several))

@@ -13,7 +13,7 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery import announcements
 from delivery.announcements import announce, announce_held_lines
-from delivery.models import Announcement, Delivery, Line, Message
+from delivery.models import Announcement, Delivery, Hold, Line, Message
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import EventKind, EventType, PausedBy, Subscription
@@ -193,8 +193,8 @@ def held(wanted: Subscription, receiver: Receiver, long_pauses: None) -> Line:
     receiver.on("/hook", answer(503))
     broker.publish_numbered(wanted.event_type, 1)
     with broker.running_worker():
-        line = broker.wait_until_held(wanted.subscriber)
-    Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
+        broker.wait_until_held(wanted.subscriber)
+    Hold.objects.update(since=Now() - MINUTE)
     return broker.line_of(wanted.subscriber)
 
 
@@ -206,8 +206,8 @@ def announced() -> list[str]:
 def test_a_hold_and_its_end_announced(held: Line, ops: Subscription, wanted: Subscription, receiver: Receiver) -> None:
     assert (announce_held_lines(), announce_held_lines(), announced()) == (1, 0, [PAUSED])
     paused = Announcement.objects.get()
-    assert (paused.line, paused.subscription, paused.delivery_id) == (held, wanted, held.head_id)
-    assert paused.details["reason"] == held.held_reason
+    assert (paused.line, paused.subscription, paused.delivery_id) == (held, wanted, held.holds.get().delivery_id)
+    assert paused.details["reason"] == "answered 503"
     receiver.on("/hook", answer(200))
     with broker.running_worker():
         broker.make_due()
@@ -219,7 +219,7 @@ def test_a_hold_and_its_end_announced(held: Line, ops: Subscription, wanted: Sub
 
 @pytest.mark.behaviour("5.7")
 def test_a_line_held_for_less_is_only_interrupted(held: Line) -> None:
-    Line.objects.filter(pk=held.pk).update(held_since=Now() - MINUTE + timedelta(seconds=30))
+    Hold.objects.update(since=Now() - MINUTE + timedelta(seconds=30))
     assert (announce_held_lines(), announced()) == (0, [])
 
 
@@ -273,8 +273,8 @@ def test_a_hold_by_an_announcement_is_silent(ops: Subscription, receiver: Receiv
     receiver.on("/ops", answer(503))
     recorded(REJECTED)
     with broker.running_worker():
-        line = broker.wait_until_held(ops.subscriber)
-    Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
+        broker.wait_until_held(ops.subscriber)
+    Hold.objects.update(since=Now() - MINUTE)
     assert (announce_held_lines(), announced()) == (0, [])
 
 

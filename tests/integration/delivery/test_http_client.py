@@ -480,9 +480,9 @@ def test_deadline(
     with broker.running_worker(deadline_seconds=2.0):
         broker.publish_numbered(wanted.event_type, 2)
         broker.publish_numbered(other.event_type, 1)
-        line = broker.wait_until_held(wanted.subscriber)
+        hold = broker.wait_until_held(wanted.subscriber)
         (error,) = Attempt.objects.filter(status_code=None).values_list("error", flat=True)
-        assert (line.failures, error.startswith("no answer: Operation timed out after ")) == (1, True)
+        assert (hold.failures, error.startswith("no answer: Operation timed out after ")) == (1, True)
         broker.cut_pauses_until_done()
     since = next(since for request, since in started if request.url == receiver.url("/a"))
     first_ended, (beside,) = receiver.of("/a")[0].ended or 0.0, receiver.of("/other")
@@ -511,7 +511,7 @@ def test_a_broken_destination_stops_its_own_line_only(
 ) -> None:
     unusable = subscription(**fields)
     broker.publish_numbered(unusable.event_type, 2)
-    line = broker.wait_until_held(unusable.subscriber)
+    line = broker.wait_until_held(unusable.subscriber).line
     broker.publish_numbered(wanted.event_type, 1)
     wait_until(lambda: broker.statuses(wanted) == [DeliveryStatus.DELIVERED])
     assert (broker.statuses(unusable), line.last_sequence) == ([DeliveryStatus.PENDING] * 2, 0)

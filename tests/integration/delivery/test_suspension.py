@@ -77,7 +77,7 @@ def test_used_up_retries_suspend_the_subscription(receiver: Receiver, wanted: Su
     assert wanted.probe_due_at
     assert timedelta(hours=23) < wanted.probe_due_at - timezone.now() <= timedelta(hours=24)
     assert (oldest.waits_for, oldest.line_id, oldest.attempts, oldest.sequence) == ("TURN", line.pk, 3, 1)
-    assert (line.head_id, line.lease_until, lines_with_due_work()) == (oldest.pk, None, [])
+    assert (line.holds.get().delivery_id, line.lease_until, lines_with_due_work()) == (oldest.pk, None, [])
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["hold", "hold", "suspend"]
 
 
@@ -88,7 +88,7 @@ def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Su
     if half_open:
         begin_trial(wanted)
     line = broker.line_of(wanted.subscriber)
-    assert (line.head_id is None, line_statuses([line.pk])[line.pk].hold) == (False, None)
+    assert (line.holds.exists(), line_statuses([line.pk])[line.pk].hold) == (True, None)
 
 
 @pytest.mark.behaviour("5.6", "5.7")

@@ -276,7 +276,7 @@ def test_an_abandoned_and_cancelled_one_is_recorded(receiver: Receiver, wanted: 
     _, _, number = broker.crash_while_sending(line)
     broker.expire_lease(line)
     with broker.running_worker():
-        wait_until(lambda: broker.line_of(wanted.subscriber).failures == 1)
+        wait_until(broker.holds_of(wanted.subscriber).filter(failures=1).exists)
         assert Delivery.objects.get().sequence == number
         cancel_deliveries_of(wanted.pk, reason="unwanted")
         receiver.open_port()

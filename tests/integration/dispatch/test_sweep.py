@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import redis
 from django.db import connection
+from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -21,7 +22,7 @@ from delivery.dispatch import notify
 from delivery.dispatch.claim import Claim, claim
 from delivery.dispatch.sweep import DueLine, SweepMemory, begin_delayed, lines_with_due_work
 from delivery.maintenance.expiry import expire_overdue
-from delivery.models import Delivery, Line
+from delivery.models import Delivery, Hold, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
 from tests.support import broker, factories
@@ -69,11 +70,11 @@ def test_inactive_work_is_left_alone(wanted: Subscription, line: Line, whose: st
     assert lines_with_due_work() == []
 
 
-def hold(line: Line, wanted: Subscription, until: object) -> None:
+def hold(line: Line, wanted: Subscription, until: Combinable) -> None:
     head = Delivery.objects.earliest("id")
     config_version = wanted.version + wanted.subscriber.version
-    Line.objects.filter(pk=line.pk).update(
-        head_id=head.pk, held_config_version=config_version, due_at=until, held_since=Now()
+    Hold.objects.update_or_create(
+        delivery=head, line=line, defaults={"config_version": config_version, "due_at": until, "reason": "answered 503"}
     )
 
 
@@ -259,7 +260,7 @@ def test_foreign_lines_are_left_to_a_process_after_ten_seconds(
 @pytest.mark.behaviour("6.2")
 def test_a_line_taken_over_counts_as_own_until_another_worker_claims_it() -> None:
     memory = SweepMemory({OWN})
-    memory.claimed([Claim(LINE_ID, "main", FOREIGN, 2, 0, None, 0, False, 500)])
+    memory.claimed([Claim(LINE_ID, "main", FOREIGN, 2, 0, False, 500)])
     epochs = {0: 2, 1: 2, 30: None, 60: 2, 61: 2} | every_second(75, epoch=3, since=62)
     assert sweeps_that_leave_it(memory, FOREIGN, epochs) == [1, 61, 72, 73, 74]
 

@@ -101,7 +101,7 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     broker.publish_bodies(queue, b"{}", ttl=HOUR)
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
-    page = PageRequest(taken.line_id, taken.epoch, None, taken.capacity)
+    page = PageRequest(taken.line_id, taken.epoch, taken.capacity)
     group = read_groups([page], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[taken.line_id].take(
         deferred_next=False
     )

@@ -16,6 +16,7 @@ from delivery.models import (
     Callback,
     DeadLetter,
     Delivery,
+    Hold,
     IdempotencyKey,
     Lane,
     Line,
@@ -141,9 +142,7 @@ def message() -> Message:
     )
     head = Delivery.objects.create(message=stored[-1], subscription=made, line=line, size=53)
     LineEvent.objects.create(line=line, kind="NUMBER_UNCERTAIN", sequence=6, reason="worker vanished")
-    Line.objects.filter(pk=line.pk).update(
-        head_id=head.pk, held_since=now, held_reason="connection refused", failures=3, due_at=now
-    )
+    Hold.objects.create(delivery=head, line=line, reason="connection refused", failures=3)
     for number, one in enumerate(stored):
         hour = now - number * HOUR
         QueueGroup.objects.create(
@@ -203,7 +202,7 @@ def test_a_line_shows_why_it_is_held_and_what_waits_in_it(admin: Client, message
     assert "connection refused" in text
     assert "worker vanished" in text
     answer = admin.get(reverse("admin:delivery_line_changelist"), {"held": "yes"})
-    assert [line.held_reason for line in answer.context["cl"].result_list] == ["connection refused"]
+    assert [line.holds.get().reason for line in answer.context["cl"].result_list] == ["connection refused"]
 
 
 @pytest.mark.parametrize("text", ["abc", "-1", "9" * 30, "%00", "\u0663", "1; DROP TABLE"])

@@ -13,7 +13,7 @@ from django.utils.dateparse import parse_datetime
 
 from delivery.dispatch.claim import claim
 from delivery.maintenance.expiry import expire_overdue
-from delivery.models import Attempt, Delivery, Line
+from delivery.models import Attempt, Delivery, Hold, Line
 from delivery.operations import cancel_deliveries_of
 from delivery.status.line_status import MAX_COUNTED, LineHold, LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
@@ -41,10 +41,11 @@ def line(wanted: Subscription) -> Line:
 
 @pytest.fixture
 def held(wanted: Subscription, line: Line) -> Line:
-    line.head_id = Delivery.objects.earliest("id").pk
-    line.held_since, line.due_at, line.held_reason = SINCE, LATER, "no answer"
-    line.held_config_version = wanted.version + wanted.subscriber.version
-    line.save()
+    version = wanted.version + wanted.subscriber.version
+    head = Delivery.objects.earliest("id")
+    Hold.objects.create(
+        delivery=head, line=line, since=SINCE, due_at=LATER, failures=1, reason="no answer", config_version=version
+    )
     return line
 
 
@@ -59,9 +60,9 @@ def over_the_api(name: str = "shop") -> dict[str, Any]:
 
 def test_a_line_is_idle_or_waiting_and_once_claimed_sending_until_its_lease_runs_out(wanted: Subscription) -> None:
     line = line_of(wanted.subscriber)
-    assert standing_of(line) == LineStatus(LineState.IDLE, None, 0, 0, None)
+    assert standing_of(line) == LineStatus(LineState.IDLE, (), 0, 0, None)
     publish_numbered(wanted.event_type, 3)
-    assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 0, None)
+    assert standing_of(line) == LineStatus(LineState.WAITING, (), 3, 0, None)
     claim([line.pk], worker="w")
     assert standing_of(line).state == LineState.SENDING
     Line.objects.filter(pk=line.pk).update(lease_until=SINCE)
@@ -73,12 +74,12 @@ def test_a_line_with_only_deferred_deliveries_shows_when_the_next_is_due(line: L
     first, second, third = Delivery.objects.oldest_first()
     for number, one in enumerate([second, first, third]):
         Delivery.objects.filter(pk=one.pk).update(waits_for="RETRY", due_at=LATER + timedelta(hours=number))
-    assert standing_of(line) == LineStatus(LineState.DEFERRED, None, 3, 3, LATER)
+    assert standing_of(line) == LineStatus(LineState.DEFERRED, (), 3, 3, LATER)
     told = over_the_api()
     assert (told["state"], told["waiting"], told["deferred"], told["next_try_at"]) == ("DEFERRED", 3, 3, None)
     assert parse_datetime(told["deferred_due_at"]) == LATER
     Delivery.objects.filter(pk=first.pk).update(waits_for="RETRY", due_at=SINCE)
-    assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 3, SINCE)
+    assert standing_of(line) == LineStatus(LineState.WAITING, (), 3, 3, SINCE)
 
 
 @pytest.mark.behaviour("1.6", "1.7")
@@ -91,7 +92,7 @@ def test_a_line_whose_work_is_all_inactive_says_so(
     if is_paused:
         pause(wanted)
     inactivate(wanted if whose == "subscription" else wanted.subscriber)
-    assert standing_of(line) == LineStatus(LineState.INACTIVE, None, 3, 1, None)
+    assert standing_of(line) == LineStatus(LineState.INACTIVE, (), 3, 1, None)
 
 
 def test_sendable_deliveries_count_behind_a_large_inactive_backlog(wanted: Subscription) -> None:
@@ -99,7 +100,7 @@ def test_sendable_deliveries_count_behind_a_large_inactive_backlog(wanted: Subsc
     inactivate(wanted)
     other = subscription(wanted.subscriber)
     publish_numbered(other.event_type, 1)
-    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.WAITING, None, MAX_COUNTED, 0, None)
+    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.WAITING, (), MAX_COUNTED, 0, None)
 
 
 @pytest.mark.behaviour("4.7")
@@ -108,7 +109,8 @@ def test_a_held_line_says_since_when_why_and_when_it_tries_again(
     admin: Client, held: Line, status: DeliveryStatus
 ) -> None:
     Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(status=status)
-    assert standing_of(held) == LineStatus(LineState.HELD, LineHold(SINCE, "no answer", LATER), 3, 0, None)
+    hold = LineHold(Delivery.objects.earliest("id").pk, SINCE, "no answer", LATER, failures=1)
+    assert standing_of(held) == LineStatus(LineState.HELD, (hold,), 3, 0, None)
     answer = over_the_api()
     assert (answer["state"], answer["held_reason"]) == ("HELD", "no answer")
     assert [parse_datetime(answer[name]) for name in ("held_since", "next_try_at")] == [SINCE, LATER]
@@ -116,7 +118,7 @@ def test_a_held_line_says_since_when_why_and_when_it_tries_again(
     assert "2999-01-02 03:04:05" in change_page(admin, held)
 
 
-@pytest.mark.parametrize("what", ["subscription", "subscriber", "cancelled", "let go"])
+@pytest.mark.parametrize("what", ["subscription", "subscriber", "cancelled"])
 def test_a_hold_counts_only_while_its_head_can_be_sent(
     admin: Client, wanted: Subscription, held: Line, what: str
 ) -> None:
@@ -124,11 +126,10 @@ def test_a_hold_counts_only_while_its_head_can_be_sent(
         "subscription": lambda: inactivate(wanted),
         "subscriber": lambda: inactivate(wanted.subscriber),
         "cancelled": lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
-        "let go": lambda: Line.objects.update(due_at=None),
     }
     ends[what]()
-    states = {"cancelled": LineState.IDLE, "let go": LineState.WAITING}
-    assert (standing_of(held).state, standing_of(held).hold) == (states.get(what, LineState.INACTIVE), None)
+    state = LineState.IDLE if what == "cancelled" else LineState.INACTIVE
+    assert (standing_of(held).state, standing_of(held).hold) == (state, None)
     answer = over_the_api()
     assert [answer[name] for name in ("held_since", "held_reason", "next_try_at")] == [None, "", None]
     assert "no answer" not in change_page(admin, held)
@@ -260,8 +261,8 @@ def pause(wanted: Subscription, **fields: Any) -> None:
 def test_each_line_counts_its_own_deliveries_and_the_main_line_shows_its_retry_line(
     line: Line, retry_line: Line
 ) -> None:
-    assert standing_of(line) == LineStatus(LineState.WAITING, None, 2, 0, None)
-    assert standing_of(retry_line) == LineStatus(LineState.DEFERRED, None, 1, 1, LATER)
+    assert standing_of(line) == LineStatus(LineState.WAITING, (), 2, 0, None)
+    assert standing_of(retry_line) == LineStatus(LineState.DEFERRED, (), 1, 1, LATER)
     told = over_the_api()
     assert (told["state"], told["waiting"]) == ("WAITING", 2)
     assert (told["retry"]["state"], told["retry"]["waiting"]) == ("DEFERRED", 1)
@@ -312,7 +313,7 @@ def test_the_retry_line_is_paused_while_the_main_line_probes(
 def test_a_line_with_only_delayed_deliveries_is_delayed(wanted: Subscription, line: Line) -> None:
     publish_numbered(wanted.event_type, 1)
     Delivery.objects.update(waits_for="START", not_before=LATER)
-    assert standing_of(line) == LineStatus(LineState.DELAYED, None, 4, 0, None, delayed=4)
+    assert standing_of(line) == LineStatus(LineState.DELAYED, (), 4, 0, None, delayed=4)
     assert (over_the_api()["state"], over_the_api()["delayed"]) == ("DELAYED", 4)
     first = Delivery.objects.earliest("id")
     told = client_of().get(f"/api/v1/deliveries/{first.pk}").json()

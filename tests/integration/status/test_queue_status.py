@@ -228,11 +228,11 @@ def test_a_claimed_sender_shows_its_worker_and_requests_in_flight(admin: Client,
 @pytest.mark.parametrize(
     ("waits_for", "due_at", "standing"),
     [
-        ("TURN", None, LineStatus(LineState.WAITING, None, 1, 0, None)),
-        ("RETRY", SINCE, LineStatus(LineState.WAITING, None, 1, 1, SINCE)),
-        ("START", LATER, LineStatus(LineState.DEFERRED, None, 1, 1, LATER)),
-        ("SUBSCRIPTION", None, LineStatus(LineState.INACTIVE, None, 1, 0, None)),
-        ("RELEASE", None, LineStatus(LineState.AWAITING_RELEASE, None, 1, 0, None, 1)),
+        ("TURN", None, LineStatus(LineState.WAITING, (), 1, 0, None)),
+        ("RETRY", SINCE, LineStatus(LineState.WAITING, (), 1, 1, SINCE)),
+        ("START", LATER, LineStatus(LineState.DEFERRED, (), 1, 1, LATER)),
+        ("SUBSCRIPTION", None, LineStatus(LineState.INACTIVE, (), 1, 0, None)),
+        ("RELEASE", None, LineStatus(LineState.AWAITING_RELEASE, (), 1, 0, None, 1)),
     ],
 )
 def test_the_state_of_a_sender_follows_from_its_groups(

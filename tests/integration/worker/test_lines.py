@@ -77,7 +77,7 @@ def test_a_page_has_at_most_what_may_be_queued_oldest_first(wanted: Subscription
 
 def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffer[Outgoing]:
     line = broker.line_of(wanted.subscriber)
-    return read_pages([PageRequest(line.pk, line.epoch, None, capacity)], budget)[line.pk]
+    return read_pages([PageRequest(line.pk, line.epoch, capacity)], budget)[line.pk]
 
 
 @pytest.mark.behaviour("11.1")
@@ -175,7 +175,7 @@ def test_a_late_commit_does_not_overtake_the_head(receiver: Receiver, worker: Wo
         cursor.execute("SELECT nextval('delivery_delivery_id_seq')")
         older = cursor.fetchone()[0]
     broker.publish_bodies(wanted.event_type, b"head")
-    wait_until(lambda: broker.line_of(wanted.subscriber).held_since)
+    wait_until(broker.holds_of(wanted.subscriber).exists)
     head = Delivery.objects.get()
     Delivery.objects.create(id=older, message_id=head.message_id, line_id=head.line_id, subscription=wanted, size=4)
     broker.cut_pauses_until_done()
@@ -269,7 +269,8 @@ def test_service_unavailable_holds_the_line(
     receiver.on("/a", answer(503), answer(503), answer(503), answer())
     broker.publish_numbered(wanted.event_type, 2)
     for tries in range(1, 4):
-        wait_until(lambda: len(receiver.log) == tries == broker.line_of(wanted.subscriber).failures)  # noqa: B023 - at once
+        wait_until(broker.holds_of(wanted.subscriber).filter(failures=tries).exists)
+        assert len(receiver.log) == tries
         broker.make_due()
     broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"0", b"0", b"1"]
@@ -292,15 +293,15 @@ def test_retry_after_is_honoured_up_to_a_limit(
 def test_no_connection_holds(receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None) -> None:
     receiver.close_port()
     broker.publish_numbered(wanted.event_type, 3)
-    line = broker.wait_until_held(wanted.subscriber)
-    assert (line.failures, line.last_sequence, broker.statuses(wanted)) == (1, 0, [PENDING, PENDING, PENDING])
-    assert "no answer" in line.held_reason
+    hold = broker.wait_until_held(wanted.subscriber)
+    assert (hold.failures, hold.line.last_sequence, broker.statuses(wanted)) == (1, 0, [PENDING, PENDING, PENDING])
+    assert "no answer" in hold.reason
     receiver.open_port()
     broker.cut_pauses_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3]
     assert not any(request.is_flagged for request in receiver.log)
-    wait_until(lambda: broker.line_of(wanted.subscriber).held_since is None)
+    wait_until(lambda: not broker.holds_of(wanted.subscriber).exists())
 
 
 @pytest.mark.behaviour("4.8")
@@ -319,8 +320,9 @@ def test_pauses_grow_until_success(receiver: Receiver, worker: Worker, wanted: S
 
 def check_hold(wanted: Subscription, tries: int, longest: float) -> None:
     """Wait until the line is held for the `tries`-th time; check its pause, and end it."""
-    wait_until(lambda: broker.line_of(wanted.subscriber).failures == tries)
-    check_pause(broker.line_of(wanted.subscriber).due_at, max(LONGER, 0.8 * longest), longest)
+    held = broker.holds_of(wanted.subscriber).filter(failures=tries)
+    wait_until(held.exists)
+    check_pause(held.get().due_at, max(LONGER, 0.8 * longest), longest)
     broker.make_due()
 
 

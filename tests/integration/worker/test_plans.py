@@ -227,7 +227,7 @@ def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.Monk
         cursor.execute("VACUUM delivery_open")
     with explained_statements(monkeypatch) as statements:
         for line in lines:
-            read_pages([PageRequest(line.pk, line.epoch, None, 16)], BodyBudget(2**20))
+            read_pages([PageRequest(line.pk, line.epoch, 16)], BodyBudget(2**20))
     assert max(one.rows_read for one in statements) < 500
 
 

@@ -306,7 +306,7 @@ def claim_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     (taken,) = claim([line.pk], worker="vanished")
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     hand = read_groups(
-        [PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
+        [PageRequest(line.pk, taken.epoch, taken.capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
     )[line.pk]
     group = hand.take(deferred_next=False)
     assert group
@@ -419,7 +419,7 @@ def test_a_worker_that_lost_its_line_reads_nothing(receiver: Receiver, jobs: Eve
     claim([line.pk], worker="frozen")
     broker.expire_lease(line)
     driven, delivery = claim_and_vanish()
-    thawed = PageRequest(line.pk, driven.claim.epoch - 1, None, 500)
+    thawed = PageRequest(line.pk, driven.claim.epoch - 1, 500)
     assert len(read_groups([thawed], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[line.pk]) == 0
     read_groups(
         [replace(thawed, capacity=0)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()

@@ -86,9 +86,9 @@ def park(nobody: Subscription) -> None:
 
 def read(line: Line, capacity: int = 500) -> list[OutgoingGroup]:
     line.refresh_from_db()
-    hand = read_groups(
-        [PageRequest(line.pk, line.epoch, None, capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms()
-    )[line.pk]
+    hand = read_groups([PageRequest(line.pk, line.epoch, capacity)], BodyBudget(MAX_PROCESS_BYTES), callback_terms())[
+        line.pk
+    ]
     return [group for _ in range(len(hand)) if (group := hand.take(deferred_next=False))]
 
 

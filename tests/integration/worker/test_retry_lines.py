@@ -238,7 +238,7 @@ def test_numbers_go_on_after_the_last_moved_to_the_retry_line(wanted: Subscripti
             settle({retry.id: retry.claim.epoch}, settlements=[broker.settlement(retry, first)])
     broker.expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
-    assert (taken.last_sequence, taken.head_id) == (number, None)
+    assert (taken.last_sequence, taken.holds) == (number, ())
     expected = {"waits": PENDING, "is in flight": IN_FLIGHT, "has ended": DELIVERED}[then]
     assert broker.statuses(wanted) == [expected, PENDING]
     assert not Delivery.objects.get(pk=first.id).uncertain, "what the retry line has in flight is its own"
@@ -257,7 +257,7 @@ def test_a_crash_of_a_retry_line_flags_and_holds_nothing(receiver: Receiver, wan
     _, vanished, number = broker.crash_while_sending(line)
     broker.expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
-    assert (taken.head_id, taken.last_sequence) == (None, 0)
+    assert (taken.holds, taken.last_sequence) == ((), 0)
     broker.expire_lease(line)
     with broker.running_worker():
         broker.wait_until_done()
@@ -315,7 +315,7 @@ def due_retries(owner: Subscriber, count: int, *, since: float) -> Subscription:
 
 def page_of(line: Line, epoch: int) -> list[int]:
     """Return whose deliveries a page of the line has, in order, where it was claimed under that epoch."""
-    hand = read_pages([PageRequest(line.pk, epoch, None, TURNS)], BodyBudget(MAX_PROCESS_BYTES))[line.pk]
+    hand = read_pages([PageRequest(line.pk, epoch, TURNS)], BodyBudget(MAX_PROCESS_BYTES))[line.pk]
     taken = iter(lambda: hand.take(deferred_next=True), None)
     return [delivery.destination.subscription_id for delivery in taken]
 

@@ -26,7 +26,7 @@ from delivery.worker.queue_settle import settle_groups
 from delivery.worker.settle import settle, settle_statement
 from delivery.worker.settling import DatabaseBackoff, Settling, settle_round
 from delivery.worker.slots import Slots, SlotState
-from delivery.worker.steps import Hold, Rest, Send, Settled
+from delivery.worker.steps import Rest, Send, Settled
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker
 from tests.support.broker import Worker
@@ -190,7 +190,7 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
 def test_a_line_with_an_unsettled_delivery_is_kept(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_numbered(wanted.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
-    line.holds(delivery, Hold(1.0, "no answer", delivery.destination.config_version))
+    line.hold(delivery, 1.0, "no answer")
     held = line.update(let_go=True)
     missed = broker.settlement(line, delivery, **broker.NO_ANSWER)
     overtaken(

@@ -1,13 +1,16 @@
 """A CONCURRENT subscriber: several of its deliveries at a time, in no order, and nothing else is different (4.13)."""
 
 import resource
+from datetime import timedelta
 
 import pytest
+from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Gate, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch.claim import claim
-from delivery.models import Delivery, Line, PageRead
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.models import Attempt, Delivery, Hold, Line, PageRead
 from delivery.statuses import DeliveryStatus
 from delivery.worker import rounds
 from delivery.worker.buffer import BodyBudget
@@ -74,7 +77,7 @@ def test_busy_deliveries_do_not_fill_a_short_page(wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 3)
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="worker")
     first, second, _ = (one.id for one in broker.outgoing_of(taken))
-    line = PageRequest(taken.line_id, taken.epoch, None, capacity=1, busy=[first])
+    line = PageRequest(taken.line_id, taken.epoch, capacity=1, busy=[first])
     hand = read_pages([line], BodyBudget(1_000))[line.line_id]
     assert [one.id for one in iter(lambda: hand.take(deferred_next=False), None)] == [second]
 
@@ -89,29 +92,48 @@ def test_unordered_deliveries_have_no_numbers(receiver: Receiver, worker: Worker
     assert numbers == ["1", "2", "3", None, None, None, "4", "5", "6"]
 
 
-@pytest.mark.behaviour("4.7", "4.8", "4.13")
-def test_holding_the_line_stops_all_slots(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
-    gate = closed_gate(receiver)
-    receiver.on("/a", answer(503), gate)
+@pytest.mark.behaviour("4.7", "4.13")
+def test_a_held_delivery_leaves_other_slots_free(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
+    receiver.on("/a", answer(503), answer())
     with broker.running_worker():
         broker.publish_numbered(wanted.event_type, 9)
-        wait_for_requests(receiver, 3)
-        gate.open()
-        line = broker.wait_until_held(wanted.subscriber)
-    assert sorted(broker.statuses(wanted)) == [DELIVERED] * 2 + [PENDING] * 7
-    assert (len(receiver.log), line.head_id, line.failures) == (3, receiver.log[0].delivery_id, 1)
+        hold = broker.wait_until_held(wanted.subscriber)
+        assert (lines_with_due_work(), len(receiver.log)) == ([], 9)
+        assert (hold.delivery_id, hold.failures) == (receiver.log[0].delivery_id, 1)
+        broker.publish_numbered(wanted.event_type, 9)
+        wait_until(lambda: broker.statuses(wanted).count(DELIVERED) == 17, saying=lambda: broker.statuses(wanted))
+        broker.cut_pauses_until_done()
+    assert len(receiver.log) == 19
+
+
+@pytest.mark.behaviour("4.8", "4.13")
+def test_a_dead_endpoint_gets_no_more_requests_than_slots(
+    receiver: Receiver, wanted: Subscription, long_pauses: None
+) -> None:
+    receiver.close_port()
+    with broker.running_worker():
+        broker.publish_numbered(wanted.event_type, 9)
+        held = broker.holds_of(wanted.subscriber).filter(line__lease_until=None)
+        wait_until(lambda: held.count() == 3, saying=lambda: [*Hold.objects.values()])
+        broker.publish_numbered(wanted.event_type, 9)
+        assert (lines_with_due_work(), claim([held[0].line_id], worker="other")) == ([], [])
+        receiver.open_port()
+        broker.cut_pauses_until_done()
+    assert (Attempt.objects.filter(status_code=None).count(), len(receiver.log)) == (3, 18)
 
 
 @pytest.mark.behaviour("4.7", "4.13")
-def test_a_held_head_is_tried_alone(wanted: Subscription) -> None:
+@pytest.mark.parametrize(("due", "slots"), [(True, 3), (False, 2)])
+def test_what_is_held_goes_first_when_it_is_due(wanted: Subscription, *, due: bool, slots: int) -> None:
     broker.publish_numbered(wanted.event_type, 9)
-    line = broker.line_of(wanted.subscriber)
-    slots = []
-    for head in (None, Delivery.objects.order_by("-id")[0].pk):
-        Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
-        (taken,) = claim([line.pk], worker="worker")
-        slots.append(len(active_line(taken, NO_LINK, 0.0, queue_max_in_flight=16).slots))
-    assert (slots, broker.outgoing_of(taken)[0].id) == ([3, 1], head)
+    line, newest = broker.line_of(wanted.subscriber), Delivery.objects.order_by("-id")[0]
+    Hold.objects.create(delivery=newest, line=line, config_version=wanted.version + wanted.subscriber.version)
+    if not due:
+        Hold.objects.update(due_at=Now() + timedelta(minutes=1))
+    (taken,) = claim([line.pk], worker="worker")
+    driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=16)
+    page = read_pages([driven.page_request()], BodyBudget(1_000))[line.pk]
+    assert (len(driven.slots), len(page), [one.id for one in page.heads]) == (slots, 8 + due, [newest.pk] * due)
 
 
 @pytest.mark.behaviour("4.13")

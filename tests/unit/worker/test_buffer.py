@@ -42,7 +42,7 @@ def test_the_head_goes_first_then_fresh_and_deferred_in_turn(
     head: int | None, new: Sequence[int], stuck: Sequence[int], deferred_next: bool, order: list[int]
 ) -> None:
     hand = Buffer(
-        head=outgoing(head) if head else None, fresh=fresh_deliveries(*new), deferred=deferred_deliveries(*stuck)
+        heads=[outgoing(head)] if head else (), fresh=fresh_deliveries(*new), deferred=deferred_deliveries(*stuck)
     )
     assert taken_from_buffer(hand, deferred_next=deferred_next) == order
 
@@ -74,7 +74,7 @@ def row(number: int, part: int, size: int = 10) -> Row:
 
 
 def taken_from_page(waiting: list[Row], budget: int = MAX_PROCESS_BYTES, **wanted: int | bool) -> list[int]:
-    line = PageRequest(**{"line_id": 1, "epoch": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
+    line = PageRequest(**{"line_id": 1, "epoch": 1, "capacity": 500, **wanted})  # type: ignore[arg-type]
     return [one.id for one in page_of(waiting, line, BodyBudget(budget)).taken]
 
 
@@ -99,7 +99,7 @@ def test_a_page_holds_at_most_1_mib_but_always_one(sizes: list[int], expected: l
 )
 def test_a_page_of_groups_is_as_long_as_they_have_deliveries_but_always_one(endpoints: int, expected: int) -> None:
     waiting = [GroupRow(1, FRESH, number, number, [1] * endpoints, 10, 0, 0, False, None) for number in range(500)]
-    page = page_of(waiting, PageRequest(1, 1, None, 500), BodyBudget(MAX_PROCESS_BYTES))
+    page = page_of(waiting, PageRequest(1, 1, 500), BodyBudget(MAX_PROCESS_BYTES))
     assert (len(page.taken), page.more) == (expected, True)
 
 
@@ -119,7 +119,7 @@ def test_large_bodies_leave_room_for_small_ones() -> None:
 @pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize(("busy", "more"), [([], True), ([7, 8, 9], True), ([1, 2], False), ([1, 2, 3], False)])
 def test_a_page_leaves_out_busy_deliveries(busy: list[int], *, more: bool) -> None:
-    line = PageRequest(1, 1, None, capacity=2, busy=busy)
+    line = PageRequest(1, 1, capacity=2, busy=busy)
     page = page_of([row(number, FRESH) for number in (1, 2, 3)], line, BodyBudget(MAX_PROCESS_BYTES))
     assert ([one.id for one in page.taken], page.more) == ([one for one in (1, 2, 3) if one not in busy][:2], more)
 
@@ -127,7 +127,7 @@ def test_a_page_leaves_out_busy_deliveries(busy: list[int], *, more: bool) -> No
 @pytest.mark.behaviour("4.11", "4.13")
 def test_slots_do_not_take_unmarked_deliveries_of_others() -> None:
     waiting = [row(5, HEAD), row(1, FRESH), row(2, FRESH), row(11, DEFERRED), row(12, DEFERRED)]
-    line = PageRequest(1, 1, head_id=5, capacity=500, busy=[5, 1, 12])
+    line = PageRequest(1, 1, heads=[5], capacity=500, busy=[5, 1, 12])
     assert [one.id for one in page_of(waiting, line, BodyBudget(MAX_PROCESS_BYTES)).taken] == [2, 11]
 
 

@@ -30,7 +30,7 @@ def group(number: int, *endpoints: int, cycles: int = 0, is_deferred: bool = Fal
 
 def begin(*groups: OutgoingGroup) -> tuple[Slot, Step]:
     """Let the slot of a sender read these; return it, and what it wants then."""
-    claim = Claim(1, "queue", "queue.0", 1, 0, head_id=None, failures=0, deferred_next=False, capacity=500)
+    claim = Claim(1, "queue", "queue.0", 1, 0, deferred_next=False, capacity=500)
     line = ActiveLine(claim, NO_LINK, time.monotonic(), slot_shares=SlotShares(1))
     slot = Slot(line)
     line.slots = [slot]
