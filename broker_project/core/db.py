@@ -4,7 +4,7 @@ Django's own cursor plans a statement at every execution, which more than double
 PostgreSQL per delivery).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -26,6 +26,11 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
         cursor = psycopg.Cursor(raw)
         cursor.execute(statement, arguments, prepare=True, binary=True)
         return [] if cursor.rownumber is None else cursor.fetchall()  # `description` would cost a third of the call
+
+
+def array(values: Iterable[int | bool | None]) -> str:
+    """Return numbers or truths as PostgreSQL writes an array: a tenth of what psycopg takes for a list."""
+    return "{" + ",".join("NULL" if value is None else str(value) for value in values) + "}"
 
 
 def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralString:

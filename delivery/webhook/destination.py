@@ -26,13 +26,9 @@ from subscriptions.retry_policies import TERMS, terms_of
 CONFIGURED: Final = """s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, s.output,
        s.overlap_ends_at > clock_timestamp()"""
 """The columns of `Configured`, of a subscription `s` and its subscriber `u`."""
-DESTINATION: Final = f"""p.id AS policy_id, p.version AS policy_version, s.half_open,
-       CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END AS concurrency, {CONFIGURED}"""
-"""The columns of `destination_with`: of them, and the policy `p`."""
-DESTINATION_WIDTH: Final = 13
-
 DESTINATIONS: Final = f"""
-SELECT s.script <> '', 1 / s.rate_limit, {DESTINATION}
+SELECT p.id, p.version, s.script <> '', 1 / s.rate_limit, s.half_open,
+       CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END, {CONFIGURED}
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
  WHERE s.id = ANY(%s) AND s.is_sending AND u.status = 'ACTIVE'
@@ -91,10 +87,10 @@ def destinations_of(versions: Mapping[int, int | None]) -> dict[int, Destination
     unknown = versions.keys() - known.keys()
     found = rows(DESTINATIONS, [sorted(unknown)]) if unknown else ()
     loaded = [(columns[:6], Configured._make(columns[6:])) for columns in found]
-    policies = policies_of({policy_id: version for (_, _, policy_id, version, *_), _ in loaded if policy_id})
+    policies = policies_of({policy_id: version for (policy_id, version, *_), _ in loaded if policy_id})
     former = former_secrets_of([one.subscription_id for _, one in loaded if one.has_former_secrets])
     scripted: list[Destination] = []
-    for (has_script, spacing, policy_id, _, half_open, concurrency), configured in loaded:
+    for (policy_id, _, has_script, spacing, half_open, concurrency), configured in loaded:
         destination = destination_of(
             configured,
             former.get(configured.subscription_id, ()),
@@ -108,20 +104,6 @@ def destinations_of(versions: Mapping[int, int | None]) -> dict[int, Destination
         else:
             known[configured.subscription_id] = _latest[configured.subscription_id] = destination
     return known | _scripts.added_to(scripted) if scripted else known
-
-
-def destination_with(columns: Sequence[Any]) -> Destination:
-    """Return a destination that has neither script nor rate limit nor former secrets, read as `DESTINATION`."""
-    policy_id, policy_version, half_open, concurrency, *rest = columns
-    configured = Configured._make(rest)
-    known = _latest.get(configured.subscription_id)
-    if known and known.config_version == configured.config_version:
-        return known
-    policies = policies_of({policy_id: policy_version} if policy_id else {})
-    policy = policies.get(policy_id, TEAMFORGE_POLICY)
-    destination = destination_of(configured, (), policy, half_open=half_open, concurrency=concurrency)
-    _latest[configured.subscription_id] = destination
-    return destination
 
 
 def destination_now(columns: Sequence[Any], script: str) -> Destination:

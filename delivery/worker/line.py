@@ -70,7 +70,7 @@ class ActiveLine:
     cut_short: list[int] = field(init=False, default_factory=list)
     """Groups whose cycle ended because an endpoint was no longer as it was read."""
     unheard: PageRequest | None = field(init=False, default=None)
-    """The page that was read without an answer, so that its first delivery may be marked."""
+    """The page whose first delivery may be marked and is not sent: nobody answered, or its configuration changed."""
     has_read: bool = field(init=False, default=False)
     """Whether a page has been read in this turn, and all that was taken of it was sent."""
     shortest_pause: float = field(init=False, default=math.inf)

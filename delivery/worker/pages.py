@@ -12,17 +12,19 @@ from functools import cache
 from itertools import islice, zip_longest
 from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeVar
 
-from broker_project.core.db import rows, with_blocks
+from broker_project.core.db import array, rows, with_blocks
 from delivery.callbacks.address import original_addresses
 from delivery.limits import MAX_LINE_BYTES, MAX_MARKED_BYTES, MAX_PAGE_DELIVERIES
 from delivery.webhook.content import COLUMNS, MESSAGE, content_with, contents_of
-from delivery.webhook.destination import DESTINATION, DESTINATION_WIDTH, destination_with, destinations_of
+from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Content, Destination, Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, Work
 
 ROW: Final = (
     "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at"
 )
+IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
+"""Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""
 LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 
 HEAD: Final = 0
@@ -46,7 +48,8 @@ owned AS MATERIALIZED (
 -- A retry line has nothing that was never tried, and nothing of a half-open subscription, which is the main line's.
 active AS MATERIALIZED (
   SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh,
-         array_agg(s.id ORDER BY s.id) AS subscription_ids, array_agg(s.version + u.version ORDER BY s.id) AS versions
+         array_agg(s.id ORDER BY s.id) AS subscription_ids, array_agg(s.version + u.version ORDER BY s.id) AS versions,
+         array_agg({IS_PLAIN} ORDER BY s.id) AS plain
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
@@ -58,7 +61,7 @@ active AS MATERIALIZED (
    GROUP BY 1, 2, 3, 4),
 page AS MATERIALIZED (
 -- if has_heads
-  SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version
+  SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version, {IS_PLAIN} AS is_plain
     FROM unnest(%(held_by)s::bigint[], %(heads)s::bigint[]) AS h (line_id, id)
     JOIN delivery_open d ON d.id = h.id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
@@ -67,7 +70,8 @@ page AS MATERIALIZED (
   UNION ALL
 -- end
   SELECT a.line_id, 1 AS part, d.* FROM active a CROSS JOIN LATERAL (
-    SELECT f.*, s.version FROM unnest(a.subscription_ids, a.versions) AS s (id, version) CROSS JOIN LATERAL (
+    SELECT f.*, s.version, s.is_plain
+      FROM unnest(a.subscription_ids, a.versions, a.plain) AS s (id, version, is_plain) CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
        WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.waits_for = 'TURN' AND d.status = 'PENDING'
          AND {LIVES}
@@ -77,11 +81,11 @@ page AS MATERIALIZED (
   UNION ALL
   -- In a retry line the subscriptions with something due take turns, and each claim begins with another one: one that
   -- hangs, and whose turn goes with that, does not keep the others from theirs.
-  SELECT a.line_id, 2, {ROW}, d.version FROM active a CROSS JOIN LATERAL (
+  SELECT a.line_id, 2, {ROW}, d.version, d.is_plain FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM (
-      SELECT f.*, s.version,
+      SELECT f.*, s.version, s.is_plain,
              CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
-        FROM unnest(a.subscription_ids, a.versions) AS s (id, version) CROSS JOIN LATERAL (
+        FROM unnest(a.subscription_ids, a.versions, a.plain) AS s (id, version, is_plain) CROSS JOIN LATERAL (
           SELECT {ROW}, CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round
             FROM delivery_open d
            WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
@@ -89,21 +93,17 @@ page AS MATERIALIZED (
            ORDER BY d.due_at, d.id LIMIT a.capacity) f) f
      ORDER BY f.round, mod(f.number + a.epoch, max(f.number) OVER ()), f.due_at, f.id LIMIT a.capacity) d),
 -- if marks
--- The first of each line, if nothing more is needed to send it: no script, no rate limit, no former secret.
+-- The first of each line, if nothing more is needed to send it than its message.
 first AS (
-  SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.message_id, p.subscription_id, o.sequence
+  SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.size, p.is_plain, o.sequence
     FROM page p JOIN owned o ON o.id = p.line_id
    ORDER BY p.line_id, p.part > 0, (p.part = 2) <> o.deferred_next, CASE WHEN p.part > 0 THEN p.due_at END, p.id),
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, f.sequence)
-    FROM first f JOIN subscriptions_subscription s ON s.id = f.subscription_id
-    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.processing = 'SERIAL'
-    LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-    JOIN LATERAL {MESSAGE.format(id="f.message_id")}
-   WHERE d.closed_on = '9999-12-31' AND d.id = f.id AND d.line_id = f.line_id AND d.status = 'PENDING'
-     AND d.size <= %(most)s AND s.script = '' AND s.rate_limit IS NULL
-     AND (s.overlap_ends_at > clock_timestamp()) IS NOT TRUE
-  RETURNING d.id AS started, d.sequence AS mark_as, {DESTINATION}, {COLUMNS}),
+    FROM first f
+   WHERE f.is_plain AND f.size <= %(most)s
+     AND d.closed_on = '9999-12-31' AND d.id = f.id AND d.line_id = f.line_id AND d.status = 'PENDING'
+  RETURNING d.id, d.sequence, d.message_id),
 -- end
 -- Recovery finds in these notes what may be in flight. Unless something is marked here, they need not be on disk yet:
 -- the settle that marks one of these deliveries is written behind the note, and waits.
@@ -137,13 +137,13 @@ noted AS (
 -- end
   )
 -- end
-SELECT p.*
+SELECT p.line_id, p.part, {ROW.replace("d.", "p.")}, p.version
 -- if marks
-       , s.*
+       , s.sequence, {COLUMNS}
 -- end
   FROM page p
 -- if marks
-  LEFT JOIN started s ON s.started = p.id
+  LEFT JOIN (started s JOIN LATERAL {MESSAGE.format(id="s.message_id")}) ON s.id = p.id
 -- end
 """
 
@@ -212,7 +212,6 @@ class Marked(NamedTuple):
     size: int
     sequence: int
     content: Content
-    destination: Destination
 
 
 class GroupRow(NamedTuple):
@@ -327,7 +326,8 @@ def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, B
     """Return a buffer for every line: at most its capacity, 1 MiB of bodies (but always one), and what `budget` has.
 
     Takes each buffer's bytes from `budget`; when a delivery is dropped, its bytes are given back. A buffer is `starved`
-    if there is work but the process holds too many bodies already: then nothing is marked either.
+    if there is work but the process holds too many bodies already: then nothing is marked either. A line is missing if
+    the configuration of what was marked has changed since: that has to be undone.
     """
     marking = {line.line_id for line in wanted if line.mark_as is not None}
     reserved = len(marking) * MAX_MARKED_BYTES
@@ -341,14 +341,20 @@ def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, B
     pages = {line.line_id: page_of(by_line.get(line.line_id, []), line, budget, paid_for=marked) for line in wanted}
     buffers: dict[int, Buffer[Outgoing]] = {}
     with charged(budget, pages, buffers) as taken:
-        others = [row for row in taken if row.id not in marked]
-        contents = contents_of({row.message_id for row in others})
-        destinations = destinations_of({row.subscription_id: row.version for row in others if row.subscription_id})
-        originals = original_addresses({row.line_id for row in others if row.subscription_id is None})
+        contents = contents_of({row.message_id for row in taken if row.id not in marked})
+        destinations = destinations_of({row.subscription_id: row.version for row in taken if row.subscription_id})
+        originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
+        changed = {
+            row.line_id
+            for row in taken
+            if row.id in marked
+            and not ((to := destinations.get(row.subscription_id or 0)) and to.config_version == row.version)
+        }
         for line_id, page in pages.items():
-            buffers[line_id] = _buffer_of(page, marked, contents, destinations, originals)
+            if line_id not in changed:
+                buffers[line_id] = _buffer_of(page, marked, contents, destinations, originals)
     for line in wanted:
-        if line.heads:
+        if line.heads and line.line_id in buffers:
             found = {row.id for row in by_line.get(line.line_id, ()) if row.part == HEAD}
             buffers[line.line_id].gone = [one for one in line.heads if one not in found]
     return buffers
@@ -364,42 +370,45 @@ def _waiting(
     left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
     concurrent = [line for line in wanted if line.is_concurrent]
     arguments: dict[str, Any] = {
-        "line_id": [line.line_id for line in wanted],
-        "epoch": [line.epoch for line in wanted],
-        "capacity": [line.capacity + len(line.busy) for line in wanted],
+        "line_id": array(line.line_id for line in wanted),
+        "epoch": array(line.epoch for line in wanted),
+        "capacity": array(line.capacity + len(line.busy) for line in wanted),
     }
     blocks = set()
     if marking:
         blocks.add("marks")
         lines = [line for line in wanted if line.line_id in marking]
-        arguments["marks_in"] = [line.line_id for line in lines]
-        arguments["mark_epoch"] = [line.epoch for line in lines]
-        arguments["mark_as"] = [line.mark_as for line in lines]
-        arguments["deferred_next"] = [line.deferred_next for line in lines]
-        arguments["most"] = MAX_MARKED_BYTES
+        arguments |= {
+            "marks_in": array(line.line_id for line in lines),
+            "mark_epoch": array(line.epoch for line in lines),
+            "mark_as": array(line.mark_as for line in lines),
+            "deferred_next": array(line.deferred_next for line in lines),
+            "most": MAX_MARKED_BYTES,
+        }
     if concurrent:
         blocks.add("has_concurrent")
         busy = [(line.line_id, taken_id) for line in concurrent for taken_id in line.busy]
-        arguments["concurrent"] = [line.line_id for line in concurrent]
-        arguments["of_busy"] = [line_id for line_id, _ in busy]
-        arguments["busy"] = [taken_id for _, taken_id in busy]
+        arguments |= {
+            "concurrent": array(line.line_id for line in concurrent),
+            "of_busy": array(line_id for line_id, _ in busy),
+            "busy": array(taken_id for _, taken_id in busy),
+        }
     if heads := [(line.line_id, head) for line in wanted for head in line.heads]:
         blocks.add("has_heads")
-        arguments["held_by"] = [line_id for line_id, _ in heads]
-        arguments["heads"] = [head for _, head in heads]
+        arguments |= {"held_by": array(line_id for line_id, _ in heads), "heads": array(head for _, head in heads)}
     if left_out:
         blocks.add("leaves_out")
-        arguments["of_line"] = [line_id for line_id, _ in left_out]
-        arguments["left_out"] = [subscription_id for _, subscription_id in left_out]
+        arguments |= {
+            "of_line": array(line_id for line_id, _ in left_out),
+            "left_out": array(subscription_id for _, subscription_id in left_out),
+        }
     by_line: dict[int, list[Row]] = defaultdict(list)
     marked: dict[int, Marked] = {}
     for columns in rows(pages_statement(frozenset(blocks)), arguments):
         row = Row._make(columns[:ROW_WIDTH])
         by_line[row.line_id].append(row)
-        if marking and columns[ROW_WIDTH] is not None:
-            _, sequence, *rest = columns[ROW_WIDTH:]
-            destination = destination_with(rest[:DESTINATION_WIDTH])
-            marked[row.id] = Marked(row.size, sequence, content_with(rest[DESTINATION_WIDTH:]), destination)
+        if marking and (sequence := columns[ROW_WIDTH]) is not None:
+            marked[row.id] = Marked(row.size, sequence, content_with(columns[ROW_WIDTH + 1 :]))
     return by_line, marked
 
 
@@ -412,13 +421,9 @@ def _buffer_of(
 ) -> Buffer[Outgoing]:
     parts: dict[int, list[Outgoing]] = {HEAD: [], FRESH: [], DEFERRED: []}
     for row in page.taken:
-        content: Content | None
-        destination: Destination | None
-        if first := marked.get(row.id):
-            _, mark_as, content, destination = first
-        else:
-            mark_as, content = None, contents.get(row.message_id)
-            destination = destinations.get(row.subscription_id) if row.subscription_id else originals.get(row.line_id)
+        first = marked.get(row.id)
+        content = first.content if first else contents.get(row.message_id)
+        destination = destinations.get(row.subscription_id) if row.subscription_id else originals.get(row.line_id)
         # Both are there unless somebody cancelled the delivery and deleted what it needs since its row was read.
         if content and destination:
             delivery = Outgoing(
@@ -431,7 +436,7 @@ def _buffer_of(
                 size=row.size,
                 is_deferred=row.part == DEFERRED,
                 times_deferred=row.times_deferred,
-                marked_as=mark_as,
+                marked_as=first.sequence if first else None,
             )
             parts[HEAD if first else row.part].append(delivery)
     return Buffer(heads=parts[HEAD], fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)

@@ -393,10 +393,14 @@ class Rounds:
             for line, request in zip(lines, requests, strict=True):
                 line.unheard = request if request.mark_as else line.unheard
             return
-        for line in lines:
-            line.receive(buffers[line.id])
+        for line, request in zip(lines, requests, strict=True):
+            if line.id in buffers:
+                line.receive(buffers[line.id])
+            else:
+                line.unheard = request
         for slot in slots:
-            self._advance(slot, None)
+            if not slot.line.unheard:
+                self._advance(slot, None)
 
     def _unmark(self, lines: Sequence[ActiveLine]) -> None:
         """Undo what pages that were not heard of may have marked; lines where that is not certain are lost."""

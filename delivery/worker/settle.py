@@ -1,12 +1,12 @@
 """Record a round: one statement for all lines that finished something, under their fencing epochs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, LiteralString
 
 import orjson
 
-from broker_project.core.db import rows, with_blocks
+from broker_project.core.db import array, rows, with_blocks
 from delivery.dispatch.claim import ActiveHold
 from delivery.limits import LEASE_SECONDS
 from delivery.statuses import DeliveryStatus
@@ -92,18 +92,13 @@ def arguments_of(
 ) -> dict[str, Any]:
     """Return the arguments of a statement that settles."""
     arguments = {
-        "line_id": _array(epochs.keys()),
-        "epoch": _array(epochs.values()),
+        "line_id": array(epochs.keys()),
+        "epoch": array(epochs.values()),
         "settlements": _json(settlements),
         "marks": _json(marks),
     }
     arguments |= {name: _json(values) for name, values in others.items() if values}
     return arguments | ({"states": _json(states), "lease": LEASE_SECONDS} if states else {})
-
-
-def _array(numbers: Iterable[int]) -> str:
-    """Return the numbers as PostgreSQL writes an array: a tenth of what psycopg takes for a list."""
-    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def _json(values: Sequence[Any]) -> str:

@@ -18,8 +18,9 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
-from delivery.worker import rounds, settling
+from delivery.webhook.destination import destinations_of
+from delivery.webhook.parts import Destination, Outgoing
+from delivery.worker import pages, rounds, settling
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.queue_settle import settle_groups
@@ -340,10 +341,10 @@ def test_a_page_with_a_lost_reply_leaves_nothing_marked(
 ) -> None:
     lost: list[int] = []
 
-    def read_unheard(pages: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
+    def read_unheard(wanted_pages: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
         if lost or not Delivery.objects.exists():
-            return read_pages(pages, budget)
-        read_pages(pages, BodyBudget(MAX_PROCESS_BYTES))
+            return read_pages(wanted_pages, budget)
+        read_pages(wanted_pages, BodyBudget(MAX_PROCESS_BYTES))
         lost.append(Delivery.objects.filter(status=DeliveryStatus.IN_FLIGHT).count())
         if meanwhile == "moved":
             Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
@@ -363,6 +364,24 @@ def test_a_page_with_a_lost_reply_leaves_nothing_marked(
     sent = [] if meanwhile == "cancelled" else [b"0", b"1", b"2"]
     assert receiver.bodies("/moved" if meanwhile == "moved" else "/a") == sent
     assert [request.sequence for request in receiver.log] == [*range(1, 1 + len(sent))]
+    assert not any(request.is_flagged for request in receiver.log)
+
+
+@pytest.mark.behaviour("4.15")
+def test_what_is_marked_is_sent_as_it_is_configured_by_then(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def destinations_after_a_change(versions: Mapping[int, int | None]) -> Mapping[int, Destination]:
+        if versions:
+            Subscription.objects.filter(pk=wanted.pk, endpoint=receiver.url("/a")).update(endpoint=receiver.url("/b"))
+        return destinations_of(versions)
+
+    monkeypatch.setattr(pages, "destinations_of", destinations_after_a_change)
+    broker.publish_numbered(wanted.event_type, 2)
+    with broker.running_worker():
+        broker.wait_until_done()
+    assert receiver.bodies("/b") == [b"0", b"1"]
+    assert [request.sequence for request in receiver.log] == [1, 2]
     assert not any(request.is_flagged for request in receiver.log)
 
 
