@@ -29,14 +29,15 @@ class _Recent:
     """The contents read last, kept alive until newer ones take their place."""
 
     def __init__(self) -> None:
-        self._contents: deque[Content] = deque()
+        self._contents: deque[tuple[Content, int]] = deque()
         self._bytes = 0
 
     def keep(self, content: Content) -> None:
-        self._contents.append(content)
-        self._bytes += content.size
+        size = content.size
+        self._contents.append((content, size))
+        self._bytes += size
         while self._bytes > RECENT_BYTES:
-            self._bytes -= self._contents.popleft().size
+            self._bytes -= self._contents.popleft()[1]
 
 
 _recent = _Recent()

@@ -51,6 +51,14 @@ class ActiveLine:
     slots: list["Slot"] = field(default_factory=list)
     """One where the order counts."""
 
+    id: int = field(init=False)
+    is_retry_line: bool = field(init=False)
+    """Whether it sends again what failed in the subscriber's main line (contract 5.3)."""
+    is_sender: bool = field(init=False)
+    """Whether it sends QUEUE groups."""
+    is_ordered: bool = field(init=False)
+    """Whether its order counts: then what it sends first has the next number (contract 4.10, 4.13)."""
+
     last_sequence: int = field(init=False)
     deferred_next: bool = field(init=False)
     holds: dict[int, ActiveHold] = field(init=False)
@@ -90,31 +98,14 @@ class ActiveLine:
 
     def __post_init__(self) -> None:
         claim = self.claim
+        self.id = claim.line_id
+        self.is_retry_line, self.is_sender = claim.lane == Lane.RETRY, claim.lane == Lane.QUEUE
+        self.is_ordered = claim.lane == Lane.MAIN and claim.concurrency == 1
         self.last_sequence, self.deferred_next = claim.last_sequence, claim.deferred_next
         self.holds = {hold.delivery_id: hold for hold in claim.holds}
         waited_for_rate = self.is_ordered and any(not hold.failures for hold in claim.holds)
         page = RATE_LIMITED_PAGE if waited_for_rate else max(MIN_PAGE, 2 * claim.concurrency)
         self.page_size = min(page, claim.capacity)
-
-    @property
-    def id(self) -> int:
-        """The line's id."""
-        return self.claim.line_id
-
-    @property
-    def is_retry_line(self) -> bool:
-        """Whether it sends again what failed in the subscriber's main line (contract 5.3)."""
-        return self.claim.lane == Lane.RETRY
-
-    @property
-    def is_sender(self) -> bool:
-        """Whether it sends QUEUE groups."""
-        return self.claim.lane == Lane.QUEUE
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether its order counts: then what it sends first has the next number (contract 4.10, 4.13)."""
-        return self.claim.lane == Lane.MAIN and self.claim.concurrency == 1
 
     @property
     def is_waiting(self) -> bool:

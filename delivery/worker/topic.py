@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -56,6 +57,10 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
         ended = None
         if not isinstance(sent, RequestSent):
             continue  # it is no longer as it was read
+        if sent.is_success and not delivery.destination.half_open:  # this ends it under every policy
+            ended = settlement_of(line.id, delivery, sent)
+            line.passed(delivery)
+            continue
         outcome = outcome_of(sent)
         verdict = judge_outcome(line, delivery, outcome, chance=chance())
         side_effects = side_effects_of(line, delivery, verdict.decision)
@@ -247,27 +252,36 @@ def to_settlement(
     reason = "" if decision is Decision.DELIVERED else str(outcome)
     if verdict.is_used_up:
         reason = f"{SUSPENDED if decision is Decision.SUSPEND else USED_UP}{outcome}"
-
-    def shown(answer: bytes, most: int) -> bytes:
-        """Return the beginning of an answer without secrets."""
-        return without_credentials(
-            without_token(answer, delivery.callback_url), delivery.destination.headers, max_bytes=most
-        )
-
-    return Settlement(
-        line_id=line_id,
-        delivery_id=delivery.id,
+    return replace(
+        settlement_of(line_id, delivery, sent),
         status=decision.final_status or DeliveryStatus.PENDING,
         pause=None if decision in HOLDING else verdict.pause,
         uncertain=isinstance(outcome, Unreachable) and was_sent,
         sequence_unused=delivery.sequence is None and not was_sent and decision is not Decision.RETRY_LANE,
         reason=reason,
-        started_at=sent.started_at,
-        duration_ms=sent.answer.duration_ms,
-        status_code=outcome.status if isinstance(outcome, Answered) else None,
-        answer_headers=shown(sent.answer.head, KEPT_HEADER_BYTES),
-        answer_excerpt=shown(sent.answer.body, KEPT_BODY_BYTES),
-        group_id=delivery.group_id,
         again=again,
         side_effects=side_effects,
+    )
+
+
+def settlement_of(line_id: int, delivery: Outgoing, sent: RequestSent) -> Settlement:
+    """Return what is recorded of a request that was taken, with the beginning of its answer, without secrets."""
+    answer, headers = sent.answer, delivery.destination.headers
+    head, body = answer.head, answer.body
+    if delivery.callback_url:
+        head, body = without_token(head, delivery.callback_url), without_token(body, delivery.callback_url)
+    return Settlement(
+        line_id=line_id,
+        delivery_id=delivery.id,
+        status=DeliveryStatus.DELIVERED,
+        pause=None,
+        uncertain=False,
+        sequence_unused=False,
+        reason="",
+        started_at=sent.started_at,
+        duration_ms=answer.duration_ms,
+        status_code=None if answer.failure else answer.status,
+        answer_headers=without_credentials(head, headers, max_bytes=KEPT_HEADER_BYTES),
+        answer_excerpt=without_credentials(body, headers, max_bytes=KEPT_BODY_BYTES),
+        group_id=delivery.group_id,
     )
