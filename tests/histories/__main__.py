@@ -1,19 +1,38 @@
-"""`./broker histories`: random histories one after the other, until one breaks a promise."""
+"""`./broker histories`: random histories on all cores, with those that break a promise."""
 
 import argparse
 import logging
+import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import django
+import psycopg
 from django.core.management import call_command
+from django.db import connection
+from psycopg import sql
 
+from broker_project.core.subprocesses import die_with
 from broker_project.stack.test_command import prepared
 from broker_project.stack.up import run_command
 
-SEEDS = 5_000
-PROGRESS_SECONDS = 10.0
+if TYPE_CHECKING:
+    from tests.histories.world import World
+
+SEEDS: Final = 5_000
+AT_A_TIME: Final = 8
+"""Seeds that a process gets at once."""
+PROGRESS_SECONDS: Final = 10.0
+MAX_BROKEN: Final = 20
+"""Histories that break a promise, after which no more are begun."""
+_until_the_end = ExitStack()
 
 
 def histories(*arguments: str) -> int:
@@ -32,24 +51,65 @@ def histories(*arguments: str) -> int:
         return run(seeds if options.seed is None else range(options.seed, options.seed + 1))
 
 
-def run(seeds: range) -> int:
-    """Run their histories; print how far it is, and the first one that breaks a promise."""
-    from tests.histories.history import run_history  # noqa: PLC0415 - models need settings
-    from tests.histories.world import prepared_world  # noqa: PLC0415
-
-    with prepared_world() as world:
+def run(seeds: Sequence[int]) -> int:
+    """Run their histories in a process per core; print how far it is, and those that break a promise."""
+    cores, broken = min(os.cpu_count() or 1, len(seeds)), list[int]()
+    forked = multiprocessing.get_context("fork")
+    databases = forked.SimpleQueue()
+    for name in copies_of_the_database(cores):
+        databases.put(name)
+    with ProcessPoolExecutor(cores, forked, begin, [os.getpid(), databases]) as processes:
         began = said = time.perf_counter()
-        for number, seed in enumerate(seeds, 1):
-            if broken := run_history(world, seed):
-                print(
-                    f"{broken}\nA promise is broken in history {number}. To repeat it: ./broker histories --seed {seed}"
-                )
-                return 1
+        stories = processes.map(story_of, seeds, chunksize=AT_A_TIME)
+        for number, (seed, story) in enumerate(zip(seeds, stories, strict=True), 1):
+            if story:
+                broken.append(seed)
+                print(story if len(broken) == 1 else "", f"History {seed} breaks a promise.", sep="\n", flush=True)
             now = time.perf_counter()
-            if now >= said + PROGRESS_SECONDS or number == len(seeds):
+            is_over = number == len(seeds) or len(broken) == MAX_BROKEN
+            if is_over or now >= said + PROGRESS_SECONDS:
                 print(f"{number} of {len(seeds)} histories, {number / (now - began):.1f} a second", flush=True)
                 said = now
-    return 0
+            if is_over:
+                processes.shutdown(wait=False, cancel_futures=True)
+                break
+    if broken:
+        print(f"{len(broken)} broke a promise: {broken}. To repeat the first: ./broker histories --seed {broken[0]}")
+    return 1 if broken else 0
+
+
+def copies_of_the_database(count: int) -> Iterator[str]:
+    """Copy the migrated database, which nobody else may use meanwhile; yield the name of each copy."""
+    connection.close()
+    connection.close_pool()
+    own = sql.Identifier(connection.settings_dict["NAME"])
+    with psycopg.connect(urlsplit(os.environ["DATABASE_URL"])._replace(path="/postgres").geturl()) as server:
+        server.autocommit = True
+        for number in range(count):
+            name = f"histories_{number}"
+            server.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), own))
+            yield name
+
+
+def begin(parent: int, databases: "multiprocessing.SimpleQueue[str]") -> None:
+    """Take a database of this process's own."""
+    die_with(parent)
+    connection.settings_dict["NAME"] = databases.get()
+
+
+@cache
+def own_world() -> "World":
+    """Prepare the world in which this process runs its histories, until it ends."""
+    from tests.histories.world import prepared_world  # noqa: PLC0415 - models need settings
+
+    return _until_the_end.enter_context(prepared_world())
+
+
+def story_of(seed: int) -> str:
+    """Run a history; return its story if it breaks a promise."""
+    from tests.histories.history import run_history  # noqa: PLC0415 - models need settings
+
+    return run_history(own_world(), seed)
 
 
 if __name__ == "__main__":

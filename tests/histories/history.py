@@ -89,6 +89,8 @@ class History:
         self.cancelled: set[int] = set()
         self.strays: list[Request] = []
         """Of workers that are gone: they may still arrive."""
+        self.marked: dict[int, list[object]] | None = None
+        """What is in flight, with its line's worker and epoch; None: something may have changed since it was read."""
         self.armed: dict[str, tuple[str, int]] = {}
         """By worker: what happens to it, and how many points later."""
         self.stack: list[Worker | None] = []
@@ -119,6 +121,7 @@ class History:
     def act(self) -> None:
         (name,) = self.random.choices([*self.weights], [*self.weights.values()])
         act: Callable[[], None] = getattr(self, name)
+        self.marked = None
         act()
 
     def publish(self) -> None:
@@ -255,6 +258,8 @@ class History:
 
     def point(self, worker: Worker, in_transaction: bool | None) -> None:
         """Let happen what is armed for this point of a worker; `in_transaction` is None after a request."""
+        if in_transaction is not None:
+            self.marked = None
         what, left = self.armed.get(worker.name, ("", 0))
         if left:
             self.armed[worker.name] = what, left - 1

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from tests.histories.history import History
 
 STATUS_OF: Final = {200: "DELIVERED", 302: "3xxNOTSUPPORTED", 404: "REJECTED"}
-SENDING: Final = """
-SELECT d.status, l.worker, l.epoch FROM delivery_open d JOIN delivery_line l ON l.id = d.line_id WHERE d.id = %s
+MARKED: Final = """
+SELECT d.id, l.worker, l.epoch FROM delivery_open d JOIN delivery_line l ON l.id = d.line_id
+ WHERE d.status = 'IN_FLIGHT'
 """
 DELIVERIES: Final = "SELECT id, status, attempts FROM delivery_delivery"
 ATTEMPTS: Final = "SELECT delivery_id, number, status_code FROM delivery_attempt ORDER BY id"
@@ -39,8 +40,10 @@ def require(is_kept: object, promise: str) -> None:
 
 def check_request(history: "History", worker: Worker, request: Request) -> None:
     """Check what must hold when a request leaves."""
-    found = rows(SENDING, [request.delivery_id])
-    require(found == [("IN_FLIGHT", worker.name, request.epoch)], f"only who owns a line sends what is marked: {found}")
+    if history.marked is None:
+        history.marked = {one: of for one, *of in rows(MARKED)}
+    found = history.marked.get(request.delivery_id)
+    require(found == [worker.name, request.epoch], f"only who owns a line sends what is marked: {found}")
     earlier = [one for one in history.requests if one.webhook_id == request.webhook_id]
     is_unknown = any(
         one.is_flagged or one.result in {0, "lost", "cut"} or one.attempt == request.attempt for one in earlier
