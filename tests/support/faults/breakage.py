@@ -2,12 +2,14 @@
 
 import os
 import random
+import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from urllib.parse import urlsplit
 
 import psycopg
 
@@ -21,10 +23,24 @@ RESTART_SECONDS = 60.0
 SWEEP = "Sending due task sweep lines"
 """What beat logs every five seconds."""
 
-TERMINATE_ONE = """
-    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+SESSIONS = "FROM pg_stat_activity WHERE backend_type = 'client backend'"
+TERMINATE_ALL = f"SELECT pg_terminate_backend(pid) {SESSIONS} AND datname = %s AND pid <> pg_backend_pid()"
+TERMINATE_ONE = f"""
+    SELECT pg_terminate_backend(pid) {SESSIONS} AND datname = current_database() AND pid <> pg_backend_pid()
     ORDER BY random() LIMIT 1
+"""
+STOPPED = f"SELECT pid {SESSIONS} AND %(pid)s = ANY (pg_blocking_pids(pid))"
+
+NUMBER = 20_061
+"""Of the lock at which changes stop."""
+STOP = f"""
+    CREATE FUNCTION stop_there() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN PERFORM pg_advisory_xact_lock_shared({NUMBER}); RETURN NEW; END'
+"""
+REFUSE = """
+    CREATE SEQUENCE refusals;
+    CREATE FUNCTION refuse_it() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN RAISE check_violation USING MESSAGE = nextval(''refusals''); END'
 """
 
 MAX_RESTART = 15.0
@@ -101,6 +117,67 @@ def terminating(broker: Broker) -> Iterator[psycopg.Connection]:
 def terminate_a_backend(connection: psycopg.Connection) -> Sequence[object] | None:
     """End a random database session of the broker; return None if there was none."""
     return connection.execute(TERMINATE_ONE).fetchone()
+
+
+@contextmanager
+def locked(broker: Broker, rows: str, **arguments: object) -> Iterator[psycopg.Connection]:
+    """Lock the rows of a query inside, as somebody does who forgets an open transaction; give that connection."""
+    with psycopg.connect(broker.stack.environment["DATABASE_URL"]) as connection:
+        connection.execute(f"{rows} FOR UPDATE".encode(), arguments)
+        yield connection
+
+
+@contextmanager
+def _triggered(broker: Broker, function: str, change: str) -> Iterator[psycopg.Connection]:
+    (name,) = re.findall(r"(\w+)\(\)", function)
+    with terminating(broker) as connection:
+        connection.execute(function.encode())
+        connection.execute(f"CREATE TRIGGER {name} BEFORE {change} EXECUTE FUNCTION {name}()".encode())
+        try:
+            yield connection
+        finally:
+            connection.execute(f"DROP FUNCTION {name} CASCADE".encode())
+
+
+@contextmanager
+def stopped(broker: Broker, change: str) -> Iterator[Callable[[], Sequence[int]]]:
+    """Let statements stop before such a change of a row inside, as "INSERT ON a_table"; give the sessions that have."""
+    with _triggered(broker, STOP, change) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", [NUMBER])
+        pid = connection.info.backend_pid
+        try:
+            yield lambda: [one for (one,) in broker.ask(STOPPED, pid=pid)]
+        finally:
+            connection.execute("SELECT pg_advisory_unlock_all()")
+
+
+@contextmanager
+def refused(broker: Broker, change: str) -> Iterator[Callable[[], bool]]:
+    """Let the database refuse such a change of a row inside; give whether it has."""
+    with _triggered(broker, REFUSE, change) as connection:
+        try:
+            yield lambda: bool(broker.ask("SELECT is_called FROM refusals")[0][0])
+        finally:
+            connection.execute("DROP SEQUENCE refusals")
+
+
+def terminate(broker: Broker, sessions: Sequence[int]) -> None:
+    """End these database sessions."""
+    broker.ask("SELECT pg_terminate_backend(pid) FROM unnest(%(sessions)s::int[]) AS pid", sessions=[*sessions])
+
+
+@contextmanager
+def refusing_connections(broker: Broker) -> Iterator[None]:
+    """End all database sessions, and let nobody connect inside."""
+    address = urlsplit(broker.stack.environment["DATABASE_URL"])
+    name = address.path.removeprefix("/")
+    with psycopg.connect(address._replace(path="/postgres").geturl(), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false".encode())
+        try:
+            connection.execute(TERMINATE_ALL.encode(), [name])
+            yield
+        finally:
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
 
 
 def kill_all(load: Load) -> None:
