@@ -37,8 +37,8 @@ class Cases:
     """Every case there is."""
     unknown: list[str] = field(default_factory=list)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    _names: dict[str, str] = field(default_factory=dict)
-    """By what pytest calls them."""
+    _chosen: dict[str, Verdict] = field(default_factory=dict)
+    """By what pytest calls their cases."""
     _begun: float = field(default_factory=time.monotonic)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -49,8 +49,8 @@ class Cases:
         usual = [name for name, item in cases.items() if not item.get_closest_marker("on_request")]
         chosen = [name for wanted in self.wanted for name in fnmatch.filter(cases, wanted)] or usual
         items[:] = [] if self.unknown else [cases[name] for name in dict.fromkeys(chosen)]
-        self._names = {item.nodeid: item.stash[VERDICT].case for item in items}
-        self.verdicts = {name: Verdict(name, reason=NOT_RUN) for name in self._names.values()}
+        self._chosen = {item.nodeid: item.stash[VERDICT] for item in items}
+        self.verdicts = {one.case: Verdict(one.case, reason=NOT_RUN) for one in self._chosen.values()}
         self.write()
 
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -60,7 +60,7 @@ class Cases:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Print the name of the case."""
-        print(f"\n{self._names[nodeid]} ...", end="", flush=True)
+        print(f"\n{self._chosen[nodeid].case} ...", end="", flush=True)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
         """Print no dots between the verdicts."""
@@ -68,7 +68,8 @@ class Cases:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what became of a case."""
-        for verdict in [value for _, value in report.user_properties if isinstance(value, Verdict)]:
+        if report.when == "teardown":
+            verdict = self._chosen[report.nodeid]
             self.verdicts[verdict.case] = verdict
             self.write()
 

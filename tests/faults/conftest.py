@@ -100,7 +100,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Print the verdict at the end of a case, and hand it on with the report."""
+    """Print the verdict at the end of a case."""
     report = yield
     verdict = item.stash[VERDICT]
     if report.when == "call":  # what is before and after may be another broker's start, or the audit of many cases
@@ -110,6 +110,5 @@ def pytest_runtest_makereport(
         verdict.fail(report.when or "", call.excinfo.exconly())
         item.session.stash[FAILED] = True
     if report.when == "teardown":
-        report.user_properties.append(("verdict", verdict))
         print(f"\n{verdict}", end="", flush=True)
     return report

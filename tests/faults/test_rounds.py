@@ -49,7 +49,6 @@ OTHERS = 63
 SLOWLY = 0.2
 """Seconds between two events for 64 lines."""
 LINE = "SELECT FROM delivery_line WHERE subscriber_id = (SELECT id FROM subscriptions_subscriber WHERE name = %(name)s)"
-DELIVERY = "SELECT FROM delivery_open WHERE id = %(delivery_id)s"
 
 
 @dataclass(slots=True)
@@ -178,24 +177,6 @@ def test_a_locked_line_holds_up_no_other(traffic: Traffic, broker: Broker) -> No
     (subscribed, mine), *_ = traffic.load.endpoints.items()
     with traffic.load.fault(), locked(broker, LINE, name=subscribed.name):
         since = time.monotonic()
-        time.sleep(LOCKED_SECONDS)
-        before, until = len(mine.exchanges), time.monotonic()
-    seen = traffic.end()
-    assert len(mine.exchanges) > before
-    assert_not_repeated(seen)
-    assert_went_on([one for one in traffic.endpoints() if one is not mine], since, until)
-
-
-@pytest.mark.behaviour("4.1", "4.11", "11.3")
-@pytest.mark.case("delivery-locked")
-def test_a_locked_delivery_holds_up_no_other_line(traffic: Traffic, broker: Broker) -> None:
-    traffic.start()
-    (_, mine), *_ = traffic.load.endpoints.items()
-    mine.is_stuck = True
-    wait_until(mine.has_one_in_flight)
-    with traffic.load.fault(), locked(broker, DELIVERY, delivery_id=delivery_at(mine)):
-        since = time.monotonic()
-        mine.is_stuck = False
         time.sleep(LOCKED_SECONDS)
         before, until = len(mine.exchanges), time.monotonic()
     seen = traffic.end()
