@@ -10,16 +10,17 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from delivery.dispatch import claim
 from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.operations import release
 from delivery.outcomes import Decision
 from delivery.statuses import DeliveryStatus
-from delivery.worker import settling
+from delivery.worker import settle, settling
 from delivery.worker.steps import Settlement, Withheld
 from subscriptions.models import RetryPolicy
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
 from tests.histories.history import History, run_history
-from tests.histories.world import World, prepared_world
+from tests.histories.world import LONG_SECONDS, World, prepared_world
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
 from tests.support.side_operations import DAY_SECONDS, POLICY_TERMS, SIDE_EVENTS, PolicyOperations, message_counts
 from tests.support.stateful_deliveries import (
@@ -256,6 +257,13 @@ class StatefulTopic(PolicyOperations):
             assert missing <= {number for line, number in recorded if line == line_id}, "gaps are recorded"
         unrecorded = Counter(request.line_id for request in self.requests if not request.is_recorded)
         assert unrecorded <= self.unclean_ends, "one a line for each unclean end"
+
+
+@pytest.fixture(autouse=True)
+def _long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no lease run out by itself, however long a test takes on a busy machine."""
+    for module in (claim, settle):
+        monkeypatch.setattr(module, "LEASE_SECONDS", LONG_SECONDS)
 
 
 @pytest.mark.behaviour("1.6", "2.10", "2.13", "4.10", "4.11", "5.3", "5.5", "5.6", "5.8", "11.3")
