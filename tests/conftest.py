@@ -19,6 +19,7 @@ from broker_project.stack.load.receiver import Receiver, running_receiver
 from broker_project.stack.load.wait import PATIENCE_SECONDS
 from delivery.dispatch import notify
 from delivery.publish import open_messages
+from delivery.sync import caller
 from subscriptions.api import authentication
 from subscriptions.credentials import tokens
 from subscriptions.scripting import process, runner, script_queue
@@ -60,6 +61,7 @@ def pytest_collection_finish() -> None:
 def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
     monkeypatch.setattr(process, "TOTAL_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(caller, "SPARE_SECONDS", PATIENCE_SECONDS)
     for module in (runner, script_queue):
         monkeypatch.setattr(module, "MAX_WAITING_SECONDS", PATIENCE_SECONDS)
 

@@ -42,8 +42,8 @@ STANDS_SECONDS = 2.0
 SESSIONS = 5
 """How often sessions end in the middle of a settle."""
 REFUSED_SECONDS = 3.0
-LOCKED_SECONDS = 2.0
-MAX_PAUSE = 1.0
+LOCKED_SECONDS = 3.0
+MAX_PAUSE = 2.0
 """Of lines that share a process with the one that something happens to, on a busy machine."""
 OTHERS = 63
 SLOWLY = 0.2
