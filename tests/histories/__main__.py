@@ -58,7 +58,7 @@ def run(seeds: Sequence[int]) -> int:
     databases = forked.SimpleQueue()
     for name in copies_of_the_database(cores):
         databases.put(name)
-    with ProcessPoolExecutor(cores, forked, begin, [os.getpid(), databases]) as processes:
+    with ProcessPoolExecutor(cores, forked, begin, (os.getpid(), databases)) as processes:
         began = said = time.perf_counter()
         stories = processes.map(story_of, seeds, chunksize=AT_A_TIME)
         for number, (seed, story) in enumerate(zip(seeds, stories, strict=True), 1):
@@ -81,7 +81,7 @@ def run(seeds: Sequence[int]) -> int:
 def copies_of_the_database(count: int) -> Iterator[str]:
     """Copy the migrated database, which nobody else may use meanwhile; yield the name of each copy."""
     connection.close()
-    connection.close_pool()
+    connection.close_pool()  # type: ignore[attr-defined]  # it is PostgreSQL's
     own = sql.Identifier(connection.settings_dict["NAME"])
     with psycopg.connect(urlsplit(os.environ["DATABASE_URL"])._replace(path="/postgres").geturl()) as server:
         server.autocommit = True
