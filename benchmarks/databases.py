@@ -144,7 +144,7 @@ def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: C
         for line, _ in going:
             line.last_sequence += 1
         ended = [_answered(line.id, delivery.id) for line, delivery in going if delivery]
-    settle(epochs, settlements=ended, states=[line.update(let_go=True) for line in lines])
+    settle(epochs, settlements=ended, states=[line.update() for line in lines])
 
 
 def _answered(line_id: int, delivery_id: int) -> Settlement:

@@ -7,9 +7,11 @@ deadline (30 s unless configured) is a field of the subscriber; the largest batc
 
 from typing import Final
 
+from subscriptions.endpoints import DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
+
 # One request
-REQUEST_DEADLINE_SECONDS: Final = 15.0
-"""The deadline of a request, from its mark to the end of its answer (contract 4.8)."""
+REQUEST_DEADLINE_SECONDS: Final = float(DEFAULT_TIMEOUT_SECONDS)
+"""The deadline of a request whose destination has no other, from its mark to the end of its answer (contract 4.8)."""
 CONNECT_TIMEOUT_MS: Final = 5_000
 """Part of the deadline: an address that does not answer leaves time for the next one."""
 OVERDUE_SECONDS: Final = 0.5
@@ -29,8 +31,13 @@ KEPT_CONNECTIONS: Final = 4_096
 # The lease of a line
 LEASE_SECONDS: Final = 20.0
 """Another worker may take over a line this time after its last renewal."""
-LEASE_MARGIN_SECONDS: Final = 2.0
-"""Time that a request may need beyond its deadline. A request starts only if both fit into the rest of the lease."""
+RENEWAL_SECONDS: Final = 4.0
+"""Leases that are older are renewed, all in one statement, and no sooner than this after the last one: so a worker can
+do without its database for ten seconds before a request has to end."""
+LEASE_MARGIN_SECONDS: Final = 3.0
+"""A request has to end this time before its line's lease: a worker that waits for a connection notices late."""
+MIN_STATEMENT_SECONDS: Final = 1.0
+"""The database has this time for a statement, even if a lease is about to end: it is within the margin."""
 
 # A turn
 TURN_SECONDS: Final = 30.0
@@ -112,8 +119,9 @@ TAKEOVER_SECONDS: Final = 10.0
 6.2): longer than a worker takes to restart, and half of the lease that a crash costs anyway."""
 AWAKE_SECONDS: Final = 5
 """A lost wake-up can suppress others for this time; the sweep does not wait for it."""
-OWNED_SECONDS: Final = 60
-"""Longer than a turn: for this time publishers tell a worker of new work in a line that it runs."""
+OWNED_SECONDS: Final = 120
+"""Longer than a turn and its last request: for this time publishers tell a worker of new work in a line that it runs.
+"""
 LISTEN_SECONDS: Final = 1.0
 """How long a worker that listens for hints waits before it looks whether it is to stop, or connects again."""
 MAX_TASKS: Final = 256
@@ -130,5 +138,5 @@ NAME_SECONDS: Final = 2.0
 """Time in which the database notices that an earlier process of the same name is gone."""
 START_SECONDS: Final = 10.0
 """A turn waits this long for the database of a worker that starts."""
-STOP_SECONDS: Final = REQUEST_DEADLINE_SECONDS + 4.0
-"""Requests in flight may end and be settled before a worker stops."""
+STOP_SECONDS: Final = MAX_TIMEOUT_SECONDS + 4.0
+"""Requests in flight may end and be settled before a worker stops, which takes no longer than they do."""

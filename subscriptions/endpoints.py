@@ -15,6 +15,9 @@ from broker_project.core.egress import METADATA, EgressPolicy, Host, InvalidHost
 MAX_ENDPOINT_LENGTH: Final = 2048
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE", "GET")
 DEFAULT_METHOD: Final = "POST"
+DEFAULT_TIMEOUT_SECONDS: Final = 15
+MAX_TIMEOUT_SECONDS: Final = 60
+"""How long an endpoint may take for its answer."""
 SCRIPTED: Final = "webr://"
 """The beginning of endpoints that are scripts."""
 

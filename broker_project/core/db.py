@@ -4,12 +4,38 @@ Django's own cursor plans a statement at every execution, which more than double
 PostgreSQL per delivery).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, LiteralString
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, LiteralString
 
 import psycopg
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+
+class NotAnswered(OperationalError):
+    """The database did not answer in time: it may carry the statement out later."""
+
+
+class _Waits(threading.local):
+    """How long this thread waits for the database."""
+
+    until: float | None = None
+    """Monotonic time; None: for as long as it takes."""
+
+
+waits: Final = _Waits()
+
+
+@contextmanager
+def waits_until(end: float) -> Iterator[None]:
+    """Let no statement of this thread wait for an answer after `end` (monotonic): it raises `NotAnswered`."""
+    waits.until = end
+    try:
+        yield
+    finally:
+        waits.until = None
 
 
 def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -77,6 +77,22 @@ SELECT h.line_id, h.delivery_id, h.failures,
  WHERE h.line_id = ANY(%s) ORDER BY h.delivery_id
 """
 
+RENEW: Final = """
+WITH wanted AS MATERIALIZED (
+  SELECT * FROM unnest(%s::bigint[], %s::bigint[]) AS w (line_id, epoch)),
+free AS MATERIALIZED (
+  SELECT l.id FROM delivery_line l JOIN wanted w ON l.id = w.line_id AND l.epoch = w.epoch
+   WHERE l.lease_until IS NOT NULL FOR NO KEY UPDATE OF l SKIP LOCKED),
+renewed AS (
+  UPDATE delivery_line l SET lease_until = clock_timestamp() + make_interval(secs => %s) FROM free f WHERE l.id = f.id)
+SELECT l.id, f.id IS NOT NULL
+  FROM delivery_line l JOIN wanted w ON l.id = w.line_id AND l.epoch = w.epoch LEFT JOIN free f ON f.id = l.id
+"""
+"""Nobody waits here. What is read without a lock may be an epoch that is over: a line is ours only if it was renewed.
+
+A line that was released, in a commit that was not heard, stays so.
+"""
+
 END_LEASES: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
  WHERE worker = %s AND lease_until >= clock_timestamp()
@@ -145,6 +161,14 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
         return [
             replace(one, holds=holds_of[line_id]) if line_id in holds_of else one for line_id, one in claims.items()
         ]
+
+
+def renew(epochs: Mapping[int, int]) -> dict[int, bool]:
+    """Let the leases of lines last on; return those that are still ours, and whether each has been renewed.
+
+    One that has not is locked by somebody else.
+    """
+    return dict(rows(RENEW, [[*epochs.keys()], [*epochs.values()], LEASE_SECONDS]))
 
 
 def end_leases_of(worker: str) -> int:

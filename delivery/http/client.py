@@ -4,19 +4,23 @@
 """
 
 import time
-from collections import OrderedDict
-from collections.abc import Hashable
-from itertools import takewhile
-from math import ceil
+from collections.abc import Collection, Hashable
+from math import ceil, inf
 from typing import Any, Final
 
 import pycurl
 
 from broker_project.core.egress import EgressPolicy
 from delivery.http.sockets import Connections, Sockets
-from delivery.http.transfer import UNUSABLE, Answer, Transfer
+from delivery.http.transfer import ABANDONED, LEASE_ENDED, TOO_LATE, UNUSABLE, Answer, Lease, Transfer
 from delivery.http.wire_headers import EncodedRequest
-from delivery.limits import GATHER_SECONDS, KEPT_CONNECTIONS, MAX_ANSWER_BYTES, OVERDUE_SECONDS
+from delivery.limits import (
+    GATHER_SECONDS,
+    KEPT_CONNECTIONS,
+    MAX_ANSWER_BYTES,
+    OVERDUE_SECONDS,
+    REQUEST_DEADLINE_SECONDS,
+)
 
 OVERDUE: Final = "Operation timed out"
 NOT_OF_LIBCURL: Final = [b"Expect:", b"Accept:"]
@@ -31,18 +35,25 @@ class HttpClient:
     """
 
     def __init__(
-        self, *, egress: EgressPolicy, deadline_seconds: float, max_answer_bytes: int = MAX_ANSWER_BYTES
+        self,
+        *,
+        egress: EgressPolicy,
+        deadline_seconds: float = REQUEST_DEADLINE_SECONDS,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self._egress = egress
         self._deadline_seconds = deadline_seconds
         self._max_answer_bytes = max_answer_bytes
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
-        self._sockets = Sockets(self._multi)
+        self._sockets = Sockets(self._multi, self._end_late)
         self._connections = Connections()
         self._idle: list[Transfer] = []
-        self._in_flight: OrderedDict[Transfer, None] = OrderedDict()
-        """In the order in which they have to end."""
+        self._in_flight: dict[Transfer, None] = {}
+        self._late_at = inf
+        """Monotonic time before which none of them is late."""
+        self._ended: list[Answer] = []
+        """What came of those that were late."""
         self._started = 0
         self._burst = 0
         """The number of what goes out with the next `begin`."""
@@ -51,16 +62,19 @@ class HttpClient:
         self.is_gathering = False
         """Whether some of the requests that went out together last have no answer yet; the caller reads it."""
 
-    def start(self, token: Hashable, request: EncodedRequest, *, since: float | None = None) -> None:
+    def start(
+        self, token: Hashable, request: EncodedRequest, *, until: float | None = None, lease: Lease | None = None
+    ) -> None:
         """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`.
 
-        Its deadline counts from `since` (monotonic), when it was certain that no other worker sends it; None: from now.
+        Its deadline is `until` (monotonic); None: the client's, from now on. It ends with its `lease` too, which may be
+        renewed meanwhile.
         """
         now = time.monotonic()
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         handle, url, method = transfer.handle, request.url, request.method
         transfer.token, transfer.request, transfer.burst = token, request, self._burst
-        transfer.until = (now if since is None else since) + self._deadline_seconds
+        transfer.until, transfer.lease = now + self._deadline_seconds if until is None else until, lease
         transfer.opened, transfer.refused_addresses = [], {}
         transfer.refused = transfer.socket_failure = ""
         transfer.has_allowed = transfer.was_begun = transfer.is_stale = transfer.is_restarted = False
@@ -82,6 +96,7 @@ class HttpClient:
         handle.setopt(pycurl.HTTPHEADER, request.lines + NOT_OF_LIBCURL)
         self._multi.add_handle(handle)
         self._in_flight[transfer] = None
+        self._late_at = min(self._late_at, late_at(transfer))
         self._started += 1
 
     def begin(self) -> None:
@@ -90,14 +105,15 @@ class HttpClient:
             self._unanswered, self._started = self._started, 0
             self._burst += 1
             self.is_gathering = True
+        self._end_late()
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
     def wait(self, seconds: float) -> list[Answer]:
-        """Return what has been answered, after at most `seconds`, at once when interrupted.
+        """Return what has been answered, after at most `seconds`, at once when interrupted or a request may be late.
 
         Where there is an answer, those that went out with it have 3 ms to be answered too.
         """
-        end = time.monotonic() + seconds
+        end = min(time.monotonic() + seconds, self._late_at)
         answers = self._finished()  # some may have come while others were begun
         is_over = False
         while not (answers or is_over):
@@ -111,6 +127,12 @@ class HttpClient:
                 is_over = self._sockets.act(end)
                 answers += self._finished()
         return answers
+
+    def abandon(self, tokens: Collection[Hashable]) -> None:
+        """End the requests started under these tokens: nobody waits for their answers any more."""
+        for transfer in [*self._in_flight]:
+            if transfer.token in tokens:
+                self._finish(transfer.handle, ABANDONED, LEASE_ENDED)
 
     def watch_too(self, descriptor: int) -> None:
         """Make `wait` return when this descriptor is readable too."""
@@ -129,7 +151,7 @@ class HttpClient:
         return Transfer(self._connections, self._egress, max_answer_bytes=self._max_answer_bytes)
 
     def _finished(self) -> list[Answer]:
-        answers: list[Answer] = []
+        answers, self._ended = self._ended, []
         more = 1
         while more:
             more, done, failed = self._multi.info_read()
@@ -137,11 +159,22 @@ class HttpClient:
             answers += [
                 self._finish(handle, number, text) for handle, number, text in failed if not self._again(handle)
             ]
-        over = time.monotonic() - OVERDUE_SECONDS
-        if self._in_flight and next(iter(self._in_flight)).until <= over:
-            overdue = [*takewhile(lambda transfer: transfer.until <= over, self._in_flight)]
-            answers += [self._finish(transfer.handle, pycurl.E_OPERATION_TIMEDOUT, OVERDUE) for transfer in overdue]
         return answers
+
+    def _end_late(self) -> None:
+        """End what has lost its lease, or what libcurl has not ended at its deadline, before anything more is sent.
+
+        What was certainly not sent has failed; of what may have been sent nobody knows.
+        """
+        if (now := time.monotonic()) < self._late_at:
+            return
+        for transfer in [*self._in_flight]:
+            if transfer.lease and now >= transfer.lease.lease_ends_at:
+                transfer.refused = transfer.refused if transfer.was_begun else TOO_LATE
+                self._ended.append(self._finish(transfer.handle, ABANDONED, LEASE_ENDED))
+            elif now >= late_at(transfer):
+                self._ended.append(self._finish(transfer.handle, pycurl.E_OPERATION_TIMEDOUT, OVERDUE))
+        self._late_at = min(map(late_at, self._in_flight), default=inf)
 
     def _again(self, handle: Any) -> bool:
         """Send what has not gone out over a kept connection, because something had come on it, over a new one."""
@@ -152,7 +185,7 @@ class HttpClient:
         handle.setopt(pycurl.FRESH_CONNECT, 1)
         self._idle.append(transfer)
         burst = transfer.burst
-        self.start(transfer.token, transfer.request, since=transfer.until - self._deadline_seconds)
+        self.start(transfer.token, transfer.request, until=transfer.until, lease=transfer.lease)
         transfer.burst, transfer.is_restarted = burst, True
         self._started -= 1
         return True
@@ -172,7 +205,13 @@ class HttpClient:
         if transfer.burst == self._burst - 1:
             self._unanswered -= 1
             self.is_gathering = self._unanswered > 0
-        transfer.token, transfer.request = None, NOTHING
+        transfer.token, transfer.request, transfer.lease = None, NOTHING, None
         transfer.head, transfer.body = bytearray(), bytearray()
         self._idle.append(transfer)
         return answer
+
+
+def late_at(transfer: Transfer) -> float:
+    """Return the monotonic time at which the client ends a request, if nothing else has."""
+    overdue = transfer.until + OVERDUE_SECONDS
+    return overdue if transfer.lease is None else min(overdue, transfer.lease.lease_ends_at)

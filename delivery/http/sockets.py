@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -35,8 +35,10 @@ Address = tuple[str, int]
 class Sockets:
     """What one libcurl multi handle waits for; owned by one thread, but for `ring`."""
 
-    def __init__(self, multi: Any) -> None:
+    def __init__(self, multi: Any, before_acting: Callable[[], object]) -> None:
         self._multi = multi
+        self._before_acting = before_acting
+        """Called after each wait, before libcurl can send anything: this process may have been stopped meanwhile."""
         multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._poll = select.epoll()
@@ -57,11 +59,14 @@ class Sockets:
         now = time.monotonic()
         if self._timer_at is not None and self._timer_at <= now:
             self._timer_at = None
+            self._before_acting()
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
             return False
         until = end if self._timer_at is None else min(end, self._timer_at)
+        ready = self._poll.poll(max(0.0, until - now), EVENTS_AT_ONCE)
+        self._before_acting()
         interrupted = False
-        for descriptor, events in self._poll.poll(max(0.0, until - now), EVENTS_AT_ONCE):
+        for descriptor, events in ready:
             if descriptor in self._watched:
                 self._multi.socket_action(descriptor, ACTIONS[events])
             elif descriptor == self._bell:

@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import certifi
@@ -28,7 +28,9 @@ UNUSABLE: Final = "unusable://"
 """Begins the URL of what nothing can be sent to; the rest of it says why."""
 KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
 TOO_LATE: Final = "the time for it was over before it could be sent"
-
+LEASE_ENDED: Final = "its line's lease ended before an answer came"
+ABANDONED: Final = -1
+"""In place of libcurl's error, where the lease has ended."""
 
 OK: Final[int] = pycurl.PREREQFUNC_OK
 ABORT: Final[int] = pycurl.PREREQFUNC_ABORT
@@ -50,6 +52,16 @@ class RequestNotCompleted:
     """Whether it was sent, and its deadline has passed since."""
     is_refused: bool = False
     """Whether nothing is sent to its address."""
+    is_abandoned: bool = False
+    """Whether it was sent, and ended because another worker may send it again."""
+
+
+class Lease(Protocol):
+    """What a request is sent under, and how long: it can be renewed while the request is in flight."""
+
+    @property
+    def lease_ends_at(self) -> float:
+        """Monotonic time by which nothing may be in flight any more."""
 
 
 @dataclass(slots=True)
@@ -83,7 +95,8 @@ class Transfer:
     burst: int
     """The number of those that it goes out with."""
     until: float
-    """Monotonic time at which it has to have ended."""
+    """Monotonic time of its deadline."""
+    lease: Lease | None
     opened: list[int]
     """The sockets opened for it."""
     refused_addresses: dict[str, str]
@@ -115,6 +128,11 @@ class Transfer:
         handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
         handle.setopt(pycurl.HEADERFUNCTION, self.take_head)
         handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
+
+    @property
+    def ends_at(self) -> float:
+        """Monotonic time at which it has to have ended."""
+        return self.until if self.lease is None else min(self.until, self.lease.lease_ends_at)
 
     def open_socket(self, _purpose: int, wanted: Any) -> "socket.socket | int":
         """Return a socket for an address of the host; none if it is not allowed: libcurl tries the next one."""
@@ -161,7 +179,7 @@ class Transfer:
             self._connections.opened((host, port), self.opened)
         elif not self.was_begun:
             self.is_stale = bool(refusal) or self._connections.has_unread((host, port))
-        if not self.was_begun and time.monotonic() >= self.until:
+        if not self.was_begun and time.monotonic() >= self.ends_at:
             self.refused = TOO_LATE
         if refusal or self.was_begun or self.is_stale or self.refused:
             return ABORT
@@ -211,6 +229,7 @@ class Transfer:
             was_sent=was_sent,
             timed_out=was_sent and number == pycurl.E_OPERATION_TIMEDOUT,
             is_refused=is_refused,
+            is_abandoned=was_sent and number == ABANDONED,
         )
 
     def _address_refused(self) -> str:

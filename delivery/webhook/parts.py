@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy
+from subscriptions.endpoints import DEFAULT_TIMEOUT_SECONDS
 from subscriptions.payload_format import PayloadFormat
 
 WEBHOOK_ID_PREFIX: Final = "dlv_"
@@ -60,6 +61,8 @@ class Destination:
     policy: CompiledRetryPolicy = TEAMFORGE_POLICY
     spacing: float | None = None
     """Minimum seconds between two requests; None: no rate limit (contract 1.4)."""
+    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
+    """How long its endpoint may take for an answer (contract 4.8)."""
     output: str = PayloadFormat.AS_PUBLISHED
     """The payload format (contract 2.12)."""
     half_open: bool = False

@@ -7,13 +7,12 @@ from functools import partial
 
 import structlog
 
-from broker_project.core.db import forget_connection
+from broker_project.core.db import forget_connection, waits_until
 from broker_project.core.egress import EgressPolicy
 from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch.claim import Claim
 from delivery.dispatch.notify import HintListener, Link
 from delivery.http.client import HttpClient
-from delivery.limits import REQUEST_DEADLINE_SECONDS
 from delivery.worker.release import Releaser
 from delivery.worker.rounds import NO_LINK, Rounds
 from subscriptions.scripting.runner import ScriptRunner
@@ -33,12 +32,11 @@ class EventLoop(threading.Thread):
         egress: EgressPolicy,
         on_claim: Callable[[Sequence[Claim]], object] = lambda _claims: None,
         on_failure: Callable[[], object] = lambda: None,
-        deadline_seconds: float = REQUEST_DEADLINE_SECONDS,
     ) -> None:
         super().__init__(name="event-loop", daemon=True)
         self.worker = worker
         self._on_failure = on_failure
-        self._client = HttpClient(egress=egress, deadline_seconds=deadline_seconds)
+        self._client = HttpClient(egress=egress)
         self._scripts = ScriptRunner()
         self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(worker, self.take, on_failure)
@@ -104,4 +102,5 @@ class EventLoop(threading.Thread):
             self.lines.stop()  # before they hear of their answers, or they would send once more
         self.lines.answered(answers)
         self.lines.ran(self._scripts.finished())
-        self.lines.go()
+        with waits_until(self.lines.leases.database_deadline()):
+            self.lines.go()

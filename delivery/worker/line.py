@@ -18,7 +18,6 @@ from delivery.limits import (
     MIN_PAGE,
     PAGE_SECONDS,
     RATE_LIMITED_PAGE,
-    REQUEST_DEADLINE_SECONDS,
     RETRY_LINE_REST_SECONDS,
     RETRY_LINE_REST_SHARE,
     UNORDERED_REST_SECONDS,
@@ -90,7 +89,7 @@ class ActiveLine:
     has_hint: bool = field(init=False, default=False)
     """Whether a publisher has told of new work since its last page was read."""
     stopping: bool = field(init=False, default=False)
-    """Whether it starts nothing more, since its worker stops."""
+    """Whether it starts nothing more, since its worker stops, or its lease has ended during a request."""
     is_over: bool = field(init=False, default=False)
     """Whether its turn is over, or it had nothing to send for a while."""
     is_outdated: bool = field(init=False, default=False)
@@ -106,6 +105,11 @@ class ActiveLine:
         waited_for_rate = self.is_ordered and any(not hold.failures for hold in claim.holds)
         page = RATE_LIMITED_PAGE if waited_for_rate else max(MIN_PAGE, 2 * claim.concurrency)
         self.page_size = min(page, claim.capacity)
+
+    @property
+    def lease_ends_at(self) -> float:
+        """Monotonic time by which nothing may be in flight any more, unless the lease is renewed."""
+        return self.renewed_at + LEASE_SECONDS - LEASE_MARGIN_SECONDS
 
     @property
     def is_waiting(self) -> bool:
@@ -137,10 +141,6 @@ class ActiveLine:
     def has_time_for(self, seconds: float) -> bool:
         """Whether a slot may wait for a rate limit, unless its turn is over and others may wait for it."""
         return seconds <= LONG_WAIT_SECONDS and (len(self.slots) == 1 or not self.is_over)
-
-    def fits_the_lease(self, now: float) -> bool:
-        """Whether a request whose deadline counts from `now` has ended before another worker can take the line."""
-        return now - self.renewed_at + REQUEST_DEADLINE_SECONDS + LEASE_MARGIN_SECONDS < LEASE_SECONDS
 
     def failures_of(self, delivery: Outgoing) -> int:
         """Return how often in a row `delivery` has failed, and was held for it."""
@@ -269,14 +269,13 @@ class ActiveLine:
             return min(self.shortest_pause * RETRY_LINE_REST_SHARE, longest)
         return None
 
-    def update(self, *, let_go: bool) -> LineUpdate:
-        """Return what is written on the line's row."""
+    def update(self) -> LineUpdate:
+        """Return what is written on the line's row when it is released."""
         return LineUpdate(
             line_id=self.id,
-            let_go=let_go,
             last_sequence=self.last_sequence,
             deferred_next=self.deferred_next,
-            pause=self.rest_at_release() if let_go else None,
+            pause=self.rest_at_release(),
         )
 
     def return_buffer(self, budget: BodyBudget) -> None:
@@ -318,6 +317,11 @@ class Slot:
     """Bytes of bodies taken from the process's budget."""
     may_be_marked: bool = False
     """Whether what it sends next may be marked already, by a settle whose commit was not heard."""
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether its step has yet to be settled."""
+        return self.state in {SlotState.SETTLING, SlotState.LOCKED}
 
     def has_waited(self, now: float, seconds: float) -> bool:
         """Whether its request or script has run for that time."""

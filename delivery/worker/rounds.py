@@ -1,6 +1,5 @@
 """A worker's rounds: claim lines, settle what ended, mark and send what is next, read pages, release lines."""
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -32,18 +31,17 @@ from delivery.limits import (
     STUCK_SECONDS,
     TURN_SECONDS,
 )
-from delivery.models import Lane
 from delivery.webhook.parts import Outgoing
 from delivery.webhook.transform import job_for
-from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares
+from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter
+from delivery.worker.leases import Leases, active_line
 from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.pages import read_pages, unmark
-from delivery.worker.queue import queue_line, read_groups
+from delivery.worker.queue import read_groups
 from delivery.worker.release import Released, Releaser
 from delivery.worker.settling import DatabaseBackoff, Settling
 from delivery.worker.slots import Slots, SlotState
 from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settled, Transform, Wait
-from delivery.worker.topic import topic_line
 from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
@@ -53,32 +51,6 @@ REST_SECONDS: Final = 1.0
 """How long the loop waits if nothing is to be done."""
 NO_LINK: Final = Link()
 """Of lines that no task has asked for: the tasks that follow begin a chain."""
-
-
-def active_line(
-    claimed: Claim,
-    link: Link,
-    renewed_at: float,
-    *,
-    queue_max_in_flight: int,
-    extra_slots: int = MAX_EXTRA_SLOTS,
-    rate_limiter: RateLimiter | None = None,
-) -> ActiveLine:
-    """Return a claimed line with its slots: `queue_max_in_flight` of a QUEUE sender, otherwise what was claimed.
-
-    What is held and not due takes up a slot, so a dead endpoint gets no more requests than there are slots. No line has
-    more than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
-    """
-    is_sender = claimed.lane == Lane.QUEUE
-    line = ActiveLine(claimed, link, renewed_at, rate_limiter=rate_limiter or RateLimiter())
-    resting = len(line.resting_holds(time.monotonic()))
-    wanted = queue_max_in_flight if is_sender else max(1, claimed.concurrency - resting)
-    slots = 1 + min(wanted - 1, extra_slots)
-    line.slot_shares = SlotShares(slots)
-    line.slots = [Slot(line) for _ in range(slots)]
-    for slot in line.slots:
-        slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)
-    return line
 
 
 class Rounds:
@@ -114,6 +86,7 @@ class Rounds:
         self._terms = terms
         self.budget = BodyBudget(MAX_PROCESS_BYTES)
         self._lines: dict[int, ActiveLine] = {}
+        self.leases = Leases(self._lines)
         self._slots = Slots()
         self._backoff = DatabaseBackoff()
         self._settling = Settling(self._slots, self._backoff)
@@ -202,12 +175,16 @@ class Rounds:
                 slot.advance(None)
 
     def answered(self, answers: Sequence[Answer]) -> None:
-        """Resume the slots whose requests have been answered."""
+        """Resume the slots whose requests have been answered; one that was abandoned never is."""
         for answer in answers:
             slot = answer.token
             assert isinstance(slot, Slot)  # noqa: S101 - the only tokens there are
             assert slot.started_at  # noqa: S101 - it was started
-            if self._has(slot.line):
+            if not self._has(slot.line):
+                continue
+            if answer.failure and answer.failure.is_abandoned:
+                self.leases.lapse(slot.line)
+            else:
                 self._advance(slot, RequestSent(answer, slot.started_at))
 
     def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
@@ -227,6 +204,7 @@ class Rounds:
         """Do all that can be done now, until every line waits for an answer, for the database, or for a moment."""
         now = time.monotonic()
         self._resume(now)
+        self._renew()
         if self._wanted and self._backoff.is_over:
             self.claim()
         self._end_turns(now)
@@ -260,6 +238,19 @@ class Rounds:
             waits.append(LOCKED_RETRY_SECONDS)
         waits += [slot.resumes_at - now for slot in self._slots[SlotState.PACING]]
         return max(0.0, min(waits))
+
+    def _renew(self) -> None:
+        """Renew leases if it is time to, and lose the lines whose leases have ended."""
+        for line in self.leases.lost():
+            self._lose(line)
+        try:
+            fenced = self.leases.renew() if self._backoff.is_over else []
+        except Error as failure:
+            self._backoff.begin(failure)
+            return
+        for line in fenced:
+            log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
+            self._lose(line)
 
     def _return_buffers(self, now: float) -> None:
         """Take back what lines have read of which every slot hangs: such a line must not starve others."""
@@ -330,11 +321,13 @@ class Rounds:
             line.has_read = False
             slot.give_back(self.budget)
             slot.advance(NotStarted())
-        elif not line.fits_the_lease(now):
-            slot.step, slot.may_be_marked = Send(None, delivery), True  # the settle took long: renew first
+        elif now >= line.lease_ends_at:
+            slot.step, slot.may_be_marked = Send(None, delivery), True  # it is renewed first
+            self._slots.move(slot, SlotState.LOCKED)
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)
-            self._client.start(slot, slot.start(delivery, sequence, at=datetime.now(UTC)), since=now)
+            request = slot.start(delivery, sequence, at=datetime.now(UTC))
+            self._client.start(slot, request, until=now + delivery.destination.timeout_seconds, lease=line)
 
     def _resume(self, now: float) -> None:
         """Resume what has waited long enough for its rate, and what rests in a line that hangs (contract 6.6)."""
@@ -417,9 +410,10 @@ class Rounds:
                 self._lose(line)  # its lease runs out, then it is recovered
 
     def _lose(self, line: ActiveLine) -> None:
-        """Forget a line that is no longer ours; answers to its requests are ignored."""
+        """Forget a line that is no longer ours, and end its requests: another worker may send them again."""
         if not self._has(line):
             return  # with another of its slots
+        self._client.abandon({slot for slot in line.slots if slot.state is SlotState.IN_FLIGHT})
         line.return_all(self.budget)
         del self._lines[line.id]
         self._slots.drop(line)

@@ -8,7 +8,6 @@ import orjson
 
 from broker_project.core.db import array, rows, with_blocks
 from delivery.dispatch.claim import ActiveHold
-from delivery.limits import LEASE_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settle_sql import SETTLE
 from delivery.worker.steps import NEVER_CONFIGURED, LineUpdate, Mark, Settled, Settlement, Withheld
@@ -97,8 +96,7 @@ def arguments_of(
         "settlements": _json(settlements),
         "marks": _json(marks),
     }
-    arguments |= {name: _json(values) for name, values in others.items() if values}
-    return arguments | ({"states": _json(states), "lease": LEASE_SECONDS} if states else {})
+    return arguments | {name: _json(values) for name, values in {"states": states, **others}.items() if values}
 
 
 def _json(values: Sequence[Any]) -> str:

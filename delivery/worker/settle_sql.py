@@ -78,15 +78,13 @@ missed AS (
    WHERE d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND s.delivery_id NOT IN (SELECT id FROM ended)),
 written AS (
   UPDATE delivery_line l
-     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), deferred_next = w.deferred_next,
-         worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
-         lease_until = CASE WHEN NOT w.let_go THEN clock_timestamp() + make_interval(secs => %(lease)s) END,
-         due_at = clock_timestamp() + make_interval(secs => w.pause)
+     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), deferred_next = w.deferred_next, worker = '',
+         lease_until = NULL, due_at = clock_timestamp() + make_interval(secs => w.pause)
     FROM json_to_recordset(%(states)s::json)
-           AS w (line_id bigint, let_go bool, last_sequence bigint, deferred_next bool, pause float8)
+           AS w (line_id bigint, last_sequence bigint, deferred_next bool, pause float8)
    -- arrays, looked up by hash: joined, they would be a nested loop of lines and lines
    WHERE l.id = w.line_id AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
-     AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
+     AND w.line_id <> ALL (ARRAY(SELECT line_id FROM missed)))"""
 
 RESULT: Final = """
 SELECT 'owned', id, NULL::bigint FROM owned

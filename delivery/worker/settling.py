@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
 
-from broker_project.core.db import forget_connection
+from broker_project.core.db import NotAnswered, forget_connection
 from delivery.limits import DATABASE_RETRY_SECONDS, REFUSED_GROUP_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
@@ -75,7 +75,7 @@ class Settling:
         try:
             settled = settle_round(slots, of_groups=of_groups)
         except (OperationalError, InterfaceError) as failure:
-            self._keep(slots, failure)
+            yield from self._keep(slots, failure)
         except DatabaseError:
             for slot in slots:
                 yield from self._settle_alone(slot, of_groups=of_groups)
@@ -100,18 +100,24 @@ class Settling:
                 slot.step = replace(slot.step, ended=None)
                 settled = settle_round([slot], of_groups=True)
         except (OperationalError, InterfaceError) as failure:
-            self._keep([slot], failure)
+            yield from self._keep([slot], failure)
         except DatabaseError:
             log.exception("event_loop.line_dropped", line_id=slot.line.id)
             yield slot, None
         else:
             yield from self._results([slot], settled)
 
-    def _keep(self, slots: list[Slot], failure: Exception) -> None:
-        """Leave the slots where they are; nobody knows whether they have been settled."""
+    def _keep(self, slots: list[Slot], failure: Exception) -> Iterator[Result]:
+        """Leave the slots where they are; nobody knows whether they have been settled.
+
+        Where the database did not answer, it may settle them at any later time: only another epoch prevents that. So
+        their lines are lost.
+        """
+        self._backoff.begin(failure)
         for slot in slots:
             slot.may_be_marked |= isinstance(slot.step, Send)
-        self._backoff.begin(failure)
+            if isinstance(failure, NotAnswered):
+                yield slot, None
 
     def _results(self, slots: list[Slot], settled: Settled) -> Iterator[Result]:
         for slot in slots:
@@ -141,7 +147,7 @@ class Settling:
 
 
 def settle_round(slots: Sequence[Slot], *, of_groups: bool) -> Settled:
-    """Settle the steps in one statement, and note on the lines that their leases were renewed; safe to repeat.
+    """Settle the steps in one statement; safe to repeat.
 
     `of_groups`: of QUEUE senders, which need a statement of their own. A line that is `locked` may be settled in part,
     and have deliveries `started`: it is settled again as a whole.
@@ -149,11 +155,8 @@ def settle_round(slots: Sequence[Slot], *, of_groups: bool) -> Settled:
     record: Callable[..., Settled] = settle_groups if of_groups else settle
     epochs = {slot.line.id: slot.line.claim.epoch for slot in slots}
     sends = [(slot, slot.step.delivery) for slot in slots if isinstance(slot.step, Send)]
-    before = time.monotonic()
-    sending = {slot.line.id: slot.line for slot, _ in sends}
-    renewed = [line for line in sending.values() if not line.fits_the_lease(before)]
     settlements = [slot.step.ended for slot in slots if isinstance(slot.step.ended, Settlement)]
-    updates = [line.update(let_go=False) for line in renewed] + [*_released(slots)]
+    updates = [*_released(slots)]
     parts: dict[str, Any] = {
         "settlements": settlements,
         "marks": [slot.line.mark(delivery) for slot, delivery in sends],
@@ -170,9 +173,6 @@ def settle_round(slots: Sequence[Slot], *, of_groups: bool) -> Settled:
     settled = record(epochs, **parts)
     for line_id in settled.owned:
         lines[line_id].changed_holds.clear()
-    for line in renewed:
-        if line.id in settled.owned:
-            line.renewed_at = before
     missed = [one for one in settlements if one.line_id in settled.owned and one.delivery_id not in settled.ended]
     if missed:
         # Somebody asked to cancel after the statement had begun: its snapshot is older than the wish.
@@ -198,4 +198,4 @@ def _released(slots: Sequence[Slot]) -> Iterator[LineUpdate]:
     resting = {slot for slot in slots if isinstance(slot.step, Rest)}
     for line in {slot.line.id: slot.line for slot in resting}.values():
         if all(slot in resting or slot.state is SlotState.PARKED for slot in line.slots):
-            yield line.update(let_go=True)
+            yield line.update()

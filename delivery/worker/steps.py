@@ -115,10 +115,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class LineUpdate:
-    """What is written on the row of a line that is released, or whose lease is renewed."""
+    """What is written on the row of a line that is released."""
 
     line_id: int
-    let_go: bool
     last_sequence: int
     deferred_next: bool
     pause: float | None

@@ -138,7 +138,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         (None, (*fixed, "status", *PAUSE, "delivery_mode", "endpoint", "headers", "position", "must_be_set_again")),
         ("Filters", ("header_filter_string", "filter")),
         ("Payload", ("script", "output")),
-        ("Rate limit and retries", ("rate_limit", "retry_policy", "monitor_url")),
+        ("Rate limit and retries", ("rate_limit", "timeout_seconds", "retry_policy", "monitor_url")),
     )
     form = SubscriptionForm
     kept_by_the_broker = ("overlap_ends_at", *SwitchedAdmin.kept_by_the_broker)

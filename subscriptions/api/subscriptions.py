@@ -80,7 +80,8 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         )
         fields: ClassVar[tuple[str, ...]] = (
             *("subscriber", "event_type", "event_pattern", "endpoint", "headers", "header_filter_string", "filter"),
-            *("script", "delivery_mode", "retry_policy", "rate_limit", "output", "monitor_url", "position", "status"),
+            *("script", "delivery_mode", "retry_policy", "rate_limit", "timeout_seconds", "output", "monitor_url"),
+            *("position", "status"),
             *read_only_fields,
         )
 

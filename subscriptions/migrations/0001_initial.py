@@ -610,6 +610,18 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "timeout_seconds",
+                    models.PositiveSmallIntegerField(
+                        db_default=15,
+                        default=15,
+                        help_text="How long its endpoint may take for an answer to a TOPIC or QUEUE event.",
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(60),
+                        ],
+                    ),
+                ),
+                (
                     "monitor_url",
                     models.CharField(
                         blank=True,
@@ -909,6 +921,12 @@ class Migration(migrations.Migration):
             model_name="subscription",
             constraint=models.CheckConstraint(
                 condition=models.Q(("rate_limit__range", (0.001, 10000.0))), name="subscription_rate_limit"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="subscription",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("timeout_seconds__range", (1, 60))), name="subscription_timeout"
             ),
         ),
         migrations.AddConstraint(

@@ -9,7 +9,14 @@ from django.db.models import Q
 
 from broker_project.core.encryption import SIGNING_SECRET, SUBSCRIPTION_HEADERS, EncryptedValue
 from subscriptions.credentials.tokens import key_of, new_secret
-from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint, validate_monitor_url
+from subscriptions.endpoints import (
+    DEFAULT_TIMEOUT_SECONDS,
+    MAX_ENDPOINT_LENGTH,
+    MAX_TIMEOUT_SECONDS,
+    is_scripted,
+    validate_endpoint,
+    validate_monitor_url,
+)
 from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
 from subscriptions.headers import validate_filter_string, validate_headers
 from subscriptions.lookup_keys import NO_TERM, term_of
@@ -162,6 +169,12 @@ class Subscription(WithHeaders):
         validators=[MinValueValidator(RATE_LIMITS[0]), MaxValueValidator(RATE_LIMITS[1])],
         help_text="Maximum deliveries per second; empty: no limit.",
     )
+    timeout_seconds = models.PositiveSmallIntegerField(
+        default=DEFAULT_TIMEOUT_SECONDS,
+        db_default=DEFAULT_TIMEOUT_SECONDS,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_TIMEOUT_SECONDS)],
+        help_text="How long its endpoint may take for an answer to a TOPIC or QUEUE event.",
+    )
     monitor_url = models.CharField(
         max_length=MAX_ENDPOINT_LENGTH,
         blank=True,
@@ -220,6 +233,7 @@ class Subscription(WithHeaders):
                 subscription_pattern=Q(event_pattern="") | Q(event_pattern__regex=PATTERN_PATTERN),
                 subscription_delivery_mode=Q(delivery_mode__in=DeliveryMode.values),
                 subscription_rate_limit=Q(rate_limit__range=RATE_LIMITS),
+                subscription_timeout=Q(timeout_seconds__range=(1, MAX_TIMEOUT_SECONDS)),
                 subscription_output=Q(output__in=PayloadFormat.values),
                 subscription_pause=Q(**NOT_PAUSED) | Q(paused_since__isnull=False, paused_by__in=PausedBy.values),
                 subscription_endpoint=~Q(endpoint="") | Q(delivery_mode=DeliveryMode.PULL),
@@ -252,6 +266,10 @@ class Subscription(WithHeaders):
         """Yield fields that a subscription of this kind (contract 5.1) or delivery mode (9.1) does not have."""
         if kind != EventKind.TOPIC and (given := self._given(TOPIC_ONLY)):
             yield given, f"TOPIC subscriptions may have one; these events are of kind {kind}."
+        is_asked_otherwise = kind == EventKind.SYNC or self.delivery_mode == DeliveryMode.PULL
+        if is_asked_otherwise and self.timeout_seconds != DEFAULT_TIMEOUT_SECONDS:
+            text = f"Only TOPIC and QUEUE events that are pushed have one; leave it {DEFAULT_TIMEOUT_SECONDS}."
+            yield ["timeout_seconds"], text
         if self.delivery_mode == DeliveryMode.PULL:
             if kind != EventKind.TOPIC:
                 yield ["delivery_mode"], f"Only TOPIC events can be polled from a mailbox; these are of kind {kind}."

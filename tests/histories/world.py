@@ -18,7 +18,7 @@ from delivery import retry
 from delivery.dispatch import claim, notify
 from delivery.maintenance.partitions import SEQUENCES, first_id, today
 from delivery.webhook import content
-from delivery.worker import buffer, line, queue, settle
+from delivery.worker import buffer, line, queue
 from subscriptions.models import EventKind, EventType, Subscriber
 from subscriptions.models.subscribers import Processing
 from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
@@ -31,7 +31,7 @@ RETRIES: Final = 2
 LONG_SECONDS: Final = 240.0
 """Longer than a history takes, and no longer than a pause may be (contract 5.9)."""
 REAL_TIMES: Final = (
-    (retry, "FIRST_PAUSE_SECONDS"), (retry, "MAX_PAUSE_SECONDS"), (claim, "LEASE_SECONDS"), (settle, "LEASE_SECONDS"),
+    (retry, "FIRST_PAUSE_SECONDS"), (retry, "MAX_PAUSE_SECONDS"), (claim, "LEASE_SECONDS"),
     (line, "RETRY_LINE_REST_SECONDS"), (line, "RETRY_LINE_REST_SHARE"), (queue, "CUT_SHORT_SECONDS"),
     (buffer, "HANGING_SECONDS"),
 )  # fmt: skip
@@ -144,6 +144,7 @@ class Worker(SteppedWorker):
 
     def go(self) -> None:
         """Go one round."""
+        self._rounds.answered(self.wire.late())
         self._rounds.go()
         self.lines = self._rounds.all()
 

@@ -28,9 +28,10 @@ from delivery.webhook.parts import Outgoing
 from delivery.worker import process
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.event_loop import EventLoop
+from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest, read_pages
-from delivery.worker.rounds import NO_LINK, active_line
+from delivery.worker.rounds import NO_LINK
 from delivery.worker.settle import settle
 from delivery.worker.steps import Settlement
 from subscriptions.models import EventType, Status, Subscriber, Subscription

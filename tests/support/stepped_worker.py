@@ -1,13 +1,14 @@
 """Workers driven by hand, round by round, in the test's own thread: real rounds and database, made-up answers."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from django.db import OperationalError
 
 from delivery.callbacks.address import callback_terms
-from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.http.transfer import LEASE_ENDED, Answer, Lease, RequestNotCompleted
 from delivery.http.wire_headers import EncodedRequest
 from delivery.webhook.parts import Destination
 from delivery.worker.buffer import RateLimiter
@@ -64,16 +65,31 @@ class FakeNetwork:
     def __init__(self, on_request: Callable[[Request], None]) -> None:
         self._on_request = on_request
         self.in_flight: list[Request] = []
+        self.abandoned: list[Request] = []
+        """They may arrive yet."""
 
-    def start(self, slot: Slot, request: EncodedRequest, *, since: float) -> None:
+    def start(self, slot: Slot, request: EncodedRequest, *, until: float, lease: Lease) -> None:
         assert slot.in_flight
-        assert slot.line.fits_the_lease(since)
+        assert lease is slot.line
+        assert time.monotonic() < min(until, lease.lease_ends_at)
         headers, delivery = request.headers, slot.in_flight
         sequence, attempt = int(headers.get("Webhook-Sequence", "0")), int(headers["Webhook-Attempt"])
         is_flagged = "Webhook-Possible-Duplicate" in headers
         sent = Request(slot, delivery.id, headers["webhook-id"], sequence, attempt, is_flagged, delivery.destination)
         self.in_flight.append(sent)
         self._on_request(sent)
+
+    def late(self) -> list[Answer]:
+        """Abandon what is in flight under a lease that has ended; return what its slots hear."""
+        late = [request for request in self.in_flight if time.monotonic() >= request.line.lease_ends_at]
+        self.abandon({request.slot for request in late})
+        failure = RequestNotCompleted(LEASE_ENDED, was_sent=True, is_abandoned=True)
+        return [Answer(request.slot, 0, b"", b"", 1, failure) for request in late]
+
+    def abandon(self, slots: Collection[Slot]) -> None:
+        """Wait for no answer to the requests of these slots."""
+        self.abandoned += [request for request in self.in_flight if request.slot in slots]
+        self.in_flight = [request for request in self.in_flight if request.slot not in slots]
 
     def begin(self) -> None:
         """Let what was started go out: it has."""
@@ -137,10 +153,12 @@ class SteppedWorker:
         return [line.id for line in taken]
 
     def answer_all(self, results: Mapping[Request, int | str]) -> None:
-        """Let requests be answered in one round: with a status, or not at all, and why."""
-        for request in results:
+        """Let requests be answered in one round, unless their lease has ended: with a status, or not, and why."""
+        self._rounds.answered(self.wire.late())
+        heard = [request for request in results if request in self.wire.in_flight]
+        for request in heard:
             self.wire.in_flight.remove(request)
-        self._rounds.answered([_answer(request, result) for request, result in results.items()])
+        self._rounds.answered([_answer(request, results[request]) for request in heard])
         self.go()
 
     def finish_script(self, which: int, result: Result) -> None:
@@ -167,6 +185,8 @@ class SteppedWorker:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
         slots: Slots = rounds._slots
+        rounds.answered(self.wire.late())
+        rounds.go()  # lines that have lapsed are lost
         while (idle := [*filter(_idles_alone, slots[SlotState.IDLE])]) or slots.any_in(*BUSY):
             for slot in idle:
                 slot.line.stopping = True  # nothing comes meanwhile: it has idled enough

@@ -17,7 +17,7 @@ from broker_project.core.egress import EgressPolicy, networks_in
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import wait_until
 from delivery.http.client import HttpClient
-from delivery.http.transfer import TOO_LATE, Answer, RequestNotCompleted
+from delivery.http.transfer import TOO_LATE, Answer, Lease, RequestNotCompleted
 from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import MAX_ANSWER_BYTES, OVERDUE_SECONDS
 from delivery.models import Attempt, Delivery
@@ -127,10 +127,10 @@ def test_a_request_past_its_deadline_is_not_sent(
 
 
 @pytest.mark.behaviour("4.11")
-def test_the_deadline_counts_from_the_given_start(http_client: HttpClient, receiver: Receiver) -> None:
+def test_a_request_ends_at_its_own_deadline(http_client: HttpClient, receiver: Receiver) -> None:
     receiver.on("/hangs", hang)
     began = time.monotonic()
-    http_client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), since=began - LONG + LEFT)
+    http_client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), until=began + LEFT)
     (answered,) = http_client.wait(LONG)
     assert answered.failure
     assert answered.failure.timed_out
@@ -237,13 +237,15 @@ class Asking(HttpClient):
 
     addresses = HERE
 
-    def start(self, token: Hashable, request: EncodedRequest, *, since: float | None = None) -> None:
+    def start(
+        self, token: Hashable, request: EncodedRequest, *, until: float | None = None, lease: Lease | None = None
+    ) -> None:
         if not self._idle:
             self._idle.append(self._new_transfer())
         assert request.url
         port = request.url.partition(f"{NAME}:")[2].partition("/")[0] or "80"
         self._idle[-1].handle.setopt(pycurl.RESOLVE, [f"{NAME}:{port}:{self.addresses}"])
-        super().start(token, request, since=since)
+        super().start(token, request, until=until, lease=lease)
 
     def ask(self, url: str) -> Result:
         self.start(url, EncodedRequest("POST", url, [], b"{}"))
@@ -454,13 +456,13 @@ def test_nonsense_is_no_answer(receiver: Receiver, worker: Worker, wanted: Subsc
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EncodedRequest, float]]:
-    """Return the requests that are started, each with the moment from which its deadline counts."""
+    """Return the requests that are started, each with its deadline."""
     seen: list[tuple[EncodedRequest, float]] = []
     start = HttpClient.start
 
-    def noted(client: HttpClient, token: Hashable, request: EncodedRequest, *, since: float) -> None:
-        seen.append((request, since))
-        start(client, token, request, since=since)
+    def noted(client: HttpClient, token: Hashable, request: EncodedRequest, *, until: float, lease: Lease) -> None:
+        seen.append((request, until))
+        start(client, token, request, until=until, lease=lease)
 
     monkeypatch.setattr(HttpClient, "start", noted)
     return seen
@@ -477,16 +479,17 @@ def test_deadline(
 ) -> None:
     other = subscription(endpoint=receiver.url("/other"))
     receiver.on("/a", slow, answer())
-    with broker.running_worker(deadline_seconds=2.0):
+    Subscription.objects.update(timeout_seconds=2)
+    with broker.running_worker():
         broker.publish_numbered(wanted.event_type, 2)
         broker.publish_numbered(other.event_type, 1)
         hold = broker.wait_until_held(wanted.subscriber)
         (error,) = Attempt.objects.filter(status_code=None).values_list("error", flat=True)
         assert (hold.failures, error.startswith("no answer: Operation timed out after ")) == (1, True)
         broker.cut_pauses_until_done()
-    since = next(since for request, since in started if request.url == receiver.url("/a"))
+    until = next(until for request, until in started if request.url == receiver.url("/a"))
     first_ended, (beside,) = receiver.of("/a")[0].ended or 0.0, receiver.of("/other")
-    assert first_ended >= since + 2.0, "the deadline counts from the mark, before libcurl begins"
+    assert first_ended >= until, "the deadline counts from the mark, before libcurl begins"
     assert beside.begun < first_ended, "while the slow one was waited for"
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]
     assert [request.is_flagged for request in receiver.of("/a")] == [False, True, False]

@@ -128,7 +128,8 @@ def test_a_line_passes_an_inactive_head(
 @pytest.mark.behaviour("4.9")
 def test_head_inactive_in_flight_is_passed(receiver: Receiver, wanted: Subscription, beside: Subscription) -> None:
     receiver.on("/a", hang)
-    with broker.running_worker(deadline_seconds=1.0):
+    Subscription.objects.filter(pk=wanted.pk).update(timeout_seconds=1)
+    with broker.running_worker():
         broker.publish_numbered(wanted.event_type, 1)
         broker.publish_bodies(beside.event_type, b"waiting")
         wait_until(lambda: receiver.of("/a"))

@@ -3,16 +3,14 @@
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db.models import F
 
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
-from delivery.dispatch.claim import Claim, claim, end_leases_of
+from delivery.dispatch.claim import claim, end_leases_of
 from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.partitions import open_days
@@ -20,9 +18,8 @@ from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker import rounds
 from delivery.worker.line import ActiveLine, Slot
-from delivery.worker.rounds import NO_LINK, active_line
+from delivery.worker.rounds import NO_LINK
 from delivery.worker.settle import settle
 from subscriptions.models import Subscription
 from tests.support import broker
@@ -284,33 +281,3 @@ def test_an_abandoned_and_cancelled_one_is_recorded(receiver: Receiver, wanted: 
         broker.wait_until_done()
     assert [request.sequence for request in receiver.log] == [number + 1]
     assert [*LineEvent.objects.values_list("sequence", flat=True)] == [number]
-
-
-@pytest.mark.behaviour("4.11")
-def test_a_short_lease_is_renewed_before_a_request(
-    receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate = receiver.gate("/a")
-    broker.publish_numbered(wanted.event_type, 1)
-    before: list[datetime | None] = []
-
-    def claim_early(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
-        """Claim as if ten seconds ago."""
-        claims = claim(line_ids, worker=worker)
-        if claims:
-            Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
-            before.append(broker.line_of(wanted.subscriber).lease_until)
-            monkeypatch.setattr(
-                rounds, "active_line", lambda one, link, at, **more: active_line(one, link, at - 10, **more)
-            )
-        return claims
-
-    monkeypatch.setattr(rounds, "claim", claim_early)
-    with broker.running_worker("slow"):
-        wait_until(lambda: receiver.log)
-        after = broker.line_of(wanted.subscriber).lease_until
-        gate.open()
-    assert before[0]
-    assert after
-    assert after - before[0] > timedelta(seconds=9)
-    assert broker.line_of(wanted.subscriber).epoch == 1

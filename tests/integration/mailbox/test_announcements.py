@@ -168,5 +168,5 @@ def test_a_settle_said_again_lets_its_line_go_though_a_client_has_what_it_settle
     lost = broker.settlement(line, delivery, **broker.NO_ANSWER)
     settle({line.id: line.claim.epoch}, settlements=[lost])
     mailboxes.hand_out(Delivery.objects.get())
-    settle({line.id: line.claim.epoch}, settlements=[lost], states=[line.update(let_go=True)])
+    settle({line.id: line.claim.epoch}, settlements=[lost], states=[line.update()])
     assert broker.line_of(pushed.subscriber).lease_until is None

@@ -20,10 +20,11 @@ from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, LineEvent, Message, QueueGroup
 from delivery.operations import release_one
 from delivery.worker.buffer import BodyBudget
+from delivery.worker.leases import active_line
 from delivery.worker.pages import PageRequest
 from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import settle_groups
-from delivery.worker.rounds import NO_LINK, active_line
+from delivery.worker.rounds import NO_LINK
 from delivery.worker.settle import settle
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories

@@ -84,7 +84,7 @@ def finish_one(wanted: Subscription) -> tuple[int, int]:
     settle(
         {line.pk: driven.claim.epoch},
         settlements=[broker.settlement(driven, delivery)],
-        states=[driven.update(let_go=True)],
+        states=[driven.update()],
     )
     return delivery.id, number
 
@@ -226,7 +226,7 @@ def test_an_unfinished_delivery_keeps_its_count_when_its_attempts_are_dropped(
     line = broker.line_of(wanted.subscriber)
     driven, delivery, _ = broker.crash_while_sending(line)
     aside = broker.settlement(driven, delivery, PENDING, status_code=500, pause=0.0)
-    settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.update(let_go=True)])
+    settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.update()])
     Attempt.objects.update(id=first_id(past))
     drop()
     assert (Attempt.objects.count(), Delivery.objects.get().attempts) == (0, 1)

@@ -75,7 +75,7 @@ def receiving(storage: None) -> Subscriber:
         settle(
             {line.pk: driven.claim.epoch},
             settlements=[settlement(driven, delivery, **fields)],
-            states=[driven.update(let_go=True)],
+            states=[driven.update()],
         )
     cancel_deliveries_of(subscriptions[1].pk, reason="unwanted")
     crash_while_sending(line)

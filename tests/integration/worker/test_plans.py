@@ -115,7 +115,7 @@ def deliver_and_crash(grown: Grown) -> None:
     settle(
         {line.pk: driven.claim.epoch},
         settlements=[broker.settlement(driven, second)],
-        states=[driven.update(let_go=True)],
+        states=[driven.update()],
     )
     broker.crash_while_sending(line)
     in_flight(None, key=None, downwards=True, limit=50)
@@ -131,7 +131,7 @@ def retry(grown: Grown) -> None:
     settle(
         {line.pk: driven.claim.epoch},
         settlements=[broker.settlement(driven, first)],
-        states=[driven.update(let_go=True)],
+        states=[driven.update()],
     )
     broker.crash_while_sending(line)
     broker.expire_lease(line)
@@ -162,7 +162,7 @@ def move_to_retry_line_and_suspend(grown: Grown) -> None:
     settle(
         epochs(driven),
         settlements=[broker.settlement(driven, third, **pending, side_effects=suspends)],
-        states=[driven.update(let_go=True)],
+        states=[driven.update()],
     )
     Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     driven, third, _ = broker.crash_while_sending(line)
@@ -171,7 +171,7 @@ def move_to_retry_line_and_suspend(grown: Grown) -> None:
         settlements=[broker.settlement(driven, third, side_effects=SideEffects(resumes=True, announces=True))],
     )
     assert retry_line.pk in lines_with_due_work()
-    settle(epochs(driven), states=[driven.update(let_go=True)])
+    settle(epochs(driven), states=[driven.update()])
 
 
 def epochs(driven: ActiveLine) -> dict[int, int]:

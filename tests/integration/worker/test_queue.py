@@ -22,11 +22,12 @@ from delivery.operations import cancel_deliveries_of
 from delivery.webhook.parts import Outgoing
 from delivery.worker import rounds, settling
 from delivery.worker.buffer import BodyBudget
+from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest
 from delivery.worker.queue import read_groups
 from delivery.worker.queue_settle import settle_groups
-from delivery.worker.rounds import NO_LINK, active_line
+from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.behaviours import close

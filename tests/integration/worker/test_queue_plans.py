@@ -20,10 +20,11 @@ from delivery.operations import cancel_deliveries_of, release
 from delivery.status.queue_status import groups_of, senders
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
+from delivery.worker.leases import active_line
 from delivery.worker.pages import PageRequest
 from delivery.worker.queue import OutgoingGroup, read_groups
 from delivery.worker.queue_settle import settle_groups
-from delivery.worker.rounds import NO_LINK, active_line
+from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.api import client_of, client_of_admin
@@ -107,7 +108,7 @@ def send_and_crash(jobs: EventType) -> None:
         sender, second, status=DeliveryStatus.PENDING, status_code=500, group_id=second.group_id, again=0.0
     )
     settle_groups(epochs, settlements=[won])
-    settle_groups(epochs, settlements=[refused], states=[sender.update(let_go=True)])
+    settle_groups(epochs, settlements=[refused], states=[sender.update()])
     (taken,) = claim([line.pk], worker="two")
     third = read(line)[0]
     delivery = third.delivery(third.endpoints[0], tried=0, uncertain=False)

@@ -15,8 +15,9 @@ from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEve
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
+from delivery.worker.leases import active_line
 from delivery.worker.pages import PageRequest, read_pages
-from delivery.worker.rounds import NO_LINK, active_line
+from delivery.worker.rounds import NO_LINK
 from delivery.worker.settle import settle
 from delivery.worker.steps import SideEffects
 from subscriptions.models import RetryPolicy, Subscriber, Subscription

@@ -65,7 +65,7 @@ def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -
         {line.id: old},
         settlements=[broker.settlement(line, delivery)],
         marks=[line.mark(delivery)],
-        states=[line.update(let_go=True)],
+        states=[line.update()],
     )
     assert (settled.owned, settled.ended, settled.started) == (frozenset(), frozenset(), {})
     assert ([*Delivery.objects.order_by("id").values()], broker.line_of(wanted.subscriber).epoch) == before
@@ -192,7 +192,7 @@ def test_a_line_with_an_unsettled_delivery_is_kept(wanted: Subscription, monkeyp
     broker.publish_numbered(wanted.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     line.hold(delivery, 1.0, "no answer")
-    held = line.update(let_go=True)
+    held = line.update()
     missed = broker.settlement(line, delivery, **broker.NO_ANSWER)
     overtaken(
         lambda: settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),

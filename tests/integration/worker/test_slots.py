@@ -14,8 +14,9 @@ from delivery.models import Attempt, Delivery, Hold, Line, PageRead
 from delivery.statuses import DeliveryStatus
 from delivery.worker import rounds
 from delivery.worker.buffer import BodyBudget
+from delivery.worker.leases import active_line
 from delivery.worker.pages import PageRequest, read_pages
-from delivery.worker.rounds import NO_LINK, active_line
+from delivery.worker.rounds import NO_LINK
 from delivery.worker.settle import settle
 from subscriptions.models import Processing, Subscriber, Subscription
 from tests.support import broker

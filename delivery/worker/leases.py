@@ -1,0 +1,123 @@
+"""Lines and their leases: those of a process are renewed together, and a request ends before its line's lease does."""
+
+import random
+import time
+from collections.abc import Mapping
+
+import structlog
+
+from delivery.dispatch.claim import Claim, renew
+from delivery.dispatch.notify import Link
+from delivery.limits import (
+    DATABASE_RETRY_SECONDS,
+    LEASE_MARGIN_SECONDS,
+    LEASE_SECONDS,
+    MAX_EXTRA_SLOTS,
+    MIN_STATEMENT_SECONDS,
+    RENEWAL_SECONDS,
+)
+from delivery.models import Lane
+from delivery.worker.buffer import RateLimiter, SlotShares
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.queue import queue_line
+from delivery.worker.steps import Rest, Send
+from delivery.worker.topic import topic_line
+
+log = structlog.get_logger(__name__)
+
+
+def active_line(
+    claimed: Claim,
+    link: Link,
+    renewed_at: float,
+    *,
+    queue_max_in_flight: int,
+    extra_slots: int = MAX_EXTRA_SLOTS,
+    rate_limiter: RateLimiter | None = None,
+) -> ActiveLine:
+    """Return a claimed line with its slots: `queue_max_in_flight` of a QUEUE sender, otherwise what was claimed.
+
+    What is held and not due takes up a slot, so a dead endpoint gets no more requests than there are slots. No line has
+    more than `extra_slots` beyond its first: in a process with as many requests in flight as it may have, each has one.
+    """
+    is_sender = claimed.lane == Lane.QUEUE
+    line = ActiveLine(claimed, link, renewed_at, rate_limiter=rate_limiter or RateLimiter())
+    resting = len(line.resting_holds(time.monotonic()))
+    wanted = queue_max_in_flight if is_sender else max(1, claimed.concurrency - resting)
+    slots = 1 + min(wanted - 1, extra_slots)
+    line.slot_shares = SlotShares(slots)
+    line.slots = [Slot(line) for _ in range(slots)]
+    for slot in line.slots:
+        slot.generator = queue_line(slot, random.shuffle) if is_sender else topic_line(slot, random.random)
+    return line
+
+
+class Leases:
+    """The leases of a worker's lines, `lines` by their ids; belongs to the event loop's thread.
+
+    The client ends the requests of a lease that was not renewed in time, whatever the reason was: the database is away,
+    somebody has locked the line, or this process was stopped. Such a line has lapsed.
+    """
+
+    def __init__(self, lines: Mapping[int, ActiveLine]) -> None:
+        self._lines = lines
+        self._lapsed: set[ActiveLine] = set()
+        self._renewal_at = 0.0
+        """Monotonic time from which leases may be renewed again."""
+        self._first_end = 0.0
+        """Monotonic time before which no lease ends."""
+
+    def renew(self) -> list[ActiveLine]:
+        """Renew those that are not new, in one statement, if it is time; return the lines that are no longer ours.
+
+        What somebody has locked is tried again in a moment.
+
+        Raises:
+            django.db.Error: nobody knows what has been renewed.
+        """
+        before = time.monotonic()  # by the database's clock they last longer
+        if before < self._renewal_at:
+            return []
+        old = [line for line in self._lines.values() if before >= line.renewed_at + RENEWAL_SECONDS]
+        lines = [line for line in old if line not in self._lapsed]
+        renewed = renew({line.id: line.claim.epoch for line in lines}) if lines else {}
+        for line in lines:
+            if renewed.get(line.id):
+                line.renewed_at = before
+        self._renewal_at = before + (RENEWAL_SECONDS if all(renewed.values()) else DATABASE_RETRY_SECONDS)
+        self._first_end = 0.0
+        return [line for line in lines if line.id not in renewed]
+
+    def lapse(self, line: ActiveLine) -> None:
+        """Note that a request of the line was ended with its lease: the next worker recovers it.
+
+        What its other slots have been answered is settled first, and nothing more is marked.
+        """
+        log.warning("event_loop.lease_ended", line_id=line.id, epoch=line.claim.epoch)
+        self._lapsed.add(line)
+        line.stopping = True
+        for slot in line.slots:
+            if slot.is_unsettled and isinstance(slot.step, Send) and not slot.may_be_marked:
+                slot.step = Rest(slot.step.ended)
+
+    def lost(self) -> list[ActiveLine]:
+        """Return the lapsed lines of which nothing is left to settle, and forget them."""
+        lost = [
+            line
+            for line in self._lapsed
+            if self._lines.get(line.id) is not line
+            or not any(slot.is_unsettled and slot.step.ended for slot in line.slots)
+        ]
+        self._lapsed.difference_update(lost)
+        return lost
+
+    def database_deadline(self) -> float:
+        """Return until when (monotonic) a round may wait for the database: until the first lease is about to end.
+
+        Then a worker that waits for a hung database would not end its requests in time.
+        """
+        now = time.monotonic()
+        if now >= self._first_end:
+            ends = [line.lease_ends_at for line in self._lines.values() if line.lease_ends_at > now]
+            self._first_end = min(ends, default=now + LEASE_SECONDS - LEASE_MARGIN_SECONDS)
+        return max(self._first_end, now + MIN_STATEMENT_SECONDS)
