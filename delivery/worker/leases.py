@@ -4,8 +4,6 @@ import random
 import time
 from collections.abc import Mapping
 
-import structlog
-
 from delivery.dispatch.claim import Claim, renew
 from delivery.dispatch.notify import Link
 from delivery.limits import (
@@ -22,8 +20,6 @@ from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.queue import queue_line
 from delivery.worker.steps import Rest, Send
 from delivery.worker.topic import topic_line
-
-log = structlog.get_logger(__name__)
 
 
 def active_line(
@@ -93,7 +89,6 @@ class Leases:
 
         What its other slots have been answered is settled first, and nothing more is marked.
         """
-        log.warning("event_loop.lease_ended", line_id=line.id, epoch=line.claim.epoch)
         self._lapsed.add(line)
         line.stopping = True
         for slot in line.slots:

@@ -240,8 +240,13 @@ class Rounds:
         return max(0.0, min(waits))
 
     def _renew(self) -> None:
-        """Renew leases if it is time to, and lose the lines whose leases have ended."""
-        for line in self.leases.lost():
+        """Renew leases if it is time to, and lose the lines whose leases have ended.
+
+        All are lost where the database did not answer: only another epoch makes sure that nothing follows.
+        """
+        lost = self.all() if self._backoff.is_in_doubt else self.leases.lost()
+        self._backoff.is_in_doubt = False
+        for line in lost:
             self._lose(line)
         try:
             fenced = self.leases.renew() if self._backoff.is_over else []
@@ -249,7 +254,6 @@ class Rounds:
             self._backoff.begin(failure)
             return
         for line in fenced:
-            log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
             self._lose(line)
 
     def _return_buffers(self, now: float) -> None:
@@ -413,6 +417,7 @@ class Rounds:
         """Forget a line that is no longer ours, and end its requests: another worker may send them again."""
         if not self._has(line):
             return  # with another of its slots
+        log.warning("event_loop.line_lost", line_id=line.id, epoch=line.claim.epoch)
         self._client.abandon({slot for slot in line.slots if slot.state is SlotState.IN_FLIGHT})
         line.return_all(self.budget)
         del self._lines[line.id]

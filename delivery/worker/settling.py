@@ -35,6 +35,8 @@ class DatabaseBackoff:
     def __init__(self) -> None:
         self.until = 0.0
         """Monotonic time."""
+        self.is_in_doubt = False
+        """Whether it may carry out what it was asked at any later time, since it did not answer."""
 
     @property
     def is_over(self) -> bool:
@@ -45,6 +47,7 @@ class DatabaseBackoff:
         """Note that the database has failed; the next statement gets a new connection."""
         log.warning("event_loop.database_failed", reason=failure)
         self.until = time.monotonic() + DATABASE_RETRY_SECONDS
+        self.is_in_doubt |= isinstance(failure, NotAnswered)
         forget_connection()
 
 
@@ -75,7 +78,7 @@ class Settling:
         try:
             settled = settle_round(slots, of_groups=of_groups)
         except (OperationalError, InterfaceError) as failure:
-            yield from self._keep(slots, failure)
+            self._keep(slots, failure)
         except DatabaseError:
             for slot in slots:
                 yield from self._settle_alone(slot, of_groups=of_groups)
@@ -100,24 +103,18 @@ class Settling:
                 slot.step = replace(slot.step, ended=None)
                 settled = settle_round([slot], of_groups=True)
         except (OperationalError, InterfaceError) as failure:
-            yield from self._keep([slot], failure)
+            self._keep([slot], failure)
         except DatabaseError:
             log.exception("event_loop.line_dropped", line_id=slot.line.id)
             yield slot, None
         else:
             yield from self._results([slot], settled)
 
-    def _keep(self, slots: list[Slot], failure: Exception) -> Iterator[Result]:
-        """Leave the slots where they are; nobody knows whether they have been settled.
-
-        Where the database did not answer, it may settle them at any later time: only another epoch prevents that. So
-        their lines are lost.
-        """
-        self._backoff.begin(failure)
+    def _keep(self, slots: list[Slot], failure: Exception) -> None:
+        """Leave the slots where they are; nobody knows whether they have been settled."""
         for slot in slots:
             slot.may_be_marked |= isinstance(slot.step, Send)
-            if isinstance(failure, NotAnswered):
-                yield slot, None
+        self._backoff.begin(failure)
 
     def _results(self, slots: list[Slot], settled: Settled) -> Iterator[Result]:
         for slot in slots:

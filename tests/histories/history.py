@@ -17,6 +17,7 @@ from django.db import connections, transaction
 from broker_project.core.db import rows
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import lines_with_due_work
+from delivery.limits import LEASE_SECONDS
 from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import Status, Subscription
@@ -27,7 +28,7 @@ from tests.support.stepped_worker import Request
 
 ACTIONS: Final = {
     "publish": 8.0, "take": 7.0, "go": 7.0, "answer": 16.0, "end_pauses": 3.0, "arm": 6.0, "freeze": 1.5, "lapse": 1.5,
-    "kill": 1.5, "lock": 1.0, "arrive": 1.0, "cancel": 0.5, "switch": 1.5, "edit": 0.5,
+    "kill": 1.5, "lock": 1.0, "arrive": 1.0, "cancel": 0.5, "switch": 1.5, "edit": 0.5, "dawdle": 1.0,
 }  # fmt: skip
 """How often each happens, before a seed prefers some of them."""
 ALWAYS: Final = {"publish", "take", "go", "answer"}
@@ -38,6 +39,8 @@ MAX_POINTS: Final = 14
 """How many points a worker passes at most before what is armed happens."""
 FROZEN_SECONDS: Final = 25.0
 """Longer than a lease."""
+DAWDLES: Final = 6
+"""How often a worker goes a round while its requests take longer than a lease."""
 ROUNDS_TO_HEAL: Final = 150
 
 LINES: Final = "SELECT id FROM delivery_line ORDER BY id"
@@ -45,6 +48,11 @@ OPEN_SINCE: Final = "SELECT id, subscription_id, group_id FROM delivery_open WHE
 HELD_BY: Final = "SELECT id FROM delivery_line WHERE worker = %s AND lease_until IS NOT NULL"
 FREEZE: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms' WHERE worker = %s AND lease_until IS NOT NULL
+"""
+END_LEASES: Final = """
+UPDATE delivery_line l SET lease_until = clock_timestamp() - interval '1 ms'
+  FROM unnest(%s::bigint[], %s::bigint[]) AS o (line_id, epoch)
+ WHERE l.id = o.line_id AND l.epoch = o.epoch AND l.lease_until IS NOT NULL
 """
 LAPSE: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
@@ -141,6 +149,13 @@ class History:
         if worker := self.any_worker():
             self.pass_time(worker, self.random.choice((0.02, 0.02, 0.3, 0.3, 1.2)))
 
+    def dawdle(self) -> None:
+        """Let the endpoints of a worker take longer than a lease, which it renews meanwhile."""
+        if worker := self.any_worker(lambda one: bool(one.wire.in_flight)):
+            for _ in range(DAWDLES):
+                if worker in self.workers:
+                    self.pass_time(worker, FROZEN_SECONDS / DAWDLES)
+
     def answer(self) -> None:
         if worker := self.any_worker(lambda one: bool(one.wire.in_flight)):
             most = min(len(worker.wire.in_flight), self.random.choice((1, 1, 2, 4)))
@@ -183,9 +198,12 @@ class History:
         if worker and not self.is_locked:
             line = self.random.choice(worker.lines)
             with transaction.atomic():
+                seconds = self.random.choice((0.3, FROZEN_SECONDS))
                 self.say(f"line {line.id} is locked for a round")
                 rows(LOCK, [line.id])
-                self.pass_time(worker, 0.3)
+                if seconds == FROZEN_SECONDS:  # its lease, and those of others, cannot be renewed any more
+                    self.note_fault(worker)
+                self.pass_time(worker, seconds)
 
     def arrive(self) -> None:
         if self.strays:
@@ -232,12 +250,14 @@ class History:
         return Worker(name or f"worker {next(self.names)}", self.world.made, self.point, self.on_request)
 
     def step(self, worker: Worker, do: Callable[[], object]) -> None:
-        """Let a worker run, until it is done or killed."""
+        """Let a worker run, until it is done or killed; what it waits for no more may arrive yet."""
         try:
             with self.running(worker):
                 do()
         except Killed:
             self.bury(worker)
+        self.strays += [request for request in worker.wire.abandoned if not request.arrived_at]
+        worker.wire.abandoned.clear()
 
     @contextmanager
     def running(self, worker: Worker | None) -> Iterator[None]:
@@ -254,6 +274,8 @@ class History:
     def pass_time(self, worker: Worker, seconds: float) -> None:
         self.say(f"{worker.name} goes a round, {seconds} s later")
         worker.clock += seconds
+        over = [line for line in worker.lines if worker.clock >= line.renewed_at + LEASE_SECONDS]
+        rows(END_LEASES, [[line.id for line in over], [line.claim.epoch for line in over]])
         self.step(worker, worker.go)
 
     def point(self, worker: Worker, in_transaction: bool | None) -> None:

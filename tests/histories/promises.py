@@ -52,6 +52,9 @@ def check_request(history: "History", worker: Worker, request: Request) -> None:
     require(is_unknown or history.faults[request.line_id] or not request.is_flagged, "nothing else is flagged (4.11)")
     beside = [one for one in worker.wire.in_flight if one.line is request.line]
     require(len(beside) <= width(history, request), "a line has as many in flight as it may (4.1, 4.13, 6.6)")
+    others = [(other, one) for other in history.workers if other is not worker for one in other.wire.in_flight]
+    leased = [one for other, one in others if one.line_id == request.line_id and other.clock < one.line.lease_ends_at]
+    require(not leased, "nothing is in flight under an earlier lease, unless its worker is frozen (4.16)")
     require(len({one.webhook_id for one in beside}) == len(beside), "one endpoint at a time is asked (6.4)")
 
 

@@ -13,6 +13,7 @@ from delivery.dispatch import claim
 from delivery.dispatch.claim import renew
 from delivery.models import Attempt, Line
 from delivery.worker import leases, line, settling
+from delivery.worker.settle import settle
 from delivery.worker.steps import Settled
 from subscriptions.models import Subscription
 from subscriptions.models.subscribers import Processing
@@ -160,7 +161,7 @@ def test_lines_of_a_settle_without_an_answer_are_recovered(
     receiver: Receiver, wanted: Subscription, own: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database may still carry it out, so only another epoch makes sure that it is no more in force."""
-    settle, hangs = settling.settle, iter([True])
+    hangs = iter([True])
 
     def unanswered(epochs: dict[int, int], **parts: Any) -> Settled:
         if parts.get("settlements") and next(hangs, False):
