@@ -38,7 +38,9 @@ class ModelCheck:
     is_progress: bool = False
 
 
-MISTAKES: Final = ("NO_FENCE", "NO_MARK", "NO_FLAG", "CLAIMS_LEASED", "LONG_REQUESTS", "FORGETS_UNHEARD")
+MISTAKES: Final = (
+    *("NO_FENCE", "NO_MARK", "NO_FLAG", "CLAIMS_LEASED", "NO_ABORT", "RENEWS_UNFENCED", "FORGETS_UNHEARD"),
+)
 LOST_HINTS: Final = ("DISOWNS_FIRST", "OWNS_LATE")
 CHECKS: Final = (
     *(ModelCheck(mistake, FAULTS, "assertion violated") for mistake in MISTAKES),

@@ -8,7 +8,8 @@
      worker, claim    takes a free line under a new epoch         delivery/dispatch/claim.py
      worker, claim    recovers what a vanished worker had sent    delivery/dispatch/recovery.py
      worker, round    settles, marks what is next, or releases    delivery/worker/settle_sql.py
-     worker, send     one request, only while the lease lasts     delivery/worker/event_loop.py
+     worker, send     one request, only while the lease lasts     delivery/worker/rounds.py, delivery/http/client.py
+     worker, renew    the lease lasts on                          delivery/worker/leases.py
      worker, released lets publishers wake the line again         delivery/worker/release.py
      worker, idle     waits for a task or a hint, or sweeps       delivery/dispatch/sweep.py
      faults           leases that run out, and crashes
@@ -24,7 +25,7 @@
 
    Names that are defined from outside:
      MAX_CRASHES           how many times a worker crashes, at any step
-     MAX_LEASES_LOST       how many leases run out although their worker is alive, as when it is frozen
+     MAX_LEASES_LOST       how many leases cannot be renewed in time although their worker is alive
      MAX_UNHEARD           how many commits succeed without the worker hearing of it
      SWEEP                 all hints are lost, and workers sweep; without it there are only hints, and none is lost
    and at most one of these mistakes, each of which `./broker model` has to find:
@@ -32,7 +33,8 @@
      NO_MARK               a request starts without a mark in the database
      NO_FLAG               recovery does not note that a delivery may have been received
      CLAIMS_LEASED         a claim takes a line whose lease still lasts
-     LONG_REQUESTS         a request may last longer than the lease
+     NO_ABORT              a request goes on although its lease cannot be renewed
+     RENEWS_UNFENCED       renewals do not compare the epoch
      FORGETS_UNHEARD       a worker does not send what it has marked without hearing of it
      DISOWNS_FIRST         a worker disowns a line before it releases it, instead of afterwards
      OWNS_LATE             a worker owns a line after it has read what there is, instead of before */
@@ -89,10 +91,16 @@ byte crashes, leases_lost, unheard, repeated;
 #define may_be_next(d) is_open(d)    /* IN_FLIGHT here: marked by this worker, in a commit of which it did not hear */
 #endif
 
-#ifdef LONG_REQUESTS
-#define lease_may_end true
+#ifdef RENEWS_UNFENCED
+#define is_unfit false
 #else
-#define lease_may_end (!sending[owner])    /* a request starts only if its deadline is before the end of the lease */
+#define is_unfit is_fenced
+#endif
+
+#ifdef NO_ABORT
+#define has_ended true
+#else
+#define has_ended (!sending[owner])    /* by its own clock a worker ends its request some time before its lease ends */
 #endif
 
 /* Progress: whatever happens, all three are delivered in the end. */
@@ -152,11 +160,10 @@ proctype publisher() {
 proctype faults() {
 end:
   do
-     /* time passes: the lease of a worker that has forgotten the line runs out */
-  :: d_step { owner != NONE && !lease_over && !holds[owner] -> lease_over = true }
-     /* that of a worker which is alive runs out too, and its own clock says so */
-  :: d_step { owner != NONE && !lease_over && holds[owner] && lease_may_end && leases_lost < MAX_LEASES_LOST ->
-              leases_lost++; lease_over = true; holds[owner] = false }
+     /* time passes: a lease runs out that is not renewed, since its worker has forgotten the line or cannot renew it */
+  :: d_step { owner != NONE && !lease_over && !holds[owner] && has_ended -> lease_over = true }
+     /* a worker cannot renew its lease in time, also during a request, and its own clock says so */
+  :: d_step { owner != NONE && holds[owner] && leases_lost < MAX_LEASES_LOST -> leases_lost++; holds[owner] = false }
   :: d_step { crashing == NONE && crashes < MAX_CRASHES -> crashes++; crashing = 0 }
   :: d_step { crashing == NONE && crashes < MAX_CRASHES -> crashes++; crashing = 1 }
   od
@@ -217,7 +224,7 @@ end:
        goto idle
     fi;
 
-    /* One statement settles the answer, renews the lease and marks what goes next. */
+    /* One statement settles the answer and marks what goes next. */
 round:
     skip;
     d_step {
@@ -242,11 +249,10 @@ round:
                fi
             fi
          fi;
-         lease_over = false;
          if
          :: next == NONE
          :: else ->
-            owner = me; holds[me] = true; flagged = uncertain[next];
+            flagged = uncertain[next];
 #ifndef NO_MARK
             status[next] = IN_FLIGHT
 #endif
@@ -262,12 +268,34 @@ round:
     :: fenced -> holds[me] = false; disown(); goto idle
     :: !fenced && next == NONE                     /* go on below */
     :: !fenced && next != NONE ->
+send:
        if
        :: d_step { holds[me] -> sending[me] = true };
           receive(next);
-          d_step { sending[me] = false; answered = next };  /* the answer is here */
-          goto round
-       :: !holds[me] -> goto round                 /* no time is left for a request: renew the lease first */
+          if
+          :: d_step { sending[me] = false; answered = next };   /* the answer is here */
+             goto round
+#ifndef NO_ABORT
+          :: d_step { !holds[me] -> sending[me] = false };      /* too late: nobody knows what came of it */
+             disown();
+             goto idle
+#endif
+          fi
+       :: !holds[me] ->                            /* no time is left for a request: renew the lease first */
+          d_step {
+            fenced = is_unfit;
+            if
+            :: fenced
+            :: else -> lease_over = false; holds[me] = true
+            fi
+          };
+          if
+          :: fenced -> disown(); goto idle
+          :: !fenced -> goto send
+          :: !fenced && unheard < MAX_UNHEARD ->   /* renewed, and this worker does not know */
+             d_step { unheard++; holds[me] = false };
+             goto send
+          fi
        fi
     fi;
 
