@@ -33,6 +33,8 @@ ANALYTICS = "analytics"
 WORKER_NICENESS = "8"
 """With few cores, publishers come first: publishing takes a quarter less time, and a worker that continues a little
 later settles more deliveries at once."""
+WORKER_STOP_SECONDS = 70.0
+"""It waits for its requests in flight, which may take a minute."""
 FLOWER_TASKS = 1_000
 """Tasks that Flower keeps in memory: some minutes of a busy broker."""
 FLOWER_CONFIG = Path(__file__).parents[1] / "read_only_flower.py"
@@ -107,6 +109,7 @@ class Application:
             command=("nice", "-n", WORKER_NICENESS, *celery("worker", *queues, *options)),
             environment={**self.environment, "BROKER_WORKER_NAME": identity},
             is_ready=partial(is_listening, self.environment["REDIS_URL"], f"celery@{identity}"),
+            stop_seconds=WORKER_STOP_SECONDS,
         )
 
     def beat(self) -> Service:

@@ -43,7 +43,7 @@ class Service:
     is_ready: Callable[[], bool] = field(default=lambda: True)
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 20.0
-    """How long it may take to stop; then it is killed. A worker that stops waits for the requests in flight."""
+    """How long it may take to stop; then it is killed."""
 
     death_signal: signal.Signals = signal.SIGKILL
     """Sent by the kernel and by the guard if the supervisor dies."""

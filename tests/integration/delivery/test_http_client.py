@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from broker_project.core.egress import EgressPolicy, networks_in
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import wait_until
 from delivery.http.client import HttpClient
-from delivery.http.transfer import TOO_LATE, Answer, Lease, RequestNotCompleted
+from delivery.http.transfer import LEASE_ENDED, TOO_LATE, Answer, Lease, RequestNotCompleted
 from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import MAX_ANSWER_BYTES, OVERDUE_SECONDS
 from delivery.models import Attempt, Delivery
@@ -171,6 +172,78 @@ def test_a_late_timer_of_libcurl(http_client: HttpClient, receiver: Receiver, mo
     assert (answered.token, answered.failure.was_sent, answered.failure.timed_out) == ("/hangs", True, True)
     monkeypatch.undo()
     assert content_of(ask(http_client, receiver, "/")) == (200, b"")
+    assert http_client.wait(0) == []
+
+
+@dataclass
+class Leased:
+    """A lease that ends when the test says."""
+
+    lease_ends_at: float
+
+
+@pytest.mark.behaviour("4.11", "4.16")
+def test_a_request_ends_with_its_lease(http_client: HttpClient, receiver: Receiver) -> None:
+    receiver.on("/hangs", hang)
+    lease = Leased(time.monotonic() + LEFT)
+    http_client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), lease=lease)
+    (ended,) = [*http_client.wait(LONG / 2), *http_client.wait(0)]
+    assert ended.failure == RequestNotCompleted(LEASE_ENDED, was_sent=True, is_abandoned=True)
+    wait_until(lambda: receiver.log[0].ended)
+    assert content_of(ask(http_client, receiver, "/")) == (200, b"")
+
+
+@pytest.mark.behaviour("4.16")
+def test_a_request_goes_on_under_a_lease_that_is_renewed(http_client: HttpClient, receiver: Receiver) -> None:
+    gate = receiver.gate("/waits")
+    lease = Leased(time.monotonic() + LEFT)
+    http_client.start("/waits", EncodedRequest("POST", receiver.url("/waits"), [], b"{}"), lease=lease)
+    http_client.begin()
+    lease.lease_ends_at += LONG
+    began = time.monotonic()
+    assert http_client.wait(LONG) == []
+    assert time.monotonic() - began < LONG / 2, "it looks whether the lease was renewed"
+    gate.open()
+    assert [content_of(answered) for answered in http_client.wait(LONG)] == [(200, b"")]
+
+
+@pytest.mark.behaviour("4.11", "4.16")
+def test_an_answer_that_came_while_the_process_was_stopped_is_not_read(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Leased(time.monotonic() + LONG)
+    http_client.start("/", EncodedRequest("POST", receiver.url(), [], b"{}"), lease=lease)
+    http_client.begin()
+    while not receiver.log:  # without reading what has come
+        http_client.begin()
+    wait_until(lambda: receiver.log[0].ended)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG)
+    monkeypatch.setattr("delivery.http.client.time", clock)
+    (ended,) = http_client.wait(0)
+    assert ended.failure == RequestNotCompleted(LEASE_ENDED, was_sent=True, is_abandoned=True)
+
+
+@pytest.mark.behaviour("4.11", "4.16")
+def test_what_was_not_sent_under_its_lease_is_not_sent(http_client: HttpClient, receiver: Receiver) -> None:
+    lease = Leased(time.monotonic())
+    http_client.start("/late", EncodedRequest("POST", receiver.url("/late"), [], b"{}"), lease=lease)
+    http_client.begin()
+    (ended,) = http_client.wait(LONG)
+    assert ended.failure == RequestNotCompleted(TOO_LATE, was_sent=False)
+    assert content_of(ask(http_client, receiver, "/")) == (200, b"")
+    assert receiver.of("/late") == []
+
+
+@pytest.mark.behaviour("4.16")
+def test_what_nobody_waits_for_is_ended(http_client: HttpClient, receiver: Receiver) -> None:
+    receiver.on("/hangs", hang)
+    send(http_client, receiver, "/hangs")
+    while not receiver.log:
+        http_client.begin()
+    send(http_client, receiver, "/answers")
+    http_client.abandon({"/hangs"})
+    wait_until(lambda: receiver.of("/hangs")[0].ended)
+    assert [answer.token for answer in http_client.wait(LONG)] == ["/answers"]
     assert http_client.wait(0) == []
 
 
@@ -468,7 +541,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EncodedRequest, float
     return seen
 
 
-@pytest.mark.behaviour("4.8", "4.11")
+@pytest.mark.behaviour("4.8", "4.11", "4.17")
 @pytest.mark.parametrize("slow", [hang, dripping(0.1)], ids=["hang", "drip"])
 def test_deadline(
     receiver: Receiver,

@@ -222,6 +222,7 @@ def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None
         ({"rate_limit": 0.0}, "subscription_rate_limit"),
         ({"rate_limit": 10_001.0}, "subscription_rate_limit"),
         ({"rate_limit": float("nan")}, "subscription_rate_limit"),
+        ({"timeout_seconds": 61}, "subscription_timeout"),
         ({"output": "XML"}, "subscription_output"),
     ],
 )

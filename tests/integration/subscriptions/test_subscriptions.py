@@ -27,6 +27,7 @@ URL = "https://shop.example/hook"
 WAYS = {
     "retry_policy": "Workfront",
     "rate_limit": 2.5,
+    "timeout_seconds": 60,
     "output": "CLOUDEVENTS_BINARY",
     "monitor_url": "https://shop.example/health",
 }
@@ -187,11 +188,12 @@ def test_the_error_of_a_filter_lists_its_choices(address: str, field: str) -> No
     assert (error["parameter"], error["detail"].startswith('"ON" is not one of ')) == (field, True)
 
 
-@pytest.mark.behaviour("1.4", "5.1")
+@pytest.mark.behaviour("1.4", "4.17", "5.1")
 def test_policy_rate_output_and_monitor_are_set_and_changed(management: Client) -> None:
     made = management.post(ROOT, new(**WAYS))
     assert (made.status_code, {**made.json(), **WAYS}) == (201, made.json())
-    nothing = {"retry_policy": None, "rate_limit": None, "output": "AS_PUBLISHED", "monitor_url": ""}
+    nothing: dict[str, object] = {"retry_policy": None, "rate_limit": None, "output": "AS_PUBLISHED", "monitor_url": ""}
+    nothing["timeout_seconds"] = 15
     changed = management.patch(made["Location"], nothing)
     assert (changed.status_code, changed["ETag"], {**changed.json(), **nothing}) == (200, '"2"', changed.json())
 
@@ -206,6 +208,14 @@ def test_only_topic_subscriptions_have_policy_rate_and_monitor(kind: EventKind, 
     made = client_of().post(ROOT, new(event_type="Order.Asked"))
     assert invalid_fields(client_of().patch(made["Location"], {way: WAYS[way]})) == [way]
     assert Subscription.objects.values_list(way, flat=True).get() in {None, ""}
+
+
+@pytest.mark.behaviour("4.17")
+@pytest.mark.parametrize(("kind", "named"), [(EventKind.QUEUE, None), (EventKind.SYNC, ["timeout_seconds"])])
+def test_calls_have_a_time_out_of_their_own(kind: EventKind, named: list[str] | None) -> None:
+    factories.event_type("Order.Asked", kind)
+    made = client_of().post(ROOT, new(event_type="Order.Asked", timeout_seconds=60))
+    assert (invalid_fields(made) if named else made.json()["timeout_seconds"]) == (named or 60)
 
 
 @pytest.mark.behaviour("5.1")
@@ -232,6 +242,10 @@ def test_a_scripted_subscription_has_no_output() -> None:
         ("rate_limit", 10_001),
         ("rate_limit", "5"),
         ("rate_limit", True),
+        ("timeout_seconds", 0),
+        ("timeout_seconds", 61),
+        ("timeout_seconds", 2.5),
+        ("timeout_seconds", None),
         ("output", "XML"),
         ("output", None),
         ("monitor_url", "shop.example"),
@@ -289,6 +303,7 @@ def test_push_is_the_default_and_pull_needs_no_endpoint(management: Client) -> N
         ({"retry_policy": "Workfront"}, ["retry_policy"]),
         ({"rate_limit": 2.5}, ["rate_limit"]),
         ({"monitor_url": "https://shop.example/health"}, ["monitor_url"]),
+        ({"timeout_seconds": 14}, ["timeout_seconds"]),
         ({"script": SCRIPT}, ["script"]),
         ({"script": SCRIPT, "rate_limit": 1}, ["rate_limit", "script"]),
         ({"endpoint": "ftp://shop.example/"}, ["endpoint"]),
