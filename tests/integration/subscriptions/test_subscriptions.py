@@ -63,7 +63,7 @@ def test_a_subscription_joins_a_subscriber_to_an_event_type(management: Client) 
 def test_a_new_subscription_is_active_unfiltered_first_and_without_limits() -> None:
     body = client_of().post(ROOT, new()).json()
     fields = ("status", "headers", "header_filter_string", "position", *WAYS)
-    assert [body[name] for name in fields] == ["ACTIVE", {}, "", 0, None, None, "AS_PUBLISHED", ""]
+    assert [body[name] for name in fields] == ["ACTIVE", {}, "", 0, None, None, 15, "AS_PUBLISHED", ""]
 
 
 @pytest.mark.parametrize("fixed", ["subscriber", "event_type"])
