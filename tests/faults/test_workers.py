@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from broker_project.stack.load.exchanges import Exchange, Published
+from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from broker_project.stack.supervisor import Child
 from tests.support.faults.audit import by_status, unrecorded_gaps
@@ -17,6 +18,7 @@ from tests.support.faults.breakage import (
     MAX_RESTART,
     flush_redis,
     frozen,
+    hung,
     kill_again_and_again,
     kill_all,
     more_beats,
@@ -52,6 +54,8 @@ TURN_SECONDS = 30.0
 TOGETHER_SECONDS = 4 * TURN_SECONDS
 """Each time that the turns of all lines end, one of the other fleet takes one of them, with few exceptions."""
 LEASE_SECONDS = 20.0
+LONG_REQUEST_SECONDS = 30.0
+"""Longer than a lease, and than a turn."""
 NOTICE_SECONDS = 15.0
 """How long it takes to notice an expired lease on a busy machine."""
 
@@ -258,6 +262,40 @@ def test_a_frozen_worker_loses_its_lines_to_others(load: Load, figures: Report) 
     copies = [copy.request for endpoint in load.endpoints.values() for copy in extra_copies(endpoint.exchanges)]
     assert [answers_settled(load.broker, copy) for copy in copies] == [1] * seen.duplicated
     assert LEASE_SECONDS - NOTICE_SECONDS <= seen.pause <= LEASE_SECONDS + NOTICE_SECONDS
+
+
+@pytest.mark.behaviour("4.11", "4.16", "4.17", "11.3")
+@pytest.mark.case("long-request-{broken}")
+@pytest.mark.parametrize("broken", ["undisturbed", "worker-killed", "postgresql-hung"])
+def test_requests_take_longer_than_a_lease(broker: Broker, receiver: Receiver, broken: str) -> None:
+    wanted = broker.event_type()
+    endpoint = Endpoint("long", receiver)
+    subscribed = broker.subscribe(receiver.url("/long"), wanted, timeout_seconds=60)
+    endpoint.is_stuck = True
+    for number in range(3):
+        broker.publish(wanted, body_of(number)).raise_for_status()
+    wait_until(lambda: endpoint.exchanges, THROUGH_SECONDS)
+    worker = broker.worker_driving(subscribed)
+    assert worker
+    if broken == "worker-killed":
+        with restarted(worker):
+            worker.kill()
+        wait_until(lambda: len(endpoint.exchanges) == 2, LEASE_SECONDS + NOTICE_SECONDS)
+    elif broken == "postgresql-hung":
+        with hung(broker.stack.supervisor["postgres"]):
+            time.sleep(LEASE_SECONDS)
+            endpoint.is_stuck = False
+            wait_until(lambda: endpoint.exchanges[0].status)
+            endpoint.is_stuck = True
+        assert endpoint.exchanges[0].hung_up, "the worker ended it before its lease did"
+        wait_until(lambda: len(endpoint.exchanges) == 2, LEASE_SECONDS + NOTICE_SECONDS)
+    time.sleep(LONG_REQUEST_SECONDS)  # nothing may happen
+    endpoint.is_stuck = False
+    wait_until(lambda: broker.has_finished([subscribed]), THROUGH_SECONDS)
+    again = [] if broken == "undisturbed" else [(0, True)]
+    sent = [(one.number, one.flagged) for one in endpoint.exchanges]
+    assert sent == [(0, False), *again, (1, False), (2, False)]
+    assert [answers_settled(broker, one) for one in endpoint.exchanges] == [1] * len(sent)
 
 
 def all_have_left(worker: Child, load: Load) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -82,6 +83,21 @@ def frozen(child: Child) -> Iterator[None]:
         yield
     finally:
         os.killpg(child.pid, signal.SIGCONT)
+
+
+@contextmanager
+def hung(child: Child) -> Iterator[None]:
+    """Let a process and its children, which have groups of their own, take what they are sent and answer nothing."""
+    assert child.pid
+    os.kill(child.pid, signal.SIGSTOP)  # first: now it begins no more of them
+    processes = [child.pid, *map(int, Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split())]
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in reversed(processes):
+            os.kill(process, signal.SIGCONT)
 
 
 @contextmanager
