@@ -258,7 +258,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
     def expire_leases_of(self, worker: SteppedWorker) -> None:
         self.note_unclean_end(worker)
         for line in worker.lines:
-            line.renewed_at -= 100
+            line.renewed_at -= 1_000
             Line.objects.filter(pk=line.id, epoch=line.claim.epoch, lease_until__isnull=False).update(
                 lease_until="2020-01-01T00:00:00Z"
             )

@@ -15,7 +15,7 @@ from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.operations import release
 from delivery.outcomes import Decision
 from delivery.statuses import DeliveryStatus
-from delivery.worker import settle, settling
+from delivery.worker import leases, line, settling
 from delivery.worker.steps import Settlement, Withheld
 from subscriptions.models import RetryPolicy
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
@@ -262,7 +262,7 @@ class StatefulTopic(PolicyOperations):
 @pytest.fixture(autouse=True)
 def _long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no lease run out by itself, however long a test takes on a busy machine."""
-    for module in (claim, settle):
+    for module in (claim, leases, line):
         monkeypatch.setattr(module, "LEASE_SECONDS", LONG_SECONDS)
 
 
