@@ -88,8 +88,18 @@ def check(history: "History") -> None:
         check_numbers(owner_id, requests)
         check_order(history, requests, "left_at")
         arrived = [one for one in requests if one.arrived_at]
-        held = [one for one in arrived if one.destination.subscription_id != history.world.retried]
+        held = [
+            one
+            for one in arrived
+            if one.destination.subscription_id != history.world.retried and not is_given_up(history, one)
+        ]
         check_order(history, sorted(held, key=lambda one: one.arrived_at), "arrived_at")
+
+
+def is_given_up(history: "History", request: Request) -> bool:
+    """Return whether it was cancelled after its worker had lost the line: nobody waits until it arrives."""
+    losses = [at for at in history.faults[request.line_id] if request.left_at <= at <= request.arrived_at]
+    return bool(losses) and request.delivery_id in history.cancelled
 
 
 def check_ends(history: "History") -> None:
