@@ -107,6 +107,14 @@ class Bench:
             there("subscribe", names=names, event_types=each, endpoints=endpoints, kind=kind, script=script)
         return types[:event_types], names
 
+    def subscribe_keyed(self, endpoint: str) -> tuple[list[str], list[str]]:
+        """Create an event type and a KEYED subscriber for it, as wide as one may be; return both names."""
+        event_type, name = self.create_event_type(), f"bench-{next(_numbers)}"
+        keyed = {"processing": "KEYED", "concurrency": 1_000, "ordering_key": "$$->'Body'->>'key'"}
+        self.api.create("subscribers", name=name, max_queued_to_send=10_000, **keyed)
+        self.api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint)
+        return [event_type], [name]
+
     def create_mailbox(self) -> tuple[str, str, str]:
         """Create an event type and a subscriber with a mailbox for it; return their names and an API key."""
         event_type, name = self.create_event_type(), f"bench-{next(_numbers)}"

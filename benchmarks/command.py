@@ -26,6 +26,7 @@ COLUMNS: Final = "{:<16} {:<34} {:>12} {:<8} {:>12}  {}"
 SCENARIOS: Final[Mapping[str, Callable[[Bench], Outcome]]] = {
     "topic.dense": topic.run_dense,
     "topic.single": topic.run_single,
+    "topic.keyed": topic.run_keyed,
     "topic.real": topic.run_real,
     "topic.latency": topic.run_latency,
     "topic.fanout": topic.run_fanout,

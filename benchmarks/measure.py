@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import mean
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from benchmarks.bench import Bench
@@ -49,6 +49,8 @@ class Load:
     answer: bytes = TAKEN
     delay_seconds: float = 0.0
     """How long endpoints take."""
+    slow_keys: int = 0
+    """The number of ordering keys, the first ones, whose requests take ten times as long."""
     hanging: int = 0
     """The number of subscribers, the first ones, that never answer."""
     is_cold: bool = False
@@ -65,6 +67,8 @@ class Load:
 
     def subscribe(self, bench: Bench, sink: RunningSink) -> tuple[list[str], list[str]]:
         """Create event types and subscribers; return the names of both."""
+        if self.slow_keys:
+            return bench.subscribe_keyed(sink.endpoint(0))
         endpoints = [sink.endpoint(number) for number in range(max(self.subscribers, self.hostile))]
         own = endpoints[: self.subscribers]
         event_types, names = bench.subscribe(own, self.event_types, kind=self.kind, script=self.script)
@@ -75,7 +79,7 @@ class Load:
 
     def expected(self, published: Sequence[Published]) -> dict[Key, int]:
         """Return how many deliveries of each stream each subscriber is to receive."""
-        if self.kind != "TOPIC":
+        if self.kind != "TOPIC" or self.slow_keys:
             return expected_by_any(published)
         return {
             (subscriber, stream.stream): count
@@ -243,7 +247,12 @@ class Measured:
 def measured(bench: Bench, load: Load, *, log: Log | None = None, beside: Beside | None = None) -> Measured:
     """Run a load, with something else beside it if given; endpoints that hang answer in the end."""
     log = log or (Log(load.hanging) if load.kind == "TOPIC" else JobLog())
-    with running_sink(log=log, answer=load.answer, hanging=load.hanging, delay_seconds=load.delay_seconds) as sink:
+    options: dict[str, Any] = {
+        "delay_seconds": load.delay_seconds,
+        "hanging": load.hanging,
+        "slow_keys": load.slow_keys,
+    }
+    with running_sink(log=log, answer=load.answer, **options) as sink:
         event_types, subscribers = load.subscribe(bench, sink)
         other = beside(bench, sink, subscribers) if beside else nullcontext()
         with other:

@@ -17,6 +17,7 @@ ANY: Final = -1
 """Instead of the subscriber, where any of them may receive a message."""
 NANOSECONDS: Final = 1e9
 SEQUENCE: Final = b"Webhook-Sequence: "
+ORDERING_KEY: Final = b"Webhook-Ordering-Key: "
 FLAG: Final = b"Webhook-Possible-Duplicate: true"
 INSTANTS: Final = partial(array, "q")
 """Makes an array of nanoseconds."""
@@ -50,7 +51,7 @@ class Receipts:
 
     def problems(self, wanted: Mapping[Key, int]) -> Iterator[str]:
         """Yield what was lost, repeated or out of order."""
-        yield from (f"{count} requests {fault}" for fault, count in sorted(self.faults.items()))
+        yield from (f"{count} requests {fault}" for fault, count in sorted(self.faults.items()) if count)
         if lost := sum(max(0, count - self.last.get(key, 0)) for key, count in wanted.items()):
             yield f"{lost} deliveries never arrived"
         if unknown := self.last.keys() - wanted.keys():
@@ -105,6 +106,11 @@ class Log:
         self.count += 1
 
 
+def key_in(head: bytes) -> bytes:
+    """Return the ordering key that the head of a request tells."""
+    return head.partition(ORDERING_KEY)[2].partition(b"\r")[0]
+
+
 class JobLog(Log):
     """Records jobs: each once, to any endpoint, in any order."""
 
@@ -123,3 +129,21 @@ class JobLog(Log):
         self._seen[stream].add(number)
         self.receipts.last[ANY, stream] = len(self._seen[stream])
         self._keep(subscriber, body)
+
+
+class KeyLog(JobLog):
+    """Records requests to one keyed line: each once, those of a stream and key in order, and with rising numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[tuple[bytes, int], int] = {}
+        self._sequences_of: dict[bytes, int] = {}
+
+    def record(self, subscriber: int, head: bytes, body: bytes) -> None:
+        """Record a request."""
+        key, number = key_in(head), int(body[NUMBER])
+        of_stream, sequence = (key, int(body[STREAM])), int(head.partition(SEQUENCE)[2].partition(b"\r")[0])
+        is_late = number <= self._numbers.get(of_stream, 0) or sequence <= self._sequences_of.get(key, 0)
+        self.receipts.faults["came after a later one of their key"] += is_late
+        self._numbers[of_stream], self._sequences_of[key] = number, sequence
+        super().record(subscriber, head, body)

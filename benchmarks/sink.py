@@ -11,10 +11,10 @@ import resource
 import select
 import socket
 import time
-from collections import deque
 from collections.abc import Iterator
 from ctypes import c_int64
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from multiprocessing.connection import Connection
 from typing import Any, ClassVar, Final, cast
 
@@ -22,7 +22,7 @@ import pycurl
 
 from benchmarks.connection import HEAD_END
 from benchmarks.processes import Receiving, shared, spawned
-from benchmarks.receipts import Log, Receipts
+from benchmarks.receipts import Log, Receipts, key_in
 from broker_project.stack.ports import LOOPBACK
 
 TAKEN: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -53,7 +53,14 @@ class Sink:
     """Connections by descriptor, and the requests that come over them."""
 
     def __init__(
-        self, control: Connection, delivered: c_int64, log: Log, answer: bytes, delay_seconds: float, hanging: int
+        self,
+        control: Connection,
+        delivered: c_int64,
+        log: Log,
+        answer: bytes,
+        delay_seconds: float,
+        hanging: int,
+        slow_keys: int,
     ) -> None:
         self._control = control
         self._delivered = delivered
@@ -61,8 +68,9 @@ class Sink:
         self._delay = delay_seconds
         self._hanging = hanging
         self._unanswered: list[int] = []
-        self._waiting: deque[tuple[float, int]] = deque()
-        """When each is to be answered."""
+        self._slow_keys = slow_keys
+        self._waiting: list[tuple[float, int]] = []
+        """A heap: when each is to be answered."""
         self._partial: dict[int, bytes] = {}
         self._log = log
         self._poll = select.epoll()
@@ -87,7 +95,7 @@ class Sink:
                 elif not self._command():
                     return
             while self._waiting and self._waiting[0][0] <= time.monotonic():
-                self._answer(self._waiting.popleft()[1], self._usual)
+                self._answer(heappop(self._waiting)[1], self._usual)
             self._delivered.value = self._log.count
 
     def _command(self) -> bool:
@@ -97,7 +105,7 @@ class Sink:
         except EOFError:
             return False
         if command == ANSWER_ALL:
-            self._hanging = 0
+            self._hanging = self._slow_keys = 0
             for descriptor in self._unanswered:
                 self._answer(descriptor, self._usual)
             self._unanswered.clear()
@@ -115,7 +123,8 @@ class Sink:
             os.close(descriptor)
             self._partial.pop(descriptor, None)
             self._unanswered = [other for other in self._unanswered if other != descriptor]
-            self._waiting = deque(late for late in self._waiting if late[1] != descriptor)
+            self._waiting = [late for late in self._waiting if late[1] != descriptor]
+            heapify(self._waiting)
             return
         if descriptor in self._partial:
             data = self._partial.pop(descriptor) + data
@@ -141,7 +150,8 @@ class Sink:
         if subscriber < self._hanging:
             self._unanswered.append(descriptor)
         elif self._delay:
-            self._waiting.append((time.monotonic() + self._delay, descriptor))
+            is_slow = self._slow_keys > 0 and int(key_in(head)) < self._slow_keys
+            heappush(self._waiting, (time.monotonic() + self._delay * (10 if is_slow else 1), descriptor))
         else:
             self._answer(descriptor, self._usual)
 
@@ -181,11 +191,19 @@ class RunningSink(Receiving):
 
 @contextlib.contextmanager
 def running_sink(
-    *, log: Log | None = None, answer: bytes = TAKEN, delay_seconds: float = 0.0, hanging: int = 0
+    *,
+    log: Log | None = None,
+    answer: bytes = TAKEN,
+    delay_seconds: float = 0.0,
+    hanging: int = 0,
+    slow_keys: int = 0,
 ) -> Iterator[RunningSink]:
-    """Run a sink that gives this answer, late or to subscribers below the number `hanging` not at all."""
+    """Run a sink that gives this answer, late or to subscribers below the number `hanging` not at all.
+
+    To ordering keys below the number `slow_keys` it comes ten times as late.
+    """
     count = shared(c_int64, 0)
-    with spawned(serve, count, log or Log(hanging), answer, delay_seconds, hanging) as (process, control):
+    with spawned(serve, count, log or Log(hanging), answer, delay_seconds, hanging, slow_keys) as (process, control):
         yield RunningSink(process, control, count, control.recv())
 
 

@@ -76,6 +76,10 @@ RETRY_LINE_REST_SHARE: Final = 0.01
 CAPACITY: Final = 500
 """Deliveries that a line holds, if its subscriber does not say; a QUEUE sender's page too."""
 MIN_PAGE: Final = 16
+KEYS_SECONDS: Final = 0.05
+"""For this time after a page of a line that goes by keys, no slot without a free key reads another one."""
+MAX_OF_KEY: Final = 16
+"""Deliveries of one ordering key in a page: they go one after the other, so more would only keep others waiting."""
 RATE_LIMITED_PAGE: Final = 2
 """A line that waited for its rate sends one delivery, and waits with the next."""
 PAGE_SECONDS: Final = 1.25

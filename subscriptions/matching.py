@@ -61,7 +61,7 @@ subscription takes an EXCLUSIVE lock, so each waits for the other, while publish
 nothing to the subscriptions' rows. Every statement that chooses the subscriptions of new deliveries has it.
 """
 CANDIDATES: Final = f"""
-SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', s.filter_term
+SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', u.ordering_key, s.filter_term
   FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
          WITH ORDINALITY AS k (event_type_id, event_pattern, filter_string, low, high, number)
   JOIN subscriptions_subscription s
@@ -87,6 +87,8 @@ class Match(NamedTuple):
     """Whether it has a header filter, which equals the message's FILTER_STRING."""
     is_pulled: bool = False
     """Whether its messages are polled from a mailbox (contract 9.1), so that no line is notified."""
+    key_path: str = ""
+    """Where the subscriber's ordering key is; empty: it has none."""
     failure: str = ""
     """Why its filter could not be evaluated."""
 
@@ -117,9 +119,10 @@ def _look_up(
     columns = ["{" + ",".join(column) + "}" for column in zip(*(range_.columns for range_ in ranges), strict=True)]
     found: dict[KeyRange, list[Match]] = defaultdict(list)
     met: dict[Key, Counter[str]] = defaultdict(Counter)
-    for place, (number, subscription_id, subscriber_id, text, is_pulled, term) in enumerate(rows(CANDIDATES, columns)):
+    for place, row in enumerate(rows(CANDIDATES, columns)):
+        number, subscription_id, subscriber_id, text, is_pulled, key_path, term = row
         range_ = ranges[number - 1]
-        found[range_].append(Match(place, subscription_id, subscriber_id, text, range_.by_header, is_pulled))
+        found[range_].append(Match(place, subscription_id, subscriber_id, text, range_.by_header, is_pulled, key_path))
         if term:
             met[range_.key][path_of(term)] += 1
     return found, met

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.connection import order_of
+from benchmarks.connection import KILOBYTE, order_of
 from benchmarks.figures import Figure, Outcome, at_least, at_most, merged, ratio
 from benchmarks.measure import DELIVERED, Load, compared, measured
 from benchmarks.publisher import Pace
-from benchmarks.receipts import NANOSECONDS
+from benchmarks.receipts import NANOSECONDS, KeyLog
 from benchmarks.sink import NOT_FOUND
 
 BATCHES_IN_FLIGHT: Final = 40
@@ -43,6 +43,13 @@ def run_real(bench: Bench, *, subscribers: int = 100) -> Outcome:
 def run_single(bench: Bench, *, per_call: int = 100) -> Outcome:
     """Publish batches of 100 to one subscriber as fast as they go."""
     return measured(bench, Load(1, Pace(per_call, window=20 * per_call))).throughput(at_least(1_200))
+
+
+def run_keyed(bench: Bench, *, keys: int = 1_000, slow: int = 100, delay_seconds: float = 0.1) -> Outcome:
+    """Publish to one keyed subscriber whose endpoint takes 100 ms, in 1,000 keys, of which 100 take a second."""
+    rests = [b'"key":"%04d",%s' % (number, KILOBYTE) for number in range(keys)]
+    load = Load(1, Pace(per_call=100, window=20 * keys, rests=rests), delay_seconds=delay_seconds, slow_keys=slow)
+    return measured(bench, load, log=KeyLog()).throughput(at_least(2_500))
 
 
 def run_latency(bench: Bench, *, subscribers: int = 20, per_second: float = 200) -> Outcome:

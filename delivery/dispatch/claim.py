@@ -4,13 +4,13 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch.recovery import SIBLING_LINE, recover_lines, recover_senders
-from delivery.limits import CAPACITY, LEASE_SECONDS, RETRY_LINE_REST_SECONDS
+from delivery.limits import CAPACITY, LEASE_SECONDS, RETRY_LINE_REST_SECONDS, SWEEP_SLICE
 from delivery.models import Lane
 from delivery.retry import MAX_PAUSE_SECONDS, MAX_RETRY_AFTER_SECONDS
 
@@ -44,7 +44,7 @@ LINE_HOLDS: Final = f"""
      WHERE h.line_id = l.id) holds"""
 """Counts the holds of a line `l`."""
 
-CONCURRENCY: Final = "CASE WHEN l.lane = 'main' AND u.processing = 'CONCURRENT' THEN u.concurrency ELSE 1 END"
+CONCURRENCY: Final = "CASE WHEN l.lane = 'main' AND u.processing <> 'SERIAL' THEN u.concurrency ELSE 1 END"
 """How many requests a line `l` may have in flight, or keys held; `u` is its subscriber."""
 
 LINE_IS_DUE: Final = f"""
@@ -55,7 +55,7 @@ LINE_IS_DUE: Final = f"""
 CLAIM: Final = f"""
 WITH picked AS (
   SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, %s) AS capacity,
-         {CONCURRENCY} AS concurrency, holds.number AS holds
+         {CONCURRENCY} AS concurrency, u.processing = 'KEYED' AND {CONCURRENCY} > 1 AS is_keyed, holds.number AS holds
     FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
    WHERE l.id = ANY(%s) AND CASE WHEN l.lease_until IS NULL THEN {LINE_IS_DUE}
                                  ELSE l.lease_until < clock_timestamp() END
@@ -67,11 +67,12 @@ UPDATE delivery_line l
   FROM picked
  WHERE l.id = picked.id
 RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.deferred_next,
-          picked.capacity, {SIBLING_LINE}, picked.concurrency, picked.holds, picked.lease_until
+          picked.capacity, {SIBLING_LINE}, picked.concurrency, COALESCE(picked.is_keyed, false), picked.holds,
+          picked.lease_until
 """
 
 HOLDS: Final = f"""
-SELECT h.line_id, h.delivery_id, h.failures,
+SELECT h.line_id, h.delivery_id, COALESCE(d.ordering_key, ''), h.failures,
        CASE WHEN {HOLD_RESTS} THEN extract(epoch FROM h.due_at - clock_timestamp())::float8 ELSE 0 END
   FROM delivery_hold h {HELD_DELIVERY}
  WHERE h.line_id = ANY(%s) ORDER BY h.delivery_id
@@ -93,6 +94,19 @@ SELECT l.id, f.id IS NOT NULL
 A line that was released, in a commit that was not heard, stays so.
 """
 
+GIVE_KEYS: Final = f"""
+UPDATE delivery_open SET ordering_key = ''
+ WHERE closed_on = '9999-12-31' AND id = ANY (ARRAY(
+   SELECT d.id FROM delivery_line l JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
+     JOIN subscriptions_subscription s ON s.subscriber_id = u.id
+    CROSS JOIN LATERAL (
+      SELECT d.id FROM delivery_open d
+       WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key IS NULL
+       ORDER BY d.id LIMIT {SWEEP_SLICE}) d
+    WHERE l.id = ANY(%s) AND u.updated_at > clock_timestamp() - interval '1 hour'))
+"""
+"""What was published before its subscriber named an ordering key has the empty one: else no page would find it."""
+
 END_LEASES: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
  WHERE worker = %s AND lease_until >= clock_timestamp()
@@ -106,6 +120,7 @@ class ActiveHold:
 
     line_id: int
     delivery_id: int
+    ordering_key: str
     failures: int
     """Unsuccessful tries in a row."""
     pause: float | None
@@ -134,7 +149,9 @@ class Claim:
     sibling_line_id: int | None = None
     """The subscriber's other line: the retry line of a main line, and the other way round."""
     concurrency: int = 1
-    """How many requests it may have in flight: more than one if its order does not count (contract 4.13)."""
+    """How many requests it may have in flight: more than one if its order as a whole does not count (4.13, 4.18)."""
+    is_keyed: bool = False
+    """Whether of these no two have the same ordering key (contract 4.18)."""
     holds: Sequence[ActiveHold] = ()
     """Oldest first."""
 
@@ -147,6 +164,8 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
     """
     with transaction.atomic():
         taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])
+        if keyed := [line_id for line_id, *_, is_keyed, _, _ in taken if is_keyed]:
+            rows(GIVE_KEYS, [keyed])
         claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _, _ in taken}
         abandoned = [(claims[line_id], lease_until) for line_id, *_, lease_until in taken if lease_until]
         recover_senders([(one.line_id, one.epoch) for one, _ in abandoned if one.lane == Lane.QUEUE])
@@ -155,9 +174,9 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
             claims[line_id] = replace(claims[line_id], last_sequence=last_sequence)
         held = [line_id for line_id, *_, holds, lease_until in taken if holds or lease_until]
         holds_of: dict[int, list[ActiveHold]] = defaultdict(list)
-        for line_id, delivery_id, failures, pause in rows(HOLDS, [held]) if held else ():
-            until = time.monotonic() + pause
-            holds_of[line_id].append(ActiveHold(line_id, delivery_id, failures, pause, until))
+        for line_id, *columns, pause in rows(HOLDS, [held]) if held else ():
+            hold: Any = (line_id, *columns, pause, time.monotonic() + pause)
+            holds_of[line_id].append(ActiveHold(*hold))
         return [
             replace(one, holds=holds_of[line_id]) if line_id in holds_of else one for line_id, one in claims.items()
         ]

@@ -20,8 +20,13 @@ HAS_MORE_THAN_HELD: Final = """
    OR (SELECT d.id FROM delivery_open d
         WHERE d.subscription_id = w.subscription_id AND d.waits_for = 'TURN'
           AND (SELECT h.delivery_id FROM delivery_hold h WHERE h.delivery_id = d.id) IS NULL
+          AND (u.processing <> 'KEYED' OR COALESCE(d.ordering_key, '') NOT IN (
+            SELECT COALESCE(o.ordering_key, '') FROM delivery_hold h
+              JOIN delivery_open o ON o.id = h.delivery_id AND o.closed_on = '9999-12-31' WHERE h.line_id = l.id))
         ORDER BY d.id LIMIT 1) IS NOT NULL)"""
-"""A held delivery still waits for its turn: where there is nothing else, its line is due when the hold is."""
+"""What is held, with all of its key, still waits for its turn: where there is nothing else, its line is due when the
+hold is.
+"""
 
 HAS_DUE_GROUPS: Final = """
   ((SELECT g.id FROM delivery_queuegroup g

@@ -137,6 +137,7 @@ class Migration(migrations.Migration):
                 ("sequence", models.BigIntegerField(blank=True, null=True)),
                 ("uncertain", models.BooleanField(db_default=False, default=False)),
                 ("unreceived", models.BooleanField(db_default=False, default=False)),
+                ("ordering_key", models.TextField(blank=True, db_collation="C", null=True)),
                 ("fetches", models.IntegerField(db_default=0, default=0)),
                 ("fetched_until", models.DateTimeField(blank=True, null=True)),
                 ("fetched_seconds", models.IntegerField(editable=False, null=True)),

@@ -55,6 +55,9 @@ CREATE INDEX delivery_open_expiring ON delivery_open (GREATEST(expires_at, fetch
 -- What clients have fetched, by when that times out; and what was returned to them.
 CREATE INDEX delivery_open_fetched ON delivery_open (subscription_id, fetched_until, id)
   WHERE fetched_until IS NOT NULL;
+-- By ordering key: only of subscribers that name one. A page walks from key to key here, past those that are busy.
+CREATE INDEX delivery_open_key ON delivery_open (subscription_id, ordering_key, id)
+  WHERE waits_for = 'TURN' AND ordering_key IS NOT NULL;
 CREATE INDEX delivery_open_returned ON delivery_open (subscription_id, id) WHERE fetches > 0 AND waits_for = 'TURN';
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;

@@ -3,6 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ import structlog
 
 from broker_project.core.db import rows
 from delivery.models import MessageOutcome
-from subscriptions.filters import FilterSyntaxError, Work, cached_filter
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, cached_filter, text_at
 from subscriptions.lookup_keys import Addressed
 from subscriptions.matching import NO_DELETION, Match, matching_subscriptions, qualified
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
@@ -23,6 +24,9 @@ UNRECEIVED: Final = {
     MessageOutcome.DEAD_LETTERED: "message.dead_lettered",
 }
 """Outcomes of messages that no subscription gets, with their log events (contract 11.2)."""
+
+MAX_KEY_BYTES: Final = 200
+"""Of an ordering key in UTF-8: percent-encoded, it is a header of 600 bytes at most."""
 
 SENDER_LINE: Final = "(%(senders)s::bigint[])[1 + m.id %% cardinality(%(senders)s::bigint[])]"
 """The sender's line of a QUEUE message `m`: the remainder of its id by the number of senders (contract 6.2).
@@ -36,11 +40,11 @@ ON CONFLICT (sender) DO NOTHING
 """
 
 CANDIDATES: Final = f"""
-SELECT a.place, s.id, u.id, s.filter, s.header_filter_string <> '', s.delivery_mode = 'PULL'
+SELECT a.place, s.id, u.id, s.filter, s.header_filter_string <> '', s.delivery_mode = 'PULL', u.ordering_key
   FROM json_to_recordset(%s::json)
          AS a (place bigint, destination text, event_type_id bigint, patterns text[], filter_string text)
  CROSS JOIN LATERAL (
-   SELECT id, status FROM subscriptions_subscriber WHERE name = a.destination ORDER BY name LIMIT 1) u
+   SELECT id, status, ordering_key FROM subscriptions_subscriber WHERE name = a.destination ORDER BY name LIMIT 1) u
   LEFT JOIN LATERAL (
    SELECT id, position, filter, header_filter_string, delivery_mode FROM subscriptions_subscription
     WHERE subscriber_id = u.id AND status = 'ACTIVE' AND u.status = 'ACTIVE'
@@ -119,13 +123,30 @@ def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Match]]:
         for place, message in enumerate(messages)
     ]
     found: dict[int, list[Match]] = defaultdict(list)
-    for place, subscription_id, subscriber_id, text, by_header, is_pulled in rows(
-        CANDIDATES, [orjson.dumps(asked).decode()]
-    ):
+    for place, subscription_id, *columns in rows(CANDIDATES, [orjson.dumps(asked).decode()]):
         of_place = found[place]
         if subscription_id is not None:
-            of_place.append(Match(len(of_place), subscription_id, subscriber_id, text, by_header, is_pulled))
+            of_place.append(Match(len(of_place), subscription_id, *columns))
     return found
+
+
+def ordering_key_of(path: str, document: Document) -> str | None:
+    """Return the key at a path, within which the order of a message's deliveries counts (contract 4.18).
+
+    None without a path. Empty if the message has none there, or it cannot be read. A key that is longer than
+    `MAX_KEY_BYTES`, or that PostgreSQL cannot store, is replaced by its hash.
+    """
+    if not path:
+        return None
+    try:
+        key = text_at(document, path) or ""
+    except (FilterFailed, FilterSyntaxError):
+        return ""
+    encoded = key.encode(errors="surrogatepass")
+    is_text = "\0" not in key and encoded == key.encode(errors="replace")
+    if is_text and len(encoded) <= MAX_KEY_BYTES:
+        return key
+    return f"sha256:{sha256(encoded).hexdigest()}"
 
 
 def filter_groups(matches: Iterable[Match]) -> list[list[Match]]:

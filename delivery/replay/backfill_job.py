@@ -12,6 +12,7 @@ from delivery.dispatch import notify
 from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from delivery.operations import BETWEEN_SECONDS, cancel_slice
 from delivery.publish.draft import document_of
+from delivery.publish.routing import ordering_key_of
 from delivery.publish.store import WAITS_FOR
 from delivery.replay import job_steps
 from delivery.replay.eligibility import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
@@ -193,7 +194,7 @@ LINE_UP: Final = f"""
 WITH job AS MATERIALIZED (SELECT ids, COALESCE(last_given, 0) AS last_given FROM delivery_replay WHERE id = %(id)s),
 wanted AS MATERIALIZED (
   SELECT row_number() OVER (ORDER BY w.message_id) AS place, w.*
-    FROM unnest(%(messages)s::bigint[], %(failures)s::text[]) AS w (message_id, failure)
+    FROM unnest(%(messages)s::bigint[], %(failures)s::text[], %(keys)s::text[]) AS w (message_id, failure, ordering_key)
    WHERE NOT EXISTS (
      SELECT FROM delivery_delivery d
       WHERE d.message_id = w.message_id AND d.subscription_id = %(subscription)s AND d.closed_on >= %(first_day)s::date
@@ -208,9 +209,9 @@ given AS MATERIALIZED (
    CROSS JOIN LATERAL generate_series(lower(span), LEAST(upper(span), lower(span) + most) - 1) AS g (id)),
 lined_up AS (
   INSERT INTO delivery_open (id, message_id, line_id, subscription_id, status, size, reason, waits_for, expires_at,
-                             not_before, replay_id)
+                             not_before, replay_id, ordering_key)
   SELECT g.id, m.id, l.id, s.id, CASE d.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END, m.size, d.failure,{WAITS_FOR},
-         m.expires_at, m.not_before, %(id)s
+         m.expires_at, m.not_before, %(id)s, d.ordering_key
     FROM wanted d JOIN given g USING (place) JOIN delivery_message m ON m.id = d.message_id
     JOIN subscriptions_subscription s ON s.id = %(subscription)s AND {NO_DELETION}
     JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
@@ -328,8 +329,8 @@ def _reserve(job: _Job) -> None:
 
 def _slice(job: _Job) -> None:
     """Create the next deliveries and note it in the same transaction; at the end, resume the subscription."""
-    subscription = Subscription.objects.get(pk=job.subscription_id)
-    limit = FILTERED_SLICE if subscription.filter else SLICE
+    subscription = Subscription.objects.select_related("subscriber").get(pk=job.subscription_id)
+    limit = FILTERED_SLICE if subscription.filter or subscription.subscriber.ordering_key else SLICE
     asked = _arguments(job.event_types or [], job.cursor, job.newest or 0, job.since, SLICE)
     met = rows(NEXT, {**asked, "limit": SLICE})
     wanted = [message_id for message_id, is_wanted in met if is_wanted]
@@ -339,21 +340,35 @@ def _slice(job: _Job) -> None:
         return
     missed = _missed(subscription, wanted[:limit])
     which = {"id": job.id, "subscription": job.subscription_id, "first_day": job.first_day}
-    ((without, filed, last_id),) = rows(LINE_UP, which | {"messages": [*missed], "failures": [*missed.values()]})
+    columns = [[*column] for column in zip(*missed, strict=True)] or [[], [], []]
+    ((without, filed, last_id),) = rows(
+        LINE_UP, which | dict(zip(("messages", "failures", "keys"), columns, strict=True))
+    )
     rows(MOVE, {"id": job.id, "cursor": cursor, "filed": filed, "last_given": last_id})
     if filed < without:  # the ids ran out
         job_steps.end(job.id, ReplayState.FAILED, reason=OUT_OF_IDS)
 
 
-def _missed(subscription: Subscription, message_ids: Sequence[int]) -> dict[int, str]:
-    """Return which messages the subscription would have received, and why its filter failed, if it did: then HELD."""
+class _Missed(NamedTuple):
+    """A message that the subscription would have received."""
+
+    message_id: int
+    failure: str
+    """Why its filter failed; then it is HELD."""
+    ordering_key: str | None
+
+
+def _missed(subscription: Subscription, message_ids: Sequence[int]) -> list[_Missed]:
+    """Return which messages the subscription would have received."""
     wanted, work = subscription.header_filter_string, Work()
+    path = subscription.subscriber.ordering_key
     candidate = Match(0, subscription.pk, subscription.subscriber_id, subscription.filter, bool(wanted))
-    missed: dict[int, str] = {}
+    missed: list[_Missed] = []
     for message_id, headers, content_type, filter_string, body in rows(
-        READ, {"messages": [*message_ids], "reads": bool(subscription.filter)}
+        READ, {"messages": [*message_ids], "reads": bool(subscription.filter or path)}
     ):
         if wanted in {"", filter_string or ""}:
             document = document_of([(name, value) for name, value in headers], content_type, filter_string, body or b"")
-            missed.update((message_id, match.failure) for match in qualified([candidate], document, work))
+            key = ordering_key_of(path, document)
+            missed += [_Missed(message_id, match.failure, key) for match in qualified([candidate], document, work)]
     return missed

@@ -18,8 +18,8 @@ IN_TIME: Final = """
        AND NOT EXISTS (SELECT FROM delivery_delivery n WHERE n.resubmit_of = {row}.id)"""
 """Leaves out deliveries that were sent again, or each failing replay would double the next."""
 
-COLUMNS: Final = """d.id, d.message_id, d.subscription_id, d.group_id, d.status, d.resubmit_of, d.created_at,
-       d.finished_at"""
+COLUMNS: Final = """d.id, d.message_id, d.subscription_id, d.group_id, d.ordering_key, d.status, d.resubmit_of,
+       d.created_at, d.finished_at"""
 
 LOOK_AHEAD: Final = 10
 """Rows read for each that may be created: few in a slow replay."""
@@ -56,7 +56,7 @@ SELECT s.place AS arm, x.*
 
 NEXT: Final = (
     f"""{WALK}
-SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), {WANTED},
+SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), d.ordering_key, {WANTED},
        family.is_open OR d.status <> 'DELIVERED' AND (family.is_taken OR family.is_anothers)
   FROM (SELECT * FROM stretch ORDER BY id LIMIT %(limit)s) d
 """

@@ -40,7 +40,8 @@ LINE_UP: Final = f"""
 WITH kept AS MATERIALIZED (
   SELECT id, size FROM delivery_message WHERE id = ANY(%(messages)s::bigint[]) ORDER BY id FOR KEY SHARE),
 reached AS MATERIALIZED (
-  SELECT s.id, s.subscriber_id, COALESCE(e.kind, 'TOPIC') AS kind, s.delivery_mode = 'PULL' AS is_pulled
+  SELECT s.id, s.subscriber_id, COALESCE(e.kind, 'TOPIC') AS kind, s.delivery_mode = 'PULL' AS is_pulled,
+         u.ordering_key <> '' AS has_keys
     FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
     LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
    WHERE s.id = ANY(%(subscriptions)s::bigint[]) AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
@@ -51,9 +52,10 @@ placed AS MATERIALIZED (
            CASE r.kind
              WHEN 'QUEUE' THEN {SENDER_LINE}
              ELSE (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = r.subscriber_id AND l.lane = 'main')
-           END AS line_id
-      FROM unnest(%(messages)s::bigint[], %(subscriptions)s::bigint[], %(deliveries)s::bigint[], %(groups)s::bigint[])
-             WITH ORDINALITY AS a (message_id, subscription_id, delivery_id, group_id, place)
+           END AS line_id, CASE WHEN r.has_keys THEN COALESCE(a.ordering_key, '') END AS ordering_key
+      FROM unnest(%(messages)s::bigint[], %(subscriptions)s::bigint[], %(deliveries)s::bigint[], %(groups)s::bigint[],
+                  %(keys)s::text[])
+             WITH ORDINALITY AS a (message_id, subscription_id, delivery_id, group_id, ordering_key, place)
       JOIN kept m ON m.id = a.message_id JOIN reached r ON r.id = a.subscription_id AND r.kind <> 'SYNC'
      ORDER BY a.place) p),
 grouped AS (
@@ -64,9 +66,10 @@ called_back AS (
     FROM (SELECT DISTINCT ON (group_id) group_id, id FROM placed WHERE kind = 'QUEUE' ORDER BY group_id, id) p
    WHERE c.group_id = p.group_id AND c.reply_id IS NULL),
 lined_up AS (
-  INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, resubmit_of, replay_id)
+  INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, resubmit_of, replay_id,
+                             ordering_key)
   SELECT id, message_id, line_id, subscription_id, CASE kind WHEN 'QUEUE' THEN id END, 'PENDING', size, delivery_id,
-         %(replay)s::bigint
+         %(replay)s::bigint, ordering_key
     FROM placed ORDER BY id)
 SELECT p.id, l.queue, p.line_id, p.is_pulled
   FROM placed p JOIN delivery_line l ON l.id = p.line_id ORDER BY p.id
@@ -86,6 +89,8 @@ class SentDelivery(NamedTuple):
     subscription_id: int
     group_id: int | None
     """Its QUEUE group, or the group of which a reply is still expected."""
+    ordering_key: str | None = None
+    """As it was when its message was published."""
 
 
 def create_deliveries(old: Sequence[SentDelivery], *, senders: int, replay_id: int | None = None) -> list[int]:
@@ -95,7 +100,7 @@ def create_deliveries(old: Sequence[SentDelivery], *, senders: int, replay_id: i
     number of QUEUE senders.
     """
     columns = [*zip(*old, strict=True)] or [()] * len(SentDelivery._fields)
-    names = ("deliveries", "messages", "subscriptions", "groups")
+    names = ("deliveries", "messages", "subscriptions", "groups", "keys")
     arguments = {name: [*column] for name, column in zip(names, columns, strict=True)}
     queues = sender_lines(senders) if any(arguments["groups"]) else {}
     found = rows(LINE_UP, {**arguments, "senders": [*queues], "replay": replay_id})

@@ -12,6 +12,7 @@ from delivery.publish.cloud_events import with_id_suffix
 from delivery.publish.draft import Draft
 from delivery.publish.errors import RefusedItems
 from delivery.publish.publish import STORED, allowed, check_drafts, publish, publishable
+from delivery.publish.routing import ordering_key_of
 from delivery.publish.store import Accepted, NewMessage
 from delivery.replay.eligibility import Sent, resubmit_refusal
 from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_deliveries
@@ -23,7 +24,7 @@ LOCK: Final = f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})"
 ASTRAY: Final = frozenset({MessageOutcome.UNROUTED, MessageOutcome.DISCARDED, MessageOutcome.DEAD_LETTERED})
 
 FACTS: Final = f"""
-SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), d.status,
+SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), d.ordering_key, d.status,
        CASE WHEN s.id IS NOT NULL THEN COALESCE(e.kind, 'TOPIC') END, d.subscription_id IS NULL,
        s.status = 'ACTIVE' AND u.status = 'ACTIVE', family.is_open, family.is_taken
   FROM delivery_delivery d
@@ -74,15 +75,18 @@ def resubmit(delivery_id: int, *, edit: Edit | None, max_bytes: int, senders: in
         old = SentDelivery(*facts)
         if not rows("SELECT id FROM delivery_message WHERE id = %s FOR KEY SHARE", [old.message_id]):
             raise NoLongerKept("The payload is past its time and no longer kept; publish it again.")
-        message_id = _copied(old.message_id, edit, max_bytes) if edit else old.message_id
-        made = create_deliveries([old._replace(message_id=message_id)], senders=senders)
+        if edit:
+            message_id, message = _copied(old.message_id, edit, max_bytes)
+            path = Subscription.objects.values_list("subscriber__ordering_key", flat=True).get(pk=old.subscription_id)
+            old = old._replace(message_id=message_id, ordering_key=ordering_key_of(path, message.document))
+        made = create_deliveries([old], senders=senders)
         if not made:  # its subscription was inactivated or deleted just now
             raise NotResubmittable("Its subscription is not ACTIVE any more.")
         return made[0]
 
 
-def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
-    """Store the message with another body, and return its id."""
+def _copied(message_id: int, edit: Edit, max_bytes: int) -> tuple[int, NewMessage]:
+    """Store the message with another body, and return its id and its content."""
     message = Message.objects.select_related("event_type").get(pk=message_id)
     if message.event_type is None:
         raise NotResubmittable("Its event type has been deleted: nothing says what another body has to be like.")
@@ -114,7 +118,7 @@ def _copied(message_id: int, edit: Edit, max_bytes: int) -> int:
         outcome=MessageOutcome.ROUTED,
         deliveries_count=1,
     )
-    return copy.pk
+    return copy.pk, new
 
 
 def republish(message_id: int, *, key_hours: int, senders: int, callbacks: CallbackTerms) -> Accepted:

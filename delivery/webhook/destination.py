@@ -28,7 +28,8 @@ CONFIGURED: Final = """s.id, s.version + u.version, s.endpoint, u.id, u.headers,
 """The columns of `Configured`, of a subscription `s` and its subscriber `u`."""
 DESTINATIONS: Final = f"""
 SELECT p.id, p.version, s.script <> '', 1 / s.rate_limit, s.half_open,
-       CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END, s.timeout_seconds, {CONFIGURED}
+       CASE WHEN u.processing <> 'SERIAL' THEN u.concurrency ELSE 1 END,
+       u.processing = 'KEYED' AND u.concurrency > 1, s.timeout_seconds, {CONFIGURED}
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
  WHERE s.id = ANY(%s) AND s.is_sending AND u.status = 'ACTIVE'
@@ -86,11 +87,11 @@ def destinations_of(versions: Mapping[int, int | None]) -> dict[int, Destination
     }
     unknown = versions.keys() - known.keys()
     found = rows(DESTINATIONS, [sorted(unknown)]) if unknown else ()
-    loaded = [(columns[:7], Configured._make(columns[7:])) for columns in found]
+    loaded = [(columns[:8], Configured._make(columns[8:])) for columns in found]
     policies = policies_of({policy_id: version for (policy_id, version, *_), _ in loaded if policy_id})
     former = former_secrets_of([one.subscription_id for _, one in loaded if one.has_former_secrets])
     scripted: list[Destination] = []
-    for (policy_id, _, has_script, spacing, half_open, concurrency, timeout_seconds), configured in loaded:
+    for (policy_id, _, has_script, spacing, half_open, concurrency, is_keyed, timeout_seconds), configured in loaded:
         destination = destination_of(
             configured,
             former.get(configured.subscription_id, ()),
@@ -98,6 +99,7 @@ def destinations_of(versions: Mapping[int, int | None]) -> dict[int, Destination
             spacing,
             half_open=half_open,
             concurrency=concurrency,
+            is_keyed=is_keyed,
             timeout_seconds=timeout_seconds,
         )
         if has_script and is_usable(destination):
@@ -127,6 +129,7 @@ def destination_of(
     *,
     half_open: bool = False,
     concurrency: int = 1,
+    is_keyed: bool = False,
     timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS,
 ) -> Destination:
     """Return where a subscription's requests go, without its script: the same object for the same configuration.
@@ -163,6 +166,7 @@ def destination_of(
         output=configured.output,
         half_open=half_open,
         concurrency=concurrency,
+        is_keyed=is_keyed,
         former_keys=former_keys,
     )
 

@@ -69,6 +69,8 @@ class Destination:
     """Whether it is suspended and probed with the next delivery (contract 5.6)."""
     concurrency: int = 1
     """How many requests its subscriber's main line may have in flight (contract 4.13)."""
+    is_keyed: bool = False
+    """Whether of these no two have the same ordering key (contract 4.18)."""
     former_keys: tuple[tuple[bytes, int], ...] = ()
     """Keys that sign too, each until a time in Unix seconds."""
 
@@ -92,6 +94,7 @@ class Outgoing:
     marked_as: int | None = None
     """The number under which it was marked as IN_FLIGHT with its page; None: it is marked when it is sent."""
     callback_url: str = ""
+    ordering_key: str = ""
 
     @property
     def webhook_id(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
+from urllib.parse import quote
 
 from delivery.http.wire_headers import EncodedRequest, header_line
 from delivery.webhook.cloud_event_output import in_payload_format
@@ -15,6 +16,8 @@ from subscriptions.payload_format import PayloadFormat
 
 USER_AGENT: Final = "broker/0.1"
 AS_PUBLISHED: Final = PayloadFormat.AS_PUBLISHED
+VISIBLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+"""What is not percent-encoded in an ordering key."""
 BLOCK_BYTES: Final = 64
 """Of SHA-256."""
 
@@ -24,6 +27,7 @@ OWN: Final = frozenset(
         "webhook-timestamp",
         "webhook-signature",
         "webhook-sequence",
+        "webhook-ordering-key",
         "webhook-attempt",
         "webhook-possible-duplicate",
         "webhook-test",
@@ -49,6 +53,8 @@ class RequestIdentity:
     """Where the endpoint may post its result."""
     is_test: bool = False
     """Whether it is a test event, which was not published."""
+    ordering_key: str = ""
+    """Within which its order counts; empty: it has none."""
 
 
 def webhook_request(
@@ -82,12 +88,14 @@ def webhook_request(
         lines.append(line)
     if identity.sequence is not None:
         lines.append(f"Webhook-Sequence: {identity.sequence}".encode())
-    if identity.callback_url or identity.possible_duplicate or identity.is_test:
+    if identity.callback_url or identity.possible_duplicate or identity.is_test or identity.ordering_key:
         lines += _rare_lines(identity)
     return EncodedRequest(destination.method, content.url or destination.url, lines, body)
 
 
 def _rare_lines(identity: RequestIdentity) -> Iterator[bytes]:
+    if identity.ordering_key:
+        yield f"Webhook-Ordering-Key: {quote(identity.ordering_key, safe=VISIBLE)}".encode()
     if identity.callback_url:
         yield header_line("CallbackURL", identity.callback_url)
     if identity.possible_duplicate:

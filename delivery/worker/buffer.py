@@ -2,7 +2,7 @@
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -45,20 +45,30 @@ class Buffer(Generic[Work]):
         more: bool = False,
     ) -> None:
         self.heads = deque(heads)
+        self.next_key = ""
+        """The ordering key from which on the next page is read, if the line goes by keys."""
         self.gone: Sequence[int] = ()
         """Held deliveries that were to be read and may no longer be sent."""
         self._fresh = deque(fresh)
+        self._aside: dict[str, list[Work]] = {}
+        """By ordering key: what was met of it while the key was busy."""
         self._deferred = deque(deferred)
         self._more = more
         self._size_at_start = len(self)
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self._deferred) + len(self.heads)
+        return len(self._fresh) + len(self._deferred) + len(self.heads) + sum(map(len, self._aside.values()))
 
     @property
     def bytes(self) -> int:
         """Bytes of the bodies that are left."""
-        return sum(work.size for work in (*self.heads, *self._fresh, *self._deferred))
+        aside = (work for works in self._aside.values() for work in works)
+        return sum(work.size for work in (*self.heads, *self._fresh, *self._deferred, *aside))
+
+    @property
+    def has_next(self) -> bool:
+        """Whether there may be something to take."""
+        return bool(self.heads or self._fresh or self._deferred)
 
     @property
     def is_starved(self) -> bool:
@@ -79,6 +89,15 @@ class Buffer(Generic[Work]):
                     del part[place]
                     return work
         return None
+
+    def set_aside(self, busy: Container[str], key_of: Callable[[Work], str]) -> None:
+        """Set aside what comes next and is of a busy key, so that nobody meets it again until the key is free."""
+        while self._fresh and (key := key_of(self._fresh[0])) in busy:
+            self._aside.setdefault(key, []).append(self._fresh.popleft())
+
+    def free(self, key: str) -> None:
+        """Put what was set aside of a key first, in its order."""
+        self._fresh.extendleft(reversed(self._aside.pop(key, [])))
 
 
 class BodyBudget:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Never
 
 from delivery.dispatch.claim import ActiveHold, Claim
@@ -12,9 +13,11 @@ from delivery.dispatch.notify import Link
 from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import (
     HANGS_SECONDS,
+    KEYS_SECONDS,
     LEASE_MARGIN_SECONDS,
     LEASE_SECONDS,
     LONG_WAIT_SECONDS,
+    MAX_OF_KEY,
     MIN_PAGE,
     PAGE_SECONDS,
     RATE_LIMITED_PAGE,
@@ -26,7 +29,7 @@ from delivery.models import Lane
 from delivery.webhook.parts import Outgoing
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares, any_may
-from delivery.worker.pages import PageRequest
+from delivery.worker.pages import KeyWalk, PageRequest
 from delivery.worker.slots import SlotState
 from delivery.worker.steps import LineUpdate, Mark, RateSlot, Read, Reply, Rest, Send, Step, Transform, Wait
 from subscriptions.scripting.jobs import Made, NotRun, Result
@@ -57,6 +60,8 @@ class ActiveLine:
     """Whether it sends QUEUE groups."""
     is_ordered: bool = field(init=False)
     """Whether its order counts: then what it sends first has the next number (contract 4.10, 4.13)."""
+    is_keyed: bool = field(init=False)
+    """Whether its order counts within each ordering key (contract 4.18)."""
 
     last_sequence: int = field(init=False)
     deferred_next: bool = field(init=False)
@@ -80,6 +85,14 @@ class ActiveLine:
     """The page whose first delivery may be marked and is not sent: nobody answered, or its configuration changed."""
     has_read: bool = field(init=False, default=False)
     """Whether a page has been read in this turn, and all that was taken of it was sent."""
+    read_at: float = field(init=False, default=0.0)
+    """Monotonic time at which its last page was read."""
+    next_key: str = field(init=False, default="")
+    """The ordering key from which on the next page is read."""
+    numbers: dict[int, int] = field(init=False, default_factory=dict)
+    """By delivery: the numbers of what is being marked, where others are marked beside it."""
+    busy_keys: dict[str, "Slot"] = field(init=False, default_factory=dict)
+    """The ordering keys of what slots have taken, until its outcome is recorded."""
     shortest_pause: float = field(init=False, default=math.inf)
     """The shortest pause of what it has sent in this turn, in seconds."""
 
@@ -100,6 +113,7 @@ class ActiveLine:
         self.id = claim.line_id
         self.is_retry_line, self.is_sender = claim.lane == Lane.RETRY, claim.lane == Lane.QUEUE
         self.is_ordered = claim.lane == Lane.MAIN and claim.concurrency == 1
+        self.is_keyed = claim.is_keyed
         self.last_sequence, self.deferred_next = claim.last_sequence, claim.deferred_next
         self.holds = {hold.delivery_id: hold for hold in claim.holds}
         waited_for_rate = self.is_ordered and any(not hold.failures for hold in claim.holds)
@@ -127,7 +141,9 @@ class ActiveLine:
 
     @property
     def is_read_out(self) -> bool:
-        """Whether a page has shown all there was, and all of it has been taken."""
+        """Whether a page has shown all there was, and all of it has been taken; or just now, what keys are free."""
+        if self.is_keyed and self.has_read and time.monotonic() < self.read_at + KEYS_SECONDS:
+            return True
         return self.has_read and not self.has_more
 
     def must_stop(self) -> bool:
@@ -157,6 +173,7 @@ class ActiveLine:
         self.holds[delivery.id] = self.changed_holds[delivery.id] = ActiveHold(
             self.id,
             delivery.id,
+            delivery.ordering_key,
             self.failures_of(delivery) + bool(reason),
             pause,
             time.monotonic() + pause,
@@ -198,6 +215,29 @@ class ActiveLine:
         others = sum(not isinstance(other.step, Rest) for other in self.slots if other is not slot)
         return others + len(self.resting_holds(time.monotonic())) < self.claim.concurrency
 
+    def chooser(self, slot: "Slot", may_go: Callable[[Outgoing], bool]) -> Callable[[Outgoing], bool]:
+        """Return what tells whether `slot` may send a delivery: `may_go`, and nothing of its key goes before it.
+
+        It is asked for the deliveries of a key in their order: after one that may not go, none of that key may.
+        """
+        if not self.is_keyed:
+            return may_go
+        held: dict[str, int] = {}
+        for hold in sorted(self.holds.values(), key=lambda hold: hold.delivery_id):
+            held.setdefault(hold.ordering_key, hold.delivery_id)
+        passed_over: set[str] = set()
+
+        def may(delivery: Outgoing) -> bool:
+            key = delivery.ordering_key
+            if key in passed_over or held.get(key, delivery.id) != delivery.id:
+                return False
+            if self.busy_keys.get(key, slot) is slot and may_go(delivery):
+                return True
+            passed_over.add(key)
+            return False
+
+        return may
+
     def may_try(self, delivery: Outgoing) -> bool:
         """Whether it may be sent beside the requests in flight: a half-open subscription has one (contract 5.6)."""
         to = delivery.destination
@@ -212,11 +252,19 @@ class ActiveLine:
     def mark(self, delivery: Outgoing) -> Mark:
         """Return what marks `delivery` as IN_FLIGHT, with the line's next number."""
         to = delivery.destination
+        sequence = self.last_sequence + 1 if self.is_ordered else None
+        is_apart = self.is_keyed and delivery.sequence is None
+        if is_apart:
+            if delivery.id not in self.numbers:
+                self.last_sequence += 1
+                self.numbers[delivery.id] = self.last_sequence
+            sequence = self.numbers[delivery.id]
         return Mark(
             line_id=self.id,
             delivery_id=delivery.id,
             config_version=to.config_version,
-            sequence=self.last_sequence + 1 if self.is_ordered else None,
+            sequence=sequence,
+            is_last_chance=is_apart and to.spacing is None,
             group_id=delivery.group_id,
             rate_slot=None if to.spacing is None else RateSlot(to.subscription_id, to.spacing),
         )
@@ -235,16 +283,33 @@ class ActiveLine:
             busy=[taken_id for slot in self.slots for taken_id in slot.taken_ids] + self.resting_holds(now),
             left_out=[*self.left_out],
             is_concurrent=self.claim.concurrency > 1,
+            walk=self._walk(now) if self.is_keyed else None,
             mark_as=self.last_sequence + 1 if marks else None,
             cut_short=self.cut_short,
             hanging=self.slot_shares.hanging(now),
         )
+
+    def was_refused(self, delivery: Outgoing) -> None:
+        """Note that `delivery` may not be sent as it was read; what waits for its rate limit may keep its number."""
+        self.has_read = False
+        if delivery.destination.spacing is None:
+            self.numbers.pop(delivery.id, None)
+        elif self.numbers.get(delivery.id) == self.last_sequence:
+            del self.numbers[delivery.id]
+            self.last_sequence -= 1
+
+    def _walk(self, now: float) -> KeyWalk:
+        keys = 2 * self.claim.concurrency
+        per_key = max(1, min(self.page_size // keys, MAX_OF_KEY))
+        held = [hold.ordering_key for hold in self.holds.values() if hold.until > now]
+        return KeyWalk(self.next_key, keys, per_key, held)
 
     def receive(self, buffer: Buffer[Any]) -> None:
         """Take a new page; a held delivery that may no longer be sent holds nothing up."""
         self.buffer, self.cut_short, self.has_read, self.has_hint = buffer, [], True, False
         if buffer.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
+        self.next_key, self.read_at = buffer.next_key, time.monotonic()
         for delivery_id in buffer.gone:
             self.unhold(delivery_id)
 
@@ -313,6 +378,8 @@ class Slot:
     """The number of what is in flight."""
     taken_ids: list[int] = field(default_factory=list)
     """The deliveries, or QUEUE groups, that it has taken, until their outcome is recorded."""
+    taken_keys: list[str] = field(default_factory=list)
+    """Their ordering keys, if the order within each counts."""
     held: int = 0
     """Bytes of bodies taken from the process's budget."""
     may_be_marked: bool = False
@@ -336,10 +403,15 @@ class Slot:
 
     def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
         """Take what goes next, of what may, from the line's buffer; None if there is nothing."""
+        if self.line.is_keyed:
+            self.line.buffer.set_aside(self.line.busy_keys, attrgetter("ordering_key"))
         taken = self.line.buffer.take(deferred_next=self.line.deferred_next, may_go=may_go)
         if taken:
             self.held += taken.size
             self.taken_ids.append(taken.id)
+            if self.line.is_keyed:
+                self.taken_keys.append(taken.ordering_key)
+                self.line.busy_keys[taken.ordering_key] = self
         return taken
 
     def prepare(self, delivery: Outgoing) -> None:
@@ -365,6 +437,7 @@ class Slot:
         line = self.line
         self.may_be_marked = False
         line.sent += 1
+        line.numbers.pop(delivery.id, None)
         if line.is_ordered:
             line.last_sequence = max(line.last_sequence, sequence)
         self.in_flight, self.sequence = delivery, sequence
@@ -375,6 +448,7 @@ class Slot:
             attempt=delivery.attempts + 1,
             possible_duplicate=delivery.uncertain,
             callback_url=delivery.callback_url,
+            ordering_key=delivery.ordering_key,
         )
         return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(at.timestamp()))
 
@@ -388,8 +462,17 @@ class Slot:
             budget.give_back(self.held - going_on.size)
             self.held, self.in_flight = going_on.size, None
             self.taken_ids = [going_on.group_id or going_on.id]
+            self._free_keys(going_on.ordering_key)
 
     def give_back(self, budget: BodyBudget) -> None:
         """Drop what it has taken."""
         budget.give_back(self.held)
         self.held, self.in_flight, self.taken_ids = 0, None, []
+        self._free_keys()
+
+    def _free_keys(self, *kept: str) -> None:
+        for key in {*self.taken_keys}.difference(kept):
+            del self.line.busy_keys[key]
+            self.line.buffer.free(key)
+        if self.taken_keys:
+            self.taken_keys = [*kept]

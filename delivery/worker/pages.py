@@ -3,7 +3,7 @@
 Of a line with one slot the first is marked as IN_FLIGHT at once, and comes with all that its request needs.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +21,8 @@ from delivery.webhook.parts import Content, Destination, Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, Work
 
 ROW: Final = (
-    "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at"
+    "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at,"
+    " d.ordering_key"
 )
 IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
 """Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""
@@ -31,6 +32,8 @@ HEAD: Final = 0
 """A held delivery that is due."""
 FRESH: Final = 1
 DEFERRED: Final = 2
+AFTER: Final = "\x01"
+"""Appended to an ordering key, it sorts before everything that comes after that key."""
 
 PAGES: Final = f"""
 WITH wanted AS (
@@ -59,6 +62,31 @@ active AS MATERIALIZED (
                           WHERE x.line_id = w.line_id AND x.id = s.id)
 -- end
    GROUP BY 1, 2, 3, 4),
+-- if has_keyed
+-- From one ordering key with something to send to the next, along the index.
+keyed AS MATERIALIZED (
+  SELECT a.*, k.per_key, w.key
+    FROM unnest(%(keyed)s::bigint[], %(start)s::text[], %(keys)s::int[], %(per_key)s::int[])
+           AS k (line_id, start, keys, per_key)
+    JOIN active a ON a.line_id = k.line_id
+   CROSS JOIN LATERAL (
+     WITH RECURSIVE walk AS (
+       SELECT 1 AS number, (
+         SELECT min(n.key) FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+           SELECT d.ordering_key AS key FROM delivery_open d
+            WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key >= k.start
+            ORDER BY d.ordering_key, d.id LIMIT 1) n) AS key
+       UNION ALL
+       SELECT w.number + 1, (
+         SELECT min(n.key) FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+           SELECT d.ordering_key AS key FROM delivery_open d
+            WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key > w.key
+            ORDER BY d.ordering_key, d.id LIMIT 1) n)
+         FROM walk w WHERE w.key IS NOT NULL AND w.number < k.keys)
+     SELECT key FROM walk WHERE key IS NOT NULL) w
+   WHERE (a.line_id, w.key) NOT IN (
+     SELECT * FROM unnest(%(held_keys_of)s::bigint[], %(held_keys)s::text[]) AS h (line_id, key))),
+-- end
 page AS MATERIALIZED (
 -- if has_heads
   SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version, {IS_PLAIN} AS is_plain
@@ -78,6 +106,17 @@ page AS MATERIALIZED (
        ORDER BY d.id LIMIT a.capacity) f
      ORDER BY f.id LIMIT a.capacity) d
    WHERE a.has_fresh
+-- if has_keyed
+     AND a.line_id <> ALL (%(keyed)s::bigint[])
+  UNION ALL
+  SELECT a.line_id, 1, d.* FROM keyed a CROSS JOIN LATERAL (
+    SELECT f.*, s.version, false FROM unnest(a.subscription_ids, a.versions) AS s (id, version) CROSS JOIN LATERAL (
+      SELECT {ROW} FROM delivery_open d
+       WHERE d.subscription_id = s.id AND d.ordering_key = a.key AND d.waits_for = 'TURN' AND d.line_id = a.line_id
+         AND d.status = 'PENDING' AND {LIVES}
+       ORDER BY d.id LIMIT a.per_key) f
+     ORDER BY f.id LIMIT a.per_key) d
+-- end
   UNION ALL
   -- In a retry line the subscriptions with something due take turns, and each claim begins with another one: one that
   -- hangs, and whose turn goes with that, does not keep the others from theirs.
@@ -141,9 +180,13 @@ SELECT p.line_id, p.part, {ROW.replace("d.", "p.")}, p.version
 -- if marks
        , s.sequence, {COLUMNS}
 -- end
+-- unless marks
   FROM page p
+-- end
 -- if marks
+  FROM (SELECT *, row_number() OVER () AS place FROM page) p  -- a join may change the order
   LEFT JOIN (started s JOIN LATERAL {MESSAGE.format(id="s.message_id")}) ON s.id = p.id
+ ORDER BY p.place
 -- end
 """
 
@@ -194,6 +237,7 @@ class Row(NamedTuple):
     times_deferred: int
     size: int
     due_at: datetime | None
+    ordering_key: str | None
     version: int | None
     """Of its destination's configuration."""
 
@@ -238,6 +282,18 @@ One = TypeVar("One", Row, GroupRow)
 
 
 @dataclass(frozen=True, slots=True)
+class KeyWalk:
+    """Which ordering keys a page is read of, and how much of each."""
+
+    start: str
+    """The first of them, or the next one that has something to send."""
+    keys: int
+    per_key: int
+    held: Sequence[str]
+    """Those of which nothing is read."""
+
+
+@dataclass(frozen=True, slots=True)
 class PageRequest:
     """What to read for one line: at most `capacity` deliveries, the `heads` first that still may be sent."""
 
@@ -254,6 +310,8 @@ class PageRequest:
     """Subscriptions of which nothing is read."""
     is_concurrent: bool = False
     """Whether it sends several at a time."""
+    walk: KeyWalk | None = None
+    """How it goes by ordering keys; None: by age alone."""
     mark_as: int | None = None
     """The number under which the first is marked as IN_FLIGHT; None: none is."""
     cut_short: Sequence[int] = ()
@@ -286,7 +344,7 @@ def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_
         taken.append(row)
         held += row.size
         deliveries += row.deliveries
-    return Page(taken, more=sum(row.id not in busy for row in waiting) >= line.capacity)
+    return Page(taken, more=_is_cut(waiting, line, busy))
 
 
 def _in_order(waiting: Sequence[One], line: PageRequest, busy: set[int]) -> Iterator[One]:
@@ -294,11 +352,42 @@ def _in_order(waiting: Sequence[One], line: PageRequest, busy: set[int]) -> Iter
     heads = [row for row in waiting if row.part == HEAD and row.id not in busy]
     first_or_busy = busy | {row.id for row in heads}
     fresh = [row for row in waiting if row.part == FRESH and row.id not in first_or_busy]
+    if line.walk:
+        fresh = _by_turns(fresh)
     deferred = [row for row in waiting if row.part == DEFERRED and row.id not in first_or_busy]
     yield from sorted(heads, key=lambda row: row.id)
     first, second = (deferred, fresh) if line.deferred_next else (fresh, deferred)
     for pair in zip_longest(first, second):
         yield from (row for row in pair if row)
+
+
+def _by_turns(rows_by_key: Sequence[Any]) -> list[Any]:
+    """Return the first of each ordering key, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    turns: list[tuple[int, str, Any]] = []
+    for row in sorted(rows_by_key, key=lambda row: row.id):
+        turns.append((seen[row.ordering_key], row.ordering_key, row))
+        seen[row.ordering_key] += 1
+    return [row for *_, row in sorted(turns, key=lambda turn: turn[:2])]
+
+
+def _is_cut(waiting: Sequence[Any], line: PageRequest, busy: set[int]) -> bool:
+    """Return whether there may be more than was read."""
+    if line.walk:
+        keys = Counter(row.ordering_key for row in waiting if row.part == FRESH)
+        if line.walk.start or 2 * len(keys) >= line.walk.keys or max(keys.values(), default=0) >= line.walk.per_key:
+            return True
+    return sum(row.id not in busy for row in waiting) >= line.capacity
+
+
+def _next_key(line: PageRequest, page: "Page[Row]") -> str:
+    """Return the ordering key from which on the next page is read; empty: from the first one on.
+
+    A walk that was cut short has met so many keys that half of them have something that is not in flight.
+    """
+    assert line.walk  # noqa: S101 - only asked of lines that go by keys
+    keys = {row.ordering_key or "" for row in page.taken if row.part == FRESH}
+    return max(keys) + AFTER if 2 * len(keys) >= line.walk.keys else ""
 
 
 @contextmanager
@@ -354,6 +443,8 @@ def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, B
             if line_id not in changed:
                 buffers[line_id] = _buffer_of(page, marked, contents, destinations, originals)
     for line in wanted:
+        if line.walk:
+            buffers[line.line_id].next_key = _next_key(line, pages[line.line_id])
         if line.heads and line.line_id in buffers:
             found = {row.id for row in by_line.get(line.line_id, ()) if row.part == HEAD}
             buffers[line.line_id].gone = [one for one in line.heads if one not in found]
@@ -392,6 +483,17 @@ def _waiting(
             "concurrent": array(line.line_id for line in concurrent),
             "of_busy": array(line_id for line_id, _ in busy),
             "busy": array(taken_id for _, taken_id in busy),
+        }
+    if keyed := [(line.line_id, line.walk) for line in wanted if line.walk]:
+        blocks.add("has_keyed")
+        held = [(line_id, key) for line_id, walk in keyed for key in walk.held]
+        arguments |= {
+            "keyed": array(line_id for line_id, _ in keyed),
+            "start": [walk.start for _, walk in keyed],
+            "keys": array(walk.keys for _, walk in keyed),
+            "per_key": array(walk.per_key for _, walk in keyed),
+            "held_keys_of": array(line_id for line_id, _ in held),
+            "held_keys": [key for _, key in held],
         }
     if heads := [(line.line_id, head) for line in wanted for head in line.heads]:
         blocks.add("has_heads")
@@ -437,6 +539,7 @@ def _buffer_of(
                 is_deferred=row.part == DEFERRED,
                 times_deferred=row.times_deferred,
                 marked_as=first.sequence if first else None,
+                ordering_key=row.ordering_key or "",
             )
             parts[HEAD if first else row.part].append(delivery)
     return Buffer(heads=parts[HEAD], fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)

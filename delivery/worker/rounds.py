@@ -322,7 +322,7 @@ class Rounds:
         line, now = slot.line, time.monotonic()
         if sequence is None:
             line.return_buffer(self.budget)
-            line.has_read = False
+            line.was_refused(delivery)
             slot.give_back(self.budget)
             slot.advance(NotStarted())
         elif now >= line.lease_ends_at:
@@ -362,7 +362,8 @@ class Rounds:
         looks = not self._listener.is_connected and now >= self._look_at
         for slot in self._slots[SlotState.IDLE]:
             line = slot.line
-            line.is_over |= now >= slot.resumes_at and not line.is_waiting
+            has_keys = line.is_keyed and line.has_more  # which are busy: that this slot is idle says nothing
+            line.is_over |= now >= slot.resumes_at and not line.is_waiting and not has_keys
             if line.must_stop():
                 self._advance(slot, None)
             elif looks or now >= slot.resumes_at:
@@ -395,9 +396,17 @@ class Rounds:
                 line.receive(buffers[line.id])
             else:
                 line.unheard = request
+        self._share(slots)
+
+    def _share(self, slots: Sequence[Slot]) -> None:
+        """Let slots take of the page they waited for; in a keyed line idle ones too, since it may have free keys."""
         for slot in slots:
             if not slot.line.unheard:
                 self._advance(slot, None)
+        if keyed := {slot.line for slot in slots if slot.line.is_keyed}:
+            for slot in self._slots[SlotState.IDLE]:
+                if slot.line in keyed and slot.line.buffer.has_next:
+                    self._advance(slot, None)
 
     def _unmark(self, lines: Sequence[ActiveLine]) -> None:
         """Undo what pages that were not heard of may have marked; lines where that is not certain are lost."""

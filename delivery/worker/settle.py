@@ -54,6 +54,7 @@ def settle(
         "writes": bool(states),
         "withholds": bool(withheld),
         "holds": bool(holds),
+        "keyed": any(mark.is_last_chance for mark in marks),
         "keeps_pace": any(mark.rate_slot for mark in marks),
         "replies": any(mark.config_version == NEVER_CONFIGURED for mark in marks),
     }

@@ -116,7 +116,7 @@ WITH settled AS MATERIALIZED (
           answer_excerpt text, side_effects json)),
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
-    AS m (line_id bigint, delivery_id bigint, config_version bigint, sequence bigint)),
+    AS m (line_id bigint, delivery_id bigint, config_version bigint, sequence bigint, is_last_chance bool)),
 {OWNED},
 -- A delivery that has moved to the subscriber's other line is settled there. One that was fetched since was settled
 -- by this very statement, whose commit was not heard.
@@ -242,6 +242,15 @@ started AS (
           OR d.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM rate_slots)))
 -- end
   RETURNING d.id, COALESCE(d.sequence, 0) AS sequence)
+-- if keyed
+-- A number that was meant for what may not be sent any more is missing, since later ones are sent beside it.
+, unused AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT m.line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', m.sequence, m.delivery_id,
+         'not used: its delivery was changed before it was sent'
+    FROM next m JOIN owned o ON o.id = m.line_id
+   WHERE m.is_last_chance AND m.delivery_id <> ALL (ARRAY(SELECT id FROM started)))
+-- end
 -- if doubts
 , told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)

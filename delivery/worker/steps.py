@@ -109,6 +109,8 @@ class Mark:
     config_version: int
     sequence: int | None
     """The number it gets unless it has one; None: its line gives none."""
+    is_last_chance: bool = False
+    """Whether the number is given to nothing else if it is not sent: later ones are marked beside it."""
     group_id: int | None = None
     rate_slot: RateSlot | None = None
 

@@ -64,7 +64,9 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
         outcome = outcome_of(sent)
         verdict = judge_outcome(line, delivery, outcome, chance=chance())
         side_effects = side_effects_of(line, delivery, verdict.decision)
-        ended = to_settlement(line.id, delivery, sent, outcome, verdict, side_effects=side_effects)
+        ended = to_settlement(
+            line.id, delivery, sent, outcome, verdict, side_effects=side_effects, keeps_number=line.is_keyed
+        )
         if ended.sequence_unused and line.is_ordered:
             line.last_sequence -= 1
         if verdict.decision in HOLDING and not line.is_retry_line:
@@ -130,14 +132,16 @@ def _take(slot: Slot) -> Outgoing | None:
     line, now = slot.line, time.monotonic()
     taken: Outgoing | None = None
     if not line.is_ordered:
-        taken = slot.take(lambda one: line.may_try(one) and not line.rate_limiter.wait(one.destination, now))
-    taken = taken or slot.take(line.may_try)
+        may_go = line.chooser(slot, lambda one: line.may_try(one) and not line.rate_limiter.wait(one.destination, now))
+        taken = slot.take(may_go)
+    taken = taken or slot.take(line.chooser(slot, line.may_try))
     if not taken:
         if line.is_retry_line:
             line.rest = line.rest_at_release()  # it does not linger for what waits for its rate limit
         return None
     to = taken.destination
-    if not line.is_retry_line and to.concurrency != line.claim.concurrency:  # contract 4.13
+    is_as_claimed = (to.concurrency, to.is_keyed) == (line.claim.concurrency, line.claim.is_keyed)
+    if not line.is_retry_line and not is_as_claimed:  # contract 4.13
         line.is_outdated = True
         return None
     if to.half_open:
@@ -153,7 +157,9 @@ def _wait_for_rate(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready
     """
     line, destination = slot.line, delivery.destination
     while seconds := line.rate_limiter.wait(destination, now := time.monotonic()):
-        if line.is_ordered or delivery.id in line.holds:  # nothing else of its key is sent before it (contract 4.7)
+        if (
+            line.is_ordered or line.is_keyed or delivery.id in line.holds
+        ):  # nothing else of its key is sent before it (contract 4.7)
             if not line.has_time_for(seconds):
                 line.hold(delivery, seconds)
                 return None, ended
@@ -241,11 +247,12 @@ def to_settlement(
     *,
     again: float | None = None,
     side_effects: SideEffects | None = None,
+    keeps_number: bool = False,
 ) -> Settlement:
     """Return what is recorded of the request; `again` is given if it was the last of its group's cycle.
 
-    A delivery that was certainly not sent gives its number back, so that no number is missing (contract 4.10). In the
-    retry line it keeps the number: only the main line gives any.
+    A delivery that was certainly not sent gives its number back, so that no number is missing (contract 4.10), unless
+    it `keeps_number` because later ones are sent beside it. So it does in the retry line: only the main line gives any.
     """
     decision = verdict.decision
     was_sent = not isinstance(outcome, Unreachable) or outcome.was_sent
@@ -257,7 +264,9 @@ def to_settlement(
         status=decision.final_status or DeliveryStatus.PENDING,
         pause=None if decision in HOLDING else verdict.pause,
         uncertain=isinstance(outcome, Unreachable) and was_sent,
-        sequence_unused=delivery.sequence is None and not was_sent and decision is not Decision.RETRY_LANE,
+        sequence_unused=not (
+            keeps_number or delivery.sequence is not None or was_sent or decision is Decision.RETRY_LANE
+        ),
         reason=reason,
         again=again,
         side_effects=side_effects,

@@ -43,7 +43,7 @@ class SubscriberAdmin(SwitchedAdmin[Subscriber]):
 
     groups = (
         (None, ("name", "description", "status", "headers", "must_be_set_again")),
-        ("Concurrency", ("processing", "concurrency", "max_queued_to_send")),
+        ("Concurrency", ("processing", "concurrency", "ordering_key", "max_queued_to_send")),
         ("Mailbox", ("mailbox_ordered", "ack_seconds", "max_redeliveries")),
     )
     list_display = ("name", "status_label", "description", "max_queued_to_send", "updated_at")

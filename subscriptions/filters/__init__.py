@@ -9,6 +9,7 @@ from subscriptions.filters.compile import Filter as Filter
 from subscriptions.filters.compile import cached_filter as cached_filter
 from subscriptions.filters.compile import parse_filter as parse_filter
 from subscriptions.filters.compile import validate_filter as validate_filter
+from subscriptions.filters.compile import validate_text_path as validate_text_path
 from subscriptions.filters.document import Document as Document
 from subscriptions.filters.document import Work as Work
 from subscriptions.filters.document import text_at as text_at

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from subscriptions.filters.document import A_NODE, COMPARED, Document, key_reader, reader, text_reader
 from subscriptions.filters.json_values import MISSING, FilterFailed, SortKey, parse_json, sort_key
 from subscriptions.filters.like import compile_like
-from subscriptions.filters.parse import FilterSyntaxError, parse
+from subscriptions.filters.parse import FilterSyntaxError, parse, parse_path
 from subscriptions.filters.tree import (
     And,
     Comparison,
@@ -104,6 +104,16 @@ def cached_filter(text: str) -> Filter:
         found = Filter(text, parse(text))
         _kept.add(found)
     return found
+
+
+def validate_text_path(text: str) -> None:
+    """Raise `ValidationError` unless `text` is a path to a text: its last step is `->>`."""
+    try:
+        is_text = parse_path(text).as_text
+    except FilterSyntaxError as wrong:
+        raise ValidationError(f"{wrong}.", code="path") from None
+    if not is_text:
+        raise ValidationError("Its last step must be ->>, which gives a text.", code="path")
 
 
 def validate_filter(text: str) -> None:

@@ -394,10 +394,11 @@ class Migration(migrations.Migration):
                 (
                     "processing",
                     models.CharField(
-                        choices=[("SERIAL", "Serial"), ("CONCURRENT", "Concurrent")],
+                        choices=[("SERIAL", "Serial"), ("CONCURRENT", "Concurrent"), ("KEYED", "Keyed")],
                         db_default="SERIAL",
                         default="SERIAL",
-                        help_text="Serial: one at a time, in order. Concurrent: several at a time, in no order.",
+                        help_text="Serial: one at a time, in order. Concurrent: several, in no order. Keyed: several, in "
+                        "order within each ordering key.",
                         max_length=10,
                     ),
                 ),
@@ -406,11 +407,23 @@ class Migration(migrations.Migration):
                     models.PositiveSmallIntegerField(
                         db_default=1,
                         default=1,
-                        help_text="How many at a time, if concurrent.",
+                        help_text="How many at a time, if concurrent or keyed.",
                         validators=[
                             django.core.validators.MinValueValidator(1),
-                            django.core.validators.MaxValueValidator(256),
+                            django.core.validators.MaxValueValidator(1000),
                         ],
+                    ),
+                ),
+                (
+                    "ordering_key",
+                    models.CharField(
+                        blank=True,
+                        db_default="",
+                        default="",
+                        help_text="Where a message's ordering key is, as a path of the filter language: "
+                        "$$->'Body'->'order'->>'id', or $$->'Header'->'X-Order'->>0. It is read when a message is published.",
+                        max_length=500,
+                        validators=[subscriptions.filters.compile.validate_text_path],
                     ),
                 ),
             ],
@@ -427,10 +440,15 @@ class Migration(migrations.Migration):
                         name="subscriber_max_queued_to_send",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("processing__in", ["SERIAL", "CONCURRENT"])), name="subscriber_processing"
+                        condition=models.Q(("processing__in", ["SERIAL", "CONCURRENT", "KEYED"])),
+                        name="subscriber_processing",
                     ),
                     models.CheckConstraint(
-                        condition=models.Q(("concurrency__range", (1, 256))), name="subscriber_concurrency"
+                        condition=models.Q(("ordering_key", ""), ("processing", "KEYED"), _negated=True),
+                        name="subscriber_ordering_key",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("concurrency__range", (1, 1000))), name="subscriber_concurrency"
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("ack_seconds__range", (1, 43200))), name="subscriber_ack_seconds"

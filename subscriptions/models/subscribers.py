@@ -6,6 +6,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from broker_project.core.encryption import SUBSCRIBER_HEADERS
+from subscriptions.filters import validate_text_path
 from subscriptions.headers import validate_headers
 from subscriptions.models.base import EncryptedHeaders, WithHeaders, checks, field_error
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
@@ -14,7 +15,8 @@ ACK_SECONDS = (1, 43_200)
 """From one second to twelve hours."""
 MAX_REDELIVERIES = 1_000
 MAX_QUEUED_TO_SEND = 10_000
-MAX_CONCURRENCY = 256
+MAX_CONCURRENCY = 1_000
+MAX_PATH_LENGTH = 500
 EACH_SUBSCRIBER = "default"
 """The destination that means each subscriber once (contract 2.8); no subscriber can have this name."""
 
@@ -67,9 +69,12 @@ class Processing(models.TextChoices):
     CONCURRENT = "CONCURRENT"
     """Several at a time, in no order."""
 
+    KEYED = "KEYED"
+    """Several at a time, in order within each ordering key."""
+
 
 class Subscriber(WithHeaders):
-    """One application that receives deliveries: one at a time, in order (contract 1.3), or several at a time (4.13)."""
+    """One application that receives deliveries: one at a time, in order (contract 1.3), or several (4.13, 4.18)."""
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     description = models.TextField(blank=True, default="")
@@ -91,13 +96,23 @@ class Subscriber(WithHeaders):
         choices=Processing,
         default=Processing.SERIAL,
         db_default=Processing.SERIAL,
-        help_text="Serial: one at a time, in order. Concurrent: several at a time, in no order.",
+        help_text="Serial: one at a time, in order. Concurrent: several, in no order. Keyed: several, in order within "
+        "each ordering key.",
     )
     concurrency = models.PositiveSmallIntegerField(
         default=1,
         db_default=1,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_CONCURRENCY)],
-        help_text="How many at a time, if concurrent.",
+        help_text="How many at a time, if concurrent or keyed.",
+    )
+    ordering_key = models.CharField(
+        max_length=MAX_PATH_LENGTH,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[validate_text_path],
+        help_text="Where a message's ordering key is, as a path of the filter language: $$->'Body'->'order'->>'id', or "
+        "$$->'Header'->'X-Order'->>0. It is read when a message is published.",
     )
     mailbox_ordered = models.BooleanField(
         default=False,
@@ -124,6 +139,7 @@ class Subscriber(WithHeaders):
             subscriber_status=Q(status__in=Status.values),
             subscriber_max_queued_to_send=Q(max_queued_to_send__range=(1, MAX_QUEUED_TO_SEND)),
             subscriber_processing=Q(processing__in=Processing.values),
+            subscriber_ordering_key=~Q(processing=Processing.KEYED, ordering_key=""),
             subscriber_concurrency=Q(concurrency__range=(1, MAX_CONCURRENCY)),
             subscriber_ack_seconds=Q(ack_seconds__range=ACK_SECONDS),
             subscriber_max_redeliveries=Q(max_redeliveries__range=(0, MAX_REDELIVERIES)),  # null passes
@@ -136,5 +152,7 @@ class Subscriber(WithHeaders):
         """Raise `ValidationError` for a reserved name, and for a concurrency that its processing does not have."""
         if self.name == EACH_SUBSCRIBER:
             raise field_error(["name"], f"{EACH_SUBSCRIBER} as a destination means each subscriber; take another name.")
-        if self.concurrency > 1 and self.processing != Processing.CONCURRENT:
+        if self.processing == Processing.KEYED and not self.ordering_key:
+            raise field_error(["ordering_key"], "A subscriber that is KEYED needs a path to the ordering key.")
+        if self.concurrency > 1 and self.processing == Processing.SERIAL:
             raise field_error(["concurrency"], f"A subscriber that is {self.processing} is sent one at a time.")

@@ -44,7 +44,7 @@ DAWDLES: Final = 6
 ROUNDS_TO_HEAL: Final = 150
 
 LINES: Final = "SELECT id FROM delivery_line ORDER BY id"
-OPEN_SINCE: Final = "SELECT id, subscription_id, group_id FROM delivery_open WHERE id > %s ORDER BY id"
+OPEN_SINCE: Final = "SELECT id, subscription_id, group_id, ordering_key FROM delivery_open WHERE id > %s ORDER BY id"
 HELD_BY: Final = "SELECT id FROM delivery_line WHERE worker = %s AND lease_until IS NOT NULL"
 FREEZE: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms' WHERE worker = %s AND lease_until IS NOT NULL
@@ -76,6 +76,7 @@ class Published(NamedTuple):
     at: int
     subscription_id: int
     group_id: int | None
+    ordering_key: str | None
 
 
 class History:

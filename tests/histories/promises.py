@@ -82,6 +82,9 @@ def check(history: "History") -> None:
         if not is_queued(history, request):
             by_owner[owner_of(history, request).pk].append(request)
     for owner_id, requests in by_owner.items():
+        if history.published[requests[0].delivery_id].ordering_key is not None:
+            check_keys(history, owner_id, requests)
+            continue
         if width(history, requests[0]) > 1:
             require(not any(one.sequence for one in requests), "what has no order has no number (4.13)")
             continue
@@ -93,7 +96,12 @@ def check(history: "History") -> None:
             for one in arrived
             if one.destination.subscription_id != history.world.retried and not is_given_up(history, one)
         ]
-        check_order(history, sorted(held, key=lambda one: one.arrived_at), "arrived_at")
+        check_order(history, sorted(held, key=arrival), "arrived_at")
+
+
+def arrival(request: Request) -> int:
+    """Return when it arrived."""
+    return request.arrived_at
 
 
 def is_given_up(history: "History", request: Request) -> bool:
@@ -163,6 +171,24 @@ def check_numbers(owner_id: int, requests: Sequence[Request]) -> None:
     require(len({one for one, _ in given}) == len(given), f"a delivery keeps its number: {given}")
     told = {sequence for subscriber_id, sequence in rows(TOLD) if subscriber_id == owner_id}
     missing = {*range(1, max(numbers, default=0) + 1)} - {*numbers} - told
+    require(not missing, f"no number is missing, or the line's history says so: {missing}")
+
+
+def check_keys(history: "History", owner_id: int, requests: Sequence[Request]) -> None:
+    """Check the order within each ordering key, and that each number is used or the line's history has it (4.18)."""
+    by_key: dict[str | None, list[Request]] = defaultdict(list)
+    for request in requests:
+        by_key[history.published[request.delivery_id].ordering_key].append(request)
+    for of_key in by_key.values():
+        check_order(history, of_key, "left_at")
+        arrived = [one for one in of_key if one.arrived_at and not is_given_up(history, one)]
+        check_order(history, sorted(arrived, key=arrival), "arrived_at")
+        numbers = [number for _, number in dict.fromkeys((one.delivery_id, one.sequence) for one in of_key)]
+        require(numbers == sorted({*numbers}), f"numbers rise within a key: {numbers}")
+    names = {(one.sequence, one.delivery_id) for one in requests}
+    require(len(names) == len({number for number, _ in names}) == len({one for _, one in names}), "one number for each")
+    told = {sequence for subscriber_id, sequence in rows(TOLD) if subscriber_id == owner_id}
+    missing = {*range(1, max(number for number, _ in names))} - {number for number, _ in names} - told
     require(not missing, f"no number is missing, or the line's history says so: {missing}")
 
 

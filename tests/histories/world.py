@@ -183,10 +183,12 @@ def prepared_world() -> Iterator[World]:
     work = event_type("Test.Work", EventKind.QUEUE)
     strict, retried = subscriber("strict"), subscriber("retried")
     many = subscriber("many", processing=Processing.CONCURRENT, concurrency=3)
+    keyed = subscriber("keyed", processing=Processing.KEYED, concurrency=2, ordering_key="$$->>'Body'")
     terms: dict[str, Any] = dict.fromkeys(ACTIONS, Action.RETRY_LANE)
     policy = retry_policy(**terms, max_retries=RETRIES, on_exhausted=OnExhausted.FAIL, initial_delay_seconds=60.0)
     made = [subscription(retried, first, retry_policy=policy)]
     made += [subscription(*pair) for pair in ((strict, first), (strict, second), (many, second), (retried, second))]
+    made += [subscription(keyed, first), subscription(keyed, second)]
     made += [subscription(event_type=work, filter=text) for text in ("", "", "$$->'Header' is not null")]
     publish_bodies(work, *[b"0"] * QUEUE_SENDERS)  # makes the senders' lines
     _remember()

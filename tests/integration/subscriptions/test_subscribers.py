@@ -27,6 +27,7 @@ def test_by_default_a_subscriber_is_active_and_has_500_queued() -> None:
         "max_queued_to_send": 500,
         "processing": "SERIAL",
         "concurrency": 1,
+        "ordering_key": "",
         "mailbox_ordered": False,
         "ack_seconds": 30,
         "max_redeliveries": None,
@@ -62,8 +63,9 @@ def test_its_status_is_changed_by_people_only_through_actions(management: Client
 
 
 @pytest.mark.behaviour("1.3", "4.13")
-def test_a_subscriber_may_be_sent_several_at_a_time() -> None:
-    given = {"processing": "CONCURRENT", "concurrency": 8}
+@pytest.mark.parametrize("processing", ["CONCURRENT", "KEYED"])
+def test_a_subscriber_may_be_sent_several_at_a_time(processing: str) -> None:
+    given = {"processing": processing, "concurrency": 8, "ordering_key": "$$->'Header'->'X-Order'->>0"}
     made = client_of().post(SUBSCRIBERS, {"name": "shop", **given})
     assert (made.status_code, {**made.json(), **given}) == (201, made.json())
 
@@ -77,9 +79,12 @@ def test_a_subscriber_may_be_sent_several_at_a_time() -> None:
         ),
         ({"concurrency": 2}, "concurrency"),
         ({"processing": "CONCURRENT", "concurrency": 0}, "concurrency"),
-        ({"processing": "CONCURRENT", "concurrency": 257}, "concurrency"),
+        ({"processing": "CONCURRENT", "concurrency": 1_001}, "concurrency"),
         ({"processing": "CONCURRENT", "concurrency": "8"}, "concurrency"),
         ({"processing": "PARALLEL"}, "processing"),
+        ({"processing": "KEYED", "concurrency": 8}, "ordering_key"),
+        ({"processing": "KEYED", "ordering_key": "$$->'Body'->'key'"}, "ordering_key"),
+        ({"ordering_key": "$$->'Body'->>"}, "ordering_key"),
     ],
 )
 @pytest.mark.behaviour("1.3")

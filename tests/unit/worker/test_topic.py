@@ -24,7 +24,7 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 def a_line(slots: int = 1, lane: str = "main", *, held: int | None = None, failures: int = 0) -> ActiveLine:
     """Return a line whose slots have asked for something to read."""
-    holds = [ActiveHold(1, held, failures, 0.0, time.monotonic())] if held else []
+    holds = [ActiveHold(1, held, "", failures, 0.0, time.monotonic())] if held else []
     claim = Claim(1, lane, "topic", 1, 10, deferred_next=False, capacity=500, concurrency=slots, holds=holds)
     line = ActiveLine(claim, NO_LINK, time.monotonic(), slot_shares=SlotShares(slots))
     line.slots = [Slot(line) for _ in range(slots)]

@@ -1,0 +1,162 @@
+"""A KEYED subscriber: several of its deliveries at a time, and in order within each ordering key (contract 4.18)."""
+
+import json
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+import pytest
+from django.db.models.functions import Now
+
+from broker_project.stack.load.receiver import Received, Receiver, answer
+from broker_project.stack.load.wait import wait_until
+from delivery.maintenance.partitions import today
+from delivery.models import Delivery, LineEvent
+from delivery.replay.resubmit import Edit, resubmit
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import Processing, Subscriber, Subscription
+from tests.support import broker
+from tests.support.broker import Worker
+from tests.support.factories import subscriber, subscription
+
+DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+EDITED = Edit(b'{"key": "b"}', None)
+PATH = "$$->'Body'->>'key'"
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription of a subscriber that is sent four keys at a time."""
+    owner = subscriber(processing="KEYED", concurrency=4, ordering_key=PATH)
+    return subscription(owner, endpoint=receiver.url("/a"))
+
+
+def publish(wanted: Subscription, *keys: str | None) -> None:
+    """Publish a message for each of these keys; None: it has none."""
+    bodies = [json.dumps({"number": number} | ({"key": key} if key else {})) for number, key in enumerate(keys)]
+    broker.publish_bodies(wanted.event_type, *[body.encode() for body in bodies])
+
+
+def by_key(requests: list[Received]) -> dict[str, list[int]]:
+    """Return the numbers of what arrived, by ordering key, in the order in which it did."""
+    arrived = defaultdict(list)
+    for request in requests:
+        body = json.loads(request.body)
+        arrived[body.get("key", "")].append(body["number"])
+    return arrived
+
+
+@pytest.mark.behaviour("4.18")
+def test_keys_are_sent_side_by_side_and_each_in_order(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    keys = [f"key {number % 7}" for number in range(70)]
+    gate = receiver.gate("/a")
+    receiver.on("/a", gate)
+    publish(wanted, *keys)
+    wait_until(lambda: len(receiver.log) == 4)
+    assert len(by_key(receiver.log)) == 4
+    receiver.on("/a", answer())
+    gate.open()
+    broker.wait_until_done()
+    assert by_key(receiver.log) == {f"key {key}": [*range(key, 70, 7)] for key in range(7)}
+    assert {one.headers["webhook-ordering-key"] for one in receiver.log} == {f"key%20{key}" for key in range(7)}
+    assert sorted(one.sequence or 0 for one in receiver.log) == [*range(1, 71)]
+
+
+@pytest.mark.behaviour("4.18")
+def test_what_has_no_key_stays_in_order_among_itself(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    publish(wanted, *[None] * 20)
+    broker.wait_until_done()
+    assert by_key(receiver.log) == {"": [*range(20)]}
+    assert "webhook-ordering-key" not in receiver.log[0].headers
+
+
+@pytest.mark.behaviour("4.7", "4.18")
+def test_a_held_delivery_holds_its_key_only(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
+    receiver.on("/a", answer(503), answer())
+    with broker.running_worker():
+        publish(wanted, *["a"] * 3, *["b", "c"] * 10)
+        hold = broker.wait_until_held(wanted.subscriber)
+        assert sorted(broker.statuses(wanted)) == [DELIVERED] * 20 + [PENDING] * 3
+        assert hold.delivery.ordering_key == "a"
+        publish(wanted, "a", "d")
+        wait_until(lambda: Delivery.objects.open().count() == 4)
+        broker.cut_pauses_until_done()
+    assert by_key(receiver.log)["a"] == [0, 0, 1, 2, 0]
+    numbers = [one.sequence for one in receiver.log if json.loads(one.body)["key"] == "a"]
+    assert numbers == sorted(numbers)
+
+
+@pytest.mark.behaviour("4.8", "4.18")
+def test_a_dead_endpoint_gets_no_more_requests_than_keys_side_by_side(
+    receiver: Receiver, wanted: Subscription, long_pauses: None
+) -> None:
+    receiver.close_port()
+    with broker.running_worker():
+        publish(wanted, *[str(number) for number in range(40)])
+        held = broker.holds_of(wanted.subscriber).filter(line__lease_until=None)
+        wait_until(lambda: held.count() == 4)
+        receiver.open_port()
+        broker.cut_pauses_until_done()
+    assert (len(receiver.log), LineEvent.objects.count()) == (40, 0)
+
+
+@pytest.mark.behaviour("4.6", "4.18")
+def test_a_deferred_delivery_holds_nothing(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
+    receiver.on("/a", answer(500), answer())
+    with broker.running_worker():
+        publish(wanted, "a", "a")
+        wait_until(lambda: broker.statuses(wanted) == [PENDING, DELIVERED])
+        broker.cut_pauses_until_done()
+    assert by_key(receiver.log) == {"a": [0, 1, 0]}
+
+
+@pytest.mark.behaviour("4.18")
+@pytest.mark.parametrize("processing", [Processing.SERIAL, Processing.CONCURRENT])
+def test_a_change_to_keyed_takes_what_waits_along(
+    receiver: Receiver, wanted: Subscription, processing: Processing
+) -> None:
+    owners = Subscriber.objects.filter(pk=wanted.subscriber_id)
+    owners.update(processing=processing, concurrency=2 if processing == Processing.CONCURRENT else 1, ordering_key="")
+    publish(wanted, *["a", "b"] * 3)
+    assert not Delivery.objects.exclude(ordering_key=None).exists()
+    owner = owners.get()
+    owner.processing, owner.concurrency, owner.ordering_key = Processing.KEYED, 4, PATH
+    owner.save()
+    publish(wanted, "a")
+    broker.run_worker_until_done()
+    assert [json.loads(one.body)["number"] for one in receiver.log if "webhook-ordering-key" not in one.headers] == [
+        *range(6)
+    ]
+
+
+@pytest.mark.behaviour("4.18")
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b'{"key": "a b\\u00e4"}', "a b\u00e4"),
+        (b'{"key": 7}', "7"),
+        (b'{"key": null}', ""),
+        (b"[]", ""),
+        (b"not JSON", ""),
+        (b'{"key": "%s"}' % (b"x" * 200), "x" * 200),
+        (b'{"key": "%s"}' % (b"x" * 201), f"sha256:{sha256(b'x' * 201).hexdigest()}"),
+        (b'{"key": "\\u0000"}', f"sha256:{sha256(bytes(1)).hexdigest()}"),
+        (b'{"key": "\\ud800"}', f"sha256:{sha256(bytes.fromhex('eda080')).hexdigest()}"),
+    ],
+)
+def test_the_key_is_read_when_a_message_is_published(wanted: Subscription, body: bytes, key: str) -> None:
+    broker.publish_bodies(wanted.event_type, body, content_type="application/json")
+    assert Delivery.objects.get().ordering_key == key
+
+
+@pytest.mark.behaviour("4.18", "2.13", "5.8")
+def test_all_deliveries_of_a_message_carry_its_key(wanted: Subscription) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    for options in ({}, {"not_before": later}, {"ttl": 60.0}, {"destination": wanted.subscriber.name}):
+        broker.publish_bodies(wanted.event_type, b'{"key": "a"}', content_type="application/json", **options)
+    refused = Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk)
+    refused.update(status="IN_FLIGHT")
+    refused.update(status="REJECTED", closed_on=today(), finished_at=Now())
+    for edit in (None, EDITED):
+        resubmit(refused.get().pk, edit=edit, senders=5, max_bytes=99)
+    assert [*Delivery.objects.oldest_first().values_list("ordering_key", flat=True)] == ["a"] * 5 + ["b"]
