@@ -16,8 +16,9 @@ from delivery.limits import (
 )
 from delivery.models import Lane
 from delivery.worker.buffer import RateLimiter, SlotShares
-from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.line import ActiveLine
 from delivery.worker.queue import queue_line
+from delivery.worker.slots import Slot
 from delivery.worker.steps import Rest, Send
 from delivery.worker.topic import topic_line
 

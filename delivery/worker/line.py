@@ -1,16 +1,13 @@
-"""A line that a worker runs, and its slots: what is written on its row, what it holds, what it has in flight."""
+"""A line that a worker runs: what is written on its row, what it holds, what it has in flight."""
 
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from operator import attrgetter
-from typing import Any, Never
+from typing import Any
 
 from delivery.dispatch.claim import ActiveHold, Claim
 from delivery.dispatch.notify import Link
-from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import (
     HANGS_SECONDS,
     KEYS_SECONDS,
@@ -27,15 +24,10 @@ from delivery.limits import (
 )
 from delivery.models import Lane
 from delivery.webhook.parts import Outgoing
-from delivery.webhook.request import RequestIdentity, webhook_request
-from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares, any_may
+from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares
 from delivery.worker.pages import KeyWalk, PageRequest
-from delivery.worker.slots import SlotState
-from delivery.worker.steps import LineUpdate, Mark, RateSlot, Read, Reply, Rest, Send, Step, Transform, Wait
-from subscriptions.scripting.jobs import Made, NotRun, Result
-
-Story = Generator[Step, Reply, Never]
-"""A slot's generator. It never ends: when its line is released, it is dropped."""
+from delivery.worker.slots import Slot
+from delivery.worker.steps import LineUpdate, Mark, RateSlot, Rest
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +42,7 @@ class ActiveLine:
     slot_shares: SlotShares = field(default_factory=SlotShares)
     rate_limiter: RateLimiter = field(default_factory=RateLimiter)
     """Shared by all lines of the process."""
-    slots: list["Slot"] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
     """One where the order counts."""
 
     id: int = field(init=False)
@@ -91,7 +83,7 @@ class ActiveLine:
     """The ordering key from which on the next page is read."""
     numbers: dict[int, int] = field(init=False, default_factory=dict)
     """By delivery: the numbers of what is being marked, where others are marked beside it."""
-    busy_keys: dict[str, "Slot"] = field(init=False, default_factory=dict)
+    busy_keys: dict[str, Slot] = field(init=False, default_factory=dict)
     """The ordering keys of what slots have taken, until its outcome is recorded."""
     shortest_pause: float = field(init=False, default=math.inf)
     """The shortest pause of what it has sent in this turn, in seconds."""
@@ -208,14 +200,14 @@ class ActiveLine:
         """Whether something held has become due that has not been read."""
         return not {*self.due_holds(time.monotonic())} <= {delivery.id for delivery in self.buffer.heads}
 
-    def has_room(self, slot: "Slot") -> bool:
+    def has_room(self, slot: Slot) -> bool:
         """Whether `slot` may send something, as a held delivery takes up the place of one in flight."""
         if not self.holds:
             return True
         others = sum(not isinstance(other.step, Rest) for other in self.slots if other is not slot)
         return others + len(self.resting_holds(time.monotonic())) < self.claim.concurrency
 
-    def chooser(self, slot: "Slot", may_go: Callable[[Outgoing], bool]) -> Callable[[Outgoing], bool]:
+    def chooser(self, slot: Slot, may_go: Callable[[Outgoing], bool]) -> Callable[[Outgoing], bool]:
         """Return what tells whether `slot` may send a delivery: `may_go`, and nothing of its key goes before it.
 
         It is asked for the deliveries of a key in their order: after one that may not go, none of that key may.
@@ -353,126 +345,3 @@ class ActiveLine:
         self.return_buffer(budget)
         for slot in self.slots:
             slot.give_back(budget)
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """One request at a time of a line, with the generator that runs it."""
-
-    line: ActiveLine
-    generator: Story | None = None
-    state: SlotState = SlotState.SETTLING
-    """Changed by `Slots.move` only."""
-    step: Step = field(default_factory=lambda: Read(None))
-    """What its generator wants next."""
-    resumes_at: float = 0.0
-    """Monotonic time when it goes on after its rate limit."""
-    in_flight: Outgoing | None = None
-    """The delivery of its request or script, until the outcome is recorded."""
-    waiting_since: float | None = None
-    """Monotonic time since when its request or script runs."""
-    paced_for: int | None = None
-    """The subscription whose rate limit it waits for."""
-    started_at: datetime | None = None
-    sequence: int = 0
-    """The number of what is in flight."""
-    taken_ids: list[int] = field(default_factory=list)
-    """The deliveries, or QUEUE groups, that it has taken, until their outcome is recorded."""
-    taken_keys: list[str] = field(default_factory=list)
-    """Their ordering keys, if the order within each counts."""
-    held: int = 0
-    """Bytes of bodies taken from the process's budget."""
-    may_be_marked: bool = False
-    """Whether what it sends next may be marked already, by a settle whose commit was not heard."""
-
-    @property
-    def is_unsettled(self) -> bool:
-        """Whether its step has yet to be settled."""
-        return self.state in {SlotState.SETTLING, SlotState.LOCKED}
-
-    def has_waited(self, now: float, seconds: float) -> bool:
-        """Whether its request or script has run for that time."""
-        return self.waiting_since is not None and now >= self.waiting_since + seconds
-
-    def advance(self, reply: Reply) -> Step:
-        """Resume the generator; return and keep what it wants next."""
-        assert self.generator is not None  # noqa: S101 - set when the line was made
-        self.waiting_since = None
-        self.step = self.generator.send(reply)
-        return self.step
-
-    def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
-        """Take what goes next, of what may, from the line's buffer; None if there is nothing."""
-        if self.line.is_keyed:
-            self.line.buffer.set_aside(self.line.busy_keys, attrgetter("ordering_key"))
-        taken = self.line.buffer.take(deferred_next=self.line.deferred_next, may_go=may_go)
-        if taken:
-            self.held += taken.size
-            self.taken_ids.append(taken.id)
-            if self.line.is_keyed:
-                self.taken_keys.append(taken.ordering_key)
-                self.line.busy_keys[taken.ordering_key] = self
-        return taken
-
-    def prepare(self, delivery: Outgoing) -> None:
-        """Note that the script of `delivery` runs now, before it is sent."""
-        self.in_flight, self.waiting_since = delivery, time.monotonic()
-
-    def with_room(self, budget: BodyBudget, result: Result) -> Result:
-        """Return its script's result, `NotRun` if the process holds too many bodies for what it made."""
-        if isinstance(result, Made):
-            assert self.in_flight  # noqa: S101 - its script has run
-            more = max(0, len(result.body or b"") - self.in_flight.size)
-            if not more or budget.take(more):
-                self.held += more
-                return result
-        if isinstance(result, Made | NotRun):
-            self.line.return_buffer(budget)
-            self.give_back(budget)
-            return NotRun()
-        return result
-
-    def start(self, delivery: Outgoing, sequence: int, *, at: datetime) -> EncodedRequest:
-        """Note that `delivery` is sent now, under its number; return its request."""
-        line = self.line
-        self.may_be_marked = False
-        line.sent += 1
-        line.numbers.pop(delivery.id, None)
-        if line.is_ordered:
-            line.last_sequence = max(line.last_sequence, sequence)
-        self.in_flight, self.sequence = delivery, sequence
-        self.started_at, self.waiting_since = at, time.monotonic()
-        identity = RequestIdentity(
-            delivery.webhook_id,
-            sequence=sequence or None,  # an unordered delivery has no number
-            attempt=delivery.attempts + 1,
-            possible_duplicate=delivery.uncertain,
-            callback_url=delivery.callback_url,
-            ordering_key=delivery.ordering_key,
-        )
-        return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(at.timestamp()))
-
-    def settled(self, budget: BodyBudget) -> None:
-        """Note that what had ended is recorded: of what the slot has taken, only what it goes on with is kept."""
-        step = self.step
-        going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
-        if going_on is None:
-            self.give_back(budget)
-        elif step.ended:
-            budget.give_back(self.held - going_on.size)
-            self.held, self.in_flight = going_on.size, None
-            self.taken_ids = [going_on.group_id or going_on.id]
-            self._free_keys(going_on.ordering_key)
-
-    def give_back(self, budget: BodyBudget) -> None:
-        """Drop what it has taken."""
-        budget.give_back(self.held)
-        self.held, self.in_flight, self.taken_ids = 0, None, []
-        self._free_keys()
-
-    def _free_keys(self, *kept: str) -> None:
-        for key in {*self.taken_keys}.difference(kept):
-            del self.line.busy_keys[key]
-            self.line.buffer.free(key)
-        if self.taken_keys:
-            self.taken_keys = [*kept]

@@ -18,8 +18,8 @@ from delivery.webhook.content import contents_of
 from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Content, Destination, Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
-from delivery.worker.line import Slot, Story
 from delivery.worker.pages import DEFERRED, FRESH, GroupRow, Page, PageRequest, charged, page_of
+from delivery.worker.slots import Slot, Story
 from delivery.worker.steps import Ended, Reply, RequestSent, Rest, Send, Step
 from delivery.worker.topic import next_from_buffer, outcome_of, to_settlement
 

@@ -2,11 +2,10 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from django.db import Error
@@ -33,15 +32,14 @@ from delivery.limits import (
 )
 from delivery.webhook.parts import Outgoing
 from delivery.webhook.transform import job_for
-from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter
+from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.leases import Leases, active_line
-from delivery.worker.line import ActiveLine, Slot
-from delivery.worker.pages import read_pages, unmark
-from delivery.worker.queue import read_groups
+from delivery.worker.line import ActiveLine
+from delivery.worker.reading import Reading
 from delivery.worker.release import Released, Releaser
 from delivery.worker.settling import DatabaseBackoff, Settling
-from delivery.worker.slots import Slots, SlotState
-from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settled, Transform, Wait
+from delivery.worker.slots import Slot, Slots, SlotState
+from delivery.worker.steps import NotStarted, Read, RequestSent, Rest, Send, Settled, Transform, Wait
 from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
@@ -83,13 +81,13 @@ class Rounds:
         self._listener = listener
         self._releaser = releaser
         self._scripts = scripts
-        self._terms = terms
         self.budget = BodyBudget(MAX_PROCESS_BYTES)
         self._lines: dict[int, ActiveLine] = {}
         self.leases = Leases(self._lines)
         self._slots = Slots()
         self._backoff = DatabaseBackoff()
         self._settling = Settling(self._slots, self._backoff)
+        self._reading = Reading(self._slots, self._backoff, self.budget, terms)
         self._look_at = 0.0
         """Monotonic time of the next look for new work, while no hints can come."""
         self._turns: deque[ActiveLine] = deque()
@@ -185,14 +183,14 @@ class Rounds:
             if answer.failure and answer.failure.is_abandoned:
                 self.leases.lapse(slot.line)
             else:
-                self._advance(slot, RequestSent(answer, slot.started_at))
+                self._slots.advance(slot, RequestSent(answer, slot.started_at))
 
     def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
         """Resume the slots whose scripts have ended."""
         for slot, result in results:
             assert isinstance(slot, Slot)  # noqa: S101 - the only tokens there are
             if self._has(slot.line):
-                self._advance(slot, slot.with_room(self.budget, result))
+                self._slots.advance(slot, slot.with_room(self.budget, result))
 
     def stop(self) -> None:
         """Start nothing new."""
@@ -261,10 +259,6 @@ class Rounds:
         for line in self._lines.values():
             if all(slot.has_waited(now, STUCK_SECONDS) for slot in line.slots):
                 line.return_buffer(self.budget)
-
-    def _advance(self, slot: Slot, reply: Reply) -> None:
-        slot.advance(reply)
-        self._slots.move(slot, SlotState.SETTLING)
 
     def _has(self, line: ActiveLine) -> bool:
         return self._lines.get(line.id) is line
@@ -337,14 +331,14 @@ class Rounds:
         """Resume what has waited long enough for its rate, and what rests in a line that hangs (contract 6.6)."""
         for slot in self._slots[SlotState.PACING]:
             if slot.resumes_at <= now or slot.line.stopping:
-                self._advance(slot, None)
+                self._slots.advance(slot, None)
         hanging: dict[ActiveLine, bool] = {}
         for slot in self._slots[SlotState.PARKED]:
             if slot.line not in hanging:
                 line = slot.line
                 hanging[line] = (line.hangs(now) or line.lacks_heads()) and not line.must_stop()
             if hanging[slot.line] and slot.line.has_room(slot):
-                self._advance(slot, None)
+                self._slots.advance(slot, None)
 
     def _end_turns(self, now: float) -> None:
         """Let lines stop that have been here or idle for long; while no hints can come, let the idle ones look.
@@ -365,7 +359,7 @@ class Rounds:
             has_keys = line.is_keyed and line.has_more  # which are busy: that this slot is idle says nothing
             line.is_over |= now >= slot.resumes_at and not line.is_waiting and not has_keys
             if line.must_stop():
-                self._advance(slot, None)
+                self._slots.advance(slot, None)
             elif looks or now >= slot.resumes_at:
                 self._slots.move(slot, SlotState.READING)
         if looks and self._slots.any_in(SlotState.READING):
@@ -373,54 +367,8 @@ class Rounds:
             self._look_at = time.monotonic() + max(LOOK_SECONDS, (time.monotonic() - now) / LOOK_SHARE)
 
     def _read(self) -> None:
-        """Give pages to the lines of all slots that wait for one: one statement for senders, one for the others."""
-        self._unmark([slot.line for slot in self._slots[SlotState.READING] if slot.line.unheard])
-        waiting = [slot for slot in self._slots[SlotState.READING] if not slot.line.unheard]
-        self._read_for([slot for slot in waiting if slot.line.is_sender], partial(read_groups, terms=self._terms))
-        self._read_for([slot for slot in waiting if not slot.line.is_sender], read_pages)
-
-    def _read_for(self, slots: Sequence[Slot], read: Callable[..., Mapping[int, Buffer[Any]]]) -> None:
-        lines = [*{slot.line.id: slot.line for slot in slots}.values()]
-        for line in lines:
-            line.return_buffer(self.budget)
-        requests = [line.page_request() for line in lines]
-        try:
-            buffers = read(requests, self.budget) if lines else {}
-        except Error as failure:
-            self._backoff.begin(failure)  # they wait on
-            for line, request in zip(lines, requests, strict=True):
-                line.unheard = request if request.mark_as else line.unheard
-            return
-        for line, request in zip(lines, requests, strict=True):
-            if line.id in buffers:
-                line.receive(buffers[line.id])
-            else:
-                line.unheard = request
-        self._share(slots)
-
-    def _share(self, slots: Sequence[Slot]) -> None:
-        """Let slots take of the page they waited for; in a keyed line idle ones too, since it may have free keys."""
-        for slot in slots:
-            if not slot.line.unheard:
-                self._advance(slot, None)
-        if keyed := {slot.line for slot in slots if slot.line.is_keyed}:
-            for slot in self._slots[SlotState.IDLE]:
-                if slot.line in keyed and slot.line.buffer.has_next:
-                    self._advance(slot, None)
-
-    def _unmark(self, lines: Sequence[ActiveLine]) -> None:
-        """Undo what pages that were not heard of may have marked; lines where that is not certain are lost."""
-        if not lines:
-            return
-        try:
-            certain = unmark([line.unheard for line in lines if line.unheard])
-        except Error as failure:
-            self._backoff.begin(failure)
-            return
-        for line in lines:
-            line.unheard = None
-            if line.id not in certain:
-                self._lose(line)  # its lease runs out, then it is recovered
+        for line in self._reading.read():
+            self._lose(line)  # its lease runs out, then it is recovered
 
     def _lose(self, line: ActiveLine) -> None:
         """Forget a line that is no longer ours, and end its requests: another worker may send them again."""

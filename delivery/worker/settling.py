@@ -17,10 +17,9 @@ from broker_project.core.db import NotAnswered, forget_connection
 from delivery.limits import DATABASE_RETRY_SECONDS, REFUSED_GROUP_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker.line import Slot
 from delivery.worker.queue_settle import put_back, settle_groups
 from delivery.worker.settle import settle
-from delivery.worker.slots import Slots, SlotState
+from delivery.worker.slots import Slot, Slots, SlotState
 from delivery.worker.steps import LineUpdate, Rest, Send, Settled, Settlement, Withheld
 
 log = structlog.get_logger(__name__)

@@ -1,10 +1,25 @@
 """The slots of all lines of a process: each is in one state, and `MAY_FOLLOW` says which may follow which."""
 
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Never
+
+from delivery.http.wire_headers import EncodedRequest
+from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import RequestIdentity, webhook_request
+from delivery.worker.buffer import BodyBudget, any_may
+from delivery.worker.steps import Read, Reply, Send, Step, Transform, Wait
+from subscriptions.scripting.jobs import Made, NotRun, Result
 
 if TYPE_CHECKING:
-    from delivery.worker.line import ActiveLine, Slot
+    from delivery.worker.line import ActiveLine
+
+Story = Generator[Step, Reply, Never]
+"""A slot's generator. It never ends: when its line is released, it is dropped."""
 
 
 class SlotState(IntEnum):
@@ -36,13 +51,136 @@ MAY_FOLLOW: Final[dict[SlotState, frozenset[SlotState]]] = {
 """From each state, which may follow: a settled step says where its slot goes, and elsewhere the next is settled."""
 
 
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One request at a time of a line, with the generator that runs it."""
+
+    line: "ActiveLine"
+    generator: Story | None = None
+    state: SlotState = SlotState.SETTLING
+    """Changed by `Slots.move` only."""
+    step: Step = field(default_factory=lambda: Read(None))
+    """What its generator wants next."""
+    resumes_at: float = 0.0
+    """Monotonic time when it goes on after its rate limit."""
+    in_flight: Outgoing | None = None
+    """The delivery of its request or script, until the outcome is recorded."""
+    waiting_since: float | None = None
+    """Monotonic time since when its request or script runs."""
+    paced_for: int | None = None
+    """The subscription whose rate limit it waits for."""
+    started_at: datetime | None = None
+    sequence: int = 0
+    """The number of what is in flight."""
+    taken_ids: list[int] = field(default_factory=list)
+    """The deliveries, or QUEUE groups, that it has taken, until their outcome is recorded."""
+    taken_keys: list[str] = field(default_factory=list)
+    """Their ordering keys, if the order within each counts."""
+    held: int = 0
+    """Bytes of bodies taken from the process's budget."""
+    may_be_marked: bool = False
+    """Whether what it sends next may be marked already, by a settle whose commit was not heard."""
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether its step has yet to be settled."""
+        return self.state in {SlotState.SETTLING, SlotState.LOCKED}
+
+    def has_waited(self, now: float, seconds: float) -> bool:
+        """Whether its request or script has run for that time."""
+        return self.waiting_since is not None and now >= self.waiting_since + seconds
+
+    def advance(self, reply: Reply) -> Step:
+        """Resume the generator; return and keep what it wants next."""
+        assert self.generator is not None  # noqa: S101 - set when the line was made
+        self.waiting_since = None
+        self.step = self.generator.send(reply)
+        return self.step
+
+    def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
+        """Take what goes next, of what may, from the line's buffer; None if there is nothing."""
+        if self.line.is_keyed:
+            self.line.buffer.set_aside(self.line.busy_keys, attrgetter("ordering_key"))
+        taken = self.line.buffer.take(deferred_next=self.line.deferred_next, may_go=may_go)
+        if taken:
+            self.held += taken.size
+            self.taken_ids.append(taken.id)
+            if self.line.is_keyed:
+                self.taken_keys.append(taken.ordering_key)
+                self.line.busy_keys[taken.ordering_key] = self
+        return taken
+
+    def prepare(self, delivery: Outgoing) -> None:
+        """Note that the script of `delivery` runs now, before it is sent."""
+        self.in_flight, self.waiting_since = delivery, time.monotonic()
+
+    def with_room(self, budget: BodyBudget, result: Result) -> Result:
+        """Return its script's result, `NotRun` if the process holds too many bodies for what it made."""
+        if isinstance(result, Made):
+            assert self.in_flight  # noqa: S101 - its script has run
+            more = max(0, len(result.body or b"") - self.in_flight.size)
+            if not more or budget.take(more):
+                self.held += more
+                return result
+        if isinstance(result, Made | NotRun):
+            self.line.return_buffer(budget)
+            self.give_back(budget)
+            return NotRun()
+        return result
+
+    def start(self, delivery: Outgoing, sequence: int, *, at: datetime) -> EncodedRequest:
+        """Note that `delivery` is sent now, under its number; return its request."""
+        line = self.line
+        self.may_be_marked = False
+        line.sent += 1
+        line.numbers.pop(delivery.id, None)
+        if line.is_ordered:
+            line.last_sequence = max(line.last_sequence, sequence)
+        self.in_flight, self.sequence = delivery, sequence
+        self.started_at, self.waiting_since = at, time.monotonic()
+        identity = RequestIdentity(
+            delivery.webhook_id,
+            sequence=sequence or None,  # an unordered delivery has no number
+            attempt=delivery.attempts + 1,
+            possible_duplicate=delivery.uncertain,
+            callback_url=delivery.callback_url,
+            ordering_key=delivery.ordering_key,
+        )
+        return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(at.timestamp()))
+
+    def settled(self, budget: BodyBudget) -> None:
+        """Note that what had ended is recorded: of what the slot has taken, only what it goes on with is kept."""
+        step = self.step
+        going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
+        if going_on is None:
+            self.give_back(budget)
+        elif step.ended:
+            budget.give_back(self.held - going_on.size)
+            self.held, self.in_flight = going_on.size, None
+            self.taken_ids = [going_on.group_id or going_on.id]
+            self._free_keys(going_on.ordering_key)
+
+    def give_back(self, budget: BodyBudget) -> None:
+        """Drop what it has taken."""
+        budget.give_back(self.held)
+        self.held, self.in_flight, self.taken_ids = 0, None, []
+        self._free_keys()
+
+    def _free_keys(self, *kept: str) -> None:
+        for key in {*self.taken_keys}.difference(kept):
+            del self.line.busy_keys[key]
+            self.line.buffer.free(key)
+        if self.taken_keys:
+            self.taken_keys = [*kept]
+
+
 class Slots:
     """The slots of a process by state, in the order in which they came into it; `move` alone changes a state."""
 
     def __init__(self) -> None:
         self._in: dict[SlotState, dict[Slot, None]] = {state: {} for state in SlotState}
 
-    def __getitem__(self, state: SlotState) -> "list[Slot]":
+    def __getitem__(self, state: SlotState) -> list[Slot]:
         """Return the slots in a state; they may be moved meanwhile."""
         return [*self._in[state]]
 
@@ -62,6 +200,11 @@ class Slots:
         del self._in[slot.state][slot]
         self._in[state][slot] = None
         slot.state = state
+
+    def advance(self, slot: Slot, reply: Reply) -> None:
+        """Resume a slot; what it wants next is settled."""
+        slot.advance(reply)
+        self.move(slot, SlotState.SETTLING)
 
     def drop(self, line: "ActiveLine") -> None:
         """Forget the slots of a line."""

@@ -16,7 +16,8 @@ from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
 from delivery.webhook.redact import without_credentials
 from delivery.webhook.transform import TransformRefused, transformed, withheld
-from delivery.worker.line import ActiveLine, Slot, Story
+from delivery.worker.line import ActiveLine
+from delivery.worker.slots import Slot, Story
 from delivery.worker.steps import (
     Ended,
     Read,

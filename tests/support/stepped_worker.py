@@ -12,11 +12,11 @@ from delivery.http.transfer import LEASE_ENDED, Answer, Lease, RequestNotComplet
 from delivery.http.wire_headers import EncodedRequest
 from delivery.webhook.parts import Destination
 from delivery.worker.buffer import RateLimiter
-from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.line import ActiveLine
 from delivery.worker.release import Released
 from delivery.worker.rounds import NO_LINK, Rounds
 from delivery.worker.settle import settle
-from delivery.worker.slots import Slots, SlotState
+from delivery.worker.slots import Slot, Slots, SlotState
 from delivery.worker.steps import Settled, Settlement, Withheld
 from subscriptions.scripting.jobs import Job, Result
 

@@ -18,9 +18,10 @@ from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing
-from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.line import ActiveLine
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.settle import settle
+from delivery.worker.slots import Slot
 from subscriptions.models import Subscription
 from tests.support import broker
 from tests.support.factories import subscription

@@ -20,7 +20,7 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Destination, Outgoing
-from delivery.worker import pages, rounds, settling
+from delivery.worker import pages, reading, settling
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages
 from delivery.worker.queue_settle import settle_groups
@@ -352,7 +352,7 @@ def test_a_page_with_a_lost_reply_leaves_nothing_marked(
             cancel_deliveries_of(wanted.pk, reason="unwanted")
         raise OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(rounds, "read_pages", read_unheard)
+    monkeypatch.setattr(reading, "read_pages", read_unheard)
     broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()

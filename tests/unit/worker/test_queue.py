@@ -10,9 +10,10 @@ from delivery.dispatch.claim import Claim
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import HANGING_SECONDS
 from delivery.worker.buffer import Buffer, SlotShares
-from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.line import ActiveLine
 from delivery.worker.queue import Endpoint, OutgoingGroup, queue_line
 from delivery.worker.rounds import NO_LINK
+from delivery.worker.slots import Slot
 from delivery.worker.steps import Read, RequestSent, Send, Settlement, Step
 from tests.support.factories import CONTENT, DESTINATION
 from tests.unit.worker.test_topic import NOW, answered, unanswered

@@ -12,8 +12,9 @@ from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.webhook.parts import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
-from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.line import ActiveLine
 from delivery.worker.rounds import NO_LINK
+from delivery.worker.slots import Slot
 from delivery.worker.steps import Read, RequestSent, Rest, Send, Step, Transform
 from delivery.worker.topic import topic_line
 from subscriptions.scripting.jobs import NotRun
