@@ -23,7 +23,7 @@ from tests.support.faults.exchanges import extra_copies
 from tests.support.faults.figures import UNDER_WAY, Figures
 from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, WARM, Load
 from tests.support.faults.queue_load import QueueLoad, queue_loaded
-from tests.support.faults.topic_workloads import AT_A_TIME, ConcurrentWorkload
+from tests.support.faults.topic_workloads import AT_A_TIME, ConcurrentWorkload, KeyedWorkload
 from tests.support.faults.verdicts import Verdict
 from tests.support.faults.workload import EVERY
 from tests.support.real_broker import Broker
@@ -53,10 +53,11 @@ LINE = "SELECT FROM delivery_line WHERE subscriber_id = (SELECT id FROM subscrip
 
 @dataclass(slots=True)
 class Traffic:
-    """Strict lines, a line that sends several at a time, and a QUEUE, all of which the same workers run."""
+    """Strict lines, two that send several at a time, one of these by keys, and a QUEUE, all of the same workers."""
 
     load: Load
     several: ConcurrentWorkload
+    keyed: KeyedWorkload
     jobs: QueueLoad
     verdict: Verdict
 
@@ -65,7 +66,7 @@ class Traffic:
         self.load.start()
 
     def endpoints(self) -> list[Endpoint]:
-        return [*self.load.endpoints.values(), self.several.endpoint, *self.jobs.endpoints]
+        return [*self.load.endpoints.values(), self.several.endpoint, self.keyed.endpoint, *self.jobs.endpoints]
 
     def hold_all(self) -> None:
         """Let every endpoint keep its requests waiting."""
@@ -82,19 +83,21 @@ class Traffic:
         self.load.wait_for(AFTERWARDS)
         self.jobs.stop()
         self.load.stop()
-        wait_until(self.several.is_through, THROUGH_SECONDS)
-        seen = {"topic": self.load.figures(), "concurrent": self.several.figures(), "queue": self.jobs.figures()}
-        self.verdict.figures += seen["concurrent"]  # the others are added by their fixtures
+        seen = {"topic": self.load.figures(), "queue": self.jobs.figures()}
+        for several in (self.several, self.keyed):
+            wait_until(several.is_through, THROUGH_SECONDS)
+            seen[several.kind] = several.figures()
+            self.verdict.figures += seen[several.kind]  # the others are added by their fixtures
         assert {kind: each.broken for kind, each in seen.items()} == {kind: {} for kind in seen}
         return seen
 
 
 @pytest.fixture
 def traffic(load: Load, receiver: Receiver, broker: Broker, verdict: Verdict) -> Iterator[Traffic]:
-    several = ConcurrentWorkload.of(load)
+    several, keyed = ConcurrentWorkload.of(load), KeyedWorkload.of(load)
     with queue_loaded(broker, receiver, every=EVERY) as jobs:
         jobs.faults = load.faults
-        yield Traffic(load, several, jobs, verdict)
+        yield Traffic(load, several, keyed, jobs, verdict)
         verdict.figures += jobs.figures()
 
 
@@ -102,7 +105,7 @@ def assert_repeated_at_most_once(seen: dict[str, Figures]) -> None:
     """Check that a fault has cost each line at most what it had in flight."""
     copies = {kind: each.max_per_fault for kind, each in seen.items()}
     assert copies["topic"] <= 1, copies
-    assert copies["concurrent"] <= AT_A_TIME, copies
+    assert max(copies["concurrent"], copies["keyed"]) <= AT_A_TIME, copies
     assert copies["queue"] <= UNDER_WAY, copies
 
 

@@ -61,11 +61,14 @@ class Broker:
         made = self.management.create("event-types", name=f"{name}-{next(_numbers)}", kind=kind, **fields)
         return str(made["name"])
 
-    def subscribe(self, endpoint: str, *event_types: str, concurrency: int = 1, **fields: object) -> Subscribed:
+    def subscribe(
+        self, endpoint: str, *event_types: str, concurrency: int = 1, ordering_key: str = "", **fields: object
+    ) -> Subscribed:
         """Create a subscriber with a subscription to each of the event types, all with this endpoint."""
         name = f"subscriber-{next(_numbers)}"
-        processing = "SERIAL" if concurrency == 1 else "CONCURRENT"
-        self.management.create("subscribers", name=name, processing=processing, concurrency=concurrency)
+        processing = "KEYED" if ordering_key else "SERIAL" if concurrency == 1 else "CONCURRENT"
+        how = {"processing": processing, "concurrency": concurrency, "ordering_key": ordering_key}
+        self.management.create("subscribers", name=name, **how)
         self._subscribers.append(name)
         secrets = {}
         for event_type in event_types:

@@ -24,6 +24,7 @@ from tests.support.faults.other_workloads import MailboxWorkload, QueueWorkload,
 from tests.support.faults.queue_load import queue_loaded
 from tests.support.faults.topic_workloads import (
     ConcurrentWorkload,
+    KeyedWorkload,
     RetryLaneWorkload,
     ScriptWorkload,
     TopicWorkload,
@@ -130,6 +131,7 @@ def _made(workloads: AllWorkloads, folder: Path, until_the_end: ExitStack) -> It
     load.faults = faults.all
     yield TopicWorkload(load)
     yield ConcurrentWorkload.of(load)
+    yield KeyedWorkload.of(load)
     yield RetryLaneWorkload.of(load)
     yield ScriptWorkload.of(load)
     jobs = enter(queue_loaded(broker, receiver, every=EVERY))

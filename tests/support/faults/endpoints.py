@@ -16,12 +16,18 @@ RETRIES = 6
 ANSWER_SECONDS: Final = 0.003
 """How long an endpoint takes: a worker that is killed is then nearly always waiting for an answer."""
 SLOW_EVERY: Final = 20
+KEYS: Final = 5
 SLOW_SECONDS: Final = 0.05
 
 
 def body_of(number: int) -> bytes:
     """Return an event's body, whose odd formatting shows whether anything re-encoded it."""
-    return f'{{ "number":{number}, "size":1.50, "size":"{"x" * (number % 700)}" }}'.encode()
+    return f'{{ "number":{number}, "key":"{key_of(number)}", "size":1.50, "size":"{"x" * (number % 700)}" }}'.encode()
+
+
+def key_of(number: int) -> str:
+    """Return the ordering key of an event."""
+    return f"key {number % KEYS}"
 
 
 class Endpoint:

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import json
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,8 +18,16 @@ from broker_project.stack.load.exchanges import Exchange
 from broker_project.stack.load.publisher import Caller, Publisher
 from broker_project.stack.load.receiver import Received, Receiver, answer
 from tests.support.faults.audit import by_status, set_aside
-from tests.support.faults.endpoints import APART, Endpoint, RefusingEndpoint, exchange_of, is_doomed, times_refused
-from tests.support.faults.exchanges import Fault, out_of_order
+from tests.support.faults.endpoints import (
+    APART,
+    Endpoint,
+    RefusingEndpoint,
+    exchange_of,
+    is_doomed,
+    key_of,
+    times_refused,
+)
+from tests.support.faults.exchanges import Fault, out_of_order, overlapping
 from tests.support.faults.figures import Figures, figures_of_concurrent, figures_of_lanes
 from tests.support.faults.figures import figures as figures_of
 from tests.support.faults.load import Load, begun_by, published_by, publisher_of, stop_all, volatile_caller
@@ -94,6 +102,29 @@ class ConcurrentWorkload(SubscriberWorkload):
         published, begun = published_by(self.load.publishers), begun_by(self.load.publishers)
         requests, faults = self.endpoint.exchanges, self.load.faults
         return figures_of_concurrent(published, begun, requests, faults=faults, unfinished=self.unfinished())
+
+
+class KeyedWorkload(ConcurrentWorkload):
+    """A `KEYED` subscriber, whose endpoint fails some events of each key at first."""
+
+    kind: ClassVar[str] = "keyed"
+
+    @classmethod
+    def of(cls, load: Load) -> Self:
+        endpoint = Endpoint("keyed", load.receiver, fails=lambda number: number % 21 == 0)
+        several: dict[str, Any] = {"concurrency": AT_A_TIME, "ordering_key": "$$->'Body'->>'key'"}
+        return cls(load, load.broker.subscribe(load.receiver.url("/keyed"), *load.event_types, **several), endpoint)
+
+    def figures(self) -> Figures:
+        events = {event.number: event for event in published_by(self.load.publishers)}
+        by_key: dict[str, list[Exchange]] = defaultdict(list)
+        for one in self.endpoint.exchanges:
+            by_key[key_of(one.number)].append(one)
+        return dataclasses.replace(
+            super().figures(),
+            inverted=sum(out_of_order(of_key, events) for of_key in by_key.values()),
+            overlapping=sum(map(overlapping, by_key.values())),
+        )
 
 
 class RetryLaneWorkload(SubscriberWorkload):
