@@ -259,8 +259,8 @@ class StatefulTopic(PolicyOperations):
         assert unrecorded <= self.unclean_ends, "one a line for each unclean end"
 
 
-@pytest.fixture(autouse=True)
-def _long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no lease run out by itself, however long a test takes on a busy machine."""
     for module in (claim, leases, line):
         monkeypatch.setattr(module, "LEASE_SECONDS", LONG_SECONDS)
@@ -313,6 +313,6 @@ def test_seed_alone_determines_a_history(world: World) -> None:
 
 
 @pytest.fixture
-def policies(storage: None) -> list[RetryPolicy]:
+def policies(storage: None, long_leases: None) -> list[RetryPolicy]:
     """Return one with each of the terms."""
     return [retry_policy(**terms, probe_seconds=DAY_SECONDS) for terms in POLICY_TERMS]
