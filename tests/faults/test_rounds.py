@@ -11,6 +11,7 @@ from broker_project.stack.load.receiver import Receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.faults.breakage import (
     MAX_RESTART,
+    drop_triggers,
     locked,
     refused,
     refusing_connections,
@@ -99,6 +100,7 @@ def traffic(load: Load, receiver: Receiver, broker: Broker, verdict: Verdict) ->
         jobs.faults = load.faults
         yield Traffic(load, several, keyed, jobs, verdict)
         verdict.figures += jobs.figures()
+    drop_triggers(broker)
 
 
 def assert_repeated_at_most_once(seen: dict[str, Figures]) -> None:

@@ -34,13 +34,14 @@ STOPPED = f"SELECT pid {SESSIONS} AND %(pid)s = ANY (pg_blocking_pids(pid))"
 
 NUMBER = 20_061
 """Of the lock at which changes stop."""
+DO_NOTHING = "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'"
 STOP = f"""
-    CREATE FUNCTION stop_there() RETURNS trigger LANGUAGE plpgsql AS
+    CREATE OR REPLACE FUNCTION stop_there() RETURNS trigger LANGUAGE plpgsql AS
     'BEGIN PERFORM pg_advisory_xact_lock_shared({NUMBER}); RETURN NEW; END'
 """
 REFUSE = """
     CREATE SEQUENCE refusals;
-    CREATE FUNCTION refuse_it() RETURNS trigger LANGUAGE plpgsql AS
+    CREATE OR REPLACE FUNCTION refuse_it() RETURNS trigger LANGUAGE plpgsql AS
     'BEGIN RAISE check_violation USING MESSAGE = nextval(''refusals''); END'
 """
 
@@ -152,7 +153,7 @@ def _triggered(broker: Broker, function: str, change: str) -> Iterator[psycopg.C
         try:
             yield connection
         finally:
-            connection.execute(f"DROP FUNCTION {name} CASCADE".encode())
+            connection.execute(DO_NOTHING.format(name).encode())  # to drop it now could end in a deadlock
 
 
 @contextmanager
@@ -175,6 +176,12 @@ def refused(broker: Broker, change: str) -> Iterator[Callable[[], bool]]:
             yield lambda: bool(broker.ask("SELECT is_called FROM refusals")[0][0])
         finally:
             connection.execute("DROP SEQUENCE refusals")
+
+
+def drop_triggers(broker: Broker) -> None:
+    """Drop what `stopped` and `refused` have left; nothing may be under way."""
+    with terminating(broker) as connection:
+        connection.execute("DROP FUNCTION IF EXISTS stop_there, refuse_it CASCADE")
 
 
 def terminate(broker: Broker, sessions: Sequence[int]) -> None:
