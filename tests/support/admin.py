@@ -17,7 +17,13 @@ from tests.support.api import Answer
 
 PASSWORD = "correct horse battery staple"
 LOGIN_URL = "/admin/login/"
-SUBSCRIPTION_FORM = {"headers": "{}", "position": "0", "output": "AS_PUBLISHED", "delivery_mode": "PUSH"}
+SUBSCRIPTION_FORM = {
+    "headers": "{}",
+    "position": "0",
+    "output": "AS_PUBLISHED",
+    "delivery_mode": "PUSH",
+    "timeout_seconds": "15",
+}
 """What the form of a subscription cannot do without, beside its endpoint."""
 
 
