@@ -4,7 +4,7 @@ from typing import Final
 
 from delivery.filing import end_deliveries
 from delivery.statuses import DeliveryStatus
-from delivery.worker.pages import LIVES
+from delivery.worker.page_sql import LIVES
 from delivery.worker.settle_sql import ENDS_ANNOUNCED, OF_MAILBOXES
 
 TIMED_OUT: Final = f"""d.fetched_until <= (SELECT clock_timestamp()) AND NOT d.cancel_requested

@@ -1,0 +1,196 @@
+"""The statements that read pages of deliveries, and undo a mark; `queue` has those of QUEUE groups.
+
+Read them as `settle_sql`: a block between `-- if name` and `-- end` is left out where it is of no use.
+"""
+
+from typing import Final
+
+from delivery.webhook.content import COLUMNS, MESSAGE
+
+ROW: Final = (
+    "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_deferred, d.size, d.due_at,"
+    " d.ordering_key"
+)
+IS_PLAIN: Final = """(s.script = '' AND s.rate_limit IS NULL AND u.processing = 'SERIAL')"""
+"""Whether what is first can be sent as it is read: it needs neither a script nor a slot of its rate."""
+LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
+
+PAGES: Final = f"""
+WITH wanted AS (
+  SELECT * FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(capacity)s::int[])
+           AS w (line_id, epoch, capacity)),
+-- if marks
+-- Lines that are still ours, with the number that comes next.
+owned AS MATERIALIZED (
+  SELECT l.id, m.sequence, m.deferred_next
+    FROM unnest(%(marks_in)s::bigint[], %(mark_epoch)s::bigint[], %(mark_as)s::bigint[], %(deferred_next)s::bool[])
+           AS m (line_id, epoch, sequence, deferred_next)
+    JOIN delivery_line l ON l.id = m.line_id AND l.epoch = m.epoch
+     FOR NO KEY UPDATE OF l SKIP LOCKED),
+-- end
+-- A retry line has nothing that was never tried, and nothing of a half-open subscription, which is the main line's.
+active AS MATERIALIZED (
+  SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh,
+         array_agg(s.id ORDER BY s.id) AS subscription_ids, array_agg(s.version + u.version ORDER BY s.id) AS versions,
+         array_agg({IS_PLAIN} ORDER BY s.id) AS plain
+    FROM wanted w JOIN delivery_line l ON l.id = w.line_id
+    JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
+    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
+         AND (l.lane = 'main' OR NOT s.half_open)
+-- if leaves_out
+         AND NOT EXISTS (SELECT FROM unnest(%(of_line)s::bigint[], %(left_out)s::bigint[]) AS x (line_id, id)
+                          WHERE x.line_id = w.line_id AND x.id = s.id)
+-- end
+   GROUP BY 1, 2, 3, 4),
+-- if has_keyed
+-- From one ordering key with something to send to the next, along the index.
+keyed AS MATERIALIZED (
+  SELECT a.*, k.per_key, w.key
+    FROM unnest(%(keyed)s::bigint[], %(start)s::text[], %(keys)s::int[], %(per_key)s::int[])
+           AS k (line_id, start, keys, per_key)
+    JOIN active a ON a.line_id = k.line_id
+   CROSS JOIN LATERAL (
+     WITH RECURSIVE walk AS (
+       SELECT 1 AS number, (
+         SELECT min(n.key) FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+           SELECT d.ordering_key AS key FROM delivery_open d
+            WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key >= k.start
+            ORDER BY d.ordering_key, d.id LIMIT 1) n) AS key
+       UNION ALL
+       SELECT w.number + 1, (
+         SELECT min(n.key) FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+           SELECT d.ordering_key AS key FROM delivery_open d
+            WHERE d.subscription_id = s.id AND d.waits_for = 'TURN' AND d.ordering_key > w.key
+            ORDER BY d.ordering_key, d.id LIMIT 1) n)
+         FROM walk w WHERE w.key IS NOT NULL AND w.number < k.keys)
+     SELECT key FROM walk WHERE key IS NOT NULL) w
+   WHERE (a.line_id, w.key) NOT IN (
+     SELECT * FROM unnest(%(held_keys_of)s::bigint[], %(held_keys)s::text[]) AS h (line_id, key))),
+-- end
+page AS MATERIALIZED (
+-- if has_heads
+  SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version, {IS_PLAIN} AS is_plain
+    FROM unnest(%(held_by)s::bigint[], %(heads)s::bigint[]) AS h (line_id, id)
+    JOIN delivery_open d ON d.id = h.id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
+    LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
+    LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+   WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
+  UNION ALL
+-- end
+  SELECT a.line_id, 1 AS part, d.* FROM active a CROSS JOIN LATERAL (
+    SELECT f.*, s.version, s.is_plain
+      FROM unnest(a.subscription_ids, a.versions, a.plain) AS s (id, version, is_plain) CROSS JOIN LATERAL (
+      SELECT {ROW} FROM delivery_open d
+       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.waits_for = 'TURN' AND d.status = 'PENDING'
+         AND {LIVES}
+       ORDER BY d.id LIMIT a.capacity) f
+     ORDER BY f.id LIMIT a.capacity) d
+   WHERE a.has_fresh
+-- if has_keyed
+     AND a.line_id <> ALL (%(keyed)s::bigint[])
+  UNION ALL
+  SELECT a.line_id, 1, d.* FROM keyed a CROSS JOIN LATERAL (
+    SELECT f.*, s.version, false FROM unnest(a.subscription_ids, a.versions) AS s (id, version) CROSS JOIN LATERAL (
+      SELECT {ROW} FROM delivery_open d
+       WHERE d.subscription_id = s.id AND d.ordering_key = a.key AND d.waits_for = 'TURN' AND d.line_id = a.line_id
+         AND d.status = 'PENDING' AND {LIVES}
+       ORDER BY d.id LIMIT a.per_key) f
+     ORDER BY f.id LIMIT a.per_key) d
+-- end
+  UNION ALL
+  -- In a retry line the subscriptions with something due take turns, and each claim begins with another one: one that
+  -- hangs, and whose turn goes with that, does not keep the others from theirs.
+  SELECT a.line_id, 2, {ROW}, d.version, d.is_plain FROM active a CROSS JOIN LATERAL (
+    SELECT f.* FROM (
+      SELECT f.*, s.version, s.is_plain,
+             CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
+        FROM unnest(a.subscription_ids, a.versions, a.plain) AS s (id, version, is_plain) CROSS JOIN LATERAL (
+          SELECT {ROW}, CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round
+            FROM delivery_open d
+           WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
+             AND d.status = 'PENDING' AND {LIVES}
+           ORDER BY d.due_at, d.id LIMIT a.capacity) f) f
+     ORDER BY f.round, mod(f.number + a.epoch, max(f.number) OVER ()), f.due_at, f.id LIMIT a.capacity) d),
+-- if marks
+-- The first of each line, if nothing more is needed to send it than its message.
+first AS (
+  SELECT DISTINCT ON (p.line_id) p.line_id, p.id, p.size, p.is_plain, o.sequence
+    FROM page p JOIN owned o ON o.id = p.line_id
+   ORDER BY p.line_id, p.part > 0, (p.part = 2) <> o.deferred_next, CASE WHEN p.part > 0 THEN p.due_at END, p.id),
+started AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, f.sequence)
+    FROM first f
+   WHERE f.is_plain AND f.size <= %(most)s
+     AND d.closed_on = '9999-12-31' AND d.id = f.id AND d.line_id = f.line_id AND d.status = 'PENDING'
+  RETURNING d.id, d.sequence, d.message_id),
+-- end
+-- Recovery finds in these notes what may be in flight. Unless something is marked here, they need not be on disk yet:
+-- the settle that marks one of these deliveries is written behind the note, and waits.
+-- unless has_concurrent
+noted AS (
+  INSERT INTO delivery_pageread (line_id, delivery_ids)
+  SELECT line_id, array_agg(id) FROM page GROUP BY line_id
+-- unless marks
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL
+-- end
+  )
+-- end
+-- if has_concurrent
+-- A line that sends several at a time may never end its turn, since one of them always waits: so its old notes are
+-- deleted, and what it has taken already is noted again. For a worker that has lost a line nothing is deleted.
+concurrent AS MATERIALIZED (
+  SELECT l.id FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
+   WHERE l.id = ANY (%(concurrent)s::bigint[]) AND l.id IN (SELECT line_id FROM page) FOR KEY SHARE OF l),
+forgotten AS (
+  DELETE FROM delivery_pageread p USING concurrent c WHERE p.line_id = c.id),
+noted AS (
+  INSERT INTO delivery_pageread (line_id, delivery_ids)
+  SELECT line_id, array_agg(id) FROM (
+    SELECT line_id, id FROM page
+    UNION ALL
+    SELECT b.line_id, b.id FROM unnest(%(of_busy)s::bigint[], %(busy)s::bigint[]) AS b (line_id, id)
+      JOIN concurrent c ON c.id = b.line_id) i
+   GROUP BY line_id
+-- unless marks
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL
+-- end
+  )
+-- end
+SELECT p.line_id, p.part, {ROW.replace("d.", "p.")}, p.version
+-- if marks
+       , s.sequence, {COLUMNS}
+-- end
+-- unless marks
+  FROM page p
+-- end
+-- if marks
+  FROM (SELECT *, row_number() OVER () AS place FROM page) p  -- a join may change the order
+  LEFT JOIN (started s JOIN LATERAL {MESSAGE.format(id="s.message_id")}) ON s.id = p.id
+ ORDER BY p.place
+-- end
+"""
+
+
+UNMARK: Final = """
+WITH mine AS MATERIALIZED (
+  SELECT l.id, i.last_sequence
+    FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS i (line_id, epoch, last_sequence)
+    JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch
+     FOR NO KEY UPDATE OF l SKIP LOCKED),
+in_flight AS MATERIALIZED (
+  SELECT n.line_id, n.last_sequence, d.id, d.cancel_requested
+    FROM (SELECT DISTINCT m.id AS line_id, m.last_sequence, unnest(p.delivery_ids) AS id
+            FROM mine m JOIN delivery_pageread p ON p.line_id = m.id) n
+   CROSS JOIN LATERAL (
+     SELECT * FROM delivery_open o
+      WHERE o.id = n.id AND o.closed_on = '9999-12-31' AND o.line_id = n.line_id AND o.status = 'IN_FLIGHT'
+        AND o.fetched_until IS NULL LIMIT 1) d),
+back AS (
+  UPDATE delivery_open d
+     SET status = 'PENDING', sequence = CASE WHEN d.sequence <= f.last_sequence THEN d.sequence END
+    FROM in_flight f WHERE d.id = f.id AND d.closed_on = '9999-12-31' AND NOT d.cancel_requested
+  RETURNING d.id)
+SELECT id FROM mine
+ WHERE id <> ALL (ARRAY(SELECT line_id FROM in_flight WHERE id <> ALL (ARRAY(SELECT id FROM back))))
+"""
+"""Lines of one slot, from which nothing has been sent since: what is in flight there was marked and not heard of."""
