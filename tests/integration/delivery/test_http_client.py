@@ -211,11 +211,11 @@ def test_a_request_goes_on_under_a_lease_that_is_renewed(http_client: HttpClient
 def test_an_answer_that_came_while_the_process_was_stopped_is_not_read(
     http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gate = receiver.gate("/waits")
     lease = Leased(time.monotonic() + LONG)
-    http_client.start("/", EncodedRequest("POST", receiver.url(), [], b"{}"), lease=lease)
-    http_client.begin()
-    while not receiver.log:  # without reading what has come
-        http_client.begin()
+    http_client.start("/waits", EncodedRequest("POST", receiver.url("/waits"), [], b"{}"), lease=lease)
+    wait_until(lambda: http_client.wait(0) or receiver.log)
+    gate.open()
     wait_until(lambda: receiver.log[0].ended)
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG)
     monkeypatch.setattr("delivery.http.client.time", clock)
@@ -238,8 +238,7 @@ def test_what_was_not_sent_under_its_lease_is_not_sent(http_client: HttpClient, 
 def test_what_nobody_waits_for_is_ended(http_client: HttpClient, receiver: Receiver) -> None:
     receiver.on("/hangs", hang)
     send(http_client, receiver, "/hangs")
-    while not receiver.log:
-        http_client.begin()
+    wait_until(lambda: http_client.wait(0) or receiver.log)
     send(http_client, receiver, "/answers")
     http_client.abandon({"/hangs"})
     wait_until(lambda: receiver.of("/hangs")[0].ended)

@@ -179,6 +179,7 @@ def test_a_broken_filter_is_not_saved_in_the_admin(admin: Client, filtered: Subs
         "script": "",
         "output": "AS_PUBLISHED",
         "delivery_mode": "PUSH",
+        "timeout_seconds": "15",
     }
     page = admin.post(address, {**form, "header_filter_string": "eu", "filter": "$$->>'a"})
     assert "line 1, column 6" in " ".join(page.context["adminform"].form.errors["filter"])

@@ -129,12 +129,12 @@ def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from
     broker.publish_numbered(pushed.event_type, 2)
     broker.publish_numbered(beside.event_type, 1)
     with broker.running_worker():
-        line = broker.wait_until_held(pushed.subscriber)
+        broker.wait_until_held(pushed.subscriber)
     broker.hold_for_minutes(pushed.subscriber)
     assert lines_with_due_work() == []
 
     mailboxes.switch_delivery_mode(pushed, PULL)
-    assert lines_with_due_work() == [line.pk]
+    assert lines_with_due_work() == [broker.line_of(pushed.subscriber).pk]
     with broker.running_worker():
         wait_until(lambda: broker.statuses(beside) == [DELIVERED])
     broker.publish_numbered(pushed.event_type, 1, first=2)

@@ -10,8 +10,9 @@ from django.db.models.functions import Now
 
 from broker_project.stack.load.receiver import Received, Receiver, answer
 from broker_project.stack.load.wait import wait_until
+from delivery import retry
 from delivery.maintenance.partitions import today
-from delivery.models import Delivery, LineEvent
+from delivery.models import Delivery, Hold, LineEvent
 from delivery.replay.resubmit import Edit, resubmit
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Processing, Subscriber, Subscription
@@ -71,10 +72,16 @@ def test_what_has_no_key_stays_in_order_among_itself(receiver: Receiver, worker:
 
 
 @pytest.mark.behaviour("4.7", "4.18")
-def test_a_held_delivery_holds_its_key_only(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
+def test_a_held_delivery_holds_its_key_only(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "FIRST_PAUSE_SECONDS", retry.MAX_RETRY_AFTER_SECONDS)
     receiver.on("/a", answer(503), answer())
     with broker.running_worker():
-        publish(wanted, *["a"] * 3, *["b", "c"] * 10)
+        publish(wanted, *["a"] * 3)
+        wait_until(Hold.objects.exists)
+        publish(wanted, *["b", "c"] * 10)
+        wait_until(lambda: Delivery.objects.open().count() == 3)
         hold = broker.wait_until_held(wanted.subscriber)
         assert sorted(broker.statuses(wanted)) == [DELIVERED] * 20 + [PENDING] * 3
         assert hold.delivery.ordering_key == "a"
