@@ -30,7 +30,7 @@ from tests.support.faults.endpoints import Endpoint, body_of
 from tests.support.faults.exchanges import TRAVEL_SECONDS, extra_copies, first_sent
 from tests.support.faults.figures import Report
 from tests.support.faults.figures import figures as figures_of
-from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load, begun_by, published_by
+from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, WARM, Load, begun_by, published_by
 from tests.support.faults.verdicts import Verdict
 from tests.support.real_broker import TIMEOUT_SECONDS, Broker, Subscribed
 
@@ -228,7 +228,8 @@ def test_workers_are_killed_while_messages_are_delayed_or_expire(load: Load, fig
 def test_two_fleets_of_workers_and_three_beats_run_at_once(load: Load, figures: Report) -> None:
     for endpoint in load.endpoints.values():
         endpoint.is_slow = True  # time enough for another worker to begin the next request
-    load.start()
+    load.publisher(1).start()  # no more than slow endpoints take, however long it lasts
+    load.wait_for(WARM)
     drivers: set[str] = set()
     with more_workers(load.broker), more_beats(load.broker, 2):
         wait_until(lambda: drivers_of_both_fleets(load, drivers), TOGETHER_SECONDS)
