@@ -14,12 +14,8 @@ from delivery.retry import MAX_PAUSE_SECONDS
 from subscriptions.retry_policies import TEAMFORGE
 
 MAX_GROUP_PAUSE_SECONDS: Final = max(MAX_PAUSE_SECONDS, REFUSED_GROUP_SECONDS, UNADDRESSED_SECONDS)
-
-
-def _in(seconds: str | float) -> str:
-    """Return SQL of the time in so many seconds."""
-    return f"(SELECT clock_timestamp() + make_interval(secs => {seconds}))"
-
+IN: Final = "(SELECT clock_timestamp() + make_interval(secs => {}))"
+"""SQL of the time in so many seconds."""
 
 RETRIES: Final = f"""
 WITH RECURSIVE {LINES_APART},
@@ -28,7 +24,7 @@ far AS MATERIALIZED (
     FROM apart a
     JOIN subscriptions_subscription s ON s.id = a.subscription_id
     LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-   CROSS JOIN LATERAL {_in(LONGEST_PAUSE)} latest (at)
+   CROSS JOIN LATERAL {IN.format(LONGEST_PAUSE)} latest (at)
    CROSS JOIN LATERAL (
      SELECT d.id FROM delivery_open d
       WHERE d.subscription_id = a.subscription_id AND d.line_id = a.line_id AND d.due_at > latest.at
@@ -41,18 +37,18 @@ RETURNING d.id
 """Deferred deliveries wait for the longest pause of their policy."""
 
 GROUPS: Final = f"""
-UPDATE delivery_queuegroup SET due_at = {_in(MAX_GROUP_PAUSE_SECONDS)}
+UPDATE delivery_queuegroup SET due_at = {IN.format(MAX_GROUP_PAUSE_SECONDS)}
  WHERE id = ANY (ARRAY(
-   SELECT id FROM delivery_queuegroup WHERE waits_for = 'RETRY' AND due_at > {_in(MAX_GROUP_PAUSE_SECONDS)}
+   SELECT id FROM delivery_queuegroup WHERE waits_for = 'RETRY' AND due_at > {IN.format(MAX_GROUP_PAUSE_SECONDS)}
     ORDER BY due_at LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED))
 RETURNING id
 """
 """Not those that are delayed: their time is their publisher's."""
 
 LEASES: Final = f"""
-UPDATE delivery_line SET lease_until = {_in(LEASE_SECONDS)}
+UPDATE delivery_line SET lease_until = {IN.format(LEASE_SECONDS)}
  WHERE id = ANY (ARRAY(
-   SELECT id FROM delivery_line WHERE lease_until > {_in(LEASE_SECONDS)}
+   SELECT id FROM delivery_line WHERE lease_until > {IN.format(LEASE_SECONDS)}
     ORDER BY lease_until LIMIT {SWEEP_SLICE} FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING id
 """
@@ -67,7 +63,7 @@ UPDATE delivery_open d SET fetched_until = clock_timestamp() + make_interval(sec
      JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
     CROSS JOIN LATERAL (
       SELECT d.id FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.fetched_until > {_in("u.ack_seconds")}
+       WHERE d.subscription_id = s.id AND d.fetched_until > {IN.format("u.ack_seconds")}
          AND d.fetched_until > clock_timestamp() + make_interval(secs => d.fetched_seconds)
        ORDER BY d.fetched_until, d.id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED) d
     LIMIT {SWEEP_SLICE}))
@@ -79,8 +75,8 @@ PROBES: Final = f"""
 WITH far AS MATERIALIZED (
   SELECT s.id, latest.at
     FROM subscriptions_subscription s LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-   CROSS JOIN LATERAL {_in(f"COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds})")} latest (at)
-   WHERE s.probe_due_at > {_in(0)} AND s.probe_due_at > latest.at AND s.status <> 'INACTIVE'
+   CROSS JOIN LATERAL {IN.format(f"COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds})")} latest (at)
+   WHERE s.probe_due_at > {IN.format(0)} AND s.probe_due_at > latest.at AND s.status <> 'INACTIVE'
    ORDER BY s.probe_due_at LIMIT {SWEEP_SLICE} FOR NO KEY UPDATE OF s SKIP LOCKED)
 UPDATE subscriptions_subscription s SET probe_due_at = far.at FROM far WHERE s.id = far.id
 RETURNING s.id
