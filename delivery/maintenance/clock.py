@@ -15,7 +15,7 @@ from subscriptions.retry_policies import TEAMFORGE
 
 MAX_GROUP_PAUSE_SECONDS: Final = max(MAX_PAUSE_SECONDS, REFUSED_GROUP_SECONDS, UNADDRESSED_SECONDS)
 IN: Final = "(SELECT clock_timestamp() + make_interval(secs => {}))"
-"""SQL of the time in so many seconds."""
+"""SQL for the time that lies the given number of seconds ahead."""
 
 RETRIES: Final = f"""
 WITH RECURSIVE {LINES_APART},

@@ -52,8 +52,8 @@ def active_line(
 class Leases:
     """The leases of a worker's lines, `lines` by their ids; belongs to the event loop's thread.
 
-    The client ends the requests of a lease that was not renewed in time, whatever the reason was: the database is away,
-    somebody has locked the line, or this process was stopped. Such a line has lapsed.
+    If a lease was not renewed in time, the client ends its requests, and the line has lapsed. The database may be away,
+    somebody may have locked the line, or this process may have been stopped.
     """
 
     def __init__(self, lines: Mapping[int, ActiveLine]) -> None:
