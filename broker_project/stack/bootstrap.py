@@ -60,7 +60,10 @@ COMMANDS = {
         "count modules, lines and functions beside their limits; --places: list what exceeds them",
     ),
     "model": ("", "check the model of a line in every order of its steps; needs Debian's packages spin and gcc"),
-    "trace": ("", "follow one TOPIC delivery through a worker; print the files and functions that it takes"),
+    "trace": (
+        "",
+        "follow one TOPIC delivery through a worker; print its files, and the functions that hand on an answer",
+    ),
     "lock": ("", "compile requirements/ from pyproject.toml"),
     "help": ("", "show this list"),
 }

@@ -138,11 +138,45 @@ def test_trace_follows_a_delivery_in_a_real_stack(
     monkeypatch.setattr(trace, "FOLDER", tmp_path)
     assert trace.trace() == 0
     printed = capsys.readouterr().out
-    for file, function in (trace.CLAIM, trace.REQUEST, trace.ANSWER, trace.RELEASE):
+    for file, function in (trace.CLAIM, trace.REQUEST, trace.WAIT, trace.RELEASE):
         assert file in printed
         assert function in printed or (file, function) in {trace.CLAIM, trace.RELEASE}
     assert re.search(r"^files from claim to release: \d+$", printed, re.M)
     assert re.search(r"^functions from an answer to the next request: \d+ in \d+ files$", printed, re.M)
+
+
+TRACED = """
+class Answer:
+    def __init__(self): self.status = 200
+class Client:
+    def wait(self): return [Answer()]
+class Line:
+    def __init__(self): self.kept = None
+    def keep(self, answer): self.kept = answer
+    def resume(self, answer): self.keep(answer)
+    def status(self, answer): return "DELIVERED"
+    def step(self): return {"step": self.kept}
+    def look_after_others(self): self.status(None)
+def answered(line, answers):
+    for answer in answers: line.resume(answer)
+    line.look_after_others()
+    return [line.status(answer) for answer in answers]
+"""
+
+
+def test_trace_counts_what_hands_on_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "WAIT", ("delivery/traced.py", "Client.wait"))
+    traced: dict[str, Any] = {"__name__": "delivery.traced"}
+    exec(compile(TRACED, ROOT / "delivery/traced.py", "exec"), traced)  # noqa: S102
+    client, line, profiler = traced["Client"](), traced["Line"](), trace.Profiler()
+    sys.setprofile(profiler)
+    try:
+        traced["answered"](line, client.wait())
+        line.step()
+    finally:
+        sys.setprofile(None)
+    handing_on = [call.function for call in profiler.calls if call.hands_on]
+    assert handing_on == ["Client.wait", "answered", "Line.resume", "Line.step"]
 
 
 def test_model_names_existing_files_and_each_of_its_mistakes_is_checked() -> None:
