@@ -12,7 +12,7 @@ from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from delivery.dispatch import notify
 from delivery.http.futures import CallLoop
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import EncodedRequest
 from delivery.pause import end_suspensions
 from delivery.webhook.request import USER_AGENT
 from subscriptions.retry_policies import TEAMFORGE

@@ -57,7 +57,7 @@ LEASED: Final = "SELECT count(*) FROM delivery_line WHERE lease_until IS NOT NUL
 
 
 @dataclass(slots=True)
-class Call:
+class TracedCall:
     """A call of a function of this project."""
 
     thread: int
@@ -97,11 +97,11 @@ def trace() -> int:
         with psycopg.connect(stack.environment["DATABASE_URL"], autocommit=True) as connection:
             for query in (OPEN, LEASED):
                 wait_until(lambda query=query: connection.execute(query).fetchall() == [(0,)])  # type: ignore[misc]
-    print(*report([Call(*call) for call in json.loads(calls.read_text())]), sep="\n")
+    print(*report([TracedCall(*call) for call in json.loads(calls.read_text())]), sep="\n")
     return 0
 
 
-def report(calls: Sequence[Call]) -> Iterator[str]:
+def report(calls: Sequence[TracedCall]) -> Iterator[str]:
     """Yield what was called for the first delivery; raise `ValueError` if there is no whole one."""
     places = [call.place for call in calls]
     first = places.index(REQUEST)
@@ -135,8 +135,8 @@ class Profiler:
     """Notes every call of this project's code, and which of them hand on what was made since the last wait."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self._running: dict[FrameType, Call] = {}
+        self.calls: list[TracedCall] = []
+        self._running: dict[FrameType, TracedCall] = {}
         self._made: dict[int, dict[int, object]] = defaultdict(dict)
         """By thread: the objects by their id, which no other object gets as long as they are here."""
 
@@ -151,7 +151,7 @@ class Profiler:
         if not code.co_filename.startswith(FOLDERS) or code.co_name.startswith("<"):
             return  # a comprehension belongs to the function around it
         if event == "call":
-            call = Call(thread, code.co_filename.removeprefix(f"{ROOT}/"), code.co_qualname)
+            call = TracedCall(thread, code.co_filename.removeprefix(f"{ROOT}/"), code.co_qualname)
             self.calls.append(call)
             if call.place == WAIT:
                 made.clear()
@@ -162,7 +162,7 @@ class Profiler:
             ended.end = len(self.calls)
             ended.hands_on |= _holds(result, made)
 
-    def _caller(self, frame: FrameType) -> Call | None:
+    def _caller(self, frame: FrameType) -> TracedCall | None:
         """Return the call of this project's function that the frame was called from."""
         while caller := frame.f_back:
             if caller in self._running:

@@ -9,8 +9,7 @@ import structlog
 
 from broker_project.core.egress import EgressPolicy
 from delivery.http.client import HttpClient
-from delivery.http.transfer import Answer, RequestNotCompleted
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import Answer, EncodedRequest, RequestNotCompleted
 from subscriptions.scripting.jobs import Job, Lost, Result
 from subscriptions.scripting.runner import ScriptRunner
 

@@ -1,20 +1,24 @@
 """One request on its way through libcurl: what it sends, what it keeps of the answer, why it failed."""
 
+import os
 import re
+import select
 import socket
 import time
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import certifi
 import pycurl
 import structlog
+from requests.structures import CaseInsensitiveDict
 
 from broker_project.core.egress import NOT_ALLOWED, UNREADABLE, EgressPolicy
-from delivery.http.sockets import Connections
-from delivery.http.wire_headers import EncodedRequest
 from delivery.limits import CONNECT_TIMEOUT_MS, MAX_HEADER_BYTES
 
 STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+(\d)\d{2}(?!\d)", re.IGNORECASE)
@@ -39,7 +43,36 @@ REFUSE: Final = -1
 FAMILIES: Final = frozenset({socket.AF_INET, socket.AF_INET6})
 BAD: Final[int] = pycurl.SOCKET_BAD
 
+MAX_VALUE_CHARACTERS: Final = 1024
+"""A value that is longer counts as none."""
+RETRY_AFTER: Final = "Retry-After"
+MAX_RETRY_AFTER_CHARACTERS: Final = 64
+"""No number of seconds and no date is longer."""
+
+Address = tuple[str, int]
+
 log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class EncodedRequest:
+    """A request whose headers are lines, as libcurl takes them."""
+
+    method: str
+    url: str
+    lines: list[bytes]
+    body: bytes
+
+    @property
+    def headers(self) -> CaseInsensitiveDict[str]:
+        """The headers by name, made when they are read."""
+        pairs = (line.decode("latin-1").partition(": ") for line in self.lines)
+        return CaseInsensitiveDict({name.removesuffix(";"): value for name, _, value in pairs})
+
+
+def header_line(name: str, value: str) -> bytes:
+    """Return a header as libcurl takes it: on one line, ended by a semicolon if it has no value."""
+    return (f"{name}: {value}" if value else f"{name};").encode("latin-1", "replace").translate(None, b"\r\n\0")
 
 
 @dataclass(slots=True)
@@ -77,6 +110,31 @@ class Answer:
     duration_ms: int
     failure: RequestNotCompleted | None = None
     """Why there is no complete answer."""
+
+
+class Connections:
+    """The sockets of one client's connections, by their local addresses; belongs to the client's thread."""
+
+    def __init__(self) -> None:
+        self._descriptors: dict[Address, int] = {}
+        self._polls: dict[int, select.poll] = {}
+        """By descriptor; each asks for that one."""
+
+    def opened(self, local: Address, descriptors: Iterable[int]) -> None:
+        """Note that one of the sockets just opened has become the connection with this local address."""
+        _, port = local
+        for descriptor in descriptors:
+            # Of several that were tried, all but one are closed by now.
+            with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as opened:
+                if opened.getsockname()[1] == port:
+                    self._descriptors[local] = descriptor
+                    self._polls[descriptor] = select.poll()
+                    self._polls[descriptor].register(descriptor, select.POLLIN)
+
+    def has_unread(self, local: Address) -> bool:
+        """Tell whether there is something to read on a kept connection, or its end, before anything was asked."""
+        descriptor = self._descriptors.get(local)
+        return descriptor is None or bool(self._polls[descriptor].poll(0))  # None: unknown
 
 
 class Transfer:
@@ -261,3 +319,33 @@ def new_handle() -> Any:
 
 def _plain(text: str) -> str:
     return "".join(character for character in text if character.isprintable())[:500]
+
+
+def values_in(head: bytes, names: Collection[str]) -> dict[str, str]:
+    """Return the first usable value of each of these headers, by name as asked for.
+
+    `head` is status line and header lines as received; usable is what has 1 to 1,024 printable ASCII characters.
+    """
+    asked = {name.lower().encode(): name for name in names}
+    found: dict[str, str] = {}
+    for line in head.split(b"\n")[1:]:
+        name, _, value = line.partition(b":")
+        wanted = asked.get(name.lower())
+        text = value.strip(b" \t\r").decode("latin-1")
+        if wanted and 0 < len(text) <= MAX_VALUE_CHARACTERS and text.isascii() and text.isprintable():
+            found.setdefault(wanted, text)
+    return found
+
+
+def retry_after_seconds(head: bytes, *, at: datetime) -> float | None:
+    """Return the seconds asked for in an answer's header lines received `at`; None where none are, or nonsense."""
+    text = values_in(head, [RETRY_AFTER]).get(RETRY_AFTER) if b"retry-after" in head.lower() else None
+    if not text or len(text) > MAX_RETRY_AFTER_CHARACTERS:
+        return None
+    if text.isdigit():
+        return float(text[:9])
+    try:
+        until = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):  # of numbers that no date has
+        return None
+    return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - at).total_seconds())

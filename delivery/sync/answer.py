@@ -7,8 +7,7 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from delivery.http.transfer import Answer, RequestNotCompleted
-from delivery.http.wire_headers import values_in
+from delivery.http.transfer import Answer, RequestNotCompleted, values_in
 from delivery.outcomes import NO_ANSWER, kind_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.headers import validate_headers

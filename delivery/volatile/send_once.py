@@ -16,8 +16,7 @@ from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import DecryptionFailed, Keyring
 from broker_project.core.fair_share import FairShare
 from delivery.http.futures import CallLoop
-from delivery.http.transfer import Answer
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import Answer, EncodedRequest
 from delivery.limits import REQUEST_DEADLINE_SECONDS
 from delivery.models import VolatileOutcome
 from delivery.sync.answer import SUCCESSES

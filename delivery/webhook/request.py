@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
 
-from delivery.http.wire_headers import EncodedRequest, header_line
+from delivery.http.transfer import EncodedRequest, header_line
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Content, Destination, Headers

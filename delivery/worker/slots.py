@@ -8,7 +8,7 @@ from enum import IntEnum, auto
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import EncodedRequest
 from delivery.webhook.parts import Outgoing
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.worker.buffer import BodyBudget, any_may

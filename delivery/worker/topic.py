@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from delivery.callbacks.address import without_token
-from delivery.http.wire_headers import retry_after_seconds
+from delivery.http.transfer import retry_after_seconds
 from delivery.limits import KEPT_BODY_BYTES, KEPT_HEADER_BYTES, SHORT_WAIT_SECONDS
 from delivery.outcomes import SUSPENDED, USED_UP, Answered, Decision, Outcome, Unreachable
 from delivery.retry import HOLDING, History, RetryDecision, judge

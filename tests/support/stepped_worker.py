@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from django.db import OperationalError
 
 from delivery.callbacks.address import callback_terms
-from delivery.http.transfer import LEASE_ENDED, Answer, Lease, RequestNotCompleted
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import LEASE_ENDED, Answer, EncodedRequest, Lease, RequestNotCompleted
 from delivery.webhook.parts import Destination
 from delivery.worker.buffer import RateLimiter
 from delivery.worker.line import ActiveLine

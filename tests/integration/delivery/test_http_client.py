@@ -18,8 +18,7 @@ from broker_project.core.egress import EgressPolicy, networks_in
 from broker_project.stack.load.receiver import Behaviour, Receiver, answer, hang, raw
 from broker_project.stack.load.wait import wait_until
 from delivery.http.client import HttpClient
-from delivery.http.transfer import LEASE_ENDED, TOO_LATE, Answer, Lease, RequestNotCompleted
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import LEASE_ENDED, TOO_LATE, Answer, EncodedRequest, Lease, RequestNotCompleted
 from delivery.limits import MAX_ANSWER_BYTES, OVERDUE_SECONDS
 from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus

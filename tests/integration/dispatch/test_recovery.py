@@ -11,7 +11,7 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim, end_leases_of
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import EncodedRequest
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind

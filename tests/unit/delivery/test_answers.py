@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.http.transfer import Answer, RequestNotCompleted
-from delivery.http.wire_headers import values_in
+from delivery.http.transfer import Answer, RequestNotCompleted, values_in
 from delivery.sync.answer import PASSED_ON, Ended, EndpointTimedOut, EndpointUnreachable, ended_by
 from delivery.webhook.redact import without_credentials
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.http.wire_headers import retry_after_seconds
+from delivery.http.transfer import retry_after_seconds
 from delivery.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, Unreachable, decide
 from delivery.retry import (
     CALLBACK_POLICY,

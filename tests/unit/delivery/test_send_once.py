@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_project.core.encryption import Keyring
-from delivery.http.transfer import Answer, RequestNotCompleted
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import Answer, EncodedRequest, RequestNotCompleted
 from delivery.models import VolatileOutcome
 from delivery.publish.store import NewMessage
 from delivery.volatile.publish_volatile import MAX_SECONDS, PURPOSE, Envelope, envelope_of

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from delivery.http.wire_headers import EncodedRequest
+from delivery.http.transfer import EncodedRequest
 from delivery.webhook.headers_policy import is_forwarded, kept, merged
 from delivery.webhook.parts import Content, Destination
 from delivery.webhook.request import RequestIdentity, webhook_request
