@@ -131,8 +131,9 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
         f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC"
         # Only hot statements are prepared. Planning one again for its arguments would cost more than running it.
         " -c plan_cache_mode=force_generic_plan"
-        # Lines read the first rows in the order of an index. A bitmap scan would read the index to its end.
-        " -c enable_bitmapscan=off -c random_page_cost=1.1",
+        # Lines read the first rows in the order of an index. A bitmap scan would read the index to its end, and a scan
+        # of a table that was empty when the plan was made would read all that waits.
+        " -c enable_bitmapscan=off -c enable_seqscan=off -c random_page_cost=1.1",
     }
 )
 

@@ -10,13 +10,10 @@ from broker_project.core.db import rows
 from delivery.dispatch import notify
 from delivery.filing import HISTORY_LINE, end_deliveries
 from delivery.limits import LOCKED_RETRY_SECONDS
+from delivery.statuses import WaitsFor
 
 SLICE: Final = 5_000
 """Deliveries of each kind in one transaction: a large backlog must not lock its line for long."""
-
-OURS: Final = """d.subscription_id = %(subscription)s AND d.id <= %(newest)s
-      AND NOT (d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.cancel_requested)"""
-"""All except pushed deliveries in flight that are asked to end already: there are few of those."""
 
 NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
 
@@ -40,21 +37,36 @@ SELECT l.id, l.lease_until IS NOT NULL FROM delivery_line l
 Returns the lines, and whether each is running.
 """
 
+_UNASKED: Final = "NOT (d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.cancel_requested)"
+"""All except pushed deliveries in flight that are asked to end already: there are few of those."""
+_KINDS: Final = [one.value for one in WaitsFor if one not in (WaitsFor.TURN, WaitsFor.RETURN)]
+_ASIDE: Final = "\n   UNION ALL\n".join(
+    f"""  (SELECT d.id, d.group_id FROM delivery_open d
+    WHERE d.waits_for <> 'TURN' AND (d.waits_for, d.subscription_id) >= ('{kind}', %(subscription)s)
+      AND (d.waits_for, d.subscription_id, d.id) <= ('{kind}', %(subscription)s, %(newest)s) AND {_UNASKED}
+    ORDER BY d.waits_for, d.subscription_id, d.id LIMIT {SLICE})"""
+    for kind in _KINDS
+)
+"""What waits for something else than its turn, compared as rows: only the index of these columns has that order.
+
+With `=` and a sort the planner could take the key, or the index of retries, and read what others wait for.
+"""
+
 CANCEL: Final = f"""
 WITH fetched AS MATERIALIZED (
   SELECT id, group_id, fetched_until FROM delivery_open
-   WHERE subscription_id = %(subscription)s AND id <= %(newest)s AND fetched_until >= %(since)s::timestamptz
+   WHERE subscription_id >= %(subscription)s AND subscription_id <= %(subscription)s
+     AND id - %(newest)s <= 0 AND fetched_until >= %(since)s::timestamptz
      AND NOT (cancel_requested AND fetched_until > (SELECT clock_timestamp()))
-   ORDER BY fetched_until, id LIMIT {SLICE}),
+   ORDER BY subscription_id, fetched_until, id LIMIT {SLICE}),
 these AS MATERIALIZED (
-  (SELECT d.id, d.group_id FROM delivery_open d WHERE {OURS} AND d.waits_for = 'TURN' ORDER BY d.id LIMIT {SLICE})
-  UNION ALL
   (SELECT d.id, d.group_id FROM delivery_open d
-    WHERE {OURS} AND d.waits_for = 'RETRY' ORDER BY d.waits_for, d.id LIMIT {SLICE})
-  UNION ALL
-  (SELECT d.id, d.group_id FROM delivery_open d
-    WHERE {OURS} AND d.waits_for IN ('START', 'RELEASE', 'SUBSCRIPTION') ORDER BY d.waits_for, d.id LIMIT {SLICE})
-  UNION ALL
+    WHERE d.waits_for = 'TURN' AND d.subscription_id >= %(subscription)s
+      AND (d.subscription_id, d.id) <= (%(subscription)s, %(newest)s) AND {_UNASKED}
+    ORDER BY d.subscription_id, d.id LIMIT {SLICE})
+   UNION ALL
+{_ASIDE}
+   UNION ALL
   SELECT id, group_id FROM fetched),
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids, t.id AS delivery_id

@@ -24,7 +24,7 @@ SELECT token_hash, id, depth, is_expired, count(reply_id) > 0 FROM chain GROUP B
 
 GROUPS: Final = """
 SELECT DISTINCT d.group_id, d.message_id FROM unnest(%s::bigint[]) AS m (id)
-  JOIN delivery_open d ON d.message_id = m.id AND d.closed_on = '9999-12-31' AND d.group_id IS NOT NULL
+  JOIN delivery_open d ON d.message_id = ANY (ARRAY[m.id]) AND d.group_id IS NOT NULL
  ORDER BY d.group_id
 """
 

@@ -61,7 +61,7 @@ WITH picked AS (
                                  ELSE l.lease_until < clock_timestamp() END
    ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
 forgotten AS (
-  DELETE FROM delivery_pageread p USING picked WHERE p.line_id = picked.id AND picked.lease_until IS NULL)
+  DELETE FROM delivery_pageread p USING picked WHERE p.line_id = ANY (ARRAY[picked.id]) AND picked.lease_until IS NULL)
 UPDATE delivery_line l
    SET epoch = l.epoch + 1, worker = %s, lease_until = clock_timestamp() + make_interval(secs => %s)
   FROM picked

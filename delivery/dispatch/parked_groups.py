@@ -22,22 +22,22 @@ standing AS MATERIALIZED (
   SELECT group_id, bool_or(waits) AS waits FROM open GROUP BY group_id HAVING NOT bool_or(goes)),
 over AS (
   DELETE FROM delivery_queuegroup g USING idle i
-   WHERE g.id = i.id AND i.id NOT IN (SELECT group_id FROM open)),
+   WHERE g.id = ANY (ARRAY[i.id]) AND i.id NOT IN (SELECT group_id FROM open)),
 parked AS (
   UPDATE delivery_open d SET waits_for = 'SUBSCRIPTION' FROM open o JOIN standing USING (group_id)
-   WHERE d.id = o.id AND d.closed_on = '9999-12-31' AND o.waits)
+   WHERE d.id = ANY (ARRAY[o.id]) AND o.waits)
 UPDATE delivery_queuegroup g SET waits_for = CASE WHEN s.waits THEN 'SUBSCRIPTION' ELSE 'RELEASE' END, due_at = NULL
-  FROM standing s WHERE g.id = s.group_id
+  FROM standing s WHERE g.id = ANY (ARRAY[s.group_id])
 """
 
 PUT_OFF: Final = """
 WITH off AS MATERIALIZED (
   SELECT g.id, o.seconds
-    FROM unnest(%s::bigint[], %s::float8[]) AS o (id, seconds) JOIN delivery_queuegroup g USING (id)
+    FROM unnest(%s::bigint[], %s::float8[]) AS o (id, seconds) JOIN delivery_queuegroup g ON g.id = ANY (ARRAY[o.id])
    WHERE g.waits_for = 'TURN' OR g.due_at <= clock_timestamp() ORDER BY g.id FOR UPDATE OF g SKIP LOCKED)
 UPDATE delivery_queuegroup g
    SET waits_for = 'RETRY', due_at = clock_timestamp() + make_interval(secs => off.seconds)
-  FROM off WHERE g.id = off.id
+  FROM off WHERE g.id = ANY (ARRAY[off.id])
 """
 
 TAKE_BACK: Final = f"""
@@ -53,7 +53,7 @@ back AS MATERIALIZED (
    LIMIT {SWEEP_SLICE}),
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g
-   WHERE g.id IN (SELECT group_id FROM back) ORDER BY g.id FOR UPDATE SKIP LOCKED),
+   WHERE g.id = ANY (ARRAY(SELECT group_id FROM back)) ORDER BY g.id FOR UPDATE SKIP LOCKED),
 deliveries AS (
   UPDATE delivery_open d SET waits_for = 'TURN'
    WHERE d.id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups))

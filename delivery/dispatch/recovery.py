@@ -16,7 +16,8 @@ WITH mine AS (
     FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS i (line_id, epoch, since)
     JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
 read AS (
-  DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
+  DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = ANY (ARRAY[m.id])
+  RETURNING m.id AS line_id, p.delivery_ids),
 sent AS MATERIALIZED (
   SELECT r.line_id, d.id, d.sequence, d.cancel_requested,
          d.line_id = r.line_id AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AS was_in_flight
@@ -26,16 +27,15 @@ sent AS MATERIALIZED (
    WHERE d.sequence IS NOT NULL OR d.status = 'IN_FLIGHT'),
 unknown AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true
-    FROM sent WHERE sent.was_in_flight AND NOT sent.cancel_requested AND d.id = sent.id
-     AND d.closed_on = '9999-12-31' RETURNING d.id, d.line_id),
+    FROM sent WHERE sent.was_in_flight AND NOT sent.cancel_requested AND d.id = ANY (ARRAY[sent.id])
+  RETURNING d.id, d.line_id),
 held AS (
   INSERT INTO delivery_hold (delivery_id, line_id)
   SELECT id, line_id FROM unknown WHERE line_id IN (SELECT id FROM mine WHERE NOT in_retry_line)
       ON CONFLICT (delivery_id) DO UPDATE SET due_at = EXCLUDED.due_at),
 gone AS (
   DELETE FROM delivery_open d USING sent
-   WHERE sent.was_in_flight AND sent.cancel_requested AND d.id = sent.id
-     AND d.closed_on = '9999-12-31'
+   WHERE sent.was_in_flight AND sent.cancel_requested AND d.id = ANY (ARRAY[sent.id])
   RETURNING {CANCELLED_UNKNOWN_OUTCOME}),
 filed AS ({FILE_GONE}),
 told AS (
@@ -69,7 +69,8 @@ WITH mine AS (
   SELECT l.id FROM unnest(%s::bigint[], %s::bigint[]) AS i (line_id, epoch)
     JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
 read AS (
-  DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
+  DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = ANY (ARRAY[m.id])
+  RETURNING m.id AS line_id, p.delivery_ids),
 sent AS MATERIALIZED (
   SELECT d.id, d.cancel_requested
     FROM (SELECT DISTINCT line_id, unnest(delivery_ids) AS id FROM read) r
@@ -79,16 +80,16 @@ sent AS MATERIALIZED (
        LIMIT 1) d),
 unknown AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true
-    FROM sent WHERE NOT sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
+    FROM sent WHERE NOT sent.cancel_requested AND d.id = ANY (ARRAY[sent.id])
   RETURNING d.id, d.group_id),
 gone AS (
   DELETE FROM delivery_open d USING sent
-   WHERE sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
+   WHERE sent.cancel_requested AND d.id = ANY (ARRAY[sent.id])
   RETURNING {CANCELLED_UNKNOWN_OUTCOME}),
 filed AS ({FILE_GONE})
 UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
   FROM (SELECT id, group_id FROM unknown UNION ALL SELECT NULL, group_id FROM gone) i
- WHERE g.id = i.group_id
+ WHERE g.id = ANY (ARRAY[i.group_id])
 """
 """The same for QUEUE senders: each group that had a request in flight begins with it, flagged."""
 

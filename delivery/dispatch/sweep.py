@@ -22,7 +22,7 @@ HAS_MORE_THAN_HELD: Final = """
           AND (SELECT h.delivery_id FROM delivery_hold h WHERE h.delivery_id = d.id) IS NULL
           AND (u.processing <> 'KEYED' OR COALESCE(d.ordering_key, '') NOT IN (
             SELECT COALESCE(o.ordering_key, '') FROM delivery_hold h
-              JOIN delivery_open o ON o.id = h.delivery_id AND o.closed_on = '9999-12-31' WHERE h.line_id = l.id))
+              JOIN delivery_open o ON o.id = ANY (ARRAY[h.delivery_id]) WHERE h.line_id = l.id))
         ORDER BY d.id LIMIT 1) IS NOT NULL)"""
 """What is held, with all of its key, still waits for its turn: where there is nothing else, its line is due when the
 hold is.
@@ -151,7 +151,7 @@ WITH begun AS (
   UPDATE delivery_open SET waits_for = 'TURN'
    WHERE closed_on = '9999-12-31' AND status = 'PENDING' AND id = ANY (ARRAY(
      SELECT id FROM delivery_open
-      WHERE waits_for = 'START' AND not_before <= (SELECT clock_timestamp())
+      WHERE waits_for LIKE 'START' AND not_before <= (SELECT clock_timestamp())
       ORDER BY not_before, id LIMIT {SWEEP_SLICE} FOR UPDATE SKIP LOCKED))
   RETURNING line_id, subscription_id)
 SELECT b.line_id, s.delivery_mode = 'PUSH', count(*)

@@ -50,7 +50,7 @@ def in_flight(subscriber: str) -> str:
        WHERE o.subscriber_id = {subscriber} LIMIT 1) IS NOT NULL
     OR (
       SELECT d.id FROM delivery_line l
-        JOIN delivery_pageread p ON p.line_id = l.id
+        JOIN delivery_pageread p ON p.line_id = ANY (ARRAY[l.id])
        CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
        CROSS JOIN LATERAL (
          SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d

@@ -66,15 +66,15 @@ EXPIRE: Final = f"""
 WITH late AS MATERIALIZED (
   SELECT l.id, h.delivery_id
     FROM delivery_hold h JOIN delivery_line l ON l.id = h.line_id JOIN delivery_callback c ON c.id = l.callback_id
-    JOIN delivery_open d ON d.id = h.delivery_id AND d.closed_on = '9999-12-31'
+    JOIN delivery_open d ON d.id = ANY (ARRAY[h.delivery_id])
    WHERE c.expires_at <= clock_timestamp() AND d.status = 'PENDING'
    ORDER BY h.due_at LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 gone AS (
   DELETE FROM delivery_open d USING late
-   WHERE d.id = late.delivery_id AND d.closed_on = '9999-12-31' AND d.line_id = late.id AND d.status = 'PENDING'
+   WHERE d.id = ANY (ARRAY[late.delivery_id]) AND d.line_id = late.id AND d.status = 'PENDING'
   RETURNING {gone_columns(status="'EXPIRED'", reason="concat_ws(': ', 'not taken in time', NULLIF(d.reason, ''))")}),
 filed AS ({FILE_GONE})
-DELETE FROM delivery_hold h USING gone WHERE h.delivery_id = gone.id RETURNING gone.id
+DELETE FROM delivery_hold h USING gone WHERE h.delivery_id = ANY (ARRAY[gone.id]) RETURNING gone.id
 """
 """A reply in flight is left to its answer, or to recovery."""
 
@@ -84,7 +84,7 @@ WITH ended AS MATERIALIZED (
    WHERE l.id > %s AND l.lane = 'callback' AND l.lease_until IS NULL
      AND NOT EXISTS (SELECT FROM delivery_hold h WHERE h.line_id = l.id)
    ORDER BY l.id LIMIT {SLICE} FOR UPDATE SKIP LOCKED),
-forgotten AS (DELETE FROM delivery_pageread p USING ended WHERE p.line_id = ended.id),
+forgotten AS (DELETE FROM delivery_pageread p USING ended WHERE p.line_id = ANY (ARRAY[ended.id])),
 untold AS (DELETE FROM delivery_lineevent e USING ended WHERE e.line_id = ended.id)
 DELETE FROM delivery_line l USING ended WHERE l.id = ended.id RETURNING l.id
 """

@@ -245,6 +245,7 @@ class Migration(migrations.Migration):
                 (
                     "subscriber",
                     models.ForeignKey(
+                        db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="lines",

@@ -46,11 +46,11 @@ CREATE INDEX delivery_open_aside ON delivery_open (waits_for, subscription_id, i
 -- statements speak of the moment and not of what they wait for, so that none that sends takes to the last one.
 CREATE INDEX delivery_open_apart ON delivery_open (subscription_id, line_id, due_at, id)
   WHERE due_at IS NOT NULL OR waits_for = 'RELEASE';
--- What is HELD, whose subscription it may be.
-CREATE INDEX delivery_open_held ON delivery_open (id) WHERE waits_for = 'RELEASE';
--- What is delayed, and what has a time to live: whatever else waits, the next of them is the first one here; what a
--- client has fetched, once that has timed out too.
-CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE waits_for = 'START';
+-- What is HELD, whose subscription it may be: said with LIKE, so that only a list of them in order takes to this index.
+CREATE INDEX delivery_open_held ON delivery_open (id) WHERE waits_for LIKE 'RELEASE%';
+-- What is delayed (with LIKE too), and what has a time to live: the next of them is the first one here, whatever else
+-- waits; what a client has fetched, once that has timed out too.
+CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE waits_for LIKE 'START';
 CREATE INDEX delivery_open_expiring ON delivery_open (GREATEST(expires_at, fetched_until)) WHERE expires_at IS NOT NULL;
 -- What clients have fetched, by when that times out; and what was returned to them.
 CREATE INDEX delivery_open_fetched ON delivery_open (subscription_id, fetched_until, id)
@@ -62,9 +62,10 @@ CREATE INDEX delivery_open_returned ON delivery_open (subscription_id, id) WHERE
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;
 
-ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-                                   autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
-                                   vacuum_truncate = false);
+-- Compressing a long list of ids would take longer than all else that is done for its page.
+ALTER TABLE delivery_pageread SET (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0,
+                                   autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
+                                   autovacuum_analyze_threshold = 2000000000, vacuum_truncate = false);
 ALTER TABLE delivery_hold SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
                                autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
                                vacuum_truncate = false);
@@ -125,51 +126,6 @@ END $$;
 CREATE TRIGGER suspension_over AFTER UPDATE OF delivery_mode ON subscriptions_subscription FOR EACH ROW
   WHEN (OLD.paused_by = 'POLICY' AND NEW.paused_by = '' AND OLD.delivery_mode <> NEW.delivery_mode)
   EXECUTE FUNCTION tell_that_suspension_is_over();
-
--- The planner's picture of well-filled queues, taken once and kept: what a moment holds, an empty one or one of a single
--- kind, makes it search the queues from one end on or sort them, and ANALYZE (by hand, after an upgrade) would have that
--- believed from then on. Called again after a restore that has left the picture out.
-CREATE FUNCTION delivery_picture_queues() RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at, not_before,
-                             expires_at, fetches, fetched_until)
-    SELECT -g / 10, g % 100, g % 100, CASE WHEN f.is_out THEN 'IN_FLIGHT' ELSE 'PENDING' END, 1000,
-           CASE WHEN g % 10 = 0 THEN 'RETRY' WHEN g / 100 % 100 = 1 THEN 'START' WHEN f.is_out THEN 'RETURN'
-                ELSE 'TURN' END, CASE WHEN g % 10 = 0 THEN now() END,
-           CASE WHEN g % 10 > 0 AND g / 100 % 100 = 1 THEN now() END, CASE WHEN g / 100 % 100 = 2 THEN now() END,
-           f.is_out::int, CASE WHEN f.is_out THEN now() END
-      FROM generate_series(10, 100009) g
-     CROSS JOIN LATERAL (SELECT g % 10 > 0 AND g / 100 % 100 IN (3, 4) AS is_out) f;
-  INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT -g, ARRAY[g] FROM generate_series(1, 10000) g;
-  INSERT INTO delivery_hold (delivery_id, line_id, due_at)
-    SELECT -g, -g / 5, now() + g * interval '1 s' FROM generate_series(1, 10000) g;
-  INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, waits_for, due_at)
-    SELECT -g, g % 5, ARRAY[g], 1000, CASE WHEN g % 10 = 0 THEN 'RETRY' ELSE 'TURN' END,
-           CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;
-  PERFORM delivery_gather_statistics(-1);
-  ANALYZE delivery_open, delivery_pageread, delivery_hold, delivery_queuegroup;
-  PERFORM delivery_gather_statistics(0);
-  DELETE FROM delivery_open WHERE message_id < 0;
-  DELETE FROM delivery_queuegroup WHERE message_id < 0;
-  DELETE FROM delivery_pageread WHERE line_id < 0;
-  DELETE FROM delivery_hold WHERE delivery_id < 0;
-END $$;
-CREATE FUNCTION delivery_gather_statistics(wanted int) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE c record;
-BEGIN
-  FOR c IN SELECT a.attrelid::regclass AS name, a.attname, a.attnum, i.indrelid
-             FROM pg_attribute a LEFT JOIN pg_index i ON i.indexrelid = a.attrelid
-            WHERE COALESCE(i.indrelid, a.attrelid) = ANY (
-                    '{{delivery_open, delivery_pageread, delivery_hold, delivery_announcement,
-                      delivery_queuegroup}}'::regclass[])
-              AND a.attnum > 0 AND NOT a.attisdropped AND (i.indrelid IS NULL OR i.indkey[a.attnum - 1] = 0)
-  LOOP
-    EXECUTE format(CASE WHEN c.indrelid IS NULL THEN 'ALTER TABLE %1$s ALTER COLUMN %2$I SET STATISTICS %4$s'
-                   ELSE 'ALTER INDEX %1$s ALTER COLUMN %3$s SET STATISTICS %4$s' END,
-                   c.name, c.attname, c.attnum, wanted);
-  END LOOP;
-END $$;
-SELECT delivery_picture_queues();
 
 -- Deleting a subscription with unfinished deliveries is refused (contract 1.8, decision 0052). With a foreign key, each
 -- publish would lock the rows of its subscriptions. The lock waits for all transactions that may have chosen it.

@@ -105,7 +105,7 @@ class Line(models.Model):
     """
 
     lane = models.CharField(max_length=8, choices=Lane, default=Lane.MAIN, db_default=Lane.MAIN)
-    subscriber = models.ForeignKey(Subscriber, models.CASCADE, null=True, related_name="lines")
+    subscriber = models.ForeignKey(Subscriber, models.CASCADE, null=True, db_index=False, related_name="lines")
     sender = models.PositiveSmallIntegerField(null=True)
     """Of a QUEUE sender: which of them, from 0 on."""
     callback = models.OneToOneField(Callback, models.CASCADE, null=True, related_name="line")

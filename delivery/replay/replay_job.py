@@ -14,9 +14,11 @@ from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, SentDelivery, create_d
 
 IN_TIME: Final = """
        {row}.status = ANY(%(statuses)s::text[]) AND {row}.finished_at <= %(until)s::timestamptz
-       AND {row}.created_at >= %(begin)s::timestamptz AND {row}.created_at < %(end)s::timestamptz
-       AND NOT EXISTS (SELECT FROM delivery_delivery n WHERE n.resubmit_of = {row}.id)"""
-"""Leaves out deliveries that were sent again, or each failing replay would double the next."""
+       AND {row}.created_at >= %(begin)s::timestamptz AND {row}.created_at < %(end)s::timestamptz"""
+AGAIN: Final = """,
+again AS MATERIALIZED (
+  SELECT n.resubmit_of FROM delivery_delivery n WHERE n.resubmit_of = ANY (ARRAY(SELECT id FROM stretch)))"""
+"""Deliveries that were sent again are left out, or each failing replay would double the next."""
 
 COLUMNS: Final = """d.id, d.message_id, d.subscription_id, d.group_id, d.ordering_key, d.status, d.resubmit_of,
        d.created_at, d.finished_at"""
@@ -26,7 +28,7 @@ LOOK_AHEAD: Final = 10
 BEHIND_SECONDS: Final = 2
 """A paced replay catches up with at most this much."""
 
-WANTED: Final = f"""({IN_TIME.format(row="d")}
+WANTED: Final = f"""({IN_TIME.format(row="d")} AND d.id NOT IN (SELECT resubmit_of FROM again)
        AND (%(event_type)s::bigint IS NULL
             OR EXISTS (SELECT FROM subscriptions_subscription o
                         WHERE o.id = d.subscription_id AND o.event_type_id = %(event_type)s)
@@ -55,13 +57,14 @@ SELECT s.place AS arm, x.*
 """No index has DELIVERED ones alone, so it reads all deliveries."""
 
 NEXT: Final = (
-    f"""{WALK}
+    f"""{WALK}{AGAIN}
 SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), d.ordering_key, {WANTED},
        family.is_open OR d.status <> 'DELIVERED' AND (family.is_taken OR family.is_anothers)
   FROM (SELECT * FROM stretch ORDER BY id LIMIT %(limit)s) d
 """
     + FAMILY.format(
         other=f"""f.id < d.id AND {IN_TIME.format(row="f")}
+           AND NOT EXISTS (SELECT FROM delivery_delivery n WHERE n.resubmit_of = f.id)
            AND EXISTS (SELECT FROM subscriptions_subscription s
                          JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
                         WHERE s.id = f.subscription_id AND s.id = ANY(%(subscriptions)s::bigint[])
@@ -70,7 +73,7 @@ SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.gro
     + " ORDER BY d.id"
 )
 
-COUNT: Final = f"""{WALK}
+COUNT: Final = f"""{WALK}{AGAIN}
 SELECT d.status, count(*) FILTER (WHERE {WANTED}), max(d.id), (SELECT is_end FROM horizon)
   FROM stretch d GROUP BY d.status
 """

@@ -24,7 +24,7 @@ REASONS: Final = tuple(sorted(map(str, DEAD)))
 def in_status(rows: QuerySet[Row], status: str) -> QuerySet[Row]:
     """Return the rows that have this status now, from the partitions that can have any."""
     if status == DeliveryStatus.HELD:
-        rows = rows.filter(waits_for=WaitsFor.RELEASE)
+        rows = rows.filter(waits_for__startswith=WaitsFor.RELEASE)
     shelf = {"closed_on": OPEN_SHELF} if status in UNFINISHED else {"closed_on__lt": OPEN_SHELF}
     return rows.filter(standing(status), **shelf)
 
@@ -49,7 +49,8 @@ SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERA
 
 PUSHED: Final = """
 SELECT d.id
-  FROM delivery_line l JOIN delivery_pageread p ON p.line_id = l.id CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
+  FROM delivery_line l JOIN delivery_pageread p ON p.line_id = ANY (ARRAY[l.id])
+ CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
  CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
  WHERE l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.id {before} %(key)s
    AND (%(subscriptions)s::bigint[] IS NULL OR d.subscription_id = ANY (%(subscriptions)s::bigint[]))"""

@@ -125,7 +125,7 @@ CALLBACK_STATUS: Final = """
 SELECT l.id, COALESCE(l.lease_until > clock_timestamp(), false), d.id IS NOT NULL,
        false, (d.id IS NOT NULL)::int, 0, 0, 0, NULL::timestamptz
   FROM delivery_line l LEFT JOIN delivery_hold h ON h.line_id = l.id
-  LEFT JOIN delivery_open d ON d.id = h.delivery_id AND d.closed_on = '9999-12-31'
+  LEFT JOIN delivery_open d ON d.id = ANY (ARRAY[h.delivery_id])
  WHERE l.id = ANY(%s) AND l.lane = 'callback'
 """
 """A callback line has one reply."""

@@ -71,7 +71,7 @@ page AS MATERIALIZED (
 -- if has_heads
   SELECT h.line_id, 0 AS part, {ROW}, s.version + u.version AS version, {IS_PLAIN} AS is_plain
     FROM unnest(%(held_by)s::bigint[], %(heads)s::bigint[]) AS h (line_id, id)
-    JOIN delivery_open d ON d.id = h.id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
+    JOIN delivery_open d ON d.id = ANY (ARRAY[h.id]) AND d.status = 'PENDING'
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
    WHERE d.line_id = h.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
@@ -121,7 +121,7 @@ started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, f.sequence)
     FROM first f
    WHERE f.is_plain AND f.size <= %(most)s
-     AND d.closed_on = '9999-12-31' AND d.id = f.id AND d.line_id = f.line_id AND d.status = 'PENDING'
+     AND d.id = ANY (ARRAY[f.id]) AND d.line_id = f.line_id AND d.status = 'PENDING'
   RETURNING d.id, d.sequence, d.message_id),
 -- end
 -- Recovery finds in these notes what may be in flight. Unless something is marked here, they need not be on disk yet:
@@ -142,7 +142,7 @@ concurrent AS MATERIALIZED (
   SELECT l.id FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
    WHERE l.id = ANY (%(concurrent)s::bigint[]) AND l.id IN (SELECT line_id FROM page) FOR KEY SHARE OF l),
 forgotten AS (
-  DELETE FROM delivery_pageread p USING concurrent c WHERE p.line_id = c.id),
+  DELETE FROM delivery_pageread p USING concurrent c WHERE p.line_id = ANY (ARRAY[c.id])),
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)
   SELECT line_id, array_agg(id) FROM (
@@ -180,7 +180,7 @@ WITH mine AS MATERIALIZED (
 in_flight AS MATERIALIZED (
   SELECT n.line_id, n.last_sequence, d.id, d.cancel_requested
     FROM (SELECT DISTINCT m.id AS line_id, m.last_sequence, unnest(p.delivery_ids) AS id
-            FROM mine m JOIN delivery_pageread p ON p.line_id = m.id) n
+            FROM mine m JOIN delivery_pageread p ON p.line_id = ANY (ARRAY[m.id])) n
    CROSS JOIN LATERAL (
      SELECT * FROM delivery_open o
       WHERE o.id = n.id AND o.closed_on = '9999-12-31' AND o.line_id = n.line_id AND o.status = 'IN_FLIGHT'
@@ -188,7 +188,7 @@ in_flight AS MATERIALIZED (
 back AS (
   UPDATE delivery_open d
      SET status = 'PENDING', sequence = CASE WHEN d.sequence <= f.last_sequence THEN d.sequence END
-    FROM in_flight f WHERE d.id = f.id AND d.closed_on = '9999-12-31' AND NOT d.cancel_requested
+    FROM in_flight f WHERE d.id = ANY (ARRAY[f.id]) AND NOT d.cancel_requested
   RETURNING d.id)
 SELECT id FROM mine
  WHERE id <> ALL (ARRAY(SELECT line_id FROM in_flight WHERE id <> ALL (ARRAY(SELECT id FROM back))))

@@ -42,7 +42,7 @@ page AS MATERIALIZED (
      WHERE g.line_id = w.line_id AND g.due_at <= (SELECT clock_timestamp()) AND g.id <> ALL (%(busy)s::bigint[])
      ORDER BY g.due_at, g.id LIMIT w.capacity) a),
 forgotten AS (
-  DELETE FROM delivery_pageread p USING wanted w WHERE p.line_id = w.line_id),
+  DELETE FROM delivery_pageread p USING wanted w WHERE p.line_id = ANY (ARRAY[w.line_id])),
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)
   SELECT line_id, array_agg(id) FROM (

@@ -13,7 +13,6 @@ from delivery.worker.settle_sql import (
     ENDED,
     ENDS_ANNOUNCED,
     FINAL_STATUS,
-    OPEN,
     OWNED,
     RECORDED,
     RESULT,
@@ -40,15 +39,15 @@ next AS MATERIALIZED (
 -- What has ended is filed, and with a winner all the others of its group. Deleting the group's row decides the winner.
 answered AS (
   DELETE FROM delivery_open d USING settled s, owned o
-   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
+   WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.status = 'IN_FLIGHT'
      AND (s.status <> 'PENDING' OR d.cancel_requested)
   RETURNING {_ANSWERED}, {ANSWER}),
 won AS (
-  DELETE FROM delivery_queuegroup g USING answered a WHERE a.status = 'DELIVERED' AND g.id = a.group_id
+  DELETE FROM delivery_queuegroup g USING answered a WHERE a.status = 'DELIVERED' AND g.id = ANY (ARRAY[a.group_id])
   RETURNING g.id, g.delivery_ids, a.id AS winner_id),
 redundant AS (
   DELETE FROM delivery_open d USING (SELECT winner_id, unnest(delivery_ids) AS id FROM won) w
-   WHERE d.id = w.id AND {OPEN} AND d.id <> w.winner_id
+   WHERE d.id = ANY (ARRAY[w.id]) AND d.id <> w.winner_id
   RETURNING {_REDUNDANT}),
 gone AS (
   SELECT {_BUT_STATUS},
@@ -66,25 +65,25 @@ stayed AS (
      SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
          times_deferred = d.times_deferred + 1
     FROM settled s, owned o
-   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
+   WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.status = 'IN_FLIGHT'
      AND s.status = 'PENDING' AND NOT d.cancel_requested
   RETURNING d.id, d.attempts, {ANSWER}),
 ended AS (SELECT {ENDED} FROM answered UNION ALL SELECT {ENDED} FROM stayed),
 tried AS MATERIALIZED (
   SELECT g.id, s.again, s.uncertain,
          EXISTS (SELECT FROM delivery_open d
-                  WHERE d.id = ANY (g.delivery_ids) AND {OPEN} AND d.id NOT IN (SELECT id FROM answered)) AS is_open
-    FROM settled s JOIN delivery_queuegroup g ON g.id = s.group_id
+                  WHERE d.id = ANY (g.delivery_ids) AND d.id NOT IN (SELECT id FROM answered)) AS is_open
+    FROM settled s JOIN delivery_queuegroup g ON g.id = ANY (ARRAY[s.group_id])
    WHERE s.status <> 'DELIVERED' AND s.delivery_id IN (SELECT id FROM ended)),
 over AS (
-  DELETE FROM delivery_queuegroup g USING tried t WHERE g.id = t.id AND NOT t.is_open),
+  DELETE FROM delivery_queuegroup g USING tried t WHERE g.id = ANY (ARRAY[t.id]) AND NOT t.is_open),
 tried_again AS (
   UPDATE delivery_queuegroup g
      SET attempts = g.attempts + 1, uncertain = g.uncertain OR t.uncertain, first_id = NULL,
          cycles = g.cycles + (t.again IS NOT NULL)::int,
          waits_for = CASE WHEN t.again IS NOT NULL THEN 'RETRY' ELSE g.waits_for END,
          due_at = COALESCE(clock_timestamp() + make_interval(secs => t.again), g.due_at)
-    FROM tried t WHERE g.id = t.id AND t.is_open),
+    FROM tried t WHERE g.id = ANY (ARRAY[t.id]) AND t.is_open),
 -- end
 -- unless stays
 ended AS (SELECT * FROM answered),
@@ -93,7 +92,8 @@ ended AS (SELECT * FROM answered),
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT'
     FROM next m, owned o, delivery_queuegroup g, subscriptions_subscription s, subscriptions_subscriber u
-   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id AND g.id = m.group_id
+   WHERE o.id = m.line_id AND d.id = ANY (ARRAY[m.delivery_id]) AND d.line_id = m.line_id
+     AND g.id = ANY (ARRAY[m.group_id])
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
      AND s.version + u.version = m.config_version AND d.status IN ('PENDING', 'IN_FLIGHT')
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
@@ -112,19 +112,19 @@ WITH mine AS MATERIALIZED (
   SELECT l.id FROM delivery_line l WHERE l.id = %(line_id)s AND l.epoch = %(epoch)s FOR NO KEY UPDATE OF l),
 gone AS (
   DELETE FROM delivery_open d USING mine m
-   WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND d.cancel_requested
+   WHERE d.line_id = m.id AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND d.cancel_requested
   RETURNING {CANCELLED_UNKNOWN_OUTCOME}),
 filed AS ({FILE_GONE}),
 back AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true FROM mine m
-   WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND NOT d.cancel_requested
+   WHERE d.line_id = m.id AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND NOT d.cancel_requested
   RETURNING d.id, d.group_id)
 UPDATE delivery_queuegroup g
    SET uncertain = true, first_id = b.id,
        waits_for = CASE WHEN %(pause)s::float8 IS NOT NULL THEN 'RETRY' ELSE g.waits_for END,
        due_at = COALESCE(clock_timestamp() + make_interval(secs => %(pause)s::float8), g.due_at)
   FROM (SELECT id, group_id FROM back UNION ALL SELECT NULL, group_id FROM gone) b
- WHERE g.id = b.group_id
+ WHERE g.id = ANY (ARRAY[b.group_id])
 """
 """Put back one delivery of a group that is in flight, as recovery does: its group begins with it, as uncertain."""
 

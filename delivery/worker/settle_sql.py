@@ -9,8 +9,6 @@ from typing import Final
 from delivery.filing import FILE_GONE, HISTORY_LINE, IS_DUE, gone_columns
 from subscriptions.names import OWN_EVENTS, patterns_of
 
-OPEN: Final = "d.closed_on = '9999-12-31'"
-
 ANSWER: Final = """s.started_at, s.duration_ms, s.status_code, s.answer_headers, s.answer_excerpt,
             CASE WHEN s.status_code IS NULL THEN s.reason ELSE '' END AS error"""
 ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error"
@@ -70,11 +68,11 @@ owned AS MATERIALIZED (
 The lines are not rewritten: a row that each settle rewrites degrades first.
 """
 
-WRITTEN: Final = f"""
+WRITTEN: Final = """
 -- A line is not released with a delivery in flight that this statement missed: nobody would settle that. What a client
 -- has fetched since keeps no line.
 missed AS (
-  SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.line_id = s.line_id
+  SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = ANY (ARRAY[s.delivery_id]) AND d.line_id = s.line_id
    WHERE d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND s.delivery_id NOT IN (SELECT id FROM ended)),
 written AS (
   UPDATE delivery_line l
@@ -122,7 +120,7 @@ next AS MATERIALIZED (
 -- by this very statement, whose commit was not heard.
 gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
-   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
+   WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND d.fetched_until IS NULL AND (s.status <> 'PENDING' OR d.cancel_requested)
   RETURNING {_GONE}, s.side_effects, {ANSWER}),
 filed AS ({FILE_GONE}),
@@ -139,7 +137,7 @@ stayed AS (
          due_at = CASE WHEN (s.side_effects->>'suspends')::bool IS NOT TRUE
                        THEN COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at) END
     FROM settled s, owned o
-   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
+   WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND d.fetched_until IS NULL AND s.status = 'PENDING' AND NOT d.cancel_requested
   RETURNING d.id, d.attempts,
             CASE WHEN (s.side_effects->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
@@ -228,7 +226,7 @@ free AS MATERIALIZED (
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
     FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
-   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
+   WHERE o.id = m.line_id AND d.id = ANY (ARRAY[m.delivery_id]) AND d.line_id = m.line_id
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
      AND s.version + u.version = m.config_version AND d.status IN ('PENDING', 'IN_FLIGHT') AND {IS_DUE}
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
@@ -282,7 +280,8 @@ held AS (
      SET due_at = EXCLUDED.due_at, failures = EXCLUDED.failures, config_version = EXCLUDED.config_version,
          since = CASE e.reason WHEN '' THEN EXCLUDED.since ELSE e.since END,
          reason = CASE EXCLUDED.reason WHEN '' THEN e.reason ELSE EXCLUDED.reason END),
-let_pass AS (DELETE FROM delivery_hold e USING hold WHERE e.delivery_id = hold.delivery_id AND hold.pause IS NULL)
+let_pass AS (
+  DELETE FROM delivery_hold e USING hold WHERE e.delivery_id = ANY (ARRAY[hold.delivery_id]) AND hold.pause IS NULL)
 -- end
 -- if withholds
 -- A delivery whose script made nothing is held or deferred, also if the script has changed meanwhile: left where it is,
@@ -296,7 +295,7 @@ let_pass AS (DELETE FROM delivery_hold e USING hold WHERE e.delivery_id = hold.d
                        THEN COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
     FROM json_to_recordset(%(withheld)s::json)
            AS w (line_id bigint, delivery_id bigint, status text, pause float8, reason text), owned o
-   WHERE o.id = w.line_id AND {OPEN} AND d.id = w.delivery_id AND d.line_id = w.line_id AND d.status = 'PENDING'
+   WHERE o.id = w.line_id AND d.id = ANY (ARRAY[w.delivery_id]) AND d.line_id = w.line_id AND d.status = 'PENDING'
      AND {IS_DUE}
   RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain OR d.unreceived AS uncertain),
 told_of_kept AS (
@@ -317,7 +316,7 @@ told_of_kept AS (
 , started_replies AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT'
     FROM next m, owned o
-   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
+   WHERE o.id = m.line_id AND d.id = ANY (ARRAY[m.delivery_id]) AND d.line_id = m.line_id
      AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT')
   RETURNING d.id)
 -- end

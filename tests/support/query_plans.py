@@ -4,19 +4,26 @@ import contextlib
 import itertools
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
 from django.db import connection
 from psycopg import sql
 
+from tests.support.database import another_connection
+
 PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
-LARGE_TABLES = re.compile(r"^delivery_(open|pageread|queuegroup|delivery|message|attempt)")
+LARGE_TABLES = re.compile(r"^delivery_(open|pageread|hold|queuegroup|delivery|message|attempt)")
 """The tables that grow."""
+CONDITIONS = re.compile(r"\(*closed_on [=<] '9999-12-31'::date\)*")
+"""What says of an index only which partition is read."""
+NAMED = re.compile(r"\b(id|line_id|delivery_id) = ")
+"""What says of an index which rows are read."""
+PASSED_ON = {"LockRows", "Result", "Subquery Scan", "Nested Loop", "Append"}
+"""Nodes that pass a limit on to what they read first."""
 MAX_ROWS = 1_500
 """A statement of a story has to do with a few dozen deliveries."""
 MAX_WASTED_ROWS = 300
@@ -49,8 +56,7 @@ class ExplainedStatement:
     @property
     def searched(self) -> list[str]:
         """The growing tables that are searched from one end on, were there much in them or not."""
-        scans = (node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan")
-        return [name for name in scans if LARGE_TABLES.match(name)]
+        return [name for name in _searched(self.plan["Plan"], is_cut=False) if LARGE_TABLES.match(name)]
 
     def scans(self, few: int) -> list[str]:
         """Return the growing tables that were searched from one end on, past more than a few unwanted rows."""
@@ -69,11 +75,11 @@ class PreparedStatement:
     statement: str
     types: list[str]
 
-    def prepare(self, raw: psycopg.Connection[Any], number: int) -> None:
-        """Let another connection prepare it under a number, and plan it once and for all."""
+    def prepare(self, raw: psycopg.Connection[Any], number: int) -> ExplainedStatement:
+        """Let another connection prepare it under a number, and plan it once and for all; return the plan."""
         types = f" ({', '.join(self.types)})" if self.types else ""
         raw.execute(f"PREPARE kept_{number}{types} AS {self.statement}".encode(), prepare=False)
-        self.kept_plan(raw, number)
+        return self.kept_plan(raw, number)
 
     def kept_plan(self, raw: psycopg.Connection[Any], number: int) -> ExplainedStatement:
         """Return the plan that the connection has of it; what it is asked for plays no part."""
@@ -82,10 +88,58 @@ class PreparedStatement:
         return ExplainedStatement(self.statement, answer[0])
 
 
+QUEUES = "delivery_open, delivery_queuegroup, delivery_pageread, delivery_hold"
+LARGE_QUEUES = {*QUEUES.split(", ")} - {"delivery_hold"}
+"""Of holds there are few, and some statements read them all."""
+FILL: LiteralString = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at, fetches,
+                           fetched_until)
+SELECT n, n % 100, n % 100, CASE kind WHEN 'RETURN' THEN 'IN_FLIGHT' ELSE 'PENDING' END, 2, kind,
+       CASE kind WHEN 'RETRY' THEN now() END, 1, CASE kind WHEN 'RETURN' THEN now() END
+  FROM generate_series(1, {0}) n, (SELECT (ARRAY['TURN', 'RETRY', 'RETURN', 'START'])[{1}] AS kind) k;
+INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size) SELECT n, n % 5, ARRAY[n], 2
+  FROM generate_series(1, {0}) n;
+INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT n, ARRAY[n] FROM generate_series(1, {0} / 10) n;
+INSERT INTO delivery_hold (delivery_id, line_id)
+SELECT n + m.number, n FROM generate_series(1, {0} / 10) n, (SELECT count(*) AS number FROM delivery_hold) m"""
+DELETE: LiteralString = "DELETE FROM " + "; DELETE FROM ".join(QUEUES.split(", "))
+STATES: dict[str, list[LiteralString]] = {
+    "never filled": [f"TRUNCATE {QUEUES}"],
+    "never filled, and analysed": [f"ANALYZE {QUEUES}"],
+    "with ten, and analysed": [FILL.format(10, 1), f"ANALYZE {QUEUES}"],
+    "filled since": [FILL.format(20_000, 1)],
+    "full": [f"VACUUM ANALYZE {QUEUES}"],
+    "emptied": [DELETE, f"VACUUM {QUEUES}"],
+    "emptied, and analysed": [f"ANALYZE {QUEUES}"],
+    "full of retries, and analysed": [FILL.format(20_000, 2), f"ANALYZE {QUEUES}"],
+    "full of what is fetched, analysed, and emptied": [
+        DELETE, FILL.format(20_000, 3), f"ANALYZE {QUEUES}", DELETE, f"VACUUM {QUEUES}",
+    ],
+    "full of what is delayed, and seen empty": [FILL.format(20_000, 4)],
+    "cut, and analysed, with what is known of the columns": [f"TRUNCATE {QUEUES}", f"ANALYZE {QUEUES}"],
+}  # fmt: skip
+"""What waits when statements are planned: one moment after the other."""
+
+
+def searching_plans(statements: "list[PreparedStatement]", *, fewest: int) -> list[tuple[str, list[str], str]]:
+    """Return the plans that search a queue from one end on, or sort it, whatever waits when they are made."""
+    assert len(statements) >= fewest
+    found = []
+    for name, steps in STATES.items():
+        with another_connection() as raw:
+            for step in (part for one in steps for part in one.split(";")):
+                raw.execute(step.encode(), prepare=False)
+            for number, one in enumerate(statements):
+                plan = one.prepare(raw, number)
+                searched = sorted({*plan.searched} & LARGE_QUEUES)
+                found += [(name, searched, one.statement)] if searched else []
+    return found
+
+
 def prepared_statements() -> list[PreparedStatement]:
     """Return what this thread's connection keeps prepared."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT statement, parameter_types::text[] FROM pg_prepared_statements ORDER BY name")
+        cursor.execute("SELECT statement, parameter_types::text[] FROM pg_prepared_statements WHERE NOT from_sql")
         return [PreparedStatement(statement, types) for statement, types in cursor.fetchall()]
 
 
@@ -93,6 +147,21 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", []):
         yield from _nodes(child)
+
+
+def _searched(node: dict[str, Any], *, is_cut: bool, is_sorted: bool = False) -> Iterator[str]:
+    """Yield the tables that are read from one end on, or sorted; along an index that a limit ends is neither."""
+    kind, condition = node["Node Type"], CONDITIONS.sub("", node.get("Index Cond", ""))
+    by_index = kind in {"Index Scan", "Index Only Scan"}
+    if kind == "Seq Scan" or (
+        by_index and not is_cut and (not condition or (is_sorted and not NAMED.search(condition)))
+    ):
+        yield node["Relation Name"]
+    is_cut = kind == "Limit" or (is_cut and kind in PASSED_ON)
+    is_sorted = "Sort" in kind or (is_sorted and kind not in {"Limit", "Aggregate", "WindowAgg"})
+    for child in node.get("Plans", []):
+        passes = child.get("Parent Relationship") in {"Outer", "Inner", "Subquery", "Member"}
+        yield from _searched(child, is_cut=is_cut and passes, is_sorted=is_sorted and passes)
 
 
 def _rows_read(node: dict[str, Any]) -> int:
@@ -135,11 +204,6 @@ def _explained(raw: psycopg.Connection[Any], statement: str, params: Any) -> dic
         ((answer,),) = cursor.fetchall()
     plan: dict[str, Any] = (json.loads(answer) if isinstance(answer, str) else answer)[0]
     return plan
-
-
-def as_prepared(statement: str) -> str:
-    """Return a statement as PostgreSQL keeps it: with `$1`, `$2`, … for its named parameters."""
-    return _with_values(statement, defaultdict(lambda: None))[0]
 
 
 def _with_values(statement: str, params: Any) -> tuple[str, list[Any]]:

@@ -1,13 +1,13 @@
 """What QUEUE senders read and write does not grow with what waits."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import connection
 from django.db.models.functions import Now
 from django.urls import reverse
 
+from broker_project.core.db import forget_connection
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.callbacks.address import callback_terms
@@ -28,7 +28,12 @@ from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.api import client_of, client_of_admin
-from tests.support.query_plans import costly_statements, explained_statements
+from tests.support.query_plans import (
+    costly_statements,
+    explained_statements,
+    prepared_statements,
+    searching_plans,
+)
 
 WAITING = 20_000
 
@@ -36,14 +41,6 @@ FEW = 200
 COUNTED = 1_000
 """A sender's groups are counted to a limit, each kind for itself."""
 
-PICTURE = """
-SELECT tablename, attname, round(null_frac::numeric, 1) FROM pg_stats WHERE tablename = ANY (%s) ORDER BY 1, 2
-"""
-ONE_KIND = """
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, fetches, fetched_until)
-SELECT n, %(line)s, %(subscription)s, 'IN_FLIGHT', 2, 'RETURN', 1, now()
-  FROM generate_series(1, 5000) n
-"""
 
 FILL = """
 WITH made AS (
@@ -254,57 +251,9 @@ def test_counting_a_senders_groups_is_limited(group: list[Subscription], monkeyp
     assert [(one.rows_read, one.statement) for one in statements if one.rows_read > 5 * 3 * COUNTED + FEW] == []
 
 
-QUEUES = [
-    "delivery_open",
-    "delivery_queuegroup",
-    "delivery_pageread",
-    "delivery_announcement",
-    "delivery_open_expiring",
-]
-
-
-def asked(statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, arguments)
-        answer: list[tuple[Any, ...]] = cursor.fetchall()
-        return answer
-
-
-@pytest.fixture
-def queue_with_jobs(storage: None) -> EventType:
-    kind = factories.event_type(kind=EventKind.QUEUE)
-    factories.subscription(event_type=kind)
-    broker.publish_bodies(kind, b"1", b"2")
-    return kind
-
-
-def analysed() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE delivery_open, delivery_queuegroup, delivery_pageread, delivery_announcement")
-
-
-def forgotten_and_taken_again() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT delivery_gather_statistics(-1)")
-        cursor.execute("ANALYZE delivery_open, delivery_queuegroup, delivery_pageread")
-        cursor.execute("SELECT delivery_picture_queues()")
-
-
 @pytest.mark.behaviour("11.4")
-@pytest.mark.parametrize("what", [analysed, forgotten_and_taken_again], ids=lambda one: one.__name__)
-def test_queue_statistics_stay_as_they_were(queue_with_jobs: EventType, what: Callable[[], None]) -> None:
-    before = asked(PICTURE, QUEUES)
-    waiting = [(one.id, one.waits_for) for one in Delivery.objects.open().order_by("id")]
-    subscription = Subscription.objects.get()
-    line = asked("SELECT min(id) FROM delivery_line")[0][0]
-    with connection.cursor() as cursor:
-        cursor.execute(ONE_KIND, {"line": line, "subscription": subscription.pk})
-        analysed()
-        cursor.execute("DELETE FROM delivery_open WHERE status = 'IN_FLIGHT'")
-    what()
-    assert {table for table, *_ in before} >= {"delivery_open", "delivery_queuegroup", "delivery_pageread"}
-    assert asked(PICTURE, QUEUES) == before
-    assert [(one.id, one.waits_for) for one in Delivery.objects.open().order_by("id")] == waiting
-    assert QueueGroup.objects.count() == len(waiting) == 2
-    with pytest.raises(IntegrityError), transaction.atomic():
-        asked("DELETE FROM subscriptions_subscription RETURNING id")
+def test_no_plan_of_a_sender_depends_on_what_waits_when_it_is_made(queue_of_three: EventType) -> None:
+    broker.publish_bodies(queue_of_three, b"the senders have lines from the first message on")
+    forget_connection()
+    send_and_crash(queue_of_three)
+    assert searching_plans(prepared_statements(), fewest=10) == []
