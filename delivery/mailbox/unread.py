@@ -113,7 +113,7 @@ walk_positions: Final = {"next": WALK_START}
 
 def _overdue_from(direction: str) -> str:
     return f"""
-    (SELECT d.id, d.subscription_id, d.fetches, d.cancel_requested FROM delivery_open d
+    (SELECT d.id, d.fetches, d.cancel_requested FROM delivery_open d
       WHERE d.subscription_id = o.id AND d.{OVERDUE}
       ORDER BY d.fetched_until {direction}, d.id {direction} LIMIT {RETURN_PER_END})"""
 
@@ -131,13 +131,13 @@ owned AS MATERIALIZED (
     JOIN subscriptions_subscription s ON s.id = b.id
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id),
 overdue AS MATERIALIZED (
-  SELECT DISTINCT d.id, o.delivery_mode, o.max_redeliveries
-    FROM (SELECT d.* FROM owned o CROSS JOIN LATERAL ({_overdue_from("ASC")}
+  SELECT DISTINCT d.id, d.delivery_mode, d.max_redeliveries
+    FROM (SELECT d.*, o.delivery_mode, o.max_redeliveries FROM owned o CROSS JOIN LATERAL ({_overdue_from("ASC")}
             UNION ALL {_overdue_from("DESC")}) d
            UNION ALL
-          SELECT d.id, d.subscription_id, d.fetches, d.cancel_requested FROM along d WHERE d.{OVERDUE}) d
-    JOIN owned o ON o.id = d.subscription_id
-   WHERE o.delivery_mode = 'PUSH' OR {is_exhausted("d", "o.max_redeliveries")}
+          SELECT d.id, d.fetches, d.cancel_requested, o.delivery_mode, o.max_redeliveries
+            FROM along d JOIN owned o ON o.id = d.subscription_id WHERE d.{OVERDUE}) d
+   WHERE d.delivery_mode = 'PUSH' OR {is_exhausted("d", "d.max_redeliveries")}
    ORDER BY d.id LIMIT {RETURN_BATCH}),
 back AS MATERIALIZED (
   SELECT d.id, {is_exhausted("d", "o.max_redeliveries")} AS ends
