@@ -7,7 +7,8 @@ The statements make the lives of deliveries, an hour at a time, in temporary tab
 message's number `n`. Of ten messages seven are for a TOPIC type, two for a QUEUE type, one is a SYNC call. Receivers
 come in pairs, one half by event type, the other by pattern: TOPIC message `m` goes to pair m modulo the pairs, and has
 the number m / pairs + 1 in both their lines. Replies have numbers below nought. Of every forty messages some go to two
-others as well, late, again, or in no order; and some lie in a mailbox.
+others as well, late, again, or in no order; and some lie in a mailbox. TOPIC deliveries have one of three ordering
+keys, which count for the first receiver: it is KEYED.
 """
 
 import datetime as dt
@@ -257,26 +258,27 @@ SELECT pg_temp.id_of(%(hour)s, 500000000 + %(first)s + number), %(queue_type)s, 
 """
 DELIVERIES: Final = """
 INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                               times_deferred, waits_for, due_at, sequence, uncertain, not_before, resubmit_of,
-                               replay_id, created_at, finished_at, closed_on, fetches, reason)
+                               times_deferred, waits_for, due_at, sequence, ordering_key, uncertain, not_before,
+                               resubmit_of, replay_id, created_at, finished_at, closed_on, fetches, reason)
 SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id, group_of, status, 100, planned,
        CASE WHEN is_set_aside THEN planned - 1 ELSE 0 END,
        CASE WHEN is_set_aside THEN 'RETRY' ELSE 'TURN' END,
        CASE WHEN is_set_aside THEN first + (planned - 1) * pause END,
-       CASE WHEN planned > 0 THEN sequence END, uncertain, not_before, resubmit_of, replay_id,
-       COALESCE(lined_up, made), ended, (ended AT TIME ZONE 'UTC')::date, fetches,
+       CASE WHEN planned > 0 THEN sequence END, CASE WHEN kind = 'TOPIC' THEN (sequence %% 3)::text END, uncertain,
+       not_before, resubmit_of, replay_id, COALESCE(lined_up, made), ended, (ended AT TIME ZONE 'UTC')::date, fetches,
        CASE WHEN kind = 'MAILBOX' AND status = 'EXPIRED' THEN 'unread for 4 days' ELSE '' END
   FROM (SELECT l.*, kind = 'TOPIC' AND planned > 1 AND failing > 0 AS is_set_aside FROM life l WHERE is_over) l;
 INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                           times_deferred, waits_for, due_at, sequence, uncertain, not_before, resubmit_of, replay_id,
-                           created_at, fetches)
+                           times_deferred, waits_for, due_at, sequence, ordering_key, uncertain, not_before,
+                           resubmit_of, replay_id, created_at, fetches)
 SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id, group_of,
        CASE WHEN status = ANY (%(unfinished)s) THEN status
             WHEN first + made_attempts * pause <= %(until)s AND planned > made_attempts THEN 'IN_FLIGHT'
             ELSE 'PENDING' END, 100, made_attempts, made_attempts,
        CASE WHEN status = 'HELD' THEN 'RELEASE' WHEN made_attempts > 0 THEN 'RETRY' ELSE 'TURN' END,
        CASE WHEN status <> 'HELD' AND made_attempts > 0 THEN first + made_attempts * pause END,
-       CASE WHEN planned > 0 AND first <= %(until)s THEN sequence END, uncertain, not_before, resubmit_of, replay_id,
+       CASE WHEN planned > 0 AND first <= %(until)s THEN sequence END,
+       CASE WHEN kind = 'TOPIC' THEN (sequence %% 3)::text END, uncertain, not_before, resubmit_of, replay_id,
        COALESCE(lined_up, made), fetches
   FROM life WHERE NOT is_over
 """
@@ -338,7 +340,10 @@ def _participants(count: int) -> tuple[dict[str, Any], Subscription]:
     queue, sync = (
         EventType.objects.create(name=f"History.{kind}", kind=kind) for kind in (EventKind.QUEUE, EventKind.SYNC)
     )
-    receivers = [Subscriber.objects.create(name=f"history-{number}") for number in range(count)]
+    keyed = {"processing": Processing.KEYED, "ordering_key": "$$->>'Body'"}
+    receivers = [
+        Subscriber.objects.create(name=f"history-{number}", **({} if number else keyed)) for number in range(count)
+    ]
     leaving = _subscription(receivers[-1], sync)
     # A receiver's subscription for each TOPIC type: of the second half it is always the same, by pattern.
     wanted = [
@@ -392,7 +397,11 @@ def _switch(at: dt.datetime) -> None:
     for subscriber_id, subscription_id in ((one.subscriber_id, one.pk), (other.subscriber_id, None)):
         for status, when in ((Status.INACTIVE, at), (Status.ACTIVE, at + dt.timedelta(minutes=1))):
             StatusChange.objects.create(
-                subscriber_id=subscriber_id, subscription_id=subscription_id, status=status, at=when
+                subscriber_id=subscriber_id,
+                subscription_id=subscription_id,
+                status=status,
+                processing_before="" if subscription_id else other.subscriber.processing,
+                at=when,
             )
     held = Delivery.objects.final().filter(line__lane=Lane.MAIN).oldest_first()[0]
     LineEvent.objects.create(

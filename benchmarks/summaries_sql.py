@@ -44,6 +44,11 @@ SELECT d.*, coalesce(e.name, '') AS event_type,
                d.created_at, CASE WHEN d.finished_at < %(end)s THEN d.finished_at END AS finished_at,
                trunc(extract(epoch FROM d.finished_at - least(greatest(d.created_at, d.not_before), d.finished_at))
                      * 1000)::bigint AS ms,
+               CASE WHEN coalesce((SELECT c.processing_before FROM subscriptions_statuschange c
+                                    WHERE c.subscriber_id = b.id AND c.subscription_id IS NULL
+                                      AND c.at > CASE WHEN d.finished_at < %(end)s THEN d.finished_at END
+                                    ORDER BY c.at LIMIT 1), b.processing, 'KEYED') = 'KEYED'
+                    THEN d.ordering_key END AS ordering_key,
                l.sender, b.id AS subscriber_id, coalesce(b.name, '') AS subscriber, s.kind AS own_kind,
                s.delivery_mode,
                coalesce(regexp_replace(substring(s.endpoint, '^[^?#]*'), '//[^/]*@', '//'), '') AS endpoint,
@@ -183,7 +188,7 @@ SELECT date_trunc('hour', at) AS hour, event_type_id, coalesce(e.name, '') AS ev
 """
 AUDIT: Final = """
 WITH numbered AS (
-  SELECT *, max(id) OVER (PARTITION BY subscriber_id ORDER BY sequence, id) AS latest,
+  SELECT *, max(id) OVER (PARTITION BY subscriber_id, ordering_key ORDER BY sequence, id) AS latest,
          lag(sequence) OVER in_order AS before, lag(finished_at) OVER in_order AS before_ended
     FROM known WHERE sequence IS NOT NULL AND subscriber_id IS NOT NULL
   WINDOW in_order AS (PARTITION BY subscriber_id ORDER BY sequence, id)),

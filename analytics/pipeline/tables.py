@@ -51,13 +51,14 @@ OWNER_COLUMNS: Final = (
 DELIVERY_COLUMNS: Final = (
     "id long, message_id long, line_id long, subscription_id long, event_type_id long, group_id long, status string,"
     " size int, attempts int, fetches int, unread boolean, times_deferred int, due_at timestamp, sequence long,"
-    " uncertain boolean, not_before timestamp, resubmit_of long, replay_id long, created_at timestamp,"
-    " finished_at timestamp"
+    " ordering_key string, uncertain boolean, not_before timestamp, resubmit_of long, replay_id long,"
+    " created_at timestamp, finished_at timestamp"
 )
 """`event_type_id` is the subscription's; of pattern subscriptions and replies to callbacks, the message's.
 
 `fetches`: how often a mailbox handed it out; `unread`: whether it expired there. `resubmit_of`: the delivery that it
-repeats; `replay_id`: the replay that made it, or the backfill if it repeats none.
+repeats; `replay_id`: the replay that made it, or the backfill if it repeats none. `ordering_key`: a hash of
+the key within which its order counts; null unless its subscriber was KEYED when it ended.
 """
 
 DELIVERIES: Final = Table("bronze/deliveries", DELIVERY_COLUMNS, ("id",))
@@ -99,7 +100,7 @@ STATUS_CHANGES: Final = Table(
 )
 """When subscriptions (or, without `subscription_id`, whole subscribers) were activated, inactivated, paused or resumed.
 
-Also when subscribers changed between ordered and concurrent delivery.
+Also when subscribers changed between serial, concurrent and keyed delivery.
 """
 RELEASES: Final = Table("bronze/releases", "delivery_id long, at timestamp, kind string")
 """When HELD deliveries were RELEASED, and when the end of a delivery RESUMED its subscription (from line histories).
@@ -110,8 +111,9 @@ Both up to the window's end, from before the first of its deliveries was created
 SILVER_DELIVERIES: Final = Table(
     "silver/deliveries",
     f"id long, message_id long, group_id long, sender int, {OWNER_COLUMNS}, status string, size int, attempts int,"
-    " fetches int, times_deferred int, due_at timestamp, sequence long, uncertain boolean, not_before timestamp,"
-    " resubmit_of long, replay_id long, created_at timestamp, finished_at timestamp, latency_ms long",
+    " fetches int, times_deferred int, due_at timestamp, sequence long, ordering_key string, uncertain boolean,"
+    " not_before timestamp, resubmit_of long, replay_id long, created_at timestamp, finished_at timestamp,"
+    " latency_ms long",
     ("id",),
 )
 """Finished and unfinished; `finished_at` and `latency_ms` (since created, or due) are null for unfinished ones."""

@@ -301,6 +301,16 @@ class Migration(migrations.Migration):
                 ("subscriber_id", models.BigIntegerField()),
                 ("subscription_id", models.BigIntegerField(null=True)),
                 ("status", models.CharField(choices=[("ACTIVE", "Active"), ("INACTIVE", "Inactive")], max_length=8)),
+                (
+                    "processing_before",
+                    models.CharField(
+                        blank=True,
+                        choices=[("SERIAL", "Serial"), ("CONCURRENT", "Concurrent"), ("KEYED", "Keyed")],
+                        db_default="",
+                        default="",
+                        max_length=10,
+                    ),
+                ),
                 ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={

@@ -97,7 +97,8 @@ CREATE TRIGGER kind BEFORE INSERT OR UPDATE OF kind ON subscriptions_subscriptio
 STATUS_CHANGES = """
 CREATE FUNCTION note_status_of_subscriber() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO subscriptions_statuschange (subscriber_id, status, at) VALUES (NEW.id, NEW.status, clock_timestamp());
+  INSERT INTO subscriptions_statuschange (subscriber_id, status, processing_before, at)
+  VALUES (NEW.id, NEW.status, OLD.processing, clock_timestamp());
   RETURN NULL;
 END $$;
 CREATE FUNCTION note_status_of_subscription() RETURNS trigger LANGUAGE plpgsql AS $$

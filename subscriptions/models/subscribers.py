@@ -35,6 +35,19 @@ class Status(models.TextChoices):
     """Does not qualify for new messages; pending ones are kept until it is active again (contract 1.7)."""
 
 
+class Processing(models.TextChoices):
+    """How a subscriber is sent its deliveries (contract 4.13)."""
+
+    SERIAL = "SERIAL"
+    """One at a time, in order."""
+
+    CONCURRENT = "CONCURRENT"
+    """Several at a time, in no order."""
+
+    KEYED = "KEYED"
+    """Several at a time, in order within each ordering key."""
+
+
 class StatusChange(models.Model):
     """One change of the status of a subscription or a whole subscriber; append-only, written by the database.
 
@@ -47,6 +60,8 @@ class StatusChange(models.Model):
     """None: of the whole subscriber."""
     status = models.CharField(max_length=8, choices=Status)
     """The new one."""
+    processing_before = models.CharField(max_length=10, choices=Processing, blank=True, default="", db_default="")
+    """A subscriber's until then; empty: of a subscription."""
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -58,19 +73,6 @@ class StatusChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.status} at {self.at}"
-
-
-class Processing(models.TextChoices):
-    """How a subscriber is sent its deliveries (contract 4.13)."""
-
-    SERIAL = "SERIAL"
-    """One at a time, in order."""
-
-    CONCURRENT = "CONCURRENT"
-    """Several at a time, in no order."""
-
-    KEYED = "KEYED"
-    """Several at a time, in order within each ordering key."""
 
 
 class Subscriber(WithHeaders):

@@ -74,6 +74,8 @@ LATE: Final = sent(2, 1, "10:20", "10:30")
 """Published twenty minutes later, and sent first."""
 OTHERS: Final = {"subscription_id": 4}
 """Of another subscription of the same subscriber."""
+A, B, EMPTY = {"ordering_key": "a"}, {"ordering_key": "b"}, {"ordering_key": ""}
+"""Of a KEYED subscriber."""
 
 
 def overtaken(**more: Any) -> Sequence[Row]:
@@ -103,6 +105,30 @@ CASES: Final = [
         [sent(1, 3, "10:00", "10:32"), sent(3, 1, "10:20", "10:30"), sent(2, 2, "10:10", "10:31")],
         [("inversion", 1, 3, ""), ("inversion", 2, 3, "")],
         checked=3,
+    ),
+    Case(
+        "what is of another ordering key may pass",
+        [sent(1, 3, "10:00", "10:32", **A), sent(3, 1, "10:20", "10:30", **B), sent(2, 2, "10:10", "10:31", **EMPTY)],
+        checked=3,
+    ),
+    Case(
+        "what overtakes within its ordering key is an inversion, and nothing of another key is named or explains it",
+        [
+            sent(1, 4, "10:00", "10:31", **A),
+            sent(2, 1, "10:20", "10:30", **A, **OTHERS),
+            sent(4, 3, "10:21", "10:30", **B),
+            sent(3, 2, "10:21", "10:30", **EMPTY),
+        ],
+        inverted(NOT_ACTIVE),
+        status_changes=[{**CHANGED, "subscription_id": 3}],
+        checked=4,
+    ),
+    Case("the empty ordering key is one of them", [{**EARLY, **EMPTY}, {**LATE, **EMPTY}], inverted("")),
+    Case(
+        "a number is given once over all ordering keys",
+        [sent(1, 1, "10:00", "10:30", **A), sent(2, 1, "10:20", None, **B)],
+        [("number given twice", 2, 1, "")],
+        checked=1,
     ),
     Case(
         "publishes that began within two seconds may have overlapped",
@@ -454,7 +480,7 @@ def audited(spark: SparkSession, silver_rows: dict[str, list[Row]]) -> list[dict
     return rows_of(audit(silver_of(spark, **silver_rows), WORDS))
 
 
-@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.behaviour("4.10", "4.11", "4.18")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_findings_and_their_counts(case: Case, found: list[dict[str, Any]], audited: list[dict[str, Any]]) -> None:
     number = 1 + CASES.index(case)
@@ -516,6 +542,15 @@ def test_earlier_hours_are_compared_with_but_not_found_again(spark: SparkSession
     ] == [("inversion", 3, 8, ""), ("inversion", 2, 9, "published at the same time")]
     ((counted,)) = [(one["checked"], one["inversions"]) for one in rows_of(audit(given, WORDS))]
     assert counted == (2, 2)
+
+
+def test_what_has_an_ordering_key_is_compared_with_no_earlier_hour(spark: SparkSession) -> None:
+    owner = {"subscriber_id": 1, "subscriber": "ABC"}
+    before = {"hour": at("09:00"), **owner, "high_id": 9, "high_sequence": 1, "high_created_at": at("09:00")}
+    given = silver_of(spark, deliveries=[sent(3, 2, "07:30", "10:01", **owner, **A)], audit=[before])
+    assert rows_of(findings(given, WORDS)) == []
+    ((counted,)) = [(one["checked"], one["inversions"], one["high_id"]) for one in rows_of(audit(given, WORDS))]
+    assert counted == (1, 0, None)
 
 
 def test_a_hundred_findings_of_a_kind_are_kept_and_all_are_counted(spark: SparkSession) -> None:

@@ -72,9 +72,8 @@ def histories_of(seeds: Iterable[int], *, calm: bool = False) -> list[History]:
         random = Random(seed)  # noqa: S311 - nothing secret
         if number % SHARE == 0:
             publishes = publish_random_day(random, number * 1000)
-        histories.append(
-            CorrectBroker(number + 1, random, publishes, calm=calm, prompt=not calm and number % 2 == 1).day()
-        )
+        how = {"calm": calm, "prompt": not calm and number % 2 == 1, "keyed": number % 4 > 1}
+        histories.append(CorrectBroker(number + 1, random, publishes, **how).day())
     return histories
 
 
@@ -116,8 +115,9 @@ class Planted:
 
 
 def swapped(history: History) -> Planted | None:
-    """Give the first of the day's deliveries and the last each other's number, if they are over 2 s apart."""
-    early, late = _first_and_last(history)
+    """Give the day's first delivery and the last of its key each other's number, if they are over 2 s apart."""
+    early = history.deliveries[0]
+    *_, late = (one for one in history.deliveries if one.ordering_key == early.ordering_key)
     if late.created_at <= early.created_at + 2:
         return None
     numbers = {early.id: late.sequence, late.id: early.sequence}
@@ -135,13 +135,9 @@ def sent_once_more(history: History) -> Planted:
 
 def numbered_alike(history: History) -> Planted:
     """Give the last of the day's deliveries the number of the first."""
-    first, last = _first_and_last(history)
+    first, last = history.deliveries[0], history.deliveries[-1]
     deliveries = [replace(one, sequence=first.sequence) if one is last else one for one in history.deliveries]
     return Planted(replace(history, deliveries=deliveries).rows(), ("number given twice", last.id, first.id))
-
-
-def _first_and_last(history: History) -> tuple[WaitingDelivery, WaitingDelivery]:
-    return history.deliveries[0], history.deliveries[-1]
 
 
 PLANTS: Final[list[Callable[[History], Planted | None]]] = [swapped, sent_once_more, numbered_alike]
@@ -193,7 +189,7 @@ def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list
     histories = []
     for number, seed in enumerate(seeds, 1):
         random = Random(seed)  # noqa: S311
-        history = CorrectBroker(number, random, publish_random_day(random, number * 1000)).day()
+        history = CorrectBroker(number, random, publish_random_day(random, number * 1000), keyed=number % 2 == 1).day()
         numbers = random.sample(range(1, 100), len(history.deliveries))
         deliveries = [
             replace(one, sequence=one.sequence and number)
@@ -208,7 +204,14 @@ def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list
 
 def inverted(deliveries: Iterable[WaitingDelivery]) -> set[tuple[int, int]]:
     sent = [one for one in deliveries if one.sequence]
-    before = {one.id: [other.id for other in sent if other.sequence < one.sequence] for one in sent}  # type: ignore[operator]
+    before = {
+        one.id: [
+            other.id
+            for other in sent
+            if other.ordering_key == one.ordering_key and other.sequence < one.sequence  # type: ignore[operator]
+        ]
+        for one in sent
+    }
     return {
         (one.id, max(before[one.id])) for one in sent if one.finished_at and max(before[one.id], default=0) > one.id
     }

@@ -148,7 +148,9 @@ def lasting(took: dt.timedelta, delay: float | None, **delivery: Any) -> Row:
 
 
 FACT_TABLES: Final = """
-CREATE TEMP TABLE subscriptions_subscriber (id bigint, name text);
+CREATE TEMP TABLE subscriptions_subscriber (id bigint, name text, processing text);
+CREATE TEMP TABLE subscriptions_statuschange (
+  subscriber_id bigint, subscription_id bigint, processing_before text, at timestamptz);
 CREATE TEMP TABLE subscriptions_subscription (
   id bigint, subscriber_id bigint, event_type_id bigint, kind text, delivery_mode text, endpoint text);
 CREATE TEMP TABLE subscriptions_eventtype (id bigint, name text, kind text);
@@ -159,8 +161,8 @@ CREATE TEMP TABLE delivery_message (
   published_at timestamptz);
 CREATE TEMP TABLE delivery_delivery (
   id bigint, message_id bigint, line_id bigint, subscription_id bigint, group_id bigint, status text, attempts int,
-  fetches int, sequence bigint, uncertain boolean, reason text, not_before timestamptz, created_at timestamptz,
-  finished_at timestamptz, closed_on date);
+  fetches int, sequence bigint, ordering_key text, uncertain boolean, reason text, not_before timestamptz,
+  created_at timestamptz, finished_at timestamptz, closed_on date);
 CREATE TEMP TABLE delivery_attempt (
   id bigint, delivery_id bigint, number int, started_at timestamptz, duration_ms int, status_code int, error text,
   meaning text);

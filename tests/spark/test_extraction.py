@@ -50,6 +50,7 @@ from tests.support.spark_runs import QUICK_START
 
 pytestmark = pytest.mark.django_db
 
+MINUTE: Final = dt.timedelta(minutes=1)
 MOVE: Final = "UPDATE delivery_open SET reason = repeat(md5(reason || id), 60)"
 
 
@@ -135,6 +136,31 @@ def test_an_invalid_address_is_not_shown_by_readers() -> None:
 def test_secret_parts_of_endpoints_are_not_read(history: psycopg.Connection[Any], endpoint: str, kept: str) -> None:
     asked = f"SELECT {ENDPOINT} FROM (SELECT %s::text AS endpoint) r"
     assert history.execute(asked.encode(), [endpoint]).fetchone() == (kept,)
+
+
+def test_a_delivery_has_its_ordering_key_where_its_subscriber_was_keyed_when_it_ended(
+    history: psycopg.Connection[Any],
+) -> None:
+    serial = "SELECT min(id) FROM subscriptions_subscriber WHERE processing = 'SERIAL'"
+    ((owner,),) = history.execute(serial).fetchall()
+    record = (
+        "INSERT INTO subscriptions_statuschange (subscriber_id, status, processing_before, at) VALUES (%s, %s, %s, %s)"
+    )
+    changes = [(5, "SERIAL"), (10, "KEYED"), (20, "SERIAL")]
+    with history.transaction(force_rollback=True):
+        for minute, before in changes:
+            history.execute(record, [owner, "ACTIVE", before, MIDNIGHT - HOUR + minute * MINUTE])
+        (query,) = slices(history, tables.DELIVERIES, WINDOWS[1], 10**6)
+        found = history.execute(
+            f"SELECT d.ordering_key IS NOT NULL, date_bin('5 min', d.finished_at, 'epoch') FROM ({query}) d"
+            "  JOIN subscriptions_subscription s ON s.id = d.subscription_id"
+            "  JOIN delivery_delivery r ON r.id = d.id"
+            " WHERE s.subscriber_id = %s AND r.ordering_key IS NOT NULL".encode(),
+            [owner],
+        ).fetchall()
+    keyed = {at for is_keyed, at in found if is_keyed}
+    assert keyed == {MIDNIGHT - HOUR + 5 * MINUTE}
+    assert len({at for is_keyed, at in found if not is_keyed}) > 2
 
 
 READER: Final = """

@@ -11,7 +11,7 @@ from tests.support.spark_frames import DAY, Row
 MAX_PUBLISH_SECONDS: Final = 1.9
 KEPT: Final = (
     *("id", "message_id", "subscription_id", "status", "attempts", "fetches", "times_deferred", "sequence"),
-    *("uncertain", "resubmit_of", "replay_id"),
+    *("uncertain", "resubmit_of", "replay_id", "ordering_key"),
 )
 TIMES: Final = ("created_at", "finished_at", "not_before")
 
@@ -20,6 +20,8 @@ MAX_TURNS: Final = 400
 APART: Final = 100
 """Between the ids of two publishes: what is made in between by other means has its own there."""
 MAX_ATTEMPTS: Final = 3
+
+KEYS: Final = ("", "a", "b")
 
 Policy = Mapping[str, str | None]
 """What is recorded of each failure."""
@@ -50,6 +52,8 @@ class WaitingDelivery:
     subscription_id: int
     created_at: float
     committed_at: float
+    ordering_key: str | None = None
+    """Of what a KEYED subscriber gets; none of what ended while it was CONCURRENT."""
     held: bool = False
     not_before: float | None = None
     begins_at: float = 0.0
@@ -133,6 +137,7 @@ class CorrectBroker:
         *,
         calm: bool = False,
         prompt: bool = False,
+        keyed: bool = False,
     ) -> None:
         self.history = History(subscriber_id)
         self._random = random
@@ -152,7 +157,8 @@ class CorrectBroker:
         self._filled_at: float | None = None
         """When the backfill is done; until then what it is for is paused."""
         self._now, self._numbers = 0.0, 0
-        self._head: WaitingDelivery | None = None
+        self._keys: Sequence[str | None] = KEYS if keyed else (None,)
+        self._heads: dict[str | None, WaitingDelivery] = {}
         self._in_order, self._deferred_next = True, False
         self._qualify(publishes)
 
@@ -193,7 +199,8 @@ class CorrectBroker:
         self.history.changes.append((reserved_at, self._new, "ACTIVE"))
 
     def _waiting(self, number: int, one: PublishedMessage, subscription: int) -> WaitingDelivery:
-        waiting = WaitingDelivery(number, one.message_id, subscription, one.created_at, one.committed_at)
+        times = one.created_at, one.committed_at
+        waiting = WaitingDelivery(number, one.message_id, subscription, *times, self._random.choice(self._keys))
         self.history.deliveries.append(waiting)
         return waiting
 
@@ -249,7 +256,8 @@ class CorrectBroker:
 
     def _answer(self, one: WaitingDelivery) -> None:
         if self._happens(0.05):
-            one.status, one.finished_at, one.fetched_until = "DELIVERED", self._now, None
+            one.status, one.fetched_until = "DELIVERED", None
+            self._end(one)
         elif self._now >= (one.fetched_until or 0.0) or self._happens(0.05):
             one.uncertain |= one.subscription_id not in self._fetched
             one.status, one.due_at, one.fetched_until = "PENDING", None, None
@@ -272,7 +280,10 @@ class CorrectBroker:
     # --- the lines ---------------------------------------------------------------------------------------
 
     def _take(self) -> WaitingDelivery | None:
-        """Return what is next of what the lines see: the head, then the oldest, and what was set aside in turn."""
+        """Return what is next of what the lines see: the head, then the oldest, and what was set aside in turn.
+
+        Of a KEYED subscriber that is what is next of some ordering key.
+        """
         seen = [one for one in self.history.deliveries if self._may_go(one)]
         apart = [one for one in seen if one.apart]
         if apart and self._random.random() < 0.5:
@@ -280,9 +291,11 @@ class CorrectBroker:
         seen = [one for one in seen if not one.apart]
         if not self._in_order:
             return self._random.choice(seen) if seen else None
-        if self._head in seen:
-            return self._head
-        self._head = None
+        key = self._random.choice([one.ordering_key for one in seen] or self._keys)
+        seen = [one for one in seen if one.ordering_key == key]
+        if (head := self._heads.get(key)) in seen:
+            return head
+        self._heads.pop(key, None)
         fresh = sorted((one for one in seen if one.due_at is None), key=lambda one: one.id)
         aside = sorted((one for one in seen if one.due_at is not None), key=lambda one: (one.due_at, one.id))
         first, second = (aside, fresh) if self._deferred_next else (fresh, aside)
@@ -345,7 +358,9 @@ class CorrectBroker:
 
     def _answered(self, one: WaitingDelivery, what: str, meaning: str | None) -> None:
         if what == "dead":  # the worker: nothing is recorded
-            one.uncertain, self._head = True, self._head if one.apart else one
+            one.uncertain = True
+            if not one.apart:
+                self._heads[one.ordering_key] = one
             self._now += 20.0
             return
         self._record(one, int(what) if what.isdigit() else None, meaning)
@@ -363,10 +378,14 @@ class CorrectBroker:
             one.apart = meaning == "apart"
             self._set_aside(one)
         elif meaning is None and what in HOLDING:
-            self._head = one
+            self._heads[one.ordering_key] = one
         else:
             one.status = {"200": "DELIVERED", "404": "REJECTED"}.get(what, "FAILED")
-            one.finished_at = self._now
+            self._end(one)
+
+    def _end(self, one: WaitingDelivery) -> None:
+        one.finished_at = self._now
+        one.ordering_key = one.ordering_key if self._in_order else None
 
     def _suspend(self, one: WaitingDelivery) -> None:
         if one.subscription_id not in self._suspended:

@@ -24,10 +24,11 @@ from tests.support import factories
 OF_DELIVERIES: Final = """
   d.id, d.message_id, d.line_id, d.subscription_id, coalesce(s.event_type_id, m.event_type_id), d.group_id, d.status,
   d.size, d.attempts, d.fetches, d.status = 'EXPIRED' AND d.reason LIKE 'unread for %%', d.times_deferred, d.due_at,
-  d.sequence, d.uncertain, d.not_before, d.resubmit_of,
+  d.sequence, CASE WHEN u.processing = 'KEYED' THEN md5(d.ordering_key) END, d.uncertain, d.not_before, d.resubmit_of,
   d.replay_id, d.created_at"""
 FROM_DELIVERIES: Final = """
   FROM delivery_delivery d LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
+  LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN delivery_message m ON m.id = d.message_id"""
 UNFINISHED: Final = "d.created_at < %(end)s AND (d.finished_at IS NULL OR d.finished_at >= %(end)s)"
 

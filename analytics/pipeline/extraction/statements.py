@@ -46,6 +46,17 @@ ENDPOINT: Final = r"regexp_replace(regexp_replace(r.endpoint, '[?#].*$', ''), '^
 UNREAD: Final = "(r.status = 'EXPIRED' AND starts_with(r.reason, 'unread for '))"
 """The end of deliveries that nobody fetched from their mailbox for days, and of no others."""
 
+ORDERING_KEY: Final = """CASE WHEN r.ordering_key IS NOT NULL AND COALESCE(
+  (SELECT c.processing_before FROM subscriptions_statuschange c
+    WHERE c.subscriber_id = s.subscriber_id AND c.subscription_id IS NULL AND c.at > r.finished_at
+    ORDER BY c.at LIMIT 1),
+  (SELECT u.processing FROM subscriptions_subscriber u WHERE u.id = s.subscriber_id),
+  'KEYED') = 'KEYED' THEN md5(r.ordering_key) END"""
+"""A hash, since keys come from bodies; null unless its subscriber was KEYED when it ended, or is now.
+
+What is of a deleted subscription counts as KEYED.
+"""
+
 COUNT_WAITING: Final = """
 SELECT r.subscription_id, r.line_id, {since} AS since, count(*) AS deliveries
   FROM {rows} r WHERE {condition} GROUP BY 1, 2, 3"""
@@ -168,11 +179,13 @@ class Source:
 
 
 SOURCES: Final = {
-    tables.DELIVERIES: Source(DELIVERIES, "finished_at", {"unread": UNREAD}, joined=SUBSCRIPTION),
+    tables.DELIVERIES: Source(
+        DELIVERIES, "finished_at", {"unread": UNREAD, "ordering_key": ORDERING_KEY}, joined=SUBSCRIPTION
+    ),
     tables.UNFINISHED: Source(
         DELIVERIES,
         "id",
-        {"finished_at": "NULL", "unread": UNREAD},
+        {"finished_at": "NULL", "unread": UNREAD, "ordering_key": ORDERING_KEY},
         "(r.attempts > 0 OR r.sequence IS NOT NULL)",
         SUBSCRIPTION,
     ),

@@ -1,4 +1,4 @@
-"""The ordering audit: was each subscriber sent everything once and in order (contract 4.10, 4.11)?"""
+"""The ordering audit: was each subscriber sent everything once and in order (contract 4.10, 4.11, 4.18)?"""
 
 from typing import Final
 
@@ -95,7 +95,7 @@ def explanation() -> Column:
       overtaking delivery of the same subscription
     - not active or paused: its subscription changed its status, was paused or resumed, or was switched between push and
       pull, between its publish and its end, and only other subscriptions overtook it
-    - subscriber not active or concurrent: its subscriber changed its status, or between ordered and concurrent
+    - subscriber not active or concurrent: its subscriber changed its status or its processing
     - published at the same time: they began within 2 s, and nothing shows that the earlier one was committed before
       the later one began: lines read what is committed, oldest first
     """
@@ -132,13 +132,15 @@ def _has_changed(changes: str, end: Column) -> Column:
 
 
 def with_those_before(numbered: DataFrame) -> DataFrame:
-    """Add what each subscriber was sent up to here: `latest`, with the greatest id, and `previous`, the last one.
+    """Add what each subscriber was sent up to here within an order: `latest`, with the greatest id.
 
-    And `latest_of_its`, the same of its subscription, including itself. All rows of a subscriber are sorted in one
-    task, which spills what does not fit into memory.
+    An order is that of a subscriber, or of one ordering key of a KEYED one. `latest_of_its` is the same of its
+    subscription, including itself. `previous` is the subscriber's last one, of any key. All rows of a subscriber are
+    sorted in one task, which spills what does not fit into memory.
     """
-    in_order = Rows.partitionBy("subscriber_id").orderBy("sequence", "id")
-    of_subscription = Rows.partitionBy("subscriber_id", "subscription_id").orderBy("sequence", "id")
+    of_subscriber = Rows.partitionBy("subscriber_id").orderBy("sequence", "id")
+    in_order = Rows.partitionBy("subscriber_id", "ordering_key").orderBy("sequence", "id")
+    of_subscription = Rows.partitionBy("subscriber_id", "ordering_key", "subscription_id").orderBy("sequence", "id")
     so_far = (Rows.unboundedPreceding, Rows.currentRow)
     return numbered.withColumns(
         {
@@ -146,7 +148,7 @@ def with_those_before(numbered: DataFrame) -> DataFrame:
             "latest_of_its": F.max(F.struct("id", "created_at", "finished_at")).over(
                 of_subscription.rowsBetween(*so_far)
             ),
-            "previous": F.lag(F.struct("id", "sequence", "finished_at")).over(in_order),
+            "previous": F.lag(F.struct("id", "sequence", "finished_at")).over(of_subscriber),
         }
     )
 
@@ -207,7 +209,7 @@ def audit(silver: Frames, words: Vocabulary) -> DataFrame:
     - `checked`: deliveries with a number in their line that ended in the hour
     - `inversions`, `duplicates`: how many were found; `explained_…`: those of them that the contract allows
     - `high_id`, `high_sequence`, `high_created_at`: of the checked delivery with the greatest id, which deliveries of
-      later windows are compared with; null if none was
+      later windows are compared with; null if none was. Those with an ordering key are compared within a window only
     """
     is_inversion, is_explained = F.col("finding") == INVERSION, F.col("explanation") != ""
     sums = {
@@ -222,7 +224,7 @@ def audit(silver: Frames, words: Vocabulary) -> DataFrame:
         *OWNER[1:],
         F.lit(1).alias("checked"),
         *(F.lit(0).cast("long").alias(name) for name in sums),
-        F.struct(*HIGH).alias("high"),
+        F.when(F.isnull("ordering_key"), F.struct(*HIGH)).alias("high"),
     )
     found = _findings(silver, words).select(
         *OWNER, F.lit(0).alias("checked"), *(as_count(condition).alias(name) for name, condition in sums.items())

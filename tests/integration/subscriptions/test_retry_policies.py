@@ -208,7 +208,11 @@ def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None
     for change in changes:
         Subscriber.objects.update(**change)
     noted = (made.subscriber_id, None, Status.ACTIVE)
-    assert [*StatusChange.objects.values_list("subscriber_id", "subscription_id", "status")] == [noted, noted]
+    columns = ("subscriber_id", "subscription_id", "status", "processing_before")
+    assert [*StatusChange.objects.order_by("id").values_list(*columns)] == [
+        (*noted, Processing.SERIAL),
+        (*noted, Processing.CONCURRENT),
+    ]
 
 
 @pytest.mark.parametrize(

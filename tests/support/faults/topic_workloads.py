@@ -108,7 +108,6 @@ class KeyedWorkload(ConcurrentWorkload):
     """A `KEYED` subscriber, whose endpoint fails some events of each key at first."""
 
     kind: ClassVar[str] = "keyed"
-    is_audited: ClassVar[bool] = False  # the audit knows one order of a subscriber, and not one for each key
 
     @classmethod
     def of(cls, load: Load) -> Self:
