@@ -22,7 +22,7 @@ from delivery.publish import open_messages
 from delivery.sync import caller
 from subscriptions.api import authentication
 from subscriptions.credentials import tokens
-from subscriptions.scripting import process, runner, script_queue
+from subscriptions.scripting import process, runner
 from tests.support.broker import Worker, running_worker
 from tests.support.brokers import Brokers
 from tests.support.database import empty_database, prepare_database
@@ -62,8 +62,7 @@ def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
     monkeypatch.setattr(process, "TOTAL_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(caller, "SPARE_SECONDS", PATIENCE_SECONDS)
-    for module in (runner, script_queue):
-        monkeypatch.setattr(module, "MAX_WAITING_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(runner, "MAX_WAITING_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +86,7 @@ def can_be_interrupted() -> Iterator[None]:
 def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a script without end run until the test ends it."""
     monkeypatch.setattr(process, "CPU_SECONDS", PATIENCE_SECONDS)
-    for module in (process, script_queue, runner):
+    for module in (process, runner):
         monkeypatch.setattr(module, "TRIAL_CPU_SECONDS", PATIENCE_SECONDS)
 
 

@@ -5,6 +5,7 @@ PostgreSQL per delivery).
 """
 
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, LiteralString
@@ -25,17 +26,35 @@ class _Waits(threading.local):
     """Monotonic time; None: for as long as it takes."""
 
 
-waits: Final = _Waits()
+_waits: Final = _Waits()
+INTERVAL_SECONDS: Final = 0.1
+"""How often a wait looks for signals, as psycopg's own do."""
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection that gives up when the server has not answered by the time until which its thread waits."""
+
+    def wait(self, gen: Any, interval: float = INTERVAL_SECONDS, timeout: float | None = None) -> Any:
+        """Wait until an exchange with the server is over."""
+        if (until := _waits.until) is None:
+            return super().wait(gen, interval, timeout)
+        try:
+            return super().wait(gen, interval, max(0.001, until - time.monotonic()))
+        except psycopg.OperationalError as failure:
+            if time.monotonic() < until:
+                raise
+            self.pgconn.finish()
+            raise NotAnswered("the database did not answer in time") from failure
 
 
 @contextmanager
 def waits_until(end: float) -> Iterator[None]:
     """Let no statement of this thread wait for an answer after `end` (monotonic): it raises `NotAnswered`."""
-    waits.until = end
+    _waits.until = end
     try:
         yield
     finally:
-        waits.until = None
+        _waits.until = None
 
 
 def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] = ()) -> list[tuple[Any, ...]]:

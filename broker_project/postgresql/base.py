@@ -1,33 +1,13 @@
-"""The database engine: Django's PostgreSQL with a cheaper check of pooled connections, and an end to waiting."""
+"""The database engine: Django's PostgreSQL with a pool of our own connections, which it checks more cheaply."""
 
 import select
-import time
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 from django.db.backends.postgresql import base
 from psycopg_pool import ConnectionPool
 
-from broker_project.core.db import NotAnswered, waits
-
-INTERVAL_SECONDS: Final = 0.1
-"""How often a wait looks for signals, as psycopg's own do."""
-
-
-class Connection(psycopg.Connection[Any]):
-    """A connection that gives up when the server has not answered by the time until which its thread waits."""
-
-    def wait(self, gen: Any, interval: float = INTERVAL_SECONDS, timeout: float | None = None) -> Any:
-        """Wait until an exchange with the server is over."""
-        if (until := waits.until) is None:
-            return super().wait(gen, interval, timeout)
-        try:
-            return super().wait(gen, interval, max(0.001, until - time.monotonic()))
-        except psycopg.OperationalError as failure:
-            if time.monotonic() < until:
-                raise
-            self.pgconn.finish()
-            raise NotAnswered("the database did not answer in time") from failure
+from broker_project.core.db import Connection
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

@@ -6,7 +6,7 @@
    The parts, and where they are in the broker:
      publisher        stores deliveries and sends hints           delivery/dispatch/notify.py
      worker, claim    takes a free line under a new epoch         delivery/dispatch/claim.py
-     worker, claim    recovers what a vanished worker had sent    delivery/dispatch/recovery.py
+     worker, claim    recovers what a vanished worker had sent    delivery/dispatch/claim.py
      worker, round    settles, marks what is next, or releases    delivery/worker/settle_sql.py
      worker, send     one request, only while the lease lasts     delivery/worker/rounds.py, delivery/http/client.py
      worker, renew    the lease lasts on                          delivery/worker/leases.py

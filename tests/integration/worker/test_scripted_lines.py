@@ -17,7 +17,7 @@ from delivery.worker.event_loop import EventLoop
 from subscriptions import edit
 from subscriptions.credentials.tokens import key_of
 from subscriptions.models import Subscription
-from subscriptions.scripting import process, runner, script_queue
+from subscriptions.scripting import process, runner
 from tests.support import broker
 from tests.support.broker import Worker
 from tests.support.factories import event_type, signature, subscription
@@ -232,5 +232,4 @@ def test_hostile_scripts_leave_other_lines_alone(
     wait_until(lambda: len(receiver.bodies("/a")) == 20)
     held = Delivery.objects.open().filter(status=HELD).count()
     assert held < 30, "most of the hostile ones have not even had their turn"
-    for module in (runner, script_queue):
-        monkeypatch.setattr(module, "MAX_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all
+    monkeypatch.setattr(runner, "MAX_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 import pytest
 
 from subscriptions.scripting.jobs import Job
-from subscriptions.scripting.script_queue import MAX_WAITING_SECONDS, QueuedScript, ScriptQueue
+from subscriptions.scripting.runner import MAX_WAITING_SECONDS, QueuedScript, ScriptQueue
 
 
 @pytest.fixture(autouse=True)
