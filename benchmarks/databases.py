@@ -37,7 +37,7 @@ from delivery.models import Lane
 from delivery.publish.publish import publish
 from delivery.publish.store import NewMessage
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest, read_pages

@@ -48,7 +48,7 @@ from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resub
 from delivery.status.delivery_search import REASONS, counts_of, dead_letters, in_group, in_status
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
+from delivery.webhook.request import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 
 RELEASING: Final = "It is sent at its place in the line, regardless of its filter; its script runs again."
 MAX_RELEASED_AT_ONCE: Final = 500

@@ -21,7 +21,7 @@ from delivery.admin.read_only import (
 )
 from delivery.models import Delivery, QueueGroup
 from delivery.status.queue_status import GroupState, groups_of, state_of
-from delivery.webhook.parts import GROUP_ID_PREFIX
+from delivery.webhook.request import GROUP_ID_PREFIX
 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
 GROUP_COLOURS: Final = {

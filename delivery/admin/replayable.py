@@ -14,7 +14,7 @@ from delivery.replay.eligibility import REPLAYABLE
 from delivery.status.delivery_search import deliveries_of, in_flight, waiting_in_retry_line
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import FINAL, DeliveryStatus
-from delivery.webhook.parts import WEBHOOK_ID_PREFIX
+from delivery.webhook.request import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 
 Listed = TypeVar("Listed", bound=Delivery)

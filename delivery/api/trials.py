@@ -20,8 +20,8 @@ from delivery.playground import trials
 from delivery.publish.draft import Draft, check_json, check_metadata, document_of
 from delivery.publish.errors import InvalidMetadata, MalformedPayload
 from delivery.status import explain_message as explanations
-from delivery.webhook.headers_policy import Header, kept
-from delivery.webhook.parts import Destination
+from delivery.webhook.content import Header, kept
+from delivery.webhook.destination import Destination
 from subscriptions import filters
 from subscriptions.api.permissions import MayManage, MayReceive, key_of, subscriptions_for
 from subscriptions.endpoints import is_scripted

@@ -1,11 +1,10 @@
-"""Callback addresses: tokens, which URLs are ours, what endpoints are given, where replies go (6.7, 6.8, 6.10)."""
+"""Callback addresses: tokens, which URLs are ours, what endpoints are given (contract 6.7, 6.8)."""
 
 import hashlib
 import posixpath
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -15,10 +14,6 @@ from django.conf import settings
 from broker_project.core.db import rows
 from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import CALLBACK_TOKEN, DecryptionFailed, Keyring, keyring, place_of
-from delivery.retry import CALLBACK_POLICY
-from delivery.webhook.parts import Destination
-from delivery.worker.steps import NEVER_CONFIGURED
-from subscriptions.endpoints import DEFAULT_METHOD
 
 MAX_DEPTH: Final = 10
 """The longest chain of callbacks (contract 6.9)."""
@@ -31,9 +26,7 @@ TOKENS: Final = """
 SELECT c.group_id, c.token_hash, c.token_sealed
   FROM unnest(%s::bigint[]) AS g (id) JOIN delivery_callback c ON c.group_id = g.id
 """
-ORIGINALS: Final = """
-SELECT l.id, c.url FROM delivery_line l JOIN delivery_callback c ON c.id = l.callback_id WHERE l.id = ANY(%s)
-"""
+
 
 _TOKEN = re.compile(rf"{PATH}([A-Z0-9_-]{{43}})(?![A-Z0-9_-])", re.IGNORECASE | re.ASCII)
 
@@ -118,14 +111,3 @@ def callback_addresses(group_ids: Collection[int], terms: CallbackTerms) -> dict
             log.error("callback.token_unreadable", group_id=group_id, hint=hint)  # noqa: TRY400 - the reason is known
             addresses[group_id] = ""
     return addresses
-
-
-def original_addresses(line_ids: Collection[int]) -> dict[int, Destination]:
-    """Return where the reply in each callback's line goes, by line: the CallbackURL that was published."""
-    found = rows(ORIGINALS, [sorted(line_ids)]) if line_ids else ()
-    return {line_id: _original(url) for line_id, url in found}
-
-
-@lru_cache(maxsize=1024)
-def _original(url: str) -> Destination:
-    return Destination(0, NEVER_CONFIGURED, DEFAULT_METHOD, url, policy=CALLBACK_POLICY)

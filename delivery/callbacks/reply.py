@@ -11,7 +11,7 @@ from delivery.callbacks.address import MAX_DEPTH, hash_of
 from delivery.dispatch import notify
 from delivery.publish.draft import Draft, check_metadata
 from delivery.publish.idempotency import fingerprint_of
-from delivery.webhook.headers_policy import Header, kept
+from delivery.webhook.content import Header, kept
 
 CHAIN: Final = """
 WITH RECURSIVE chain AS (

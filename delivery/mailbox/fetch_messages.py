@@ -13,7 +13,7 @@ from delivery.mailbox.available import available, in_flight
 from delivery.mailbox.receipts import FetchedMessage, MailboxRef
 from delivery.webhook.cloud_event_output import in_payload_format
 from delivery.webhook.content import COLUMNS, MESSAGE, content_of
-from delivery.webhook.parts import WEBHOOK_ID_PREFIX
+from delivery.webhook.request import WEBHOOK_ID_PREFIX
 
 MAX_FETCH_BYTES: Final = 1_048_576
 """Of bodies in one fetch, which returns one message at least."""

@@ -10,7 +10,7 @@ from hmac import compare_digest
 from struct import Struct
 from typing import Final, NamedTuple
 
-from delivery.webhook.parts import Content
+from delivery.webhook.content import Content
 
 PURPOSE: Final = b"broker.receipt"
 KEY_BYTES: Final = 32

@@ -12,10 +12,9 @@ from delivery.limits import KEPT_HEADER_BYTES
 from delivery.playground.trials import tried_content
 from delivery.sync.answer import SUCCESSES
 from delivery.sync.caller import Caller, get_caller
-from delivery.webhook.destination import CONFIGURED, destination_now
-from delivery.webhook.parts import Content, Destination
-from delivery.webhook.redact import MAX_CREDENTIAL_BYTES, without_credentials
-from delivery.webhook.request import RequestIdentity, webhook_request
+from delivery.webhook.content import Content
+from delivery.webhook.destination import CONFIGURED, Destination, destination_now
+from delivery.webhook.request import MAX_CREDENTIAL_BYTES, RequestIdentity, webhook_request, without_credentials
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
 from subscriptions.endpoints import is_scripted
 from subscriptions.models import DeliveryMode, Subscription

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 from delivery.models import Message
 from delivery.status.explain_message import filter_input_of
 from delivery.sync.answer import ended_by_script
-from delivery.webhook.content import content_of
-from delivery.webhook.headers_policy import Header, merged
-from delivery.webhook.parts import Content, Destination
+from delivery.webhook.content import Content, Header, content_of, merged
+from delivery.webhook.destination import Destination
 from delivery.webhook.request import OWN, RequestIdentity, webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
 from subscriptions.endpoints import DEFAULT_METHOD, is_scripted, parse_endpoint

@@ -25,7 +25,7 @@ from delivery.publish.errors import (
 from delivery.publish.idempotency import KeyUse, claim_keys, remember
 from delivery.publish.open_messages import room_for
 from delivery.publish.store import Accepted, NewMessage, store
-from delivery.webhook.headers_policy import kept
+from delivery.webhook.content import kept
 from subscriptions.models import EventKind
 from subscriptions.names import is_name, is_own
 from subscriptions.schemas import BrokenSchema, Schema, Violation, compiled

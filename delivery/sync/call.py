@@ -21,10 +21,8 @@ from delivery.statuses import DeliveryStatus
 from delivery.sync.answer import CallUndecided, Ended, ended_by, ended_by_script
 from delivery.sync.caller import Caller
 from delivery.webhook.content import content_of
-from delivery.webhook.destination import CONFIGURED, destination_now
-from delivery.webhook.parts import WEBHOOK_ID_PREFIX, Destination
-from delivery.webhook.redact import without_credentials
-from delivery.webhook.request import RequestIdentity, webhook_request
+from delivery.webhook.destination import CONFIGURED, Destination, destination_now
+from delivery.webhook.request import WEBHOOK_ID_PREFIX, RequestIdentity, webhook_request, without_credentials
 from delivery.webhook.transform import job_for
 from subscriptions.matching import Match, subscriptions_to_ask
 from subscriptions.scripting.jobs import Result

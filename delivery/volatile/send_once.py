@@ -23,8 +23,7 @@ from delivery.sync.answer import SUCCESSES
 from delivery.volatile import counters
 from delivery.volatile.publish_volatile import ID_PREFIX, Envelope, is_first
 from delivery.webhook.content import content_of
-from delivery.webhook.destination import destinations_of
-from delivery.webhook.parts import Destination
+from delivery.webhook.destination import Destination, destinations_of
 from delivery.webhook.request import RequestIdentity, webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
 from delivery.worker.settle_sql import AT, LAST_AT, LATE

@@ -1,5 +1,5 @@
 """The requests that endpoints get.
 
-Read `parts` (content and destination), `content` and `destination` (loading them), `headers_policy`, `transform`
-(scripts), then `request`. `redact` removes secrets from answers.
+Read `content` (what is delivered of a message), `destination` (where it goes), `transform` (scripts), then `request`,
+which also removes secrets from answers.
 """

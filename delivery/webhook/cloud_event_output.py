@@ -12,8 +12,7 @@ import orjson
 from broker_project.core.json import is_json
 from delivery.publish import cloud_events
 from delivery.publish.cloud_events import PREFIX
-from delivery.webhook.headers_policy import merged
-from delivery.webhook.parts import Content
+from delivery.webhook.content import Content, merged
 from subscriptions.payload_format import PayloadFormat
 
 CONTENT_TYPE: Final = "datacontenttype"

@@ -1,15 +1,18 @@
-"""Load what is delivered of messages; what lines are sending, and what was read recently, stays in memory."""
+"""What is delivered of messages: their bodies, and which of the publisher's headers (contract 2.11).
+
+What lines are sending, and what was read recently, stays in memory.
+"""
 
 import json
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from broker_project.core.db import rows
-from delivery.webhook.headers_policy import is_forwarded
-from delivery.webhook.parts import Content, Headers
+from subscriptions.headers import OF_THE_CONNECTION
 
 COLUMNS: Final = """m.id AS stored, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
        (extract(epoch FROM m.published_at) * 1000)::bigint"""
@@ -23,6 +26,80 @@ SELECT {COLUMNS} FROM unnest(%s::bigint[]) AS i (id) JOIN LATERAL {MESSAGE.forma
 
 RECENT_BYTES: Final = 4 * 1024 * 1024
 """Contents that stay in memory although no line is sending them."""
+EMPTY_BYTES: Final = 512
+"""Memory of a content without body and headers."""
+
+NEVER_KEPT: Final = OF_THE_CONNECTION | {"authorization", "callbackurl"}
+"""The publisher's credentials, which include a callback's address, and headers of its connection."""
+
+FORWARDED: Final = frozenset({"content-type", "traceparent"})
+FORWARDED_PREFIXES: Final = ("ce-", "x-")
+NOT_FORWARDED: Final = frozenset(
+    {"x-anonymous-consumer", "x-host", "x-scheme", "x-true-client-ip", "x-url-scheme", "x-userinfo"}
+)
+NOT_FORWARDED_PREFIXES: Final = (
+    # where a request comes from
+    *("x-forwarded", "x-real-", "x-remote-", "x-client-ip", "x-cluster-client-ip", "x-originating-"),
+    # what it asks for
+    *("x-original-", "x-rewrite-", "x-http-method", "x-method-override", "x-script-name", "x-sendfile"),
+    # who asks
+    *("x-auth-request-", "x-authenticated-", "x-consumer-", "x-credential-", "x-token-", "x-webauth-", "x-ssl-"),
+    # all that one product adds
+    *("x-accel-", "x-amzn-oidc-", "x-arr-", "x-azure-", "x-envoy-", "x-goog-authenticated-user-", "x-goog-iap-"),
+    "x-ms-client-principal",
+)
+"""Headers in which proxies pass on a request's origin, user and target: a publisher could forge them in the broker's
+name. These are the known ones; there may be others."""
+
+Header = tuple[str, str]
+Headers = tuple[Header, ...]
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Content:
+    """What is delivered of a message."""
+
+    message_id: int
+    """0: it is not stored."""
+    event_type: str
+    body: bytes
+    headers: Headers
+    """The publisher's headers that are forwarded, and the content type."""
+    content_type: str = ""
+    stored_headers: str = "[]"
+    """All headers that were kept, as JSON pairs of name and value."""
+    published_ms: int = 0
+    """In milliseconds since 1970."""
+    url: str = ""
+    """Its destination where a script has appended to the destination's own URL."""
+    known_as: str = ""
+    """Its id where it is not stored."""
+
+    @property
+    def size(self) -> int:
+        """The memory it takes, in bytes, roughly."""
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        return EMPTY_BYTES + len(self.body) + len(self.stored_headers) + headers
+
+
+def kept(headers: Iterable[Header]) -> list[Header]:
+    """Return the headers that are stored with the message and can be filtered on."""
+    return [(name, value) for name, value in headers if name.lower() not in NEVER_KEPT]
+
+
+@lru_cache(maxsize=1024)
+def is_forwarded(name: str) -> bool:
+    """Tell whether endpoints get a stored header of this name too."""
+    lower = name.lower()
+    plain = lower.replace("_", "-")  # behind CGI, WSGI and PHP an underscore is a hyphen
+    is_of_a_proxy = plain in NOT_FORWARDED or plain.startswith(NOT_FORWARDED_PREFIXES)
+    return lower in FORWARDED or (lower.startswith(FORWARDED_PREFIXES) and not is_of_a_proxy)
+
+
+def merged(*layers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of all layers; of equal names, in any case, the later layer's wins."""
+    by_name = {name.lower(): (name, value) for layer in layers for name, value in layer.items()}
+    return dict(by_name.values())
 
 
 class _Recent:

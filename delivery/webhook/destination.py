@@ -1,11 +1,11 @@
-"""Load where subscriptions' deliveries go, and how they are sent and signed."""
+"""Where deliveries go, and how they are sent and signed."""
 
 import json
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -16,11 +16,11 @@ from django.core.exceptions import ValidationError
 from broker_project.core import encryption
 from broker_project.core.db import rows
 from delivery.http.transfer import UNUSABLE
-from delivery.retry import TEAMFORGE_POLICY, CompiledRetryPolicy, policy_of
-from delivery.webhook.headers_policy import merged
-from delivery.webhook.parts import Destination
+from delivery.retry import CALLBACK_POLICY, TEAMFORGE_POLICY, CompiledRetryPolicy, policy_of
+from delivery.webhook.content import merged
 from subscriptions.credentials.tokens import key_of
 from subscriptions.endpoints import DEFAULT_METHOD, DEFAULT_TIMEOUT_SECONDS, Endpoint, is_scripted, parse_endpoint
+from subscriptions.payload_format import PayloadFormat
 from subscriptions.retry_policies import TERMS, terms_of
 
 CONFIGURED: Final = """s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, s.output,
@@ -42,10 +42,49 @@ SELECT subscription_id, id, secret, extract(epoch FROM signs_until)::bigint FROM
 """Read only for subscriptions whose secret was rotated recently."""
 SCRIPTS: Final = "SELECT id, script FROM subscriptions_subscription WHERE id = ANY(%s)"
 
+ORIGINALS: Final = """
+SELECT l.id, c.url FROM delivery_line l JOIN delivery_callback c ON c.id = l.callback_id WHERE l.id = ANY(%s)
+"""
+
+NEVER_CONFIGURED: Final = 0
+"""The config version of a reply's destination: the URL that was published, which nobody changes."""
+
 SCRIPT_CHARACTERS: Final = 8 * 1024 * 1024
 """Scripts that stay in memory although no line uses them."""
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Destination:
+    """Where one subscription's deliveries go, as configured at `config_version`; equal only to itself."""
+
+    subscription_id: int
+    config_version: int
+    """Sum of the subscription's and the subscriber's version: changes whenever either does."""
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """The subscriber's, overridden by the subscription's."""
+    signing_key: bytes = b""
+    """Empty: not signed. So are replies to callbacks, whose receivers have no secret of ours."""
+    script: str = ""
+    """JavaScript that makes what is sent; empty: the message is sent as it is."""
+    policy: CompiledRetryPolicy = TEAMFORGE_POLICY
+    spacing: float | None = None
+    """Minimum seconds between two requests; None: no rate limit (contract 1.4)."""
+    timeout_seconds: int = DEFAULT_TIMEOUT_SECONDS
+    """How long its endpoint may take for an answer (contract 4.8)."""
+    output: str = PayloadFormat.AS_PUBLISHED
+    """The payload format (contract 2.12)."""
+    half_open: bool = False
+    """Whether it is suspended and probed with the next delivery (contract 5.6)."""
+    concurrency: int = 1
+    """How many requests its subscriber's main line may have in flight (contract 4.13)."""
+    is_keyed: bool = False
+    """Whether of these no two have the same ordering key (contract 4.18)."""
+    former_keys: tuple[tuple[bytes, int], ...] = ()
+    """Keys that sign too, each until a time in Unix seconds."""
 
 
 class Configured(NamedTuple):
@@ -257,3 +296,14 @@ class _Scripts:
 
 
 _scripts = _Scripts()
+
+
+def original_addresses(line_ids: Collection[int]) -> dict[int, Destination]:
+    """Return where the reply in each callback's line goes, by line: the CallbackURL that was published."""
+    found = rows(ORIGINALS, [sorted(line_ids)]) if line_ids else ()
+    return {line_id: _original(url) for line_id, url in found}
+
+
+@lru_cache(maxsize=1024)
+def _original(url: str) -> Destination:
+    return Destination(0, NEVER_CONFIGURED, DEFAULT_METHOD, url, policy=CALLBACK_POLICY)

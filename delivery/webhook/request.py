@@ -1,7 +1,13 @@
-"""Build the HTTP request of one delivery, and sign it (Standard Webhooks; contract 4.11)."""
+"""The HTTP request of one delivery, signed (Standard Webhooks; contract 4.11), and its answer without credentials.
 
+Some endpoints repeat the headers that they get, and answers are stored and shown. Masking them is best effort and no
+security boundary: an endpoint may write a value in an unforeseen way.
+"""
+
+import json
+import re
 from binascii import b2a_base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -10,10 +16,12 @@ from urllib.parse import quote
 
 from delivery.http.transfer import EncodedRequest, header_line
 from delivery.webhook.cloud_event_output import in_payload_format
-from delivery.webhook.headers_policy import merged
-from delivery.webhook.parts import Content, Destination, Headers
+from delivery.webhook.content import Content, Headers, merged
+from delivery.webhook.destination import Destination
 from subscriptions.payload_format import PayloadFormat
 
+WEBHOOK_ID_PREFIX: Final = "dlv_"
+GROUP_ID_PREFIX: Final = "grp_"
 USER_AGENT: Final = "broker/0.1"
 AS_PUBLISHED: Final = PayloadFormat.AS_PUBLISHED
 VISIBLE: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
@@ -37,6 +45,52 @@ OWN: Final = frozenset(
     }
 )
 """Headers that only the broker sets."""
+
+MASK: Final = b"***"
+MIN_CHARACTERS: Final = 8
+"""Shorter credentials are not masked: they would match text that has nothing to do with them."""
+MIN_UNNAMED_CHARACTERS: Final = 16
+"""The same for a header whose name does not say that it has a credential."""
+MIN_HEAD_CHARACTERS: Final = 4
+"""The shortest beginning of a credential that is masked where an answer ends within it."""
+MAX_CREDENTIAL_BYTES: Final = 16 * 1024
+"""How much more of an answer is read than is shown, so that a credential at its end is found."""
+
+_NAMED: Final = re.compile(r"auth|key|token|secret|passw|credential|signature|session|cookie", re.IGNORECASE)
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]* +(\S.*)")
+_MEDIA_TYPES: Final = re.compile(
+    r"(\*|application|audio|font|image|message|model|multipart|text|video)/[a-z0-9.+*-]{1,64}([,;].*)?", re.IGNORECASE
+)
+_WORDS: Final = re.compile(r"[A-Za-z]{1,15}([ ,;._/-]+[A-Za-z]{1,15})*")
+_PLAIN: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_ESCAPED_BY_SOME: Final = re.compile(r"""[<>&'+"]""")
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A delivery that its line may send next."""
+
+    id: int
+    content: Content
+    destination: Destination
+    attempts: int
+    """The requests made so far."""
+    sequence: int | None
+    uncertain: bool
+    size: int
+    is_deferred: bool
+    times_deferred: int
+    group_id: int | None = None
+    """Its QUEUE group; attempts and uncertainty are then the group's."""
+    marked_as: int | None = None
+    """The number under which it was marked as IN_FLIGHT with its page; None: it is marked when it is sent."""
+    callback_url: str = ""
+    ordering_key: str = ""
+
+    @property
+    def webhook_id(self) -> str:
+        """The id of its requests: that of its QUEUE group, whichever endpoint they go to, or its own."""
+        return f"{WEBHOOK_ID_PREFIX}{self.id}" if self.group_id is None else f"{GROUP_ID_PREFIX}{self.group_id}"
 
 
 @dataclass(slots=True)
@@ -126,3 +180,43 @@ def _lines_of_destination(destination: Destination) -> tuple[frozenset[str], tup
     layers = merged(configured, {"User-Agent": USER_AGENT})
     kept = {name.lower(): header_line(name, value) for name, value in layers.items() if name.lower() not in OWN}
     return frozenset(kept), tuple(kept.values())
+
+
+def without_credentials(answer: bytes, headers: Mapping[str, str], *, max_bytes: int) -> bytes:
+    """Return the first `max_bytes` of an answer, with the credentials in the configured headers masked."""
+    forms = _forms_of(tuple(headers.items())) if answer and headers else ()
+    for form in forms:
+        answer = answer.replace(form, MASK)
+    for form in forms:
+        # It may have been cut off within a credential.
+        if len(answer) < max_bytes + len(form) and form[:MIN_HEAD_CHARACTERS] in answer[-len(form) :]:
+            lengths = range(min(len(form), len(answer)), MIN_HEAD_CHARACTERS - 1, -1)
+            cut = next((length for length in lengths if answer.endswith(form[:length])), 0)
+            answer = answer[:-cut] + MASK if cut else answer
+    return answer[:max_bytes]
+
+
+@lru_cache(maxsize=16_384)
+def _forms_of(headers: tuple[tuple[str, str], ...]) -> tuple[bytes, ...]:
+    """Return how endpoints may write the credentials in a destination's headers, the longest first."""
+    return tuple(sorted({form for header in headers for form in _forms(*header)}, key=len, reverse=True))
+
+
+def _forms(name: str, value: str) -> frozenset[bytes]:
+    """Return how endpoints may write the credential in a header; nothing if its value is clearly not one."""
+    if name.lower() in _PLAIN or _MEDIA_TYPES.fullmatch(value):
+        return frozenset()
+    if not _NAMED.search(name) and (len(value) < MIN_UNNAMED_CHARACTERS or _WORDS.fullmatch(value)):
+        return frozenset()
+    scheme = _SCHEME.fullmatch(value)
+    bare = scheme.group(1) if scheme else value
+    return frozenset(form.encode() for text in (value, bare) if len(text) >= MIN_CHARACTERS for form in _escaped(text))
+
+
+def _escaped(text: str) -> set[str]:
+    """Return a text as it is, in JSON as different writers escape it, and in a URL."""
+    as_json = json.dumps(text)[1:-1]
+    as_codes = json.dumps(_ESCAPED_BY_SOME.sub(lambda found: f"\0{ord(found.group()):04X}", text))[1:-1]
+    upper = as_codes.replace("\\u0000", "\\u")
+    lower = _ESCAPED_BY_SOME.sub(lambda found: f"\\u{ord(found.group()):04x}", text.replace("\\", "\\\\"))
+    return {text, as_json, as_json.replace("/", "\\/"), upper, lower, quote(text, safe="")}

@@ -12,8 +12,9 @@ from django.core.exceptions import ValidationError
 from broker_project.core.json import is_json
 from delivery.retry import deferred_pause
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.headers_policy import merged
-from delivery.webhook.parts import Content, Destination, Outgoing
+from delivery.webhook.content import Content, merged
+from delivery.webhook.destination import Destination
+from delivery.webhook.request import Outgoing
 from delivery.worker.steps import Withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.headers import validate_headers

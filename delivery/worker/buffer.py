@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from delivery.limits import ASKED_SECONDS, HANGING_SECONDS, REFILL_LEVEL, SMALL_BODY_BYTES, SMALL_BODY_RESERVE
-from delivery.webhook.parts import Destination
+from delivery.webhook.destination import Destination
 
 MIN_KEPT: Final = 1_000
 """Rate limits that are remembered before those that are over are forgotten."""

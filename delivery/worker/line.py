@@ -23,7 +23,7 @@ from delivery.limits import (
     UNORDERED_REST_SECONDS,
 )
 from delivery.models import Lane
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares
 from delivery.worker.pages import KeyWalk, PageRequest
 from delivery.worker.slots import Slot

@@ -13,11 +13,10 @@ from itertools import islice, zip_longest
 from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeVar
 
 from broker_project.core.db import array, rows, with_blocks
-from delivery.callbacks.address import original_addresses
 from delivery.limits import MAX_LINE_BYTES, MAX_MARKED_BYTES, MAX_PAGE_DELIVERIES
-from delivery.webhook.content import content_with, contents_of
-from delivery.webhook.destination import destinations_of
-from delivery.webhook.parts import Content, Destination, Outgoing
+from delivery.webhook.content import Content, content_with, contents_of
+from delivery.webhook.destination import Destination, destinations_of, original_addresses
+from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, Work
 from delivery.worker.page_sql import PAGES, UNMARK
 

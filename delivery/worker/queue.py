@@ -14,9 +14,9 @@ from delivery.dispatch.parked_groups import park, postpone
 from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
 from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
-from delivery.webhook.content import contents_of
-from delivery.webhook.destination import destinations_of
-from delivery.webhook.parts import Content, Destination, Outgoing
+from delivery.webhook.content import Content, contents_of
+from delivery.webhook.destination import Destination, destinations_of
+from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
 from delivery.worker.pages import DEFERRED, FRESH, GroupRow, Page, PageRequest, charged, page_of
 from delivery.worker.slots import Slot, Story

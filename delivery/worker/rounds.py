@@ -30,7 +30,7 @@ from delivery.limits import (
     STUCK_SECONDS,
     TURN_SECONDS,
 )
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.leases import Leases, active_line

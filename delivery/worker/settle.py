@@ -9,8 +9,9 @@ import orjson
 from broker_project.core.db import array, rows, with_blocks
 from delivery.dispatch.claim import ActiveHold
 from delivery.statuses import DeliveryStatus
+from delivery.webhook.destination import NEVER_CONFIGURED
 from delivery.worker.settle_sql import SETTLE
-from delivery.worker.steps import NEVER_CONFIGURED, LineUpdate, Mark, Settled, Settlement, Withheld
+from delivery.worker.steps import LineUpdate, Mark, Settled, Settlement, Withheld
 
 OURS: Final = """
 SELECT l.id FROM delivery_line l

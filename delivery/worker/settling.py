@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from broker_project.core.db import NotAnswered, forget_connection
 from delivery.limits import DATABASE_RETRY_SECONDS, REFUSED_GROUP_SECONDS
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker.queue_settle import put_back, settle_groups
 from delivery.worker.settle import settle
 from delivery.worker.slots import Slot, Slots, SlotState

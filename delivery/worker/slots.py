@@ -9,8 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from delivery.http.transfer import EncodedRequest
-from delivery.webhook.parts import Outgoing
-from delivery.webhook.request import RequestIdentity, webhook_request
+from delivery.webhook.request import Outgoing, RequestIdentity, webhook_request
 from delivery.worker.buffer import BodyBudget, any_may
 from delivery.worker.steps import Read, Reply, Send, Step, Transform, Wait
 from subscriptions.scripting.jobs import Made, NotRun, Result

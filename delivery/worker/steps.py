@@ -10,12 +10,10 @@ from typing import Final
 
 from delivery.http.transfer import Answer
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from subscriptions.scripting.jobs import Result
 
 SUCCESS: Final = range(200, 300)
-NEVER_CONFIGURED: Final = 0
-"""The config version of a reply's destination: the URL that was published, which nobody changes."""
 
 
 @dataclass(frozen=True, slots=True)

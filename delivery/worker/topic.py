@@ -13,8 +13,7 @@ from delivery.limits import KEPT_BODY_BYTES, KEPT_HEADER_BYTES, SHORT_WAIT_SECON
 from delivery.outcomes import SUSPENDED, USED_UP, Answered, Decision, Outcome, Unreachable
 from delivery.retry import HOLDING, History, RetryDecision, judge
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
-from delivery.webhook.redact import without_credentials
+from delivery.webhook.request import Outgoing, without_credentials
 from delivery.webhook.transform import TransformRefused, transformed, withheld
 from delivery.worker.line import ActiveLine
 from delivery.worker.slots import Slot, Story

@@ -24,7 +24,7 @@ from delivery.models import Attempt, Delivery, Hold, Lane, Line, QueueGroup
 from delivery.publish.publish import publish
 from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker import process
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.event_loop import EventLoop

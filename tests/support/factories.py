@@ -8,7 +8,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from delivery.webhook.parts import Content, Destination, Outgoing
+from delivery.webhook.content import Content
+from delivery.webhook.destination import Destination
+from delivery.webhook.request import Outgoing
 from subscriptions.credentials.keys import Owner, issue, kind_of
 from subscriptions.credentials.scopes import OPENED, Issuer
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription

@@ -9,7 +9,7 @@ from django.db import OperationalError
 
 from delivery.callbacks.address import callback_terms
 from delivery.http.transfer import LEASE_ENDED, Answer, EncodedRequest, Lease, RequestNotCompleted
-from delivery.webhook.parts import Destination
+from delivery.webhook.destination import Destination
 from delivery.worker.buffer import RateLimiter
 from delivery.worker.line import ActiveLine
 from delivery.worker.release import Released

@@ -17,7 +17,7 @@ from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker.line import ActiveLine
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.settle import settle

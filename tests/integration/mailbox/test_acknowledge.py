@@ -17,7 +17,7 @@ from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker.line import ActiveLine
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription

@@ -14,7 +14,7 @@ from delivery.dispatch.claim import claim
 from delivery.limits import MAX_LINE_BYTES, MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Message
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker import rounds
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages

@@ -19,7 +19,7 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance import periodic
 from delivery.models import Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker import rounds, settling
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.leases import active_line

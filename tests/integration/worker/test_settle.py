@@ -18,8 +18,8 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.destination import destinations_of
-from delivery.webhook.parts import Destination, Outgoing
+from delivery.webhook.destination import Destination, destinations_of
+from delivery.webhook.request import Outgoing
 from delivery.worker import pages, reading, settling
 from delivery.worker.buffer import BodyBudget, Buffer
 from delivery.worker.pages import PageRequest, read_pages

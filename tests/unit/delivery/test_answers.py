@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from delivery.http.transfer import Answer, RequestNotCompleted, values_in
 from delivery.sync.answer import PASSED_ON, Ended, EndpointTimedOut, EndpointUnreachable, ended_by
-from delivery.webhook.redact import without_credentials
+from delivery.webhook.request import without_credentials
 
 NAMES = ("Content-Type", "Retry-After")
 

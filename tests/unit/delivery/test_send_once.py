@@ -14,7 +14,7 @@ from delivery.models import VolatileOutcome
 from delivery.publish.store import NewMessage
 from delivery.volatile.publish_volatile import MAX_SECONDS, PURPOSE, Envelope, envelope_of
 from delivery.volatile.send_once import send_to
-from delivery.webhook.parts import Destination
+from delivery.webhook.destination import Destination
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun
 
 pytestmark = pytest.mark.behaviour("2.9")

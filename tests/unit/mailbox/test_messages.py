@@ -14,7 +14,7 @@ from broker_project.core.api.bodies import JsonRenderer
 from delivery.mailbox.fetch_messages import message_document
 from delivery.mailbox.receipts import FetchedMessage
 from delivery.webhook.cloud_event_output import in_payload_format
-from delivery.webhook.parts import Content
+from delivery.webhook.content import Content
 from subscriptions.payload_format import PayloadFormat
 
 CONTENT = Content(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from delivery.http.transfer import EncodedRequest
-from delivery.webhook.headers_policy import is_forwarded, kept, merged
-from delivery.webhook.parts import Content, Destination
+from delivery.webhook.content import Content, is_forwarded, kept, merged
+from delivery.webhook.destination import Destination
 from delivery.webhook.request import RequestIdentity, webhook_request
 from subscriptions.credentials.tokens import secret_of
 from subscriptions.payload_format import PayloadFormat

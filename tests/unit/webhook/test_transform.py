@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Content, Outgoing
+from delivery.webhook.content import Content
+from delivery.webhook.request import Outgoing
 from delivery.webhook.transform import TransformRefused, job_for, transformed, with_param, withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.limits import MAX_LINE_BYTES, MAX_PAGE_DELIVERIES, MAX_PROCESS_BYTES
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import MIN_KEPT, BodyBudget, Buffer, RateLimiter
 from delivery.worker.pages import DEFERRED, FRESH, HEAD, GroupRow, PageRequest, Row, page_of
 from tests.support.factories import DESTINATION, deferred_deliveries, fresh_deliveries, outgoing

@@ -10,7 +10,7 @@ import pytest
 from delivery.dispatch.claim import ActiveHold, Claim
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.limits import MAX_PROCESS_BYTES
-from delivery.webhook.parts import Outgoing
+from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
 from delivery.worker.line import ActiveLine
 from delivery.worker.rounds import NO_LINK
