@@ -1,1 +1,1 @@
-"""Django's PostgreSQL with a pool that asks less: the engine of `DATABASES`."""
+"""Django's PostgreSQL with the connections of `core.db`."""
