@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,6 +83,8 @@ class ActiveLine:
     """The ordering key from which on the next page is read."""
     numbers: dict[int, int] = field(init=False, default_factory=dict)
     """By delivery: the numbers of what is being marked, where others are marked beside it."""
+    last_marked: int = field(init=False, default=0)
+    """The last of them when they were marked: nothing has a later one."""
     busy_keys: dict[str, Slot] = field(init=False, default_factory=dict)
     """The ordering keys of what slots have taken, until its outcome is recorded."""
     shortest_pause: float = field(init=False, default=math.inf)
@@ -242,24 +244,25 @@ class ActiveLine:
         self.tried.discard((to.subscription_id, to.config_version))
 
     def mark(self, delivery: Outgoing) -> Mark:
-        """Return what marks `delivery` as IN_FLIGHT, with the line's next number."""
+        """Return what marks `delivery` as IN_FLIGHT, with the line's next number, or the one that it was given."""
         to = delivery.destination
-        sequence = self.last_sequence + 1 if self.is_ordered else None
-        is_apart = self.is_keyed and delivery.sequence is None
-        if is_apart:
-            if delivery.id not in self.numbers:
-                self.last_sequence += 1
-                self.numbers[delivery.id] = self.last_sequence
-            sequence = self.numbers[delivery.id]
+        sequence = self.last_sequence + 1 if self.is_ordered else self.numbers.get(delivery.id)
         return Mark(
             line_id=self.id,
             delivery_id=delivery.id,
             config_version=to.config_version,
             sequence=sequence,
-            is_last_chance=is_apart and to.spacing is None,
+            is_last_chance=self.is_keyed and sequence is not None and sequence < self.last_marked,
             group_id=delivery.group_id,
             rate_slot=None if to.spacing is None else RateSlot(to.subscription_id, to.spacing),
         )
+
+    def give_number(self, delivery: Outgoing) -> None:
+        """Give `delivery` a number, if others may be marked beside it and it has none."""
+        if delivery.sequence is None and delivery.id not in self.numbers:
+            self.last_sequence += 1
+            self.numbers[delivery.id] = self.last_sequence
+        self.last_marked = self.last_sequence
 
     def page_request(self) -> PageRequest:
         """Return what is read for the line next; of one slot's line, which will send it, the first is marked too."""
@@ -282,12 +285,10 @@ class ActiveLine:
         )
 
     def was_refused(self, delivery: Outgoing) -> None:
-        """Note that `delivery` may not be sent as it was read; what waits for its rate limit may keep its number."""
+        """Note that `delivery` may not be sent as it was read; its number is given again if none is later."""
         self.has_read = False
-        if delivery.destination.spacing is None:
-            self.numbers.pop(delivery.id, None)
-        elif self.numbers.get(delivery.id) == self.last_sequence:
-            del self.numbers[delivery.id]
+        number = self.numbers.pop(delivery.id, None)
+        if number and number == self.last_marked:
             self.last_sequence -= 1
 
     def _walk(self, now: float) -> KeyWalk:
@@ -345,3 +346,14 @@ class ActiveLine:
         self.return_buffer(budget)
         for slot in self.slots:
             slot.give_back(budget)
+
+
+def marks_of(sends: Sequence[tuple[ActiveLine, Outgoing]]) -> list[Mark]:
+    """Return what marks these deliveries as IN_FLIGHT, each in its line.
+
+    What may be too early for its rate limit gets its number last, so that this is used again if it is.
+    """
+    keyed = [send for send in sends if send[0].is_keyed]
+    for line, delivery in sorted(keyed, key=lambda send: send[1].destination.spacing is not None):
+        line.give_number(delivery)
+    return [line.mark(delivery) for line, delivery in sends]

@@ -241,11 +241,11 @@ started AS (
 -- end
   RETURNING d.id, COALESCE(d.sequence, 0) AS sequence)
 -- if keyed
--- A number that was meant for what may not be sent any more is missing, since later ones are sent beside it.
+-- A number that was meant for what may not be sent is missing, since later ones are marked beside it.
 , unused AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT m.line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', m.sequence, m.delivery_id,
-         'not used: its delivery was changed before it was sent'
+         'not used: its delivery could not be sent after all'
     FROM next m JOIN owned o ON o.id = m.line_id
    WHERE m.is_last_chance AND m.delivery_id <> ALL (ARRAY(SELECT id FROM started)))
 -- end

@@ -17,6 +17,7 @@ from broker_project.core.db import NotAnswered, forget_connection
 from delivery.limits import DATABASE_RETRY_SECONDS, REFUSED_GROUP_SECONDS
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
+from delivery.worker.line import marks_of
 from delivery.worker.queue_settle import put_back, settle_groups
 from delivery.worker.settle import settle
 from delivery.worker.slots import Slot, Slots, SlotState
@@ -155,7 +156,7 @@ def settle_round(slots: Sequence[Slot], *, of_groups: bool) -> Settled:
     updates = [*_released(slots)]
     parts: dict[str, Any] = {
         "settlements": settlements,
-        "marks": [slot.line.mark(delivery) for slot, delivery in sends],
+        "marks": marks_of([(slot.line, delivery) for slot, delivery in sends]),
         "states": updates,
     }
     lines = {slot.line.id: slot.line for slot in slots}

@@ -108,7 +108,7 @@ class Mark:
     sequence: int | None
     """The number it gets unless it has one; None: its line gives none."""
     is_last_chance: bool = False
-    """Whether the number is given to nothing else if it is not sent: later ones are marked beside it."""
+    """Whether the number is given to nothing else if it is not sent: another has a later one."""
     group_id: int | None = None
     rate_slot: RateSlot | None = None
 

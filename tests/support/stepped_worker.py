@@ -166,6 +166,13 @@ class SteppedWorker:
         self._rounds.ran([(slot, result)])
         self.go()
 
+    def finish_scripts(self, result: Result) -> None:
+        """Let all scripts end in one round."""
+        ended = [(slot, result) for slot, _ in self.scripts.running]
+        self.scripts.running.clear()
+        self._rounds.ran(ended)
+        self.go()
+
     def end_turn(self) -> None:
         """Let its lines stop after the requests under way."""
         for line in self.lines:

@@ -12,13 +12,16 @@ from broker_project.stack.load.receiver import Received, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery import retry
 from delivery.maintenance.partitions import today
-from delivery.models import Delivery, Hold, LineEvent
+from delivery.models import Delivery, Hold, LineEvent, Pace
+from delivery.operations import cancel_deliveries_of
 from delivery.replay.resubmit import Edit, resubmit
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Processing, Subscriber, Subscription
+from subscriptions.scripting.jobs import Made
 from tests.support import broker
 from tests.support.broker import Worker
 from tests.support.factories import subscriber, subscription
+from tests.support.stepped_worker import Request, SteppedWorker
 
 DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 EDITED = Edit(b'{"key": "b"}', None)
@@ -105,6 +108,40 @@ def test_a_dead_endpoint_gets_no_more_requests_than_keys_side_by_side(
         receiver.open_port()
         broker.cut_pauses_until_done()
     assert (len(receiver.log), LineEvent.objects.count()) == (40, 0)
+
+
+@pytest.mark.behaviour("1.4", "4.10", "4.18")
+@pytest.mark.parametrize("limited", [(0,), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("refused", [(), (0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
+def test_no_number_is_missing_that_the_history_does_not_have(
+    wanted: Subscription, limited: tuple[int, ...], refused: tuple[int, ...]
+) -> None:
+    """Some of three deliveries are not sent: their subscription was sent to just now, or has changed since."""
+    three = [wanted, *(subscription(wanted.subscriber, script="made up") for _ in range(2))]
+    Subscription.objects.update(script="made up")
+    for number, one in enumerate(three):
+        Subscription.objects.filter(pk=one.pk).update(rate_limit=0.001 if number in limited else None)
+        publish(one, str(number))
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(wanted.subscriber).pk])
+    Pace.objects.filter(subscription__in=[three[number] for number in refused]).update(last_at=Now())
+    Subscription.objects.filter(pk__in=[three[number].pk for number in {*refused}.difference(limited)]).update(
+        position=9
+    )
+    worker.finish_scripts(Made())
+    sent = {request.destination.subscription_id for request in requests}
+    assert sent == {one.pk for number, one in enumerate(three) if number not in refused}
+    for number in refused:
+        cancel_deliveries_of(three[number].pk, reason="unwanted")
+    Subscription.objects.update(rate_limit=None, script="")
+    publish(wanted, "last")
+    while Delivery.objects.open().exists():
+        worker.take([broker.line_of(wanted.subscriber).pk])
+        worker.answer_all(dict.fromkeys(worker.wire.in_flight, 200))
+    used = [request.sequence for request in requests]
+    told = [event.sequence or 0 for event in LineEvent.objects.filter(kind="NUMBER_UNCERTAIN")]
+    assert sorted(used + told) == [*range(1, 1 + max(used))]
 
 
 @pytest.mark.behaviour("4.6", "4.18")
