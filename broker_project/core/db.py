@@ -4,16 +4,20 @@ Django's own cursor plans a statement at every execution, which more than double
 PostgreSQL per delivery).
 """
 
+import re
 import select
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import count
 from typing import Any, Final, LiteralString
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from django.db.backends.postgresql import base
+from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import ConnectionPool
 
@@ -84,8 +88,31 @@ def waits_until(end: float) -> Iterator[None]:
         _waits.until = None
 
 
+PLACEHOLDER: Final = re.compile(rb"%(?:(%)|s|\((\w+)\)s)")
+
+
+@cache
+def _numbered(statement: LiteralString) -> tuple[bytes, Sequence[str]]:
+    """Return a statement with `$1` for `%s` and `%(name)s`, and the names in their order.
+
+    psycopg would look for these at each execution of a long statement, which is as much work as all the rest.
+    """
+    places: dict[bytes, int] = {}
+    numbers = count(1)
+
+    def place(found: re.Match[bytes]) -> bytes:
+        percent, name = found.groups()
+        if percent:
+            return percent
+        return b"$%d" % (places.setdefault(name, len(places) + 1) if name else next(numbers))
+
+    return PLACEHOLDER.sub(place, statement.encode()), [name.decode() for name in places]
+
+
 def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run a prepared statement on this thread's connection, in an open transaction if any, and return its rows."""
+    text, names = _numbered(statement)
+    values = [arguments[name] for name in names] if isinstance(arguments, Mapping) else arguments
     database = connections[DEFAULT_DB_ALIAS]
     database.ensure_connection()
     raw = database.connection
@@ -94,9 +121,10 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
         # One type for all integers: by default the type follows the value, and each type is another statement.
         raw.adapters.register_dumper(int, Int8Dumper)
         raw.adapters.register_dumper(int, Int8BinaryDumper)
+        raw.adapters.register_dumper(list, ListBinaryDumper)  # bytes take half the room, and less time
     with database.wrap_database_errors:
-        cursor = psycopg.Cursor(raw)
-        cursor.execute(statement, arguments, prepare=True, binary=True)
+        cursor = psycopg.RawCursor(raw)
+        cursor.execute(text, values, prepare=True, binary=True)
         return [] if cursor.rownumber is None else cursor.fetchall()  # `description` would cost a third of the call
 
 

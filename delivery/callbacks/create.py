@@ -14,7 +14,7 @@ from subscriptions.endpoints import check_reach
 OWN: Final = """
 WITH RECURSIVE chain AS (
   SELECT token_hash, id, depth, expires_at <= clock_timestamp() AS is_expired, reply_id, parent_id
-    FROM delivery_callback WHERE token_hash = ANY(%b)
+    FROM delivery_callback WHERE token_hash = ANY(%s)
   UNION ALL
   SELECT o.token_hash, o.id, o.depth, o.is_expired, c.reply_id, c.parent_id
     FROM chain o JOIN delivery_callback c ON c.id = o.parent_id)
@@ -34,7 +34,7 @@ INSERT INTO delivery_callback (group_id, message_id, event_type_id, publisher_id
 SELECT n.group_id, n.message_id, n.event_type_id, %(publisher)s, n.url, n.parent_id, n.depth, n.token_hash, n.encrypted,
        LEAST(clock_timestamp() + make_interval(days => %(days)s::int), p.expires_at)
   FROM unnest(%(groups)s::bigint[], %(messages)s::bigint[], %(event_types)s::bigint[], %(urls)s::text[],
-              %(parents)s::bigint[], %(depths)s::int[], %(hashes)b::bytea[], %(encrypted)b::bytea[])
+              %(parents)s::bigint[], %(depths)s::int[], %(hashes)s::bytea[], %(encrypted)s::bytea[])
          AS n (group_id, message_id, event_type_id, url, parent_id, depth, token_hash, encrypted)
   LEFT JOIN delivery_callback p ON p.id = n.parent_id
 """

@@ -31,7 +31,7 @@ STORE: Final = """
 WITH ids AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS reply_id, nextval('delivery_delivery_id_seq') AS delivery_id,
          clock_timestamp() AS at),
-reply AS MATERIALIZED (SELECT %(body)b::bytea AS body),
+reply AS MATERIALIZED (SELECT %(body)s::bytea AS body),
 stored AS (
   INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, answers, outcome,
                                 deliveries_count, published_at)
@@ -47,7 +47,7 @@ waiting AS (
   SELECT i.delivery_id, i.reply_id, l.id, 'PENDING', octet_length(r.body) FROM ids i, reply r, lined_up l),
 replied AS (
   UPDATE delivery_callback c
-     SET reply_id = i.reply_id, reply_fingerprint = %(fingerprint)b, replied_at = i.at,
+     SET reply_id = i.reply_id, reply_fingerprint = %(fingerprint)s, replied_at = i.at,
          expires_at = i.at + make_interval(days => %(days)s::int),
          delivery_id = CASE WHEN c.id = %(last)s THEN i.delivery_id END
     FROM ids i WHERE c.id = ANY(%(chain)s::bigint[]))
@@ -56,7 +56,7 @@ SELECT i.reply_id, l.id FROM ids i, lined_up l
 """Stores the reply as a message, its delivery in a line of its own, and marks every callback of the chain."""
 
 JOIN_REPLY: Final = """
-UPDATE delivery_callback SET reply_id = %s, reply_fingerprint = %b, replied_at = clock_timestamp() WHERE id = ANY(%s)
+UPDATE delivery_callback SET reply_id = %s, reply_fingerprint = %s, replied_at = clock_timestamp() WHERE id = ANY(%s)
 """
 
 

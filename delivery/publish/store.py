@@ -37,7 +37,7 @@ MESSAGES: Final = """
 WITH message AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS id, m.*, clock_timestamp() + make_interval(secs => m.ttl) AS expires_at
     FROM (
-    SELECT * FROM unnest(%(body)b::bytea[]) WITH ORDINALITY AS b (body, position)
+    SELECT * FROM unnest(%(body)s::bytea[]) WITH ORDINALITY AS b (body, position)
       JOIN json_to_recordset(%(messages)s::json)
         AS m (position bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb,
               filter_string text, destination text, ttl float8, not_before timestamptz, copy_of bigint,

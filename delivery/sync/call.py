@@ -56,7 +56,7 @@ WITH published AS (
   SELECT %(message_id)s, %(event_type_id)s, %(publisher_id)s::bigint, body, octet_length(body), %(content_type)s,
          %(headers)s::jsonb, %(filter_string)s, %(outcome)s, (%(subscription_id)s::bigint IS NOT NULL)::int,
          %(published_at)s
-    FROM (SELECT %(body)b::bytea) AS b (body)
+    FROM (SELECT %(body)s::bytea) AS b (body)
   RETURNING id, size),
 gone AS (
   SELECT %(delivery_id)s::bigint AS id, id AS message_id, NULL::bigint AS line_id,
@@ -70,8 +70,8 @@ gone AS (
 filed AS ({FILE_GONE})
 INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
                               answer_excerpt)
-SELECT id, attempts, created_at, %(duration_ms)s, %(status_code)s::int, %(error)s, %(answer_headers)b::bytea,
-       %(answer_excerpt)b::bytea
+SELECT id, attempts, created_at, %(duration_ms)s, %(status_code)s::int, %(error)s, %(answer_headers)s::bytea,
+       %(answer_excerpt)s::bytea
   FROM gone WHERE attempts > 0
 """
 """Stores the message, its finished delivery if there is one, and the attempt if there was one."""

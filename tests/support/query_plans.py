@@ -15,7 +15,6 @@ from psycopg import sql
 
 from tests.support.database import another_connection
 
-PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
 LARGE_TABLES = re.compile(r"^delivery_(open|pageread|hold|queuegroup|delivery|message|attempt)")
 """The tables that grow."""
 CONDITIONS = re.compile(r"\(*closed_on [=<] '9999-12-31'::date\)*")
@@ -174,53 +173,36 @@ def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Expla
     """Explain every statement before it is carried out, those of Django's cursor too, and undo the explaining."""
     found: list[ExplainedStatement] = []
 
-    class Cursor(psycopg.Cursor[Any]):
+    class Cursor(psycopg.RawCursor[Any]):
         def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            found.append(ExplainedStatement(query, _explained(self.connection, query, params)))
+            statement = query.decode() if isinstance(query, bytes) else query
+            found.append(ExplainedStatement(statement, _explained(self.connection, statement, params)))
             return super().execute(query, params, **options)
 
     def by_django(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
         if statement.lstrip("(").startswith("SELECT"):
             # Django neither prepares nor leaves anything open: its statements are planned as they are.
             plain = psycopg.ClientCursor(connection.connection).mogrify(statement, params)
-            found.append(ExplainedStatement(plain, _explained(connection.connection, plain.replace("%", "%%"), ())))
+            found.append(ExplainedStatement(plain, _explained(connection.connection, plain, ())))
         return execute(statement, params, many, context)
 
     with monkeypatch.context() as patched, connection.execute_wrapper(by_django):
-        patched.setattr(psycopg, "Cursor", Cursor)
+        patched.setattr(psycopg, "RawCursor", Cursor)
         yield found
 
 
 def _explained(raw: psycopg.Connection[Any], statement: str, params: Any) -> dict[str, Any]:
-    numbered, values = _with_values(statement, params or ())
     name = sql.Identifier(f"explained_{next(_numbers)}")
     execute = sql.SQL("EXECUTE {}").format(name)
-    if values:
-        execute += sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Literal, values)))
+    if params:
+        execute += sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Literal, params)))
     with psycopg.ClientCursor(raw) as cursor, raw.transaction(force_rollback=True):
         cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-        cursor.execute(sql.SQL("PREPARE {} AS ").format(name).as_bytes(raw) + numbered.encode())
+        cursor.execute(sql.SQL("PREPARE {} AS ").format(name).as_bytes(raw) + statement.encode())
         cursor.execute(sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ") + execute)
         ((answer,),) = cursor.fetchall()
     plan: dict[str, Any] = (json.loads(answer) if isinstance(answer, str) else answer)[0]
     return plan
-
-
-def _with_values(statement: str, params: Any) -> tuple[str, list[Any]]:
-    """Return the statement with `$1`, `$2`, … and the values of these parameters."""
-    values: list[Any] = []
-    numbers: dict[str, int] = {}
-
-    def number(match: re.Match[str]) -> str:
-        name, kind = match.groups()
-        if kind == "%":
-            return "%"
-        if name not in numbers or name is None:
-            values.append(params[name] if name else params[len(values)])
-            numbers[name] = len(values)
-        return f"${numbers[name]}"
-
-    return PLACEHOLDER.sub(number, statement), values
 
 
 def costly_statements(
