@@ -163,7 +163,7 @@ def cancel_slice(subscription_id: int, *, newest: int, reason: str, since: str =
 
     If a slice from the first on finds nothing, nothing is left.
     """
-    lines = dict(rows(LOCK_LINES, {"subscription": subscription_id}))
+    lines: dict[int, bool] = dict(rows(LOCK_LINES, {"subscription": subscription_id}))
     which = {"subscription": subscription_id, "newest": newest, "since": since, "reason": reason}
     ((found, ended, in_flight, next_since),) = rows(CANCEL, which)
     return Slice(found, ended, in_flight, next_since, is_running=any(lines.values()))
@@ -225,7 +225,7 @@ def release(delivery_ids: Sequence[int]) -> list[int]:
     A script that failed runs again when the delivery is sent. A QUEUE group is released as a whole.
     """
     with transaction.atomic():
-        queues = dict(rows(LOCK_LINES_TO_RELEASE, [[*delivery_ids]]))
+        queues: dict[int, str] = dict(rows(LOCK_LINES_TO_RELEASE, [[*delivery_ids]]))
         released = rows(RELEASE, [[*delivery_ids]])
         notify.wake_after_commit((queues[line_id], line_id) for _, line_id in released)
     return sorted(delivery_id for delivery_id, _ in released)

@@ -9,7 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import count
 from typing import Any, Final, LiteralString
@@ -24,6 +24,14 @@ from psycopg_pool import ConnectionPool
 
 class NotAnswered(OperationalError):
     """The database did not answer in time: it may carry the statement out later."""
+
+
+class RowLocked(OperationalError):
+    """Somebody else has locked a row for longer than the statement may wait."""
+
+
+Arguments = Mapping[str, Any] | Sequence[Any]
+Rows = list[tuple[Any, ...]]
 
 
 class _Waits(threading.local):
@@ -93,7 +101,7 @@ PLACEHOLDER: Final = re.compile(rb"%(?:(%)|s|\((\w+)\)s)")
 
 @cache
 def _numbered(statement: LiteralString) -> tuple[bytes, Sequence[str]]:
-    """Return a statement with `$1` for `%s` and `%(name)s`, and the names in their order.
+    """Return a statement as PostgreSQL knows it, `$1` for `%s` and `%(name)s`, and the names in their order.
 
     psycopg would look for these at each execution of a long statement, which is as much work as all the rest.
     """
@@ -109,10 +117,17 @@ def _numbered(statement: LiteralString) -> tuple[bytes, Sequence[str]]:
     return PLACEHOLDER.sub(place, statement.encode()), [name.decode() for name in places]
 
 
-def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Run a prepared statement on this thread's connection, in an open transaction if any, and return its rows."""
-    text, names = _numbered(statement)
-    values = [arguments[name] for name in names] if isinstance(arguments, Mapping) else arguments
+def rows(statement: LiteralString, arguments: Arguments = ()) -> Rows:
+    """Run a prepared statement on this thread's connection, in an open transaction if any, and return its rows.
+
+    Raises:
+        RowLocked, NotAnswered, django.db.Error
+    """
+    return rows_of_each([(statement, arguments)])[0]
+
+
+def rows_of_each(statements: Sequence[tuple[LiteralString, Arguments]]) -> list[Rows]:
+    """Run prepared statements in one round trip, and in one transaction; return the rows of each."""
     database = connections[DEFAULT_DB_ALIAS]
     database.ensure_connection()
     raw = database.connection
@@ -122,10 +137,26 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
         raw.adapters.register_dumper(int, Int8Dumper)
         raw.adapters.register_dumper(int, Int8BinaryDumper)
         raw.adapters.register_dumper(list, ListBinaryDumper)  # bytes take half the room, and less time
-    with database.wrap_database_errors:
-        cursor = psycopg.RawCursor(raw)
-        cursor.execute(text, values, prepare=True, binary=True)
-        return [] if cursor.rownumber is None else cursor.fetchall()  # `description` would cost a third of the call
+    try:
+        with database.wrap_database_errors:
+            with raw.pipeline() if len(statements) > 1 else nullcontext():
+                cursors = [_execute(raw, *statement) for statement in statements]
+            # `description` would cost a third of the call
+            return [[] if cursor.rownumber is None else cursor.fetchall() for cursor in cursors]
+    except OperationalError as failure:
+        if isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
+            raise RowLocked(*failure.args) from failure
+        raise
+
+
+def _execute(raw: psycopg.Connection[Any], statement: LiteralString, arguments: Arguments) -> psycopg.Cursor[Any]:
+    return psycopg.RawCursor(raw).execute(*as_prepared(statement, arguments), prepare=True, binary=True)
+
+
+def as_prepared(statement: LiteralString, arguments: Arguments) -> tuple[bytes, Sequence[Any]]:
+    """Return a statement as PostgreSQL knows it, with `$1` and so on, and their values."""
+    text, names = _numbered(statement)
+    return text, [arguments[name] for name in names] if isinstance(arguments, Mapping) else arguments
 
 
 def array(values: Iterable[int | bool | None]) -> str:
@@ -136,7 +167,8 @@ def array(values: Iterable[int | bool | None]) -> str:
 def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralString:
     """Return a statement with its optional blocks that are `wanted`, without the others and without comment lines.
 
-    A block stands between the lines `-- if name` (or `-- unless name`) and `-- end`; blocks may be nested.
+    A block stands between the lines `-- if name` and `-- end`; blocks may be nested. With all of them a statement is
+    whole: they only add to it.
     """
     kept: list[LiteralString] = []
     is_open = [True]
@@ -144,8 +176,6 @@ def with_blocks(statement: LiteralString, wanted: Collection[str]) -> LiteralStr
         match line.split():
             case ["--", "if", name]:
                 is_open.append(name in wanted)
-            case ["--", "unless", name]:
-                is_open.append(name not in wanted)
             case ["--", "end"]:
                 is_open.pop()
             case [first, *_] if first != "--" and all(is_open):

@@ -15,7 +15,7 @@ from delivery.webhook.content import Header, kept
 
 CHAIN: Final = """
 WITH RECURSIVE chain AS (
-  SELECT id, parent_id FROM delivery_callback WHERE token_hash = %b
+  SELECT id, parent_id FROM delivery_callback WHERE token_hash = %s
   UNION ALL
   SELECT c.id, c.parent_id FROM chain JOIN delivery_callback c ON c.id = chain.parent_id)
 SELECT c.id, c.url, c.expires_at <= clock_timestamp(), c.reply_id, c.reply_fingerprint

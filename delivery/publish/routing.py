@@ -172,7 +172,7 @@ def failure_of(group: Sequence[Match]) -> str:
 
 def sender_lines(senders: int) -> dict[int, str]:
     """Return the Celery queue of each sender's line, by its id, in the order of senders; add missing lines."""
-    lines = dict(rows(SENDERS, [senders]))
+    lines: dict[int, str] = dict(rows(SENDERS, [senders]))
     if len(lines) < senders:
         rows(ADD_SENDERS, [senders])
         lines = dict(rows(SENDERS, [senders]))  # with those that other processes have added meanwhile

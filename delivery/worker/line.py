@@ -27,7 +27,7 @@ from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares
 from delivery.worker.pages import KeyWalk, PageRequest
 from delivery.worker.slots import Slot
-from delivery.worker.steps import LineUpdate, Mark, RateSlot, Rest
+from delivery.worker.steps import LineUpdate, Mark, RateSlot, Read, Rest
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +73,8 @@ class ActiveLine:
     """Half-open subscriptions, with their config version, of which one delivery has been taken in this turn."""
     cut_short: list[int] = field(init=False, default_factory=list)
     """Groups whose cycle ended because an endpoint was no longer as it was read."""
+    misread: bool = field(init=False, default=False)
+    """Whether what was taken when its page was asked for, and is not in it, was not sent after all."""
     unheard: PageRequest | None = field(init=False, default=None)
     """The page whose first delivery may be marked and is not sent: nobody answered, or its configuration changed."""
     has_read: bool = field(init=False, default=False)
@@ -194,9 +196,18 @@ class ActiveLine:
         """Return the held deliveries that are sent next, oldest first: they are due, and no slot has taken them."""
         if not self.holds:
             return []
-        taken = {taken_id for slot in self.slots for taken_id in slot.taken_ids}
+        taken = {*self.taken_ids}
         due = (hold.delivery_id for hold in self.holds.values() if hold.until <= now)
         return sorted(delivery_id for delivery_id in due if delivery_id not in taken)
+
+    @property
+    def taken_ids(self) -> list[int]:
+        """The deliveries, or QUEUE groups, that slots have taken; those of one that reads next are settled first."""
+        return [taken_id for slot in self.slots if not isinstance(slot.step, Read) for taken_id in slot.taken_ids]
+
+    def reads(self, step: Read) -> bool:
+        """Whether a page is read at once, and not when there is new work."""
+        return not step.linger or self.has_hint or self.must_stop()
 
     def lacks_heads(self) -> bool:
         """Whether something held has become due that has not been read."""
@@ -269,13 +280,14 @@ class ActiveLine:
         now = time.monotonic()
         marks = self.is_ordered and not self.must_stop() and self.has_room(self.slots[0])
         self.left_out = {subscription_id: until for subscription_id, until in self.left_out.items() if until > now}
+        self.misread = False
         return PageRequest(
             line_id=self.id,
             epoch=self.claim.epoch,
             heads=self.due_holds(now),
             capacity=self.page_size,
             deferred_next=self.deferred_next,
-            busy=[taken_id for slot in self.slots for taken_id in slot.taken_ids] + self.resting_holds(now),
+            busy=self.taken_ids + self.resting_holds(now),
             left_out=[*self.left_out],
             is_concurrent=self.claim.concurrency > 1,
             walk=self._walk(now) if self.is_keyed else None,
@@ -286,7 +298,7 @@ class ActiveLine:
 
     def was_refused(self, delivery: Outgoing) -> None:
         """Note that `delivery` may not be sent as it was read; its number is given again if none is later."""
-        self.has_read = False
+        self.has_read, self.misread = False, True
         number = self.numbers.pop(delivery.id, None)
         if number and number == self.last_marked:
             self.last_sequence -= 1

@@ -26,6 +26,13 @@ owned AS MATERIALIZED (
     FROM unnest(%(marks_in)s::bigint[], %(mark_epoch)s::bigint[], %(mark_as)s::bigint[], %(deferred_next)s::bool[])
            AS m (line_id, epoch, sequence, deferred_next)
     JOIN delivery_line l ON l.id = m.line_id AND l.epoch = m.epoch
+   WHERE (SELECT set_config('lock_timeout', '50', true)) IS NOT NULL
+-- if settles
+     -- the statement before this one, of the same transaction, may have left out what was to end first
+     AND NOT EXISTS (
+       SELECT FROM delivery_open d
+        WHERE d.id = ANY (%(settled)s::bigint[]) AND d.line_id = l.id AND d.status = 'IN_FLIGHT')
+-- end
      FOR NO KEY UPDATE OF l SKIP LOCKED),
 -- end
 -- A retry line has nothing that was never tried, and nothing of a half-open subscription, which is the main line's.
@@ -126,15 +133,6 @@ started AS (
 -- end
 -- Recovery finds in these notes what may be in flight. Unless something is marked here, they need not be on disk yet:
 -- the settle that marks one of these deliveries is written behind the note, and waits.
--- unless has_concurrent
-noted AS (
-  INSERT INTO delivery_pageread (line_id, delivery_ids)
-  SELECT line_id, array_agg(id) FROM page GROUP BY line_id
--- unless marks
-  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL
--- end
-  )
--- end
 -- if has_concurrent
 -- A line that sends several at a time may never end its turn, since one of them always waits: so its old notes are
 -- deleted, and what it has taken already is noted again. For a worker that has lost a line nothing is deleted.
@@ -143,31 +141,31 @@ concurrent AS MATERIALIZED (
    WHERE l.id = ANY (%(concurrent)s::bigint[]) AND l.id IN (SELECT line_id FROM page) FOR KEY SHARE OF l),
 forgotten AS (
   DELETE FROM delivery_pageread p USING concurrent c WHERE p.line_id = ANY (ARRAY[c.id])),
+-- end
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)
   SELECT line_id, array_agg(id) FROM (
     SELECT line_id, id FROM page
+-- if has_concurrent
     UNION ALL
     SELECT b.line_id, b.id FROM unnest(%(of_busy)s::bigint[], %(busy)s::bigint[]) AS b (line_id, id)
-      JOIN concurrent c ON c.id = b.line_id) i
+      JOIN concurrent c ON c.id = b.line_id
+-- end
+    ) i
    GROUP BY line_id
--- unless marks
+-- if only_reads
   HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL
 -- end
   )
--- end
 SELECT p.line_id, p.part, {ROW.replace("d.", "p.")}, p.version
 -- if marks
        , s.sequence, {COLUMNS}
 -- end
--- unless marks
-  FROM page p
--- end
--- if marks
   FROM (SELECT *, row_number() OVER () AS place FROM page) p  -- a join may change the order
+-- if marks
   LEFT JOIN (started s JOIN LATERAL {MESSAGE.format(id="s.message_id")}) ON s.id = p.id
- ORDER BY p.place
 -- end
+ ORDER BY p.place
 """
 
 

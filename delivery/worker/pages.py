@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from itertools import islice, zip_longest
-from typing import Any, Final, Generic, LiteralString, NamedTuple, TypeVar
+from typing import Any, Final, Generic, LiteralString, NamedTuple, Self, TypeVar
 
-from broker_project.core.db import array, rows, with_blocks
+from broker_project.core.db import Rows, array, rows, with_blocks
 from delivery.limits import MAX_LINE_BYTES, MAX_MARKED_BYTES, MAX_PAGE_DELIVERIES
 from delivery.webhook.content import Content, content_with, contents_of
 from delivery.webhook.destination import Destination, destinations_of, original_addresses
@@ -223,82 +223,130 @@ def unmark(lines: Sequence[PageRequest]) -> set[int]:
     return {line_id for (line_id,) in rows(UNMARK, [[*column] for column in zip(*last, strict=True)])}
 
 
-def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, Buffer[Outgoing]]:
-    """Return a buffer for every line: at most its capacity, 1 MiB of bodies (but always one), and what `budget` has.
+class PageReading:
+    """A statement that reads pages, and what becomes of its rows; to be closed in any case.
 
-    Takes each buffer's bytes from `budget`; when a delivery is dropped, its bytes are given back. A buffer is `starved`
-    if there is work but the process holds too many bodies already: then nothing is marked either. A line is missing if
-    the configuration of what was marked has changed since: that has to be undone.
+    `settled` are deliveries that the same transaction settles before it: of a line in which one of them stays in flight
+    nothing is marked. None: no other statement is in its transaction.
     """
-    marking = {line.line_id for line in wanted if line.mark_as is not None}
-    reserved = len(marking) * MAX_MARKED_BYTES
-    if not budget.take(reserved):
-        marking, reserved = set(), 0
-    marked: Mapping[int, Marked] = {}
-    try:
-        by_line, marked = _waiting(wanted, marking)
-    finally:
-        budget.give_back(reserved - sum(first.size for first in marked.values()))
-    pages = {line.line_id: page_of(by_line.get(line.line_id, []), line, budget, paid_for=marked) for line in wanted}
-    buffers: dict[int, Buffer[Outgoing]] = {}
-    with charged(budget, pages, buffers) as taken:
-        contents = contents_of({row.message_id for row in taken if row.id not in marked})
-        destinations = destinations_of({row.subscription_id: row.version for row in taken if row.subscription_id})
-        originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
-        changed = {
-            row.line_id
-            for row in taken
-            if row.id in marked
-            and not ((to := destinations.get(row.subscription_id or 0)) and to.config_version == row.version)
+
+    def __init__(
+        self,
+        wanted: Sequence[PageRequest],
+        budget: BodyBudget,
+        settled: Sequence[int] | None = None,
+        *,
+        marks: bool = True,
+    ) -> None:
+        self.wanted = wanted
+        self._budget = budget
+        self._marked: Mapping[int, Marked] = {}
+        marking = [line for line in wanted if marks and line.mark_as is not None]
+        self._reserved = len(marking) * MAX_MARKED_BYTES
+        if not budget.take(self._reserved):
+            marking, self._reserved = [], 0
+        self.statement = _statement(wanted, marking, settled)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self._budget.give_back(self._reserved - sum(first.size for first in self._marked.values()))
+
+    def buffers(self, found: Rows) -> dict[int, Buffer[Outgoing]]:
+        """Return a buffer for every line: at most its capacity, 1 MiB of bodies (but always one), what the budget has.
+
+        Takes each buffer's bytes from the budget; when a delivery is dropped, its bytes are given back. A buffer is
+        `starved` if there is work but the process holds too many bodies already: then nothing is marked either. A line
+        is missing if the configuration of what was marked has changed since: that has to be undone.
+        """
+        by_line: dict[int, list[Row]] = defaultdict(list)
+        marked: dict[int, Marked] = {}
+        for columns in found:
+            row = Row._make(columns[:ROW_WIDTH])
+            by_line[row.line_id].append(row)
+            if self._reserved and (sequence := columns[ROW_WIDTH]) is not None:
+                marked[row.id] = Marked(row.size, sequence, content_with(columns[ROW_WIDTH + 1 :]))
+        self._marked = marked
+        pages = {
+            line.line_id: page_of(by_line.get(line.line_id, []), line, self._budget, paid_for=marked)
+            for line in self.wanted
         }
-        for line_id, page in pages.items():
-            if line_id not in changed:
-                buffers[line_id] = _buffer_of(page, marked, contents, destinations, originals)
-    for line in wanted:
-        if line.walk:
-            buffers[line.line_id].next_key = _next_key(line, pages[line.line_id])
-        if line.heads and line.line_id in buffers:
-            found = {row.id for row in by_line.get(line.line_id, ()) if row.part == HEAD}
-            buffers[line.line_id].gone = [one for one in line.heads if one not in found]
-    return buffers
+        buffers: dict[int, Buffer[Outgoing]] = {}
+        with charged(self._budget, pages, buffers) as taken:
+            contents = contents_of({row.message_id for row in taken if row.id not in marked})
+            destinations = destinations_of({row.subscription_id: row.version for row in taken if row.subscription_id})
+            originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
+            changed = {
+                row.line_id
+                for row in taken
+                if row.id in marked
+                and not ((to := destinations.get(row.subscription_id or 0)) and to.config_version == row.version)
+            }
+            for line_id, page in pages.items():
+                if line_id not in changed:
+                    buffers[line_id] = _buffer_of(page, marked, contents, destinations, originals)
+        for line in self.wanted:
+            if line.line_id in buffers:
+                _note_ends(line, pages[line.line_id], by_line.get(line.line_id, ()), buffers[line.line_id])
+        return buffers
 
 
-def _waiting(
-    wanted: Sequence[PageRequest], marking: Collection[int]
-) -> tuple[Mapping[int, list[Row]], Mapping[int, Marked]]:
-    """Return what waits, by line, and what of it was marked in the lines `marking`, by id.
+def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, Buffer[Outgoing]]:
+    """Read pages in a statement of their own; return a buffer for every line, as `PageReading.buffers` does."""
+    with PageReading(wanted, budget) as reading:
+        return reading.buffers(rows(*reading.statement))
+
+
+def _note_ends(line: PageRequest, page: Page[Row], found: Sequence[Row], buffer: Buffer[Outgoing]) -> None:
+    """Note where the line's next page begins, and which of its held deliveries may no longer be sent."""
+    if line.walk:
+        buffer.next_key = _next_key(line, page)
+    if line.heads:
+        heads = {row.id for row in found if row.part == HEAD}
+        buffer.gone = [one for one in line.heads if one not in heads]
+
+
+def _statement(
+    wanted: Sequence[PageRequest], marking: Sequence[PageRequest], settled: Sequence[int] | None
+) -> tuple[LiteralString, dict[str, Any]]:
+    """Return the statement that reads what waits, and marks the first of the lines `marking`, with its arguments.
 
     What waits: beyond a line's capacity as many as it has taken already, which may be read again.
     """
     left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
+    heads = [(line.line_id, head) for line in wanted for head in line.heads]
     concurrent = [line for line in wanted if line.is_concurrent]
+    busy = [(line.line_id, taken_id) for line in concurrent for taken_id in line.busy]
+    keyed = [(line.line_id, line.walk) for line in wanted if line.walk]
+    held = [(line_id, key) for line_id, walk in keyed for key in walk.held]
     arguments: dict[str, Any] = {
         "line_id": array(line.line_id for line in wanted),
         "epoch": array(line.epoch for line in wanted),
         "capacity": array(line.capacity + len(line.busy) for line in wanted),
     }
-    blocks = set()
+    blocks = {"only_reads"} if not marking and settled is None else set()
     if marking:
         blocks.add("marks")
-        lines = [line for line in wanted if line.line_id in marking]
         arguments |= {
-            "marks_in": array(line.line_id for line in lines),
-            "mark_epoch": array(line.epoch for line in lines),
-            "mark_as": array(line.mark_as for line in lines),
-            "deferred_next": array(line.deferred_next for line in lines),
+            "marks_in": array(line.line_id for line in marking),
+            "mark_epoch": array(line.epoch for line in marking),
+            "mark_as": array(line.mark_as for line in marking),
+            "deferred_next": array(line.deferred_next for line in marking),
             "most": MAX_MARKED_BYTES,
         }
+    if marking and settled:
+        blocks.add("settles")
+        arguments["settled"] = array(settled)
     if concurrent:
         blocks.add("has_concurrent")
-        busy = [(line.line_id, taken_id) for line in concurrent for taken_id in line.busy]
         arguments |= {
             "concurrent": array(line.line_id for line in concurrent),
             "of_busy": array(line_id for line_id, _ in busy),
             "busy": array(taken_id for _, taken_id in busy),
         }
-    if keyed := [(line.line_id, line.walk) for line in wanted if line.walk]:
+    if keyed:
         blocks.add("has_keyed")
-        held = [(line_id, key) for line_id, walk in keyed for key in walk.held]
         arguments |= {
             "keyed": array(line_id for line_id, _ in keyed),
             "start": [walk.start for _, walk in keyed],
@@ -307,7 +355,7 @@ def _waiting(
             "held_keys_of": array(line_id for line_id, _ in held),
             "held_keys": [key for _, key in held],
         }
-    if heads := [(line.line_id, head) for line in wanted for head in line.heads]:
+    if heads:
         blocks.add("has_heads")
         arguments |= {"held_by": array(line_id for line_id, _ in heads), "heads": array(head for _, head in heads)}
     if left_out:
@@ -316,14 +364,7 @@ def _waiting(
             "of_line": array(line_id for line_id, _ in left_out),
             "left_out": array(subscription_id for _, subscription_id in left_out),
         }
-    by_line: dict[int, list[Row]] = defaultdict(list)
-    marked: dict[int, Marked] = {}
-    for columns in rows(pages_statement(frozenset(blocks)), arguments):
-        row = Row._make(columns[:ROW_WIDTH])
-        by_line[row.line_id].append(row)
-        if marking and (sequence := columns[ROW_WIDTH]) is not None:
-            marked[row.id] = Marked(row.size, sequence, content_with(columns[ROW_WIDTH + 1 :]))
-    return by_line, marked
+    return pages_statement(frozenset(blocks)), arguments
 
 
 def _buffer_of(

@@ -2,39 +2,44 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
 from broker_project.core.db import rows, with_blocks
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import arguments_of, settled_by
+from delivery.worker.settle import Statement, arguments_of, settled_by
 from delivery.worker.settle_sql import (
     ANSWER,
     ENDED,
     ENDS_ANNOUNCED,
     FINAL_STATUS,
     OWNED,
+    REASON,
     RECORDED,
     RESULT,
+    SETTLEMENT,
+    UNCERTAIN,
     WRITTEN,
 )
 from delivery.worker.steps import LineUpdate, Mark, Settled, Settlement
 
-_ANSWERED: Final = gone_columns(
-    status=FINAL_STATUS, attempts="d.attempts + 1", uncertain="d.uncertain OR s.uncertain", reason="s.reason"
-)
+_ANSWERED: Final = gone_columns(status=FINAL_STATUS, attempts="d.attempts + 1", uncertain=UNCERTAIN, reason=REASON)
 _REDUNDANT: Final = gone_columns(status="'REDUNDANT'", reason="'delivery ' || w.winner_id || ' was taken'")
 
 _BUT_STATUS: Final = ", ".join(name for name in FILED_COLUMNS if name != "status")
 
 SETTLE_GROUPS: Final = f"""
 WITH settled AS MATERIALIZED (
-  SELECT * FROM json_to_recordset(%(settlements)s::json)
-    AS s (line_id bigint, delivery_id bigint, group_id bigint, status text, again float8, uncertain bool, reason text,
-          started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text)),
+  SELECT * FROM json_to_recordset(%(settlements)s::json) AS s ({SETTLEMENT})),
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
     AS m (line_id bigint, delivery_id bigint, group_id bigint, config_version bigint)),
+-- if spares
+touched AS (
+  SELECT line_id, delivery_id FROM settled UNION ALL SELECT line_id, delivery_id FROM next
+   UNION ALL
+  SELECT s.line_id, unnest(g.delivery_ids) FROM settled s JOIN delivery_queuegroup g ON g.id = ANY (ARRAY[s.group_id])),
+-- end
 {OWNED},
 -- What has ended is filed, and with a winner all the others of its group. Deleting the group's row decides the winner.
 answered AS (
@@ -62,34 +67,37 @@ filed AS ({FILE_GONE}),
 -- What was not taken: its group ends with its last open delivery, or waits once all its endpoints were asked.
 stayed AS (
   UPDATE delivery_open d
-     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
+     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = {UNCERTAIN}, reason = {REASON},
          times_deferred = d.times_deferred + 1
     FROM settled s, owned o
    WHERE o.id = s.line_id AND d.id = ANY (ARRAY[s.delivery_id]) AND d.status = 'IN_FLIGHT'
      AND s.status = 'PENDING' AND NOT d.cancel_requested
   RETURNING d.id, d.attempts, {ANSWER}),
-ended AS (SELECT {ENDED} FROM answered UNION ALL SELECT {ENDED} FROM stayed),
 tried AS MATERIALIZED (
   SELECT g.id, s.again, s.uncertain,
          EXISTS (SELECT FROM delivery_open d
                   WHERE d.id = ANY (g.delivery_ids) AND d.id NOT IN (SELECT id FROM answered)) AS is_open
     FROM settled s JOIN delivery_queuegroup g ON g.id = ANY (ARRAY[s.group_id])
-   WHERE s.status <> 'DELIVERED' AND s.delivery_id IN (SELECT id FROM ended)),
+   WHERE s.status <> 'DELIVERED' AND s.delivery_id IN (SELECT id FROM answered UNION ALL SELECT id FROM stayed)),
 over AS (
   DELETE FROM delivery_queuegroup g USING tried t WHERE g.id = ANY (ARRAY[t.id]) AND NOT t.is_open),
 tried_again AS (
   UPDATE delivery_queuegroup g
-     SET attempts = g.attempts + 1, uncertain = g.uncertain OR t.uncertain, first_id = NULL,
+     SET attempts = g.attempts + 1, uncertain = g.uncertain OR t.uncertain IS TRUE, first_id = NULL,
          cycles = g.cycles + (t.again IS NOT NULL)::int,
          waits_for = CASE WHEN t.again IS NOT NULL THEN 'RETRY' ELSE g.waits_for END,
          due_at = COALESCE(clock_timestamp() + make_interval(secs => t.again), g.due_at)
     FROM tried t WHERE g.id = ANY (ARRAY[t.id]) AND t.is_open),
 -- end
--- unless stays
-ended AS (SELECT * FROM answered),
+ended AS (
+  SELECT {ENDED} FROM answered
+-- if stays
+   UNION ALL
+  SELECT {ENDED} FROM stayed
 -- end
+  ),
 {RECORDED},
-started AS (
+sent AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT'
     FROM next m, owned o, delivery_queuegroup g, subscriptions_subscription s, subscriptions_subscriber u
    WHERE o.id = m.line_id AND d.id = ANY (ARRAY[m.delivery_id]) AND d.line_id = m.line_id
@@ -135,25 +143,32 @@ def queue_settle_statement(blocks: frozenset[str]) -> LiteralString:
     return with_blocks(SETTLE_GROUPS, blocks)
 
 
-def settle_groups(
+def settling_groups(
     epochs: Mapping[int, int],
     *,
     settlements: Sequence[Settlement] = (),
     marks: Sequence[Mark] = (),
     states: Sequence[LineUpdate] = (),
-) -> Settled:
-    """Record everything for the senders' lines in `epochs`, in one durable statement; safe to repeat.
-
-    Raises:
-        django.db.Error: nothing, or everything, has been recorded.
-    """
+    spares: bool = False,
+) -> Statement:
+    """Return what records everything for the senders' lines in `epochs`, as `settling` does for the others."""
     needs = {
         "stays": any(one.status is not DeliveryStatus.DELIVERED for one in settlements),
         "writes": bool(states),
         "announces": any(one.status is DeliveryStatus.REJECTED for one in settlements),
+        "spares": spares,
     }
     statement = queue_settle_statement(frozenset(name for name, is_needed in needs.items() if is_needed))
-    return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states))
+    return statement, arguments_of(epochs, settlements, marks, states)
+
+
+def settle_groups(epochs: Mapping[int, int], **parts: Any) -> Settled:
+    """Record everything, as for `settling_groups`, in one durable statement; safe to repeat.
+
+    Raises:
+        django.db.Error: nothing, or everything, has been recorded.
+    """
+    return settled_by(epochs, rows(*settling_groups(epochs, **parts)))
 
 
 def put_back(line_id: int, epoch: int, delivery_id: int, *, pause: float | None = None) -> None:

@@ -35,9 +35,8 @@ from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.leases import Leases, active_line
 from delivery.worker.line import ActiveLine
-from delivery.worker.reading import Reading
 from delivery.worker.release import Released, Releaser
-from delivery.worker.settling import DatabaseBackoff, Settling
+from delivery.worker.round_trip import DatabaseBackoff, RoundTrip
 from delivery.worker.slots import Slot, Slots, SlotState
 from delivery.worker.steps import NotStarted, Read, RequestSent, Rest, Send, Settled, Transform, Wait
 from subscriptions.scripting.jobs import Result
@@ -86,8 +85,7 @@ class Rounds:
         self.leases = Leases(self._lines)
         self._slots = Slots()
         self._backoff = DatabaseBackoff()
-        self._settling = Settling(self._slots, self._backoff)
-        self._reading = Reading(self._slots, self._backoff, self.budget, terms)
+        self._round_trip = RoundTrip(self._slots, self._backoff, self.budget, terms)
         self._look_at = 0.0
         """Monotonic time of the next look for new work, while no hints can come."""
         self._turns: deque[ActiveLine] = deque()
@@ -213,8 +211,7 @@ class Rounds:
             for slot in self._slots[SlotState.LOCKED]:
                 self._slots.move(slot, SlotState.SETTLING)
         while self._slots.any_in(SlotState.SETTLING, SlotState.READING) and self._backoff.is_over:
-            self._settle()
-            self._read()
+            self._make_round_trip()
             if self._client.is_gathering and not self._slots.any_in(SlotState.READING):
                 break  # what these lines send next is settled with the answers about to come
 
@@ -263,9 +260,9 @@ class Rounds:
     def _has(self, line: ActiveLine) -> bool:
         return self._lines.get(line.id) is line
 
-    def _settle(self) -> None:
+    def _make_round_trip(self) -> None:
         released: list[Released] = []
-        for slot, settled in self._settling.settle():
+        for slot, settled in self._round_trip.settle():
             if settled is None:
                 self._lose(slot.line)
             elif self._has(slot.line):
@@ -276,6 +273,8 @@ class Rounds:
         if released:
             self._releaser.release(released)
         self._client.begin()  # before anything else takes time: each was checked against its lease
+        for line in self._round_trip.receive():
+            self._lose(line)  # its lease runs out, then it is recovered
 
     def _follow(self, slot: Slot, settled: Settled) -> None:
         """Let a slot wait for what its step, which has been settled, asks for."""
@@ -292,11 +291,11 @@ class Rounds:
                 if wait is not None:
                     slot.line.rate_limiter.learn(delivery.destination, wait, time.monotonic())
                 self._start(slot, delivery, settled.started.get(delivery.id))
-            case Read(linger=True) if not (slot.line.has_hint or slot.line.must_stop()):
+            case Read() if slot.line.reads(slot.step):
+                self._slots.move(slot, SlotState.READING)
+            case Read():
                 self._slots.move(slot, SlotState.IDLE)
                 slot.resumes_at = time.monotonic() + IDLE_SECONDS
-            case Read():
-                self._slots.move(slot, SlotState.READING)
             case Rest():
                 self._slots.move(slot, SlotState.PARKED)
 
@@ -363,12 +362,8 @@ class Rounds:
             elif looks or now >= slot.resumes_at:
                 self._slots.move(slot, SlotState.READING)
         if looks and self._slots.any_in(SlotState.READING):
-            self._read()
+            self._make_round_trip()
             self._look_at = time.monotonic() + max(LOOK_SECONDS, (time.monotonic() - now) / LOOK_SHARE)
-
-    def _read(self) -> None:
-        for line in self._reading.read():
-            self._lose(line)  # its lease runs out, then it is recovered
 
     def _lose(self, line: ActiveLine) -> None:
         """Forget a line that is no longer ours, and end its requests: another worker may send them again."""

@@ -6,7 +6,7 @@ from typing import Any, Final, LiteralString
 
 import orjson
 
-from broker_project.core.db import array, rows, with_blocks
+from broker_project.core.db import Rows, array, rows, with_blocks
 from delivery.dispatch.claim import ActiveHold
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.destination import NEVER_CONFIGURED
@@ -17,9 +17,11 @@ OURS: Final = """
 SELECT l.id FROM delivery_line l
   JOIN unnest(%s::bigint[], %s::bigint[]) AS o (line_id, epoch) ON l.id = o.line_id AND l.epoch = o.epoch
 """
-MICROSECONDS: Final = 1_000_000
 NOT_TAKEN: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
 """How a delivery can end that was not taken: without an answer too, once its retries are used up."""
+
+Statement = tuple[LiteralString, Mapping[str, Any]]
+"""With its arguments."""
 
 
 @cache
@@ -28,7 +30,7 @@ def settle_statement(blocks: frozenset[str]) -> LiteralString:
     return with_blocks(SETTLE, blocks)
 
 
-def settle(
+def settling(
     epochs: Mapping[int, int],
     *,
     settlements: Sequence[Settlement] = (),
@@ -36,18 +38,14 @@ def settle(
     states: Sequence[LineUpdate] = (),
     withheld: Sequence[Withheld] = (),
     holds: Sequence[ActiveHold] = (),
-) -> Settled:
-    """Record everything for the lines in `epochs`, in one durable statement; safe to repeat.
-
-    Raises:
-        django.db.Error: nothing, or everything, has been recorded.
-    """
+    spares: bool = False,
+) -> Statement:
+    """Return what records everything for the lines in `epochs`, but (`spares`) those with a delivery that is locked."""
     effects = [one.side_effects for one in settlements if one.side_effects]
     stays = any(one.status is DeliveryStatus.PENDING for one in settlements)
     needs = {
         "stays": stays,
         "doubts": stays or any(one.status in NOT_TAKEN and one.status_code is None for one in settlements),
-        "means": any(effect.meaning for effect in effects),
         "turns": any(effect.suspends or effect.resumes for effect in effects),
         "announces": any(
             one.status in NOT_TAKEN and one.side_effects and one.side_effects.announces for one in settlements
@@ -58,29 +56,35 @@ def settle(
         "keyed": any(mark.is_last_chance for mark in marks),
         "keeps_pace": any(mark.rate_slot for mark in marks),
         "replies": any(mark.config_version == NEVER_CONFIGURED for mark in marks),
+        "spares": spares,
     }
     statement = settle_statement(frozenset(name for name, is_needed in needs.items() if is_needed))
-    arguments = arguments_of(epochs, settlements, marks, states, withheld=withheld, holds=holds)
-    return settled_by(statement, epochs, arguments)
+    return statement, arguments_of(epochs, settlements, marks, states, withheld=withheld, holds=holds)
 
 
-def settled_by(statement: LiteralString, epochs: Mapping[int, int], arguments: Mapping[str, Any]) -> Settled:
-    """Run a statement that settles; return what it did."""
-    by_kind: dict[str, dict[int, int]] = {"owned": {}, "ended": {}, "started": {}, "waits": {}}
-    for kind, row_id, value in rows(statement, arguments):
-        by_kind[kind][row_id] = value
-    owned = frozenset(by_kind["owned"])
+def settle(epochs: Mapping[int, int], **parts: Any) -> Settled:
+    """Record everything, as for `settling`, in one durable statement; safe to repeat.
+
+    Raises:
+        django.db.Error: nothing, or everything, has been recorded.
+    """
+    return settled_by(epochs, rows(*settling(epochs, **parts)))
+
+
+def settled_by(epochs: Mapping[int, int], found: Rows) -> Settled:
+    """Return what a statement that settles did for these lines, whose one row was `found`."""
+    ((owned, ended, started, sequences, *waits),) = found
     locked: frozenset[int] = frozenset()
-    if missing := {line_id: epoch for line_id, epoch in epochs.items() if line_id not in owned}:
-        # Those that are ours all the same: somebody has locked them.
-        ours = rows(OURS, [[*missing.keys()], [*missing.values()]])
+    if missing := epochs.keys() - owned:
+        # Those that are ours all the same: somebody has locked them, or a delivery of theirs.
+        ours = rows(OURS, [array(missing), array(epochs[line_id] for line_id in missing)])
         locked = frozenset(line_id for (line_id,) in ours)
     return Settled(
-        owned=owned,
+        owned=frozenset(owned),
         locked=locked,
-        ended=frozenset(by_kind["ended"]),
-        started=by_kind["started"],
-        waits={row_id: microseconds / MICROSECONDS for row_id, microseconds in by_kind["waits"].items()},
+        ended=frozenset(ended),
+        started=dict(zip(started, sequences, strict=True)),
+        waits=dict(zip(*waits, strict=True)),
     )
 
 
@@ -95,8 +99,8 @@ def arguments_of(
     arguments = {
         "line_id": array(epochs.keys()),
         "epoch": array(epochs.values()),
-        "settlements": _json(settlements),
-        "marks": _json(marks),
+        "settlements": _json([one.row() for one in settlements]),
+        "marks": _json([one.row() for one in marks]),
     }
     return arguments | {name: _json(values) for name, values in {"states": states, **others}.items() if values}
 

@@ -1,7 +1,7 @@
 """The statement that records a round of TOPIC lines, retry lines and callback replies; `queue_settle` has the other.
 
-Read it from top to bottom. A block between `-- if name` (or `-- unless name`) and `-- end` is left out in rounds that
-have no use for it, so most rounds run a short statement; lines that begin with `--` are not sent.
+Read it from top to bottom, or let `./broker sql` print it for `psql`. A block between `-- if name` and `-- end` is left
+out in rounds that have no use for it, so most rounds run a short statement; lines that begin with `--` are not sent.
 """
 
 from typing import Final
@@ -10,11 +10,15 @@ from delivery.filing import FILE_GONE, HISTORY_LINE, IS_DUE, gone_columns
 from subscriptions.names import OWN_EVENTS, patterns_of
 
 ANSWER: Final = """s.started_at, s.duration_ms, s.status_code, s.answer_headers, s.answer_excerpt,
-            CASE WHEN s.status_code IS NULL THEN s.reason ELSE '' END AS error"""
-ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error"
+            CASE WHEN s.status_code IS NULL THEN COALESCE(s.reason, '') ELSE '' END AS error,
+            s.side_effects->>'meaning' AS meaning"""
+ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error, meaning"
 """What is recorded of an attempt."""
 FINAL_STATUS: Final = "CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END"
 """Of a delivery that ends: also one that would stay, had nobody asked to cancel it."""
+UNCERTAIN: Final = "d.uncertain OR s.uncertain IS TRUE"
+REASON: Final = "COALESCE(s.reason, '')"
+SEQUENCE: Final = "CASE WHEN s.sequence_unused IS NOT TRUE THEN d.sequence END"
 UNRECEIVED: Final = "((d.unreceived OR d.attempts = 0) AND s.status_code IS NULL)"
 """Whether no request has been answered yet, so that nobody is known to have received the delivery."""
 
@@ -57,13 +61,30 @@ OF_MAILBOXES: Final = f"""
                         WHERE m.id = gone.message_id LIMIT 1), false))"""
 """The end of `ENDS_ANNOUNCED` in a mailbox: the broker's own events are not announced."""
 
+SETTLEMENT: Final = """line_id bigint, delivery_id bigint, group_id bigint, status text, pause float8, again float8,
+          uncertain bool, sequence_unused bool, reason text, started_at timestamptz, duration_ms int, status_code int,
+          answer_headers text, answer_excerpt text, side_effects json"""
+"""What is told of an outcome: null where nothing is to be said."""
+
 OWNED: Final = """
+-- if spares
+-- Lines of which somebody has locked a delivery.
+in_the_way AS MATERIALIZED (
+  SELECT t.line_id FROM touched t JOIN delivery_open d ON d.id = ANY (ARRAY[t.delivery_id])
+   WHERE d.id <> ALL (ARRAY(
+     SELECT f.id FROM (SELECT id FROM delivery_open WHERE id = ANY (ARRAY(SELECT delivery_id FROM touched))
+                          FOR UPDATE SKIP LOCKED) f))),
+-- end
 owned AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
     JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
       ON l.id = o.line_id AND l.epoch = o.epoch
+   WHERE (SELECT set_config('lock_timeout', '50', true)) IS NOT NULL
+-- if spares
+     AND l.id <> ALL (ARRAY(SELECT line_id FROM in_the_way))
+-- end
      FOR NO KEY UPDATE OF l SKIP LOCKED)"""
-"""Lock the lines that are still ours, in any order: nobody waits here.
+"""Lock the lines that are still ours, in any order: nobody waits here, and nobody waits long for a delivery.
 
 The lines are not rewritten: a row that each settle rewrites degrades first.
 """
@@ -85,36 +106,35 @@ written AS (
      AND w.line_id <> ALL (ARRAY(SELECT line_id FROM missed)))"""
 
 RESULT: Final = """
-SELECT 'owned', id, NULL::bigint FROM owned
-UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
-UNION ALL SELECT 'started', id, sequence FROM started"""
+SELECT ARRAY(SELECT id FROM owned), ARRAY(SELECT id FROM ended),
+       ARRAY(SELECT id FROM sent), ARRAY(SELECT sequence FROM sent)"""
 
 RECORDED: Final = """
 recorded AS (
   INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
-                                answer_excerpt)
+                                answer_excerpt, meaning)
   SELECT id, attempts, started_at, duration_ms, status_code, error, decode(answer_headers, 'hex'),
-         decode(answer_excerpt, 'hex')
+         decode(answer_excerpt, 'hex'), meaning
     FROM ended)"""
 
 _GONE: Final = gone_columns(
     status=FINAL_STATUS,
     attempts="d.attempts + 1",
-    sequence="CASE WHEN NOT s.sequence_unused THEN d.sequence END",
-    uncertain="d.uncertain OR s.uncertain",
+    sequence=SEQUENCE,
+    uncertain=UNCERTAIN,
     unreceived=UNRECEIVED,
-    reason="s.reason",
+    reason=REASON,
 )
 
 SETTLE: Final = f"""
 WITH settled AS MATERIALIZED (
-  SELECT * FROM json_to_recordset(%(settlements)s::json)
-    AS s (line_id bigint, delivery_id bigint, status text, pause float8, uncertain bool, sequence_unused bool,
-          reason text, started_at timestamptz, duration_ms int, status_code int, answer_headers text,
-          answer_excerpt text, side_effects json)),
+  SELECT * FROM json_to_recordset(%(settlements)s::json) AS s ({SETTLEMENT})),
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
     AS m (line_id bigint, delivery_id bigint, config_version bigint, sequence bigint, is_last_chance bool)),
+-- if spares
+touched AS (SELECT line_id, delivery_id FROM settled UNION ALL SELECT line_id, delivery_id FROM next),
+-- end
 {OWNED},
 -- A delivery that has moved to the subscriber's other line is settled there. One that was fetched since was settled
 -- by this very statement, whose commit was not heard.
@@ -128,9 +148,9 @@ filed AS ({FILE_GONE}),
 -- What does not end goes back to its place, is deferred, or moves to the subscriber's other line.
 stayed AS (
   UPDATE delivery_open d
-     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
+     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = {UNCERTAIN}, reason = {REASON},
          line_id = COALESCE((s.side_effects->>'to_line_id')::bigint, d.line_id),
-         sequence = CASE WHEN NOT s.sequence_unused THEN d.sequence END, unreceived = {UNRECEIVED},
+         sequence = {SEQUENCE}, unreceived = {UNRECEIVED},
          times_deferred = d.times_deferred + (s.pause IS NOT NULL)::int,
          waits_for = CASE WHEN (s.side_effects->>'suspends')::bool THEN 'TURN' WHEN s.pause IS NOT NULL THEN 'RETRY'
                           ELSE d.waits_for END,
@@ -142,22 +162,15 @@ stayed AS (
   RETURNING d.id, d.attempts,
             CASE WHEN (s.side_effects->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
             d.subscription_id, s.reason, s.side_effects, {ANSWER}),
-ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed),
 -- end
--- unless stays
-ended AS (SELECT * FROM gone),
+ended AS (
+  SELECT {ENDED} FROM gone
+-- if stays
+   UNION ALL
+  SELECT {ENDED} FROM stayed
 -- end
--- if means
-recorded AS (
-  INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
-                                answer_excerpt, meaning)
-  SELECT e.id, e.attempts, e.started_at, e.duration_ms, e.status_code, e.error, decode(e.answer_headers, 'hex'),
-         decode(e.answer_excerpt, 'hex'), s.side_effects->>'meaning'
-    FROM ended e JOIN settled s ON s.delivery_id = e.id),
--- end
--- unless means
+  ),
 {RECORDED},
--- end
 -- if turns
 -- Subscriptions that are suspended, or that resume after a probe. What was sent under another configuration suspends
 -- nothing (4.15), and a policy takes over no other pause. A subscription that somebody has locked, such as an open
@@ -309,7 +322,14 @@ told_of_kept AS (
   UPDATE delivery_pace p SET last_at = f.at
     FROM free f JOIN started d ON d.id = f.delivery_id
    WHERE p.subscription_id = f.subscription_id
-  RETURNING p.subscription_id, f.at + f.spacing AS next_at)
+  RETURNING p.subscription_id, f.at + f.spacing AS next_at),
+waits AS (
+  SELECT subscription_id, extract(epoch FROM next_at - clock_timestamp())::float8 AS seconds
+    FROM (SELECT subscription_id, next_at FROM paced
+           UNION ALL
+          SELECT m.subscription_id, p.last_at + m.spacing FROM rate_slots m JOIN delivery_pace p USING (subscription_id)
+           WHERE {LAST_AT} + m.spacing > clock_timestamp()
+             AND m.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM paced))) w)
 -- end
 -- if replies
 -- Replies to callbacks: no subscription may have changed, and they have no number.
@@ -320,18 +340,16 @@ told_of_kept AS (
      AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT')
   RETURNING d.id)
 -- end
+, sent AS (
+  SELECT * FROM started
+-- if replies
+   UNION ALL
+  SELECT id, 0 FROM started_replies
+-- end
+  )
 {RESULT}
 -- if keeps_pace
--- In microseconds, when each may be sent to again; nothing of one that could be sent to now and was refused otherwise.
-UNION ALL
-SELECT 'waits', subscription_id, (1000000 * extract(epoch FROM next_at - clock_timestamp()))::bigint
-  FROM (SELECT subscription_id, next_at FROM paced
-         UNION ALL
-        SELECT m.subscription_id, p.last_at + m.spacing FROM rate_slots m JOIN delivery_pace p USING (subscription_id)
-         WHERE {LAST_AT} + m.spacing > clock_timestamp()
-           AND m.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM paced))) w
--- end
--- if replies
-UNION ALL SELECT 'started', id, 0::bigint FROM started_replies
+-- When each may be sent to again; nothing of one that could be sent to now and was refused otherwise.
+       , ARRAY(SELECT subscription_id FROM waits), ARRAY(SELECT seconds FROM waits)
 -- end
 """

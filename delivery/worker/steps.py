@@ -6,7 +6,7 @@ Nobody changes one. Those of every delivery are not frozen: that would make them
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from delivery.http.transfer import Answer
 from delivery.statuses import DeliveryStatus
@@ -62,6 +62,30 @@ class Settlement:
     """Seconds until an open group is tried again, if this was the last endpoint of its cycle."""
     side_effects: SideEffects | None = None
 
+    def row(self) -> dict[str, Any]:
+        """Return what the database is told: only what is to be said, for each value costs as much as a row."""
+        said: dict[str, Any] = {
+            "line_id": self.line_id,
+            "delivery_id": self.delivery_id,
+            "group_id": self.group_id,
+            "status": self.status,
+            "started_at": self.started_at,
+            "duration_ms": self.duration_ms,
+            "status_code": self.status_code,
+            "answer_headers": self.answer_headers,
+            "answer_excerpt": self.answer_excerpt,
+        }
+        if self.status is not DeliveryStatus.DELIVERED or self.side_effects:
+            said |= {
+                "pause": self.pause,
+                "again": self.again,
+                "uncertain": self.uncertain,
+                "sequence_unused": self.sequence_unused,
+                "reason": self.reason,
+                "side_effects": self.side_effects,
+            }
+        return said
+
     @property
     def log_reason(self) -> str:
         """What the log says of a delivery that was not taken."""
@@ -111,6 +135,20 @@ class Mark:
     """Whether the number is given to nothing else if it is not sent: another has a later one."""
     group_id: int | None = None
     rate_slot: RateSlot | None = None
+
+    def row(self) -> dict[str, Any]:
+        """Return what the database is told, as of a `Settlement`."""
+        said: dict[str, Any] = {
+            "line_id": self.line_id,
+            "delivery_id": self.delivery_id,
+            "config_version": self.config_version,
+            "sequence": self.sequence,
+        }
+        if self.group_id:
+            said["group_id"] = self.group_id
+        if self.is_last_chance or self.rate_slot:
+            said |= {"is_last_chance": self.is_last_chance, "rate_slot": self.rate_slot}
+        return said
 
 
 @dataclass(frozen=True, slots=True)

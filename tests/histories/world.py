@@ -71,7 +71,7 @@ class Connection(psycopg.Connection[Any]):
     """One that breaks when `point` raises; the server then undoes the open transaction."""
 
     point: Callable[[bool], None] | None = None
-    """Called before and after each statement, with whether a transaction is open; None: nobody has this connection."""
+    """Called before and after each round trip, with whether a transaction is open; None: nobody has this connection."""
     is_broken = False
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
@@ -79,9 +79,12 @@ class Connection(psycopg.Connection[Any]):
             return super().wait(gen, *arguments, **options)
         if self.is_broken:
             raise psycopg.OperationalError("the connection is broken")
-        self._pass()
+        # Statements that go together do so in one transaction: broken between them is broken before them.
+        if self._pipeline is None or gen.__name__ == "_enter_gen":
+            self._pass()
         result = super().wait(gen, *arguments, **options)
-        self._pass()
+        if self._pipeline is None or gen.__name__ == "_exit_gen":
+            self._pass()
         return result
 
     def undo(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 from django.db import connection
 from psycopg import sql
 
+from broker_project.core import db
 from tests.support.database import another_connection
 
 LARGE_TABLES = re.compile(r"^delivery_(open|pageread|hold|queuegroup|delivery|message|attempt)")
@@ -172,12 +173,12 @@ def _rows_read(node: dict[str, Any]) -> int:
 def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ExplainedStatement]]:
     """Explain every statement before it is carried out, those of Django's cursor too, and undo the explaining."""
     found: list[ExplainedStatement] = []
+    unexplained = db._execute
 
-    class Cursor(psycopg.RawCursor[Any]):
-        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            statement = query.decode() if isinstance(query, bytes) else query
-            found.append(ExplainedStatement(statement, _explained(self.connection, statement, params)))
-            return super().execute(query, params, **options)
+    def execute_raw(raw: psycopg.Connection[Any], statement: Any, arguments: Any) -> Any:
+        text, values = db.as_prepared(statement, arguments)
+        found.append(ExplainedStatement(statement, _explained(raw, text.decode(), values)))
+        return unexplained(raw, statement, arguments)
 
     def by_django(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
         if statement.lstrip("(").startswith("SELECT"):
@@ -187,7 +188,7 @@ def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Expla
         return execute(statement, params, many, context)
 
     with monkeypatch.context() as patched, connection.execute_wrapper(by_django):
-        patched.setattr(psycopg, "RawCursor", Cursor)
+        patched.setattr(db, "_execute", execute_raw)
         yield found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import pytest
 from django.db import OperationalError
 
 from delivery.callbacks.address import callback_terms
@@ -13,8 +14,8 @@ from delivery.webhook.destination import Destination
 from delivery.worker.buffer import RateLimiter
 from delivery.worker.line import ActiveLine
 from delivery.worker.release import Released
+from delivery.worker.round_trip import RoundTrip, Settling
 from delivery.worker.rounds import NO_LINK, Rounds
-from delivery.worker.settle import settle
 from delivery.worker.slots import Slot, Slots, SlotState
 from delivery.worker.steps import Settled, Settlement, Withheld
 from subscriptions.scripting.jobs import Job, Result
@@ -231,10 +232,15 @@ class SettlementListener(Protocol):
 class FailingDatabase:
     """Settles as requested, and fails once when requested, before or after it has settled."""
 
-    def __init__(self, settle: Callable[..., Settled] = settle) -> None:
-        self._settle = settle
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ask = RoundTrip.ask
         self._listener: SettlementListener | None = None
         self._trouble: tuple[bool, Callable[[], object]] | None = None
+
+        def ask(trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> list[Settled]:
+            return self.ask(trip, kinds, **options)
+
+        monkeypatch.setattr(RoundTrip, "ask", ask)
 
     @property
     def is_about_to_fail(self) -> bool:
@@ -249,39 +255,35 @@ class FailingDatabase:
         """Fail the next settle; `meanwhile` happens before it is tried again."""
         self._trouble = after_commit, meanwhile
 
-    def __call__(self, epochs: dict[int, int], **options: Any) -> Settled:
+    def ask(self, trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> list[Settled]:
+        if not any(kind.parts for kind in kinds):
+            return self._ask(trip, kinds, **options)
         trouble, self._trouble = self._trouble, None
         if trouble and not trouble[0]:
             trouble[1]()
             raise OperationalError("it went away before")
-        settled = self._told(epochs, **options)
+        settled = self._told(trip, kinds, **options)
         if trouble:
             trouble[1]()
             raise OperationalError("it went away afterwards")
         return settled
 
-    def _told(self, epochs: dict[int, int], **options: Any) -> Settled:
+    def _told(self, trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> list[Settled]:
         """Settle, and notify the listener."""
         if self._listener is None:
-            return self._settle(epochs, **options)
+            return self._ask(trip, kinds, **options)
         self._listener.on_settling()
-        settled = self._settle(epochs, **options)
+        settled = self._ask(trip, kinds, **options)
         self._listener.on_settled()
-        _notify(self._listener, settled, epochs, **options)
+        for kind, done in zip(kinds, settled, strict=True):
+            _notify(self._listener, kind, done)
         return settled
 
 
-def _notify(
-    listener: SettlementListener,
-    settled: Settled,
-    epochs: dict[int, int],
-    settlements: Sequence[Settlement] = (),
-    withheld: Sequence[Withheld] = (),
-    **_: object,
-) -> None:
-    for settlement in settlements:
-        if settlement.delivery_id in settled.ended:
-            listener.on_recorded(settlement, epochs[settlement.line_id])
-    for one in withheld:
-        if one.line_id in settled.owned:
+def _notify(listener: SettlementListener, kind: Settling, done: Settled) -> None:
+    for settlement in kind.settlements:
+        if settlement.delivery_id in done.ended:
+            listener.on_recorded(settlement, kind.epochs[settlement.line_id])
+    for one in kind.parts.get("withheld", ()):
+        if one.line_id in done.owned:
             listener.on_withheld(one)

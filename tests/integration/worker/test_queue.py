@@ -20,13 +20,13 @@ from delivery.maintenance import periodic
 from delivery.models import Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.webhook.request import Outgoing
-from delivery.worker import rounds, settling
+from delivery.worker import round_trip, rounds
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
 from delivery.worker.pages import PageRequest
 from delivery.worker.queue import read_groups
-from delivery.worker.queue_settle import settle_groups
+from delivery.worker.queue_settle import settle_groups, settling_groups
 from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
@@ -439,13 +439,13 @@ def test_failing_settles_of_queues_leave_lines_alone(
 
     topic = factories.subscription(endpoint=receiver.url("/topic"))
     with broker.running_worker() as worker:
-        monkeypatch.setattr(settling, "settle_groups", fail)
+        monkeypatch.setattr(round_trip, "settling_groups", fail)
         broker.publish_bodies(jobs, *[b"%d" % number for number in range(10)])
         wait_until(lambda: len(worker.event_loop.lines) > 0)
         broker.publish_numbered(topic.event_type, 20)
         wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]
-        monkeypatch.setattr(settling, "settle_groups", settle_groups)
+        monkeypatch.setattr(round_trip, "settling_groups", settling_groups)
         broker.wait_until_done()
     assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
         b"%d" % number: 1 for number in range(10)

@@ -11,21 +11,21 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.models.functions import Now
 
+from broker_project.core.db import Rows, rows, rows_of_each
 from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
+from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.destination import Destination, destinations_of
-from delivery.webhook.request import Outgoing
-from delivery.worker import pages, reading, settling
-from delivery.worker.buffer import BodyBudget, Buffer
-from delivery.worker.pages import PageRequest, read_pages
-from delivery.worker.queue_settle import settle_groups
+from delivery.worker import pages, round_trip
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.line import ActiveLine
+from delivery.worker.round_trip import DatabaseBackoff, RoundTrip, Settling
 from delivery.worker.settle import settle, settle_statement
-from delivery.worker.settling import DatabaseBackoff, Settling, settle_round
 from delivery.worker.slots import Slots, SlotState
 from delivery.worker.steps import Rest, Send, Settled
 from subscriptions.models import EventKind, Subscription
@@ -138,6 +138,14 @@ def ask_to_cancel(delivery_id: int) -> None:
     Delivery.objects.filter(pk=delivery_id).update(cancel_requested=True)
 
 
+def settle_step(line: ActiveLine) -> None:
+    """Settle the step of a line's only slot, and what that missed."""
+    settling = Settling(line.slots, of_groups=False)
+    statement = settling.statement()
+    assert statement
+    settling.settled(rows(*statement))
+
+
 @pytest.mark.behaviour("1.8", "4.11")
 @pytest.mark.parametrize(
     ("answered", "end"),
@@ -150,7 +158,7 @@ def test_a_settle_overtaken_by_a_cancel_misses_nothing(
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     line.slots[0].step = Rest(broker.settlement(line, delivery, **answered))
     overtaken(
-        lambda: settle_round(line.slots, of_groups=False),
+        lambda: settle_step(line),
         lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
         monkeypatch,
     )
@@ -162,10 +170,10 @@ def test_a_settle_overtaken_by_a_cancel_misses_nothing(
 def test_a_settlement_missed_under_a_lock_is_settled_later(
     wanted: Subscription, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cancelled_again_after_it(*args: Any, **kwargs: Any) -> Settled:
-        settled = settle(*args, **kwargs)
+    def locked_after_it(statements: Sequence[Any]) -> list[Rows]:
+        found = rows_of_each(statements)
         elsewhere.execute("SELECT FROM delivery_line FOR NO KEY UPDATE SKIP LOCKED")
-        return settled
+        return found
 
     broker.publish_numbered(wanted.event_type, 2)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
@@ -174,15 +182,15 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
     slot.step = Send(broker.settlement(line, delivery, **broker.NO_ANSWER), following)
     slots = Slots()
     slots.add(line)
-    settling_all = Settling(slots, DatabaseBackoff())
-    monkeypatch.setattr(settling, "settle", cancelled_again_after_it)
-    overtaken(lambda: [*settling_all.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
+    trip = RoundTrip(slots, DatabaseBackoff(), BodyBudget(MAX_PROCESS_BYTES), callback_terms())
+    monkeypatch.setattr(round_trip, "rows_of_each", locked_after_it)
+    overtaken(lambda: [*trip.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
 
     assert (broker.statuses(wanted), slot.state) == ([IN_FLIGHT, IN_FLIGHT], SlotState.LOCKED)
     assert slot.may_be_marked
     elsewhere.rollback()
     slots.move(slot, SlotState.SETTLING)
-    ((_, settled),) = settling_all.settle()
+    ((_, settled),) = trip.settle()
     assert settled
     assert (broker.statuses(wanted), [*settled.started]) == ([CANCELLED, IN_FLIGHT], [following.id])
 
@@ -275,22 +283,23 @@ def ends() -> Counter[str]:
 
 
 class Unheard:
-    """Settles as asked, but once lets the answer get lost on the way back."""
+    """Makes a round trip as asked, but once lets the answer get lost on the way back."""
 
-    def __init__(self, when: str, settle: Callable[..., Settled] = settle) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, when: str, meanwhile: Callable[[], object] = int) -> None:
         self.when = when
-        self.settle = settle
-        self.meanwhile: Callable[[], object] = int
-        """What happens before it is settled again."""
+        """The argument that it has to have."""
+        self.meanwhile = meanwhile
+        """What happens before it is made again."""
         self.lost = 0
+        monkeypatch.setattr(round_trip, "rows_of_each", self)
 
-    def __call__(self, *arguments: Any, **options: Any) -> Settled:
-        settled = self.settle(*arguments, **options)
-        if options.get(self.when) and not self.lost:
+    def __call__(self, statements: Sequence[tuple[Any, Mapping[str, Any]]]) -> list[Rows]:
+        found = rows_of_each(statements)
+        if not self.lost and any(arguments.get(self.when, "[]") != "[]" for _, arguments in statements):
             self.lost += 1
             self.meanwhile()
             raise OperationalError("server closed the connection unexpectedly")
-        return settled
+        return found
 
 
 @pytest.mark.behaviour("4.11")
@@ -299,8 +308,7 @@ class Unheard:
 def test_a_commit_with_a_lost_reply_is_not_doubled(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch, when: str, status: int
 ) -> None:
-    unheard = Unheard(when)
-    monkeypatch.setattr(settling, "settle", unheard)
+    unheard = Unheard(monkeypatch, when)
     receiver.on("/a", answer(status), answer())
     broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
@@ -318,10 +326,8 @@ def test_a_commit_with_a_lost_reply_is_not_doubled(
 def test_a_mark_with_a_lost_reply_is_not_forgotten(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unheard = Unheard("marks")
     moved = receiver.url("/moved")
-    unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=moved)
-    monkeypatch.setattr(settling, "settle", unheard)
+    unheard = Unheard(monkeypatch, "marks", lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=moved))
     broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
@@ -341,18 +347,14 @@ def test_a_page_with_a_lost_reply_leaves_nothing_marked(
 ) -> None:
     lost: list[int] = []
 
-    def read_unheard(wanted_pages: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
-        if lost or not Delivery.objects.exists():
-            return read_pages(wanted_pages, budget)
-        read_pages(wanted_pages, BodyBudget(MAX_PROCESS_BYTES))
+    def change() -> None:
         lost.append(Delivery.objects.filter(status=DeliveryStatus.IN_FLIGHT).count())
         if meanwhile == "moved":
             Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
         elif meanwhile == "cancelled":
             cancel_deliveries_of(wanted.pk, reason="unwanted")
-        raise OperationalError("server closed the connection unexpectedly")
 
-    monkeypatch.setattr(reading, "read_pages", read_unheard)
+    Unheard(monkeypatch, "marks_in", change)
     broker.publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
@@ -389,9 +391,8 @@ def test_what_is_marked_is_sent_as_it_is_configured_by_then(
 def test_a_lost_mark_of_a_job_is_harmless(receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = event_type(kind=EventKind.QUEUE)
     wanted = subscription(event_type=jobs, endpoint=receiver.url("/a"))
-    unheard = Unheard("marks", settle_groups)
-    unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
-    monkeypatch.setattr(settling, "settle_groups", unheard)
+    moved = receiver.url("/moved")
+    unheard = Unheard(monkeypatch, "marks", lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=moved))
     broker.publish_numbered(jobs, 30)
     with broker.running_worker():
         broker.cut_pauses_until_done()

@@ -15,7 +15,7 @@ from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.operations import release
 from delivery.outcomes import Decision
 from delivery.statuses import DeliveryStatus
-from delivery.worker import leases, line, settling
+from delivery.worker import leases, line
 from delivery.worker.steps import Settlement, Withheld
 from subscriptions.models import RetryPolicy
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
@@ -268,8 +268,7 @@ def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.behaviour("1.6", "2.10", "2.13", "4.10", "4.11", "5.3", "5.5", "5.6", "5.8", "11.3")
 def test_random_history(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
-    database = FailingDatabase()
-    monkeypatch.setattr(settling, "settle", database)
+    database = FailingDatabase(monkeypatch)
     run_random_history(partial(StatefulTopic, policies=policies), database)
 
 
@@ -280,8 +279,7 @@ def test_random_history(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyP
 def test_side_events_while_retries_are_used_up(
     policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch, number: int, result: int | str, event: str
 ) -> None:
-    database = FailingDatabase()
-    monkeypatch.setattr(settling, "settle", database)
+    database = FailingDatabase(monkeypatch)
     broker = StatefulTopic(database, policies)
     broker.follow([number, 1, 2])
     broker.wear_out(0, 0, result, ["nothing", event, "nothing", event, event])
