@@ -2,8 +2,9 @@
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, Generic, Protocol, TypeVar
 
 from delivery.limits import ASKED_SECONDS, HANGING_SECONDS, REFILL_LEVEL, SMALL_BODY_BYTES, SMALL_BODY_RESERVE
@@ -26,6 +27,7 @@ def any_may(_delivery: object) -> bool:
     return True
 
 
+KEY: Final = attrgetter("ordering_key")
 Work = TypeVar("Work", bound=Sized)
 
 
@@ -90,10 +92,11 @@ class Buffer(Generic[Work]):
                     return work
         return None
 
-    def set_aside(self, busy: Container[str], key_of: Callable[[Work], str]) -> None:
+    def set_aside(self, is_busy: Callable[[Work], bool]) -> None:
         """Set aside what comes next and is of a busy key, so that nobody meets it again until the key is free."""
-        while self._fresh and (key := key_of(self._fresh[0])) in busy:
-            self._aside.setdefault(key, []).append(self._fresh.popleft())
+        while self._fresh and is_busy(self._fresh[0]):
+            work = self._fresh.popleft()
+            self._aside.setdefault(KEY(work), []).append(work)
 
     def free(self, key: str) -> None:
         """Put what was set aside of a key first, in its order."""

@@ -355,7 +355,7 @@ class Rounds:
         looks = not self._listener.is_connected and now >= self._look_at
         for slot in self._slots[SlotState.IDLE]:
             line = slot.line
-            has_keys = line.is_keyed and line.has_more  # which are busy: that this slot is idle says nothing
+            has_keys = bool(line.busy_keys) and line.has_more  # then that this slot is idle says nothing
             line.is_over |= now >= slot.resumes_at and not line.is_waiting and not has_keys
             if line.must_stop():
                 self._slots.advance(slot, None)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, auto
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from delivery.http.transfer import EncodedRequest
@@ -99,7 +98,9 @@ class Slot:
     def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
         """Take what goes next, of what may, from the line's buffer; None if there is nothing."""
         if self.line.is_keyed:
-            self.line.buffer.set_aside(self.line.busy_keys, attrgetter("ordering_key"))
+            for key in self.taken_keys:
+                self.line.buffer.free(key)  # its own: what comes next of it is settled together with what has ended
+            self.line.buffer.set_aside(self._is_busy)
         taken = self.line.buffer.take(deferred_next=self.line.deferred_next, may_go=may_go)
         if taken:
             self.held += taken.size
@@ -108,6 +109,10 @@ class Slot:
                 self.taken_keys.append(taken.ordering_key)
                 self.line.busy_keys[taken.ordering_key] = self
         return taken
+
+    def _is_busy(self, delivery: Outgoing) -> bool:
+        """Whether another slot has taken something of its key."""
+        return self.line.busy_keys.get(delivery.ordering_key, self) is not self
 
     def prepare(self, delivery: Outgoing) -> None:
         """Note that the script of `delivery` runs now, before it is sent."""
