@@ -5,6 +5,9 @@ from typing import Final, LiteralString
 IS_DUE: Final = "(d.waits_for = 'TURN' OR d.due_at <= clock_timestamp())"
 """Whether a PENDING row `d` may be sent as far as time is concerned: only what waits for a RETRY has a `due_at`."""
 
+SHORT_LOCK_WAIT: Final = "(SELECT set_config('lock_timeout', '50', true)) IS NOT NULL"
+"""Always true; no statement of its transaction waits longer than 50 ms for a row that somebody has locked."""
+
 APART: Final = "(d.due_at IS NOT NULL OR d.waits_for = 'RELEASE')"
 """What is found by its line too, in the words of the index: each of a subscriber's two lines may have some of it."""
 

@@ -3,14 +3,15 @@
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
 
-from broker_project.core.db import rows
-from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE
+from broker_project.core.db import RowLocked, rows
+from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, HISTORY_LINE, SHORT_LOCK_WAIT
 from delivery.limits import CAPACITY, LEASE_SECONDS, RETRY_LINE_REST_SECONDS, SWEEP_SLICE
 from delivery.models import Lane
 from delivery.retry import MAX_PAUSE_SECONDS, MAX_RETRY_AFTER_SECONDS
@@ -60,7 +61,8 @@ WITH picked AS (
   SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, %s) AS capacity,
          {CONCURRENCY} AS concurrency, u.processing = 'KEYED' AND {CONCURRENCY} > 1 AS is_keyed, holds.number AS holds
     FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id {LINE_HOLDS}
-   WHERE l.id = ANY(%s) AND CASE WHEN l.lease_until IS NULL THEN {LINE_IS_DUE}
+   WHERE {SHORT_LOCK_WAIT}
+     AND l.id = ANY(%s) AND CASE WHEN l.lease_until IS NULL THEN {LINE_IS_DUE}
                                  ELSE l.lease_until < clock_timestamp() END
    ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
 forgotten AS (
@@ -248,8 +250,19 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
     """Claim those of the lines that are due and have no worker, under a new epoch each.
 
     A line whose last worker vanished is recovered first: its requests in flight are sent first, with their numbers,
-    flagged.
+    flagged. Where somebody has locked one of these deliveries, the line stays as it is.
     """
+    try:
+        return _claim(line_ids, worker)
+    except RowLocked:
+        claims: list[Claim] = []
+        for line_id in line_ids:
+            with suppress(RowLocked):
+                claims += _claim([line_id], worker)
+        return claims
+
+
+def _claim(line_ids: Sequence[int], worker: str) -> list[Claim]:
     with transaction.atomic():
         taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])
         if keyed := [line_id for line_id, *_, is_keyed, _, _ in taken if is_keyed]:

@@ -5,6 +5,7 @@ Read them as `settle_sql`: a block between `-- if name` and `-- end` is left out
 
 from typing import Final
 
+from delivery.filing import SHORT_LOCK_WAIT
 from delivery.webhook.content import COLUMNS, MESSAGE
 
 ROW: Final = (
@@ -26,7 +27,7 @@ owned AS MATERIALIZED (
     FROM unnest(%(marks_in)s::bigint[], %(mark_epoch)s::bigint[], %(mark_as)s::bigint[], %(deferred_next)s::bool[])
            AS m (line_id, epoch, sequence, deferred_next)
     JOIN delivery_line l ON l.id = m.line_id AND l.epoch = m.epoch
-   WHERE (SELECT set_config('lock_timeout', '50', true)) IS NOT NULL
+   WHERE {SHORT_LOCK_WAIT}
 -- if settles
      -- the statement before this one, of the same transaction, may have left out what was to end first
      AND NOT EXISTS (

@@ -6,7 +6,7 @@ out in rounds that have no use for it, so most rounds run a short statement; lin
 
 from typing import Final
 
-from delivery.filing import FILE_GONE, HISTORY_LINE, IS_DUE, gone_columns
+from delivery.filing import FILE_GONE, HISTORY_LINE, IS_DUE, SHORT_LOCK_WAIT, gone_columns
 from subscriptions.names import OWN_EVENTS, patterns_of
 
 ANSWER: Final = """s.started_at, s.duration_ms, s.status_code, s.answer_headers, s.answer_excerpt,
@@ -66,7 +66,7 @@ SETTLEMENT: Final = """line_id bigint, delivery_id bigint, group_id bigint, stat
           answer_headers text, answer_excerpt text, side_effects json"""
 """What is told of an outcome: null where nothing is to be said."""
 
-OWNED: Final = """
+OWNED: Final = f"""
 -- if spares
 -- Lines of which somebody has locked a delivery.
 in_the_way AS MATERIALIZED (
@@ -79,7 +79,7 @@ owned AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
     JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
       ON l.id = o.line_id AND l.epoch = o.epoch
-   WHERE (SELECT set_config('lock_timeout', '50', true)) IS NOT NULL
+   WHERE {SHORT_LOCK_WAIT}
 -- if spares
      AND l.id <> ALL (ARRAY(SELECT line_id FROM in_the_way))
 -- end

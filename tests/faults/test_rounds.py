@@ -36,6 +36,7 @@ PLACES = {
     "recovers": "UPDATE ON delivery_open FOR EACH ROW WHEN (NEW.uncertain AND NOT OLD.uncertain)",
 }
 """Changes that a worker makes in a round."""
+DELIVERY = "SELECT FROM delivery_open WHERE id = %(delivery_id)s"
 POISON = "INSERT ON delivery_attempt FOR EACH ROW WHEN (NEW.delivery_id = {})"
 
 STANDS_SECONDS = 2.0
@@ -182,6 +183,24 @@ def test_a_locked_line_holds_up_no_other(traffic: Traffic, broker: Broker) -> No
     (subscribed, mine), *_ = traffic.load.endpoints.items()
     with traffic.load.fault(), locked(broker, LINE, name=subscribed.name):
         since = time.monotonic()
+        time.sleep(LOCKED_SECONDS)
+        before, until = len(mine.exchanges), time.monotonic()
+    seen = traffic.end()
+    assert len(mine.exchanges) > before
+    assert_not_repeated(seen)
+    assert_went_on([one for one in traffic.endpoints() if one is not mine], since, until)
+
+
+@pytest.mark.behaviour("4.1", "4.11", "11.3")
+@pytest.mark.case("delivery-locked")
+def test_a_locked_delivery_holds_up_no_other_line(traffic: Traffic, broker: Broker) -> None:
+    traffic.start()
+    (_, mine), *_ = traffic.load.endpoints.items()
+    mine.is_stuck = True
+    wait_until(mine.has_one_in_flight)
+    with traffic.load.fault(), locked(broker, DELIVERY, delivery_id=delivery_at(mine)):
+        since = time.monotonic()
+        mine.is_stuck = False
         time.sleep(LOCKED_SECONDS)
         before, until = len(mine.exchanges), time.monotonic()
     seen = traffic.end()

@@ -228,6 +228,27 @@ def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted:
     assert settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})
 
 
+@pytest.mark.behaviour("4.1", "4.11")
+def test_a_delivery_that_somebody_has_locked_holds_up_its_own_line_only(
+    receiver: Receiver, worker: Worker, wanted: Subscription, elsewhere: psycopg.Connection[Any]
+) -> None:
+    other = subscription(endpoint=receiver.url("/b"))
+    gate = receiver.gate("/a")
+    broker.publish_numbered(wanted.event_type, 3)
+    wait_until(lambda: len(receiver.log) == 1)
+    elsewhere.execute("SELECT FROM delivery_open WHERE subscription_id = %s FOR UPDATE", [wanted.pk])
+    gate.open()
+    for first in range(0, 100, 10):
+        broker.publish_numbered(other.event_type, 10, first=first)
+        wait_until(lambda until=first: len(receiver.of("/b")) >= until)  # type: ignore[misc]
+    wait_until(lambda: broker.statuses(other) == [DELIVERED] * 100)
+    assert broker.statuses(wanted) == [IN_FLIGHT, PENDING, PENDING]
+    elsewhere.rollback()
+    broker.wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2"]
+    assert not any(request.is_flagged for request in receiver.log)
+
+
 def budget_left(worker: Worker) -> int:
     return worker.event_loop.budget._left
 
