@@ -139,9 +139,18 @@ started AS (
 -- deleted, and what it has taken already is noted again. For a worker that has lost a line nothing is deleted.
 concurrent AS MATERIALIZED (
   SELECT l.id FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
-   WHERE l.id = ANY (%(concurrent)s::bigint[]) AND l.id IN (SELECT line_id FROM page) FOR KEY SHARE OF l),
+   WHERE l.id = ANY (%(concurrent)s::bigint[]) AND l.id IN (SELECT line_id FROM page)
+     FOR NO KEY UPDATE OF l SKIP LOCKED),
 forgotten AS (
   DELETE FROM delivery_pageread p USING concurrent c WHERE p.line_id = ANY (ARRAY[c.id])),
+-- end
+-- if has_keyed
+-- What has a number need not be noted any more: so the line says which was the last.
+numbered AS (
+  UPDATE delivery_line l SET last_sequence = GREATEST(l.last_sequence, k.last_sequence)
+    FROM unnest(%(keyed)s::bigint[], %(last_sequence)s::bigint[]) AS k (line_id, last_sequence)
+    JOIN concurrent c ON c.id = k.line_id
+   WHERE l.id = c.id),
 -- end
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)

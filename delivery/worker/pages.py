@@ -103,6 +103,8 @@ class KeyWalk:
     per_key: int
     held: Sequence[str]
     """Those of which nothing is read."""
+    last_sequence: int
+    """The last number that the line has given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +354,7 @@ def _statement(
             "start": [walk.start for _, walk in keyed],
             "keys": array(walk.keys for _, walk in keyed),
             "per_key": array(walk.per_key for _, walk in keyed),
+            "last_sequence": array(walk.last_sequence for _, walk in keyed),
             "held_keys_of": array(line_id for line_id, _ in held),
             "held_keys": [key for _, key in held],
         }
