@@ -1,7 +1,8 @@
 """The statement that records a round of TOPIC lines, retry lines and callback replies; `queue_settle` has the other.
 
-Read it from top to bottom, or let `./broker sql` print it for `psql`. A block between `-- if name` and `-- end` is left
-out in rounds that have no use for it, so most rounds run a short statement; lines that begin with `--` are not sent.
+Read it from top to bottom, or let `manage.py statement` print it for `psql`. A block between `-- if name` and
+`-- end` is left out in rounds that have no use for it, so most rounds run a short statement; lines that begin with
+`--` are not sent.
 """
 
 from typing import Final

@@ -1,13 +1,16 @@
 """Settling: once, under the epoch, and while the database fails (contract 4.10, 4.11)."""
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import psycopg
 import pytest
+from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 from django.db.models.functions import Now
 
@@ -17,6 +20,7 @@ from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.limits import MAX_PROCESS_BYTES
+from delivery.management.commands.statement import STATEMENTS
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
@@ -40,6 +44,17 @@ IN_FLIGHT = DeliveryStatus.IN_FLIGHT
 
 OWNED = "owned AS MATERIALIZED (\n  SELECT l.id FROM delivery_line l"
 LATE = "owned AS MATERIALIZED (\n  SELECT l.id FROM (SELECT pg_advisory_xact_lock_shared(7)) AS wait, delivery_line l"
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_printed_statement_of_a_round_runs_in_psql(storage: None, name: str) -> None:
+    printed = StringIO()
+    call_command("statement", name, stdout=printed)
+    text = re.sub(r"\\set (\w+) ('.*')\n", "", printed.getvalue())
+    values = dict(re.findall(r"\\set (\w+) ('.*')\n", printed.getvalue()))
+    with connection.cursor() as cursor:
+        cursor.execute(re.sub(r":'(\w+)'", lambda found: values[found[1]], text).replace("%", "%%"), [])
+        assert [row for row in cursor.fetchall() if any(row)] == []
 
 
 @pytest.mark.behaviour("4.11")
