@@ -307,7 +307,8 @@ class ActiveLine:
         keys = 2 * self.claim.concurrency
         per_key = max(1, min(self.page_size // keys, MAX_OF_KEY))
         held = [hold.ordering_key for hold in self.holds.values() if hold.until > now]
-        return KeyWalk(self.next_key, keys, per_key, held, self.last_sequence)
+        last_used = min(self.numbers.values(), default=self.last_sequence + 1) - 1
+        return KeyWalk(self.next_key, keys, per_key, held, last_used)
 
     def receive(self, buffer: Buffer[Any]) -> None:
         """Take a new page; a held delivery that may no longer be sent holds nothing up."""

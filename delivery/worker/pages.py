@@ -104,7 +104,7 @@ class KeyWalk:
     held: Sequence[str]
     """Those of which nothing is read."""
     last_sequence: int
-    """The last number that the line has given."""
+    """The last number that the line has given, before those that are being marked."""
 
 
 @dataclass(frozen=True, slots=True)
