@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from broker_project.core.db import rows
+from delivery.statuses import FINAL
 
 IDS_PER_DAY: Final = 10**10
 """900712 · 10^10 is below 2^53: ids are safe in JavaScript until the year 2090."""
@@ -30,14 +31,16 @@ TIME_INDEX: Final = "CREATE INDEX ON {{leaf}} USING brin ({when}) WITH (pages_pe
 INDEXES: Final = {
     MESSAGES: TIME_INDEX.format(when="published_at"),
     ATTEMPTS: TIME_INDEX.format(when="started_at"),
-    DELIVERIES: """
-CREATE INDEX ON {leaf} (line_id, sequence);
-CREATE INDEX ON {leaf} (subscription_id, id);
-CREATE INDEX ON {leaf} (message_id);
-CREATE INDEX ON {leaf} (resubmit_of) WHERE resubmit_of IS NOT NULL;
-CREATE INDEX ON {leaf} (status, id) WHERE status <> 'DELIVERED';
-CREATE INDEX ON {leaf} (subscription_id, status, id) WHERE status <> 'DELIVERED';
-CREATE INDEX ON {leaf} USING brin (finished_at) WITH (pages_per_range = 32);
+    DELIVERIES: f"""
+ALTER TABLE {{leaf}} ADD CONSTRAINT delivery_open_or_filed
+  CHECK (status = ANY (string_to_array('{",".join(sorted(FINAL))}', ',')) AND finished_at IS NOT NULL);
+CREATE INDEX ON {{leaf}} (line_id, sequence);
+CREATE INDEX ON {{leaf}} (subscription_id, id);
+CREATE INDEX ON {{leaf}} (message_id);
+CREATE INDEX ON {{leaf}} (resubmit_of) WHERE resubmit_of IS NOT NULL;
+CREATE INDEX ON {{leaf}} (status, id) WHERE status <> 'DELIVERED';
+CREATE INDEX ON {{leaf}} (subscription_id, status, id) WHERE status <> 'DELIVERED';
+CREATE INDEX ON {{leaf}} USING brin (finished_at) WITH (pages_per_range = 32);
 """,
 }
 """Summaries read a table in ranges of its time, which is nearly in the order of its ids."""

@@ -237,5 +237,10 @@ def test_a_delivery_that_the_database_refuses_costs_its_own_line(traffic: Traffi
     seen = traffic.end()
     copies = [copy.request for copy in extra_copies(poisoned.exchanges)]
     assert [one.flagged for one in copies] == [True]
-    assert {kind: each.duplicated for kind, each in seen.items()} == {"topic": 1, "concurrent": 0, "keyed": 0, "queue": 0}
+    assert {kind: each.duplicated for kind, each in seen.items()} == {
+        "topic": 1,
+        "concurrent": 0,
+        "keyed": 0,
+        "queue": 0,
+    }
     assert_went_on([one for one in traffic.endpoints() if one is not poisoned], since, until)
