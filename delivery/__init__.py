@@ -5,5 +5,5 @@ Read in the order in which a message meets them: `statuses`, `outcomes`, `retry`
 (make and send a request). Other ways to an endpoint: `sync`, `mailbox`, `volatile`, `callbacks`. Sent again:
 `replay`. What people and the clock do: `operations`, `pause`, `endpoint_probe`, `announcements`, `maintenance`. How
 things stand: `status`, `playground`. `api`, `admin` and `tasks` are how the outside reaches all of it.
-docs/architecture.md has a picture.
+docs/architecture.md tells the way of one delivery, with a state diagram.
 """

@@ -3,7 +3,7 @@
 If the database is away, slots stay where they are and are settled again; a commit that was not heard may have marked
 what they send. If the database refuses a value, steps are settled one by one, and the offender is given up. Steps of a
 line that somebody has locked, or a delivery of it, are settled again in a moment. A fenced line is lost.
-docs/architecture.md has a state diagram.
+docs/architecture.md has a table of what can go wrong.
 """
 
 import time
