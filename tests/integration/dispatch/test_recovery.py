@@ -4,7 +4,9 @@ import contextlib
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import psycopg
 import pytest
 
 from broker_project.stack.load.receiver import Receiver, answer
@@ -57,6 +59,21 @@ def recover(line: Line) -> None:
 def claimed(line: Line, worker: str = "vanished") -> ActiveLine:
     (taken,) = claim([line.pk], worker=worker)
     return ActiveLine(taken, NO_LINK, 0.0)
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_locked_delivery_keeps_no_other_line_from_being_claimed(
+    wanted: Subscription, line: Line, elsewhere: psycopg.Connection[Any]
+) -> None:
+    other = broker.line_of(subscription(event_type=wanted.event_type).subscriber)
+    broker.publish_numbered(wanted.event_type, 1)
+    for one in (line, other):
+        broker.crash_while_sending(one)
+        broker.expire_lease(one)
+    elsewhere.execute("SELECT FROM delivery_open WHERE line_id = %s FOR UPDATE", [line.pk])
+    assert [one.line_id for one in claim([line.pk, other.pk], worker="next")] == [other.pk]
+    elsewhere.rollback()
+    assert [one.line_id for one in claim([line.pk, other.pk], worker="next")] == [line.pk]
 
 
 @pytest.mark.behaviour("4.11", "11.3")

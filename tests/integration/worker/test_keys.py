@@ -11,11 +11,17 @@ from django.db.models.functions import Now
 from broker_project.stack.load.receiver import Received, Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery import retry
+from delivery.dispatch.claim import claim
+from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.partitions import today
 from delivery.models import Delivery, Hold, LineEvent, Pace
 from delivery.operations import cancel_deliveries_of
 from delivery.replay.resubmit import Edit, resubmit
 from delivery.statuses import DeliveryStatus
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.leases import active_line
+from delivery.worker.pages import read_pages
+from delivery.worker.rounds import NO_LINK
 from subscriptions.models import Processing, Subscriber, Subscription
 from subscriptions.scripting.jobs import Made
 from tests.support import broker
@@ -72,6 +78,17 @@ def test_what_has_no_key_stays_in_order_among_itself(receiver: Receiver, worker:
     broker.wait_until_done()
     assert by_key(receiver.log) == {"": [*range(20)]}
     assert "webhook-ordering-key" not in receiver.log[0].headers
+
+
+@pytest.mark.behaviour("4.18")
+def test_a_slot_goes_on_with_what_is_next_of_its_key(wanted: Subscription) -> None:
+    publish(wanted, "a", "b", "a", "c")
+    (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
+    line = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
+    line.receive(read_pages([line.page_request()], BodyBudget(MAX_PROCESS_BYTES))[line.id])
+    first, second, *_ = line.slots
+    assert [slot.take().ordering_key for slot in (first, second, second)] == ["a", "b", "c"]
+    assert json.loads(first.take().content.body)["number"] == 2
 
 
 @pytest.mark.behaviour("4.7", "4.18")
