@@ -34,7 +34,7 @@ INDEXES: Final = {
     DELIVERIES: f"""
 ALTER TABLE {{leaf}} ADD CONSTRAINT delivery_open_or_filed
   CHECK (status = ANY (string_to_array('{",".join(sorted(FINAL))}', ',')) AND finished_at IS NOT NULL);
-CREATE INDEX ON {{leaf}} (line_id, sequence);
+CREATE INDEX ON {{leaf}} (line_id, sequence) WHERE sequence IS NOT NULL;
 CREATE INDEX ON {{leaf}} (subscription_id, id);
 CREATE INDEX ON {{leaf}} (message_id);
 CREATE INDEX ON {{leaf}} (resubmit_of) WHERE resubmit_of IS NOT NULL;
