@@ -3,7 +3,6 @@
 import hashlib
 import posixpath
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -11,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import structlog
 from django.conf import settings
 
-from broker_project.core.db import rows
+from broker_project.core.db import Rows
 from broker_project.core.egress import EgressPolicy
 from broker_project.core.encryption import CALLBACK_TOKEN, DecryptionFailed, Keyring, keyring, place_of
 
@@ -26,6 +25,7 @@ TOKENS: Final = """
 SELECT c.group_id, c.token_hash, c.token_sealed
   FROM unnest(%s::bigint[]) AS g (id) JOIN delivery_callback c ON c.group_id = g.id
 """
+"""The tokens of groups with a callback."""
 
 
 _TOKEN = re.compile(rf"{PATH}([A-Z0-9_-]{{43}})(?![A-Z0-9_-])", re.IGNORECASE | re.ASCII)
@@ -95,14 +95,14 @@ def without_token(answer: bytes, address: str) -> bytes:
     return answer.replace(token, "…".encode()) if token else answer
 
 
-def callback_addresses(group_ids: Collection[int], terms: CallbackTerms) -> dict[int, str]:
-    """Return where each group's endpoint posts its result, by group; groups without a callback are missing.
+def callback_addresses(tokens: Rows, terms: CallbackTerms) -> dict[int, str]:
+    """Return where each group's endpoint posts its result, by group, of what `TOKENS` has read.
 
     Empty where the token cannot be decrypted because its secret key is gone. Such a group must not be sent: its result
     would go nowhere.
     """
     addresses: dict[int, str] = {}
-    for group_id, token_hash, encrypted in rows(TOKENS, [sorted(group_ids)]) if group_ids else ():
+    for group_id, token_hash, encrypted in tokens:
         try:
             token = decrypted_token(bytes(token_hash), bytes(encrypted), terms.keys)
             addresses[group_id] = f"{terms.public_url}{PATH}{token}"

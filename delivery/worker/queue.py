@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
-from broker_project.core.db import rows
-from delivery.callbacks.address import CallbackTerms, callback_addresses
+from broker_project.core.db import Arguments, Rows, rows, rows_of_each
+from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses
 from delivery.dispatch.parked_groups import park, postpone
 from delivery.limits import CUT_SHORT_SECONDS, UNADDRESSED_SECONDS
 from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
@@ -61,11 +61,13 @@ The note need not be on disk yet: the settle that marks one of these as IN_FLIGH
 """
 
 OPEN_DELIVERIES: Final = """
-SELECT d.group_id, d.id, d.subscription_id
+SELECT d.group_id, d.id, d.subscription_id, s.version + u.version
   FROM unnest(%s::bigint[]) AS i (id)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_open o WHERE o.id = i.id AND o.closed_on = '9999-12-31' AND o.status = 'PENDING'
       AND (o.expires_at IS NULL OR o.expires_at > clock_timestamp()) LIMIT 1) d
+  JOIN subscriptions_subscription s ON s.id = d.subscription_id AND s.is_sending
+  JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
 """
 
 
@@ -216,9 +218,14 @@ def read_groups(
     pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
     buffers: dict[int, Buffer[OutgoingGroup]] = {}
     with charged(budget, pages, buffers) as taken:
-        endpoints = _endpoints_of(taken)
+        of_groups: list[tuple[LiteralString, Arguments]] = [
+            (OPEN_DELIVERIES, [[delivery_id for group in taken for delivery_id in group.delivery_ids]]),
+            (TOKENS, [[group.id for group in taken]]),
+        ]
+        waiting, tokens = rows_of_each(of_groups) if taken else ([], [])
+        endpoints = _endpoints_of(waiting)
         park([row.id for row in taken if row.id not in endpoints])
-        addresses = callback_addresses(endpoints.keys(), terms)
+        addresses = callback_addresses(tokens, terms)
         off = {group_id: UNADDRESSED_SECONDS for group_id, address in addresses.items() if not address}
         for line in wanted:
             off |= _only_hanging(pages[line.line_id].taken, endpoints, line.hanging)
@@ -229,12 +236,11 @@ def read_groups(
     return buffers
 
 
-def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Sequence[Endpoint]]:
+def _endpoints_of(waiting: Rows) -> Mapping[int, Sequence[Endpoint]]:
     """Return by group where it may be sent now; a group that nobody can take now is missing."""
-    waiting = rows(OPEN_DELIVERIES, [[delivery_id for group in groups for delivery_id in group.delivery_ids]])
-    destinations = destinations_of({subscription_id: None for _, _, subscription_id in waiting})
+    destinations = destinations_of({subscription_id: version for _, _, subscription_id, version in waiting})
     endpoints: dict[int, list[Endpoint]] = defaultdict(list)
-    for group_id, delivery_id, subscription_id in waiting:
+    for group_id, delivery_id, subscription_id, _ in waiting:
         if destination := destinations.get(subscription_id):
             endpoints[group_id].append(Endpoint(delivery_id, destination))
     return endpoints

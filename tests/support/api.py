@@ -7,7 +7,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from broker_project.accounts import sessions
-from delivery.callbacks.address import CallbackTerms, callback_addresses, callback_terms
+from broker_project.core.db import rows
+from delivery.callbacks.address import TOKENS, CallbackTerms, callback_addresses, callback_terms
 from delivery.models import Callback, Delivery, Message
 from subscriptions.credentials.keys import Owner
 from subscriptions.models import EventKind, EventType
@@ -146,7 +147,7 @@ def create_callback(client: Client, url: str = REPLY_URL) -> Callback:
 
 def callback_address(callback: Callback, terms: CallbackTerms | None = None) -> str:
     """Return what the group's endpoint is given."""
-    return callback_addresses([callback.group_id], terms or callback_terms())[callback.group_id]
+    return callback_addresses(rows(TOKENS, [[callback.group_id]]), terms or callback_terms())[callback.group_id]
 
 
 def callback_path(callback: Callback) -> str:
