@@ -54,23 +54,23 @@ class Buffer(Generic[Work]):
         self._fresh = deque(fresh)
         self._aside: dict[str, list[Work]] = {}
         """By ordering key: what was met of it while the key was busy."""
-        self._deferred = deque(deferred)
+        self.deferred = deque(deferred)
         self._more = more
         self._size_at_start = len(self)
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self._deferred) + len(self.heads) + sum(map(len, self._aside.values()))
+        return len(self._fresh) + len(self.deferred) + len(self.heads) + sum(map(len, self._aside.values()))
 
     @property
     def bytes(self) -> int:
         """Bytes of the bodies that are left."""
         aside = (work for works in self._aside.values() for work in works)
-        return sum(work.size for work in (*self.heads, *self._fresh, *self._deferred, *aside))
+        return sum(work.size for work in (*self.heads, *self._fresh, *self.deferred, *aside))
 
     @property
     def has_next(self) -> bool:
         """Whether there may be something to take."""
-        return bool(self.heads or self._fresh or self._deferred)
+        return bool(self.heads or self._fresh or self.deferred)
 
     @property
     def is_starved(self) -> bool:
@@ -84,7 +84,7 @@ class Buffer(Generic[Work]):
 
     def take(self, *, deferred_next: bool, may_go: Callable[[Work], bool] = any_may) -> Work | None:
         """Take what goes next of what may; `deferred_next` says whose turn it is if both kinds wait."""
-        others = (self._deferred, self._fresh) if deferred_next else (self._fresh, self._deferred)
+        others = (self.deferred, self._fresh) if deferred_next else (self._fresh, self.deferred)
         for part in (self.heads, *others):
             for place, work in enumerate(part):
                 if may_go(work):

@@ -89,6 +89,8 @@ class ActiveLine:
     """The last of them when they were marked: nothing has a later one."""
     busy_keys: dict[str, Slot] = field(init=False, default_factory=dict)
     """The ordering keys of what slots have taken, until its outcome is recorded."""
+    keys_in_the_way: set[str] = field(init=False, default_factory=set)
+    """Busy ordering keys whose deferred deliveries were left over of the last pages: they do not fill the next one."""
     shortest_pause: float = field(init=False, default=math.inf)
     """The shortest pause of what it has sent in this turn, in seconds."""
 
@@ -308,7 +310,7 @@ class ActiveLine:
         per_key = max(1, min(self.page_size // keys, MAX_OF_KEY))
         held = [hold.ordering_key for hold in self.holds.values() if hold.until > now]
         last_used = min(self.numbers.values(), default=self.last_sequence + 1) - 1
-        return KeyWalk(self.next_key, keys, per_key, held, last_used)
+        return KeyWalk(self.next_key, keys, per_key, held, [*self.keys_in_the_way.union(held)], last_used)
 
     def receive(self, buffer: Buffer[Any]) -> None:
         """Take a new page; a held delivery that may no longer be sent holds nothing up."""
@@ -352,6 +354,9 @@ class ActiveLine:
     def return_buffer(self, budget: BodyBudget) -> None:
         """Drop what has been read and not taken; it is read again when its turn comes."""
         budget.give_back(self.buffer.bytes)
+        if self.is_keyed:
+            left = {one.ordering_key for one in self.buffer.deferred} & self.busy_keys.keys()
+            self.keys_in_the_way = self.keys_in_the_way | left if left else set()
         self.buffer = Buffer(more=len(self.buffer) > 0 or self.buffer.is_low)
 
     def return_all(self, budget: BodyBudget) -> None:

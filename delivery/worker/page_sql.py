@@ -117,6 +117,10 @@ page AS MATERIALIZED (
             FROM delivery_open d
            WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
              AND d.status = 'PENDING' AND {LIVES}
+-- if has_keyed
+             AND (a.line_id, COALESCE(d.ordering_key, '')) NOT IN (
+               SELECT * FROM unnest(%(not_deferred_of)s::bigint[], %(not_deferred)s::text[]) AS x (line_id, key))
+-- end
            ORDER BY d.due_at, d.id LIMIT a.capacity) f) f
      ORDER BY f.round, mod(f.number + a.epoch, max(f.number) OVER ()), f.due_at, f.id LIMIT a.capacity) d),
 -- if marks

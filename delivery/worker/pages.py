@@ -103,6 +103,8 @@ class KeyWalk:
     per_key: int
     held: Sequence[str]
     """Those of which nothing is read."""
+    not_deferred: Sequence[str]
+    """Those of which no deferred deliveries are read."""
     last_sequence: int
     """The last number that the line has given, before those that are being marked."""
 
@@ -322,6 +324,7 @@ def _statement(
     busy = [(line.line_id, taken_id) for line in concurrent for taken_id in line.busy]
     keyed = [(line.line_id, line.walk) for line in wanted if line.walk]
     held = [(line_id, key) for line_id, walk in keyed for key in walk.held]
+    not_deferred = [(line_id, key) for line_id, walk in keyed for key in walk.not_deferred]
     arguments: dict[str, Any] = {
         "line_id": array(line.line_id for line in wanted),
         "epoch": array(line.epoch for line in wanted),
@@ -357,6 +360,8 @@ def _statement(
             "last_sequence": array(walk.last_sequence for _, walk in keyed),
             "held_keys_of": array(line_id for line_id, _ in held),
             "held_keys": [key for _, key in held],
+            "not_deferred_of": array(line_id for line_id, _ in not_deferred),
+            "not_deferred": [key for _, key in not_deferred],
         }
     if heads:
         blocks.add("has_heads")

@@ -113,6 +113,20 @@ def test_a_held_delivery_holds_its_key_only(
     assert numbers == sorted(numbers)
 
 
+@pytest.mark.behaviour("4.7", "4.18")
+def test_a_slot_goes_on_with_its_key_in_order_past_one_that_is_held(wanted: Subscription) -> None:
+    publish(wanted, "a", "b", "a", "b", "a")
+    requests: list[Request] = []
+    worker = SteppedWorker("stepped", requests.append)
+    worker.take([broker.line_of(wanted.subscriber).pk])
+    first, held = requests
+    worker.answer_all({held: 503})
+    worker.answer_all({first: 200})
+    worker.answer_all({requests[-1]: 200})
+    ids = [*Delivery.objects.oldest_first().values_list("id", flat=True)]
+    assert [request.delivery_id for request in requests] == [ids[0], ids[1], ids[2], ids[4]]
+
+
 @pytest.mark.behaviour("4.8", "4.18")
 def test_a_dead_endpoint_gets_no_more_requests_than_keys_side_by_side(
     receiver: Receiver, wanted: Subscription, long_pauses: None
@@ -169,6 +183,40 @@ def test_a_deferred_delivery_holds_nothing(receiver: Receiver, wanted: Subscript
         wait_until(lambda: broker.statuses(wanted) == [PENDING, DELIVERED])
         broker.cut_pauses_until_done()
     assert by_key(receiver.log) == {"a": [0, 1, 0]}
+
+
+@pytest.mark.behaviour("4.6", "4.18")
+@pytest.mark.parametrize("keys", ["a", "ab"])
+@pytest.mark.parametrize("is_held", [True, False], ids=["held", "busy"])
+def test_deferred_deliveries_of_keys_that_cannot_go_keep_none_of_another_waiting(
+    receiver: Receiver, wanted: Subscription, long_pauses: None, keys: str, *, is_held: bool
+) -> None:
+    gate = receiver.gate("/a")
+    receiver.on("/a", *[answer(503) if is_held else gate] * len(keys), answer())
+    Subscriber.objects.update(max_queued_to_send=5)
+    publish(wanted, *[*keys] * 30, "last")
+    Delivery.objects.update(waits_for="RETRY", times_deferred=1, due_at=Now() - timedelta(hours=1))
+    Delivery.objects.filter(ordering_key="last").update(due_at=Now() - timedelta(minutes=1))
+    with broker.running_worker():
+        wait_until(lambda: "last" in by_key(receiver.log))
+        assert by_key(receiver.log) == {key: [number] for number, key in enumerate(keys)} | {"last": [30 * len(keys)]}
+        gate.open()
+
+
+@pytest.mark.behaviour("4.10", "4.18")
+def test_after_a_crash_no_number_is_given_again_of_what_was_deferred(wanted: Subscription, long_pauses: None) -> None:
+    line_ids = [broker.line_of(wanted.subscriber).pk]
+    requests: list[Request] = []
+    publish(wanted, "a", "b")
+    vanishing, other = SteppedWorker("vanishing", requests.append), SteppedWorker("other", requests.append)
+    vanishing.take(line_ids)
+    vanishing.answer_all({requests[1]: 500})
+    publish(wanted, "a")
+    vanishing.take(line_ids)  # it reads another page
+    broker.expire_lease(broker.line_of(wanted.subscriber))
+    publish(wanted, "c")
+    other.take(line_ids)
+    assert [request.sequence for request in requests] == [1, 2, 1, 3]
 
 
 @pytest.mark.behaviour("4.18")
