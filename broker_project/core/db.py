@@ -145,7 +145,7 @@ def rows_of_each(statements: Sequence[tuple[LiteralString, Arguments]]) -> list[
             return [[] if cursor.rownumber is None else cursor.fetchall() for cursor in cursors]
     except OperationalError as failure:
         if isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
-            raise RowLocked(*failure.args) from failure
+            raise RowLocked(*failure.args) from failure.__cause__
         raise
 
 
