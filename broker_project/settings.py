@@ -77,12 +77,15 @@ INSTALLED_APPS = [
     "broker_project",
 ]
 
-MIDDLEWARE = [
+API_MIDDLEWARE = [
     "broker_project.server.browser_headers.browser_headers",
     "broker_project.server.request_head.check_host",
     "subscriptions.api.authentication.rate_limit_headers",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+MIDDLEWARE = [
+    *API_MIDDLEWARE,
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -5,8 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from django.core.handlers.wsgi import WSGIRequest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
+
+from broker_project.wsgi import application
 
 pytestmark = pytest.mark.django_db
 
@@ -79,6 +82,15 @@ def test_only_the_admin_site_has_the_relaxed_policy(client: Client) -> None:
 def test_admin_and_api_answers_are_not_stored(admin: Client, management: Client) -> None:
     for client, address in ((admin, "/admin/"), (admin, "/admin/nowhere/"), (management, "/api/v1/api-keys")):
         assert client.get(address).headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("address", ["/api/v1/api-keys", "/api/docs/", "/api/nowhere"])
+def test_web_server_skips_the_middleware_of_pages_for_the_api(management: Client, address: str) -> None:
+    through_all = management.get(address)
+    request = WSGIRequest(through_all.wsgi_request.environ)
+    answer = application.get_response(request)
+    assert (answer.status_code, answer.headers) == (through_all.status_code, through_all.headers)
+    assert not hasattr(request, "session")
 
 
 def test_documentation_loads_only_own_scripts_and_styles() -> None:
