@@ -73,6 +73,8 @@ class Connection(psycopg.Connection[Any]):
     point: Callable[[bool], None] | None = None
     """Called before and after each round trip, with whether a transaction is open; None: nobody has this connection."""
     is_broken = False
+    can_run = False
+    """Each statement goes through `wait`."""
 
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
         if gen.__name__ == "_set_autocommit_gen":  # asks the server nothing

@@ -188,6 +188,7 @@ def explained_statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Expla
         return execute(statement, params, many, context)
 
     with monkeypatch.context() as patched, connection.execute_wrapper(by_django):
+        patched.setattr(db.Connection, "can_run", False)
         patched.setattr(db, "_execute", execute_raw)
         yield found
 

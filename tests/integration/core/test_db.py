@@ -1,11 +1,13 @@
 """Connections lent by the pool: asked whether they answer only where there is reason to."""
 
+from contextlib import suppress
+
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import DataError, OperationalError, connection, transaction
 from psycopg_pool import ConnectionPool
 
-from broker_project.core.db import give_connection_back
+from broker_project.core.db import forget_connection, give_connection_back, rows
 from broker_project.stack.load.wait import wait_until
 from tests.support.database import another_connection
 
@@ -49,6 +51,24 @@ def test_closed_connection_is_checked_and_replaced(asked: list[int]) -> None:
         wait_until(lambda: not elsewhere.execute(SESSIONS, [ended]).fetchall())
     assert ended not in {session() for _ in range(20)}
     assert asked == [ended]
+
+
+def test_statement_on_a_lost_connection_fails_and_the_next_one_gets_another() -> None:
+    ((lost,),) = rows("SELECT pg_backend_pid()")
+    with another_connection() as elsewhere:
+        elsewhere.execute("SELECT pg_terminate_backend(%s)", [lost])
+        wait_until(lambda: not elsewhere.execute(SESSIONS, [lost]).fetchall())
+    with pytest.raises(OperationalError):
+        rows("SELECT pg_backend_pid()")
+    forget_connection()
+    assert rows("SELECT pg_backend_pid()") != [(lost,)]
+
+
+def test_statement_is_prepared_again_after_a_rollback() -> None:
+    for number in (1, 2):
+        with suppress(DataError), transaction.atomic():
+            assert rows("SELECT %s", [number]) == rows("SELECT %s", [number]) == [(number,)]
+            rows("SELECT 1 / %s", [0])
 
 
 def test_connection_in_a_transaction_is_kept() -> None:
