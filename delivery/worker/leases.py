@@ -94,15 +94,14 @@ class Leases:
         line.stopping = True
         for slot in line.slots:
             if slot.is_unsettled and isinstance(slot.step, Send) and not slot.may_be_marked:
-                slot.step = Rest(slot.step.ended)
+                slot.step = Rest()
 
     def lost(self) -> list[ActiveLine]:
         """Return the lapsed lines of which nothing is left to settle, and forget them."""
         lost = [
             line
             for line in self._lapsed
-            if self._lines.get(line.id) is not line
-            or not any(slot.is_unsettled and slot.step.ended for slot in line.slots)
+            if self._lines.get(line.id) is not line or not any(slot.is_unsettled and slot.ended for slot in line.slots)
         ]
         self._lapsed.difference_update(lost)
         return lost

@@ -20,7 +20,7 @@ from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
 from delivery.worker.pages import DEFERRED, FRESH, GroupRow, Page, PageRequest, charged, page_of
 from delivery.worker.slots import Slot, Story
-from delivery.worker.steps import Ended, Reply, RequestSent, Rest, Send, Step
+from delivery.worker.steps import Reply, RequestSent, Rest, Send, Step
 from delivery.worker.topic import next_from_buffer, outcome_of, to_settlement
 
 GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"
@@ -145,23 +145,19 @@ class OutgoingGroup:
 def queue_line(slot: Slot, shuffle: Shuffle) -> Story:
     """Send messages of one sender while some are due; at rest, go on when called back."""
     slot_shares = slot.line.slot_shares
-    ended: Ended | None = None
     group: OutgoingGroup | None
     while True:
         take = partial(slot.take, lambda one: one.may_be_tried(slot_shares))
-        group, ended = yield from next_from_buffer(slot, ended, take)
+        group = yield from next_from_buffer(slot, take)
         if group:
             slot.line.deferred_next = not group.is_deferred
-            ended = yield from _offer(slot, group, ended, shuffle)
+            yield from _offer(slot, group, shuffle)
         else:
-            yield Rest(ended)
-            ended = None
+            yield Rest()
 
 
-def _offer(
-    slot: Slot, group: OutgoingGroup, ended: Ended | None, shuffle: Shuffle
-) -> Generator[Step, Reply, Ended | None]:
-    """Try the group's endpoints in turn until one takes the message; return what is still to be settled.
+def _offer(slot: Slot, group: OutgoingGroup, shuffle: Shuffle) -> Generator[Step, Reply, None]:
+    """Try the group's endpoints in turn until one takes the message.
 
     If none does, and not all have ended, the group is tried again after a pause that grows with each cycle. A cycle
     leaves out endpoints that keep half of the slots waiting.
@@ -171,28 +167,27 @@ def _offer(
     left = group.in_turn(shuffle, slot_shares)
     for tried in count():
         if line.stopping:
-            return ended
+            return
         delivery = group.delivery(left[0], tried=tried, uncertain=uncertain)
         subscription_id, since = left[0].subscription_id, time.monotonic()
         slot_shares.join(subscription_id, since)
-        sent = yield Send(ended, delivery)
+        sent = yield Send(delivery)
         answered = isinstance(sent, RequestSent) and not sent.answer.failure
         slot_shares.leave(subscription_id, since, time.monotonic(), answered=answered)
         if not isinstance(sent, RequestSent):  # something is no longer as it was read
             if tried:
                 line.cut_short.append(group.id)
-            return None
+            return
         outcome = outcome_of(sent)
         decision = decide(outcome, QUEUE)
         left = [endpoint for endpoint in left[1:] if not slot_shares.is_full(endpoint.subscription_id)]
         ended_count += decision.final_status is not None
         refused += is_out_of_reach(outcome)
         again = None if left else _pause(group, ended=ended_count, refused=refused)
-        ended = to_settlement(line.id, delivery, sent, outcome, RetryDecision(decision, None), again=again)
+        slot.ended = to_settlement(line.id, delivery, sent, outcome, RetryDecision(decision, None), again=again)
         if decision is Decision.DELIVERED or not left:
             break
         uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
-    return ended
 
 
 def _pause(group: OutgoingGroup, *, ended: int, refused: int) -> float:

@@ -67,13 +67,13 @@ class Settling:
         self._lines = {slot.line.id: slot.line for slot in slots}
         self.epochs = {line.id: line.claim.epoch for line in self._lines.values()}
         self._sends = [(slot, slot.step.delivery) for slot in slots if isinstance(slot.step, Send)]
-        self.settlements = [slot.step.ended for slot in slots if isinstance(slot.step.ended, Settlement)]
+        self.settlements = [slot.ended for slot in slots if isinstance(slot.ended, Settlement)]
         self._updates = [*_released(slots)]
         parts: dict[str, Sequence[Any]] = {
             "settlements": self.settlements,
             "marks": marks_of([(slot.line, delivery) for slot, delivery in self._sends]),
             "states": self._updates,
-            "withheld": [slot.step.ended for slot in slots if isinstance(slot.step.ended, Withheld)],
+            "withheld": [slot.ended for slot in slots if isinstance(slot.ended, Withheld)],
             "holds": [hold for line in self._lines.values() for hold in line.changed_holds.values()],
         }
         self.parts = {name: values for name, values in parts.items() if values}
@@ -186,7 +186,7 @@ class RoundTrip:
         """Yield the slots that send what was marked with its page: nothing is left to settle."""
         for slot in self._slots[SlotState.SETTLING]:
             match slot.step:
-                case Send(ended=None, delivery=Outgoing(id=delivery_id, marked_as=int(sequence))):
+                case Send(delivery=Outgoing(id=delivery_id, marked_as=int(sequence))) if not slot.ended:
                     yield slot, Settled(frozenset({slot.line.id}), frozenset(), frozenset(), {delivery_id: sequence})
 
     def _requests(self, settling: Sequence[Slot]) -> dict[ActiveLine, PageRequest]:
@@ -240,7 +240,7 @@ class RoundTrip:
         A sender gives up the outcome that the database refuses, and only its group waits. Any other line is lost: its
         lease runs out, then it is recovered and tried again.
         """
-        ended = slot.step.ended
+        ended = slot.ended
         try:
             try:
                 (settled,) = self.ask([Settling([slot], of_groups=of_groups)])
@@ -249,7 +249,7 @@ class RoundTrip:
                     raise
                 log.exception("event_loop.group_put_off", line_id=slot.line.id, delivery_id=ended.delivery_id)
                 put_back(slot.line.id, slot.line.claim.epoch, ended.delivery_id, pause=REFUSED_GROUP_SECONDS)
-                slot.step = replace(slot.step, ended=None)
+                slot.ended = None
                 (settled,) = self.ask([Settling([slot], of_groups=True)])
         except (OperationalError, InterfaceError) as failure:
             self._keep([slot], failure)
@@ -326,7 +326,7 @@ def _results(by_state: Slots, slots: Sequence[Slot], settled: Settled) -> Iterat
             log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
             yield slot, None
         else:
-            if (ended := step.ended) and ended.status is not DeliveryStatus.DELIVERED:
+            if (ended := slot.ended) and ended.status is not DeliveryStatus.DELIVERED:
                 log.info(
                     "delivery.not_taken",
                     delivery_id=ended.delivery_id,

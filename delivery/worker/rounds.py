@@ -319,7 +319,7 @@ class Rounds:
             slot.give_back(self.budget)
             slot.advance(NotStarted())
         elif now >= line.lease_ends_at:
-            slot.step, slot.may_be_marked = Send(None, delivery), True  # it is renewed first
+            slot.may_be_marked = True  # it is renewed first
             self._slots.move(slot, SlotState.LOCKED)
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)

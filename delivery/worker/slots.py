@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Never
 from delivery.http.transfer import EncodedRequest
 from delivery.webhook.request import Outgoing, RequestIdentity, webhook_request
 from delivery.worker.buffer import BodyBudget, any_may
-from delivery.worker.steps import Read, Reply, Send, Step, Transform, Wait
+from delivery.worker.steps import Ended, Read, Reply, Send, Step, Transform, Wait
 from subscriptions.scripting.jobs import Made, NotRun, Result
 
 if TYPE_CHECKING:
@@ -57,8 +57,10 @@ class Slot:
     generator: Story | None = None
     state: SlotState = SlotState.SETTLING
     """Changed by `Slots.move` only."""
-    step: Step = field(default_factory=lambda: Read(None))
+    step: Step = field(default_factory=Read)
     """What its generator wants next."""
+    ended: Ended | None = None
+    """What is settled before that: the outcome of what it did last, set by its generator."""
     resumes_at: float = 0.0
     """Monotonic time when it goes on after its rate limit."""
     in_flight: Outgoing | None = None
@@ -158,11 +160,12 @@ class Slot:
         going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
         if going_on is None:
             self.give_back(budget)
-        elif step.ended:
+        elif self.ended:
             budget.give_back(self.held - going_on.size)
             self.held, self.in_flight = going_on.size, None
             self.taken_ids = [going_on.group_id or going_on.id]
             self._free_keys(going_on.ordering_key)
+        self.ended = None
 
     def give_back(self, budget: BodyBudget) -> None:
         """Drop what it has taken."""

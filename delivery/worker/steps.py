@@ -180,46 +180,41 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Settle what has ended, then wait until this delivery's subscription may be sent to again (contract 1.4)."""
+    """Wait until this delivery's subscription may be sent to again (contract 1.4)."""
 
-    ended: Ended | None
     delivery: Outgoing
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Settle what has ended, then run this delivery's script."""
+    """Run this delivery's script."""
 
-    ended: Ended | None
     delivery: Outgoing
 
 
 @dataclass(slots=True)
 class Send:
-    """Settle what has ended, then mark and send this delivery."""
+    """Mark and send this delivery."""
 
-    ended: Ended | None
     delivery: Outgoing
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Settle what has ended, then read a page."""
+    """Read a page."""
 
-    ended: Ended | None
     linger: bool = False
     """Whether to wait a moment first, because there was nothing to send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Settle what has ended, then release the line if its other slots rest too."""
-
-    ended: Ended | None
+    """Release the line if its other slots rest too."""
 
 
 Step = Wait | Transform | Send | Read | Rest
+"""What a slot does next, once what ended before has been settled."""
 
 
 @dataclass(slots=True)

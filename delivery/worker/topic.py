@@ -18,7 +18,6 @@ from delivery.webhook.transform import TransformRefused, transformed, withheld
 from delivery.worker.line import ActiveLine
 from delivery.worker.slots import Slot, Story
 from delivery.worker.steps import (
-    Ended,
     Read,
     Reply,
     RequestSent,
@@ -33,8 +32,8 @@ from delivery.worker.steps import (
 from subscriptions.names import is_own
 from subscriptions.scripting.jobs import Failed, Lost, Made
 
-Ready = Generator[Step, Reply, tuple[Outgoing | None, Ended | None]]
-"""Returns what is sent, None if nothing is, and what is still to be settled."""
+Ready = Generator[Step, Reply, Outgoing | None]
+"""Returns what is sent, None if nothing is."""
 
 NOTHING: Final = SideEffects()
 ANNOUNCED: Final = frozenset({Decision.REJECTED, Decision.FAILED, Decision.SUSPEND})
@@ -46,25 +45,22 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
     In a CONCURRENT subscriber's line each slot does so (contract 4.13).
     """
     line = slot.line
-    ended: Ended | None = None
     while True:
-        delivery, ended = yield from next_ready(slot, ended)
+        delivery = yield from next_ready(slot)
         if delivery is None:
-            yield Rest(ended)
-            ended = None
+            yield Rest()
             continue
-        sent = yield Send(ended, delivery)
-        ended = None
+        sent = yield Send(delivery)
         if not isinstance(sent, RequestSent):
             continue  # it is no longer as it was read
         if sent.is_success and not delivery.destination.half_open:  # this ends it under every policy
-            ended = settlement_of(line.id, delivery, sent)
+            slot.ended = settlement_of(line.id, delivery, sent)
             line.passed(delivery)
             continue
         outcome = outcome_of(sent)
         verdict = judge_outcome(line, delivery, outcome, chance=chance())
         side_effects = side_effects_of(line, delivery, verdict.decision)
-        ended = to_settlement(
+        slot.ended = ended = to_settlement(
             line.id, delivery, sent, outcome, verdict, side_effects=side_effects, keeps_number=line.is_keyed
         )
         if ended.sequence_unused and line.is_ordered:
@@ -76,14 +72,11 @@ def topic_line(slot: Slot, chance: Callable[[], float]) -> Story:
         line.passed(delivery)
         line.shortest_pause = min(line.shortest_pause, verdict.pause or math.inf)
         if verdict.decision is Decision.SUSPEND:
-            yield Read(ended)  # the rest of the page may be of the subscription that is paused
-            ended = None
+            yield Read()  # the rest of the page may be of the subscription that is paused
 
 
-def next_from_buffer(
-    slot: Slot, ended: Ended | None, take: Callable[[], Any], *, linger: bool = False
-) -> Generator[Step, Reply, tuple[Any, Ended | None]]:
-    """Read as needed; return what goes next, None if the slot stops, and what is still to be settled.
+def next_from_buffer(slot: Slot, take: Callable[[], Any], *, linger: bool = False) -> Generator[Step, Reply, Any]:
+    """Read as needed; return what goes next, None if the slot stops.
 
     With `linger` the slot waits a moment before it reads, if the buffer has nothing to `take`; also if all was read,
     and nobody has told of new work since.
@@ -92,36 +85,35 @@ def next_from_buffer(
     linger = linger or line.is_read_out
     if line.has_room(slot) and (line.buffer.is_low or line.lacks_heads()):
         line.size_page()
-        yield Read(ended)
-        ended = None
+        yield Read()
     while not line.must_stop() and line.has_room(slot):
         if taken := take():
-            return taken, ended
+            return taken
         # In a retry line only time brings more work, which the sweep watches.
         is_through = line.is_retry_line and line.has_read and not line.buffer.is_low
         if line.rest is not None or line.is_outdated or is_through:
             break
-        yield Read(ended, linger)
-        ended, linger = None, True
-    return None, ended
+        yield Read(linger)
+        linger = True
+    return None
 
 
-def next_ready(slot: Slot, ended: Ended | None) -> Ready:
+def next_ready(slot: Slot) -> Ready:
     """Return what is sent next; None if the slot stops."""
     linger = False
     delivery: Outgoing | None
     while True:
-        delivery, ended = yield from next_from_buffer(slot, ended, lambda: _take(slot), linger=linger)
+        delivery = yield from next_from_buffer(slot, lambda: _take(slot), linger=linger)
         if delivery is None:
-            return None, ended
+            return None
         if delivery.destination.spacing:
-            delivery, ended = yield from _wait_for_rate(slot, delivery, ended)
+            delivery = yield from _wait_for_rate(slot, delivery)
             linger = delivery is None  # a page has just been read
         if delivery and delivery.destination.script:
-            delivery, ended = yield from _transform(slot, delivery, ended)
-            linger = ended is None  # no process was free, or no room for the result: not at once again
+            delivery = yield from _transform(slot, delivery)
+            linger = slot.ended is None  # no process was free, or no room for the result: not at once again
         if delivery:
-            return delivery, ended
+            return delivery
 
 
 def _take(slot: Slot) -> Outgoing | None:
@@ -149,7 +141,7 @@ def _take(slot: Slot) -> Outgoing | None:
     return taken
 
 
-def _wait_for_rate(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
+def _wait_for_rate(slot: Slot, delivery: Outgoing) -> Ready:
     """Wait until the delivery's subscription may be sent to (contract 1.4).
 
     If that is long after the turn, it is held, unless others may go before it: then they go on without it.
@@ -162,35 +154,36 @@ def _wait_for_rate(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready
         ):  # nothing else of its key is sent before it (contract 4.7)
             if not line.has_time_for(seconds):
                 line.hold(delivery, seconds)
-                return None, ended
+                return None
         elif not line.has_time_for(seconds) or (
             seconds > SHORT_WAIT_SECONDS and any(other.paced_for == destination.subscription_id for other in line.slots)
         ):
             line.leave_out(delivery, now + seconds)
-            yield Read(ended)
-            return None, None
+            yield Read()
+            return None
         slot.paced_for = destination.subscription_id
-        yield Wait(ended, delivery, seconds)
-        slot.paced_for, ended = None, None
+        yield Wait(delivery, seconds)
+        slot.paced_for = None
         if line.stopping:
-            return None, None
+            return None
     line.rate_limiter.ask(destination, time.monotonic())
-    return delivery, ended
+    return delivery
 
 
-def _transform(slot: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
+def _transform(slot: Slot, delivery: Outgoing) -> Ready:
     """Run the delivery's script (contract 8.1, 8.3)."""
     line = slot.line
-    result = yield Transform(ended, delivery)
+    result = yield Transform(delivery)
     if isinstance(result, Made) and not line.stopping:
         try:
-            return transformed(delivery, result), None
+            return transformed(delivery, result)
         except TransformRefused as refused:
             result = Failed(str(refused))
     if not isinstance(result, Failed | Lost):
-        return None, None  # there was no time for it
+        return None  # there was no time for it
     line.passed(delivery)
-    return None, withheld(line.id, delivery, result)
+    slot.ended = withheld(line.id, delivery, result)
+    return None
 
 
 def judge_outcome(line: ActiveLine, delivery: Outgoing, outcome: Outcome, *, chance: float) -> RetryDecision:

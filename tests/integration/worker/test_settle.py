@@ -171,7 +171,8 @@ def test_a_settle_overtaken_by_a_cancel_misses_nothing(
 ) -> None:
     broker.publish_numbered(wanted.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
-    line.slots[0].step = Rest(broker.settlement(line, delivery, **answered))
+    (slot,) = line.slots
+    slot.step, slot.ended = Rest(), broker.settlement(line, delivery, **answered)
     overtaken(
         lambda: settle_step(line),
         lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
@@ -194,7 +195,7 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     (following,) = broker.outgoing_of(line.claim)
     (slot,) = line.slots
-    slot.step = Send(broker.settlement(line, delivery, **broker.NO_ANSWER), following)
+    slot.step, slot.ended = Send(following), broker.settlement(line, delivery, **broker.NO_ANSWER)
     slots = Slots()
     slots.add(line)
     trip = RoundTrip(slots, DatabaseBackoff(), BodyBudget(MAX_PROCESS_BYTES), callback_terms())

@@ -36,7 +36,7 @@ def begin(*groups: OutgoingGroup) -> tuple[Slot, Step]:
     slot = Slot(line)
     line.slots = [slot]
     slot.generator = queue_line(slot, lambda endpoints: endpoints.reverse())
-    assert slot.advance(None) == Read(None)
+    assert slot.advance(None) == Read()
     fresh, deferred = ([one for one in groups if one.is_deferred == is_deferred] for is_deferred in (False, True))
     line.receive(Buffer(fresh=fresh, deferred=deferred))
     return slot, slot.advance(None)
@@ -44,11 +44,11 @@ def begin(*groups: OutgoingGroup) -> tuple[Slot, Step]:
 
 def again_after(answers: Sequence[RequestSent], cycles: int) -> float | None:
     """Return when a group is tried again after these answers of all its endpoints."""
-    slot, step = begin(group(7, *range(1, len(answers) + 1), cycles=cycles))
+    slot, _ = begin(group(7, *range(1, len(answers) + 1), cycles=cycles))
     for one in answers:
-        step = slot.advance(one)
-    assert isinstance(step.ended, Settlement)
-    return step.ended.again
+        slot.advance(one)
+    assert isinstance(slot.ended, Settlement)
+    return slot.ended.again
 
 
 @pytest.mark.behaviour("6.5")

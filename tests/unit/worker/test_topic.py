@@ -31,7 +31,7 @@ def a_line(slots: int = 1, lane: str = "main", *, held: int | None = None, failu
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
         slot.generator = topic_line(slot, lambda: 0.0)
-        assert slot.advance(None) == Read(None)
+        assert slot.advance(None) == Read()
     return line
 
 
@@ -58,11 +58,11 @@ def receive(line: ActiveLine, *deliveries: Outgoing) -> list[Step]:
 def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> None:
     line, scripted = a_line(), to(1, script="1")
     for _ in range(3):
-        assert receive(line, scripted) == [Transform(None, scripted)]
+        assert receive(line, scripted) == [Transform(scripted)]
         line.return_all(BodyBudget(MAX_PROCESS_BYTES))
-        assert line.slots[0].advance(NotRun()) == Read(None, linger=True)
+        assert line.slots[0].advance(NotRun()) == Read(linger=True)
     line.stopping = True
-    assert receive(line, scripted) == [Rest(None)]
+    assert receive(line, scripted) == [Rest()]
 
 
 @pytest.mark.behaviour("1.4", "4.6")
@@ -119,6 +119,6 @@ def test_a_hold_lasts_while_an_unordered_head_waits_for_its_rate(
     line, limited = a_line(2, lane, held=held, failures=3), to(1, spacing=1000.0, concurrency=2)
     line.rate_limiter.learn(limited.destination, 900.0, time.monotonic())
     line.receive(Buffer(heads=[limited]))
-    assert (line.slots[0].advance(None), [*line.left_out]) == (Rest(None) if held else Read(None), left_out)
+    assert (line.slots[0].advance(None), [*line.left_out]) == (Rest() if held else Read(), left_out)
     holds = [(one.delivery_id, one.failures, round(one.pause or 0)) for one in line.changed_holds.values()]
     assert holds == ([(held, 3, 900)] if held else [])
