@@ -1,6 +1,9 @@
 """Each scenario, small, on a real broker."""
 
 import contextlib
+import os
+import socket
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,9 +17,11 @@ from benchmarks.connection import Connection, body_of
 from benchmarks.figures import Outcome
 from benchmarks.mailbox_client import FetchPlan, fetching
 from benchmarks.measure import BROKER
+from benchmarks.processes import context_switches, received_segments
 from benchmarks.receipts import ANY
 from benchmarks.scenarios import mailbox, publish, queue, retries, scale, soak, summaries, topic
 from benchmarks.sink import running_sink
+from broker_project.stack.ports import LOOPBACK
 from tests.support.faults.breakage import away
 from tests.support.real_broker import Broker
 
@@ -284,3 +289,26 @@ def test_a_repeated_message_is_a_fault(bench: Bench) -> None:
         taken = consumers.end()
     assert (taken.messages, taken.problems()) == (2, [])
     assert [*taken.receipts.problems({(ANY, 0): 2})] == ["1 requests came again", "1 deliveries never arrived"]
+
+
+REQUESTS = 10
+
+
+def test_each_request_to_a_server_is_counted_once() -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((LOOPBACK, port)) as client, server.accept()[0] as connection:
+            assert received_segments(port) == 0
+            for _ in range(REQUESTS):
+                client.sendall(b"SELECT 1")
+                assert connection.recv(100) == b"SELECT 1"
+                connection.sendall(b"1")  # is received by the client, not by the server
+            assert received_segments(port) == REQUESTS
+
+
+def test_a_process_that_waits_leaves_its_core() -> None:
+    before = context_switches(os.getpid())
+    with subprocess.Popen(["true"]) as ended:  # is waited for
+        pass
+    assert context_switches(os.getpid()) > before
+    assert context_switches(ended.pid) == 0

@@ -47,14 +47,19 @@ END $$
 """
 
 
+def execute(statement: Any, arguments: Any = None) -> list[tuple[Any, ...]]:
+    """Run a statement on this thread's connection; return its rows, if it has any."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, arguments)
+        return cursor.fetchall() if cursor.description else []
+
+
 def empty_database(_case: object = None) -> None:
     """Leave the database as migrating has left it, but for the numbers that are given out next."""
-    with connection.cursor() as cursor:
-        cursor.execute(LARGEST)
-        if cursor.fetchone()[0] > LARGE:
-            call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
-            return
-        cursor.execute(EMPTY, [KEPT_TABLES])
+    if execute(LARGEST)[0][0] > LARGE:
+        call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
+        return
+    execute(EMPTY, [KEPT_TABLES])
     prepare_database()
 
 

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import Any, LiteralString, TypeVar
 
-from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -13,6 +12,7 @@ from delivery.models import Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
 from tests.support.broker import publish_numbered
+from tests.support.database import execute
 from tests.support.factories import subscription
 
 NEWEST_FIRST: LiteralString = """
@@ -27,8 +27,7 @@ def hand_out_newest_first(pulled: Subscription, number: int, *, hours: int) -> l
     """Hand out `number` messages that time out in `hours`, or did so; return their receipts, newest first."""
     publish_numbered(pulled.event_type, number)
     receipts = [one.receipt for one in fetch_all(pulled, number)]
-    with connection.cursor() as cursor:
-        cursor.execute(NEWEST_FIRST, [hours])
+    execute(NEWEST_FIRST, [hours])
     return receipts[::-1]
 
 

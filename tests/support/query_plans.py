@@ -14,7 +14,7 @@ from django.db import connection
 from psycopg import sql
 
 from broker_project.core import db
-from tests.support.database import another_connection
+from tests.support.database import another_connection, execute
 
 LARGE_TABLES = re.compile(r"^delivery_(open|pageread|hold|queuegroup|delivery|message|attempt)")
 """The tables that grow."""
@@ -138,9 +138,12 @@ def searching_plans(statements: "list[PreparedStatement]", *, fewest: int) -> li
 
 def prepared_statements() -> list[PreparedStatement]:
     """Return what this thread's connection keeps prepared."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT statement, parameter_types::text[] FROM pg_prepared_statements WHERE NOT from_sql")
-        return [PreparedStatement(statement, types) for statement, types in cursor.fetchall()]
+    return [
+        PreparedStatement(statement, types)
+        for statement, types in execute(
+            "SELECT statement, parameter_types::text[] FROM pg_prepared_statements WHERE NOT from_sql"
+        )
+    ]
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

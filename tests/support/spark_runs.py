@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pyarrow.dataset as ds
 import pyspark
-from django.db import connection
 from pyspark.sql import SparkSession
 
 from analytics.pipeline.application import Status, summarize_all
@@ -30,6 +29,7 @@ from analytics.pipeline.window import WindowRun
 from analytics.spark_process import spark_environment
 from analytics.vocabulary import vocabulary
 from broker_project.stack.load.wait import wait_until
+from tests.support.database import execute
 from tests.support.spark_history import DAY, database_address
 
 WHOLE_DAY = Window(dt.datetime(2026, 3, 2, tzinfo=dt.UTC), dt.datetime(2026, 3, 3, tzinfo=dt.UTC))
@@ -141,9 +141,7 @@ def rows_of(folder: Path, table: Table) -> list[Row]:
 def loaded(table: Table) -> list[Row]:
     """Return the rows of a summary in PostgreSQL, without their ids."""
     names = ", ".join(f'"{name}"' for name in table.types)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {names} FROM analytics_{table.name}")
-        return sorted(cursor.fetchall(), key=repr)
+    return sorted(execute(f"SELECT {names} FROM analytics_{table.name}"), key=repr)
 
 
 def all_loaded() -> Mapping[str, list[Row]]:

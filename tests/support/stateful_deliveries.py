@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 import pytest
-from django.db import connection
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
@@ -18,6 +17,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.steps import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.support.broker import activate, expire_lease, inactivate, make_due, publish_bodies
+from tests.support.database import execute
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
 
 NO_ANSWERS: Final = ["refused", "lost", "cut"]
@@ -230,9 +230,7 @@ class StatefulDeliveries(RuleBasedStateMachine):
 
     def is_driven(self, line_id: int) -> bool:
         """Return whether the lease of a line still runs."""
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT lease_until > clock_timestamp() FROM delivery_line WHERE id = %s", [line_id])
-            return bool(cursor.fetchone()[0])
+        return bool(execute("SELECT lease_until > clock_timestamp() FROM delivery_line WHERE id = %s", [line_id])[0][0])
 
     def answer_of(self, worker: SteppedWorker, which: int, result: int | str) -> None:
         """Answer one of the requests that are under way; `result` is a status, or one of `NO_ANSWERS`."""
@@ -281,9 +279,8 @@ class StatefulDeliveries(RuleBasedStateMachine):
             self.check_statuses()
             self.check_books()
         finally:
-            with connection.cursor() as cursor:
-                for table in TABLES:
-                    cursor.execute(f"DELETE FROM {table}")
+            for table in TABLES:
+                execute(f"DELETE FROM {table}")
 
     def finish(self) -> None:
         """Let everything that is unfinished be sent and answered 200, without further trouble."""

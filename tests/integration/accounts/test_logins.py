@@ -24,6 +24,7 @@ from broker_project.accounts import login_throttle, tasks
 from broker_project.accounts.login_throttle import MAX_PER_ADDRESS, MAX_PER_NAME
 from broker_project.accounts.sessions import SEEN_EVERY_SECONDS
 from tests.support.admin import PASSWORD, admin_user, browser_at, log_in
+from tests.support.database import execute
 
 pytestmark = pytest.mark.django_db
 
@@ -174,8 +175,7 @@ def test_old_failures_and_expired_sessions_are_deleted(ann: User) -> None:
     client = browser_at()
     log_in(client)
     fail("bob")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE django_session SET expire_date = now() - interval '1 minute'")
+    execute("UPDATE django_session SET expire_date = now() - interval '1 minute'")
     tasks.forget()
     assert AccessAttempt.objects.count() == 1
     is_over()

@@ -14,7 +14,6 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
-from django.db import connection
 from django.test import Client
 from django_otp.oath import totp
 
@@ -22,6 +21,7 @@ from broker_project.accounts.login_throttle import MAX_PER_NAME
 from broker_project.accounts.mfa import MAX_FREE_FAILURES, MAX_PAUSE, CodeCheck, pause_after, prove
 from broker_project.accounts.models import RecoveryCode, SecondFactor
 from tests.support.admin import PASSWORD, admin_user, browser_at, log_in
+from tests.support.database import execute
 
 pytestmark = pytest.mark.django_db
 
@@ -198,9 +198,7 @@ def test_new_recovery_codes_replace_the_previous_ones(page: Client, ann: User, c
 
 def test_a_seed_is_stored_encrypted(page: Client, ann: User) -> None:
     page.post(f"{ROOT}begin/", {"password": PASSWORD})
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT seed FROM accounts_secondfactor")
-        stored = bytes(cursor.fetchone()[0])
+    stored = bytes(execute("SELECT seed FROM accounts_secondfactor")[0][0])
     seed = SecondFactor.objects.get().seed
     assert seed.encode() not in stored
     assert base64.b32decode(seed) not in stored

@@ -35,7 +35,7 @@ from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.models import Message, StorageDay
 from subscriptions.models import EventType
 from tests.support.broker import publish_bodies, terminate_backends
-from tests.support.database import another_connection
+from tests.support.database import another_connection, execute
 
 PROGRAM = Path(__file__).parents[2] / "support" / "small_application.py"
 ROOT = PROGRAM.parents[2]
@@ -135,8 +135,7 @@ def test_a_day_with_late_data_is_summarized_again(
     do(days_due(terms), terms)
     (late,) = publish_bodies(event_type, b"late")
     Message.objects.filter(pk=late.id).update(id=first_id(sealed[1]) + 1)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_stat_force_next_flush()")  # else PostgreSQL's counters move when they like
+    execute("SELECT pg_stat_force_next_flush()")  # else PostgreSQL's counters move when they like
     assert windows_of(do(days_due(terms), terms)) == [(sealed[1], PASSED)]
     assert days_due(terms) is None
 

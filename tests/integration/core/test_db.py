@@ -9,7 +9,7 @@ from psycopg_pool import ConnectionPool
 
 from broker_project.core.db import forget_connection, give_connection_back, rows
 from broker_project.stack.load.wait import wait_until
-from tests.support.database import another_connection
+from tests.support.database import another_connection, execute
 
 SESSIONS = "SELECT FROM pg_stat_activity WHERE pid = %s"
 
@@ -32,9 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def session() -> int:
     """Borrow a connection, say whose it is, and give it back."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        (found,) = cursor.fetchone()
+    ((found,),) = execute("SELECT pg_backend_pid()")
     give_connection_back()
     return int(found)
 

@@ -4,13 +4,14 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, OperationalError
 from django.http import HttpResponse
 from django.test import Client
 from django.utils.log import log_response
 
 from subscriptions.models import Subscriber
 from tests.support.admin import admin_user
+from tests.support.database import execute
 
 SECRET = "confidential-0123456789"
 LINES = f"first\nTraceback (most recent call last):\n\nDETAIL: {SECRET}\n{SECRET}"
@@ -27,8 +28,7 @@ def duplicate() -> None:
 
 
 def wrong_number() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT %s::int", [SECRET])
+    execute("SELECT %s::int", [SECRET])
 
 
 def constraint_of_lines() -> None:
@@ -36,24 +36,20 @@ def constraint_of_lines() -> None:
 
 
 def wrong_lines() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT %s::int", [LINES])
+    execute("SELECT %s::int", [LINES])
 
 
 def out_of_range() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT %s::date", [f"9-9-9\n{SECRET}"])
+    execute("SELECT %s::date", [f"9-9-9\n{SECRET}"])
 
 
 def in_another_language() -> None:
     """Fail with a text that nothing is found in."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'Zeile\nDÉTAIL : {SECRET}'; END $$")
+    execute(f"DO $$ BEGIN RAISE EXCEPTION 'Zeile\nDÉTAIL : {SECRET}'; END $$")
 
 
 def wrong_json() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT %s::jsonb", [f'{{"key": {SECRET}}}'])
+    execute("SELECT %s::jsonb", [f'{{"key": {SECRET}}}'])
 
 
 FAILING = [

@@ -4,7 +4,6 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from delivery.dispatch.claim import Claim, claim
@@ -17,6 +16,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import Subscription
 from tests.support import broker, factories
+from tests.support.database import execute
 from tests.support.factories import subscriber, subscription
 
 pytestmark = pytest.mark.django_db
@@ -156,13 +156,12 @@ def test_a_final_delivery_keeps_its_fields(wanted: Subscription, lines: list[Lin
 def test_a_backlog_larger_than_one_slice_is_cancelled_whole(storage: None) -> None:
     subscription = factories.subscription()
     line = broker.line_of(subscription.subscriber)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at)"
-            " SELECT n, %s, %s, 'PENDING', 1, CASE WHEN n %% 2 = 0 THEN 'RETRY' ELSE 'TURN' END,"
-            " CASE WHEN n %% 2 = 0 THEN now() END FROM generate_series(1, %s) n",
-            [line.pk, subscription.pk, 2 * SLICE + 1],
-        )
+    execute(
+        "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, waits_for, due_at)"
+        " SELECT n, %s, %s, 'PENDING', 1, CASE WHEN n %% 2 = 0 THEN 'RETRY' ELSE 'TURN' END,"
+        " CASE WHEN n %% 2 = 0 THEN now() END FROM generate_series(1, %s) n",
+        [line.pk, subscription.pk, 2 * SLICE + 1],
+    )
 
     assert cancel_deliveries_of(subscription.pk, reason="too many") == (2 * SLICE + 1, 0)
     assert Delivery.objects.open().count() == 0

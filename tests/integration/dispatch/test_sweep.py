@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 import redis
-from django.db import connection
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 from redis.backoff import NoBackoff
@@ -26,6 +25,7 @@ from delivery.models import Delivery, Hold, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
 from tests.support import broker, factories
+from tests.support.database import execute
 from tests.support.factories import subscription
 from tests.support.query_plans import costly_statements, explained_statements
 
@@ -295,18 +295,16 @@ SELECT %s, 'n' || n || '.*', 'http://127.0.0.1/', '', '', now(), '', '', '', '',
 
 def let_many_wait() -> None:
     other = factories.subscription()
-    with connection.cursor() as cursor:
-        cursor.execute(WAIT, [broker.line_of(other.subscriber).pk, other.pk, WAITING])
-        # What a vacuum makes of it: where the planner takes to bitmaps and sorts.
-        cursor.execute("VACUUM delivery_open")
+    execute(WAIT, [broker.line_of(other.subscriber).pk, other.pk, WAITING])
+    # What a vacuum makes of it: where the planner takes to bitmaps and sorts.
+    execute("VACUUM delivery_open")
 
 
 @pytest.mark.behaviour("5.6")
 def test_only_due_probes_are_read(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.publish_bodies(wanted.event_type, b"0")
-    with connection.cursor() as cursor:
-        cursor.execute(SUSPENDED, [factories.subscriber().pk, WAITING])
-        cursor.execute("VACUUM subscriptions_subscription")
+    execute(SUSPENDED, [factories.subscriber().pk, WAITING])
+    execute("VACUUM subscriptions_subscription")
     ours = Subscription.objects.filter(pk=wanted.pk)
     ours.update(paused_since=Now(), paused_by=PausedBy.POLICY, probe_due_at=Now())
     forget_connection()  # and what it has planned for few

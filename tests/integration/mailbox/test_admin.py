@@ -17,6 +17,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import factories
 from tests.support.broker import line_of, publish_numbered, statuses
+from tests.support.database import execute
 from tests.support.mailboxes import fetch_all, pulled_subscription, time_out_hand_outs
 from tests.support.query_plans import explained_statements
 
@@ -121,8 +122,7 @@ def test_its_page_shows_what_clients_have_in_few_queries(admin: Client, wanted: 
 
 
 def test_a_page_reads_only_the_hand_outs_that_it_shows(wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(HANDED_OUT, [line_of(wanted.subscriber).pk, wanted.pk])
+    execute(HANDED_OUT, [line_of(wanted.subscriber).pk, wanted.pk])
     with explained_statements(monkeypatch) as statements:
         found = fetched_by_clients(wanted.subscriber_id, limit=100)
     times = Delivery.objects.filter(pk__in=found).values_list("message", flat=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from structlog.testing import capture_logs
 
 from broker_project.core.db import rows
@@ -22,7 +22,7 @@ from subscriptions.payload_format import PayloadFormat
 from tests.integration.mailbox.test_plans import FILL, fill
 from tests.support import mailboxes
 from tests.support.broker import activate, inactivate, publish_bodies, publish_numbered
-from tests.support.database import in_parallel
+from tests.support.database import execute, in_parallel
 from tests.support.query_plans import ExplainedStatement, costly_statements, explained_statements
 
 pytestmark = pytest.mark.behaviour("9.1", "9.3")
@@ -216,8 +216,7 @@ def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
     crowd: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(300)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE delivery_open SET fetched_until = now() - interval '1 s' WHERE fetched_until > now()")
+    execute("UPDATE delivery_open SET fetched_until = now() - interval '1 s' WHERE fetched_until > now()")
     with explained_statements(monkeypatch) as found:
         fetch(mailboxes.mailbox_of(crowd.subscriber), max_messages=1)
         rows(COUNT_AVAILABLE, [[crowd.subscriber_id], [1]])
@@ -231,8 +230,7 @@ def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
 def test_an_ordered_mailbox_of_many_subscriptions_costs_so_much_for_each(
     crowd: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"{FILL} WHERE n %% 4 < 2", [300])
+    execute(f"{FILL} WHERE n %% 4 < 2", [300])
     Subscriber.objects.update(mailbox_ordered=True)
     with explained_statements(monkeypatch) as found:
         fetch(mailboxes.mailbox_of(crowd.subscriber), max_messages=1)

@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from broker_project.core.db import rows
@@ -26,7 +26,7 @@ from delivery.statuses import DeliveryStatus
 from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import broker, mailboxes
-from tests.support.database import in_other_thread, in_parallel
+from tests.support.database import execute, in_other_thread, in_parallel
 from tests.support.factories import subscriber, subscription
 from tests.support.query_plans import costly_statements, explained_statements
 
@@ -189,8 +189,8 @@ def test_the_oldest_of_many_timed_out_messages_comes_first(ordered: Subscription
     broker.publish_numbered(ordered.event_type, 80)
     mailboxes.fetch_all(ordered)
     mailboxes.time_out_hand_outs()
-    with connection.cursor() as cursor:  # the oldest timed out last
-        cursor.execute("UPDATE delivery_open SET fetched_until = fetched_until - (id %% 1000000) * interval '1 s'", [])
+    # the oldest timed out last
+    execute("UPDATE delivery_open SET fetched_until = fetched_until - (id %% 1000000) * interval '1 s'", [])
     Subscriber.objects.update(mailbox_ordered=True)
     assert mailboxes.fetch_bodies(ordered) == [b"0"]
 
@@ -240,9 +240,8 @@ def test_pages_of_other_lines_are_not_read(pushed: Subscription, monkeypatch: py
     broker.publish_numbered(pushed.event_type, NOTES * OF_A_NOTE)
     broker.crash_while_sending(broker.line_of(pushed.subscriber))
     mailboxes.switch_delivery_mode(pushed, DeliveryMode.PULL)
-    with connection.cursor() as cursor:
-        cursor.execute(NOTED, [1, 5_000, subscriber().pk])
-        cursor.execute(NOTED, [OF_A_NOTE, NOTES, pushed.subscriber_id])
+    execute(NOTED, [1, 5_000, subscriber().pk])
+    execute(NOTED, [OF_A_NOTE, NOTES, pushed.subscriber_id])
     Line.objects.filter(lease_until=None).update(lease_until="2999-01-01T00:00:00Z")
     with explained_statements(monkeypatch) as found:
         assert (mailboxes.fetch_bodies(pushed), looked(pushed)) == ([], [])

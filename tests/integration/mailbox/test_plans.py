@@ -5,7 +5,6 @@ from functools import partial
 from typing import LiteralString
 
 import pytest
-from django.db import connection
 
 from benchmarks import filling
 from broker_project.core.db import forget_connection, rows
@@ -33,7 +32,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support.api import client_of
 from tests.support.broker import line_of, publish_numbered
-from tests.support.database import database_url
+from tests.support.database import database_url, execute
 from tests.support.factories import subscription
 from tests.support.mailboxes import pulled_subscription
 from tests.support.query_plans import (
@@ -71,8 +70,7 @@ SELECT m.id, l.id, s.id, CASE WHEN n %% 4 > 1 THEN 'IN_FLIGHT' ELSE 'PENDING' EN
 
 def fill(many: int = MANY) -> None:
     """Let every subscription have `many` of each sort."""
-    with connection.cursor() as cursor:
-        cursor.execute(FILL, [many])
+    execute(FILL, [many])
 
 
 @pytest.fixture(
@@ -167,11 +165,10 @@ def crowd(storage: None, event_type: EventType) -> Subscription:
     """A mailbox beside another, where somebody had the open shelf analysed while a crowd had a few handed out each."""
     others = [pulled_subscription(event_type=event_type) for _ in range(OTHERS)]
     publish_numbered(event_type, 1)
-    with connection.cursor() as cursor:
-        cursor.execute(FILL_HAND_OUTS, [0, 3])
-        cursor.execute("ANALYZE delivery_open")
-        cursor.execute("DELETE FROM delivery_open")
-        cursor.execute("VACUUM delivery_open")
+    execute(FILL_HAND_OUTS, [0, 3])
+    execute("ANALYZE delivery_open")
+    execute("DELETE FROM delivery_open")
+    execute("VACUUM delivery_open")
     Subscription.objects.filter(pk__in=[one.pk for one in others]).delete()
     boxes = [pulled_subscription(event_type=event_type) for _ in range(2)]
     publish_numbered(event_type, 10)
@@ -183,8 +180,7 @@ def crowd(storage: None, event_type: EventType) -> Subscription:
 def test_no_list_reads_all_that_mailboxes_have_handed_out(
     crowd: Subscription, monkeypatch: pytest.MonkeyPatch, late: int
 ) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(FILL_HAND_OUTS, [late, MANY])
+    execute(FILL_HAND_OUTS, [late, MANY])
     with explained_statements(monkeypatch) as found:
         for client, statuses in ((client_of(), [IN_FLIGHT]), (client_of(crowd.subscriber), [IN_FLIGHT, PENDING])):
             for query in ("", *(f"&status={one}" for one in statuses)):

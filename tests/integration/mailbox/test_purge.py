@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
@@ -25,7 +25,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.support import mailboxes
 from tests.support.broker import inactivate, line_of, publish_bodies, publish_numbered, statuses
-from tests.support.database import do_and_disconnect, in_other_thread
+from tests.support.database import do_and_disconnect, execute, in_other_thread
 from tests.support.factories import subscription
 from tests.support.query_plans import costly_statements, explained_statements
 
@@ -170,16 +170,14 @@ def crowded_mailbox(storage: None, event_type: EventType) -> Subscription:
     publish_numbered(event_type, 1)
     fill(first)
     fill(second)
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM delivery_open")
+    execute("VACUUM delivery_open")
     forget_connection()
     return first
 
 
 def fill(wanted: Subscription) -> None:
     line = line_of(wanted.subscriber).pk
-    with connection.cursor() as cursor:
-        cursor.execute(FILL, {"line": line, "subscription": wanted.pk, "out": OUT, "each": EACH})
+    execute(FILL, {"line": line, "subscription": wanted.pk, "out": OUT, "each": EACH})
 
 
 @pytest.fixture

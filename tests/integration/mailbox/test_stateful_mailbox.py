@@ -5,7 +5,6 @@ from random import Random
 from typing import Final
 
 import pytest
-from django.db import connection
 from django.db.models import F
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from delivery.models import Delivery
 from delivery.operations import cancel_deliveries_of
 from subscriptions.models import DeliveryMode, Status, Subscriber
 from tests.support.broker import make_due, publish_bodies
+from tests.support.database import execute
 from tests.support.expected_mailbox import (
     ALL,
     AN_HOUR,
@@ -239,6 +239,5 @@ def test_anything_goes_in_a_mailbox(seed: int) -> None:
             history.is_as_expected()
         history.finish()
     finally:
-        with connection.cursor() as cursor:
-            for table in TABLES:
-                cursor.execute(f"DELETE FROM {table}")
+        for table in TABLES:
+            execute(f"DELETE FROM {table}")

@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -20,6 +19,7 @@ from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscripti
 from tests.support import mailboxes
 from tests.support.api import client_of, client_of_admin, read_pages
 from tests.support.broker import activate, crash_while_sending, inactivate, line_of, publish_bodies, publish_numbered
+from tests.support.database import execute
 from tests.support.factories import subscriber, subscription
 
 pytestmark = pytest.mark.behaviour("9.5")
@@ -181,10 +181,12 @@ def mixed(request: Any, monkeypatch: pytest.MonkeyPatch, storage: None, event_ty
 
 def standing_by_hand() -> dict[int, str]:
     """Return how each delivery stands."""
-    with connection.cursor() as cursor:
-        cursor.execute("""SELECT id, CASE WHEN fetched_until <= clock_timestamp() THEN 'PENDING' ELSE status END
-                            FROM delivery_open ORDER BY id DESC""")
-        return dict(cursor.fetchall())
+    return dict(
+        execute(
+            "SELECT id, CASE WHEN fetched_until <= clock_timestamp() THEN 'PENDING' ELSE status END"
+            " FROM delivery_open ORDER BY id DESC"
+        )
+    )
 
 
 @pytest.mark.behaviour("9.2", "10.1")

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from broker_project.environment import MAX_DAYS
@@ -19,6 +18,7 @@ from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscriber, Subscription
 from tests.support import broker
+from tests.support.database import execute
 from tests.support.factories import event_type as new_event_type
 from tests.support.factories import subscription
 from tests.support.mailboxes import fetch_all, let_days_pass, switch_delivery_mode, time_out_hand_outs
@@ -153,8 +153,8 @@ def test_unfetched_messages_hide_neither_the_oldest_nor_the_newest_ended_ones(
     monkeypatch.setattr(unread, "RETURN", small.replace(f"LIMIT {unread.WALK_STEP}", "LIMIT 0"))
     broker.publish_numbered(pulled.event_type, 9)
     fetch_all(pulled)
-    with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not
-        cursor.execute("""
+    # the oldest time-outs and the newest are used up, those between are not
+    execute("""
             UPDATE delivery_open SET fetched_until = timestamptz '2026-01-01' + place * interval '1 s',
                    fetches = CASE WHEN place BETWEEN 3 AND 7 THEN 1 ELSE 2 END
               FROM (SELECT id, row_number() OVER (ORDER BY id) AS place FROM delivery_open) o
@@ -345,9 +345,8 @@ def test_no_look_for_it_reads_all_there_is(
     boxes = [pulled, subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)]
     broker.publish_numbered(pulled.event_type, 1)
     let_days_pass(days=days)
-    with connection.cursor() as cursor:
-        cursor.execute(FILL, [days, is_delayed, MANY])
-        cursor.execute(CHANGES, [MANY])
+    execute(FILL, [days, is_delayed, MANY])
+    execute(CHANGES, [MANY])
     with explained_statements(monkeypatch) as found:
         expire_unread()
     (one,) = [one for one in found if one.statement == EXPIRE]

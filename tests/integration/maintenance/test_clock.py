@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 
 from delivery.dispatch.claim import claim
@@ -18,17 +17,12 @@ from delivery.replay import replay_job
 from delivery.worker.queue_settle import put_back
 from subscriptions.models import EventKind, PausedBy, Subscription
 from tests.support import broker, factories, replays
+from tests.support.database import execute
 from tests.support.mailboxes import fetch_all, mailbox_of, pulled_subscription
 
 pytestmark = [pytest.mark.behaviour("5.9"), pytest.mark.usefixtures("storage")]
 
 HOURS = timedelta(hours=2)
-
-
-def asked(statement: str) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return cursor.fetchone()[0] if cursor.description else None
 
 
 def publish_and_claim(**fields: Any) -> Line:
@@ -90,13 +84,13 @@ def test_nothing_waits_for_longer_than_it_may(
 ) -> None:
     wait()
     times = f"SELECT array_agg({column} ORDER BY {column}) FROM {table} WHERE {column} IS NOT NULL"
-    before = asked(times)
-    assert (len(before), set_back_times(), asked(times)) == (len(allowed), 0, before)
+    ((before,),) = execute(times)
+    assert (len(before), set_back_times(), execute(times)) == (len(allowed), 0, [(before,)])
 
-    asked(f"UPDATE {table} SET {column} = {column} + interval '2 h'")
+    execute(f"UPDATE {table} SET {column} = {column} + interval '2 h'")
     assert (set_back_times(), set_back_times()) == (len([one for one in allowed if one <= 3 * 3600]), 0)
-    now = asked("SELECT clock_timestamp()")
-    left = [(one - now).total_seconds() for one in asked(times)]
+    ((now, after),) = execute(f"SELECT clock_timestamp(), ({times})")
+    left = [(one - now).total_seconds() for one in after]
     assert [most - 10 < seconds <= most for seconds, most in zip(left, allowed, strict=True)] == [True] * len(allowed)
 
 
@@ -104,7 +98,7 @@ def test_what_was_set_back_is_still_its_clients() -> None:
     mailbox = pulled_subscription()
     broker.publish_numbered(mailbox.event_type, 1)
     (message,) = fetch_all(mailbox)
-    asked("UPDATE delivery_open SET fetched_until = fetched_until + interval '2 h'")
+    execute("UPDATE delivery_open SET fetched_until = fetched_until + interval '2 h'")
     set_back_times()
     assert fetch_all(mailbox) == []
     (result,) = acknowledge(mailbox_of(mailbox.subscriber).subscriber_id, [message.receipt]).values()

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 import structlog
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -26,12 +26,13 @@ from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
 from tests.support import broker
 from tests.support.api import publish
-from tests.support.database import do_and_disconnect, lock_waiters
+from tests.support.database import do_and_disconnect, execute, lock_waiters
 from tests.support.factories import subscription
 
 pytestmark = pytest.mark.behaviour("11.4")
 
 KEEP_DAYS = 14
+NOW = "SELECT clock_timestamp()"
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 DAY = dt.timedelta(days=1)
@@ -89,13 +90,6 @@ def finish_one(wanted: Subscription) -> tuple[int, int]:
     return delivery.id, number
 
 
-def now() -> dt.datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        instant: dt.datetime = cursor.fetchone()[0]
-        return instant
-
-
 def midnight(day: dt.date) -> dt.datetime:
     return dt.datetime.combine(day, dt.time(), dt.UTC)
 
@@ -112,9 +106,8 @@ def drop() -> list[dt.date]:
 
 
 def leaves(day: dt.date) -> list[str]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"%{day:%Y%m%d}%"])
-        return sorted(name for (name,) in cursor.fetchall())
+    found = execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"%{day:%Y%m%d}%"])
+    return sorted(name for (name,) in found)
 
 
 def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wanted: Subscription) -> None:
@@ -171,12 +164,11 @@ def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
 def test_kept_messages_go_into_a_table_from_an_earlier_transaction(past: dt.date, wanted: Subscription) -> None:
     published_on(past, wanted, b"needed")
     drop()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT m.xmin <> made.xmin FROM delivery_message m, pg_attribute made"
-            " WHERE made.attrelid = m.tableoid AND made.attname = 'ctid'"
-        )
-        assert cursor.fetchall() == [(True,)], "else the copy may bypass the write-ahead log, and its commit is long"
+    apart = execute(
+        "SELECT m.xmin <> made.xmin FROM delivery_message m, pg_attribute made"
+        " WHERE made.attrelid = m.tableoid AND made.attname = 'ctid'"
+    )
+    assert apart == [(True,)], "else the copy may bypass the write-ahead log, and its commit is long"
 
 
 @pytest.mark.behaviour("1.7")
@@ -371,8 +363,7 @@ def test_publishing_settling_and_cancelling_go_on_where_days_are_missing(wanted:
 
 def _lose(day: dt.date) -> None:
     """Let the delivery leaf of `day` never have been made."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {leaf_of('delivery_delivery', day)}")
+    execute(f"DROP TABLE IF EXISTS {leaf_of('delivery_delivery', day)}")
     StorageDay.objects.filter(day=day).delete()
 
 
@@ -401,7 +392,7 @@ def test_tables_are_maintained_every_hour_and_as_soon_as_a_day_has_begun(left: f
 
 
 def test_how_long_the_day_still_takes_is_asked_of_the_database(db: None) -> None:
-    before, left, after = now(), seconds_left(), now()
+    ((before,),), left, ((after,),) = execute(NOW), seconds_left(), execute(NOW)
     ends = [midnight(at.date() + DAY) for at in (before, after)]
     assert (ends[0] - after).total_seconds() <= left <= (ends[1] - before).total_seconds()
 

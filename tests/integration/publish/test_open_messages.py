@@ -13,6 +13,7 @@ from delivery.publish.open_messages import OpenMessages, TooManyOpenMessages
 from subscriptions.models import EventType, Publisher
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch
+from tests.support.database import execute
 
 pytestmark = pytest.mark.django_db
 
@@ -33,8 +34,7 @@ def limited_to(number: int | None) -> tuple[Publisher, Client]:
 
 def end(*messages: int) -> None:
     """Let the deliveries of these messages be gone."""
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM delivery_open WHERE message_id = ANY(%s)", [[*messages]])
+    execute("DELETE FROM delivery_open WHERE message_id = ANY(%s)", [[*messages]])
 
 
 @pytest.mark.parametrize("limit", [1, 3])

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
@@ -13,6 +12,7 @@ from delivery.publish import publish as publishing
 from subscriptions.models import EventType, Status, Subscriber
 from tests.support import factories
 from tests.support.api import EVENT, client_of, problem_of, publish, publish_batch, stored_bodies
+from tests.support.database import execute
 
 
 @pytest.mark.behaviour("2.1")
@@ -38,13 +38,11 @@ def test_failed_publish_stores_nothing(client: Client, event_type: EventType, mo
     factories.subscription(event_type=event_type)
     woken: list[object] = []
     monkeypatch.setattr(notify, "wake", lambda *call: woken.append(call))
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE delivery_idempotencykey ADD CONSTRAINT no CHECK (key <> 'fails')")
+    execute("ALTER TABLE delivery_idempotencykey ADD CONSTRAINT no CHECK (key <> 'fails')")
     try:
         answer = publish(client, Idempotency_Key="fails")
     finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE delivery_idempotencykey DROP CONSTRAINT no")
+        execute("ALTER TABLE delivery_idempotencykey DROP CONSTRAINT no")
 
     assert answer.status_code == 409
     assert (Message.objects.count(), Delivery.objects.count(), IdempotencyKey.objects.count()) == (0, 0, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import Error, connection
+from django.db import Error
 from django.test import Client
 
 from broker_project.stack.load.receiver import Receiver
@@ -21,7 +21,7 @@ from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
 from tests.support import broker, factories, replays
 from tests.support.api import client_of, problem_of
-from tests.support.database import do_and_disconnect
+from tests.support.database import do_and_disconnect, execute
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -224,8 +224,8 @@ def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType) -> None:
 
 
 def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType) -> None:
-    with connection.cursor() as cursor:  # as when a day has just begun: that id is given out next
-        cursor.execute("SELECT setval('delivery_message_id_seq', last_value + 1, false) FROM delivery_message_id_seq")
+    # as when a day has just begun: that id is given out next
+    execute("SELECT setval('delivery_message_id_seq', last_value + 1, false) FROM delivery_message_id_seq")
     one = replays.new(kind)
     backfill = replays.start_backfill(one)
     broker.publish_bodies(kind, b"live")

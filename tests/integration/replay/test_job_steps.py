@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from django.db import Error, connection
+from django.db import Error
 from django.db.models.functions import Now
 
 from benchmarks import filling
@@ -17,7 +17,7 @@ from delivery.replay.replay_job import MatchedDelivery, begin, count, go_on
 from subscriptions.models import Status, Subscription
 from tests.support.api import client_of, problem_of
 from tests.support.broker import line_of, publish_numbered
-from tests.support.database import database_url
+from tests.support.database import database_url, execute
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.query_plans import costly_statements, explained_statements
 from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
@@ -88,9 +88,7 @@ def test_a_pace_is_never_ahead_of_its_time(shop: Subscription) -> None:
     while len(repeated()) < 30:
         go_on()
         replay.refresh_from_db()
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT clock_timestamp()")
-            (now,) = cursor.fetchone()
+        ((now,),) = execute("SELECT clock_timestamp()")
         assert replay.sliced_at
         assert began + dt.timedelta(seconds=len(repeated()) / 50) <= replay.sliced_at <= now
 
@@ -250,8 +248,7 @@ def test_ids_are_taken_from_the_first_of_many_ranges(
     backfill = backfill_job.begin(late.pk, since=None, created_by="")
     while not Replay.objects.filter(pk=backfill.pk, state="FILING").exists():
         backfill_job.go_on()
-    with connection.cursor() as cursor:
-        cursor.execute(EVERY_SECOND_ID)
+    execute(EVERY_SECOND_ID)
     with explained_statements(monkeypatch) as statements:
         backfill_job.go_on()
     (line_up,) = (one for one in statements if "lined_up" in one.statement)

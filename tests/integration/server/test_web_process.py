@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from django.db import connection
 from django.test import Client, override_settings
 
 from broker_project.stack.load.wait import PATIENCE_SECONDS
+from tests.support.database import execute
 
 
 def test_livez_answers_without_a_database() -> None:
@@ -33,8 +33,7 @@ def test_readyz_reports_an_unreachable_redis_with_200() -> None:
 
 @pytest.mark.django_db
 def test_readyz_answers_503_with_a_missing_migration() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM django_migrations WHERE app = 'sessions'")
+    execute("DELETE FROM django_migrations WHERE app = 'sessions'")
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()["migrations"]) == (503, "1 not applied")
 

@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from django.db import connection
 from django.test import Client
 
 from delivery.models import Message
@@ -14,6 +13,7 @@ from subscriptions.models import Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of, read_pages
 from tests.support.broker import line_of
+from tests.support.database import execute
 from tests.support.query_plans import ExplainedStatement
 
 pytestmark = [pytest.mark.behaviour("5.3"), pytest.mark.django_db]
@@ -47,16 +47,15 @@ def ended(subscription: Subscription, theirs: Subscription) -> dict[str, list[in
     return found
 
 
+FILE = """
+INSERT INTO delivery_delivery (message_id, line_id, subscription_id, status, size, closed_on, finished_at)
+VALUES (%s, %s, %s, %s, 1, current_date, now()) RETURNING id
+"""
+
+
 def file(subscription: Subscription, status: str, message_id: int = 1) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            INSERT INTO delivery_delivery (message_id, line_id, subscription_id, status, size, closed_on, finished_at)
-            VALUES (%s, %s, %s, %s, 1, current_date, now()) RETURNING id
-            """,
-            [message_id, line_of(subscription.subscriber).pk, subscription.pk, status],
-        )
-        return int(cursor.fetchone()[0])
+    row = [message_id, line_of(subscription.subscriber).pk, subscription.pk, status]
+    return int(execute(FILE, row)[0][0])
 
 
 def listed(client: Client, **query: Any) -> list[int]:
@@ -122,11 +121,9 @@ def test_other_finished_deliveries_are_not_read(
     ended: dict[str, list[int]], subscription: Subscription, order: dict[str, str]
 ) -> None:
     asked: dict[str, Any] = {"statuses": [*REASONS], "key": 0 if order["before"] == ">" else 2**62, "limit": 50}
-    with connection.cursor() as cursor:
-        cursor.execute(MANY_REDUNDANT, [subscription.pk])
-        cursor.execute("ANALYZE delivery_delivery")
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {ALL_WITH_STATUS.format(**order)}", asked)
-        ((answer,),) = cursor.fetchall()
+    execute(MANY_REDUNDANT, [subscription.pk])
+    execute("ANALYZE delivery_delivery")
+    ((answer,),) = execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {ALL_WITH_STATUS.format(**order)}", asked)
     plan = ExplainedStatement(ALL_WITH_STATUS, (json.loads(answer) if isinstance(answer, str) else answer)[0])
     assert (plan.searched, plan.rows_read) == ([], 2 * len(REASONS))
 

@@ -8,7 +8,7 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import Client
 
 from delivery.models import Delivery
@@ -18,7 +18,7 @@ from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
 from tests.support.api import client_of, problem_of, publish
 from tests.support.broker import publish_numbered
-from tests.support.database import do_and_disconnect, in_other_thread, in_parallel
+from tests.support.database import do_and_disconnect, execute, in_other_thread, in_parallel
 from tests.support.replays import end_open, of, run_replay
 
 pytestmark = [pytest.mark.behaviour("1.8"), pytest.mark.django_db(transaction=True)]
@@ -181,9 +181,7 @@ def test_whatever_comes_first_no_delivery_is_without_its_subscription(
     assert {*answers} <= {204, 409}
     assert Subscription.objects.count() == answers.count(409)
     assert Delivery.objects.count() == sum(one.result() for one in publishing)
-    with connection.cursor() as cursor:
-        cursor.execute(ORPHANS)
-        assert cursor.fetchone() == (0,)
+    assert execute(ORPHANS) == [(0,)]
 
 
 @pytest.mark.parametrize("headers", PUBLISHES)
@@ -202,6 +200,4 @@ def test_publishers_at_the_same_time_write_nothing_to_a_subscription(
 
 def row_of(subscription: Subscription) -> Any:
     """Return where its row is, and who has locked or changed it."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT ctid::text, xmax::text FROM subscriptions_subscription WHERE id = %s", [subscription.pk])
-        return cursor.fetchone()
+    return execute("SELECT ctid::text, xmax::text FROM subscriptions_subscription WHERE id = %s", [subscription.pk])[0]

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from django.db import connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from subscriptions.filters import Document, explain, parse_filter
 from subscriptions.filters.json_values import json_text, parse_json
 from subscriptions.filters.tree import Node
 from tests.support import random_data
+from tests.support.database import execute
 
 pytestmark = pytest.mark.django_db
 
@@ -67,7 +67,5 @@ def _condition(text: str) -> str:
 
 
 def _row(statement: str, *arguments: str) -> tuple[Any, ...]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, arguments)
-        found: tuple[Any, ...] = cursor.fetchone()
+    (found,) = execute(statement, arguments or None)
     return found

@@ -13,7 +13,7 @@ from delivery.publish.store import NewMessage
 from subscriptions import matching
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.support import factories
-from tests.support.database import forget_filters
+from tests.support.database import execute, forget_filters
 from tests.support.query_plans import ExplainedStatement, explained_statements, prepared_statements
 
 MANY = 10_000
@@ -39,8 +39,7 @@ def many_subscribed(event_type: EventType) -> None:
         )
         for number in range(MANY)
     )
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
+    execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
 
 
 def published(event_type: EventType, number: int, filter_string: str, destination: str | None = None) -> int:
@@ -99,9 +98,8 @@ def analyzed_when_asked(storage: None) -> Iterator[None]:
 
 
 def alter_configured(change: str) -> None:
-    with connection.cursor() as cursor:
-        for name in sorted(CONFIGURED):
-            cursor.execute(f"ALTER TABLE {name} {change}")
+    for name in sorted(CONFIGURED):
+        execute(f"ALTER TABLE {name} {change}")
 
 
 def leave_room(event_type: EventType) -> None:
@@ -116,12 +114,11 @@ def leave_room(event_type: EventType) -> None:
         )
         for one in people
     )
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
-        cursor.execute("DELETE FROM subscriptions_subscription")
-        cursor.execute("DELETE FROM delivery_line")
-        cursor.execute("DELETE FROM subscriptions_subscriber")
-        cursor.execute("VACUUM subscriptions_subscription, subscriptions_subscriber")
+    execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
+    execute("DELETE FROM subscriptions_subscription")
+    execute("DELETE FROM delivery_line")
+    execute("DELETE FROM subscriptions_subscriber")
+    execute("VACUUM subscriptions_subscription, subscriptions_subscriber")
 
 
 @pytest.mark.behaviour("2.2")

@@ -42,6 +42,7 @@ from tests.support.api import (
     publish_job,
 )
 from tests.support.broker import Worker, publish_numbered, statuses, wait_until_done, wait_until_held
+from tests.support.database import execute
 
 pytestmark = pytest.mark.django_db
 
@@ -284,8 +285,7 @@ def test_expired_secrets_need_no_key(settings: Any) -> None:
 
 def test_values_that_cannot_be_decrypted_are_reported_and_the_others_encrypted(settings: Any) -> None:
     one, other = several(2)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE subscriptions_subscription SET headers = 'nonsense' WHERE id = %s", [one.pk])
+    execute("UPDATE subscriptions_subscription SET headers = 'nonsense' WHERE id = %s", [one.pk])
     rotate(settings)
     status, said = run()
     assert (status, f"subscription headers of subscription {one.pk} cannot be decrypted" in said) == (1, True)
@@ -298,12 +298,11 @@ def test_values_that_cannot_be_decrypted_are_reported_and_the_others_encrypted(s
 
 def test_a_value_encrypted_for_one_row_cannot_be_decrypted_in_another() -> None:
     one, other = several(2)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE subscriptions_subscription s SET signing_secret = o.signing_secret, headers = o.signing_secret"
-            " FROM subscriptions_subscription o WHERE s.id = %s AND o.id = %s",
-            [one.pk, other.pk],
-        )
+    execute(
+        "UPDATE subscriptions_subscription s SET signing_secret = o.signing_secret, headers = o.signing_secret"
+        " FROM subscriptions_subscription o WHERE s.id = %s AND o.id = %s",
+        [one.pk, other.pk],
+    )
     for name in ("signing_secret", "headers"):
         with pytest.raises(DecryptionFailed):
             getattr(Subscription.objects.get(pk=one.pk), name)
@@ -327,8 +326,7 @@ def test_a_secret_that_cannot_be_decrypted_holds_the_line_until_it_is_rotated(
     broken = factories.subscription(
         endpoint=receiver.url("/b"), retry_policy=RetryPolicy.objects.get(name=policy) if policy else None
     )
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE subscriptions_subscription SET signing_secret = 'gone' WHERE id = %s", [broken.pk])
+    execute("UPDATE subscriptions_subscription SET signing_secret = 'gone' WHERE id = %s", [broken.pk])
     publish_numbered(broken.event_type, 2)
     assert "signing secret cannot be decrypted" in wait_until_held(broken.subscriber).reason
     publish_numbered(wanted.event_type, 1)
@@ -341,8 +339,7 @@ def test_a_secret_that_cannot_be_decrypted_holds_the_line_until_it_is_rotated(
 
 def test_the_api_reports_unreadable_values_and_sets_them_again() -> None:
     made = factories.subscription(headers=HEADERS)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE subscriptions_subscription SET headers = 'gone' WHERE id = %s", [made.pk])
+    execute("UPDATE subscriptions_subscription SET headers = 'gone' WHERE id = %s", [made.pk])
     client, address = client_of(), f"/api/v1/subscriptions/{made.pk}"
     shown = client.get(address).json()
     assert (shown["headers"], shown["unreadable"]) == (None, ["headers"])
@@ -357,8 +354,7 @@ def test_the_api_reports_unreadable_values_and_sets_them_again() -> None:
 
 def test_the_admin_reports_unreadable_values(admin: Client) -> None:
     made = factories.subscriber(headers=HEADERS)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE subscriptions_subscriber SET headers = 'gone' WHERE id = %s", [made.pk])
+    execute("UPDATE subscriptions_subscriber SET headers = 'gone' WHERE id = %s", [made.pk])
     page = f"/admin/subscriptions/subscriber/{made.pk}/change/"
     assert b"encrypted under a secret key that the broker no longer has" in admin.get(page).content
     form = {"name": made.name, "max_queued_to_send": 500, "processing": "SERIAL", "concurrency": 1, "ack_seconds": 30}
@@ -370,12 +366,10 @@ def test_the_admin_reports_unreadable_values(admin: Client) -> None:
 def everything() -> bytes:
     """Return all that stands in the tables of the database, and bytes as what they are beside how they are shown."""
     found: list[bytes] = []
-    with connection.cursor() as cursor:
-        cursor.execute(TABLES)
-        for (table,) in cursor.fetchall():
-            cursor.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
-            values = [value for row in cursor.fetchall() for value in row if value is not None]
-            found += [bytes(one) if isinstance(one, bytes | memoryview) else str(one).encode() for one in values]
+    for (table,) in execute(TABLES):
+        stored = execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
+        values = [value for row in stored for value in row if value is not None]
+        found += [bytes(one) if isinstance(one, bytes | memoryview) else str(one).encode() for one in values]
     return b"\n".join(found)
 
 

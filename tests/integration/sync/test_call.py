@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
@@ -31,7 +30,7 @@ from tests.support.api import (
     recorded_calls,
     said_of,
 )
-from tests.support.database import another_connection, do_and_disconnect, in_parallel
+from tests.support.database import another_connection, do_and_disconnect, execute, in_parallel
 
 
 @pytest.mark.behaviour("7.2", "10.3")
@@ -59,14 +58,12 @@ def test_the_answer_outlives_a_failed_record(
 ) -> None:
     monkeypatch.setattr(call, "RECORD_SECONDS", 0.5)
     receiver.on(SYNC_PATH, answer(201, b"done"))
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
+    execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
     try:
         with capture_logs() as logs:
             answered = publish(client)
     finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
+        execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
     assert said_of(answered) == (201, b"done", "answered")
     assert "Broker-Message-Id" not in answered
     assert "sync.not_recorded" in [entry["event"] for entry in logs if entry["log_level"] == "error"]
@@ -79,13 +76,13 @@ def test_calls_are_recorded_once_the_database_is_back(
 ) -> None:
     monkeypatch.setattr(call, "RECORD_SECONDS", PATIENCE_SECONDS)
     gate = receiver.gate(SYNC_PATH, answer(200))
-    with connection.cursor() as cursor, capture_logs() as logs, ThreadPoolExecutor(1) as threads:
+    with capture_logs() as logs, ThreadPoolExecutor(1) as threads:
         asking = threads.submit(do_and_disconnect, partial(publish, client))
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == 1)
-        cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
+        execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
         gate.open()
         wait_until(lambda: "sync.record_failed" in [entry["event"] for entry in logs])
-        cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
+        execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
     assert said_of(asking.result()) == (200, b"", "answered")
     assert [status for _, status, _, _ in recorded_calls()] == ["DELIVERED"]
 
@@ -154,9 +151,7 @@ def test_waiting_calls_are_limited(client: Client, event_type: EventType, receiv
     waiting.start()
     try:
         wait_until(lambda: len(receiver.of(SYNC_PATH)) == MAX_WAITING)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-            (connections,) = cursor.fetchone() or (0,)
+        ((connections,),) = execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
         assert connections <= 25, "not one for each"
         assert publish(client, event=topic.name).status_code == 202
         refused = publish(client, Filter_String="another")

@@ -4,7 +4,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
@@ -22,6 +22,7 @@ from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
 from tests.support.behaviours import close, reset
 from tests.support.broker import Worker
+from tests.support.database import execute
 from tests.support.factories import event_type, subscriber, subscription
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
@@ -171,9 +172,7 @@ def test_a_publish_that_commits_late_is_sent_late_and_not_lost(receiver: Receive
 def test_a_late_commit_does_not_overtake_the_head(receiver: Receiver, worker: Worker, long_pauses: None) -> None:
     wanted = subscription(endpoint=receiver.url("/a"))
     receiver.on("/a", answer(503), answer())
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT nextval('delivery_delivery_id_seq')")
-        older = cursor.fetchone()[0]
+    older = execute("SELECT nextval('delivery_delivery_id_seq')")[0][0]
     broker.publish_bodies(wanted.event_type, b"head")
     wait_until(broker.holds_of(wanted.subscriber).exists)
     head = Delivery.objects.get()

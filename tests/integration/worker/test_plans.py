@@ -27,6 +27,7 @@ from delivery.worker.steps import SideEffects
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
 from tests.support.api import client_of, client_of_admin
+from tests.support.database import execute
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.query_plans import (
     costly_statements,
@@ -216,9 +217,8 @@ def test_a_page_reads_little_of_its_line(storage: None, monkeypatch: pytest.Monk
     lines = [broker.line_of(busy.subscriber), broker.retry_line_of(busy.subscriber)]
     filling.store_open(url(), [(lines[0].pk, busy.pk)], wanted.pk, count=5_000, day=today())
     filling.store_open(url(), [(lines[1].pk, busy.pk)], wanted.pk, count=retries, day=today(), attempts=1)
-    with connection.cursor() as cursor:
-        # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
-        cursor.execute("VACUUM delivery_open")
+    # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
+    execute("VACUUM delivery_open")
     with explained_statements(monkeypatch) as statements:
         for line in lines:
             read_pages([PageRequest(line.pk, line.epoch, 16)], BodyBudget(2**20))

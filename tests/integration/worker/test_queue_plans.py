@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from django.db import connection
 from django.db.models.functions import Now
 from django.urls import reverse
 
@@ -28,6 +27,7 @@ from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.api import client_of, client_of_admin
+from tests.support.database import execute
 from tests.support.query_plans import (
     costly_statements,
     explained_statements,
@@ -69,17 +69,15 @@ def parked(queue_of_three: EventType) -> Subscription:
     park(nobody)
     QueueGroup.objects.all().delete()
     Delivery.objects.all().delete()
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE delivery_open, delivery_queuegroup")
+    execute("VACUUM ANALYZE delivery_open, delivery_queuegroup")
     park(nobody)
     return nobody
 
 
 def park(nobody: Subscription) -> None:
-    with connection.cursor() as cursor:
-        for line in Line.objects.filter(sender__isnull=False):
-            filled = {"line": line.pk, "subscription": nobody.pk, "count": WAITING // 5}
-            cursor.execute(FILL, filled)
+    for line in Line.objects.filter(sender__isnull=False):
+        filled = {"line": line.pk, "subscription": nobody.pk, "count": WAITING // 5}
+        execute(FILL, filled)
 
 
 def read(line: Line, capacity: int = 500) -> list[OutgoingGroup]:
@@ -124,8 +122,7 @@ def test_no_statement_of_a_sender_reads_parked_deliveries(
     queue_of_three: EventType, parked: Subscription, monkeypatch: pytest.MonkeyPatch, analysed: str
 ) -> None:
     if analysed:
-        with connection.cursor() as cursor:
-            cursor.execute(f"ANALYZE {analysed}")
+        execute(f"ANALYZE {analysed}")
     with explained_statements(monkeypatch) as statements:
         send_and_crash(queue_of_three)
     assert len(statements) > 20
@@ -181,10 +178,9 @@ def group(storage: None, request: pytest.FixtureRequest) -> list[Subscription]:
     stuck = factories.subscription(event_type=factories.event_type(kind=EventKind.QUEUE))
     broker.publish_bodies(stuck.event_type, b"{}")
     cancel_deliveries_of(stuck.pk, reason="only the lines are wanted")
-    with connection.cursor() as cursor:
-        cursor.execute(BACKLOG, ["2999-01-01", WAITING, stuck.pk])
-        if request.param:
-            cursor.execute("VACUUM delivery_open, delivery_queuegroup")
+    execute(BACKLOG, ["2999-01-01", WAITING, stuck.pk])
+    if request.param:
+        execute("VACUUM delivery_open, delivery_queuegroup")
     broker.inactivate(stuck)
     return made
 

@@ -35,7 +35,7 @@ from delivery.worker.steps import Rest, Send, Settled
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker
 from tests.support.broker import Worker
-from tests.support.database import do_and_disconnect, lock_waiters
+from tests.support.database import do_and_disconnect, execute, lock_waiters
 from tests.support.factories import event_type, subscription
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -139,12 +139,11 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
         "delivery.worker.settle.settle_statement", lambda blocks: settle_statement(blocks).replace(OWNED, LATE)
     )
     thread = threading.Thread(target=do_and_disconnect, args=[act])
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(7)")
-        thread.start()
-        wait_until(lock_waiters)
-        by()
-        cursor.execute("SELECT pg_advisory_unlock(7)")
+    execute("SELECT pg_advisory_lock(7)")
+    thread.start()
+    wait_until(lock_waiters)
+    by()
+    execute("SELECT pg_advisory_unlock(7)")
     thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
 
@@ -272,10 +271,9 @@ def budget_left(worker: Worker) -> int:
 @pytest.fixture
 def refusing_teapots(storage: None) -> Iterator[None]:
     """A database that refuses to record one kind of answer."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no_teapots CHECK (status_code <> 418)")
-        yield
-        cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no_teapots")
+    execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no_teapots CHECK (status_code <> 418)")
+    yield
+    execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no_teapots")
 
 
 def test_data_that_the_database_refuses_stops_its_own_line_only(
