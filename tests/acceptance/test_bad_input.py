@@ -82,8 +82,7 @@ def test_bad_input_is_refused(shop: Shop, row: Row) -> None:
     assert shop.refusal(row) == (row.status, row.code)
 
 
-@pytest.mark.behaviour("2.5")
-@pytest.mark.behaviour("3.1")
+@pytest.mark.behaviour("2.5", "3.1")
 def test_a_duplicate_key_is_kept_and_filters_see_the_last(shop: Shop) -> None:
     event_type, path = shop.broker.event_type("Bad.Twice"), "$$->'Body'->>'a'"
     wanted = [shop.broker.subscribe("", event_type, delivery_mode="PULL", filter=f"{path} = '{n}'") for n in (1, 2)]

@@ -95,8 +95,7 @@ def test_unreadable_response_headers_are_dropped(asking: Asking, receiver: Recei
     assert {"Content-Type", "Retry-After"}.isdisjoint(answered.headers)
 
 
-@pytest.mark.behaviour("7.2")
-@pytest.mark.behaviour("10.3")
+@pytest.mark.behaviour("7.2", "10.3")
 def test_an_abandoned_call_is_recorded(asking: Asking, receiver: Receiver) -> None:
     gate = receiver.gate(PATH, answer(200, b"too late"))
     with pytest.raises(requests.ReadTimeout):
@@ -185,8 +184,7 @@ def reply(address: str, body: bytes = b"done") -> requests.Response:
     return requests.post(address, body, headers={"Content-Type": "text/plain"}, timeout=TIMEOUT_SECONDS)
 
 
-@pytest.mark.behaviour("6.8")
-@pytest.mark.behaviour("6.10")
+@pytest.mark.behaviour("6.8", "6.10")
 def test_one_of_twenty_concurrent_replies_is_stored_and_delivered(work: Work) -> None:
     message_id = work.publish()
     address = work.address()

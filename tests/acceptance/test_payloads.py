@@ -14,7 +14,7 @@ from broker_project.stack.load.receiver import Received, Receiver
 from broker_project.stack.load.wait import wait_until
 from tests.support.real_broker import Broker, Subscribed
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.behaviour("2.5")]
 
 BATCH = 40
 ENDPOINT = "/everything"
@@ -127,9 +127,7 @@ def payload_of(request: Received) -> Payload:
     return Payload(request.headers["broker-event-type"], request.body, request.headers["content-type"])
 
 
-@pytest.mark.behaviour("2.5")
-@pytest.mark.behaviour("2.7")
-@pytest.mark.behaviour("4.10")
+@pytest.mark.behaviour("2.7", "4.10")
 def test_real_payloads_arrive_unchanged(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> None:
     file: Path | None = request.config.getoption("--payloads")
     if file is None:
@@ -158,7 +156,6 @@ def payload_in(line: bytes) -> Payload:
     return Payload(named["event"], text[begin:end].encode())
 
 
-@pytest.mark.behaviour("2.5")
 def test_unusual_json_arrives_unchanged(broker: Broker, receiver: Receiver) -> None:
     event_type = broker.event_type()
     payloads = [Payload(event_type, body) for body in JSON_BODIES.values()]
@@ -169,7 +166,6 @@ def test_unusual_json_arrives_unchanged(broker: Broker, receiver: Receiver) -> N
     assert arrived(way) == way.sent
 
 
-@pytest.mark.behaviour("2.5")
 def test_other_bytes_arrive_unchanged(broker: Broker, receiver: Receiver) -> None:
     content_type = "application/octet-stream"
     event_type = broker.event_type(content_type=content_type)

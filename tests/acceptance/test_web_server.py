@@ -61,8 +61,7 @@ def regions(broker: Broker, receiver: Receiver) -> Iterator[Regions]:
     broker.inactivate_all()
 
 
-@pytest.mark.behaviour("2.3")
-@pytest.mark.behaviour("2.2")
+@pytest.mark.behaviour("2.2", "2.3")
 @pytest.mark.parametrize("headers", [{"FILTER_STRING": "eu"}, {"Filter-String": "eu"}, {"filter_string": "eu"}])
 def test_the_filter_string_has_three_names(regions: Regions, headers: dict[str, str]) -> None:
     answer = regions.publish(headers=headers)

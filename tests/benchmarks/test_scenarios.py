@@ -78,8 +78,7 @@ def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, ru
     assert outcome.figures[0].bare
 
 
-@pytest.mark.behaviour("6.2")
-@pytest.mark.behaviour("6.4")
+@pytest.mark.behaviour("6.2", "6.4")
 @pytest.mark.parametrize(
     "run",
     [

@@ -9,6 +9,8 @@ from tests.support.faults.breakage import away, beat_going_on, restarted, send
 from tests.support.faults.figures import Report
 from tests.support.faults.load import AFTERWARDS, Load
 
+pytestmark = pytest.mark.behaviour("4.11", "11.3")
+
 MAX_RESTART = 15.0
 AWAY_SECONDS = 60.0
 MAX_REFUSAL = 8.0
@@ -19,7 +21,7 @@ BEGINNING = 1.0
 """Calls that were under way when it went away may have been answered 2xx."""
 
 
-@pytest.mark.behaviour("2.1", "11.3", "4.11")
+@pytest.mark.behaviour("2.1")
 @pytest.mark.case("postgresql-{ended}")
 @pytest.mark.parametrize("ended", ["killed", pytest.param("restarted", marks=pytest.mark.selected)])
 def test_postgresql_is_killed_or_restarted_under_load(load: Load, figures: Report, ended: str) -> None:
@@ -37,7 +39,6 @@ def test_postgresql_is_killed_or_restarted_under_load(load: Load, figures: Repor
     assert seen.pause <= MAX_RESTART
 
 
-@pytest.mark.behaviour("4.11", "11.3")
 @pytest.mark.case("postgresql-killed-before-the-answers")
 def test_answers_received_while_postgresql_is_away_are_stored(load: Load, figures: Report) -> None:
     load.start()
@@ -52,7 +53,7 @@ def test_answers_received_while_postgresql_is_away_are_stored(load: Load, figure
     assert seen.pause <= MAX_RESTART
 
 
-@pytest.mark.behaviour("2.1", "4.11", "11.3")
+@pytest.mark.behaviour("2.1")
 @pytest.mark.case("postgresql-away-60s")
 def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
     load.start()

@@ -29,6 +29,8 @@ from tests.support.faults.verdicts import Verdict
 from tests.support.faults.workload import EVERY
 from tests.support.real_broker import Broker
 
+pytestmark = pytest.mark.behaviour("4.11", "11.3")
+
 PLACES = {
     "marks": "UPDATE ON delivery_open FOR EACH ROW WHEN (NEW.status = 'IN_FLIGHT' AND OLD.status = 'PENDING')",
     "settles": "INSERT ON delivery_attempt FOR EACH ROW",
@@ -124,7 +126,7 @@ def assert_went_on(endpoints: Collection[Endpoint], since: float, until: float) 
         assert max(pauses) <= MAX_PAUSE, endpoint.name
 
 
-@pytest.mark.behaviour("4.10", "4.11", "6.4", "11.3")
+@pytest.mark.behaviour("4.10", "6.4")
 @pytest.mark.case("worker-killed-while-it-{place}")
 @pytest.mark.parametrize("place", PLACES)
 def test_workers_are_killed_in_the_middle_of_a_round(traffic: Traffic, broker: Broker, place: str) -> None:
@@ -153,7 +155,7 @@ def kill_all(traffic: Traffic) -> None:
             worker.kill()
 
 
-@pytest.mark.behaviour("4.10", "4.11", "6.4", "11.3")
+@pytest.mark.behaviour("4.10", "6.4")
 @pytest.mark.case("sessions-ended-in-rounds")
 def test_the_database_is_away_between_two_statements(traffic: Traffic, broker: Broker) -> None:
     traffic.start()
@@ -175,7 +177,7 @@ def test_the_database_is_away_between_two_statements(traffic: Traffic, broker: B
     assert seen["topic"].pause <= MAX_RESTART
 
 
-@pytest.mark.behaviour("4.1", "4.11", "11.3")
+@pytest.mark.behaviour("4.1")
 @pytest.mark.case("line-locked")
 @pytest.mark.selected
 def test_a_locked_line_holds_up_no_other(traffic: Traffic, broker: Broker) -> None:
@@ -214,7 +216,7 @@ def delivery_at(endpoint: Endpoint) -> int:
     return int(endpoint.exchanges[-1].webhook_id.removeprefix("dlv_"))
 
 
-@pytest.mark.behaviour("4.10", "4.11", "11.3")
+@pytest.mark.behaviour("4.10")
 @pytest.mark.case("one-of-sixty-four-refused")
 def test_a_delivery_that_the_database_refuses_costs_its_own_line(traffic: Traffic, broker: Broker) -> None:
     load, (_, poisoned) = traffic.load, next(iter(traffic.load.endpoints.items()))

@@ -18,6 +18,8 @@ from analytics.vocabulary import vocabulary
 from tests.support.correct_broker import CorrectBroker, History, WaitingDelivery, publish_random_day, publish_steadily
 from tests.support.spark_frames import DAY, Row, rows_of, silver_of
 
+pytestmark = pytest.mark.behaviour("4.10")
+
 WORDS: Final = vocabulary()
 DAYS: Final = 300
 """In one frame, each of a subscriber of its own: Spark takes as long for one."""
@@ -77,7 +79,7 @@ def histories_of(seeds: Iterable[int], *, calm: bool = False) -> list[History]:
     return histories
 
 
-@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.behaviour("4.11")
 @ONE
 @given(SEEDS)
 def test_everything_a_correct_broker_does_is_explained(spark: SparkSession, seeds: list[int]) -> None:
@@ -97,7 +99,6 @@ def test_everything_a_correct_broker_does_is_explained(spark: SparkSession, seed
 
 
 @pytest.mark.lengthy
-@pytest.mark.behaviour("4.10")
 @ONE
 @given(SEEDS)
 def test_everything_a_correct_broker_does_is_explained_across_midnight(spark: SparkSession, seeds: list[int]) -> None:
@@ -143,7 +144,7 @@ def numbered_alike(history: History) -> Planted:
 PLANTS: Final[list[Callable[[History], Planted | None]]] = [swapped, sent_once_more, numbered_alike]
 
 
-@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.behaviour("4.11")
 def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession) -> None:
     plants = itertools.cycle(PLANTS)
     tried = [plant(day) for plant, day in zip(plants, histories_of(range(DAYS), calm=True), strict=False)]
@@ -157,7 +158,6 @@ def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession) -> N
     assert {one.found for one in planted} <= unexplained
 
 
-@pytest.mark.behaviour("4.10")
 def test_swapped_neighbours_are_found_if_another_subscriber_was_sent_the_first_in_time(spark: SparkSession) -> None:
     publishes = publish_steadily(40, 1)
     histories = [
@@ -181,7 +181,6 @@ def test_swapped_neighbours_are_found_if_another_subscriber_was_sent_the_first_i
 
 
 @pytest.mark.lengthy
-@pytest.mark.behaviour("4.10")
 @ONE
 @given(SEEDS)
 def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list[int]) -> None:

@@ -19,6 +19,8 @@ from tests.support import factories
 from tests.support.api import EVENT, JSON, Answer, problem_of, stored_bodies
 from tests.support.broker import Worker, wait_until_done
 
+pytestmark = pytest.mark.behaviour("2.12")
+
 EVENTS = "/api/v1/events"
 BATCH = "application/cloudevents-batch+json"
 OF_TYPE = f"{EVENTS}/{EVENT}"
@@ -48,7 +50,6 @@ def read(received: Received) -> BaseCloudEvent:
 MODES = [http.to_binary_event, http.to_structured_event]
 
 
-@pytest.mark.behaviour("2.12")
 @pytest.mark.parametrize("url", [EVENTS, OF_TYPE])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("output", [*PayloadFormat])
@@ -80,7 +81,7 @@ def test_cloud_event_roundtrip(
     )
 
 
-@pytest.mark.behaviour("2.12", "2.7")
+@pytest.mark.behaviour("2.7")
 def test_a_batch_is_stored_in_its_order_each_event_with_its_own_type(client: Client, event_type: EventType) -> None:
     factories.event_type("Other")
     answered = post_batch(client, event(1), event(2, "Other"), event(3), headers={"X-Run": "7"})
@@ -92,14 +93,14 @@ def test_a_batch_is_stored_in_its_order_each_event_with_its_own_type(client: Cli
     assert post_batch(client).json() == {"results": []}
 
 
-@pytest.mark.behaviour("2.12", "2.7")
+@pytest.mark.behaviour("2.7")
 @pytest.mark.parametrize(("events", "status"), [(1000, 202), (1001, 400)])
 def test_a_batch_has_up_to_1000_events(client: Client, event_type: EventType, events: int, status: int) -> None:
     assert post_batch(client, *map(event, range(events))).status_code == status
     assert len(stored_bodies()) == (events if status == 202 else 0)
 
 
-@pytest.mark.behaviour("2.12", "2.7")
+@pytest.mark.behaviour("2.7")
 def test_a_batch_with_an_invalid_event_is_not_stored(client: Client, event_type: EventType) -> None:
     answered = post_batch(client, event(1), event(2, "Unknown"), more=b"{}")
     assert problem_of(answered) == (422, "invalid_items")
@@ -108,7 +109,7 @@ def test_a_batch_with_an_invalid_event_is_not_stored(client: Client, event_type:
     assert stored_bodies() == []
 
 
-@pytest.mark.behaviour("2.6", "2.12")
+@pytest.mark.behaviour("2.6")
 def test_a_repeated_event_is_accepted_once_in_any_format(client: Client, event_type: EventType) -> None:
     first, *again = [post(client, mode(event())) for mode in [*MODES, *MODES]]
     (in_batch,) = post_batch(client, event()).json()["results"]
@@ -120,7 +121,7 @@ def test_a_repeated_event_is_accepted_once_in_any_format(client: Client, event_t
     assert data == Message.objects.count()
 
 
-@pytest.mark.behaviour("2.6", "2.12")
+@pytest.mark.behaviour("2.6")
 def test_another_payload_under_the_same_source_and_id_is_refused(client: Client, event_type: EventType) -> None:
     post(client, http.to_structured_event(event()))
     other = http.to_structured_event(CloudEvent(event().get_attributes(), {"order": 2}))
@@ -129,7 +130,6 @@ def test_another_payload_under_the_same_source_and_id_is_refused(client: Client,
     assert Message.objects.count() == 2
 
 
-@pytest.mark.behaviour("2.12")
 @pytest.mark.parametrize(
     ("message", "url", "refused"),
     [
@@ -153,12 +153,12 @@ def test_a_refused_cloud_event_says_why(
     assert stored_bodies() == []
 
 
-@pytest.mark.behaviour("2.6", "2.12")
+@pytest.mark.behaviour("2.6")
 def test_a_batch_takes_no_key_for_all(client: Client, event_type: EventType) -> None:
     assert problem_of(post_batch(client, event(), headers={"Idempotency-Key": "k"})) == (400, "invalid_metadata")
 
 
-@pytest.mark.behaviour("2.12", "7.1")
+@pytest.mark.behaviour("7.1")
 @pytest.mark.usefixtures("calls")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_call_may_be_a_cloud_event_and_is_made_each_time(client: Client, receiver: Receiver, mode: Any) -> None:

@@ -18,6 +18,8 @@ from tests.support import factories
 from tests.support.api import EVENT, Answer, client_of, client_with, problem_of, publish, publish_batch
 from tests.support.database import do_and_disconnect
 
+pytestmark = pytest.mark.behaviour("2.6")
+
 Publishing = Callable[[], Answer]
 IN_PROGRESS = (409, "publish_in_progress", "1")
 WAITING = """
@@ -26,7 +28,6 @@ SELECT pid FROM pg_stat_activity
 """
 
 
-@pytest.mark.behaviour("2.6")
 def test_a_repeated_key_gets_the_first_answer(client: Client, publisher: Publisher, event_type: EventType) -> None:
     factories.subscription(event_type=event_type)
     first = publish(client, b"1", Idempotency_Key="order-7")
@@ -43,7 +44,6 @@ def test_a_repeated_key_gets_the_first_answer(client: Client, publisher: Publish
     assert Message.objects.count() == 1
 
 
-@pytest.mark.behaviour("2.6")
 @pytest.mark.parametrize(
     "other",
     [{"body": b"2"}, {"event": "Other"}, {"Filter_String": "x"}],
@@ -58,7 +58,6 @@ def test_another_publish_under_a_key_is_refused(client: Client, other: dict[str,
     assert Message.objects.count() == 1
 
 
-@pytest.mark.behaviour("2.6")
 def test_a_key_is_its_publishers_own_and_ends_with_its_time(client: Client) -> None:
     first = publish(client, b"1", Idempotency_Key="k").json()["id"]
     other = publish(client_of(factories.publisher()), b"2", Idempotency_Key="k").json()["id"]
@@ -70,7 +69,6 @@ def test_a_key_is_its_publishers_own_and_ends_with_its_time(client: Client) -> N
     assert len({first, other, later.json()["id"]}) == 3
 
 
-@pytest.mark.behaviour("2.6")
 @pytest.mark.django_db(transaction=True)
 def test_a_key_of_a_running_publish_is_refused(
     client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]
@@ -127,7 +125,6 @@ def refusal(answer: Answer) -> tuple[int, str, str]:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.behaviour("2.6")
 def test_simultaneous_publishes_are_stored_once(order: Publishing, storing_waits: psycopg.Connection[Any]) -> None:
     with at_once(insisting(order), 20) as publishing:
         others = [future.result() for future in islice(as_completed(publishing, timeout=PATIENCE_SECONDS), 19)]
@@ -141,7 +138,6 @@ def test_simultaneous_publishes_are_stored_once(order: Publishing, storing_waits
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.behaviour("2.6")
 def test_many_publishers_that_retry_one_key_get_one_answer(order: Publishing) -> None:
     with at_once(insisting(order, 409), 20) as publishing:
         answers = [future.result() for future in publishing]
@@ -152,7 +148,6 @@ def test_many_publishers_that_retry_one_key_get_one_answer(order: Publishing) ->
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.behaviour("2.6")
 def test_a_lost_connection_frees_the_key(order: Publishing, storing_waits: psycopg.Connection[Any]) -> None:
     with at_once(order, 1) as (dying,):
         wait_until(waiting)
@@ -169,7 +164,7 @@ def test_a_lost_connection_frees_the_key(order: Publishing, storing_waits: psyco
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.behaviour("2.6", "2.7")
+@pytest.mark.behaviour("2.7")
 def test_a_batch_does_not_wait_for_a_running_key(
     client: Client, order: Publishing, storing_waits: psycopg.Connection[Any]
 ) -> None:
@@ -188,7 +183,6 @@ def test_a_batch_does_not_wait_for_a_running_key(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.behaviour("2.6")
 def test_a_refused_publish_leaves_its_key_unused(client: Client, event_type: EventType) -> None:
     refused = publish(client, b"no json", Idempotency_Key="k")
     accepted = publish(client, b"1", Idempotency_Key="k")
@@ -198,7 +192,6 @@ def test_a_refused_publish_leaves_its_key_unused(client: Client, event_type: Eve
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.behaviour("2.6")
 def test_management_has_keys_of_its_own(client: Client, management: Client) -> None:
     theirs = publish(client, b"1", Idempotency_Key="k")
     ours = [publish(asking, b"2", Idempotency_Key="k") for asking in (management, client_of())]

@@ -49,8 +49,7 @@ def test_a_script_that_does_not_compile_is_refused_with_its_line(made: Subscript
     assert (made.script, made.version) == ("", 1)
 
 
-@pytest.mark.behaviour("8.1")
-@pytest.mark.behaviour("8.2")
+@pytest.mark.behaviour("8.1", "8.2")
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [

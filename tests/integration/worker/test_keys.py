@@ -29,6 +29,8 @@ from tests.support.broker import Worker
 from tests.support.factories import subscriber, subscription
 from tests.support.stepped_worker import Request, SteppedWorker
 
+pytestmark = pytest.mark.behaviour("4.18")
+
 DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 EDITED = Edit(b'{"key": "b"}', None)
 PATH = "$$->'Body'->>'key'"
@@ -56,7 +58,6 @@ def by_key(requests: list[Received]) -> dict[str, list[int]]:
     return arrived
 
 
-@pytest.mark.behaviour("4.18")
 def test_keys_are_sent_side_by_side_and_each_in_order(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     keys = [f"key {number % 7}" for number in range(70)]
     gate = receiver.gate("/a")
@@ -72,7 +73,6 @@ def test_keys_are_sent_side_by_side_and_each_in_order(receiver: Receiver, worker
     assert sorted(one.sequence or 0 for one in receiver.log) == [*range(1, 71)]
 
 
-@pytest.mark.behaviour("4.18")
 def test_what_has_no_key_stays_in_order_among_itself(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     publish(wanted, *[None] * 20)
     broker.wait_until_done()
@@ -80,7 +80,6 @@ def test_what_has_no_key_stays_in_order_among_itself(receiver: Receiver, worker:
     assert "webhook-ordering-key" not in receiver.log[0].headers
 
 
-@pytest.mark.behaviour("4.18")
 def test_a_slot_goes_on_with_what_is_next_of_its_key(wanted: Subscription) -> None:
     publish(wanted, "a", "b", "a", "c")
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="w")
@@ -91,7 +90,7 @@ def test_a_slot_goes_on_with_what_is_next_of_its_key(wanted: Subscription) -> No
     assert json.loads(first.take().content.body)["number"] == 2
 
 
-@pytest.mark.behaviour("4.7", "4.18")
+@pytest.mark.behaviour("4.7")
 def test_a_held_delivery_holds_its_key_only(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +112,7 @@ def test_a_held_delivery_holds_its_key_only(
     assert numbers == sorted(numbers)
 
 
-@pytest.mark.behaviour("4.7", "4.18")
+@pytest.mark.behaviour("4.7")
 def test_a_slot_goes_on_with_its_key_in_order_past_one_that_is_held(wanted: Subscription) -> None:
     publish(wanted, "a", "b", "a", "b", "a")
     requests: list[Request] = []
@@ -127,7 +126,7 @@ def test_a_slot_goes_on_with_its_key_in_order_past_one_that_is_held(wanted: Subs
     assert [request.delivery_id for request in requests] == [ids[0], ids[1], ids[2], ids[4]]
 
 
-@pytest.mark.behaviour("4.8", "4.18")
+@pytest.mark.behaviour("4.8")
 def test_a_dead_endpoint_gets_no_more_requests_than_keys_side_by_side(
     receiver: Receiver, wanted: Subscription, long_pauses: None
 ) -> None:
@@ -141,7 +140,7 @@ def test_a_dead_endpoint_gets_no_more_requests_than_keys_side_by_side(
     assert (len(receiver.log), LineEvent.objects.count()) == (40, 0)
 
 
-@pytest.mark.behaviour("1.4", "4.10", "4.18")
+@pytest.mark.behaviour("1.4", "4.10")
 @pytest.mark.parametrize("limited", [(0,), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("refused", [(), (0,), (1,), (2,), (0, 1), (0, 2), (0, 1, 2)])
 def test_no_number_is_missing_that_the_history_does_not_have(
@@ -175,7 +174,7 @@ def test_no_number_is_missing_that_the_history_does_not_have(
     assert sorted(used + told) == [*range(1, 1 + max(used))]
 
 
-@pytest.mark.behaviour("4.6", "4.18")
+@pytest.mark.behaviour("4.6")
 def test_a_deferred_delivery_holds_nothing(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
     receiver.on("/a", answer(500), answer())
     with broker.running_worker():
@@ -185,7 +184,7 @@ def test_a_deferred_delivery_holds_nothing(receiver: Receiver, wanted: Subscript
     assert by_key(receiver.log) == {"a": [0, 1, 0]}
 
 
-@pytest.mark.behaviour("4.6", "4.18")
+@pytest.mark.behaviour("4.6")
 @pytest.mark.parametrize("keys", ["a", "ab"])
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "busy"])
 def test_deferred_deliveries_of_keys_that_cannot_go_keep_none_of_another_waiting(
@@ -203,7 +202,7 @@ def test_deferred_deliveries_of_keys_that_cannot_go_keep_none_of_another_waiting
         gate.open()
 
 
-@pytest.mark.behaviour("4.10", "4.18")
+@pytest.mark.behaviour("4.10")
 def test_after_a_crash_no_number_is_given_again_of_what_was_deferred(wanted: Subscription, long_pauses: None) -> None:
     line_ids = [broker.line_of(wanted.subscriber).pk]
     requests: list[Request] = []
@@ -219,7 +218,6 @@ def test_after_a_crash_no_number_is_given_again_of_what_was_deferred(wanted: Sub
     assert [request.sequence for request in requests] == [1, 2, 1, 3]
 
 
-@pytest.mark.behaviour("4.18")
 @pytest.mark.parametrize("processing", [Processing.SERIAL, Processing.CONCURRENT])
 def test_a_change_to_keyed_takes_what_waits_along(
     receiver: Receiver, wanted: Subscription, processing: Processing
@@ -238,7 +236,6 @@ def test_a_change_to_keyed_takes_what_waits_along(
     ]
 
 
-@pytest.mark.behaviour("4.18")
 @pytest.mark.parametrize(
     ("body", "key"),
     [
@@ -258,7 +255,7 @@ def test_the_key_is_read_when_a_message_is_published(wanted: Subscription, body:
     assert Delivery.objects.get().ordering_key == key
 
 
-@pytest.mark.behaviour("4.18", "2.13", "5.8")
+@pytest.mark.behaviour("2.13", "5.8")
 def test_all_deliveries_of_a_message_carry_its_key(wanted: Subscription) -> None:
     later = datetime.now(UTC) + timedelta(hours=1)
     for options in ({}, {"not_before": later}, {"ttl": 60.0}, {"destination": wanted.subscriber.name}):

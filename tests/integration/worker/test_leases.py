@@ -18,6 +18,8 @@ from subscriptions.models.subscribers import Processing
 from tests.support import broker
 from tests.support.factories import subscriber, subscription
 
+pytestmark = pytest.mark.behaviour("4.16")
+
 LEASE_SECONDS: Final = 3.0
 MARGIN_SECONDS: Final = 1.0
 ENDLESS: Final = "SELECT pg_advisory_xact_lock(1)"
@@ -52,7 +54,7 @@ def sent(receiver: Receiver) -> list[tuple[bytes, bool]]:
     return [(request.body, request.is_flagged) for request in receiver.log]
 
 
-@pytest.mark.behaviour("4.11", "4.16")
+@pytest.mark.behaviour("4.11")
 def test_a_request_longer_than_the_lease_is_sent_once(
     receiver: Receiver, wanted: Subscription, own: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +81,7 @@ def test_a_request_longer_than_the_lease_is_sent_once(
     assert [*renewed] == [{own.pk: first.epoch}] * len(renewed)
 
 
-@pytest.mark.behaviour("4.11", "4.16")
+@pytest.mark.behaviour("4.11")
 def test_a_crash_during_a_long_request_costs_a_lease(receiver: Receiver, wanted: Subscription, own: Line) -> None:
     Subscription.objects.filter(pk=wanted.pk).update(timeout_seconds=60)
     broker.publish_numbered(wanted.event_type, 2)
@@ -89,7 +91,7 @@ def test_a_crash_during_a_long_request_costs_a_lease(receiver: Receiver, wanted:
     assert sent(receiver) == [(b"0", True), (b"1", False)]
 
 
-@pytest.mark.behaviour("4.11", "4.16")
+@pytest.mark.behaviour("4.11")
 def test_a_locked_line_ends_its_request_before_its_lease(
     receiver: Receiver, wanted: Subscription, own: Line, elsewhere: psycopg.Connection[Any]
 ) -> None:
@@ -113,7 +115,7 @@ def test_a_locked_line_ends_its_request_before_its_lease(
     assert Attempt.objects.filter(status_code=None).count() == 0, "nobody knows what came of it"
 
 
-@pytest.mark.behaviour("4.11", "4.16")
+@pytest.mark.behaviour("4.11")
 def test_a_line_that_another_worker_has_ends_its_request(receiver: Receiver, wanted: Subscription, own: Line) -> None:
     receiver.on("/a", hang, answer())
     broker.publish_numbered(wanted.event_type, 1)
@@ -127,7 +129,7 @@ def test_a_line_that_another_worker_has_ends_its_request(receiver: Receiver, wan
     assert own.epoch == 3
 
 
-@pytest.mark.behaviour("4.11", "4.16")
+@pytest.mark.behaviour("4.11")
 def test_a_database_that_does_not_answer_ends_requests_in_time(
     receiver: Receiver,
     wanted: Subscription,
@@ -154,7 +156,7 @@ def test_a_database_that_does_not_answer_ends_requests_in_time(
     assert [request.is_flagged for request in receiver.log] == [False, True]
 
 
-@pytest.mark.behaviour("4.11", "4.16")
+@pytest.mark.behaviour("4.11")
 def test_lines_of_a_settle_without_an_answer_are_recovered(
     receiver: Receiver, wanted: Subscription, own: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +177,7 @@ def test_lines_of_a_settle_without_an_answer_are_recovered(
     assert own.epoch > 1
 
 
-@pytest.mark.behaviour("4.13", "4.16")
+@pytest.mark.behaviour("4.13")
 def test_what_was_answered_is_settled_although_the_lease_has_ended(
     receiver: Receiver, storage: None, elsewhere: psycopg.Connection[Any]
 ) -> None:

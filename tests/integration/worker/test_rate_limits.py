@@ -21,6 +21,8 @@ from tests.support import broker
 from tests.support.broker import Worker
 from tests.support.factories import retry_policy, subscription
 
+pytestmark = pytest.mark.behaviour("1.4")
+
 DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 ONE_AN_HOUR = 1 / 1000
 """Near enough: the least that may be asked for."""
@@ -68,7 +70,7 @@ def wait_until_paced(limited: Subscription) -> None:
     wait_until(let_go.exists, saying=lambda: [*Line.objects.values()])
 
 
-@pytest.mark.behaviour("1.4", "4.13")
+@pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize("concurrency", [1, 8])
 def test_slots_are_evenly_spaced(receiver: Receiver, worker: Worker, limited: Subscription, concurrency: int) -> None:
     processing = "SERIAL" if concurrency == 1 else "CONCURRENT"
@@ -82,7 +84,7 @@ def test_slots_are_evenly_spaced(receiver: Receiver, worker: Worker, limited: Su
     wait_until(lambda: worker.event_loop.budget._left == MAX_PROCESS_BYTES)
 
 
-@pytest.mark.behaviour("1.4", "5.3")
+@pytest.mark.behaviour("5.3")
 def test_both_lines_and_all_workers_keep_to_one_rate(receiver: Receiver, limited: Subscription) -> None:
     Subscription.objects.update(rate_limit=RATE, retry_policy=retry_policy(**RETRIES))
     receiver.on("/a", *[answer(500)] * 10, answer())
@@ -94,7 +96,6 @@ def test_both_lines_and_all_workers_keep_to_one_rate(receiver: Receiver, limited
     assert begun + 29 * EVERY <= last_at(limited) <= now() + EARLY
 
 
-@pytest.mark.behaviour("1.4")
 def test_a_line_that_waits_for_its_rate_is_not_held(receiver: Receiver, limited: Subscription) -> None:
     hold = send_first(receiver, limited).holds.get()
     assert (hold.delivery_id, hold.reason, hold.failures) == (Delivery.objects.open().get().pk, "", 0)
@@ -102,7 +103,7 @@ def test_a_line_that_waits_for_its_rate_is_not_held(receiver: Receiver, limited:
     assert lines_with_due_work() == []
 
 
-@pytest.mark.behaviour("1.4", "4.7", "5.7")
+@pytest.mark.behaviour("4.7", "5.7")
 def test_a_hold_lasts_while_the_head_waits_for_its_rate(receiver: Receiver, limited: Subscription) -> None:
     receiver.on("/a", answer(503), answer())
     with broker.running_worker():
@@ -121,7 +122,6 @@ def test_a_hold_lasts_while_the_head_waits_for_its_rate(receiver: Receiver, limi
     assert (hold.delivery_id != held.delivery_id, hold.reason) == (True, "")
 
 
-@pytest.mark.behaviour("1.4")
 def test_the_rate_outlives_the_worker(receiver: Receiver, limited: Subscription) -> None:
     line = send_first(receiver, limited)
     broker.make_due()
@@ -134,7 +134,7 @@ def test_the_rate_outlives_the_worker(receiver: Receiver, limited: Subscription)
     )
 
 
-@pytest.mark.behaviour("1.4", "4.9")
+@pytest.mark.behaviour("4.9")
 @pytest.mark.parametrize("rate", [RATE, None])
 def test_a_changed_limit_counts_at_once(receiver: Receiver, limited: Subscription, rate: float | None) -> None:
     line = send_first(receiver, limited, messages=3)
@@ -145,7 +145,6 @@ def test_a_changed_limit_counts_at_once(receiver: Receiver, limited: Subscriptio
     assert receiver.bodies("/a") == [b"0", b"1", b"2"]
 
 
-@pytest.mark.behaviour("1.4")
 def test_another_subscriber_does_not_wait(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     other = subscription(event_type=limited.event_type, endpoint=receiver.url("/b"))
     broker.publish_numbered(limited.event_type, 20)
@@ -153,7 +152,7 @@ def test_another_subscriber_does_not_wait(receiver: Receiver, worker: Worker, li
     assert receiver.bodies("/a") == [b"0"]
 
 
-@pytest.mark.behaviour("1.4", "4.12")
+@pytest.mark.behaviour("4.12")
 def test_a_rate_limit_does_not_break_the_order(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
     broker.publish_numbered(limited.event_type, 3)
@@ -162,7 +161,7 @@ def test_a_rate_limit_does_not_break_the_order(receiver: Receiver, worker: Worke
     assert broker.statuses(other) == [DELIVERED, PENDING, PENDING]
 
 
-@pytest.mark.behaviour("1.4", "4.13")
+@pytest.mark.behaviour("4.13")
 def test_unordered_deliveries_of_others_go_on(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     type(limited.subscriber).objects.update(processing="CONCURRENT", concurrency=2)
     other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
@@ -171,7 +170,7 @@ def test_unordered_deliveries_of_others_go_on(receiver: Receiver, worker: Worker
     assert receiver.bodies("/a") == [b"0"]
 
 
-@pytest.mark.behaviour("1.4", "5.3")
+@pytest.mark.behaviour("5.3")
 def test_in_a_retry_line_the_others_go_on(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
     other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
     Pace.objects.update(last_at=Now())
@@ -194,7 +193,6 @@ def marked(limited: Subscription, *, spacing: float, config_version: int | None 
     return settle({line.pk: taken.epoch}, marks=[mark]), oldest.pk
 
 
-@pytest.mark.behaviour("1.4")
 def test_only_sent_deliveries_take_a_slot(limited: Subscription) -> None:
     broker.publish_numbered(limited.event_type, 1)
     refused, _ = marked(limited, spacing=1000.0, config_version=1)
@@ -204,7 +202,6 @@ def test_only_sent_deliveries_take_a_slot(limited: Subscription) -> None:
     assert 990.0 < sent.waits[limited.pk] <= 1000.0
 
 
-@pytest.mark.behaviour("1.4")
 def test_nothing_is_sent_before_its_slot(limited: Subscription) -> None:
     broker.publish_numbered(limited.event_type, 1)
     Pace.objects.update(last_at=Now())
@@ -213,7 +210,7 @@ def test_nothing_is_sent_before_its_slot(limited: Subscription) -> None:
     assert 990.0 < refused.waits[limited.pk] <= 1000.0
 
 
-@pytest.mark.behaviour("1.4", "5.9")
+@pytest.mark.behaviour("5.9")
 def test_a_slot_taken_while_the_clock_was_ahead_counts_no_more(limited: Subscription) -> None:
     broker.publish_numbered(limited.event_type, 1)
     Pace.objects.update(last_at=Now() + timedelta(hours=2))
@@ -221,7 +218,7 @@ def test_a_slot_taken_while_the_clock_was_ahead_counts_no_more(limited: Subscrip
     assert (len(sent.started), 990.0 < sent.waits[limited.pk] <= 1000.0) == (1, True)
 
 
-@pytest.mark.behaviour("1.4", "4.11")
+@pytest.mark.behaviour("4.11")
 def test_a_repeated_settle_takes_no_other_slot(limited: Subscription) -> None:
     broker.publish_numbered(limited.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(limited.subscriber))
@@ -230,7 +227,6 @@ def test_a_repeated_settle_takes_no_other_slot(limited: Subscription) -> None:
     assert ([*again.started], last_at(limited)) == ([delivery.id], taken_at)
 
 
-@pytest.mark.behaviour("1.4")
 @pytest.mark.parametrize(
     ("ago", "from_last"),
     [(1000.0, 1000.0), (1000.5, 1000.0), (1500.0, 1500.0), (5000.0, 5000.0)],
@@ -244,7 +240,6 @@ def test_a_late_slot_is_the_one_that_was_due(limited: Subscription, ago: float, 
     assert from_last <= passed < from_last + 0.5 if from_last > 1000.0 else passed == from_last
 
 
-@pytest.mark.behaviour("1.4")
 def test_a_round_sends_one_delivery_of_a_limited_subscription(limited: Subscription) -> None:
     other = subscription(limited.subscriber, limited.event_type)
     broker.publish_numbered(limited.event_type, 2)

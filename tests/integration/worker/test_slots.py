@@ -23,6 +23,8 @@ from tests.support import broker
 from tests.support.broker import Worker
 from tests.support.factories import subscriber, subscription
 
+pytestmark = pytest.mark.behaviour("4.13")
+
 DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
 
@@ -47,7 +49,6 @@ def change(owner: Subscriber, processing: Processing, concurrency: int = 1) -> N
     Subscriber.objects.filter(pk=owner.pk).update(processing=processing, concurrency=concurrency)
 
 
-@pytest.mark.behaviour("4.13")
 def test_the_concurrency_is_used_and_kept_to(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = closed_gate(receiver)
     bodies = broker.publish_numbered(wanted.event_type, 40)
@@ -59,7 +60,6 @@ def test_the_concurrency_is_used_and_kept_to(receiver: Receiver, worker: Worker,
     assert receiver.max_at_once["/a"] == 3
 
 
-@pytest.mark.behaviour("4.13")
 def test_a_hanging_delivery_leaves_other_slots_free(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     gate = receiver.gate("/a")
     broker.publish_numbered(wanted.event_type, 20)
@@ -73,7 +73,7 @@ def test_a_hanging_delivery_leaves_other_slots_free(receiver: Receiver, worker: 
     assert len(receiver.log) == 20
 
 
-@pytest.mark.behaviour("1.4", "4.13")
+@pytest.mark.behaviour("1.4")
 def test_busy_deliveries_do_not_fill_a_short_page(wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 3)
     (taken,) = claim([broker.line_of(wanted.subscriber).pk], worker="worker")
@@ -83,7 +83,7 @@ def test_busy_deliveries_do_not_fill_a_short_page(wanted: Subscription) -> None:
     assert [one.id for one in iter(lambda: hand.take(deferred_next=False), None)] == [second]
 
 
-@pytest.mark.behaviour("4.10", "4.13")
+@pytest.mark.behaviour("4.10")
 def test_unordered_deliveries_have_no_numbers(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     for processing, concurrency in [(Processing.SERIAL, 1), (Processing.CONCURRENT, 3), (Processing.SERIAL, 1)]:
         change(wanted.subscriber, processing, concurrency)
@@ -93,7 +93,7 @@ def test_unordered_deliveries_have_no_numbers(receiver: Receiver, worker: Worker
     assert numbers == ["1", "2", "3", None, None, None, "4", "5", "6"]
 
 
-@pytest.mark.behaviour("4.7", "4.13")
+@pytest.mark.behaviour("4.7")
 def test_a_held_delivery_leaves_other_slots_free(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
     receiver.on("/a", answer(503), answer())
     with broker.running_worker():
@@ -107,7 +107,7 @@ def test_a_held_delivery_leaves_other_slots_free(receiver: Receiver, wanted: Sub
     assert len(receiver.log) == 19
 
 
-@pytest.mark.behaviour("4.8", "4.13")
+@pytest.mark.behaviour("4.8")
 def test_a_dead_endpoint_gets_no_more_requests_than_slots(
     receiver: Receiver, wanted: Subscription, long_pauses: None
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_dead_endpoint_gets_no_more_requests_than_slots(
     assert (Attempt.objects.filter(status_code=None).count(), len(receiver.log)) == (3, 18)
 
 
-@pytest.mark.behaviour("4.7", "4.13")
+@pytest.mark.behaviour("4.7")
 @pytest.mark.parametrize(("due", "slots"), [(True, 3), (False, 2)])
 def test_what_is_held_goes_first_when_it_is_due(wanted: Subscription, *, due: bool, slots: int) -> None:
     broker.publish_numbered(wanted.event_type, 9)
@@ -137,7 +137,6 @@ def test_what_is_held_goes_first_when_it_is_due(wanted: Subscription, *, due: bo
     assert (len(driven.slots), len(page), [one.id for one in page.heads]) == (slots, 8 + due, [newest.pk] * due)
 
 
-@pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
 def test_the_concurrency_may_change(receiver: Receiver, worker: Worker, wanted: Subscription, concurrency: int) -> None:
     first, second = closed_gate(receiver), closed_gate(receiver)
@@ -154,7 +153,7 @@ def test_the_concurrency_may_change(receiver: Receiver, worker: Worker, wanted: 
     assert len(receiver.log) == 20
 
 
-@pytest.mark.behaviour("4.12", "4.13")
+@pytest.mark.behaviour("4.12")
 def test_extra_slots_are_limited(receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "MAX_IN_FLIGHT", 6)
     monkeypatch.setattr(rounds, "MAX_EXTRA_SLOTS", 2)
@@ -170,7 +169,7 @@ def test_extra_slots_are_limited(receiver: Receiver, wanted: Subscription, monke
         broker.wait_until_done()
 
 
-@pytest.mark.behaviour("4.12", "4.13")
+@pytest.mark.behaviour("4.12")
 def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: None) -> None:
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most - 1, most))
@@ -189,7 +188,7 @@ def begin_all_and_vanish(line: Line) -> list[int]:
     return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
 
 
-@pytest.mark.behaviour("4.11", "4.13")
+@pytest.mark.behaviour("4.11")
 @pytest.mark.parametrize("processing", [Processing.CONCURRENT, Processing.SERIAL])
 def test_a_crash_repeats_and_flags_all(receiver: Receiver, wanted: Subscription, processing: Processing) -> None:
     broker.publish_numbered(wanted.event_type, 9)
@@ -204,7 +203,7 @@ def test_a_crash_repeats_and_flags_all(receiver: Receiver, wanted: Subscription,
     assert receiver.log[0].delivery_id == min(begun)
 
 
-@pytest.mark.behaviour("4.6", "4.13")
+@pytest.mark.behaviour("4.6")
 def test_deferred_deliveries_come_again(receiver: Receiver, wanted: Subscription, long_pauses: None) -> None:
     receiver.on("/a", *[answer(500)] * 4, answer())
     with broker.running_worker():

@@ -7,10 +7,11 @@ import pytest
 from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, Sent, resubmit_refusal
 from delivery.statuses import DeliveryStatus
 
+pytestmark = pytest.mark.behaviour("5.8")
+
 S = DeliveryStatus
 
 
-@pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize(
     ("status", "begins"),
     [
@@ -31,7 +32,6 @@ def test_each_status_can_be_resubmitted_or_says_what_to_do_instead(status: Deliv
     assert refused is None if begins is None else refused and refused.startswith(begins)
 
 
-@pytest.mark.behaviour("5.8")
 @pytest.mark.parametrize(
     ("facts", "word"),
     [
@@ -49,7 +49,6 @@ def test_the_destination_decides_too(facts: dict[str, Any], word: str) -> None:
     assert word in refused if refused else not word
 
 
-@pytest.mark.behaviour("5.8")
 def test_a_replay_takes_what_was_delivered_or_cancelled_too() -> None:
     assert {S.DELIVERED, S.CANCELLED} == REPLAYABLE - RESUBMITTABLE
     assert not RESUBMITTABLE - REPLAYABLE
