@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
@@ -9,11 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.tables import AUDIT, FINDINGS
-from analytics.pipeline.transforms.audit import (
-    MAX_EXAMPLES,
-    audit,
-    findings,
-)
+from analytics.pipeline.transforms.audit import MAX_EXAMPLES, audit, findings
 from analytics.vocabulary import vocabulary
 from tests.support.spark_frames import Row, at, frame, rows_of, silver_of
 
@@ -21,6 +18,7 @@ WORDS: Final = vocabulary()
 FETCHED: Final = "fetched from a mailbox before"
 MADE_LATER: Final = "made later"
 NOT_ACTIVE: Final = "not active or paused"
+SET_ASIDE: Final = "set aside before it was sent"
 NOT_DUE: Final = "not yet due"
 Found = tuple[str, int, int | None, str]
 """What was found, the ids of the delivery and of the other one, and why it may be."""
@@ -60,7 +58,6 @@ def tried(delivery: int, number: int, started: str, status: int | None, **more: 
 class Case:
     """What happened to one subscriber, and what is found of it."""
 
-    name: str
     deliveries: Sequence[Row]
     found: Sequence[Found] = ()
     attempts: Sequence[Row] = ()
@@ -78,322 +75,211 @@ A, B, EMPTY = {"ordering_key": "a"}, {"ordering_key": "b"}, {"ordering_key": ""}
 """Of a KEYED subscriber."""
 
 
-def overtaken(**more: Any) -> Sequence[Row]:
-    """Return both deliveries, with other values of the one that was overtaken."""
-    return {**EARLY, **more}, LATE
+def created(text: str, **more: Any) -> Row:
+    """Return the values of a delivery that was made then."""
+    return {"created_at": at(text), **more}
 
 
-def overtaken_by_other(**more: Any) -> Sequence[Row]:
-    """Return the same, where what overtook is of another subscription."""
-    return {**EARLY, **more}, {**LATE, **OTHERS}
+def changed(subscription_id: int | None, text: str = "10:10") -> Row:
+    """Return a change of the status of a subscription, or else of its subscriber."""
+    return {"at": at(text), "status": "INACTIVE", "subscription_id": subscription_id}
 
 
-def inverted(explanation: str) -> Sequence[Found]:
-    return (("inversion", 1, 2, explanation),)
+def overtaken(
+    explanation: str, early: Row = MappingProxyType({}), late: Row = MappingProxyType({}), **rows: Any
+) -> Case:
+    """Return the case in which the second delivery was sent first, where they are as usual but for these values."""
+    return Case(({**EARLY, **early}, {**LATE, **late}), (("inversion", 1, 2, explanation),), **rows)
 
 
 RELEASED: Final[Row] = {"delivery_id": 1, "kind": "RELEASED", "at": at("10:30:30")}
 RESUMED: Final[Row] = {**RELEASED, "kind": "RESUMED", "at": at("10:31:00.001")}
-CHANGED: Final[Row] = {"at": at("10:10"), "status": "INACTIVE"}
 OF_GROUP: Final = {"kind": "QUEUE", "group_id": 1}
 
-CASES: Final = [
-    Case("what is sent in order is in order", [sent(1, 1, "10:00", "10:30"), sent(2, 2, "10:20", "10:31")]),
-    Case("what overtakes is an inversion", overtaken(), inverted("")),
-    Case(
-        "the one with the greatest id is named",
+CASES: Final[dict[str, Case]] = {
+    "what is sent in order is in order": Case([sent(1, 1, "10:00", "10:30"), sent(2, 2, "10:20", "10:31")]),
+    "what overtakes is an inversion": overtaken(""),
+    "the one with the greatest id is named": Case(
         [sent(1, 3, "10:00", "10:32"), sent(3, 1, "10:20", "10:30"), sent(2, 2, "10:10", "10:31")],
         [("inversion", 1, 3, ""), ("inversion", 2, 3, "")],
         checked=3,
     ),
-    Case(
-        "what is of another ordering key may pass",
+    "what is of another ordering key may pass": Case(
         [sent(1, 3, "10:00", "10:32", **A), sent(3, 1, "10:20", "10:30", **B), sent(2, 2, "10:10", "10:31", **EMPTY)],
         checked=3,
     ),
-    Case(
-        "what overtakes within its ordering key is an inversion, and nothing of another key is named or explains it",
+    "what overtakes within its ordering key is an inversion, and nothing of another key is named or explains it": Case(
         [
             sent(1, 4, "10:00", "10:31", **A),
             sent(2, 1, "10:20", "10:30", **A, **OTHERS),
             sent(4, 3, "10:21", "10:30", **B),
             sent(3, 2, "10:21", "10:30", **EMPTY),
         ],
-        inverted(NOT_ACTIVE),
-        status_changes=[{**CHANGED, "subscription_id": 3}],
+        [("inversion", 1, 2, NOT_ACTIVE)],
+        status_changes=[changed(3)],
         checked=4,
     ),
-    Case("the empty ordering key is one of them", [{**EARLY, **EMPTY}, {**LATE, **EMPTY}], inverted("")),
-    Case(
-        "a number is given once over all ordering keys",
+    "the empty ordering key is one of them": overtaken("", EMPTY, late=EMPTY),
+    "a number is given once over all ordering keys": Case(
         [sent(1, 1, "10:00", "10:30", **A), sent(2, 1, "10:20", None, **B)],
         [("number given twice", 2, 1, "")],
         checked=1,
     ),
-    Case(
-        "publishes that began within two seconds may have overlapped",
-        [sent(1, 2, "10:00:00", "10:31"), sent(2, 1, "10:00:02", "10:30")],
-        inverted("published at the same time"),
+    "publishes that began within two seconds may have overlapped": overtaken(
+        "published at the same time", late=created("10:00:02")
     ),
-    Case(
-        "publishes that began more than two seconds apart did not overlap",
-        [sent(1, 2, "10:00:00", "10:31"), sent(2, 1, "10:00:02.001", "10:30")],
-        inverted(""),
+    "publishes that began more than two seconds apart did not overlap": overtaken("", late=created("10:00:02.001")),
+    "publishes did not overlap if another subscriber was sent the earlier one before the later one began": overtaken(
+        "",
+        late=created("10:00:01"),
+        attempts=[tried(9, 1, "10:00:00.899", 503, message_id=1), tried(9, 2, "10:00:05", 200, message_id=1)],
     ),
-    Case(
-        "publishes did not overlap if another subscriber was sent the earlier one before the later one began",
-        [sent(1, 2, "10:00:00", "10:31"), sent(2, 1, "10:00:01", "10:30")],
-        inverted(""),
-        [tried(9, 1, "10:00:00.899", 503, message_id=1), tried(9, 2, "10:00:05", 200, message_id=1)],
+    "about the same time is too late to tell, clocks being apart": overtaken(
+        "published at the same time",
+        late=created("10:00:01"),
+        attempts=[tried(9, 1, "10:00:00.900", 200, message_id=1), tried(8, 1, "10:00:00.001", 200)],
     ),
-    Case(
-        "about the same time is too late to tell, clocks being apart",
-        [sent(1, 2, "10:00:00", "10:31"), sent(2, 1, "10:00:01", "10:30")],
-        inverted("published at the same time"),
-        [tried(9, 1, "10:00:00.900", 200, message_id=1), tried(8, 1, "10:00:00.001", 200)],
+    "what was HELD is sent after its release": overtaken(
+        "released", releases=[{**RELEASED, "at": at("10:30:30")}, {**RELEASED, "at": at("10:30:40")}]
     ),
-    Case(
-        "what was HELD is sent after its release",
-        overtaken(),
-        inverted("released"),
-        releases=[{**RELEASED, "at": at("10:30:30")}, {**RELEASED, "at": at("10:30:40")}],
+    "the release of another one explains nothing": overtaken("", releases=[{**RELEASED, "delivery_id": 2}]),
+    "a script that was lost sets aside what was never sent": overtaken(SET_ASIDE, {"times_deferred": 1}),
+    "also where its endpoint held the line later": overtaken(
+        SET_ASIDE,
+        {"times_deferred": 1, "attempts": 3},
+        attempts=[tried(1, 1, "10:30:10", 503), tried(1, 2, "10:30:20", None), tried(1, 3, "10:30:30", 200)],
     ),
-    Case(
-        "the release of another one explains nothing",
-        overtaken(),
-        inverted(""),
-        releases=[{**RELEASED, "delivery_id": 2}],
+    "what was set aside by its answers had been sent by then": overtaken(
+        "", {"times_deferred": 1, "attempts": 2}, attempts=[tried(1, 1, "10:30:10", 500), tried(1, 2, "10:30:20", 200)]
     ),
-    Case(
-        "a script that was lost sets aside what was never sent",
-        overtaken(times_deferred=1),
-        inverted("set aside before it was sent"),
+    "a subscription that was not active is skipped": overtaken(NOT_ACTIVE, late=OTHERS, status_changes=[changed(3)]),
+    "what a client still had when its subscription was switched to push is sent once it has given it back": overtaken(
+        FETCHED, {"fetches": 1}, status_changes=[changed(3)]
     ),
-    Case(
-        "also where its endpoint held the line later",
-        overtaken(times_deferred=1, attempts=3),
-        inverted("set aside before it was sent"),
-        [tried(1, 1, "10:30:10", 503), tried(1, 2, "10:30:20", None), tried(1, 3, "10:30:30", 200)],
+    "a switch after it was overtaken explains nothing": overtaken(
+        "", {"fetches": 1}, status_changes=[changed(3, "10:30:30")]
     ),
-    Case(
-        "what was set aside by its answers had been sent by then",
-        overtaken(times_deferred=1, attempts=2),
-        inverted(""),
-        [tried(1, 1, "10:30:10", 500), tried(1, 2, "10:30:20", 200)],
+    "a fetched delivery of a subscription that was never switched": overtaken("", {"fetches": 1}),
+    "the switch of another subscription explains nothing": overtaken("", {"fetches": 1}, status_changes=[changed(4)]),
+    "a switch to push explains nothing if no client had fetched the delivery": overtaken(
+        "", {"fetches": 0}, status_changes=[changed(3)]
     ),
-    Case(
-        "a subscription that was not active is skipped",
-        overtaken_by_other(),
-        inverted(NOT_ACTIVE),
-        status_changes=[{**CHANGED, "subscription_id": 3}],
+    "by what is of others: what is of the same subscription was not active, or paused, like itself": overtaken(
+        "", status_changes=[changed(3)]
     ),
-    Case(
-        "what a client still had when its subscription was switched to push is sent once it has given it back",
-        overtaken(fetches=1),
-        inverted(FETCHED),
-        status_changes=[{**CHANGED, "subscription_id": 3}],
-    ),
-    Case(
-        "a switch after it was overtaken explains nothing",
-        overtaken(fetches=1),
-        inverted(""),
-        status_changes=[{**CHANGED, "at": at("10:30:30"), "subscription_id": 3}],
-    ),
-    Case("a fetched delivery of a subscription that was never switched", overtaken(fetches=1), inverted("")),
-    Case(
-        "the switch of another subscription explains nothing",
-        overtaken(fetches=1),
-        inverted(""),
-        status_changes=[{**CHANGED, "subscription_id": 4}],
-    ),
-    Case(
-        "a switch to push explains nothing if no client had fetched the delivery",
-        overtaken(fetches=0),
-        inverted(""),
-        status_changes=[{**CHANGED, "subscription_id": 3}],
-    ),
-    Case(
-        "by what is of others: what is of the same subscription was not active, or paused, like itself",
-        overtaken(),
-        inverted(""),
-        status_changes=[{**CHANGED, "subscription_id": 3}],
-    ),
-    Case(
-        "also where something of others overtook it besides",
+    "also where something of others overtook it besides": Case(
         [{**EARLY, "sequence": 3}, LATE, sent(4, 2, "10:21", "10:30", **OTHERS)],
         [("inversion", 1, 4, "")],
-        status_changes=[{**CHANGED, "subscription_id": 3}],
+        status_changes=[changed(3)],
         checked=3,
     ),
-    Case(
-        "that is what explains it, also where the two were published within two seconds",
-        [sent(1, 2, "10:20:00", "10:31"), sent(2, 1, "10:20:02", "10:30", **OTHERS)],
-        inverted(NOT_ACTIVE),
-        status_changes=[{**CHANGED, "at": at("10:20:01"), "subscription_id": 3}],
+    "that is what explains it, also where the two were published within two seconds": overtaken(
+        NOT_ACTIVE, created("10:20:00"), late=created("10:20:02", **OTHERS), status_changes=[changed(3, "10:20:01")]
     ),
-    Case(
-        "what was published during a suspension, and ended it, was not sent until then",
-        overtaken_by_other(),
-        inverted(NOT_ACTIVE),
-        status_changes=[{**CHANGED, "at": at("09:59"), "subscription_id": 3}],
-        releases=[RESUMED],
+    "what was published during a suspension, and ended it, was not sent until then": overtaken(
+        NOT_ACTIVE, late=OTHERS, status_changes=[changed(3, "09:59")], releases=[RESUMED]
     ),
-    Case(
-        "the end of a suspension explains nothing within its own subscription",
-        overtaken(),
-        inverted(""),
-        releases=[RESUMED],
+    "the end of a suspension explains nothing within its own subscription": overtaken("", releases=[RESUMED]),
+    "of a subscriber that was not active, or sent to in no order, nothing has its place": overtaken(
+        "subscriber not active or concurrent", status_changes=[changed(None)]
     ),
-    Case(
-        "of a subscriber that was not active, or sent to in no order, nothing has its place",
-        overtaken(),
-        inverted("subscriber not active or concurrent"),
-        status_changes=[CHANGED],
+    "another subscription's status explains nothing": overtaken("", late=OTHERS, status_changes=[changed(4)]),
+    "nor does a change before it was published, or after it ended": overtaken(
+        "", late=OTHERS, status_changes=[changed(None, "09:59"), changed(None, "10:31:01")]
     ),
-    Case(
-        "another subscription's status explains nothing",
-        overtaken_by_other(),
-        inverted(""),
-        status_changes=[{**CHANGED, "subscription_id": 4}],
-    ),
-    Case(
-        "nor does a change before it was published, or after it ended",
-        overtaken_by_other(),
-        inverted(""),
-        status_changes=[{**CHANGED, "at": at("09:59")}, {**CHANGED, "at": at("10:31:01")}],
-    ),
-    Case(
-        "what is retried apart has had its number before, also where it could not be sent at all",
-        overtaken(times_deferred=2, attempts=3),
-        inverted(""),
-        [
+    "what is retried apart has had its number before, also where it could not be sent at all": overtaken(
+        "",
+        {"times_deferred": 2, "attempts": 3},
+        attempts=[
             tried(1, 1, "10:30:10", None, meaning="retry_lane"),
             tried(1, 2, "10:30:20", 503, meaning="retry_lane"),
             tried(1, 3, "10:30:30", 200),
         ],
     ),
-    Case(
-        "what could not be sent has no number yet where its policy sets it aside",
-        overtaken(times_deferred=1, attempts=2),
-        inverted("set aside before it was sent"),
-        [tried(1, 1, "10:19", None, meaning="deferred"), tried(1, 2, "10:30:30", 200)],
+    "what could not be sent has no number yet where its policy sets it aside": overtaken(
+        SET_ASIDE,
+        {"times_deferred": 1, "attempts": 2},
+        attempts=[tried(1, 1, "10:19", None, meaning="deferred"), tried(1, 2, "10:30:30", 200)],
     ),
-    Case(
-        "it has where it was answered, or suspended its subscription",
-        overtaken(times_deferred=1, attempts=3),
-        inverted(""),
-        [
+    "it has where it was answered, or suspended its subscription": overtaken(
+        "",
+        {"times_deferred": 1, "attempts": 3},
+        attempts=[
             tried(1, 1, "10:30:10", 500, meaning="deferred"),
             tried(1, 2, "10:30:20", 503, meaning="suspend"),
             tried(1, 3, "10:30:30", 200),
         ],
     ),
-    Case(
-        "a script that was lost explains it also where its endpoint suspended the subscription later",
-        overtaken(times_deferred=1, attempts=2),
-        inverted("set aside before it was sent"),
-        [tried(1, 1, "10:30:10", 503, meaning="suspend"), tried(1, 2, "10:30:30", 200)],
+    "a script that was lost explains it also where its endpoint suspended the subscription later": overtaken(
+        SET_ASIDE,
+        {"times_deferred": 1, "attempts": 2},
+        attempts=[tried(1, 1, "10:30:10", 503, meaning="suspend"), tried(1, 2, "10:30:30", 200)],
     ),
-    Case(
-        "what is delayed is overtaken by what is published before it is due",
-        overtaken(not_before=at("10:20")),
-        inverted(NOT_DUE),
+    "what is delayed is overtaken by what is published before it is due": overtaken(
+        NOT_DUE, {"not_before": at("10:20")}
     ),
-    Case("or is published up to a minute after it was due", overtaken(not_before=at("10:19")), inverted(NOT_DUE)),
-    Case("what is published later than that is an inversion", overtaken(not_before=at("10:18:59.999")), inverted("")),
-    *(
-        Case(
-            f"what is delayed and then not active is skipped, {what} of its own subscription",
+    "or is published up to a minute after it was due": overtaken(NOT_DUE, {"not_before": at("10:19")}),
+    "what is published later than that is an inversion": overtaken("", {"not_before": at("10:18:59.999")}),
+    **{
+        f"what is delayed and then not active is skipped, {what} of its own subscription": Case(
             [
                 sent(1, 3, "10:00", "10:31", not_before=at("10:05")),
                 sent(2, 1, made, "10:10"),
                 sent(3, 2, "10:20", "10:30", **OTHERS),
             ],
             [("inversion", 1, 3, explanation)],
-            status_changes=[{**CHANGED, "subscription_id": 3}],
+            status_changes=[changed(3)],
             checked=3,
         )
         for what, made, explanation in (
             ("also by what was published before it was due", "10:06", NOT_ACTIVE),
             ("but not by what was published later", "10:06:00.001", ""),
         )
+    },
+    "that it was to be sent when it had been published already explains nothing": overtaken(
+        "", created("10:19:30", not_before=at("10:19:30"))
     ),
-    Case(
-        "that it was to be sent when it had been published already explains nothing",
-        [sent(1, 2, "10:19:30", "10:31", not_before=at("10:19:30")), LATE],
-        inverted(""),
+    "what is backfilled has an older id than what was made before it": overtaken(
+        MADE_LATER, created("10:21", replay_id=5), late=OTHERS
     ),
-    Case(
-        "what is backfilled has an older id than what was made before it",
-        [sent(1, 2, "10:21", "10:31", replay_id=5), {**LATE, **OTHERS}],
-        inverted(MADE_LATER),
+    "and is sent before what its own subscription got meanwhile": overtaken(
+        "", created("10:21", replay_id=5), status_changes=[changed(3, "10:30")]
     ),
-    Case(
-        "and is sent before what its own subscription got meanwhile",
-        [sent(1, 2, "10:21", "10:31", replay_id=5), LATE],
-        inverted(""),
-        status_changes=[{**CHANGED, "at": at("10:30"), "subscription_id": 3}],
+    "what was made while it waited was sent before it since its subscription was paused": overtaken(
+        NOT_ACTIVE, created("10:18", replay_id=5), late=OTHERS, status_changes=[changed(3, "10:30")]
     ),
-    Case(
-        "what was made while it waited was sent before it since its subscription was paused",
-        [sent(1, 2, "10:18", "10:31", replay_id=5), {**LATE, **OTHERS}],
-        inverted(NOT_ACTIVE),
-        status_changes=[{**CHANGED, "at": at("10:30"), "subscription_id": 3}],
+    "a slice of a replay may be under way as long as a minute, and others publish meanwhile": overtaken(
+        MADE_LATER, created("10:19", resubmit_of=0, replay_id=5)
     ),
-    Case(
-        "a slice of a replay may be under way as long as a minute, and others publish meanwhile",
-        [sent(1, 2, "10:19", "10:31", resubmit_of=0, replay_id=5), LATE],
-        inverted(MADE_LATER),
+    "a slice of a replay takes no longer than a minute": overtaken("", created("10:18:59", resubmit_of=0, replay_id=5)),
+    "that the message of what is sent again had been sent before tells nothing": overtaken(
+        MADE_LATER, created("10:19:59", resubmit_of=0), attempts=[tried(9, 1, "10:00", 200, message_id=1)]
     ),
-    Case(
-        "a slice of a replay takes no longer than a minute",
-        [sent(1, 2, "10:18:59", "10:31", resubmit_of=0, replay_id=5), LATE],
-        inverted(""),
+    "what was overtaken by something unfinished": Case(
+        [EARLY, {**LATE, "finished_at": None, "status": "PENDING"}], [("inversion", 1, 2, "")], checked=1
     ),
-    Case(
-        "that the message of what is sent again had been sent before tells nothing",
-        [sent(1, 2, "10:19:59", "10:31", resubmit_of=0), LATE],
-        inverted(MADE_LATER),
-        [tried(9, 1, "10:00", 200, message_id=1)],
+    "what is unfinished is checked when it has ended": Case(
+        [{**EARLY, "finished_at": None, "status": "PENDING"}, LATE], checked=1
     ),
-    Case(
-        "what was overtaken by something unfinished",
-        [EARLY, {**LATE, "finished_at": None, "status": "PENDING"}],
-        inverted(""),
-        checked=1,
+    "a number that was given twice": Case(
+        [sent(1, 1, "10:00", "10:30"), sent(2, 1, "10:20", None)], [("number given twice", 2, 1, "")], checked=1
     ),
-    Case(
-        "what is unfinished is checked when it has ended",
-        [{**EARLY, "finished_at": None, "status": "PENDING"}, LATE],
-        checked=1,
+    "QUEUE deliveries, SYNC calls and what was never sent have no numbers and no order": Case(
+        [sent(1, None, "10:20", "10:30", **OF_GROUP), sent(2, None, "10:00", "10:31", status="CANCELLED")], checked=0
     ),
-    Case(
-        "a number that was given twice",
-        [sent(1, 1, "10:00", "10:30"), sent(2, 1, "10:20", None)],
-        [("number given twice", 2, 1, "")],
-        checked=1,
-    ),
-    Case(
-        "QUEUE deliveries, SYNC calls and what was never sent have no numbers and no order",
-        [sent(1, None, "10:20", "10:30", **OF_GROUP), sent(2, None, "10:00", "10:31", status="CANCELLED")],
-        checked=0,
-    ),
-    Case(
-        "an attempt after an answer that ended it",
+    "an attempt after an answer that ended it": Case(
         [sent(1, 1, "10:00", "10:30", status="REJECTED")],
         [("sent again", 1, None, "")],
         [tried(1, 1, "10:30", 404), tried(1, 2, "10:31", 503)],
         checked=1,
     ),
-    Case(
-        "two attempts of one number",
+    "two attempts of one number": Case(
         [sent(1, 1, "10:00", "10:30")],
         [("sent again", 1, None, "")],
         [tried(1, 1, "10:30", 503, id=10), tried(1, 1, "10:30", 503, id=11)],
         checked=1,
     ),
-    Case(
-        "what its policy retries is sent again after any answer",
+    "what its policy retries is sent again after any answer": Case(
         [sent(1, 1, "10:00", "10:33", attempts=3)],
         (),
         [
@@ -403,65 +289,59 @@ CASES: Final = [
         ],
         checked=1,
     ),
-    Case(
-        "an attempt after the last one that its policy allows",
+    "an attempt after the last one that its policy allows": Case(
         [sent(1, 1, "10:00", "10:33", attempts=2, status="FAILED")],
         [("sent again", 1, None, "")],
         [tried(1, 1, "10:30", 503, meaning="end"), tried(1, 2, "10:33", 200)],
         checked=1,
     ),
-    Case(
-        "an attempt after a 2xx answer",
+    "an attempt after a 2xx answer": Case(
         [sent(1, None, "10:00", "10:33", attempts=2)],
         [("sent again", 1, None, "")],
         [tried(1, 1, "10:30", 200), tried(1, 2, "10:33", 500, meaning="retry_lane")],
         checked=0,
     ),
-    Case(
-        "attempts until it is answered, also those that began the day before",
+    "attempts until it is answered, also those that began the day before": Case(
         [sent(1, 1, "10:00", "10:33", attempts=6)],
         (),
         [tried(1, 4, "10:30", None), tried(1, 5, "10:31", 500), tried(1, 6, "10:33", 200)],
         checked=1,
     ),
-    Case(
-        "a delivery whose request had no known outcome may come twice, flagged",
+    "a delivery whose request had no known outcome may come twice, flagged": Case(
         [sent(1, 1, "10:00", "10:30", uncertain=True), sent(2, None, "10:00", "10:31", uncertain=True, kind="SYNC")],
         [("possible duplicate", 1, None, "the outcome of a request was unknown; flagged")],
         checked=1,
     ),
-    Case(
-        "likewise with concurrent delivery",
+    "likewise with concurrent delivery": Case(
         [sent(2, None, "10:20", "10:30"), sent(1, None, "10:00", "10:31", uncertain=True)],
         [("possible duplicate", 1, None, "the outcome of a request was unknown; flagged")],
         checked=0,
     ),
-    Case(
-        "a group that two endpoints took",
+    "a group that two endpoints took": Case(
         [sent(1, None, "10:00", "10:30", **OF_GROUP), sent(2, None, "10:00", "10:31", **OF_GROUP)],
         [("taken twice", 2, 1, "")],
         checked=0,
     ),
-    Case(
-        "a group that one took",
+    "a group that one took": Case(
         [sent(1, None, "10:00", "10:30", **OF_GROUP), sent(2, None, "10:00", "10:30", **OF_GROUP, status="REDUNDANT")],
         checked=0,
     ),
-]
+}
 
 
 def shifted(rows: Sequence[Row], number: int, **owner: Any) -> list[Row]:
     """Return the rows with the ids that they have in the case of this number, and with their owner."""
     shift = number * APART
     return [
-        {**{key: value + shift if key in SHIFTED else value for key, value in row.items()}, **owner} for row in rows
+        {key: value + shift if key in SHIFTED and value is not None else value for key, value in row.items()} | owner
+        for row in rows
     ]
 
 
 @pytest.fixture(scope="module")
 def silver_rows() -> dict[str, list[Row]]:
     rows: dict[str, list[Row]] = {"deliveries": [], "attempts": [], "status_changes": [], "releases": []}
-    for number, case in enumerate(CASES, 1):
+    for number, case in enumerate(CASES.values(), 1):
         owner = {"subscriber_id": number, "subscriber": f"S{number}"}
         rows["deliveries"] += shifted(case.deliveries, number, **owner)
         rows["attempts"] += shifted(case.attempts, number, **owner)
@@ -481,9 +361,10 @@ def audited(spark: SparkSession, silver_rows: dict[str, list[Row]]) -> list[dict
 
 
 @pytest.mark.behaviour("4.10", "4.11", "4.18")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_findings_and_their_counts(case: Case, found: list[dict[str, Any]], audited: list[dict[str, Any]]) -> None:
-    number = 1 + CASES.index(case)
+@pytest.mark.parametrize(("number", "case"), [*enumerate(CASES.values(), 1)], ids=CASES)
+def test_findings_and_their_counts(
+    number: int, case: Case, found: list[dict[str, Any]], audited: list[dict[str, Any]]
+) -> None:
     shift = number * APART
     ours = sorted((one for one in found if one["subscriber_id"] == number), key=lambda one: one["delivery_id"])
     assert [
