@@ -30,9 +30,7 @@ $param = `/${project.id}/issues/${$inmessage.updated.id}`;
 
 
 @pytest.mark.behaviour("8.1", "8.3", "1.5")
-def test_a_script_makes_requests_and_its_failure_holds_the_delivery_until_release(
-    broker: Broker, receiver: Receiver
-) -> None:
+def test_a_script_makes_requests_and_its_failure_waits_for_a_release(broker: Broker, receiver: Receiver) -> None:
     update = broker.event_type("TeamForge.Artifact.Update")
     team = broker.subscribe("PATCH:" + receiver.url("/api"), update, script=SCRIPT)
     for number, original in enumerate([{"project": {"id": "proj1008"}}, {}, {"project": {"id": "proj1010"}}]):

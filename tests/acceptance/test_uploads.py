@@ -164,9 +164,7 @@ def test_a_refused_body_is_read_for_a_short_time_only(web: WebProcess, until_the
 @pytest.mark.parametrize(
     "said", [b"", b"GET /li", announced(1000) + b"{", announced(BATCH) + b"{"], ids=["idle", "head", "small", "large"]
 )
-def test_hundreds_of_silent_connections_do_not_block_others(
-    broker: Broker, until_the_end: contextlib.ExitStack, said: bytes
-) -> None:
+def test_silent_connections_block_nobody_else(broker: Broker, until_the_end: contextlib.ExitStack, said: bytes) -> None:
     for _ in range(600):
         until_the_end.enter_context(open_connection(broker.web)).sendall(said)
     assert requests.get(f"{broker.web}/livez", timeout=5).status_code == 200

@@ -168,9 +168,7 @@ def test_an_inversion_across_two_hours_is_found(summarizer: Summarizer, traffic:
 
 
 @pytest.mark.lengthy
-def test_a_failed_check_is_named_and_leaves_the_old_summaries_in_force(
-    summarizer: Summarizer, traffic: Traffic
-) -> None:
+def test_a_failed_check_is_named_and_leaves_what_was_in_force(summarizer: Summarizer, traffic: Traffic) -> None:
     summarizer.run(hour(7))
     before = (summarizer.rows(RELIABILITY), loaded(RELIABILITY))
     traffic.delivered()

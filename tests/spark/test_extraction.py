@@ -77,9 +77,7 @@ def test_a_window_is_cut_into_slices_of_about_the_requested_size(history: psycop
     assert len(queries) > 2
 
 
-def test_messages_that_retention_kept_are_read_without_an_index(
-    frames: SparkSession, history: psycopg.Connection[Any]
-) -> None:
+def test_kept_messages_are_read_without_an_index(frames: SparkSession, history: psycopg.Connection[Any]) -> None:
     indexes = history.execute(
         "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a"
         " ON a.oid = relam WHERE indrelid = 'delivery_message_20260502'::regclass AND amname = 'brin'"
@@ -182,9 +180,7 @@ spark.stop()
 
 
 @pytest.mark.cluster
-def test_the_password_is_in_no_log_plan_or_page(
-    spark: SparkSession, history: psycopg.Connection[Any], tmp_path: Path
-) -> None:
+def test_the_password_is_nowhere_shown(spark: SparkSession, history: psycopg.Connection[Any], tmp_path: Path) -> None:
     """By a role that may only read, so that nothing else is needed either."""
     history.execute("CREATE ROLE planted LOGIN PASSWORD 'planted-word'; GRANT pg_read_all_data TO planted")
     window = WINDOWS[0]

@@ -261,9 +261,7 @@ def exchanges(made: DataFrame, capsys: pytest.CaptureFixture[str]) -> list[str]:
     )
 
 
-def test_silver_exchanges_each_fact_once_and_broadcasts_names(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_silver_exchanges_facts_once_and_no_names(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     given = facts(
         spark,
         lines=[{"id": 1, "sender": 1}],
@@ -280,9 +278,7 @@ def test_silver_exchanges_each_fact_once_and_broadcasts_names(
 
 
 @pytest.mark.parametrize("table", [RELIABILITY, LATENCY, ENDPOINTS, VOLUME], ids=lambda table: table.name)
-def test_a_summary_exchanges_counts_and_no_rows(
-    spark: SparkSession, table: Table, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_summary_exchanges_counts(spark: SparkSession, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     given = facts(
         spark,
         deliveries=[{"id": 1, "finished_at": DAY, "status": WORDS.delivered}],

@@ -212,9 +212,7 @@ OUT_OF_MEMORY = f"pan: reached -DMEMLIM bound\n{ENDED}".replace("errors: 1", "er
         ("violated", OUT_OF_MEMORY, (False, 57_588, "the search is not complete")),
     ],
 )
-def test_only_a_whole_search_shows_that_nothing_is_wrong(
-    finds: str, output: str, expected: tuple[bool, int, str]
-) -> None:
+def test_only_whole_searches_show_that_all_is_right(finds: str, output: str, expected: tuple[bool, int, str]) -> None:
     assert judge(ModelCheck("some", HINTS_ONLY, finds), output) == expected
 
 

@@ -94,9 +94,7 @@ def test_a_receiver_that_goes_down_refuses_connections_and_comes_back(
 
 
 @pytest.mark.parametrize("endpoint", ["billing"], indirect=True)
-def test_an_overloaded_receiver_recovers_after_a_while(
-    endpoint: SampleEndpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overloaded_receivers_recover(endpoint: SampleEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cast, "REFUSAL_AFTER", 1)
     monkeypatch.setattr(cast, "REFUSAL_SECONDS", 0.1)
     assert [endpoint.status_for(number) for number in (1, 2, 2)] == [200, 503, 503]
@@ -111,9 +109,7 @@ def test_an_overloaded_receiver_recovers_after_a_while(
     ],
     indirect=["endpoint"],
 )
-def test_some_events_are_refused_at_first_or_for_good(
-    endpoint: SampleEndpoint, numbers: tuple[int, ...], statuses: list[int]
-) -> None:
+def test_some_events_are_refused(endpoint: SampleEndpoint, numbers: tuple[int, ...], statuses: list[int]) -> None:
     assert [endpoint.status_for(number) for number in numbers] == statuses
 
 
@@ -209,9 +205,7 @@ def test_what_goes_wrong_for_a_subscriber_is_counted(exchanges: list[Exchange], 
     ],
     ids=["backwards", "the first last", "calls that overlap", "a batch", "a batch with a call in between"],
 )
-def test_inverted_counts_the_events_that_were_overtaken(
-    events: list[Published], order: list[int], inverted: int
-) -> None:
+def test_inverted_counts_the_overtaken(events: list[Published], order: list[int], inverted: int) -> None:
     assert judged(events, [got(number) for number in order]).inverted == inverted
 
 

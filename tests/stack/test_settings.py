@@ -337,9 +337,7 @@ def test_manage_takes_the_key_of_the_running_stack_also_before_it_is_set_up(
     assert up.manage("check") == 0
 
 
-def test_second_start_with_another_key_is_told_that_a_stack_is_running(
-    given: Given, tmp_path: Path, own_stores: Mapping[str, str]
-) -> None:
+def test_second_start_is_told_of_the_running_stack(given: Given, tmp_path: Path, own_stores: Mapping[str, str]) -> None:
     given({**own_stores, "BROKER_SECRET_KEY": FIRST})
     start(tmp_path)
     kept = StackFolder(tmp_path).settings.read_text()
@@ -349,9 +347,7 @@ def test_second_start_with_another_key_is_told_that_a_stack_is_running(
     assert StackFolder(tmp_path).settings.read_text() == kept
 
 
-def test_manage_refuses_another_key_than_the_last_start(
-    given: Given, tmp_path: Path, own_stores: Mapping[str, str]
-) -> None:
+def test_manage_refuses_keys_of_no_start(given: Given, tmp_path: Path, own_stores: Mapping[str, str]) -> None:
     given({**own_stores, "BROKER_SECRET_KEY": FIRST})
     start(tmp_path)
     given({**own_stores, "BROKER_SECRET_KEY": OTHER, "BROKER_SECRET_KEY_FALLBACKS": FIRST})

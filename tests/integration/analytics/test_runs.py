@@ -129,9 +129,7 @@ def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date],
     assert days_due(terms) is None
 
 
-def test_a_day_with_late_data_is_summarized_again(
-    sealed: list[dt.date], terms: SparkSettings, event_type: EventType
-) -> None:
+def test_a_day_with_late_data_is_redone(sealed: list[dt.date], terms: SparkSettings, event_type: EventType) -> None:
     do(days_due(terms), terms)
     (late,) = publish_bodies(event_type, b"late")
     Message.objects.filter(pk=late.id).update(id=first_id(sealed[1]) + 1)
@@ -239,9 +237,7 @@ def test_an_interrupted_range_resumes(sealed: list[dt.date], terms: SparkSetting
     assert windows_of(do(range_of(sealed), terms)) == []
 
 
-def test_a_forced_range_repeats_everything_and_resumes_after_an_interruption(
-    sealed: list[dt.date], terms: SparkSettings
-) -> None:
+def test_a_forced_range_repeats_all_and_resumes_when_interrupted(sealed: list[dt.date], terms: SparkSettings) -> None:
     do(range_of(sealed), terms)
     again = range_of(sealed, again=True)
     do(again, terms, "ends=2")
@@ -260,9 +256,7 @@ def test_an_interrupted_window_shows_no_figures_of_an_earlier_try(sealed: list[d
     assert (window.inputs, window.rows_read, window.rows_written, window.checks) == ({}, {}, {}, [])
 
 
-def test_the_current_hour_is_summarized_in_part_and_replaced_later(
-    storage: None, terms: SparkSettings, tables_of_long_ago: None
-) -> None:
+def test_part_of_this_hour_is_replaced_later(storage: None, terms: SparkSettings, tables_of_long_ago: None) -> None:
     now = run_requests.now()
     done = do(run_requests.create_range(now - dt.timedelta(seconds=1), now), terms)
     (piece,) = done.windows.order_by("-start")[:1]
@@ -346,9 +340,7 @@ def test_an_abandoned_scheduled_run_is_not_resumed_but_comes_due(sealed: list[dt
 
 
 @pytest.mark.parametrize("lock", [LOCK, WORKER_LOCK])
-def test_a_run_is_alive_until_neither_its_worker_nor_spark_holds_a_lock(
-    storage: None, terms: SparkSettings, lock: str
-) -> None:
+def test_a_run_is_alive_while_its_worker_or_spark_has_a_lock(storage: None, terms: SparkSettings, lock: str) -> None:
     alive = vanish(kind=RunKind.HOURS)
     with only_run(terms.database_url, lock):
         run_records.abandon_vanished()
@@ -449,9 +441,7 @@ def write(elsewhere: psycopg.Connection[Any]) -> None:
     elsewhere.execute("SELECT pg_current_xact_id()")
 
 
-def test_an_open_transaction_delays_sealing_only_if_it_has_written(
-    later: dt.datetime, elsewhere: psycopg.Connection[Any]
-) -> None:
+def test_a_transaction_that_has_written_delays_sealing(later: dt.datetime, elsewhere: psycopg.Connection[Any]) -> None:
     with elsewhere.transaction():
         [(began,)] = elsewhere.execute("SELECT now()").fetchall()
         assert pending.calendar(later, call_seconds=0).first_unsealed > began.date()

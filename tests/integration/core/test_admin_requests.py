@@ -108,9 +108,7 @@ def stored() -> list[object]:
 
 
 @pytest.mark.parametrize("model", CONFIGURED, ids=lambda model: model.__name__)
-def test_no_value_of_all_fields_is_a_server_error(
-    admin: Client, model: type[Model], there: dict[type[Model], Model]
-) -> None:
+def test_no_field_causes_a_server_error(admin: Client, model: type[Model], there: dict[type[Model], Model]) -> None:
     pages = (page_of(there[model]), f"{root_of(model)}add/")
     form = form_at(admin, pages[0])
     for value, address in zip(ANYWHERE.values(), cycle(pages), strict=False):
@@ -119,9 +117,7 @@ def test_no_value_of_all_fields_is_a_server_error(
 
 
 @pytest.mark.parametrize(("model", "name"), [(EventType, "schema"), (Subscriber, "headers"), (Subscription, "headers")])
-def test_forms_refuse_json_that_the_api_refuses(
-    admin: Client, model: type[Model], name: str, there: dict[type[Model], Model]
-) -> None:
+def test_forms_refuse_as_the_api(admin: Client, model: type[Model], name: str, there: dict[type[Model], Model]) -> None:
     refusing = refusals_of(form_at(admin, page_of(there[model])), there[model])
     assert refusing() == set()
     assert [what for what, value in IN_JSON.items() if name not in refusing(**{name: value})] == []
@@ -136,9 +132,7 @@ def test_a_form_shows_refused_json_again(admin: Client, there: dict[type[Model],
 
 
 @pytest.mark.parametrize("name", ["endpoint", "filter", "script"])
-def test_the_form_of_a_subscription_refuses_what_the_api_refuses(
-    admin: Client, name: str, there: dict[type[Model], Model]
-) -> None:
+def test_forms_of_subscriptions_refuse_likewise(admin: Client, name: str, there: dict[type[Model], Model]) -> None:
     refusing = refusals_of(form_at(admin, page_of(there[Subscription])), there[Subscription])
     assert refusing() == set()
     values = [value for value in OF_FIELDS[name] if value.strip() == value]
@@ -146,9 +140,7 @@ def test_the_form_of_a_subscription_refuses_what_the_api_refuses(
 
 
 @pytest.mark.parametrize("model", [EventType, Publisher, Subscriber, RetryPolicy], ids=lambda model: model.__name__)
-def test_names_that_do_not_fit_in_a_url_are_refused(
-    admin: Client, model: type[Model], there: dict[type[Model], Model]
-) -> None:
+def test_names_unfit_for_a_url_are_refused(admin: Client, model: type[Model], there: dict[type[Model], Model]) -> None:
     page = f"{root_of(model)}add/"
     form, before = form_at(admin, page), stored()
     refusing, names = refusals_of(form), [name for name in OF_FIELDS["name"] if name]

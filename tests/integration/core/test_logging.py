@@ -105,9 +105,7 @@ def test_connection_failure_has_its_reason() -> None:
         ("/admin/second-factor/code/", "somebody.example", 400, "Invalid HTTP_HOST header"),
     ],
 )
-def test_refused_request_logs_one_line(
-    caplog: pytest.LogCaptureFixture, path: str, host: str, status: int, told: str
-) -> None:
+def test_refusals_log_a_line(caplog: pytest.LogCaptureFixture, path: str, host: str, status: int, told: str) -> None:
     browser = Client()
     browser.force_login(admin_user(is_superuser=False))
     assert browser.get(path, headers={"Host": host}).status_code == status

@@ -259,9 +259,7 @@ LINE_LOCK = "SELECT FROM delivery_line FOR UPDATE"
 
 
 @pytest.mark.parametrize("lock", [announcements.ALONE_WITH_LINES, LINE_LOCK])
-def test_held_lines_are_announced_once_nobody_has_a_lock(
-    held: Line, elsewhere: "psycopg.Connection[Any]", lock: LiteralString
-) -> None:
+def test_locked_lines_are_announced_too(held: Line, elsewhere: "psycopg.Connection[Any]", lock: LiteralString) -> None:
     elsewhere.execute(lock)
     assert announce_held_lines() == 0
     elsewhere.rollback()

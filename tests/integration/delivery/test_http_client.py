@@ -76,9 +76,7 @@ def test_answers_wait_for_one_that_does_not_come_but_a_moment(http_client: HttpC
     assert http_client.is_gathering, "it may still come"
 
 
-def test_earlier_requests_do_not_delay_answers(
-    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_delay_no_other(http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delivery.http.client.GATHER_SECONDS", LONG)
     receiver.on("/hangs", hang)
     send(http_client, receiver, "/hangs")
@@ -138,9 +136,7 @@ def test_a_request_ends_at_its_own_deadline(http_client: HttpClient, receiver: R
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_restarted_request_keeps_its_deadline(
-    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restarts_keep_deadlines(http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     later = LateBytes(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n")
     receiver.on("/first", later)
     receiver.on("/hangs", hang)
@@ -377,9 +373,7 @@ def test_denied_address_is_never_connected_to(guarded_client: Asking, receiver: 
 
 
 @pytest.mark.parametrize("host", ["0x7f.2", "2130706434", "017700000002", "127.2", "[::ffff:127.0.0.2]", "127.0.2"])
-def test_other_notations_of_denied_addresses_are_refused(
-    guarded_client: Asking, receiver: Receiver, private: Private, host: str
-) -> None:
+def test_other_notations_are_refused(guarded_client: Asking, receiver: Receiver, private: Private, host: str) -> None:
     reason, is_refused = guarded_client.ask(receiver.url().replace(HERE, host))
     assert (str(reason).startswith("Address not allowed"), is_refused, private.was_met()) == (True, True, False)
 

@@ -3,9 +3,7 @@
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import IntegrityError, models, transaction
-from django.test import Client
 from django.urls import reverse
 
 from broker_project.stack.load.receiver import Receiver, answer, hang
@@ -19,6 +17,7 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.edit import change
 from subscriptions.models import Status, Subscriber, Subscription
 from tests.support import broker, factories
+from tests.support.admin import browser_with
 from tests.support.api import EVENT, client_of, client_of_admin, publish
 from tests.support.broker import Worker
 from tests.support.factories import subscription
@@ -58,9 +57,7 @@ def _tries() -> int:
 
 @pytest.mark.behaviour("1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
-def test_messages_published_while_inactive_never_arrive(
-    receiver: Receiver, worker: Worker, wanted: Subscription, whose: str
-) -> None:
+def test_inactive_messages_are_not_sent(receiver: Receiver, worker: Worker, wanted: Subscription, whose: str) -> None:
     thing = wanted if whose == "subscription" else wanted.subscriber
     broker.publish_bodies(wanted.event_type, b"before")
     broker.wait_until_done()
@@ -385,10 +382,7 @@ def test_one_is_released_from_its_page(held: Delivery, filtered: Subscription) -
 
 
 def test_releasing_needs_its_own_permission(held: Delivery, filtered: Subscription) -> None:
-    looker = User.objects.create(username="looker", is_staff=True)
-    looker.user_permissions.add(Permission.objects.get(codename="view_delivery"))
-    browser = Client()
-    browser.force_login(looker)
+    browser = browser_with("delivery.view_delivery")
     assert "release_chosen" not in browser.get(reverse("admin:delivery_delivery_changelist")).content.decode()
     assert browser.post(reverse("admin:delivery_delivery_release", args=[held.pk])).status_code == 403
     assert broker.statuses(filtered) == ["PENDING", "HELD", "PENDING"]

@@ -5,7 +5,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import transaction
 from django.test import Client
 from django.utils import timezone
@@ -17,11 +16,11 @@ from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Lane, LineEvent
 from delivery.pause import pause, resume
-from delivery.status.line_status import line_statuses
 from subscriptions.models import EventKind, RetryPolicy, Subscription
 from subscriptions.models.subscriptions import PausedBy
 from tests.support import broker, factories
-from tests.support.api import EVENT, Answer, client_of
+from tests.support.admin import browser_with
+from tests.support.api import EVENT, client_of
 
 ADMIN = "/admin/subscriptions/subscription"
 SOMEBODY_WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -36,19 +35,11 @@ def wanted(storage: None, receiver: Receiver) -> Subscription:
 @pytest.fixture
 def operator(db: None) -> Client:
     """Somebody who may look at subscriptions and pause them, and no more."""
-    user = User.objects.create(username="operator", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=["view_subscription", "pause"]))
-    browser = Client()
-    browser.force_login(user)
-    return browser
+    return browser_with("subscriptions.view_subscription", "subscriptions.pause")
 
 
 def address(subscription: Subscription, action: str) -> str:
     return f"/api/v1/subscriptions/{subscription.pk}/{action}"
-
-
-def post(client: Client, to: str, body: dict[str, Any] | None = None) -> Answer:
-    return client.post(to, body)
 
 
 def paused_otherwise(subscription: Subscription, by: PausedBy, **fields: Any) -> None:
@@ -81,9 +72,7 @@ def test_a_head_that_is_paused_holds_nobody_up(wanted: Subscription, receiver: R
     other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
     with broker.running_worker():
         broker.publish_numbered(wanted.event_type, 1)
-        wait_until(
-            lambda: line_statuses([broker.line_of(wanted.subscriber).pk])[broker.line_of(wanted.subscriber).pk].hold
-        )
+        broker.wait_until_held(wanted.subscriber)
         broker.publish_numbered(other.event_type, 1)
         pause([wanted.pk], reason="")
         wait_until(lambda: broker.statuses(other) == ["DELIVERED"])
@@ -115,18 +104,16 @@ def test_a_policy_edit_locks_in_the_order_of_pauses(wanted: Subscription, elsewh
 @pytest.mark.behaviour("1.6")
 def test_over_the_api_it_is_paused_with_a_reason_and_resumed(wanted: Subscription) -> None:
     own = client_of(wanted.subscriber)
-    paused = post(own, address(wanted, "pause"), {"reason": "moving house"})
+    paused = own.post(address(wanted, "pause"), {"reason": "moving house"})
     shown = {name: paused.json()[name] for name in NOT_PAUSED}
     assert (paused.status_code, paused["ETag"], paused.json()["status"]) == (200, '"2"', "ACTIVE")
-    assert shown == {**NOT_PAUSED, "paused_since": shown["paused_since"], "paused_by": "HAND"} | {
-        "paused_reason": "moving house"
-    }
-    again = post(own, address(wanted, "pause"), {"reason": "another"})
+    told = {"paused_since": shown["paused_since"], "paused_by": "HAND", "paused_reason": "moving house"}
+    assert shown == {**NOT_PAUSED, **told}
+    again = own.post(address(wanted, "pause"), {"reason": "another"})
     assert (again.status_code, again.json()) == (200, paused.json())
-    resumed = [post(own, address(wanted, "resume")) for _ in range(2)]
-    assert [(one.status_code, {name: one.json()[name] for name in NOT_PAUSED}, one["ETag"]) for one in resumed] == [
-        (200, NOT_PAUSED, '"3"')
-    ] * 2
+    resumed = [own.post(address(wanted, "resume")) for _ in range(2)]
+    assert [(one.status_code, one["ETag"]) for one in resumed] == [(200, '"3"')] * 2
+    assert [{name: one.json()[name] for name in NOT_PAUSED} for one in resumed] == [NOT_PAUSED] * 2
 
 
 @pytest.mark.behaviour("5.7")
@@ -170,9 +157,9 @@ def test_by_hand_wins_over_a_policy(wanted: Subscription) -> None:
 @pytest.mark.behaviour("5.8")
 def test_a_backfilled_subscription_is_not_paused_by_hand(wanted: Subscription) -> None:
     paused_otherwise(wanted, PausedBy.BACKFILL)
-    answers = [post(client_of(), address(wanted, action)) for action in ("pause", "resume")]
+    answers = [client_of().post(address(wanted, action)) for action in ("pause", "resume")]
     assert [(one.status_code, one.json()["code"]) for one in answers] == [(409, "backfilling")] * 2
-    both = [post(client_of(), f"/api/v1/subscribers/shop/{action}").json() for action in ("pause", "resume")]
+    both = [client_of().post(f"/api/v1/subscribers/shop/{action}").json() for action in ("pause", "resume")]
     assert both == [{"changed": 0}] * 2
     assert resume([wanted.pk], paused_by=[PausedBy.BACKFILL]) == [wanted.pk]
     assert announced() == [], "that it was paused had not been announced"
@@ -192,12 +179,12 @@ def test_a_subscriber_pauses_with_all_it_has_but_sync(wanted: Subscription) -> N
     sync = factories.subscription(wanted.subscriber, factories.event_type(kind=EventKind.SYNC))
     stranger = factories.subscription()
     own = client_of(wanted.subscriber)
-    assert post(own, "/api/v1/subscribers/shop/pause", {"reason": "so"}).json() == {"changed": 2}
+    assert own.post("/api/v1/subscribers/shop/pause", {"reason": "so"}).json() == {"changed": 2}
     paused = Subscription.objects.exclude(paused_since=None)
     assert {*paused.values_list("pk", "paused_reason")} == {(wanted.pk, "so"), (jobs.pk, "so")}
     assert {*Subscription.objects.filter(is_sending=True)} == {sync, stranger}
-    assert post(own, "/api/v1/subscribers/shop/resume").json() == {"changed": 2}
-    refused = [post(own, address(sync, action)) for action in ("pause", "resume")]
+    assert own.post("/api/v1/subscribers/shop/resume").json() == {"changed": 2}
+    refused = [own.post(address(sync, action)) for action in ("pause", "resume")]
     assert [(one.status_code, one.json()["code"]) for one in refused] == [(400, "not_pausable")] * 2
 
 
@@ -206,15 +193,15 @@ def test_a_subscriber_pauses_with_all_it_has_but_sync(wanted: Subscription) -> N
 def test_subscribers_pause_their_own_subscriptions_only(wanted: Subscription, action: str) -> None:
     stranger, shop = client_of(factories.subscriber()), client_of(factories.publisher())
     addresses = [address(wanted, action), f"/api/v1/subscribers/shop/{action}"]
-    assert [post(stranger, one).status_code for one in addresses] == [404, 404]
-    assert [post(shop, one).status_code for one in addresses] == [403, 403]
+    assert [stranger.post(one).status_code for one in addresses] == [404, 404]
+    assert [shop.post(one).status_code for one in addresses] == [403, 403]
     assert Subscription.objects.get().version == 1
 
 
 @pytest.mark.parametrize("body", [{"reason": 5}, {"reason": None}, {"reason": "x" * 1001}, {"why": "so"}, []])
 def test_a_body_that_is_no_reason_is_refused(wanted: Subscription, body: dict[str, Any]) -> None:
-    assert post(client_of(), address(wanted, "pause"), body).status_code == 400
-    assert post(client_of(), address(wanted, "resume"), {"reason": "so"}).status_code == 400
+    assert client_of().post(address(wanted, "pause"), body).status_code == 400
+    assert client_of().post(address(wanted, "resume"), {"reason": "so"}).status_code == 400
     assert Subscription.objects.get().version == 1
 
 
@@ -293,10 +280,7 @@ def test_in_the_admin_many_are_paused_after_a_question(wanted: Subscription, ope
 
 
 def test_pausing_needs_its_own_permission(wanted: Subscription) -> None:
-    user = User.objects.create(username="editor", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=["view_subscription", "change_subscription"]))
-    editor = Client()
-    editor.force_login(user)
+    editor = browser_with("subscriptions.view_subscription", "subscriptions.change_subscription")
     assert offered(editor, f"{ADMIN}/{wanted.pk}") == {"inactivate"}
     assert editor.post(f"{ADMIN}/{wanted.pk}/pause/", {"_form_submitted": "on"}).status_code == 403
     assert Subscription.objects.get().version == 1

@@ -28,12 +28,8 @@ LIKE_WEBMETHODS: dict[str, Any] = {
     "max_delay_seconds": 0.1,
     "jitter": 0.0,
 }
-SUSPENDS: dict[str, Any] = LIKE_WEBMETHODS | {
-    "max_retries": 2,
-    "on_exhausted": OnExhausted.SUSPEND,
-    "probe_seconds": 86_400.0,
-}
-
+SUSPENDS = LIKE_WEBMETHODS | {"max_retries": 2, "on_exhausted": OnExhausted.SUSPEND, "probe_seconds": 86_400.0}
+FAR_OFF = {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0}
 
 LOCK = "SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE"
 
@@ -62,6 +58,18 @@ def wait_until_suspended(wanted: Subscription) -> None:
 def begin_trial(wanted: Subscription) -> None:
     """Do what a probe by the delivery itself does when it is due."""
     Subscription.objects.filter(pk=wanted.pk).update(half_open=True, probe_due_at=None)
+
+
+def try_and_succeed(receiver: Receiver, wanted: Subscription) -> None:
+    """Let the endpoint work again, and be tried."""
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    broker.run_worker_until_done()
+
+
+def set_terms(wanted: Subscription, **terms: Any) -> None:
+    """Give it another policy, which differs in these terms."""
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | terms))
 
 
 @pytest.mark.behaviour("5.5", "5.6")
@@ -98,28 +106,18 @@ def test_a_suspension_and_its_end_are_recorded_once(receiver: Receiver, wanted: 
         begin_trial(wanted)
         with broker.running_worker():
             wait_until_suspended(wanted)
-    begin_trial(wanted)
-    receiver.on("/a", answer())
-    with broker.running_worker():
-        broker.wait_until_done()
-    expected = [
-        (
-            LineEventKind.PAUSED,
-            f"subscription {wanted.pk}: suspended: answered 503",
-            broker.line_of(wanted.subscriber).pk,
-        ),
-        (LineEventKind.RESUMED, f"subscription {wanted.pk}", broker.line_of(wanted.subscriber).pk),
+    try_and_succeed(receiver, wanted)
+    line = broker.line_of(wanted.subscriber).pk
+    assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == [
+        (LineEventKind.PAUSED, f"subscription {wanted.pk}: suspended: answered 503", line),
+        (LineEventKind.RESUMED, f"subscription {wanted.pk}", line),
     ]
-    assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == expected
 
 
 @pytest.mark.behaviour("5.7")
 def test_a_suspension_is_announced(receiver: Receiver, wanted: Subscription, nobody_announces: None) -> None:
     suspend(receiver, wanted, messages=1)
-    begin_trial(wanted)
-    receiver.on("/a", answer())
-    with broker.running_worker():
-        broker.wait_until_done()
+    try_and_succeed(receiver, wanted)
     delivery = Delivery.objects.get()
     rows = [*Announcement.objects.order_by("id").values_list("kind", "subscription_id", "delivery_id", "details")]
     assert rows == [
@@ -156,10 +154,7 @@ def test_a_failed_trial_is_one_request(receiver: Receiver, wanted: Subscription)
 def test_it_goes_on_in_order_once_a_trial_works(receiver: Receiver, wanted: Subscription) -> None:
     suspend(receiver, wanted)
     broker.publish_numbered(wanted.event_type, 2, first=3)
-    begin_trial(wanted)
-    receiver.on("/a", answer())
-    with broker.running_worker():
-        broker.wait_until_done()
+    try_and_succeed(receiver, wanted)
     wanted.refresh_from_db()
     assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2", b"3", b"4"]
     assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2, 3, 4, 5]
@@ -192,8 +187,7 @@ def test_an_unsent_number_is_given_back(receiver: Receiver, wanted: Subscription
 
 @pytest.mark.behaviour("5.3", "5.6")
 def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: Receiver, wanted: Subscription) -> None:
-    retrying = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_LANE"})
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retrying)
+    set_terms(wanted, on_server_error="RETRY_LANE")
     receiver.on("/a", answer(500))
     with broker.running_worker():
         broker.publish_numbered(wanted.event_type, 1)
@@ -204,16 +198,10 @@ def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: 
 
         wait_until(is_suspended)
     delivery = Delivery.objects.get()
-    assert (delivery.line_id, delivery.waits_for, delivery.attempts) == (
-        broker.line_of(wanted.subscriber).pk,
-        "TURN",
-        3,
-    )
+    line = broker.line_of(wanted.subscriber)
+    assert (delivery.line_id, delivery.waits_for, delivery.attempts) == (line.pk, "TURN", 3)
     broker.publish_numbered(wanted.event_type, 1, first=1)
-    begin_trial(wanted)
-    receiver.on("/a", answer())
-    with broker.running_worker():
-        broker.wait_until_done()
+    try_and_succeed(receiver, wanted)
     assert receiver.bodies("/a")[3:] == [b"0", b"1"]
 
 
@@ -228,17 +216,14 @@ def test_a_trial_is_the_main_lines_alone(receiver: Receiver, wanted: Subscriptio
     with broker.running_worker():
         wait_until_suspended(wanted)
     assert receiver.bodies("/a") == [b"0"] * 4
-    begin_trial(wanted)
-    receiver.on("/a", answer())
-    with broker.running_worker():
-        broker.wait_until_done()
+    try_and_succeed(receiver, wanted)
     assert receiver.bodies("/a")[4:] == [b"0", b"1"]
 
 
 @pytest.mark.behaviour("1.6", "5.6")
 def test_a_manual_pause_is_not_suspended(receiver: Receiver, wanted: Subscription, nobody_announces: None) -> None:
     gate = receiver.gate("/a", answer(503))
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | {"max_retries": 0}))
+    set_terms(wanted, max_retries=0)
     with broker.running_worker() as worker:
         broker.publish_numbered(wanted.event_type, 1)
         wait_until(lambda: receiver.log)
@@ -256,8 +241,7 @@ def test_a_manual_pause_is_not_suspended(receiver: Receiver, wanted: Subscriptio
 def test_a_locked_subscription_is_suspended_afterwards(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    policy = retry_policy(**SUSPENDS | {"schedule": [0.1, 0.1, 3600.0], "max_delay_seconds": 3600.0})
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    set_terms(wanted, schedule=[0.1, 0.1, 3600.0], max_delay_seconds=3600.0)
     elsewhere.execute(LOCK, [wanted.pk])
     receiver.on("/a", answer(503))
     with broker.running_worker() as worker:
@@ -266,9 +250,7 @@ def test_a_locked_subscription_is_suspended_afterwards(
         elsewhere.rollback()
         broker.make_due()
         wait_until_suspended(wanted)
-    assert (broker.statuses(wanted), len(receiver.log)) == ([PENDING], 4), (
-        "it waits for its pause before it is tried again"
-    )
+    assert (broker.statuses(wanted), len(receiver.log)) == ([PENDING], 4), "its pause comes before it is tried again"
 
 
 @pytest.mark.behaviour("4.8", "5.6")
@@ -277,7 +259,7 @@ def test_a_trial_that_holds_the_line_waits_for_its_pause(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]", *, is_locked: bool
 ) -> None:
     suspend(receiver, wanted, messages=1)
-    patient = retry_policy(**LIKE_WEBMETHODS | {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0})
+    patient = retry_policy(**LIKE_WEBMETHODS | FAR_OFF)
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=patient)
     begin_trial(wanted)
     if is_locked:
@@ -314,8 +296,7 @@ def test_a_trial_of_a_locked_subscription_goes_on_with_the_next(
 def test_a_repaired_subscription_is_not_suspended_for_an_older_request(
     receiver: Receiver, wanted: Subscription, nobody_announces: None, *, half_open: bool
 ) -> None:
-    policy = retry_policy(**SUSPENDS | {"max_retries": 0})
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    set_terms(wanted, max_retries=0)
     if half_open:
         suspend(receiver, wanted, messages=1)
         begin_trial(wanted)
@@ -339,9 +320,7 @@ def test_a_repaired_subscription_is_not_suspended_for_an_older_request(
 def test_a_suspension_from_the_retry_line_does_not_wait_for_the_main_line(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    far_off = {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0}
-    retrying = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_LANE", "max_retries": 1})
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retrying)
+    set_terms(wanted, on_server_error="RETRY_LANE", max_retries=1, **FAR_OFF)
     receiver.on("/a", answer(500))
     with broker.running_worker():
         broker.publish_numbered(wanted.event_type, 1)
@@ -359,26 +338,22 @@ def test_a_suspension_from_the_retry_line_does_not_wait_for_the_main_line(
 def test_a_held_head_ends_when_its_retries_are_used_up(
     receiver: Receiver, worker: Worker, wanted: Subscription, on_exhausted: OnExhausted
 ) -> None:
-    policy = retry_policy(**SUSPENDS | {"on_exhausted": on_exhausted})
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    set_terms(wanted, on_exhausted=on_exhausted)
     receiver.on("/a", *[answer(503)] * 3, answer())
     broker.publish_numbered(wanted.event_type, 2)
     broker.cut_pauses_until_done()
     first = Delivery.objects.order_by("id")[0]
     ends = {OnExhausted.REJECT: REJECTED, OnExhausted.FAIL: DeliveryStatus.FAILED}[on_exhausted]
     assert (broker.statuses(wanted), first.reason) == ([ends, DELIVERED], "retries used up: answered 503")
-    assert (broker.attempts_of(first.pk), receiver.bodies("/a")) == (
-        [(1, 503), (2, 503), (3, 503)],
-        [*[b"0"] * 3, b"1"],
-    )
+    assert broker.attempts_of(first.pk) == [(1, 503), (2, 503), (3, 503)]
+    assert receiver.bodies("/a") == [b"0", b"0", b"0", b"1"]
     wanted.refresh_from_db()
     assert wanted.paused_since is None
 
 
 @pytest.mark.behaviour("4.10", "5.5")
 def test_a_failed_unsent_delivery_leaves_no_gap(receiver: Receiver, wanted: Subscription) -> None:
-    policy = retry_policy(**SUSPENDS | {"on_exhausted": OnExhausted.REJECT})
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    set_terms(wanted, on_exhausted=OnExhausted.REJECT)
     receiver.close_port()
     with broker.running_worker():
         broker.publish_numbered(wanted.event_type, 1)

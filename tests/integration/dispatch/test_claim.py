@@ -92,9 +92,7 @@ def test_every_subscriber_has_a_main_line_and_a_retry_line_from_the_start(storag
         (0, {"waits_for": "START", "not_before": Now() - HOUR}, False),
     ],
 )
-def test_a_delivery_that_is_due_is_read_by_its_line_alone(
-    lines: list[Line], lane: int, fields: dict[str, Any], *, is_due: bool
-) -> None:
+def test_a_due_delivery_is_in_one_line(lines: list[Line], lane: int, fields: dict[str, Any], *, is_due: bool) -> None:
     Delivery.objects.update(line=lines[lane], **fields)
     assert reached(lines) == (only(lines[lane]) if is_due else NEITHER)
     delivery = Delivery.objects.get()

@@ -79,9 +79,7 @@ def answers_after(seconds: float) -> Behaviour:
 
 
 @pytest.mark.behaviour("4.14")
-def test_turns_of_a_line_are_a_chain_however_slow_its_endpoint_is(
-    receiver: Receiver, events: Events, log: Path
-) -> None:
+def test_turns_of_a_line_are_a_chain_however_slow_it_is(receiver: Receiver, events: Events, log: Path) -> None:
     fast, slow = (subscription(endpoint=receiver.url(path)) for path in ("/fast", "/slow"))
     receiver.on("/fast", answers_after(0.005))
     receiver.on("/slow", answers_after(0.3))

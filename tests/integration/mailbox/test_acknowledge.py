@@ -171,9 +171,7 @@ def test_a_receipt_is_answered_by_the_current_state(
 
 
 @pytest.mark.parametrize("what", [*SAY])
-def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
-    pulled: Subscription, one: Receipt, what: str
-) -> None:
+def test_a_receipt_of_nothing_or_somebody_else_does_nothing(pulled: Subscription, one: Receipt, what: str) -> None:
     stranger = mailboxes.pulled_subscription(event_type=pulled.event_type)
     before = Delivery.objects.values().get()
     assert said(what, stranger, one) == UNKNOWN
@@ -230,9 +228,7 @@ def test_an_acknowledged_receipt_is_known_as_long_as_its_day_is_kept(pulled: Sub
 
 
 @pytest.mark.behaviour("9.8")
-def test_a_returned_message_wakes_its_line_after_a_switch_to_push(
-    pulled: Subscription, one: Receipt, woken: list[list[int]]
-) -> None:
+def test_a_returned_message_wakes_its_pushed_line(pulled: Subscription, one: Receipt, woken: list[list[int]]) -> None:
     nack(pulled.subscriber_id, [one])
     (again,) = mailboxes.fetch_all(pulled)
     mailboxes.switch_delivery_mode(pulled, DeliveryMode.PUSH)
@@ -255,9 +251,7 @@ def returned(pulled: Subscription, one: FetchedMessage, *, not_attempted: bool) 
 
 @pytest.mark.behaviour("9.7")
 @pytest.mark.parametrize("fails", ["given back", "timed out"])
-def test_an_unattempted_message_is_available_again_until_an_attempt_fails(
-    pulled_once: Subscription, fails: str
-) -> None:
+def test_an_unattempted_message_is_there_until_an_attempt_fails(pulled_once: Subscription, fails: str) -> None:
     for redeliveries in range(3):
         (one,) = mailboxes.fetch_all(pulled_once)
         assert one.redeliveries == redeliveries

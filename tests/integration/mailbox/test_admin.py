@@ -214,9 +214,7 @@ def test_returning_says_which_deliveries_end(admin: Client, wanted: Subscription
     assert LogEntry.objects.get().get_change_message() == note
 
 
-def test_of_many_in_flight_those_next_to_time_out_are_returned(
-    admin: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_next_to_time_out_come_back(admin: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailboxes, "MAX_SHOWN", 2)
     last = fetch_all(wanted)[-1]
     back = mailbox_page(wanted, "give_back")

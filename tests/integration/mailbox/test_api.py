@@ -60,9 +60,7 @@ def results(answer: Answer) -> list[tuple[int, str]]:
 
 
 @pytest.mark.behaviour("9.1")
-def test_the_oldest_messages_are_fetched_each_with_a_receipt_of_its_own(
-    reader: Client, pulled: Subscription, event_type: EventType
-) -> None:
+def test_the_oldest_come_each_with_a_receipt(reader: Client, pulled: Subscription, event_type: EventType) -> None:
     published = publish_numbered(event_type, 15)
     first, second, third = fetched(reader, max_messages=2), fetched(reader), fetched(reader)
     assert [one["body"].encode() for one in first + second + third] == published

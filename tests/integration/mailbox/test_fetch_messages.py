@@ -62,9 +62,7 @@ def test_subscriptions_of_one_mailbox_are_fetched_in_the_order_of_publishing(pul
     assert mailboxes.fetch_bodies(stranger) == [b"1", b"3"]
 
 
-def test_one_fetch_takes_a_mebibyte_of_bodies_at_most_but_always_one_message(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_fetch_takes_a_mebibyte_or_one_message(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fetch_messages.MAX_FETCH_BYTES == 1024 * 1024
     half = b"x" * (fetch_messages.MAX_FETCH_BYTES // 2)
     publish_bodies(pulled.event_type, half, half, b"y", half * 2 + b"x", b"z", content_type="text/plain")
@@ -161,9 +159,7 @@ def test_a_message_comes_in_the_form_that_its_subscription_wants(pulled: Subscri
     assert b'"data":{"a":1}' in one.content.body
 
 
-def test_a_message_that_somebody_is_at_is_passed_over_and_not_waited_for(
-    pulled: Subscription, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_locked_messages_are_passed_over(pulled: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
     publish_numbered(pulled.event_type, 2)
     first, _ = Delivery.objects.oldest_first()
     elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [first.pk])
@@ -212,9 +208,7 @@ def crowd(pulled: Subscription) -> Subscription:
     return pulled
 
 
-def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
-    crowd: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mailbox_costs_so_much_a_subscription(crowd: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(300)
     execute("UPDATE delivery_open SET fetched_until = now() - interval '1 s' WHERE fetched_until > now()")
     with explained_statements(monkeypatch) as found:
@@ -227,9 +221,7 @@ def test_a_mailbox_of_many_subscriptions_costs_so_much_for_each(
 
 
 @pytest.mark.behaviour("9.7")
-def test_an_ordered_mailbox_of_many_subscriptions_costs_so_much_for_each(
-    crowd: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ordered_mailbox_costs_so_much_for_each(crowd: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     execute(f"{FILL} WHERE n %% 4 < 2", [300])
     Subscriber.objects.update(mailbox_ordered=True)
     with explained_statements(monkeypatch) as found:

@@ -86,9 +86,7 @@ def test_a_message_for_one_destination_is_fetched_by_it_alone(pushed: Subscripti
 
 
 @pytest.mark.behaviour("2.13")
-def test_due_deliveries_wake_only_lines_that_send(
-    pushed: Subscription, pulled: Subscription, woken: list[list[int]]
-) -> None:
+def test_due_ones_wake_lines_that_send(pushed: Subscription, pulled: Subscription, woken: list[list[int]]) -> None:
     broker.publish_numbered(pushed.event_type, 2)
     woken.clear()
     delayed = {"waits_for": "START", "not_before": "2026-01-01T00:00:00Z"}
@@ -99,9 +97,7 @@ def test_due_deliveries_wake_only_lines_that_send(
 
 
 @pytest.mark.behaviour("5.8")
-def test_a_resubmission_to_a_mailbox_wakes_no_line(
-    pushed: Subscription, pulled: Subscription, woken: list[list[int]]
-) -> None:
+def test_resubmitting_to_a_mailbox_is_quiet(pushed: Subscription, pulled: Subscription, woken: list[list[int]]) -> None:
     broker.publish_numbered(pulled.event_type, 1)
     woken.clear()
     for wanted, lines in ((pulled, []), (pushed, [[broker.line_of(pushed.subscriber).pk]])):
@@ -121,9 +117,7 @@ def test_mailbox_messages_do_not_count_in_the_line(pushed: Subscription, pulled:
     assert (standing.state, standing.waiting) == (LineState.IDLE, 0)
 
 
-def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from_its_place(
-    receiver: Receiver, pushed: Subscription
-) -> None:
+def test_pull_frees_a_held_line_and_push_sends_from_its_place(receiver: Receiver, pushed: Subscription) -> None:
     beside = subscription(pushed.subscriber, endpoint=receiver.url("/b"))
     receiver.on("/a", answer(503))
     broker.publish_numbered(pushed.event_type, 2)
@@ -203,9 +197,7 @@ def test_a_settle_said_again_leaves_what_was_handed_out_since(
 
 @pytest.mark.behaviour("9.3", "4.11", "11.3")
 @pytest.mark.parametrize("cancel_requested", [False, True])
-def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
-    pushed: Subscription, *, cancel_requested: bool
-) -> None:
+def test_a_crashed_line_leaves_its_client_what_it_has(pushed: Subscription, *, cancel_requested: bool) -> None:
     broker.publish_numbered(pushed.event_type, 1)
     line = broker.line_of(pushed.subscriber)
     (taken,) = claim([line.pk], worker="vanished")
@@ -296,9 +288,7 @@ def test_the_oldest_of_many_deferred_deliveries_is_fetched_first(pushed: Subscri
 
 
 @pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
-def test_a_fetched_message_is_not_pushed_before_its_receipt_or_time_out(
-    receiver: Receiver, pushed: Subscription, how: str
-) -> None:
+def test_fetched_messages_are_pushed_only_afterwards(receiver: Receiver, pushed: Subscription, how: str) -> None:
     mailboxes.switch_delivery_mode(pushed, PULL)
     broker.publish_numbered(pushed.event_type, 2)
     (first,) = mailboxes.fetch_all(pushed, 1)

@@ -103,9 +103,7 @@ def test_available_messages_are_fetched_without_waiting(pulled: Subscription, po
 
 
 @pytest.mark.parametrize("wait_seconds", [0, 0.01])
-def test_a_poll_ends_without_messages_when_its_time_is_over(
-    pulled: Subscription, polls: WaitingPolls, wait_seconds: float
-) -> None:
+def test_polls_without_messages_end_in_time(pulled: Subscription, polls: WaitingPolls, wait_seconds: float) -> None:
     assert poll(pulled, polls, max_messages=10, wait_seconds=wait_seconds) == PollResult([], had_slot=True)
     assert polls.counts() == {}
 
@@ -124,9 +122,7 @@ def test_a_poll_reports_how_long_it_waited(pulled: Subscription, polls: WaitingP
 
 
 @pytest.mark.parametrize("comes", ["published", "timed out", "activated"])
-def test_a_waiting_poll_gets_a_message_that_becomes_available(
-    pulled: Subscription, polls: WaitingPolls, comes: str
-) -> None:
+def test_a_waiting_poll_gets_a_new_message(pulled: Subscription, polls: WaitingPolls, comes: str) -> None:
     if comes != "published":
         publish_numbered(pulled.event_type, 1)
         hand_out(Delivery.objects.get()) if comes == "timed out" else inactivate(pulled)
@@ -164,9 +160,7 @@ def test_forty_eight_polls_hold_no_connection_and_get_a_message_each(
     assert {*Delivery.objects.values_list("status", "fetches")} == {(DeliveryStatus.IN_FLIGHT, 1)}
 
 
-def test_a_poll_woken_without_a_message_holds_no_connection_while_it_waits(
-    pulled: Subscription, polls: WaitingPolls
-) -> None:
+def test_a_poll_woken_for_nothing_holds_no_connection_meanwhile(pulled: Subscription, polls: WaitingPolls) -> None:
     with polling(polls, *[pulled] * MAX_POLLS):
         polls.wake({pulled.subscriber_id: MAX_POLLS})
         wait_until(lambda: not any(poll.is_woken for poll in polls._polls))
@@ -301,9 +295,7 @@ def used_up(most: int) -> None:
         pytest.param(lambda: Subscription.objects.update(delivery_mode="PUSH", endpoint=ENDPOINT), 0, id="pushed now"),
     ],
 )
-def test_available_messages_wake_polls(
-    uncommitted_mailbox: Subscription, act: Callable[[], object], woken: int
-) -> None:
+def test_messages_wake_polls(uncommitted_mailbox: Subscription, act: Callable[[], object], woken: int) -> None:
     publish_numbered(uncommitted_mailbox.event_type, 2)
     act()
     assert found(uncommitted_mailbox.subscriber) == [woken]
@@ -318,9 +310,7 @@ def test_each_mailbox_is_looked_at_for_itself(uncommitted_mailbox: Subscription,
 
 
 @pytest.mark.django_db
-def test_all_subscriptions_of_a_subscriber_are_one_mailbox(
-    uncommitted_mailbox: Subscription, event_type: EventType
-) -> None:
+def test_a_subscriber_has_one_mailbox(uncommitted_mailbox: Subscription, event_type: EventType) -> None:
     pulled_subscription(uncommitted_mailbox.subscriber, event_type)
     publish_numbered(event_type, 1)
     assert found(uncommitted_mailbox.subscriber) == [2]
@@ -328,9 +318,7 @@ def test_all_subscriptions_of_a_subscriber_are_one_mailbox(
 
 @pytest.mark.django_db
 @pytest.mark.behaviour("9.7")
-def test_an_ordered_mailbox_wakes_one_poll_and_none_while_something_is_in_flight(
-    uncommitted_mailbox: Subscription, event_type: EventType
-) -> None:
+def test_an_ordered_mailbox_wakes_one_poll_at_a_time(uncommitted_mailbox: Subscription, event_type: EventType) -> None:
     Subscriber.objects.update(mailbox_ordered=True)
     another = pulled_subscription(uncommitted_mailbox.subscriber, event_type)
     publish_numbered(event_type, 3)

@@ -61,9 +61,7 @@ def next_body(wanted: Subscription) -> bytes | None:
     return messages[0].content.body if messages else None
 
 
-def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_subscriptions(
-    ordered: Subscription, other_mailbox: Subscription
-) -> None:
+def test_the_next_message_follows_the_acknowledgement(ordered: Subscription, other_mailbox: Subscription) -> None:
     for number in range(4):
         broker.publish_numbered((ordered, other_mailbox)[number % 2].event_type, 1, first=number)
     for number in range(4):
@@ -75,9 +73,7 @@ def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_sub
 
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("how", ["inactive", "paused", "pushed"])
-def test_a_message_in_flight_blocks_the_others_although_its_subscription_stops(
-    ordered: Subscription, other_mailbox: Subscription, how: str
-) -> None:
+def test_a_message_in_flight_blocks_the_others(ordered: Subscription, other_mailbox: Subscription, how: str) -> None:
     broker.publish_numbered(ordered.event_type, 1)
     broker.publish_bodies(other_mailbox.event_type, b"beside")
     (one,) = mailboxes.fetch_all(ordered)
@@ -145,9 +141,7 @@ def pushed(storage: None, event_type: EventType) -> Subscription:
 
 
 @pytest.mark.parametrize(("say", "next_one"), [(nack, b"0"), (acknowledge, b"1")])
-def test_a_fetch_waits_for_a_late_receipt_of_the_oldest(
-    ordered: Subscription, say: Callable[..., Any], next_one: bytes
-) -> None:
+def test_a_fetch_waits_for_late_receipts(ordered: Subscription, say: Callable[..., Any], next_one: bytes) -> None:
     broker.publish_numbered(ordered.event_type, 2)
     (late,) = mailboxes.fetch_all(ordered)
     mailboxes.time_out_hand_outs()
@@ -171,9 +165,7 @@ def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched
     assert (got.result(), Delivery.objects.get(pk=oldest.pk).fetches) == ([], 0)
 
 
-def test_a_fetch_waits_for_a_fetch_that_began_before_the_mailbox_became_ordered(
-    ordered: Subscription, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_a_fetch_waits_for_an_unordered_one(ordered: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
     Subscriber.objects.update(mailbox_ordered=False)
     broker.publish_numbered(ordered.event_type, 2)
     with ExitStack() as others, transaction.atomic():
@@ -288,9 +280,7 @@ def test_an_expired_message_in_flight_ends_after_its_time_out(pulled: Subscripti
 
 @pytest.mark.behaviour("9.4", "9.8")
 @pytest.mark.parametrize("say", [acknowledge, nack, partial(extend, seconds=60)])
-def test_a_receipt_of_what_is_being_sent_by_now_waits_for_nobody(
-    pulled: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say
-) -> None:
+def test_receipts_wait_for_no_request(pulled: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say) -> None:
     broker.publish_numbered(pulled.event_type, 1)
     (one,) = mailboxes.fetch_all(pulled)
     nack(pulled.subscriber_id, [one.receipt])

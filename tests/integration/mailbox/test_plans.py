@@ -110,9 +110,7 @@ def go_through(wanted: Subscription, *, is_ordered: bool = False) -> None:
 
 
 @pytest.mark.behaviour("9.1", "9.2")
-def test_no_statement_of_a_mailbox_reads_more_than_it_needs(
-    filled: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_statement_of_mailboxes_reads_too_much(filled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     # Elsewhere, where another test left it, the walk may meet nothing but what is returned: each is read again then.
     monkeypatch.setitem(walk_positions, "next", WALK_START)
     with explained_statements(monkeypatch) as found:
@@ -125,9 +123,7 @@ def test_no_statement_of_a_mailbox_reads_more_than_it_needs(
 
 
 @pytest.mark.behaviour("9.5")
-def test_a_look_at_a_mailbox_reads_no_further_than_it_counts(
-    filled: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_reads_no_further_than_it_counts(filled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(4 * MAX_COUNTED)
     with explained_statements(monkeypatch) as found:
         standing = mailboxes_of([filled.subscriber_id])[filled.subscriber_id]
@@ -177,9 +173,7 @@ def crowd(storage: None, event_type: EventType) -> Subscription:
 
 @pytest.mark.behaviour("9.2", "11.4")
 @pytest.mark.parametrize("late", [0, 500, MANY - 500, MANY])
-def test_no_list_reads_all_that_mailboxes_have_handed_out(
-    crowd: Subscription, monkeypatch: pytest.MonkeyPatch, late: int
-) -> None:
+def test_no_list_reads_all_hand_outs(crowd: Subscription, monkeypatch: pytest.MonkeyPatch, late: int) -> None:
     execute(FILL_HAND_OUTS, [late, MANY])
     with explained_statements(monkeypatch) as found:
         for client, statuses in ((client_of(), [IN_FLIGHT]), (client_of(crowd.subscriber), [IN_FLIGHT, PENDING])):

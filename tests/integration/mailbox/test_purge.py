@@ -91,9 +91,7 @@ def test_a_purge_that_takes_too_long_is_not_complete(pulled: Subscription, monke
     ]
 
 
-def test_messages_in_flight_are_asked_to_end_slice_by_slice(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_in_flight_end_slice_by_slice(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_numbered(pulled.event_type, 5)
     mailboxes.fetch_all(pulled)
     monkeypatch.setattr(operations, "CANCEL", CANCEL.replace("5000", "2"))
@@ -189,9 +187,7 @@ def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.behaviour("11.4")
 @pytest.mark.usefixtures("in_slices")
-def test_a_slice_of_a_purge_reads_no_more_than_it_ends_or_asks_to_end(
-    crowded_mailbox: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slice_of_a_purge_reads_what_it_ends(crowded_mailbox: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     with explained_statements(monkeypatch) as found:
         assert purge(crowded_mailbox.subscriber_id, seconds=600) == Cancelled(SORTS * EACH + 1, OUT, is_complete=True)
     slices = [one for one in found if one.statement == CANCEL_IN_SLICES]
@@ -203,9 +199,7 @@ def test_a_slice_of_a_purge_reads_no_more_than_it_ends_or_asks_to_end(
 
 
 @pytest.mark.behaviour("2.10", "11.4")
-def test_expired_deliveries_are_found_among_many_in_flight(
-    crowded_mailbox: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_ones_are_found_among_many(crowded_mailbox: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     late = Delivery.objects.filter(subscription=crowded_mailbox, fetched_until__isnull=False).oldest_first()[:EACH]
     Delivery.objects.filter(pk__in=[one.pk for one in late]).update(fetched_until=Now() - timedelta(seconds=1))
     with explained_statements(monkeypatch) as found:

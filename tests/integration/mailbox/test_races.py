@@ -59,9 +59,7 @@ def hand_out_elsewhere(pulled: Subscription, elsewhere: Elsewhere) -> None:
 
 @pytest.mark.behaviour("9.3")
 @pytest.mark.parametrize("is_late", [False, True], ids=["fresh", "timed out"])
-def test_a_message_taken_by_another_client_is_not_handed_out_twice(
-    pulled: Subscription, elsewhere: Elsewhere, *, is_late: bool
-) -> None:
+def test_a_taken_message_is_not_handed_out(pulled: Subscription, elsewhere: Elsewhere, *, is_late: bool) -> None:
     publish_numbered(pulled.event_type, 2)
     if is_late:
         fetch_all(pulled)

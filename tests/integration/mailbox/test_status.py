@@ -118,9 +118,7 @@ def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
 
 
 @pytest.mark.parametrize("oldest", ["returned", "timed out", "set aside", "of another subscription"])
-def test_the_oldest_is_found_however_few_are_counted(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, oldest: str
-) -> None:
+def test_the_oldest_is_found_anyway(pulled: Subscription, monkeypatch: pytest.MonkeyPatch, oldest: str) -> None:
     beside = mailboxes.pulled_subscription(pulled.subscriber)
     publish_numbered(beside.event_type if oldest == "of another subscription" else pulled.event_type, 1)
     if oldest in {"returned", "timed out"}:
@@ -137,9 +135,7 @@ def test_the_oldest_is_found_however_few_are_counted(
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
-def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, before: int
-) -> None:
+def test_the_oldest_may_not_be_the_first(pulled: Subscription, monkeypatch: pytest.MonkeyPatch, before: int) -> None:
     publish_numbered(pulled.event_type, 6)
     out = [one.delivery_id for one in mailboxes.fetch_all(pulled)]
     for number, delivery_id in enumerate(out[before:]):

@@ -50,9 +50,7 @@ def test_the_clock_looks_after_mailboxes() -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 2])
 @pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
-def test_a_message_fails_once_its_redeliveries_are_used_up(
-    pulled: Subscription, most: int, *, is_returned: bool
-) -> None:
+def test_a_message_fails_without_redeliveries(pulled: Subscription, most: int, *, is_returned: bool) -> None:
     Subscriber.objects.update(max_redeliveries=most)
     broker.publish_numbered(pulled.event_type, 2)
     for number in range(1, most + 2):
@@ -73,9 +71,7 @@ def test_a_message_fails_once_its_redeliveries_are_used_up(
 @pytest.mark.behaviour("5.7")
 @pytest.mark.parametrize("name", ["Shop.Order.Cancelled", "Broker.Line.Paused"])
 @pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
-def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
-    pulled: Subscription, name: str, *, is_returned: bool
-) -> None:
+def test_failures_of_others_are_announced(pulled: Subscription, name: str, *, is_returned: bool) -> None:
     subscription(event_type=EventType.objects.get(name="Broker.Delivery.Failed"))
     its = EventType.objects.filter(name=name).first() or new_event_type(name)
     wanted = subscription(pulled.subscriber, its, delivery_mode=DeliveryMode.PULL)
@@ -113,9 +109,7 @@ def test_a_requested_cancellation_applies_unless_acknowledged(pulled: Subscripti
 
 
 @pytest.mark.behaviour("9.8", "4.11")
-def test_a_time_out_after_a_switch_is_pushed_as_a_possible_duplicate(
-    pulled: Subscription, woken: list[list[int]]
-) -> None:
+def test_a_switched_time_out_is_a_possible_duplicate(pulled: Subscription, woken: list[list[int]]) -> None:
     broker.publish_numbered(pulled.event_type, 2)
     fetch_all(pulled, 1)
     switch_delivery_mode(pulled, DeliveryMode.PUSH)
@@ -126,9 +120,7 @@ def test_a_time_out_after_a_switch_is_pushed_as_a_possible_duplicate(
     assert row == {"status": PENDING, "waits_for": "TURN", "fetched_until": None, "uncertain": True}
 
 
-def test_unfetched_messages_do_not_hide_ended_ones_for_long(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfetched_messages_hide_no_ended_ones(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     small = unread.RETURN.replace(f"LIMIT {unread.RETURN_PER_END}", "LIMIT 1")
     small = small.replace(f"LIMIT {unread.WALK_STEP}", "LIMIT 2").replace(f"OFFSET {unread.WALK_STEP}", "OFFSET 2")
     monkeypatch.setattr(unread, "RETURN", small)
@@ -146,9 +138,7 @@ def test_unfetched_messages_do_not_hide_ended_ones_for_long(
     assert sum(return_overdue() for _ in range(9)) == 1, "the walk begins again"
 
 
-def test_unfetched_messages_hide_neither_the_oldest_nor_the_newest_ended_ones(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfetched_messages_hide_neither_end(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     small = unread.RETURN.replace(f"LIMIT {unread.RETURN_PER_END}", "LIMIT 2")
     monkeypatch.setattr(unread, "RETURN", small.replace(f"LIMIT {unread.WALK_STEP}", "LIMIT 0"))
     broker.publish_numbered(pulled.event_type, 9)

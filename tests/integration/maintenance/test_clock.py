@@ -79,9 +79,7 @@ def suspended() -> None:
         (suspended, "subscriptions_subscription", "probe_due_at", [3600]),
     ],
 )
-def test_nothing_waits_for_longer_than_it_may(
-    wait: Callable[[], object], table: str, column: str, allowed: list[float]
-) -> None:
+def test_nothing_waits_for_too_long(wait: Callable[[], object], table: str, column: str, allowed: list[float]) -> None:
     wait()
     times = f"SELECT array_agg({column} ORDER BY {column}) FROM {table} WHERE {column} IS NOT NULL"
     ((before,),) = execute(times)

@@ -132,9 +132,7 @@ def test_held_deliveries_expire(event_type: EventType) -> None:
 
 
 @pytest.mark.behaviour("4.10")
-def test_deliveries_in_the_retry_line_expire_and_their_number_is_uncertain(
-    event_type: EventType, wanting: Subscription
-) -> None:
+def test_retries_expire_and_leave_an_uncertain_number(event_type: EventType, wanting: Subscription) -> None:
     broker.publish_bodies(event_type, b"0", b"1", ttl=HOUR)
     nobody_had, somebody_had = Delivery.objects.oldest_first()
     apart = broker.retry_line_of(wanting.subscriber)
@@ -184,9 +182,7 @@ def test_a_line_goes_on_when_what_it_is_held_for_expires(worker: Worker, receive
 
 
 @pytest.mark.django_db(transaction=True)
-def test_lines_that_somebody_is_at_are_left_to_the_next_time(
-    elsewhere: psycopg.Connection[Any], event_type: EventType
-) -> None:
+def test_locked_lines_are_left_to_the_next_time(elsewhere: psycopg.Connection[Any], event_type: EventType) -> None:
     busy, idle = (factories.subscription(event_type=event_type) for _ in range(2))
     broker.publish_bodies(event_type, b"0", ttl=HOUR)
     end_time()
@@ -224,9 +220,7 @@ def test_until_its_time_it_is_not_sent_and_holds_nobody_up(event_type: EventType
 
 
 @pytest.mark.behaviour("4.10")
-def test_when_its_time_has_come_it_takes_the_place_that_it_was_published_at(
-    event_type: EventType, wanting: Subscription
-) -> None:
+def test_when_due_it_takes_the_place_of_its_publish(event_type: EventType, wanting: Subscription) -> None:
     for body, not_before in ((b"0", None), (b"1", tomorrow()), (b"2", None), (b"3", tomorrow())):
         broker.publish_bodies(event_type, body, not_before=not_before)
     ids = [one.pk for one in Delivery.objects.oldest_first()]
@@ -262,9 +256,7 @@ def test_delayed_deliveries_outlive_their_workers(storage: None, receiver: Recei
     ("said", "is_delayed"),
     [("2026-01-01T00:00:00Z", False), ("Thu, 01 Jan 2026 00:00:00 GMT", False), ("tomorrow", True)],
 )
-def test_a_publish_says_so_in_a_header_or_a_field(
-    client: Client, wanting: Subscription, said: str, is_delayed: bool
-) -> None:
+def test_publishes_say_so_in_a_header(client: Client, wanting: Subscription, said: str, is_delayed: bool) -> None:
     moment = tomorrow().isoformat() if said == "tomorrow" else said
     publish(client, Broker_Not_Before=moment)
     publish_batch(client, f'{{"events": [{{"event": "{EVENT}", "body": {{}}, "not_before": "{moment}"}}]}}')

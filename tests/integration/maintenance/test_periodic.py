@@ -95,9 +95,7 @@ def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypat
 
 
 @pytest.mark.parametrize("found", [[], [1000, 17]])
-def test_seldom_jobs_run_again_at_once_only_if_they_find_work(
-    storage: None, monkeypatch: pytest.MonkeyPatch, found: list[int]
-) -> None:
+def test_seldom_jobs_with_work_run_again(storage: None, monkeypatch: pytest.MonkeyPatch, found: list[int]) -> None:
     slices, more = iter([3, 2, 1]), iter(found)
     calls: list[str] = []
 
@@ -117,9 +115,7 @@ def test_seldom_jobs_run_again_at_once_only_if_they_find_work(
     assert calls[: rounds + 4] == ["often", "seldom"] * rounds + ["often"] * (4 - rounds)
 
 
-def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
-    storage: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_attendant_alone_probes_as_it_remembers(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
     probed = threading.Event()
 
     def probe(_monitors: object) -> int:

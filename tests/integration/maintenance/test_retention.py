@@ -145,9 +145,7 @@ def test_a_clock_that_jumps_ahead_by_weeks_drops_no_more_than_tomorrow_would(liv
     assert drop_past_days(after, keep_days=KEEP_DAYS) == others
 
 
-def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
-    past: dt.date, wanted: Subscription, receiver: Receiver
-) -> None:
+def test_messages_needed_still_are_delivered(past: dt.date, wanted: Subscription, receiver: Receiver) -> None:
     gone, needed = published_on(past, wanted, b"gone", b"needed \xff\x00")
     finish_one(wanted)
     assert drop() == [past]
@@ -211,9 +209,7 @@ def test_a_finished_delivery_may_outlive_its_message(
 
 
 @pytest.mark.behaviour("5.2")
-def test_an_unfinished_delivery_keeps_its_count_when_its_attempts_are_dropped(
-    past: dt.date, wanted: Subscription
-) -> None:
+def test_open_deliveries_keep_their_counts_without_attempts(past: dt.date, wanted: Subscription) -> None:
     published_on(past, wanted, b"stuck")
     line = broker.line_of(wanted.subscriber)
     driven, delivery, _ = broker.crash_while_sending(line)
@@ -247,9 +243,7 @@ def test_the_history_of_lines_is_kept(past: dt.date, wanted: Subscription) -> No
 
 
 @pytest.mark.behaviour("4.10")
-def test_the_last_number_of_a_line_abandoned_long_ago_is_not_dropped_before_it_is_mended(
-    past: dt.date, wanted: Subscription
-) -> None:
+def test_the_last_number_of_an_abandoned_line_is_kept(past: dt.date, wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 2)
     line = broker.line_of(wanted.subscriber)
     driven, delivery, number = broker.crash_while_sending(line)
@@ -398,9 +392,7 @@ def test_how_long_the_day_still_takes_is_asked_of_the_database(db: None) -> None
 
 
 @pytest.mark.behaviour("11.3")
-def test_days_that_cannot_be_opened_stop_nothing_and_are_opened_later(
-    wanted: Subscription, elsewhere: psycopg.Connection[Any]
-) -> None:
+def test_days_that_cannot_be_opened_stop_nothing(wanted: Subscription, elsewhere: psycopg.Connection[Any]) -> None:
     later = today() + dt.timedelta(days=30)
     with elsewhere.transaction():
         elsewhere.execute("LOCK TABLE delivery_attempt IN SHARE UPDATE EXCLUSIVE MODE")

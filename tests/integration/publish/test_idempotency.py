@@ -70,9 +70,7 @@ def test_a_key_is_its_publishers_own_and_ends_with_its_time(client: Client) -> N
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_key_of_a_running_publish_is_refused(
-    client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]
-) -> None:
+def test_a_running_key_is_refused(client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]) -> None:
     elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('k', %s))", [publisher.pk])
 
     meanwhile = publish(client, Idempotency_Key="k")
@@ -165,9 +163,7 @@ def test_a_lost_connection_frees_the_key(order: Publishing, storing_waits: psyco
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.behaviour("2.7")
-def test_a_batch_does_not_wait_for_a_running_key(
-    client: Client, order: Publishing, storing_waits: psycopg.Connection[Any]
-) -> None:
+def test_batches_wait_for_no_keys(client: Client, order: Publishing, storing_waits: psycopg.Connection[Any]) -> None:
     items = ", ".join(f'{{"event": "{EVENT}", "body": 1, "idempotency_key": "{key}"}}' for key in ("new", "order-7"))
 
     with at_once(order, 1) as (slow,):

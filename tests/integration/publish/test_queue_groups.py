@@ -176,9 +176,7 @@ def test_the_payload_of_a_queue_message_is_checked_and_stored_unchanged(client: 
 
 @pytest.mark.behaviour("2.6", "6.7")
 @pytest.mark.parametrize("headers", [{"CallbackURL": "http://127.0.0.1:9/"}, {"Idempotency-Key": "k"}])
-def test_a_batch_has_no_callback_url_or_key_of_its_own(
-    client: Client, event_type: EventType, headers: dict[str, str]
-) -> None:
+def test_a_batch_has_no_callback_or_key(client: Client, event_type: EventType, headers: dict[str, str]) -> None:
     events = f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}'
     answer = client.post("/api/v1/events", events, "application/json", headers=headers)
 

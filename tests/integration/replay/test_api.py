@@ -189,9 +189,7 @@ def begun(admin: Client, **asked: object) -> Replay:
     return Replay.objects.latest("id")
 
 
-def test_many_deliveries_are_counted_and_replayed_after_confirmation(
-    admin: Client, rejected: Delivery, shop: Subscription
-) -> None:
+def test_many_are_counted_and_replayed_when_asked(admin: Client, rejected: Delivery, shop: Subscription) -> None:
     assert NEW in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
     asked = {"subscriber": shop.subscriber_id, "pace": "5", **ALL}
     counted = admin.post(NEW, asked).content.decode()
@@ -267,9 +265,7 @@ def test_an_invalid_selection_is_reported(shop: Subscription, asked: dict[str, s
     assert "Replay them" not in page
 
 
-def test_lists_and_pages_lead_to_a_replay_of_what_they_show(
-    admin: Client, rejected: Delivery, shop: Subscription
-) -> None:
+def test_lists_and_pages_lead_to_their_replays(admin: Client, rejected: Delivery, shop: Subscription) -> None:
     lists: list[tuple[str, dict[str, Any]]] = [
         ("delivery", {"subscription__id__exact": shop.pk, "status__exact": "DELIVERED"}),
         ("deadletter", {"subscription__id__exact": shop.pk, "reason": "REJECTED"}),
@@ -303,9 +299,7 @@ def test_a_running_replay_is_cancelled_from_its_page(admin: Client, rejected: De
     assert f"/{replay.pk}/cancel" not in admin.get(page).content.decode()
 
 
-def test_a_new_subscription_is_backfilled_from_its_page_after_a_question(
-    admin: Client, rejected: Delivery, shop: Subscription
-) -> None:
+def test_a_new_one_is_backfilled_after_a_question(admin: Client, rejected: Delivery, shop: Subscription) -> None:
     late = factories.subscription(event_type=shop.event_type, status=Status.INACTIVE)
     address = reverse("admin:subscriptions_subscription_backfill", args=[late.pk])
     pages = [reverse("admin:subscriptions_subscription_change", args=[one.pk]) for one in (late, shop)]

@@ -60,9 +60,7 @@ def test_nothing_is_sent_before_all_is_lined_up(kind: EventType, monkeypatch: py
     assert (one.paused_by, one.is_sending) == ("BACKFILL", False)
 
 
-def test_a_backfill_waits_for_publishers_that_did_not_see_the_subscription(
-    kind: EventType, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_a_backfill_waits_for_earlier_publishers(kind: EventType, elsewhere: "psycopg.Connection[Any]") -> None:
     old = broker.publish_numbered(kind, 3)
     elsewhere.execute("SELECT 1")  # has begun, and may have looked who wants what
     one = replays.new(kind)
@@ -82,9 +80,7 @@ def test_a_backfill_waits_for_publishers_that_did_not_see_the_subscription(
     assert replays.bodies_of(one) == [*old, b"late", *live]
 
 
-def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
-    kind: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_speed_leaves_neither_a_gap_nor_a_double(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfill_job, "SLICE", 7)
     numbers, enough = itertools.count(), threading.Event()
     published: list[bytes] = []
@@ -112,9 +108,7 @@ def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
     assert order[: len(backfilled)] == backfilled == sorted(one for one in backfilled if one)
 
 
-def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
-    kind: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_slice_leaves_no_gap_and_no_double(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     old = broker.publish_numbered(kind, 10)
     monkeypatch.setattr(backfill_job, "SLICE", 4)
     one = replays.new(kind)
@@ -233,9 +227,7 @@ def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType) -> None:
     assert replays.bodies_of(one) == [b"live"]
 
 
-def test_a_publish_from_before_the_subscription_was_inactive_is_not_repeated(
-    kind: EventType, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_an_earlier_publish_is_not_repeated(kind: EventType, elsewhere: "psycopg.Connection[Any]") -> None:
     one = replays.new(kind, status=Status.ACTIVE)
     elsewhere.execute(
         "WITH m AS (INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
@@ -314,9 +306,7 @@ def test_a_dry_run_counts_only_the_oldest_of_many(kind: EventType, monkeypatch: 
     assert counted.json() == {"count": 6, "complete": False}
 
 
-def test_many_event_types_are_looked_at_in_the_order_of_publishing(
-    kind: EventType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_event_types_are_in_order_of_publishing(kind: EventType, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [factories.event_type(f"Shop.Kind{number}") for number in range(5)]
     bodies = [broker.publish_bodies(kinds[n % 5 if n > 30 else 0], b"%d" % n) and b"%d" % n for n in range(60)]
     monkeypatch.setattr(backfill_job, "SLICE", 10)

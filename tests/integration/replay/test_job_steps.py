@@ -93,9 +93,7 @@ def test_a_pace_is_never_ahead_of_its_time(shop: Subscription) -> None:
         assert began + dt.timedelta(seconds=len(repeated()) / 50) <= replay.sliced_at <= now
 
 
-def test_a_failing_replay_goes_behind_the_others_and_ends_after_ten_tries(
-    shop: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_replay_goes_behind_and_ends(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     old = ended(shop, 3)
     bad, good = (
         begin(of(shop, statuses=[status]), pace=None, subscription_id=None, created_by="test")
@@ -224,9 +222,7 @@ def test_a_slice_of_many_subscriptions_reads_no_more_than_one_of_few(
     assert 0 < Delivery.objects.open().count() <= 20, "what its pace has room for, or the first of that"
 
 
-def test_a_backfill_looks_at_what_is_asked_for_alone(
-    history: list[Subscription], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backfill_reads_what_is_asked_for(history: list[Subscription], monkeypatch: pytest.MonkeyPatch) -> None:
     kind = history[0].event_type
     Message.objects.update(published_at=Now() - dt.timedelta(days=3))
     recent = publish_numbered(kind, 10)
@@ -241,9 +237,7 @@ def test_a_backfill_looks_at_what_is_asked_for_alone(
     assert (backfill.total, backfill.filed) == (len(recent), len(recent))
 
 
-def test_ids_are_taken_from_the_first_of_many_ranges(
-    history: list[Subscription], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_are_from_the_first_of_many_ranges(history: list[Subscription], monkeypatch: pytest.MonkeyPatch) -> None:
     late = subscription(event_type=history[0].event_type, status=Status.INACTIVE)
     backfill = backfill_job.begin(late.pk, since=None, created_by="")
     while not Replay.objects.filter(pk=backfill.pk, state="FILING").exists():

@@ -52,9 +52,7 @@ def test_delivered_deliveries_are_replayed_on_request(shop: Subscription) -> Non
     assert replays.repeated() == [one.pk for one in old]
 
 
-def test_a_replay_does_not_include_its_own_deliveries(
-    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_leaves_out_its_own(shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     old = replays.ended(shop, 3)
     receiver.on("/hook", answer(404))
     monkeypatch.setattr(replay_job, "SLICE", 2)
@@ -124,9 +122,7 @@ def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: 
     assert (replay.filed, replay.skipped) == (1, ends["REJECTED"] - 1)
 
 
-def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
-    shop: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_slice_leaves_no_gap_and_no_double(shop: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     old = replays.ended(shop, 10)
     replay = replays.start_replay(replays.of(shop))
     monkeypatch.setattr(replay_job, "SLICE", 4)
@@ -303,9 +299,7 @@ def test_two_replays_of_one_job_have_one_taker(refused: Group, *, is_taken: bool
 
 
 @pytest.mark.behaviour("6.4")
-def test_once_the_one_asked_again_has_refused_another_is_asked_and_still_replied_for(
-    refused: Group, receiver: Receiver
-) -> None:
+def test_once_one_has_refused_again_another_is_asked_and_replied_for(refused: Group, receiver: Receiver) -> None:
     first, second = refused
     receiver.on("/1", answer(404))
     receiver.on("/2", answer(404))

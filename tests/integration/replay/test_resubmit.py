@@ -33,9 +33,7 @@ def everything_of(delivery: Delivery) -> dict[str, Any]:
     return {**Delivery.objects.filter(pk=delivery.pk).values().get()}
 
 
-def test_a_resubmission_is_a_new_delivery_that_names_the_old_one(
-    rejected: Delivery, shop: Subscription, receiver: Receiver
-) -> None:
+def test_a_resubmission_names_the_old_delivery(rejected: Delivery, shop: Subscription, receiver: Receiver) -> None:
     old = everything_of(rejected)
     answered = post_resubmit(client_of(shop.subscriber), rejected)
     assert (answered.status_code, answered.json()["status"]) == (201, "PENDING")
@@ -48,9 +46,7 @@ def test_a_resubmission_is_a_new_delivery_that_names_the_old_one(
     assert (everything_of(rejected), broker.statuses(shop)) == (old, ["REJECTED", "DELIVERED"])
 
 
-def test_each_resubmission_is_a_delivery_behind_those_that_wait(
-    rejected: Delivery, shop: Subscription, receiver: Receiver
-) -> None:
+def test_each_resubmission_is_behind_what_waits(rejected: Delivery, shop: Subscription, receiver: Receiver) -> None:
     broker.publish_bodies(shop.event_type, b"2")
     first, second = (post_resubmit(client_of(), rejected).json()["id"] for _ in range(2))
     assert first != second
@@ -72,9 +68,7 @@ def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Del
 
 @pytest.mark.behaviour("2.12")
 @pytest.mark.parametrize("specversion", ["1.0", None])
-def test_an_edited_cloud_event_is_another_event(
-    shop: Subscription, receiver: Receiver, specversion: str | None
-) -> None:
+def test_an_edited_cloud_event_is_another(shop: Subscription, receiver: Receiver, specversion: str | None) -> None:
     version = {"ce-specversion": specversion} if specversion else {}
     publish(client_of(), b"1", **version, ce_id="caf%C3%A9", ce_source="/till", ce_type=EVENT)
     end_open()
@@ -140,9 +134,7 @@ def test_unfinished_and_delivered_deliveries_are_refused(shop: Subscription) -> 
 
 @pytest.mark.behaviour("1.6")
 @pytest.mark.parametrize("whole", [True, False])
-def test_nothing_is_resubmitted_to_an_inactive_subscription_or_subscriber(
-    rejected: Delivery, shop: Subscription, whole: bool
-) -> None:
+def test_nothing_is_resubmitted_to_an_inactive_owner(rejected: Delivery, shop: Subscription, whole: bool) -> None:
     broker.inactivate(shop.subscriber if whole else shop)
     refused = post_resubmit(client_of(), rejected)
     assert (problem_of(refused), Delivery.objects.count()) == ((409, "not_resubmittable"), 1)
@@ -161,9 +153,7 @@ def test_a_message_that_is_no_longer_kept_is_gone(rejected: Delivery) -> None:
 
 
 @pytest.mark.behaviour("11.4")
-def test_the_day_of_its_message_is_not_dropped_meanwhile(
-    rejected: Delivery, elsewhere: "psycopg.Connection[Any]"
-) -> None:
+def test_the_day_of_its_message_is_locked(rejected: Delivery, elsewhere: "psycopg.Connection[Any]") -> None:
     elsewhere.execute("SET lock_timeout = '50ms'")
     elsewhere.commit()
     with transaction.atomic():
@@ -217,9 +207,7 @@ def post_republish(client: Client) -> Any:
 
 
 @pytest.mark.behaviour("2.14")
-def test_an_unrouted_message_goes_to_subscriptions_that_qualify_now(
-    unheard_publisher: Publisher, receiver: Receiver
-) -> None:
+def test_an_unrouted_message_goes_to_those_of_today(unheard_publisher: Publisher, receiver: Receiver) -> None:
     old = Message.objects.get()
     wanted = factories.subscription(
         event_type=old.event_type, endpoint=receiver.url("/hook"), header_filter_string="blue"

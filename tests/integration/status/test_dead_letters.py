@@ -76,9 +76,7 @@ def test_dead_letters_are_found_by_how_they_ended(management: Client, ended: dic
 
 
 @pytest.mark.behaviour("1.9")
-def test_dead_letters_are_found_by_event_type(
-    management: Client, ended: dict[str, list[int]], subscription: Subscription
-) -> None:
+def test_filters_by_event_type(management: Client, ended: dict[str, list[int]], subscription: Subscription) -> None:
     placed, paid = (factories.event_type(f"Order.{name}") for name in ("Placed", "Paid"))
     by_name = factories.subscription(subscription.subscriber, placed)
     by_pattern = factories.subscription(subscription.subscriber, event_pattern="Order.*")
@@ -103,9 +101,7 @@ def test_a_subscriber_sees_its_own(ended: dict[str, list[int]], theirs: Subscrip
 
 
 @pytest.mark.behaviour("2.14")
-def test_dead_letters_are_counted_by_status_with_undeliverable_messages(
-    management: Client, ended: dict[str, list[int]]
-) -> None:
+def test_dead_letters_are_counted_with_undeliverable_messages(management: Client, ended: dict[str, list[int]]) -> None:
     for outcome in ("DEAD_LETTERED", "UNROUTED"):
         Message.objects.create(body=b"1", size=1, content_type="text/plain", outcome=outcome)
     deliveries: dict[str, int] = dict.fromkeys(REASONS, 2)
@@ -133,9 +129,7 @@ def test_an_invalid_query_is_refused(management: Client, query: dict[str, str]) 
     assert problem_of(management.get(URL, query))[0] == 400
 
 
-def test_the_admin_lists_them_by_how_they_ended(
-    admin: Client, ended: dict[str, list[int]], subscription: Subscription
-) -> None:
+def test_the_admin_lists_them_by_end(admin: Client, ended: dict[str, list[int]], subscription: Subscription) -> None:
     def shown(**query: Any) -> list[int]:
         return [row.pk for row in admin.get(LIST, query).context["cl"].result_list]
 

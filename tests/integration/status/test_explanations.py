@@ -106,17 +106,13 @@ def test_a_free_filter_is_tested_before_anybody_subscribes(management: Client) -
         ({"what": 1}, "#/what", "no such field"),
     ],
 )
-def test_an_invalid_trial_is_refused_with_its_field(
-    management: Client, fields: dict[str, object], pointer: str, detail: str
-) -> None:
+def test_invalid_trials_are_refused(management: Client, fields: dict[str, object], pointer: str, detail: str) -> None:
     answer = ask(management, "filters/test", **fields)
     error = answer.json()["errors"][0]
     assert (answer.status_code, error["pointer"], detail in error["detail"]) == (400, pointer, True)
 
 
-def test_a_stored_message_is_tested_by_keys_that_see_it(
-    client: Client, management: Client, event_type: EventType
-) -> None:
+def test_messages_are_tested_by_keys_that_see_them(client: Client, management: Client, event_type: EventType) -> None:
     theirs, other = factories.subscription(event_type=event_type), factories.subscription()
     publish(client, b'{"state": "open"}')
     tests = {"filter": OPEN, "message_id": Message.objects.get().pk}

@@ -85,9 +85,7 @@ def test_a_line_with_only_deferred_deliveries_shows_when_the_next_is_due(line: L
 @pytest.mark.behaviour("1.6", "1.7")
 @pytest.mark.parametrize("whose", ["subscription", "subscriber"])
 @pytest.mark.parametrize("is_paused", [False, True])
-def test_a_line_whose_work_is_all_inactive_says_so(
-    wanted: Subscription, line: Line, whose: str, *, is_paused: bool
-) -> None:
+def test_a_line_with_inactive_work_says_so(wanted: Subscription, line: Line, whose: str, *, is_paused: bool) -> None:
     Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(waits_for="RETRY", due_at=LATER)
     if is_paused:
         pause(wanted)
@@ -105,9 +103,7 @@ def test_sendable_deliveries_count_behind_a_large_inactive_backlog(wanted: Subsc
 
 @pytest.mark.behaviour("4.7")
 @pytest.mark.parametrize("status", [DeliveryStatus.PENDING, DeliveryStatus.IN_FLIGHT])
-def test_a_held_line_says_since_when_why_and_when_it_tries_again(
-    admin: Client, held: Line, status: DeliveryStatus
-) -> None:
+def test_a_held_line_says_since_when_why_and_until_when(admin: Client, held: Line, status: DeliveryStatus) -> None:
     Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(status=status)
     hold = LineHold(Delivery.objects.earliest("id").pk, SINCE, "no answer", LATER, failures=1)
     assert standing_of(held) == LineStatus(LineState.HELD, (hold,), 3, 0, None)
@@ -119,9 +115,7 @@ def test_a_held_line_says_since_when_why_and_when_it_tries_again(
 
 
 @pytest.mark.parametrize("what", ["subscription", "subscriber", "cancelled"])
-def test_a_hold_counts_only_while_its_head_can_be_sent(
-    admin: Client, wanted: Subscription, held: Line, what: str
-) -> None:
+def test_a_hold_counts_while_its_head_can_go(admin: Client, wanted: Subscription, held: Line, what: str) -> None:
     ends: dict[str, Callable[[], object]] = {
         "subscription": lambda: inactivate(wanted),
         "subscriber": lambda: inactivate(wanted.subscriber),
@@ -258,9 +252,7 @@ def pause(wanted: Subscription, **fields: Any) -> None:
 
 
 @pytest.mark.behaviour("5.3")
-def test_each_line_counts_its_own_deliveries_and_the_main_line_shows_its_retry_line(
-    line: Line, retry_line: Line
-) -> None:
+def test_each_line_counts_its_own_and_the_main_line_shows_its_retry_line(line: Line, retry_line: Line) -> None:
     assert standing_of(line) == LineStatus(LineState.WAITING, (), 2, 0, None)
     assert standing_of(retry_line) == LineStatus(LineState.DEFERRED, (), 1, 1, LATER)
     told = over_the_api()
@@ -299,9 +291,7 @@ def test_a_line_of_which_something_can_be_sent_is_not_paused(wanted: Subscriptio
 
 
 @pytest.mark.behaviour("5.6")
-def test_the_retry_line_is_paused_while_the_main_line_probes(
-    wanted: Subscription, line: Line, retry_line: Line
-) -> None:
+def test_retry_lines_are_paused_while_main_lines_probe(wanted: Subscription, line: Line, retry_line: Line) -> None:
     Delivery.objects.filter(line=retry_line).update(waits_for="RETRY", due_at=SINCE)
     pause(wanted, half_open=True)
     assert (standing_of(line).state, standing_of(retry_line).state) == (LineState.WAITING, LineState.PAUSED)
@@ -325,9 +315,7 @@ def test_a_line_with_only_delayed_deliveries_is_delayed(wanted: Subscription, li
 
 
 @pytest.mark.behaviour("5.3")
-def test_the_list_of_lines_leaves_out_retry_lines_in_which_nothing_waits(
-    admin: Client, line: Line, retry_line: Line
-) -> None:
+def test_the_list_of_lines_leaves_out_empty_retry_lines(admin: Client, line: Line, retry_line: Line) -> None:
     idle = retry_line_of(subscriber("warehouse"))
     shown_lines = [*admin.get(reverse(LINES)).context["cl"].result_list]
     assert (retry_line in shown_lines, idle in shown_lines, line in shown_lines) == (True, False, True)
@@ -373,9 +361,7 @@ def test_a_delivery_shows_its_lane_expiry_and_origin(admin: Client, wanted: Subs
     [({"resubmit_of": 7}, [True, False]), ({"resubmit_of": 7, "replay_id": 8}, [False] * 2), ({}, [False] * 2)],
     ids=["resubmitted", "replayed", "published"],
 )
-def test_an_attempt_shows_whether_it_was_manual(
-    admin: Client, line: Line, of: dict[str, int], by_hand: list[bool]
-) -> None:
+def test_an_attempt_shows_if_it_was_manual(admin: Client, line: Line, of: dict[str, int], by_hand: list[bool]) -> None:
     head = Delivery.objects.earliest("id")
     Delivery.objects.filter(pk=head.pk).update(**of)
     for number in (1, 2):
@@ -401,9 +387,7 @@ def test_an_attempt_shows_its_meaning_under_other_policies_than_teamforge(admin:
 
 @pytest.mark.behaviour("4.10", "5.3")
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
-def test_a_sequence_lost_in_the_retry_line_is_in_the_main_lines_history(
-    wanted: Subscription, retry_line: Line, end: str
-) -> None:
+def test_a_lost_retry_sequence_is_in_the_main_history(wanted: Subscription, retry_line: Line, end: str) -> None:
     Delivery.objects.filter(line=retry_line).update(sequence=7, unreceived=True, expires_at=SINCE)
     if end == "expired":
         expire_overdue()

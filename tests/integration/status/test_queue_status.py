@@ -60,9 +60,7 @@ def message() -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("6.4")
-def test_a_message_shows_which_endpoint_took_it_and_which_were_not_needed(
-    admin: Client, group: list[Subscription]
-) -> None:
+def test_a_message_shows_who_took_it_and_who_was_not_needed(admin: Client, group: list[Subscription]) -> None:
     first, second, third = Delivery.objects.oldest_first()
     end(first, "REDUNDANT")
     end(second, "DELIVERED")
@@ -275,9 +273,7 @@ def test_the_list_of_lines_has_them_of_every_owner(admin: Client, group: list[Su
     assert len(admin.get(reverse("admin:delivery_delivery_changelist"), of_line).context["cl"].result_list) == 3
 
 
-def test_inactive_subscriptions_keep_their_line_of_deliveries_readable(
-    admin: Client, group: list[Subscription]
-) -> None:
+def test_inactive_subscriptions_keep_their_deliveries_readable(admin: Client, group: list[Subscription]) -> None:
     inactivate(group[0])
     address = reverse("admin:subscriptions_subscription_change", args=[group[0].pk])
     assert admin.get(address).status_code == 200

@@ -205,9 +205,7 @@ def test_the_audit_log_has_who_changed_which_fields_without_values(caplog: pytes
     assert token not in caplog.text
 
 
-def test_reads_and_refused_changes_are_not_in_the_audit_log(
-    caplog: pytest.LogCaptureFixture, management: Client
-) -> None:
+def test_reads_and_refusals_are_not_in_the_audit_log(caplog: pytest.LogCaptureFixture, management: Client) -> None:
     with caplog.at_level("INFO"):
         management.get("/api/v1/subscribers")
         assert management.post("/api/v1/subscribers", {"nonsense": 1}).status_code == 400
@@ -234,9 +232,7 @@ def test_every_changing_operation_and_no_other_is_in_the_audit_log() -> None:
     assert {one for one in operations if is_messages_of(one[1])} == wanted
 
 
-def test_operations_are_in_the_audit_log_with_their_result_and_dry_runs_are_not(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_operations_are_in_the_audit_log_and_dry_runs_are_not(caplog: pytest.LogCaptureFixture) -> None:
     key, token = factories.api_key()
     client, one = client_with(token), factories.subscription()
     asked = {"subscription": one.pk}

@@ -90,9 +90,7 @@ def test_an_end_is_within_a_hundred_years(issuer: Client, later: dt.timedelta) -
 
 
 @pytest.mark.parametrize("later", [30 * DAY, None], ids=["later", "never"])
-def test_other_users_only_shorten_the_lifetime_of_a_key(
-    clerk: Client, issuer: Client, later: dt.timedelta | None
-) -> None:
+def test_other_users_only_shorten_a_keys_life(clerk: Client, issuer: Client, later: dt.timedelta | None) -> None:
     of_owner, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + 10 * DAY)
     of_management, _ = factories.api_key(expires_at=timezone.now() + 10 * DAY)
     for client, key in ((clerk, of_owner), (clerk, of_management), (issuer, of_management)):
@@ -135,9 +133,7 @@ def test_users_who_may_issue_management_keys_change_their_limit() -> None:
 
 
 @pytest.mark.parametrize(("default", "is_saved"), [(20, False), (10, True), (5, True)])
-def test_a_key_without_a_limit_has_the_default_limit(
-    clerk: Client, settings: Any, default: int, is_saved: bool
-) -> None:
+def test_a_key_without_a_limit_has_the_default(clerk: Client, settings: Any, default: int, is_saved: bool) -> None:
     settings.REQUESTS_PER_MINUTE = default
     key, _ = factories.api_key(factories.publisher(), requests_per_minute=10)
     assert with_limit(clerk, key, None).status_code == (302 if is_saved else 200)

@@ -147,9 +147,7 @@ def test_lookups_of_wrong_keys_from_one_address_are_limited(settings: Any) -> No
     assert wrong.get(SOME_LIST, REMOTE_ADDR="192.0.2.7").status_code == 401
 
 
-def test_failures_of_others_at_the_same_address_do_not_lock_out_a_known_key(
-    settings: Any,
-) -> None:
+def test_failures_of_others_at_the_same_address_do_not_lock_out_a_known_key(settings: Any) -> None:
     settings.FAILURES_PER_MINUTE = 1
     known, new = client_of(), client_of()
     assert known.get(SOME_LIST).status_code == 200

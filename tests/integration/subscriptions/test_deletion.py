@@ -104,9 +104,7 @@ def replayed(delivery_id: int) -> None:
 
 
 @pytest.mark.parametrize("create", [resubmitted, replayed])
-def test_a_deletion_waits_for_what_is_sent_again(
-    wanted: Subscription, create: Callable[[int], object], unhurried: None
-) -> None:
+def test_a_deletion_waits_for_repeats(wanted: Subscription, create: Callable[[int], object], unhurried: None) -> None:
     publish_numbered(wanted.event_type, 1)
     end_open()
     old = Delivery.objects.get().pk
@@ -120,9 +118,7 @@ def test_a_deletion_waits_for_what_is_sent_again(
     assert [one.resubmit_of for one in Delivery.objects.open()] == [old]
 
 
-def test_nothing_is_sent_again_for_a_subscription_being_deleted(
-    wanted: Subscription, elsewhere: psycopg.Connection[Any]
-) -> None:
+def test_a_subscription_being_deleted_repeats_nothing(wanted: Subscription, elsewhere: psycopg.Connection[Any]) -> None:
     publish_numbered(wanted.event_type, 1)
     end_open()
     old = Delivery.objects.get().pk
@@ -135,9 +131,7 @@ def test_nothing_is_sent_again_for_a_subscription_being_deleted(
     assert not Delivery.objects.open().exists()
 
 
-def test_a_deletion_gives_up_when_a_publish_takes_long(
-    client: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deletion_gives_up_in_the_end(client: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edit, "LOCK_TIMEOUT", "SET LOCAL lock_timeout = '50ms'")
     with transaction.atomic():
         publish(client)
@@ -185,9 +179,7 @@ def test_whatever_comes_first_no_delivery_is_without_its_subscription(
 
 
 @pytest.mark.parametrize("headers", PUBLISHES)
-def test_publishers_at_the_same_time_write_nothing_to_a_subscription(
-    client: Client, wanted: Subscription, headers: dict[str, Any]
-) -> None:
+def test_publishes_write_to_no_subscription(client: Client, wanted: Subscription, headers: dict[str, Any]) -> None:
     others = [client_of(factories.publisher()) for _ in range(2)]
     before = row_of(wanted)
     with transaction.atomic():

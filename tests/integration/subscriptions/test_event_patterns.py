@@ -45,9 +45,7 @@ def test_a_subscription_may_name_a_pattern_instead_of_an_event_type() -> None:
         ({"event_pattern": ["*"]}, "#/event_pattern", "not_text"),
     ],
 )
-def test_a_subscription_has_either_an_event_type_or_a_pattern(
-    events: dict[str, object], pointer: str, code: str
-) -> None:
+def test_a_subscription_has_an_event_type_or_a_pattern(events: dict[str, object], pointer: str, code: str) -> None:
     answer = post(client_of(), **events)
     assert answer.status_code == 400
     assert [(one["pointer"], one["code"]) for one in answer.json()["errors"]] == [(pointer, code)]

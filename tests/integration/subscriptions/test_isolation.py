@@ -245,9 +245,7 @@ def test_a_body_naming_another_owner_is_like_an_unknown_name(path: str, theirs: 
 
 
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in NAMED_IN_QUERIES.items() for name in names])
-def test_a_query_naming_another_owner_is_like_an_unknown_name(
-    path: str, name: str, theirs: Names, own: Subscription
-) -> None:
+def test_a_query_naming_others_is_like_unknown_names(path: str, name: str, theirs: Names, own: Subscription) -> None:
     for client in (client_of(own.subscriber), client_of(factories.publisher())):
         status = alike(partial(listed, client, path, name), theirs)
         assert status in {200, 403}

@@ -122,9 +122,7 @@ def leave_room(event_type: EventType) -> None:
 
 
 @pytest.mark.behaviour("2.2")
-def test_no_plan_made_for_a_few_subscriptions_would_search_many(
-    event_type: EventType, analyzed_when_asked: None
-) -> None:
+def test_no_plan_for_few_subscriptions_searches_many(event_type: EventType, analyzed_when_asked: None) -> None:
     leave_room(event_type)
     few = [factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' = '1'") for _ in range(3)]
     forget_connection()

@@ -313,9 +313,7 @@ def test_a_successor_does_not_end_later_either() -> None:
         (1_000, 600, 1_000, 201),
     ],
 )
-def test_a_key_issues_none_that_may_send_more(
-    own: int | None, default: int, asked: int | None, status: int, settings: Any
-) -> None:
+def test_no_issued_key_sends_more(own: int | None, default: int, asked: int | None, status: int, settings: Any) -> None:
     settings.REQUESTS_PER_MINUTE = default
     _, token = factories.api_key(scopes=["keys"], requests_per_minute=own)
     answer = issued(token, scopes=["keys"], requests_per_minute=asked)

@@ -94,9 +94,7 @@ def test_both_secrets_verify_during_the_overlap(receiver: Receiver, worker: Work
 
 
 @pytest.mark.behaviour("4.9")
-def test_without_an_overlap_only_the_new_one_signs_at_once(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_without_an_overlap_only_the_new_one_signs(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     first = wanted.signing_secret
     second = new_secret(wanted)
     third = new_secret(wanted, overlap_seconds=0)
@@ -105,9 +103,7 @@ def test_without_an_overlap_only_the_new_one_signs_at_once(
     assert not FormerSecret.objects.exists()
 
 
-def test_the_former_secret_stops_signing_in_the_announced_second(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_the_former_secret_stops_in_its_second(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     former = wanted.signing_secret
     answered = rotated(wanted, overlap_seconds=1).json()
     ends_at = datetime.fromisoformat(answered["overlap_ends_at"]).timestamp()
@@ -120,9 +116,7 @@ def test_the_former_secret_stops_signing_in_the_announced_second(
     assert all(verifies(sent, answered["signing_secret"]) for sent in receiver.log)
 
 
-def test_a_client_that_lost_the_new_secret_can_rotate_again(
-    receiver: Receiver, worker: Worker, wanted: Subscription
-) -> None:
+def test_a_client_may_lose_the_new_secret(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
     known = wanted.signing_secret
     lost = new_secret(wanted)
     secret = new_secret(wanted)
@@ -242,9 +236,7 @@ def test_each_value_is_counted_once(settings: Any) -> None:
     assert counted.count("subscriber headers: 3 under former keys") == 1
 
 
-def test_after_the_rotation_nothing_needs_the_former_key_and_nothing_else_has_changed(
-    settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rotation_replaces_the_former_key_and_nothing_else(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotate_keys, "CHUNK", 2)
     made = several()
     rotate_secret(Subscription.objects.filter(pk=made[0].pk))
@@ -261,9 +253,7 @@ def test_after_the_rotation_nothing_needs_the_former_key_and_nothing_else_has_ch
     assert FormerSecret.objects.get().secret.startswith("whsec_")
 
 
-def test_encrypted_columns_of_other_applications_are_encrypted_again(
-    callback: Callback, storage: None, settings: Any
-) -> None:
+def test_other_applications_are_encrypted_again(callback: Callback, storage: None, settings: Any) -> None:
     made = SecondFactor.objects.create(user=User.objects.create(username="somebody"), seed="JBSWY3DP")
     address = callback_address(callback)
     rotate(settings)
@@ -377,9 +367,7 @@ def post(client: Client, path: str, **fields: object) -> Answer:
     return client.post(f"/api/v1/{path}", json.dumps(fields))
 
 
-def test_no_table_has_a_readable_secret(
-    receiver: Receiver, worker: Worker, publisher: Publisher, admin: Client
-) -> None:
+def test_no_table_shows_a_secret(receiver: Receiver, worker: Worker, publisher: Publisher, admin: Client) -> None:
     own, theirs, changed, edited = (f"told in confidence {secrets.token_hex(9)}" for _ in range(4))
     client, event_type = client_of(), factories.event_type()
     receiver.on("/a", answer(404, f"you said {own}".encode(), X_You_Said=theirs), answer())

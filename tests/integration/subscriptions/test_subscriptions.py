@@ -111,9 +111,7 @@ def test_a_subscription_is_inactivated_and_activated(management: Client) -> None
         ("?subscriber=nobody", []),
     ],
 )
-def test_the_list_is_narrowed_by_subscriber_event_type_and_status(
-    management: Client, query: str, found: list[str]
-) -> None:
+def test_the_list_is_narrowed_by_owner_type_and_status(management: Client, query: str, found: list[str]) -> None:
     factories.subscriber("desk"), factories.event_type("Order.Sent")
     for fields in (
         {"header_filter_string": "a"},

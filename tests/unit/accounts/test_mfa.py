@@ -41,9 +41,7 @@ def test_codes_are_those_of_the_standard(seconds: int, code: str) -> None:
         (101, 101, None),
     ],
 )
-def test_a_code_is_accepted_one_step_early_or_late_and_after_the_last_one_used(
-    code_step: int, after: int, found: int | None
-) -> None:
+def test_a_code_counts_one_step_early_or_late_and_once(code_step: int, after: int, found: int | None) -> None:
     assert step_of(f"{hotp(SEED, code_step):06}", now=100 * 30, after=after) == found
 
 

@@ -396,9 +396,7 @@ def test_how_a_run_ends(ended: Ended, record: Record, state: RunState, said: lis
         (Ended(BY_ITSELF, 2), heard(passed=2, error="the database is away"), None),
     ],
 )
-def test_the_window_that_used_too_much_time_or_memory_has_failed(
-    ended: Ended, record: Record, cut: tuple[Window, str] | None
-) -> None:
+def test_a_window_that_takes_too_much_fails(ended: Ended, record: Record, cut: tuple[Window, str] | None) -> None:
     assert record.interrupted(ended, WINDOWS, minutes=60) == cut
 
 

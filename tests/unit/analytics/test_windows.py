@@ -124,9 +124,7 @@ def test_a_failing_window_backs_off_up_to_a_day(failures: int, hours: int) -> No
         (at(-240), at(-120), []),
     ],
 )
-def test_a_range_has_whole_sealed_days_and_hours_of_unsealed_ones(
-    start: dt.datetime, end: dt.datetime, windows: list[str]
-) -> None:
+def test_a_range_has_sealed_days_and_other_hours(start: dt.datetime, end: dt.datetime, windows: list[str]) -> None:
     assert named(windows_between(on(at(4, 30)), start, end)) == windows
 
 
@@ -139,9 +137,7 @@ def test_a_range_has_whole_sealed_days_and_hours_of_unsealed_ones(
         (at(5, 2), at(4, 20), Window(at(4), at(5))),
     ],
 )
-def test_the_current_hour_is_summarized_up_to_the_end_of_the_range(
-    now: dt.datetime, end: dt.datetime, last: Window
-) -> None:
+def test_the_current_hour_ends_with_the_range(now: dt.datetime, end: dt.datetime, last: Window) -> None:
     assert windows_between(on(now), at(4), end)[-1] == last
 
 
@@ -197,9 +193,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=30))
-def test_every_closed_hour_is_summarized_exactly_once_in_any_order_of_runs(
-    happens: list[tuple[Any, ...]],
-) -> None:
+def test_every_closed_hour_is_summarized_exactly_once_in_any_order_of_runs(happens: list[tuple[Any, ...]]) -> None:
     history = History(midnight(TODAY))
     history.live(0)
     for step, *amount in happens:
@@ -235,9 +229,7 @@ def days(*after: int) -> list[dt.date]:
         pytest.param([5, 6], [5], [6, 28, 30], id="likewise, one after it, and it was done in this run"),
     ],
 )
-def test_a_day_is_stale_after_one_of_the_four_weeks_before_changed(
-    changed: list[int], made: list[int], remade: list[int]
-) -> None:
+def test_a_day_is_stale_after_an_earlier_one_changed(changed: list[int], made: list[int], remade: list[int]) -> None:
     assert stale(days(0, 2, 5, 6, 28, 30), days(*changed), days(*made)) == days(*remade)
 
 

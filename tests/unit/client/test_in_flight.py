@@ -95,9 +95,7 @@ def test_a_call_times_out_sooner_the_less_time_is_left(messages: list[InFlightMe
 
 
 @given(st.floats(8, 43_200), st.floats(0.25, 10.0))
-def test_a_call_that_hangs_is_tried_at_least_three_times_before_the_message_times_out(
-    until: float, pause: float
-) -> None:
+def test_a_hanging_call_is_tried_at_least_three_times_in_the_time_left(until: float, pause: float) -> None:
     one = held(1, until=NOW + until)
     at, tries = NOW + until / 3, 0
     while at < one.until:

@@ -63,9 +63,7 @@ def test_the_reader_ends_without_a_word_when_it_is_told_to(played: PlayedMailbox
 
 
 @pytest.mark.parametrize("bodies", [[], [b"1", b"2"]])
-def test_the_calls_one_by_one_do_what_is_there_and_nothing_where_nothing_is(
-    played: PlayedMailbox, bodies: list[bytes]
-) -> None:
+def test_the_calls_one_by_one_do_what_there_is_to_do(played: PlayedMailbox, bodies: list[bytes]) -> None:
     played.put(*bodies)
     played.end()
     with started(CALLING, played) as process:

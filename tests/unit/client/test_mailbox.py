@@ -34,9 +34,7 @@ def test_nothing_there_is_no_message(mailbox: Mailbox) -> None:
     assert (fetched.messages, fetched.retry_after) == ([], None)
 
 
-def test_where_there_is_no_place_to_wait_the_broker_says_when_to_come_again(
-    played: PlayedMailbox, mailbox: Mailbox
-) -> None:
+def test_without_a_place_to_wait_the_broker_says_when_to_come(played: PlayedMailbox, mailbox: Mailbox) -> None:
     played.troubles["next"].append(PlayedFailure(204, headers={"Retry-After": "1"}))
     assert mailbox.fetch(wait_seconds=20).retry_after == 1
 

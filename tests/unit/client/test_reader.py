@@ -54,9 +54,7 @@ def test_a_reader_accepts_the_limits_of_the_broker(terms: dict[str, int]) -> Non
     MailboxReader(Mailbox(NOWHERE, MAILBOX_NAME, MAILBOX_TOKEN), print, **terms)
 
 
-def test_a_message_is_acknowledged_after_its_handler_has_returned(
-    played: PlayedMailbox, work: StoppableHandler
-) -> None:
+def test_a_message_is_acknowledged_after_its_handler(played: PlayedMailbox, work: StoppableHandler) -> None:
     played.put(b"1")
     with running_reader(played, work):
         assert work.started.wait(PATIENCE_SECONDS)
@@ -91,9 +89,7 @@ def test_messages_are_extended_while_the_handler_works(played: PlayedMailbox, wo
     assert played.said("extend")[0] == {"receipts": ["receipt-1", "receipt-2"]}
 
 
-def test_a_message_whose_handler_raises_is_returned_and_comes_again(
-    played: PlayedMailbox, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_comes_again_when_its_handler_raises(played: PlayedMailbox, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[int] = []
 
     def fail_once(message: Message) -> None:
@@ -143,9 +139,7 @@ class RestRecorder(InFlightMessages):
         (PlayedFailure(503, {"title": "Later"}, {"Retry-After": "3600"}), 10.0, 10.0),
     ],
 )
-def test_a_consumer_without_a_long_poll_pauses_after_each_empty_call(
-    trouble: PlayedFailure | None, least: float, longest: float
-) -> None:
+def test_a_consumer_pauses_after_each_empty_call(trouble: PlayedFailure | None, least: float, longest: float) -> None:
     in_flight = RestRecorder()
     with running_mailbox_server() as played:
         played.troubles["next"].extend([trouble or PlayedFailure(204)] * 3 + [FORBIDDEN] * 20)
@@ -157,9 +151,7 @@ def test_a_consumer_without_a_long_poll_pauses_after_each_empty_call(
 
 
 @given(st.floats(0, 100), st.none() | st.floats(0, 1e9))
-def test_an_empty_mailbox_is_asked_again_after_a_second_and_no_sooner_than_the_broker_wants(
-    took: float, wanted: float | None
-) -> None:
+def test_an_empty_mailbox_is_asked_again_when_the_broker_wants(took: float, wanted: float | None) -> None:
     rest = empty_poll_pause(took, wanted)
     assert max(0.0, MIN_POLL_SECONDS - took, min(wanted or 0.0, MAX_PAUSE_SECONDS)) <= rest <= MAX_PAUSE_SECONDS
     assert rest <= max(MIN_POLL_SECONDS, 1.5 * (wanted or 0.0))
@@ -268,9 +260,7 @@ def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMa
 
 
 @pytest.mark.parametrize("what", ["next", "ack"])
-def test_a_reader_that_is_refused_for_good_ends_and_says_why(
-    played: PlayedMailbox, mailbox: Mailbox, what: str
-) -> None:
+def test_a_reader_refused_for_good_ends_and_says_why(played: PlayedMailbox, mailbox: Mailbox, what: str) -> None:
     played.troubles[what].append(PlayedFailure(403, {"title": "Forbidden"}))
     played.put(b"1")
     reader = MailboxReader(mailbox, lambda _: None, wait_seconds=0, consumers=3)
@@ -308,9 +298,7 @@ def interrupt() -> None:
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_a_reader_that_stops_finishes_what_it_works_on_and_returns_the_rest(
-    played: PlayedMailbox, work: StoppableHandler
-) -> None:
+def test_a_stopped_reader_finishes_one_and_returns_the_rest(played: PlayedMailbox, work: StoppableHandler) -> None:
     played.put(b"1", b"2", b"3")
     with running_reader(played, work) as reader:
         assert work.started.wait(PATIENCE_SECONDS)
@@ -364,9 +352,7 @@ def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox
 
 
 @pytest.mark.usefixtures("can_be_interrupted")
-def test_join_after_ctrl_c_waits_for_the_handler(
-    played: PlayedMailbox, mailbox: Mailbox, work: StoppableHandler
-) -> None:
+def test_a_join_after_ctrl_c_waits(played: PlayedMailbox, mailbox: Mailbox, work: StoppableHandler) -> None:
     ended: list[int] = []
 
     def let_it_end() -> None:

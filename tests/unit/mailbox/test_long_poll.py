@@ -128,9 +128,7 @@ def test_the_poller_ends_when_polling_is_closed_and_the_last_poll_has_left(polls
         ([], SHOP, None),
     ],
 )
-def test_a_slot_is_released_to_a_subscriber_that_has_fewer_even_with_it(
-    taken: list[int], newcomer: int, given_up: int | None
-) -> None:
+def test_a_slot_goes_to_a_subscriber_with_fewer(taken: list[int], newcomer: int, given_up: int | None) -> None:
     assert slot_to_release(taken, newcomer) == given_up
 
 

@@ -71,9 +71,7 @@ def test_a_message_says_what_it_is_and_until_when_it_is_in_flight() -> None:
     ("fetch", "is_uncertain", "redeliveries", "possible_duplicate"),
     [(1, False, 0, False), (2, False, 1, True), (5, False, 4, True), (1, True, 0, True), (2, True, 1, True)],
 )
-def test_possible_duplicates_are_flagged(
-    fetch: int, is_uncertain: bool, redeliveries: int, possible_duplicate: bool
-) -> None:
+def test_duplicates_are_flagged(fetch: int, is_uncertain: bool, redeliveries: int, possible_duplicate: bool) -> None:
     document = read(replace(FETCHED, fetch_number=fetch, is_uncertain=is_uncertain))
     assert (document["redeliveries"], document["possible_duplicate"]) == (redeliveries, possible_duplicate)
 

@@ -296,9 +296,7 @@ def test_the_deployment_check_warns_of_a_kernel_without_seccomp(monkeypatch: pyt
     assert (apps.NOT_CONFINED in warnings) is not can
 
 
-def test_workers_log_once_that_the_kernel_has_no_seccomp(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_kernel_without_seccomp_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(runner, "is_possible", lambda: False)
     runner.warn_if_unconfined.cache_clear()
     with running_scripts() as one:

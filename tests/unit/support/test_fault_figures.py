@@ -77,9 +77,7 @@ OF_ONE_AND_OF_TWO = [took(1, 10, 11), took(1, 20, 21, copy=True), took(2, 30, 31
         ([Fault(22.5, 22.6), Fault(50.5, 51.0)], 2, 0),
     ],
 )
-def test_a_fault_explains_copies_of_requests_that_were_in_flight(
-    faults: list[Fault], not_under_way: int, max_per_fault: int
-) -> None:
+def test_faults_explain_copies_of_open_requests(faults: list[Fault], not_under_way: int, max_per_fault: int) -> None:
     made = figures([event(1), event(2)], {1, 2}, {"line": OF_ONE_AND_OF_TWO}, faults=faults)
     assert (made.not_under_way, made.max_per_fault, made.duplicated) == (not_under_way, max_per_fault, 2)
 

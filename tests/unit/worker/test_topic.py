@@ -113,9 +113,7 @@ def test_a_trial_that_waits_for_its_rate_is_not_tried_yet() -> None:
 
 @pytest.mark.behaviour("1.4", "4.7", "4.8")
 @pytest.mark.parametrize(("lane", "held", "left_out"), [("main", 1, []), ("main", None, [1]), ("retry", None, [1])])
-def test_a_hold_lasts_while_an_unordered_head_waits_for_its_rate(
-    lane: str, held: int | None, left_out: list[int]
-) -> None:
+def test_a_hold_lasts_while_its_head_waits_for_its_rate(lane: str, held: int | None, left_out: list[int]) -> None:
     line, limited = a_line(2, lane, held=held, failures=3), to(1, spacing=1000.0, concurrency=2)
     line.rate_limiter.learn(limited.destination, 900.0, time.monotonic())
     line.receive(Buffer(heads=[limited]))
