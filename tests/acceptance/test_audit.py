@@ -47,12 +47,8 @@ def test_a_planted_inversion_and_a_planted_duplicate_fail_the_audit(broker: Brok
     verdict = Verdict("planted")
     verdict.take(history.audit())
     said = verdict.as_object()
-    assert [said[name] for name in ("audited", "numbered", "explained", "unexplained")] == [
-        2 * EVENTS,
-        2 * EVENTS,
-        0,
-        2,
-    ]
+    counts = [said[name] for name in ("audited", "numbered", "explained", "unexplained")]
+    assert counts == [2 * EVENTS, 2 * EVENTS, 0, 2]
     assert (said["passed"], said["reason"]) == (
         False,
         f"audit: unexplained 2: inversion (delivery {first} after {second}), sent again (delivery {last})",

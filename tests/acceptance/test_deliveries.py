@@ -70,9 +70,7 @@ def event_type(broker: Broker) -> str:
 @pytest.fixture
 def subscribers(broker: Broker, receiver: Receiver, event_type: str) -> Iterator[dict[PayloadFormat, Subscribed]]:
     """Yield a subscriber for each payload format."""
-    yield {
-        output: broker.subscribe(receiver.url(path), event_type, output=output.value) for output, path in FORMS.items()
-    }
+    yield {form: broker.subscribe(receiver.url(path), event_type, output=form.value) for form, path in FORMS.items()}
     broker.inactivate_all()
 
 

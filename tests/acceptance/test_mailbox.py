@@ -207,6 +207,4 @@ def test_a_stopping_web_process_ends_its_polls(mailbox: RealMailbox, threads: Th
         waiting = polling(mailbox, threads, web=other.address)
         other.process.terminate()
         answer = waiting.result(POLL_PATIENCE_SECONDS)
-        assert (answer.status_code, other.process.wait(TIMEOUT_SECONDS)) == (204, 0), (
-            "it is killed if it does not end in time"
-        )
+        assert (answer.status_code, other.process.wait(TIMEOUT_SECONDS)) == (204, 0), "it is killed if that takes long"

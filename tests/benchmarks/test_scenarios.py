@@ -229,9 +229,8 @@ def test_growth_is_measured_for_all_that_a_delivery_goes_through(bench: Bench) -
 @pytest.mark.lengthy
 def test_matching_is_measured_for_each_kind_of_filter_and_number_of_subscriptions(bench: Bench) -> None:
     found = values(scale.run_matching(bench, counts=(6, 60), rounds=3))
-    assert [*found] == [
-        *("header filters, 6", "header filters, 60 : 6", "equality filters, 6", "equality filters, 60 : 6")
-    ]
+    kinds = ("header filters", "equality filters")
+    assert [*found] == [f"{kind}, {counts}" for kind in kinds for counts in ("6", "60 : 6")]
     assert min(found.values()) > 0
     assert bench.ask("SELECT datname FROM pg_database WHERE datname LIKE 'broker_matching%'") == []
 

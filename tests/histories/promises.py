@@ -91,11 +91,8 @@ def check(history: "History") -> None:
         check_numbers(owner_id, requests)
         check_order(history, requests, "left_at")
         arrived = [one for one in requests if one.arrived_at]
-        held = [
-            one
-            for one in arrived
-            if one.destination.subscription_id != history.world.retried and not is_given_up(history, one)
-        ]
+        retried = history.world.retried
+        held = [it for it in arrived if it.destination.subscription_id != retried and not is_given_up(history, it)]
         check_order(history, sorted(held, key=arrival), "arrived_at")
 
 

@@ -190,10 +190,8 @@ def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list
         random = Random(seed)  # noqa: S311
         history = CorrectBroker(number, random, publish_random_day(random, number * 1000), keyed=number % 2 == 1).day()
         numbers = random.sample(range(1, 100), len(history.deliveries))
-        deliveries = [
-            replace(one, sequence=one.sequence and number)
-            for one, number in zip(history.deliveries, numbers, strict=True)
-        ]
+        both = zip(history.deliveries, numbers, strict=True)
+        deliveries = [replace(one, sequence=one.sequence and number) for one, number in both]
         histories.append(replace(history, deliveries=deliveries))
     found = found_in(spark, together(histories))
     assert {(one["delivery_id"], one["other_id"]) for one in found if one["finding"] == "inversion"} == {

@@ -206,8 +206,7 @@ def test_the_backlog_is_what_has_begun_and_not_ended(spark: SparkSession, stays:
         (owner, max(0, -(-start // BACKLOG_SECONDS) * BACKLOG_SECONDS)) for owner, start, end in made if end >= 3600
     )
     waiting = [
-        {"subscription_id": owner, "since": moment(since), "deliveries": count}
-        for (owner, since), count in still.items()
+        {"subscription_id": owner, "since": moment(at), "deliveries": count} for (owner, at), count in still.items()
     ]
     subscriptions = [{"id": owner, "subscriber_id": owner} for owner in range(1, 21)]
     expected = Counter(

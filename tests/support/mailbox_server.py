@@ -140,11 +140,8 @@ class PlayedMailbox:
     def _next(self, document: Any) -> PlayedFailure:
         self._changed.wait_for(lambda: self._available or self.is_over, document["wait_seconds"])
         messages = [self._handed_out() for _ in range(min(document["max_messages"], len(self._available)))]
-        return (
-            PlayedFailure(200, {"messages": messages, "waited_seconds": self.waited})
-            if messages
-            else PlayedFailure(204)
-        )
+        fetched = {"messages": messages, "waited_seconds": self.waited}
+        return PlayedFailure(200, fetched) if messages else PlayedFailure(204)
 
     def _ack(self, document: Any) -> PlayedFailure:
         return self._results(

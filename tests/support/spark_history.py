@@ -177,27 +177,14 @@ class Traffic:
         return delivery
 
     def _message(self, number: int, at: dt.datetime) -> Message:
-        return Message.objects.create(
-            id=number,
-            event_type=self.subscription.event_type,
-            publisher=self.publisher,
-            body=b"{}",
-            size=2,
-            content_type="application/json",
-            outcome=MessageOutcome.ROUTED,
-            deliveries_count=1,
-            published_at=at,
-        )
+        message: dict[str, Any] = {"body": b"{}", "size": 2, "content_type": "application/json", "deliveries_count": 1}
+        owner = {"event_type": self.subscription.event_type, "publisher": self.publisher}
+        return Message.objects.create(id=number, outcome=MessageOutcome.ROUTED, published_at=at, **owner, **message)
 
     def _attempt(self, delivery: Delivery, nth: int, answer: int, at: dt.datetime) -> None:
-        Attempt.objects.create(
-            id=partitions.first_id(at.date()) + next(self._numbers),
-            delivery=delivery,
-            number=nth + 1,
-            started_at=at,
-            duration_ms=20,
-            status_code=answer,
-        )
+        fields: dict[str, Any] = {"started_at": at, "duration_ms": 20, "status_code": answer}
+        attempt_id = partitions.first_id(at.date()) + next(self._numbers)
+        Attempt.objects.create(id=attempt_id, delivery=delivery, number=nth + 1, **fields)
 
 
 def empty_day() -> None:
@@ -209,10 +196,5 @@ def empty_day() -> None:
 def database_address() -> str:
     """Return where this test's database is."""
     there = connection.settings_dict
-    return make_conninfo(
-        dbname=there["NAME"],
-        user=there["USER"],
-        password=there["PASSWORD"],
-        host=there["HOST"],
-        port=there["PORT"],
-    )
+    address = {name.lower(): there[name] for name in ("USER", "PASSWORD", "HOST", "PORT")}
+    return make_conninfo(dbname=there["NAME"], **address)

@@ -67,15 +67,10 @@ def backlog(at: dt.datetime, owner: dict[str, Any], deliveries: int) -> None:
 
 def endpoint(hour: dt.datetime, subscription_id: int | None, held_seconds: float = 0.0, **by_class: int) -> None:
     attempts = sum(by_class.values())
-    rows_of(ENDPOINTS).create(
-        **{"hour": hour, **BILLING, "subscription_id": subscription_id, "event_type": "Created", "kind": "TOPIC"},
-        endpoint=f"https://{subscription_id}.example",
-        attempts=attempts,
-        retries=1,
-        failures=attempts - by_class.get("2xx", 0),
-        held_seconds=held_seconds,
-        by_class=by_class,
-    )
+    row = {"hour": hour, **BILLING, "subscription_id": subscription_id, "event_type": "Created", "kind": "TOPIC"}
+    failures = attempts - by_class.get("2xx", 0)
+    counts = {"attempts": attempts, "retries": 1, "failures": failures, "held_seconds": held_seconds}
+    rows_of(ENDPOINTS).create(**row, **counts, endpoint=f"https://{subscription_id}.example", by_class=by_class)
 
 
 def _add_up(hour: dt.datetime) -> None:
@@ -91,13 +86,8 @@ def store_one_row_of_each() -> None:
     backlog(NOON, BILLING, 3)
     rows_of(VOLUME).create(hour=NOON, publisher="shop", **CREATED, messages=5, bytes=2048, deliveries=9)
     rows_of(SENDERS).create(hour=NOON, sender=0, messages=3, deliveries=3)
-    rows_of(SHARES).create(
-        **{"hour": NOON, "group_of": 4, "subscription_id": 4, **BILLING, "event_type": "Render"},
-        endpoint="https://four.example",
-        deliveries=2,
-        delivered=1,
-        redundant=1,
-    )
+    row = {"hour": NOON, "group_of": 4, "subscription_id": 4, **BILLING, "event_type": "Render"}
+    rows_of(SHARES).create(**row, endpoint="https://four.example", deliveries=2, delivered=1, redundant=1)
     rows_of(CALLBACKS_SUMMARY).create(hour=NOON, **CREATED, asked=3, answered=2, forwarded=1)
     rows_of(AUDIT).create(
         **{"hour": NOON, **BILLING, "checked": 10, "inversions": 2, "explained_inversions": 1},

@@ -40,15 +40,10 @@ def manager() -> User:
 
 
 def edited(client: Client, user: User, **changes: Any) -> int:
-    form = {
-        "username": user.username,
-        "is_active": "on",
-        "is_staff": "on",
-        "date_joined_0": "2026-11-20",
-        "date_joined_1": "09:00:00",
-        "user_permissions": [*user.user_permissions.values_list("pk", flat=True)],
-        "groups": [*user.groups.values_list("pk", flat=True)],
-    }
+    joined = {"date_joined_0": "2026-11-20", "date_joined_1": "09:00:00"}
+    own = {"user_permissions": user.user_permissions, "groups": user.groups}
+    form: dict[str, Any] = {"username": user.username, "is_active": "on", "is_staff": "on", **joined}
+    form |= {name: [*them.values_list("pk", flat=True)] for name, them in own.items()}
     return int(client.post(f"{ROOT}/user/{user.pk}/change/", {**form, **changes}).status_code)
 
 

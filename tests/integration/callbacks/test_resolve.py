@@ -81,12 +81,8 @@ def test_a_reply_is_forwarded_unchanged(pending: Callback, receiver: Receiver, w
     (request,) = receiver.of(THERE)
     assert (request.method, request.body) == ("POST", RESULT_BODY)
     named = {name: request.headers[name] for name in ("content-type", "x-trace", "webhook-id", "webhook-attempt")}
-    assert named == {
-        "content-type": "application/json",
-        "x-trace": "7",
-        "webhook-id": f"dlv_{ended.pk}",
-        "webhook-attempt": "1",
-    }
+    ours = {"webhook-id": f"dlv_{ended.pk}", "webhook-attempt": "1"}
+    assert named == {"content-type": "application/json", "x-trace": "7", **ours}
     assert (request.headers["broker-event-type"], request.headers["broker-message-id"]) == (JOB_EVENT, str(reply_id))
     assert not request.headers.keys() & {"webhook-signature", "webhook-sequence", "webhook-possible-duplicate"}
     assert (ended.status, ended.sequence) == (DeliveryStatus.DELIVERED, None)

@@ -95,15 +95,9 @@ def rows() -> dict[str, int]:
     """Return the id of a row of each model that has actions of its own."""
     made = factories.subscription(factories.subscriber("shop"), factories.event_type("Order.Paid"))
     pulled = factories.subscription(made.subscriber, factories.event_type(), endpoint="", delivery_mode="PULL")
-    message = Message.objects.create(
-        event_type=made.event_type,
-        body=b'{"secret": "in the body"}',
-        content_type="application/json",
-        headers=[["X-Secret", "in a header"]],
-        filter_string="in the filter string",
-        size=25,
-        outcome="ROUTED",
-    )
+    fields: dict[str, Any] = {"event_type": made.event_type, "content_type": "application/json", "outcome": "ROUTED"}
+    secret = {"headers": [["X-Secret", "in a header"]], "filter_string": "in the filter string"}
+    message = Message.objects.create(body=b'{"secret": "in the body"}', size=25, **secret, **fields)
     line = made.subscriber.lines.get(lane=Lane.MAIN)
     delivery = Delivery.objects.create(message=message, subscription=made, line=line, size=25)
     answer = {"answer_headers": b"X: in its head", "answer_excerpt": b"in its excerpt"}

@@ -73,13 +73,13 @@ OF_FIELDS = {
 def there() -> dict[type[Model], Model]:
     """Return one of each that can be configured."""
     wanted = factories.subscription()
-    return {
-        EventType: factories.event_type("Order.Paid"),
-        Publisher: factories.publisher("shop"),
+    event_type, publisher = factories.event_type("Order.Paid"), factories.publisher("shop")
+    owned: dict[type[Model], Model] = {
         Subscriber: wanted.subscriber,
         Subscription: wanted,
         RetryPolicy: factories.retry_policy("own"),
     }
+    return {EventType: event_type, Publisher: publisher, **owned}
 
 
 def root_of(model: type[Model]) -> str:

@@ -49,9 +49,8 @@ def test_every_operation_documents_its_scope_and_its_problems(document: dict[str
     by_token = paths.pop("/api/v1/callbacks/{token}")["post"]
     assert "security" not in by_token, "the address itself is the key"
     operations = [operation for operations in paths.values() for operation in operations.values()]
-    assert {str(operation["security"]) for operation in operations} == {
-        f"[{{'apiKey': ['{scope}']}}]" for scope in Scope.values
-    }
+    scopes = {f"[{{'apiKey': ['{scope}']}}]" for scope in Scope.values}
+    assert {str(operation["security"]) for operation in operations} == scopes
     assert all(
         f"Takes a key with the scope `{one['security'][0]['apiKey'][0]}`." in one["description"] for one in operations
     )

@@ -74,9 +74,8 @@ def test_changed_endpoint_makes_the_line_due_in_order(wanted: Subscription, rece
 
 def test_refused_address_is_announced(wanted: Subscription) -> None:
     assert wanted.event_type
-    publish(
-        client_of(till := factories.publisher(event_types=[wanted.event_type])), b"{}", event=wanted.event_type.name
-    )
+    till = factories.publisher(event_types=[wanted.event_type])
+    publish(client_of(till), b"{}", event=wanted.event_type.name)
     with broker.running_worker(egress=INTERNET):
         broker.wait_until_held(wanted.subscriber)
     delivery = Delivery.objects.get()

@@ -81,9 +81,8 @@ def test_the_list_shows_the_counts_of_each_mailbox(admin: Client, wanted: Subscr
 def test_only_subscribers_with_pull_subscriptions_have_a_mailbox(admin: Client, wanted: Subscription) -> None:
     factories.subscription(factories.subscriber("pushed-to"), wanted.event_type)
     assert [box.name for box in admin.get(reverse(MAILBOXES)).context["cl"].result_list] == ["archive"]
-    Subscription.objects.filter(pk=wanted.pk).update(
-        delivery_mode=DeliveryMode.PUSH, endpoint="http://archive.example/"
-    )
+    push = {"delivery_mode": DeliveryMode.PUSH, "endpoint": "http://archive.example/"}
+    Subscription.objects.filter(pk=wanted.pk).update(**push)
     assert [*admin.get(reverse(MAILBOXES)).context["cl"].result_list] == []
     assert admin.get(mailbox_page(wanted, "purge")).status_code == 404
 
@@ -199,15 +198,10 @@ def test_returning_says_which_deliveries_end(admin: Client, wanted: Subscription
     question = page_text(admin, back)
     assert "Return all 3 in flight?" in question
     assert "1 will be available again, 2 will end." in question
-    assert (
-        f"delivery {again.delivery_id}, fetched 2 times: ends as FAILED, because its redeliveries are used up"
-        in question
-    )
+    failed, cancelled = "its redeliveries are used up", "its cancellation was requested"
+    assert f"delivery {again.delivery_id}, fetched 2 times: ends as FAILED, because {failed}" in question
     assert f"delivery {once.delivery_id}, fetched once delivery {asked.delivery_id}" in question
-    assert (
-        f"delivery {asked.delivery_id}, fetched once: ends as CANCELLED, because its cancellation was requested"
-        in question
-    )
+    assert f"delivery {asked.delivery_id}, fetched once: ends as CANCELLED, because {cancelled}" in question
     note = "Returned 1 of 3; 1 FAILED, redeliveries used up; 1 CANCELLED, as requested."
     assert post_form(admin, back, _selected_action=chosen(admin, back)) == note
     assert statuses(wanted) == [DeliveryStatus.FAILED, PENDING, CANCELLED]

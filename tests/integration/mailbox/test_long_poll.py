@@ -219,11 +219,9 @@ def test_polls_outlive_the_connection_of_the_poller(
     pulled: Subscription, polls: WaitingPolls, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
     elsewhere.autocommit = True
-    looks = (
-        "SELECT FROM pg_stat_activity WHERE query LIKE '%AS w (subscriber_id, waiting)%' AND pid <> pg_backend_pid()"
-    )
+    look = "SELECT FROM pg_stat_activity WHERE query LIKE '%AS w (subscriber_id, waiting)%' AND pid <> pg_backend_pid()"
     with polling(polls, pulled) as (waiting,):
-        wait_until(lambda: elsewhere.execute(looks).fetchall())
+        wait_until(lambda: elsewhere.execute(look).fetchall())
         terminate_backends()
         publish_numbered(pulled.event_type, 1)
         assert waiting.result(PATIENCE_SECONDS) == [b"0"]

@@ -83,12 +83,8 @@ def test_a_purge_that_takes_too_long_is_not_complete(pulled: Subscription, monke
     publish_numbered(pulled.event_type, 5)
     monkeypatch.setattr(operations, "SLICE", 2)
     monkeypatch.setattr(operations, "CANCEL", CANCEL.replace("5000", "2"))
-    assert [purge(pulled.subscriber_id, seconds=0) for _ in range(4)] == [
-        (2, 0, False),
-        (2, 0, False),
-        (1, 0, False),
-        (0, 0, True),
-    ]
+    purges = [purge(pulled.subscriber_id, seconds=0) for _ in range(4)]
+    assert purges == [(2, 0, False), (2, 0, False), (1, 0, False), (0, 0, True)]
 
 
 def test_messages_in_flight_end_slice_by_slice(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:

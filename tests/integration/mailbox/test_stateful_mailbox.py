@@ -99,9 +99,8 @@ class StatefulMailbox(Clients):
     @may.happens(2, at=which, most=perhaps)
     def switch(self, at: int, most: int) -> None:
         self.expected.switch(at)
-        switch_delivery_mode(
-            self.subscriptions[at], DeliveryMode.PULL if at in self.expected.pulled else DeliveryMode.PUSH
-        )
+        mode = DeliveryMode.PULL if at in self.expected.pulled else DeliveryMode.PUSH
+        switch_delivery_mode(self.subscriptions[at], mode)
         self.fetch(most)
 
     @may.happens(2, stop=one_of(*STOPS), most=perhaps)

@@ -84,11 +84,8 @@ def test_failures_of_others_are_announced(pulled: Subscription, name: str, *, is
         time_out_hand_outs()
         return_overdue()
     announced = [*Announcement.objects.values_list("kind", "delivery_id")]
-    ours = name.startswith("Broker.")
-    assert (broker.statuses(wanted), announced) == (
-        [FAILED],
-        [] if ours else [("Broker.Delivery.Failed", one.delivery_id)],
-    )
+    told = [] if name.startswith("Broker.") else [("Broker.Delivery.Failed", one.delivery_id)]
+    assert (broker.statuses(wanted), announced) == ([FAILED], told)
 
 
 @pytest.mark.behaviour("1.8", "9.2")

@@ -64,15 +64,8 @@ def summaries(settings: Any) -> None:
 
 
 def edit(admin: Client, task: PeriodicTask, /, **changes: str) -> Answer:
-    form = {
-        "name": task.name,
-        "task": task.task,
-        "enabled": "on",
-        "interval": str(task.interval_id or ""),
-        "args": "[]",
-        "kwargs": "{}",
-        **changes,
-    }
+    always = {"enabled": "on", "args": "[]", "kwargs": "{}"}
+    form = {"name": task.name, "task": task.task, "interval": str(task.interval_id or ""), **always, **changes}
     return admin.post(f"{ROOT}/periodictask/{task.pk}/change/", form, follow=True)
 
 

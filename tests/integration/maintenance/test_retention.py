@@ -67,10 +67,8 @@ def wanted(receiver: Receiver, past: dt.date) -> Subscription:
 def published_on(day: dt.date, wanted: Subscription, *bodies: bytes) -> list[int]:
     """Publish messages and let them have been published on `day`; return their ids."""
     accepted = broker.publish_bodies(wanted.event_type, *bodies)
-    ids = [
-        first_id(day) + number
-        for number, _ in enumerate(accepted, Message.objects.filter(pk__lt=first_id(day) + 10**10).count())
-    ]
+    before = Message.objects.filter(pk__lt=first_id(day) + 10**10).count()
+    ids = [first_id(day) + number for number, _ in enumerate(accepted, before)]
     for one, new in zip(accepted, ids, strict=True):
         Delivery.objects.filter(message_id=one.id).update(message_id=new)
         Message.objects.filter(pk=one.id).update(id=new)

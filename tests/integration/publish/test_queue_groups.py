@@ -130,12 +130,9 @@ def test_a_group_whose_filter_failed_is_held_with_all_its_deliveries(client: Cli
         **{one.pk: ("HELD", True) for one in held},
         sent.pk: ("PENDING", False),
     }
-    assert {
-        tuple(group): one.waits_for for group, one in zip(grouped(), QueueGroup.objects.order_by("id"), strict=True)
-    } == {
-        tuple(one.pk for one in held): "RELEASE",
-        (sent.pk,): "TURN",
-    }
+    groups = zip(grouped(), QueueGroup.objects.order_by("id"), strict=True)
+    waits = {tuple(group): one.waits_for for group, one in groups}
+    assert waits == {tuple(one.pk for one in held): "RELEASE", (sent.pk,): "TURN"}
 
 
 @pytest.mark.behaviour("2.4", "2.2")

@@ -273,10 +273,8 @@ def test_lists_and_pages_lead_to_their_replays(admin: Client, rejected: Delivery
     for model, narrowed in lists:
         address = f"/admin/delivery/{model}/"
         action = f"{address}replay_these/"
-        assert (
-            f'href="{action}?{urlencode(narrowed)}"'.replace("&", "&amp;")
-            in admin.get(address, narrowed).content.decode()
-        )
+        link = f'href="{action}?{urlencode(narrowed)}"'.replace("&", "&amp;")
+        assert link in admin.get(address, narrowed).content.decode()
         form = admin.get(action, narrowed, follow=True).context["form"]
         assert form.initial == {"subscription": str(shop.pk), "statuses": [[*narrowed.values()][1]]}
     by_line: dict[str, Any] = {"line__id__exact": rejected.line_id, "status__exact": "PENDING"}

@@ -344,11 +344,8 @@ def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType) -> None:
     pause([one.pk], reason="not yet")
     replays.run_backfill(backfill)
     one.refresh_from_db()
-    assert (replays.state_of(backfill), one.paused_by, one.status) == (
-        ReplayState.FAILED,
-        PausedBy.HAND,
-        Status.INACTIVE,
-    )
+    assert (one.paused_by, one.status) == (PausedBy.HAND, Status.INACTIVE)
+    assert replays.state_of(backfill) == ReplayState.FAILED
 
 
 def test_a_subscription_activated_meanwhile_is_not_changed(kind: EventType) -> None:

@@ -214,10 +214,8 @@ def test_an_unrouted_message_goes_to_those_of_today(unheard_publisher: Publisher
     )
     answered = post_republish(client_of(unheard_publisher))
     copy = Message.objects.latest("id")
-    assert (answered.status_code, answered.json()) == (
-        202,
-        {"id": copy.pk, "outcome": "ROUTED", "deliveries": 1, "copy_of": old.pk},
-    )
+    copied = {"id": copy.pk, "outcome": "ROUTED", "deliveries": 1, "copy_of": old.pk}
+    assert (answered.status_code, answered.json()) == (202, copied)
     shown = {one["id"]: one["copy_of"] for one in client_of(unheard_publisher).get("/api/v1/messages").json()["items"]}
     assert shown == {old.pk: None, copy.pk: old.pk}
     assert answered["Location"] == f"/api/v1/messages/{copy.pk}"

@@ -72,11 +72,8 @@ def receiving(storage: None) -> Subscriber:
     for fields in endings:
         driven, delivery, number = crash_while_sending(line)
         driven.last_sequence = number
-        settle(
-            {line.pk: driven.claim.epoch},
-            settlements=[settlement(driven, delivery, **fields)],
-            states=[driven.update()],
-        )
+        settled = [settlement(driven, delivery, **fields)]
+        settle({line.pk: driven.claim.epoch}, settlements=settled, states=[driven.update()])
     cancel_deliveries_of(subscriptions[1].pk, reason="unwanted")
     crash_while_sending(line)
     return wanted

@@ -273,13 +273,8 @@ def test_a_line_whose_work_is_all_paused_says_so_and_who_paused_it_and_why(
     assert (standing_of(line).state, standing_of(line).waiting) == (LineState.PAUSED, 3)
     (told,) = over_the_api()["paused"]
     assert parse_datetime(told.pop("paused_since")) == SINCE
-    assert told == {
-        "subscription_id": wanted.pk,
-        "paused_by": "HAND",
-        "paused_reason": "moving house",
-        "half_open": False,
-        "probe_due_at": None,
-    }
+    by_hand = {"paused_by": "HAND", "paused_reason": "moving house", "half_open": False, "probe_due_at": None}
+    assert told == {"subscription_id": wanted.pk, **by_hand}
 
 
 @pytest.mark.behaviour("1.6")

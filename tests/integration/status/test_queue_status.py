@@ -69,17 +69,8 @@ def test_a_message_shows_who_took_it_and_who_was_not_needed(admin: Client, group
 
     shown = message()
 
-    assert shown["groups"] == [
-        {
-            "id": first.pk,
-            "state": "TAKEN",
-            "delivery_ids": [first.pk, second.pk, third.pk],
-            "taken_by": second.pk,
-            "attempts": 3,
-            "cycles": None,
-            "next_try_at": None,
-        }
-    ]
+    ended = {"state": "TAKEN", "taken_by": second.pk, "attempts": 3, "cycles": None, "next_try_at": None}
+    assert shown["groups"] == [{"id": first.pk, "delivery_ids": [first.pk, second.pk, third.pk], **ended}]
     assert [(one["status"], one["group_id"]) for one in shown["deliveries"]] == [
         ("REDUNDANT", first.pk),
         ("DELIVERED", first.pk),
@@ -195,17 +186,9 @@ def test_senders_show_their_waiting_groups(group: list[Subscription]) -> None:
     shown = sender()
 
     assert parse_datetime(shown.pop("oldest_since")) == QueueGroup.objects.get().created_at
-    assert shown == {
-        "queue": f"queue.{Message.objects.get().pk % 5}",
-        "state": "WAITING",
-        "waiting": 1,
-        "deferred": 0,
-        "deferred_due_at": None,
-        "awaiting_release": 0,
-        "in_flight": 0,
-        "worker": "",
-        "lease_until": None,
-    }
+    nobody = {"in_flight": 0, "worker": "", "lease_until": None}
+    counts = {"waiting": 1, "deferred": 0, "deferred_due_at": None, "awaiting_release": 0}
+    assert shown == {"queue": f"queue.{Message.objects.get().pk % 5}", "state": "WAITING", **counts, **nobody}
     others = [one for one in client_of().get("/api/v1/senders").json() if one["queue"] != shown["queue"]]
     assert [(one["state"], one["waiting"], one["oldest_since"]) for one in others] == [("IDLE", 0, None)] * 4
 
@@ -244,16 +227,9 @@ def test_the_state_of_a_sender_follows_from_its_groups(
 
 def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> None:
     one = QueueGroup.objects.get()
+    fields: dict[str, Any] = {"line_id": one.line_id, "delivery_ids": [], "size": 1, "waits_for": "RETRY"}
     QueueGroup.objects.bulk_create(
-        QueueGroup(
-            id=one.pk + 10 + n,
-            line_id=one.line_id,
-            delivery_ids=[],
-            size=1,
-            waits_for="RETRY",
-            due_at=LATER + timedelta(days=n),
-        )
-        for n in range(MAX_COUNTED + 1)
+        QueueGroup(id=one.pk + 10 + n, due_at=LATER + timedelta(days=n), **fields) for n in range(MAX_COUNTED + 1)
     )
     standing = line_statuses([one.line_id or 0])[one.line_id or 0]
     assert (standing.waiting, standing.deferred, standing.deferred_due_at) == (MAX_COUNTED, MAX_COUNTED, LATER)

@@ -158,10 +158,8 @@ def test_the_database_refuses_more_scopes_and_another_owner(change: dict[str, An
     [("PUBLISHER", ["keys"]), ("SUBSCRIBER", ["publish"]), ("MANAGEMENT", []), ("MANAGEMENT", "x")],
 )
 def test_the_database_stores_no_scope_that_a_kind_has_not(kind: str, scopes: list[str] | str) -> None:
-    owners: dict[str, Any] = {
-        "PUBLISHER": {"publisher": factories.publisher()},
-        "SUBSCRIBER": {"subscriber": factories.subscriber()},
-    }
+    publisher, subscriber = factories.publisher(), factories.subscriber()
+    owners: dict[str, Any] = {"PUBLISHER": {"publisher": publisher}, "SUBSCRIBER": {"subscriber": subscriber}}
     with transaction.atomic(), pytest.raises(IntegrityError, match="api_key_scopes"):
         ApiKey.objects.create(kind=kind, scopes=[*scopes], prefix="brk_", digest=b"x", **owners.get(kind, {}))
 

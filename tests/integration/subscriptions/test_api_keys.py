@@ -165,10 +165,8 @@ def test_an_unknown_owner_is_reported(owner: str) -> None:
 
 def test_a_key_is_given_an_end_and_a_limit() -> None:
     created("--expires-at", "2027-06-30T02:00:00+02:00", "--requests-per-minute", "30")
-    assert ApiKey.objects.values_list("expires_at", "requests_per_minute").get() == (
-        dt.datetime(2027, 6, 30, tzinfo=dt.UTC),
-        30,
-    )
+    key = ApiKey.objects.get()
+    assert (key.expires_at, key.requests_per_minute) == (dt.datetime(2027, 6, 30, tzinfo=dt.UTC), 30)
 
 
 def test_days_set_the_end_of_a_key() -> None:

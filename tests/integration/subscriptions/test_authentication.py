@@ -38,13 +38,8 @@ def test_without_a_key_everything_is_refused_with_a_challenge() -> None:
     answer = Client().get(SOME_LIST)
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
     assert answer["Content-Type"] == "application/problem+json"
-    assert answer.json() == {
-        "type": "urn:broker:unauthenticated",
-        "code": "unauthenticated",
-        "title": "Unauthenticated",
-        "status": 401,
-        "detail": "Authentication credentials were not provided.",
-    }
+    problem = {"type": "urn:broker:unauthenticated", "code": "unauthenticated", "title": "Unauthenticated"}
+    assert answer.json() == {**problem, "status": 401, "detail": "Authentication credentials were not provided."}
 
 
 def test_the_scheme_is_read_in_any_case() -> None:

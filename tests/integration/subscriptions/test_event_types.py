@@ -383,10 +383,8 @@ def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
     assert [word for word in shown_words if word not in page.content.decode()] == []
     assert EventType.objects.configured().get().description == "old"
     assert messages_of(confirmed(admin, page)) == "Imported: 1 created, 1 changed, 0 unchanged."
-    assert [*EventType.objects.configured().order_by("name").values_list("name", "description")] == [
-        ("A", "ü"),
-        ("B", ""),
-    ]
+    imported = EventType.objects.configured().order_by("name").values_list("name", "description")
+    assert [*imported] == [("A", "ü"), ("B", "")]
     assert {entry.get_change_message() for entry in LogEntry.objects.all()} == {"Imported description.", "Imported."}
 
 

@@ -65,28 +65,22 @@ def somebody() -> Subscription:
     line = made.subscriber.lines.get(lane=Lane.MAIN)
     Delivery.objects.create(message=message, subscription=made, line=line, size=2)
     Replay.objects.create(subscription=made, selection={"subscriber": made.subscriber_id}, created_by="somebody")
+    token = {"token_hash": b"1", "token_sealed": b"1", "expires_at": Now() + timedelta(days=1)}
     Callback.objects.create(
         group_id=1,
         message=message,
         event_type=made.event_type,
         publisher=owner,
         url="https://somebody.example/",
-        token_hash=b"1",
-        token_sealed=b"1",
-        expires_at=Now() + timedelta(days=1),
+        **token,
     )
     return made
 
 
 def numbers_of(theirs: Subscription) -> dict[str, int]:
-    return {
-        "subscriptions": theirs.pk,
-        "api-keys": ApiKey.objects.get(label="somebody").pk,
-        "messages": Message.objects.get().pk,
-        "deliveries": Delivery.objects.get().pk,
-        "replays": Replay.objects.get().pk,
-        "callbacks": Callback.objects.get().pk,
-    }
+    models = {"messages": Message, "deliveries": Delivery, "replays": Replay, "callbacks": Callback}
+    only = {name: model._default_manager.get().pk for name, model in models.items()}
+    return {"subscriptions": theirs.pk, "api-keys": ApiKey.objects.get(label="somebody").pk, **only}
 
 
 def ask(client: Client, method: str, path: str, name: str, number: int, **headers: str) -> Answer:
@@ -181,14 +175,8 @@ def theirs() -> Names:
     publish(client_of(factories.publisher("somebody")), b"{}", event=EVENT)
     (handed,) = client_of(wanted.subscriber).post("/api/v1/mailboxes/somebody/next").json()["messages"]
     delivery = Delivery.objects.get()
-    return {
-        "name": "somebody",
-        "subscriber": "somebody",
-        "subscription": wanted.pk,
-        "message": delivery.message_id,
-        "group": 1,
-        "receipt": handed["receipt"],
-    }
+    numbers = {"subscription": wanted.pk, "message": delivery.message_id, "group": 1}
+    return {"name": "somebody", "subscriber": "somebody", "receipt": handed["receipt"], **numbers}
 
 
 @pytest.fixture
@@ -199,14 +187,9 @@ def own(theirs: Names) -> Subscription:
 
 def nobodys(theirs: Names) -> Names:
     receipt = str(theirs["receipt"])
-    unknown = {name: UNKNOWN for name, value in theirs.items() if isinstance(value, int)}
-    return {
-        **theirs,
-        **unknown,
-        "name": NOBODY_ELSE,
-        "subscriber": NOBODY_ELSE,
-        "receipt": receipt[:-6] + receipt[-6:].swapcase(),
-    }
+    unknown: Names = {name: UNKNOWN for name, value in theirs.items() if isinstance(value, int)}
+    unknown |= {"name": NOBODY_ELSE, "subscriber": NOBODY_ELSE}
+    return {**theirs, **unknown, "receipt": receipt[:-6] + receipt[-6:].swapcase()}
 
 
 def alike(asked: Callable[[Names], Answer], theirs: Names) -> int:

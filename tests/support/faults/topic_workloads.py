@@ -331,12 +331,8 @@ class ReplayWorkload(Workload):
     def _replay(self, since: str) -> None:
         """Replay the deliveries since then once, even if answers are lost; wait until it is done."""
         known = len(self._replays())
-        asked: dict[str, object] = {
-            "subscription": self.subscription,
-            "statuses": ["DELIVERED"],
-            "from": since,
-            "max_per_second": PACE,
-        }
+        sent: dict[str, object] = {"statuses": ["DELIVERED"], "from": since, "max_per_second": PACE}
+        asked = {"subscription": self.subscription, **sent}
         while len(self._replays()) == known:
             with suppress(requests.RequestException):
                 self.broker.management.create("replays", **asked)

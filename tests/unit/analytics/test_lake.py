@@ -242,11 +242,8 @@ def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
         storage.replace(f"gold/volume/dt=2026-03-02/{run}/part-0.parquet", "12345")
     storage.replace("gold/volume/dt=2026-03-02/hours=00-24/run=1/_SUCCESS", "")
     day = "gold/volume/dt=2026-03-02"
-    assert storage.folders(day, 2) == {
-        f"{day}/hours=00-24/run=1",
-        f"{day}/hours=00-24/run=2",
-        f"{day}/hours=07-08/run=3",
-    }
+    folders = {f"{day}/hours={name}" for name in ("00-24/run=1", "00-24/run=2", "07-08/run=3")}
+    assert storage.folders(day, 2) == folders
     assert storage.size(f"{day}/hours=00-24/run=1") == 5
     storage.files.delete_dir(f"{day}/hours=00-24/run=2")
     assert storage.folders(day, 2) == {f"{day}/hours=00-24/run=1", f"{day}/hours=07-08/run=3"}

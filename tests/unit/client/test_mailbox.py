@@ -44,13 +44,10 @@ def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbo
     first, second = mailbox.fetch().messages
     results = [*mailbox.extend([first.receipt]), *mailbox.ack([first.receipt, "nonsense"])]
     results += mailbox.nack([second.receipt, first.receipt])
-    assert [(result.receipt, result.status, result.code) for result in results] == [
-        ("receipt-1", 200, "extended"),
-        ("receipt-1", 200, "acknowledged"),
-        ("nonsense", 409, "stale_receipt"),
-        ("receipt-2", 200, "returned"),
-        ("receipt-1", 409, "stale_receipt"),
-    ]
+    said = [(result.receipt, result.status, result.code) for result in results]
+    assert said[:2] == [("receipt-1", 200, "extended"), ("receipt-1", 200, "acknowledged")]
+    assert said[2:4] == [("nonsense", 409, "stale_receipt"), ("receipt-2", 200, "returned")]
+    assert said[4:] == [("receipt-1", 409, "stale_receipt")]
     assert [result.held_until > 0 for result in results] == [True, False, False, False, False]
     assert played.acknowledged == [1]
 

@@ -218,13 +218,8 @@ def test_standard_webhooks_waits_by_its_schedule_and_three_days_in_all() -> None
     ],
 )
 def test_retry_after_only_lengthens_a_pause(action: Action, honours: bool, asked: float, pause: float) -> None:
-    terms = replace(
-        PRESETS[W],
-        on_unavailable=action,
-        initial_delay_seconds=60.0,
-        max_delay_seconds=1_000.0,
-        respect_retry_after=honours,
-    )
+    terms = replace(PRESETS[W], on_unavailable=action, respect_retry_after=honours)
+    terms = replace(terms, initial_delay_seconds=60.0, max_delay_seconds=1_000.0)
     assert judge(Answered(503, retry_after=asked), policy_of(terms), FIRST, chance=0.0).pause == pause
 
 

@@ -302,10 +302,8 @@ def test_the_canonical_text_has_the_same_meaning(tree: Node) -> None:
 
 def test_the_cache_of_filters_is_bounded() -> None:
     kept = FilterCache()
-    large = [
-        Filter(text, parse_filter(text).tree)
-        for text in (f"$$->'Body'->>'{number:04000}' is null" for number in range(600))
-    ]
+    texts = [f"$$->'Body'->>'{number:04000}' is null" for number in range(600)]
+    large = [Filter(text, parse_filter(text).tree) for text in texts]
     for one in large:
         kept.add(one)
     there = [kept.get(one.text) is one for one in large]

@@ -315,15 +315,8 @@ def combined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     several = st.lists(inner, min_size=1, max_size=3)
     below = inner | st.just({"$ref": "#"})
     named = st.dictionaries(st.sampled_from("abc"), below, max_size=3)
-    whole = {
-        "allOf": several,
-        "anyOf": several,
-        "oneOf": several,
-        "not": inner,
-        "if": inner,
-        "then": inner,
-        "else": inner,
-    }
+    lists = dict.fromkeys(("allOf", "anyOf", "oneOf"), several)
+    whole = {**lists, **dict.fromkeys(("not", "if", "then", "else"), inner)}
     parts = {"properties": named, "items": below, "prefixItems": several, "contains": inner, "propertyNames": inner}
     closing = {"additionalProperties": inner, "unevaluatedProperties": inner, "patternProperties": named}
     return st.fixed_dictionaries({}, optional={**whole, **parts, **closing})
