@@ -39,11 +39,7 @@ def test_a_script_makes_requests_and_its_failure_waits_for_a_release(broker: Bro
     wait_until(lambda: len(receiver.log) == 2)
     first, second = receiver.log
     assert (first.method, first.path) == ("PATCH", "/api/proj1008/issues/artf0")
-    assert (second.path, second.headers["x-project"], second.sequence) == (
-        "/api/proj1010/issues/artf2",
-        "proj1010",
-        2,
-    )
+    assert (second.path, second.headers["x-project"], second.sequence) == ("/api/proj1010/issues/artf2", "proj1010", 2)
     assert json.loads(second.body)["fields"]["status"] == "open"
     (held,) = broker.get("deliveries", subscriber=team.name, status="HELD")["items"]
     assert held["reason"].startswith("script failed: TypeError: cannot read property 'id' of undefined")

@@ -103,8 +103,7 @@ def test_an_incomplete_body_is_not_published(regions: Regions, framing: str, par
 
 
 @pytest.mark.parametrize(
-    ("path", "size"),
-    [(None, MEBIBYTE + 1), (None, 6 * MEBIBYTE), ("", 5 * MEBIBYTE + 1), ("", 16 * MEBIBYTE)],
+    ("path", "size"), [(None, MEBIBYTE + 1), (None, 6 * MEBIBYTE), ("", 5 * MEBIBYTE + 1), ("", 16 * MEBIBYTE)]
 )
 @pytest.mark.parametrize("chunked", [False, True])
 def test_an_oversized_body_is_refused(regions: Regions, path: str | None, size: int, *, chunked: bool) -> None:
@@ -150,14 +149,8 @@ def head(*lines: str, method: str = "POST", path: str = PATH) -> bytes:
         (head(method="GET", path="http://elsewhere.example/livez"), (400, "ambiguous_host")),
         (head(method="CONNECT", path="elsewhere.example:443"), (400, "ambiguous_host")),
         (head("Host: 127.0.0.1", method="GET", path="/livez"), (400, "repeated_header")),
-        (
-            head("Transfer-Encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n",
-            (501, "unknown_transfer_encoding"),
-        ),
-        (
-            head("Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n",
-            (400, "incomplete_body"),
-        ),
+        (head("Transfer-Encoding: gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n", (501, "unknown_transfer_encoding")),
+        (head("Transfer-Encoding: chunked") + b"2\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n", (400, "incomplete_body")),
     ],
 )
 def test_ambiguous_or_unreadable_requests_fail(broker: Broker, request_: bytes, problem: tuple[int, str]) -> None:

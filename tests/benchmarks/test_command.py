@@ -23,11 +23,7 @@ def test_the_list_names_every_scenario() -> None:
 
 @pytest.mark.parametrize(
     ("words", "names"),
-    [
-        (["queue"], ["queue.fast", "queue.slow"]),
-        (["soak", "queue.slow"], ["soak", "queue.slow"]),
-        ([], []),
-    ],
+    [(["queue"], ["queue.fast", "queue.slow"]), (["soak", "queue.slow"], ["soak", "queue.slow"]), ([], [])],
 )
 def test_scenarios_are_named_alone_or_by_what_their_names_begin_with(words: list[str], names: list[str]) -> None:
     assert [name for found in parser().parse_args(words).scenarios for name in found] == names

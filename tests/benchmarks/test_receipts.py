@@ -67,11 +67,7 @@ def test_requests_that_were_not_published_are_reported() -> None:
 
 @pytest.mark.parametrize(
     ("numbers", "wrong"),
-    [
-        ((3, 1, 2), []),
-        ((3, 1), ["1 deliveries never arrived"]),
-        ((3, 1, 2, 1), ["1 requests came again"]),
-    ],
+    [((3, 1, 2), []), ((3, 1), ["1 deliveries never arrived"]), ((3, 1, 2, 1), ["1 requests came again"])],
 )
 def test_jobs_come_once_to_any_endpoint_in_any_order(numbers: tuple[int, ...], wrong: list[str]) -> None:
     log = JobLog()
@@ -124,12 +120,7 @@ def failed_at(*seconds: float) -> Receipts:
 
 @pytest.mark.parametrize(
     ("moments", "idle"),
-    [
-        ((10.5, 11.5, 12.5), []),
-        ((10.5, 10.6, 12.5), [2]),
-        ((9.9, 10.5, 11.5, 13.0), [3]),
-        ((), [1, 2, 3]),
-    ],
+    [((10.5, 11.5, 12.5), []), ((10.5, 10.6, 12.5), [2]), ((9.9, 10.5, 11.5, 13.0), [3]), ((), [1, 2, 3])],
 )
 def test_each_part_of_the_time_must_have_retries(moments: tuple[float, ...], idle: list[int]) -> None:
     said = [f"no delivery was retried in part {part} of 3 of the time" for part in idle]

@@ -13,12 +13,7 @@ from broker_client import Mailbox
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from tests.support.faults.breakage import away, flush_redis, frozen, restarted, send
 from tests.support.faults.load import AFTERWARDS
-from tests.support.faults.mailbox_clients import (
-    acknowledge,
-    acknowledge_late,
-    give_back_some,
-    never_acknowledge,
-)
+from tests.support.faults.mailbox_clients import acknowledge, acknowledge_late, give_back_some, never_acknowledge
 from tests.support.faults.mailbox_figures import FetchRecord, in_hand
 from tests.support.faults.mailbox_load import LONG, MailboxLoad
 from tests.support.real_broker import Broker, database_now, wait_until_polling

@@ -56,10 +56,7 @@ CALLBACKS = st.fixed_dictionaries({"event_type_id": EVENT_TYPE_IDS, "created_at"
 
 MIDNIGHT: Final = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
 NOW: Final = MIDNIGHT + dt.timedelta(hours=1, minutes=30)
-WINDOWS: Final = (
-    Window(MIDNIGHT - dt.timedelta(days=1), MIDNIGHT),
-    Window(MIDNIGHT, MIDNIGHT + dt.timedelta(hours=1)),
-)
+WINDOWS: Final = (Window(MIDNIGHT - dt.timedelta(days=1), MIDNIGHT), Window(MIDNIGHT, MIDNIGHT + dt.timedelta(hours=1)))
 """The whole days, and the closed hours of today."""
 
 ONLY_ONE_HAS: Final = """

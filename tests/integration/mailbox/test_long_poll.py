@@ -19,15 +19,7 @@ from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery.mailbox import long_poll
 from delivery.mailbox.fetch_messages import fetch
-from delivery.mailbox.long_poll import (
-    MAX_POLLS,
-    WAITING,
-    MailboxPoller,
-    Poll,
-    PollResult,
-    WaitingPolls,
-    poll_messages,
-)
+from delivery.mailbox.long_poll import MAX_POLLS, WAITING, MailboxPoller, Poll, PollResult, WaitingPolls, poll_messages
 from delivery.mailbox.receipts import MailboxRef
 from delivery.models import Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus

@@ -80,11 +80,7 @@ def finish_one(wanted: Subscription) -> tuple[int, int]:
     line = broker.line_of(wanted.subscriber)
     driven, delivery, number = broker.crash_while_sending(line)
     driven.last_sequence = number
-    settle(
-        {line.pk: driven.claim.epoch},
-        settlements=[broker.settlement(driven, delivery)],
-        states=[driven.update()],
-    )
+    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)], states=[driven.update()])
     return delivery.id, number
 
 

@@ -44,10 +44,7 @@ def test_a_repeated_key_gets_the_first_answer(client: Client, publisher: Publish
     assert Message.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"body": b"2"}, {"event": "Other"}, {"Filter_String": "x"}],
-)
+@pytest.mark.parametrize("other", [{"body": b"2"}, {"event": "Other"}, {"Filter_String": "x"}])
 def test_another_publish_under_a_key_is_refused(client: Client, other: dict[str, Any]) -> None:
     factories.event_type("Other")
     publish(client, b"1", Idempotency_Key="order-7")

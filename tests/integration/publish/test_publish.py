@@ -83,11 +83,7 @@ def test_header_filters_are_literal(
     ],
 )
 def test_only_active_subscriptions_qualify(
-    client: Client,
-    event_type: EventType,
-    subscription_status: Status,
-    subscriber_status: Status,
-    qualifies: bool,
+    client: Client, event_type: EventType, subscription_status: Status, subscriber_status: Status, qualifies: bool
 ) -> None:
     subscriber = factories.subscriber(status=subscriber_status)
     subscription = factories.subscription(subscriber, event_type, status=subscription_status)

@@ -53,8 +53,7 @@ def test_a_successor_is_the_same_but_for_its_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "overlap"),
-    [({}, DAY), ({"overlap_seconds": 0}, 0 * DAY), ({"overlap_seconds": 2_592_000}, 30 * DAY)],
+    ("asked", "overlap"), [({}, DAY), ({"overlap_seconds": 0}, 0 * DAY), ({"overlap_seconds": 2_592_000}, 30 * DAY)]
 )
 def test_the_former_goes_on_for_an_overlap(asked: dict[str, int], overlap: dt.timedelta) -> None:
     with time_machine.travel(MORNING, tick=False) as clock:
@@ -154,8 +153,7 @@ def test_the_database_refuses_more_scopes_and_another_owner(change: dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("kind", "scopes"),
-    [("PUBLISHER", ["keys"]), ("SUBSCRIBER", ["publish"]), ("MANAGEMENT", []), ("MANAGEMENT", "x")],
+    ("kind", "scopes"), [("PUBLISHER", ["keys"]), ("SUBSCRIBER", ["publish"]), ("MANAGEMENT", []), ("MANAGEMENT", "x")]
 )
 def test_the_database_stores_no_scope_that_a_kind_has_not(kind: str, scopes: list[str] | str) -> None:
     publisher, subscriber = factories.publisher(), factories.subscriber()

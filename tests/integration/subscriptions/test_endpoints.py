@@ -56,10 +56,7 @@ def test_the_api_refuses_a_blocked_url_at_its_field(made: Subscription, field: s
     factories.subscriber("shop")
     factories.event_type("Order.Paid")
     client = client_of()
-    for answer in (
-        client.post(ROOT, new(**{field: url})),
-        client.patch(f"{ROOT}/{made.pk}", {field: url}),
-    ):
+    for answer in (client.post(ROOT, new(**{field: url})), client.patch(f"{ROOT}/{made.pk}", {field: url})):
         assert problem_of(answer) == (400, "invalid")
         assert [error["pointer"] for error in answer.json()["errors"]] == [f"#/{field}"]
     made.refresh_from_db()
@@ -89,10 +86,7 @@ def test_other_fields_of_a_subscription_with_a_blocked_endpoint_can_change(admin
 def test_a_trailing_line_end_is_removed_or_refused(line_end: str, made: Subscription) -> None:
     answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": f"https://a.example/{line_end}"})
     made.refresh_from_db()
-    assert (answer.status_code, made.endpoint) in {
-        (200, "https://a.example/"),
-        (400, "https://shop.example/hook"),
-    }
+    assert (answer.status_code, made.endpoint) in {(200, "https://a.example/"), (400, "https://shop.example/hook")}
 
 
 @pytest.mark.behaviour("6.7")

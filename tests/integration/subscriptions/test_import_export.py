@@ -46,11 +46,7 @@ def test_a_file_creates_changes_and_keeps_event_types() -> None:
     assert verdicts(imported(*entries)) == [("A", "UNCHANGED", []), changed, ("Order.Paid", "CREATED", [])]
     assert [
         *EventType.objects.configured().order_by("name").values_list("name", "description", "sample", "version")
-    ] == [
-        ("A", "same", "", 1),
-        ("B", "new", "{}", 2),
-        ("Order.Paid", "", '{"id": "o-1"}', 1),
-    ]
+    ] == [("A", "same", "", 1), ("B", "new", "{}", 2), ("Order.Paid", "", '{"id": "o-1"}', 1)]
 
 
 def test_a_file_that_is_imported_again_changes_nothing() -> None:

@@ -107,12 +107,7 @@ def leave_room(event_type: EventType) -> None:
     text = "-" * 1500
     people = Subscriber.objects.bulk_create(Subscriber(name=f"n{number}", description=text) for number in range(1000))
     Subscription.objects.bulk_create(
-        Subscription(
-            subscriber=one,
-            event_type=event_type,
-            endpoint=f"http://127.0.0.1:9/{text}",
-        )
-        for one in people
+        Subscription(subscriber=one, event_type=event_type, endpoint=f"http://127.0.0.1:9/{text}") for one in people
     )
     execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
     execute("DELETE FROM subscriptions_subscription")

@@ -236,8 +236,7 @@ def test_by_default_a_key_has_all_scopes_but_keys(management: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "scopes",
-    [[], ["root"], ["keys"], ["publish", "configure"], "publish", None, [None], {"publish": True}],
+    "scopes", [[], ["root"], ["keys"], ["publish", "configure"], "publish", None, [None], {"publish": True}]
 )
 def test_scopes_of_another_kind_are_refused(scopes: object) -> None:
     factories.publisher("till")

@@ -254,11 +254,7 @@ def test_large_answers_pass(client: Client, asked: Subscription, receiver: Recei
 
     if more:
         assert problem_of(answered) == (502, "answer_too_large")
-        assert recorded_calls()[0][1:] == (
-            "FAILED",
-            "The endpoint answered 200 with more than 1,048,576 bytes.",
-            1,
-        )
+        assert recorded_calls()[0][1:] == ("FAILED", "The endpoint answered 200 with more than 1,048,576 bytes.", 1)
     else:
         assert said_of(answered) == (200, body, "answered")
 

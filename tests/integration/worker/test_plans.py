@@ -29,12 +29,7 @@ from tests.support import broker
 from tests.support.api import client_of, client_of_admin
 from tests.support.database import execute
 from tests.support.factories import event_type, subscriber, subscription
-from tests.support.query_plans import (
-    costly_statements,
-    explained_statements,
-    prepared_statements,
-    searching_plans,
-)
+from tests.support.query_plans import costly_statements, explained_statements, prepared_statements, searching_plans
 
 FINISHED, WAITING, RECEIVERS, DAYS = 100_000, 20_000, 20, 5
 MAX_ROWS_PER_LIST = 25_000
@@ -107,11 +102,7 @@ def deliver_and_crash(grown: Grown) -> None:
     driven.last_sequence = number
     deferred = broker.settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
     settle({line.pk: driven.claim.epoch}, settlements=[deferred], marks=[driven.mark(second)])
-    settle(
-        {line.pk: driven.claim.epoch},
-        settlements=[broker.settlement(driven, second)],
-        states=[driven.update()],
-    )
+    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, second)], states=[driven.update()])
     broker.crash_while_sending(line)
     in_flight(None, key=None, downwards=True, limit=50)
     broker.expire_lease(line)
@@ -123,11 +114,7 @@ def retry(grown: Grown) -> None:
     line = broker.retry_line_of(grown.busy[0].subscriber)
     assert line.pk in lines_with_due_work()
     driven, first, _ = broker.crash_while_sending(line)
-    settle(
-        {line.pk: driven.claim.epoch},
-        settlements=[broker.settlement(driven, first)],
-        states=[driven.update()],
-    )
+    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, first)], states=[driven.update()])
     broker.crash_while_sending(line)
     broker.expire_lease(line)
     assert len(claim([line.pk], worker="next")) == 1

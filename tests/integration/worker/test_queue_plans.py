@@ -28,12 +28,7 @@ from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.api import client_of, client_of_admin
 from tests.support.database import execute
-from tests.support.query_plans import (
-    costly_statements,
-    explained_statements,
-    prepared_statements,
-    searching_plans,
-)
+from tests.support.query_plans import costly_statements, explained_statements, prepared_statements, searching_plans
 
 WAITING = 20_000
 

@@ -227,10 +227,7 @@ def test_a_repeated_settle_takes_no_other_slot(limited: Subscription) -> None:
     assert ([*again.started], last_at(limited)) == ([delivery.id], taken_at)
 
 
-@pytest.mark.parametrize(
-    ("ago", "from_last"),
-    [(1000.0, 1000.0), (1000.5, 1000.0), (1500.0, 1500.0), (5000.0, 5000.0)],
-)
+@pytest.mark.parametrize(("ago", "from_last"), [(1000.0, 1000.0), (1000.5, 1000.0), (1500.0, 1500.0), (5000.0, 5000.0)])
 def test_a_late_slot_is_the_one_that_was_due(limited: Subscription, ago: float, from_last: float) -> None:
     broker.publish_numbered(limited.event_type, 1)
     Pace.objects.update(last_at=Now() - timedelta(seconds=ago))

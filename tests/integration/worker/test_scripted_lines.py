@@ -91,11 +91,7 @@ def test_scripts_keep_the_order_of_a_line(receiver: Receiver, worker: Worker, wa
     ],
 )
 def test_a_failing_script_holds_its_delivery_and_the_line_goes_on(
-    receiver: Receiver,
-    worker: Worker,
-    wanted: Subscription,
-    what: str,
-    reason: str,
+    receiver: Receiver, worker: Worker, wanted: Subscription, what: str, reason: str
 ) -> None:
     write(wanted, f"if ($inmessage % 2) {{ {what} }}")
     broker.publish_numbered(wanted.event_type, 4)

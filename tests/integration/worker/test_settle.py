@@ -172,11 +172,7 @@ def test_a_settle_overtaken_by_a_cancel_misses_nothing(
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     (slot,) = line.slots
     slot.step, slot.ended = Rest(), broker.settlement(line, delivery, **answered)
-    overtaken(
-        lambda: settle_step(line),
-        lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
-        monkeypatch,
-    )
+    overtaken(lambda: settle_step(line), lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"), monkeypatch)
     assert (broker.statuses(wanted), len(broker.attempts_of(delivery.id))) == ([end], 1)
     assert broker.line_of(wanted.subscriber).lease_until is None
 

@@ -23,12 +23,7 @@ from tests.histories.history import History, run_history
 from tests.histories.world import LONG_SECONDS, World, prepared_world
 from tests.support.factories import event_type, retry_policy, subscriber, subscription
 from tests.support.side_operations import DAY_SECONDS, POLICY_TERMS, SIDE_EVENTS, PolicyOperations, message_counts
-from tests.support.stateful_deliveries import (
-    NO_ANSWERS,
-    run_random_history,
-    subscription_numbers,
-    worker_numbers,
-)
+from tests.support.stateful_deliveries import NO_ANSWERS, run_random_history, subscription_numbers, worker_numbers
 from tests.support.stepped_worker import FailingDatabase, Request, SteppedWorker
 
 CANCELLED, HELD, IN_FLIGHT = DeliveryStatus.CANCELLED, DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT

@@ -14,15 +14,7 @@ from pyspark.sql import SparkSession
 from analytics.pipeline.job import Check, Window, whole
 from analytics.pipeline.lake import TOUCHED, Lake
 from analytics.pipeline.lake_files import LakeFiles
-from analytics.pipeline.manifests import (
-    FOLDER,
-    Manifest,
-    Part,
-    Piece,
-    UnreadableManifest,
-    day_of,
-    path_of,
-)
+from analytics.pipeline.manifests import FOLDER, Manifest, Part, Piece, UnreadableManifest, day_of, path_of
 from analytics.pipeline.tables import RELIABILITY
 from analytics.runs import lake_problem
 

@@ -94,8 +94,7 @@ def test_a_page_holds_at_most_1_mib_but_always_one(sizes: list[int], expected: l
 
 @pytest.mark.behaviour("6.3", "11.1")
 @pytest.mark.parametrize(
-    ("endpoints", "expected"),
-    [(1, 500), (2, 250), (200, 2), (MAX_PAGE_DELIVERIES, 1), (3 * MAX_PAGE_DELIVERIES, 1)],
+    ("endpoints", "expected"), [(1, 500), (2, 250), (200, 2), (MAX_PAGE_DELIVERIES, 1), (3 * MAX_PAGE_DELIVERIES, 1)]
 )
 def test_a_page_of_groups_is_as_long_as_they_have_deliveries_but_always_one(endpoints: int, expected: int) -> None:
     waiting = [GroupRow(1, FRESH, number, number, [1] * endpoints, 10, 0, 0, False, None) for number in range(500)]
