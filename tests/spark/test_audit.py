@@ -399,10 +399,8 @@ def test_a_finding_is_in_the_hour_in_which_the_later_one_ended(spark: SparkSessi
     none = {"explained_inversions": 0, "duplicates": 0, "explained_duplicates": 0}
     first = {"high_id": 2, "high_sequence": 1, "high_created_at": at("10:20")}
     second = {"high_id": 1, "high_sequence": 2, "high_created_at": at("10:00")}
-    rows = [
-        {"hour": at("10:00"), **owner, "checked": 1, "inversions": 0, **none, **first},
-        {"hour": at("12:00"), **owner, "checked": 1, "inversions": 1, **none, **second},
-    ]
+    hours = [{"hour": at("10:00"), "inversions": 0, **first}, {"hour": at("12:00"), "inversions": 1, **second}]
+    rows = [{**owner, "checked": 1, **none, **hour} for hour in hours]
     assertDataFrameEqual(audit(given, WORDS), frame(spark, AUDIT, rows))
 
 

@@ -50,11 +50,8 @@ def endpoint(request: pytest.FixtureRequest, own_receiver: Receiver) -> SampleEn
 
 def deliver(receiver: Receiver, path: str, body: bytes, secret: str = SECRET) -> int:
     now = dt.datetime.now(dt.UTC)
-    headers = {
-        "webhook-id": "dlv_1",
-        "webhook-timestamp": str(int(now.timestamp())),
-        "webhook-signature": Webhook(secret).sign("dlv_1", now, body.decode()),
-    }
+    headers = {"webhook-id": "dlv_1", "webhook-timestamp": str(int(now.timestamp()))}
+    headers["webhook-signature"] = Webhook(secret).sign("dlv_1", now, body.decode())
     return requests.post(receiver.url(path), body, headers=headers, timeout=60).status_code
 
 
@@ -128,11 +125,8 @@ def test_a_reader_of_the_mailbox_logs_what_it_fetches(tmp_path: Path) -> None:
         reader(fetched(50, redeliveries=0))
     reader(fetched(50, redeliveries=1))
     logged = [Exchange(**fields) for fields in read_log(tmp_path / "log")]
-    assert [(one.number, one.status, one.attempt, one.flagged, one.altered) for one in logged] == [
-        (49, 200, 1, False, False),
-        (50, 500, 1, False, False),
-        (50, 200, 2, True, False),
-    ]
+    told = [(one.number, one.status, one.attempt, one.flagged, one.altered) for one in logged]
+    assert told == [(49, 200, 1, False, False), (50, 500, 1, False, False), (50, 200, 2, True, False)]
 
 
 # --- verdict ------------------------------------------------------------------------------

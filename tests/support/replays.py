@@ -104,6 +104,13 @@ def start_filing(subscription: Subscription) -> Replay:
     return backfill
 
 
+def backfilled(kind: EventType, since: datetime | None = None, **fields: Any) -> Subscription:
+    """Store an inactive subscription, and backfill it to the end."""
+    made = new(kind, **fields)
+    run_backfill(start_backfill(made, since))
+    return made
+
+
 def run_backfill(backfill: Replay) -> None:
     while Replay.objects.filter(pk=backfill.pk, finished_at=None).exists():
         go_on_with_backfill()

@@ -74,11 +74,8 @@ def there() -> dict[type[Model], Model]:
     """Return one of each that can be configured."""
     wanted = factories.subscription()
     event_type, publisher = factories.event_type("Order.Paid"), factories.publisher("shop")
-    owned: dict[type[Model], Model] = {
-        Subscriber: wanted.subscriber,
-        Subscription: wanted,
-        RetryPolicy: factories.retry_policy("own"),
-    }
+    policy = factories.retry_policy("own")
+    owned: dict[type[Model], Model] = {Subscriber: wanted.subscriber, Subscription: wanted, RetryPolicy: policy}
     return {EventType: event_type, Publisher: publisher, **owned}
 
 

@@ -180,11 +180,8 @@ def test_a_released_job_goes_to_one_endpoint(group: list[Subscription], receiver
 
     wait_until_done()
     assert sorted(request.body for request in receiver.log) == [UNREADABLE, b'{"n": 6}']
-    assert sorted(Delivery.objects.filter(message=held.id).values_list("status", flat=True)) == [
-        "DELIVERED",
-        "REDUNDANT",
-        "REDUNDANT",
-    ]
+    ended = Delivery.objects.filter(message=held.id).values_list("status", flat=True)
+    assert sorted(ended) == ["DELIVERED", "REDUNDANT", "REDUNDANT"]
     assert not QueueGroup.objects.exists()
 
 

@@ -100,28 +100,22 @@ def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Su
 
 
 @pytest.mark.behaviour("5.6", "5.7")
-def test_a_suspension_and_its_end_are_recorded_once(receiver: Receiver, wanted: Subscription) -> None:
-    suspend(receiver, wanted)
+def test_a_suspension_is_told_once(receiver: Receiver, wanted: Subscription, nobody_announces: None) -> None:
+    suspend(receiver, wanted, messages=1)
     for _ in range(2):
         begin_trial(wanted)
         with broker.running_worker():
             wait_until_suspended(wanted)
     try_and_succeed(receiver, wanted)
-    line = broker.line_of(wanted.subscriber).pk
+    delivery, line = Delivery.objects.get(), broker.line_of(wanted.subscriber).pk
+    why = "suspended: answered 503"
     assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == [
-        (LineEventKind.PAUSED, f"subscription {wanted.pk}: suspended: answered 503", line),
+        (LineEventKind.PAUSED, f"subscription {wanted.pk}: {why}", line),
         (LineEventKind.RESUMED, f"subscription {wanted.pk}", line),
     ]
-
-
-@pytest.mark.behaviour("5.7")
-def test_a_suspension_is_announced(receiver: Receiver, wanted: Subscription, nobody_announces: None) -> None:
-    suspend(receiver, wanted, messages=1)
-    try_and_succeed(receiver, wanted)
-    delivery = Delivery.objects.get()
     rows = [*Announcement.objects.order_by("id").values_list("kind", "subscription_id", "delivery_id", "details")]
     assert rows == [
-        ("Broker.Line.Paused", wanted.pk, delivery.pk, {"pause": "SUSPENDED", "reason": "suspended: answered 503"}),
+        ("Broker.Line.Paused", wanted.pk, delivery.pk, {"pause": "SUSPENDED", "reason": why}),
         ("Broker.Line.Resumed", wanted.pk, delivery.pk, {"pause": "SUSPENDED", "reason": ""}),
     ]
 

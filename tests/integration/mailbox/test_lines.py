@@ -234,11 +234,8 @@ def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subsc
     client = client_of(pulled.subscriber)
     of_it = f"/api/v1/deliveries?subscription={pulled.pk}"
     shown = {one["id"]: one for one in client.get(of_it).json()["items"]}
-    assert [(shown[one.pk]["fetches"], shown[one.pk]["status"]) for one in (late, out, waiting)] == [
-        (1, "PENDING"),
-        (2, "IN_FLIGHT"),
-        (0, "PENDING"),
-    ]
+    told = [(shown[one.pk]["fetches"], shown[one.pk]["status"]) for one in (late, out, waiting)]
+    assert told == [(1, "PENDING"), (2, "IN_FLIGHT"), (0, "PENDING")]
     assert (bool(shown[out.pk]["fetched_until"]), shown[waiting.pk]["fetched_until"]) == (True, None)
     assert {one["due_at"] for one in shown.values()} == {None}
     in_flight = client.get(f"{of_it}&status=IN_FLIGHT").json()["items"]

@@ -110,10 +110,11 @@ def test_later_filters_are_not_evaluated(client: Client, event_type: EventType, 
 def test_without_a_match_it_is_discarded(
     client: Client, event_type: EventType, blue: Subscriber, why: str, commits: Commits
 ) -> None:
+    inactive = {"status": Status.INACTIVE}
     others: dict[str, dict[str, Any]] = {
         "filter": {"filter": RED},
         "header": {"header_filter_string": "eu"},
-        "status": {"status": Status.INACTIVE},
+        "status": inactive,
     }
     factories.subscription(blue, None if why == "event type" else event_type, **others.get(why, {}))
     Subscriber.objects.update(status=Status.INACTIVE if why == "of its subscriber" else Status.ACTIVE)

@@ -276,11 +276,8 @@ def test_one_invalid_item_refuses_its_batch_with_a_result_for_each(client: Clien
     )
 
     assert problem_of(answer) == (422, "invalid_items")
-    assert [(item["status"], item.get("code")) for item in answer.json()["results"]] == [
-        ("valid", None),
-        ("invalid", "unknown_event_type"),
-        ("invalid", "invalid_metadata"),
-    ]
+    told = [(item["status"], item.get("code")) for item in answer.json()["results"]]
+    assert told == [("valid", None), ("invalid", "unknown_event_type"), ("invalid", "invalid_metadata")]
     assert stored_bodies() == []
 
 

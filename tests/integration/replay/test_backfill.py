@@ -96,8 +96,7 @@ def test_full_speed_leaves_neither_a_gap_nor_a_double(kind: EventType, monkeypat
             publishers.submit(do_and_disconnect, publish_until_enough)
         try:
             wait_until(lambda: len(published) > 30)
-            one = replays.new(kind)
-            replays.run_backfill(replays.start_backfill(one))
+            one = replays.backfilled(kind)
             more = len(published) + 10
             wait_until(lambda: len(published) > more)
         finally:
@@ -130,11 +129,9 @@ def test_a_failed_slice_leaves_no_gap_and_no_double(kind: EventType, monkeypatch
 def test_filters_are_asked_and_one_that_fails_holds_its_delivery(kind: EventType) -> None:
     broker.publish_bodies(kind, b'{"n": 1}', b'{"n": -1}', b'{"n": 1e200000}')
     broker.publish_bodies(kind, b'{"n": 2}', filter_string="blue")
-    one = replays.new(kind, filter="$$->'Body'->'n' > '0'")
-    replays.run_backfill(replays.start_backfill(one))
+    one = replays.backfilled(kind, filter="$$->'Body'->'n' > '0'")
     assert broker.statuses(one) == ["PENDING", "HELD", "PENDING"]
-    blue = replays.new(kind, header_filter_string="blue")
-    replays.run_backfill(replays.start_backfill(blue))
+    blue = replays.backfilled(kind, header_filter_string="blue")
     assert replays.bodies_of(blue) == [b'{"n": 2}']
 
 
@@ -142,11 +139,9 @@ def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_old
     broker.publish_bodies(kind, b"1")
     broker.publish_bodies(factories.event_type("Other.Event"), b"2")
     broker.publish_bodies(factories.event_type("Shop.Cart"), b"3")
-    everything = replays.new(kind, event_pattern="Shop.*")
-    replays.run_backfill(replays.start_backfill(everything))
+    everything = replays.backfilled(kind, event_pattern="Shop.*")
     assert replays.bodies_of(everything) == [b"1", b"3"]
-    late = replays.new(kind)
-    replays.run_backfill(replays.start_backfill(late, since=datetime.now(UTC) + timedelta(hours=1)))
+    late = replays.backfilled(kind, since=datetime.now(UTC) + timedelta(hours=1))
     assert replays.bodies_of(late) == []
 
 
@@ -275,8 +270,7 @@ def test_a_message_that_it_sends_or_has_sent_is_not_published_again(kind: EventT
 def test_a_copy_of_a_backfilled_message_is_not_published_again(kind: EventType) -> None:
     (lost,) = broker.publish_bodies(kind, b"1")
     copy = replays.republish(client_of(), lost.id).json()["id"]
-    one = replays.new(kind)
-    replays.run_backfill(replays.start_backfill(one))
+    one = replays.backfilled(kind)
     assert problem_of(replays.republish(client_of(), copy)) == (409, "not_resubmittable")
     assert replays.bodies_of(one) == [b"1"]
 
@@ -310,8 +304,7 @@ def test_many_event_types_are_in_order_of_publishing(kind: EventType, monkeypatc
     kinds = [factories.event_type(f"Shop.Kind{number}") for number in range(5)]
     bodies = [broker.publish_bodies(kinds[n % 5 if n > 30 else 0], b"%d" % n) and b"%d" % n for n in range(60)]
     monkeypatch.setattr(backfill_job, "SLICE", 10)
-    one = replays.new(kind, event_pattern="Shop.*")
-    replays.run_backfill(replays.start_backfill(one))
+    one = replays.backfilled(kind, event_pattern="Shop.*")
     assert replays.bodies_of(one) == bodies
 
 

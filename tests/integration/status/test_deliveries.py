@@ -64,11 +64,8 @@ def receiving(storage: None) -> Subscriber:
         for one in subscriptions:
             publish_numbered(one.event_type, 1, number)
     line = line_of(wanted)
-    endings: list[dict[str, Any]] = [
-        {},
-        {"status": REJECTED, "status_code": 404},
-        {"status": PENDING, "status_code": 500, "pause": 60.0},
-    ]
+    retried = {"status": PENDING, "status_code": 500, "pause": 60.0}
+    endings: list[dict[str, Any]] = [{}, {"status": REJECTED, "status_code": 404}, retried]
     for fields in endings:
         driven, delivery, number = crash_while_sending(line)
         driven.last_sequence = number

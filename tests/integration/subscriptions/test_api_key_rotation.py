@@ -1,7 +1,11 @@
 """Rotate and revoke API keys, also at the same time."""
 
+import contextlib
 import datetime as dt
+import itertools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -10,13 +14,13 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
-from broker_project.core.db import forget_connection
 from subscriptions.credentials import keys
 from subscriptions.credentials.keys import KeyEnded
 from subscriptions.credentials.scopes import Issuer
 from subscriptions.models import ApiKey, Scope
 from tests.support import factories
 from tests.support.api import Answer, client_of, client_with, invalid_fields, problem_of
+from tests.support.database import do_and_disconnect, in_parallel
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
@@ -177,14 +181,12 @@ def test_two_rotations_at_once_give_two_successors_and_the_earlier_end() -> None
     former, _ = factories.api_key(factories.publisher())
     begun = timezone.now()
 
-    def rotate(overlap: dt.timedelta) -> ApiKey:
-        try:
-            return keys.rotate(named(former), now=begun, issuer=Issuer("test"), overlap=overlap)[0]
-        finally:
-            forget_connection()
+    overlaps = itertools.count(1)
 
-    with ThreadPoolExecutor(8) as threads:
-        made = [*threads.map(rotate, [n * HOUR for n in range(1, 9)])]
+    def rotate() -> ApiKey:
+        return keys.rotate(named(former), now=begun, issuer=Issuer("test"), overlap=next(overlaps) * HOUR)[0]
+
+    made = in_parallel(8, rotate)
     assert {one.successor_of_id for one in made} == {former.pk}
     assert {(one.expires_at, one.retires_at) for one in ApiKey.objects.filter(successor_of=former)} == {(None, None)}
     assert named(former).get().retires_at == begun + HOUR
@@ -194,19 +196,13 @@ def test_two_rotations_at_once_give_two_successors_and_the_earlier_end() -> None
 def test_a_rotation_and_a_revocation_at_once_leave_the_key_revoked() -> None:
     former, token = factories.api_key(factories.publisher())
 
-    def act(number: int) -> None:
-        try:
-            if number % 2:
-                keys.revoke(named(former), now=timezone.now())
-            else:
-                keys.rotate(named(former), now=timezone.now(), issuer=Issuer("test"))
-        except KeyEnded:
-            pass
-        finally:
-            forget_connection()
+    acts = itertools.cycle[Callable[..., object]]([keys.revoke, partial(keys.rotate, issuer=Issuer("test"))])
 
-    with ThreadPoolExecutor(6) as threads:
-        list(threads.map(act, range(6)))
+    def act() -> None:
+        with contextlib.suppress(KeyEnded):
+            next(acts)(named(former), now=timezone.now())
+
+    in_parallel(6, act)
     assert named(former).get().revoked_at is not None
     assert client_with(token).get(SOME_LIST).status_code == 401
 
@@ -216,18 +212,15 @@ def test_requests_after_a_revocation_are_refused() -> None:
     key, token = factories.api_key(factories.publisher())
     ended: list[bool] = []
 
-    def use(_: int) -> tuple[bool, int]:
-        try:
-            was_ended = bool(ended)
-            return was_ended, client_with(token).get(SOME_LIST).status_code
-        finally:
-            forget_connection()
+    def use() -> tuple[bool, int]:
+        was_ended = bool(ended)
+        return was_ended, client_with(token).get(SOME_LIST).status_code
 
     with ThreadPoolExecutor(4) as threads:
-        used = [threads.submit(use, n) for n in range(40)]
+        used = [threads.submit(do_and_disconnect, use) for _ in range(40)]
         keys.revoke(named(key), now=timezone.now())
         ended.append(True)
-        used += [threads.submit(use, n) for n in range(40)]
+        used += [threads.submit(do_and_disconnect, use) for _ in range(40)]
         seen = {one.result() for one in used}
     assert {status for was_ended, status in seen if was_ended} == {401}
     assert {status for _, status in seen} <= {200, 401}

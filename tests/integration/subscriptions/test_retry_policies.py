@@ -200,11 +200,8 @@ def test_the_beginning_and_the_end_of_a_pause_are_noted_and_a_trial_is_not() -> 
 @pytest.mark.behaviour("4.13")
 def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None:
     made = factories.subscription()
-    changes: list[dict[str, Any]] = [
-        {"processing": Processing.CONCURRENT},
-        {"concurrency": 3},
-        {"processing": Processing.SERIAL, "concurrency": 1},
-    ]
+    serial = {"processing": Processing.SERIAL, "concurrency": 1}
+    changes: list[dict[str, Any]] = [{"processing": Processing.CONCURRENT}, {"concurrency": 3}, serial]
     for change in changes:
         Subscriber.objects.update(**change)
     noted = (made.subscriber_id, None, Status.ACTIVE)

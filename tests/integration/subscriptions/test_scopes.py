@@ -228,11 +228,10 @@ def test_by_default_a_key_has_all_scopes_but_keys(management: Client) -> None:
     factories.subscriber("shop")
     owners = {"PUBLISHER": {"publisher": "till"}, "SUBSCRIBER": {"subscriber": "shop"}, "MANAGEMENT": {}}
     answers = [management.post(API_KEYS, {"kind": kind, **owner}) for kind, owner in owners.items()]
-    assert [answer.json()["scopes"] for answer in answers] == [
-        ["publish", "read", "operate"],
-        ["read", "configure", "receive", "operate"],
-        ["publish", "read", "configure", "receive", "operate"],
-    ]
+    of_publisher, of_subscriber, of_management = (answer.json()["scopes"] for answer in answers)
+    assert of_publisher == ["publish", "read", "operate"]
+    assert of_subscriber == ["read", "configure", "receive", "operate"]
+    assert of_management == ["publish", "read", "configure", "receive", "operate"]
 
 
 @pytest.mark.parametrize(
