@@ -5,7 +5,7 @@ import io
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -20,6 +20,7 @@ from delivery.maintenance.partitions import today
 from delivery.models import StorageDay
 from subscriptions.models import Publisher
 from tests.support import stored_summaries
+from tests.support.admin import browser_with
 from tests.support.api import client_of
 from tests.support.factories import subscriber
 from tests.support.stored_summaries import BILLING, HOUR, MAILER, NOON
@@ -279,11 +280,8 @@ def test_the_list_of_runs_costs_as_many_queries_however_long_it_is(admin: Client
 
 
 def test_who_may_only_look_asks_for_no_run() -> None:
-    reader = User.objects.create(username="reader", is_staff=True)
-    reader.user_permissions.add(Permission.objects.get(codename="view_run"))
-    client = Client()
-    client.force_login(reader)
+    client = browser_with("analytics.view_run")
     assert "Summarize this range now" not in text_of(client, PAGE)
     assert client.post("/admin/analytics/run/summarize/", {"range": "24h"}).status_code == 403
-    client.force_login(User.objects.create(username="stranger", is_staff=True))
-    assert {client.get(PAGE).status_code, client.get(f"{PAGE}audit.csv").status_code} == {403}
+    stranger = browser_with()
+    assert {stranger.get(PAGE).status_code, stranger.get(f"{PAGE}audit.csv").status_code} == {403}

@@ -17,7 +17,6 @@ from delivery.statuses import DeliveryStatus
 from subscriptions.edit import change
 from subscriptions.models import Status, Subscriber, Subscription
 from tests.support import broker, factories
-from tests.support.admin import browser_with
 from tests.support.api import EVENT, client_of, client_of_admin, publish
 from tests.support.broker import Worker
 from tests.support.factories import subscription
@@ -376,13 +375,6 @@ def test_one_is_released_from_its_page(held: Delivery, filtered: Subscription) -
     assert broker.statuses(filtered) == ["PENDING"] * 3
     released = admin.get(page).content.decode()
     assert ("Released 1 delivery." in released, f"/{held.pk}/release" in released) == (True, False)
-
-
-def test_releasing_needs_its_own_permission(held: Delivery, filtered: Subscription) -> None:
-    browser = browser_with("delivery.view_delivery")
-    assert "release_chosen" not in browser.get(reverse("admin:delivery_delivery_changelist")).content.decode()
-    assert browser.post(reverse("admin:delivery_delivery_release", args=[held.pk])).status_code == 403
-    assert broker.statuses(filtered) == ["PENDING", "HELD", "PENDING"]
 
 
 @pytest.mark.behaviour("3.6")

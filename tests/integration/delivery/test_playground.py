@@ -149,10 +149,6 @@ def test_a_page_says_where_it_is(admin: Client, address: str, way: list[str]) ->
     assert " chevron_right ".join(way) in " ".join(text.split())
 
 
-def test_the_lab_needs_permission(db: None) -> None:
-    assert Client().get(LAB).status_code == 302
-
-
 def test_message_pages_explain_the_routing(admin: Client, client: Client, filtered: Subscription) -> None:
     factories.subscription(event_type=filtered.event_type, filter="$$->'Body'->'huge' = '1'")
     publish(client, b'{"state": "<i>shut</i>", "huge": 1e999999}', FILTER_STRING="eu")

@@ -16,7 +16,7 @@ from subscriptions import edit
 from subscriptions.import_export import RefusedEntries, import_event_types
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import factories
-from tests.support.admin import browser_with, messages_of
+from tests.support.admin import messages_of
 from tests.support.api import Answer, client_of, invalid_fields, problem_of, publish
 
 pytestmark = pytest.mark.django_db
@@ -418,9 +418,3 @@ def test_all_or_some_are_exported(admin: Client) -> None:
     some = admin.post(f"{ADMIN_EVENT_TYPES}/", {"action": "export_chosen", "_selected_action": [made[1].pk]})
     assert every["Content-Disposition"] == 'attachment; filename="event-types.json"'
     assert [re.findall(r'"name": "(\w)"', file.content.decode()) for file in (every, some)] == [["A", "B"], ["B"]]
-
-
-def test_view_permission_imports_nothing() -> None:
-    viewer = browser_with("subscriptions.view_eventtype", "subscriptions.add_eventtype")
-    assert shown(viewer, '{"event_types": [{"name": "A"}]}').status_code == 403
-    assert viewer.get(f"{ADMIN_EVENT_TYPES}/export/").status_code == 200

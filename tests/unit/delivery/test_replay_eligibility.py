@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, Sent, resubmit_refusal
+from delivery.replay.eligibility import Sent, resubmit_refusal
 from delivery.statuses import DeliveryStatus
 
 pytestmark = pytest.mark.behaviour("5.8")
@@ -47,8 +47,3 @@ def test_each_status_can_be_resubmitted_or_says_what_to_do_instead(status: Deliv
 def test_the_destination_decides_too(facts: dict[str, Any], word: str) -> None:
     refused = resubmit_refusal(Sent(**({"status": S.REJECTED, "kind": "TOPIC"} | facts)))
     assert word in refused if refused else not word
-
-
-def test_a_replay_takes_what_was_delivered_or_cancelled_too() -> None:
-    assert {S.DELIVERED, S.CANCELLED} == REPLAYABLE - RESUBMITTABLE
-    assert not RESUBMITTABLE - REPLAYABLE

@@ -53,13 +53,6 @@ def test_a_request_has_its_identity_and_its_body() -> None:
     assert shown == {"Content-Type": "application/json", **named, **about}
 
 
-@pytest.mark.behaviour("4.11")
-@pytest.mark.parametrize("uncertain", [True, False])
-def test_a_request_is_flagged_if_an_earlier_outcome_is_unknown(uncertain: bool) -> None:
-    sent = request(possible_duplicate=uncertain)
-    assert sent.headers.get("Webhook-Possible-Duplicate") == ("true" if uncertain else None)
-
-
 @pytest.mark.behaviour("4.11", "6.7")
 def test_a_request_of_a_group_has_the_groups_id_no_sequence_and_the_brokers_callback_url() -> None:
     theirs = Destination(2, 1, "POST", "http://host/path", {"callbackurl": "http://somewhere/else"}, KEY)
@@ -70,20 +63,6 @@ def test_a_request_of_a_group_has_the_groups_id_no_sequence_and_the_brokers_call
     assert sent.headers["webhook-signature"] == signature(KEY, webhook_id="grp_9", timestamp=SENT_AT, body=b"{}")
     assert "Webhook-Sequence" not in sent.headers
     assert [value for name, value in sent.headers.items() if name.lower() == "callbackurl"] == ["http://broker/token"]
-
-
-@pytest.mark.behaviour("2.11")
-@pytest.mark.parametrize(
-    ("publisher", "destination", "winner"),
-    [
-        ({"X-A": "publisher"}, {}, "publisher"),
-        ({"X-A": "publisher"}, {"x-a": "destination"}, "destination"),
-        ({}, {"X-a": "destination"}, "destination"),
-    ],
-)
-def test_the_destinations_headers_win(publisher: dict[str, str], destination: dict[str, str], winner: str) -> None:
-    sent = request(publisher, destination)
-    assert [value for name, value in sent.headers.items() if name.lower() == "x-a"] == [winner]
 
 
 OWN = ["User-Agent", "webhook-id", "webhook-timestamp", "webhook-signature", "Webhook-Sequence", "Webhook-Attempt"]
