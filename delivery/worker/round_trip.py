@@ -137,7 +137,7 @@ class RoundTrip:
         """Settle all steps: one statement for QUEUE senders, one for all other lines, and with them one that reads.
 
         A slot that is not among the results is LOCKED, or SETTLING still: the next round settles it. To be exhausted,
-        and followed by `receive`.
+        and followed by `received` and `unmark`.
         """
         yield from self._marked_with_pages()
         slots = self._slots[SlotState.SETTLING]
@@ -153,8 +153,8 @@ class RoundTrip:
             yield from self._settle(together)
         self._spares = self._slots.any_in(SlotState.LOCKED)
 
-    def receive(self) -> list[ActiveLine]:
-        """Give pages to the slots that wait for them; return the lines that are given up."""
+    def received(self) -> Iterator[Slot]:
+        """Give lines their pages; yield the slots to resume, which take of these: each before the next is asked for."""
         if self._pages:
             reading, found = self._pages
             self._pages = None
@@ -164,11 +164,24 @@ class RoundTrip:
             except Error as failure:
                 self._keep([], failure)
             else:
-                self._give({line: buffers.get(line.id) for line in self._wanted})
+                yield from self._give({line: buffers.get(line.id) for line in self._wanted})
         senders = [line for line in {slot.line: None for slot in self._slots[SlotState.READING]} if line.is_sender]
         if senders and self._backoff.is_over:
-            self._receive_groups(senders)
-        return self._unmark([slot.line for slot in self._slots[SlotState.READING] if slot.line.unheard])
+            yield from self._received_groups(senders)
+
+    def unmark(self) -> list[ActiveLine]:
+        """Undo what pages that were not heard of may have marked; return the lines where that is not certain."""
+        unheard = {slot.line: slot.line.unheard for slot in self._slots[SlotState.READING] if slot.line.unheard}
+        if not unheard or not self._backoff.is_over:
+            return []
+        try:
+            certain = unmark([*unheard.values()])
+        except Error as failure:
+            self._backoff.begin(failure)
+            return []
+        for line in unheard:
+            line.unheard = None if line.id in certain else line.unheard
+        return [line for line in unheard if line.id not in certain]
 
     def _settle(self, kinds: Sequence[Settling]) -> Iterator[Result]:
         try:
@@ -273,8 +286,11 @@ class RoundTrip:
             with self._pages[0]:
                 self._pages = None
 
-    def _give(self, buffers: Mapping[ActiveLine, Buffer[Any] | None]) -> None:
-        """Let lines have their pages, and slots take of them; in a keyed line idle ones too: it may have free keys."""
+    def _give(self, buffers: Mapping[ActiveLine, Buffer[Any] | None]) -> Iterator[Slot]:
+        """Let lines have their pages; yield the slots that take of them, in a keyed line idle ones too.
+
+        It may have free keys for these.
+        """
         waiting = {slot.line for slot in self._slots[SlotState.READING]}
         for line, buffer in buffers.items():
             if buffer is not None and line in waiting and not line.misread:
@@ -286,12 +302,12 @@ class RoundTrip:
             line.unheard = request if request and request.mark_as else line.unheard
         for slot in self._slots[SlotState.READING]:
             if slot.line in buffers and not slot.line.unheard and not slot.line.misread:
-                self._slots.advance(slot, None)
+                yield slot
         for slot in self._slots[SlotState.IDLE]:
             if slot.line.is_keyed and slot.line in buffers and slot.line.buffer.has_next:
-                self._slots.advance(slot, None)
+                yield slot
 
-    def _receive_groups(self, senders: Sequence[ActiveLine]) -> None:
+    def _received_groups(self, senders: Sequence[ActiveLine]) -> Iterator[Slot]:
         for line in senders:
             line.return_buffer(self._budget)
         try:
@@ -299,20 +315,7 @@ class RoundTrip:
         except Error as failure:
             self._backoff.begin(failure)
         else:
-            self._give({line: groups.get(line.id) for line in senders})
-
-    def _unmark(self, lines: Sequence[ActiveLine]) -> list[ActiveLine]:
-        """Undo what pages that were not heard of may have marked; return the lines where that is not certain."""
-        if not lines or not self._backoff.is_over:
-            return []
-        try:
-            certain = unmark([line.unheard for line in lines if line.unheard])
-        except Error as failure:
-            self._backoff.begin(failure)
-            return []
-        for line in lines:
-            line.unheard = None if line.id in certain else line.unheard
-        return [line for line in lines if line.id not in certain]
+            yield from self._give({line: groups.get(line.id) for line in senders})
 
 
 def _results(by_state: Slots, slots: Sequence[Slot], settled: Settled) -> Iterator[Result]:

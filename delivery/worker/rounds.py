@@ -38,7 +38,7 @@ from delivery.worker.line import ActiveLine
 from delivery.worker.release import Released, Releaser
 from delivery.worker.round_trip import DatabaseBackoff, RoundTrip
 from delivery.worker.slots import Slot, Slots, SlotState
-from delivery.worker.steps import NotStarted, Read, RequestSent, Rest, Send, Settled, Transform, Wait
+from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settled, Transform, Wait
 from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
@@ -168,7 +168,7 @@ class Rounds:
             self._turns.append(line)
             self._slots.add(line)
             for slot in line.slots:
-                slot.advance(None)
+                self._advance(slot, None)
 
     def answered(self, answers: Sequence[Answer]) -> None:
         """Resume the slots whose requests have been answered; one that was abandoned never is."""
@@ -181,14 +181,14 @@ class Rounds:
             if answer.failure and answer.failure.is_abandoned:
                 self.leases.lapse(slot.line)
             else:
-                self._slots.advance(slot, RequestSent(answer, slot.started_at))
+                self._advance(slot, RequestSent(answer, slot.started_at))
 
     def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
         """Resume the slots whose scripts have ended."""
         for slot, result in results:
             assert isinstance(slot, Slot)  # noqa: S101 - the only tokens there are
             if self._has(slot.line):
-                self._slots.advance(slot, slot.with_room(self.budget, result))
+                self._advance(slot, slot.with_room(self.budget, result))
 
     def stop(self) -> None:
         """Start nothing new."""
@@ -273,8 +273,16 @@ class Rounds:
         if released:
             self._releaser.release(released)
         self._client.begin()  # before anything else takes time: each was checked against its lease
-        for line in self._round_trip.receive():
+        for slot in self._round_trip.received():
+            self._advance(slot, None)
+        for line in self._round_trip.unmark():
             self._lose(line)  # its lease runs out, then it is recovered
+
+    def _advance(self, slot: Slot, reply: Reply) -> None:
+        """Resume a slot; what it wants next is settled."""
+        slot.waiting_since = None
+        slot.step = slot.generator.send(reply)
+        self._slots.move(slot, SlotState.SETTLING)
 
     def _follow(self, slot: Slot, settled: Settled) -> None:
         """Let a slot wait for what its step, which has been settled, asks for."""
@@ -317,7 +325,7 @@ class Rounds:
             line.return_buffer(self.budget)
             line.was_refused(delivery)
             slot.give_back(self.budget)
-            slot.advance(NotStarted())
+            self._advance(slot, NotStarted())
         elif now >= line.lease_ends_at:
             slot.may_be_marked = True  # it is renewed first
             self._slots.move(slot, SlotState.LOCKED)
@@ -330,14 +338,14 @@ class Rounds:
         """Resume what has waited long enough for its rate, and what rests in a line that hangs (contract 6.6)."""
         for slot in self._slots[SlotState.PACING]:
             if slot.resumes_at <= now or slot.line.stopping:
-                self._slots.advance(slot, None)
+                self._advance(slot, None)
         hanging: dict[ActiveLine, bool] = {}
         for slot in self._slots[SlotState.PARKED]:
             if slot.line not in hanging:
                 line = slot.line
                 hanging[line] = (line.hangs(now) or line.lacks_heads()) and not line.must_stop()
             if hanging[slot.line] and slot.line.has_room(slot):
-                self._slots.advance(slot, None)
+                self._advance(slot, None)
 
     def _end_turns(self, now: float) -> None:
         """Let lines stop that have been here or idle for long; while no hints can come, let the idle ones look.
@@ -358,7 +366,7 @@ class Rounds:
             has_keys = bool(line.busy_keys) and line.has_more  # then that this slot is idle says nothing
             line.is_over |= now >= slot.resumes_at and not line.is_waiting and not has_keys
             if line.must_stop():
-                self._slots.advance(slot, None)
+                self._advance(slot, None)
             elif looks or now >= slot.resumes_at:
                 self._slots.move(slot, SlotState.READING)
         if looks and self._slots.any_in(SlotState.READING):

@@ -43,10 +43,13 @@ class SlotState(IntEnum):
 
 MAY_FOLLOW: Final[dict[SlotState, frozenset[SlotState]]] = {
     **{state: frozenset({SlotState.SETTLING}) for state in SlotState},
-    SlotState.SETTLING: frozenset(SlotState) - {SlotState.SETTLING},
+    SlotState.SETTLING: frozenset(SlotState),
     SlotState.IDLE: frozenset({SlotState.SETTLING, SlotState.READING}),
 }
-"""From each state, which may follow: a settled step says where its slot goes, and elsewhere the next is settled."""
+"""From each state, which may follow: a settled step says where its slot goes, and elsewhere the next is settled.
+
+So it is at once where a delivery may not be sent after all.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +57,8 @@ class Slot:
     """One request at a time of a line, with the generator that runs it."""
 
     line: "ActiveLine"
-    generator: Story | None = None
+    generator: Story = field(init=False)
+    """Run by `Rounds` only."""
     state: SlotState = SlotState.SETTLING
     """Changed by `Slots.move` only."""
     step: Step = field(default_factory=Read)
@@ -89,13 +93,6 @@ class Slot:
     def has_waited(self, now: float, seconds: float) -> bool:
         """Whether its request or script has run for that time."""
         return self.waiting_since is not None and now >= self.waiting_since + seconds
-
-    def advance(self, reply: Reply) -> Step:
-        """Resume the generator; return and keep what it wants next."""
-        assert self.generator is not None  # noqa: S101 - set when the line was made
-        self.waiting_since = None
-        self.step = self.generator.send(reply)
-        return self.step
 
     def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
         """Take what goes next, of what may, from the line's buffer; None if there is nothing."""
@@ -207,11 +204,6 @@ class Slots:
         del self._in[slot.state][slot]
         self._in[state][slot] = None
         slot.state = state
-
-    def advance(self, slot: Slot, reply: Reply) -> None:
-        """Resume a slot; what it wants next is settled."""
-        slot.advance(reply)
-        self.move(slot, SlotState.SETTLING)
 
     def drop(self, line: "ActiveLine") -> None:
         """Forget the slots of a line."""

@@ -16,7 +16,7 @@ from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Slot
 from delivery.worker.steps import Read, RequestSent, Send, Settlement, Step
 from tests.support.factories import CONTENT, DESTINATION
-from tests.unit.worker.test_topic import NOW, answered, unanswered
+from tests.unit.worker.test_topic import NOW, answered, resumed, unanswered
 
 NOT_ALLOWED = RequestNotCompleted("Address not allowed (loopback)", was_sent=False, is_refused=True)
 REFUSED = RequestSent(Answer(None, 0, b"", b"", 0, NOT_ALLOWED), NOW)
@@ -36,17 +36,17 @@ def begin(*groups: OutgoingGroup) -> tuple[Slot, Step]:
     slot = Slot(line)
     line.slots = [slot]
     slot.generator = queue_line(slot, lambda endpoints: endpoints.reverse())
-    assert slot.advance(None) == Read()
+    assert resumed(slot, None) == Read()
     fresh, deferred = ([one for one in groups if one.is_deferred == is_deferred] for is_deferred in (False, True))
     line.receive(Buffer(fresh=fresh, deferred=deferred))
-    return slot, slot.advance(None)
+    return slot, resumed(slot, None)
 
 
 def again_after(answers: Sequence[RequestSent], cycles: int) -> float | None:
     """Return when a group is tried again after these answers of all its endpoints."""
     slot, _ = begin(group(7, *range(1, len(answers) + 1), cycles=cycles))
     for one in answers:
-        slot.advance(one)
+        resumed(slot, one)
     assert isinstance(slot.ended, Settlement)
     return slot.ended.again
 
@@ -77,7 +77,7 @@ def test_fresh_and_deferred_groups_take_turns() -> None:
     for _ in range(4):
         assert isinstance(step, Send)
         order.append(step.delivery.group_id)
-        step = slot.advance(answered(200))
+        step = resumed(slot, answered(200))
     assert order == [1, 3, 2, 4]
 
 

@@ -15,12 +15,18 @@ from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
 from delivery.worker.line import ActiveLine
 from delivery.worker.rounds import NO_LINK
 from delivery.worker.slots import Slot
-from delivery.worker.steps import Read, RequestSent, Rest, Send, Step, Transform
+from delivery.worker.steps import Read, Reply, RequestSent, Rest, Send, Step, Transform
 from delivery.worker.topic import topic_line
 from subscriptions.scripting.jobs import NotRun
 from tests.support.factories import deferred_deliveries, fresh_deliveries, outgoing
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def resumed(slot: Slot, reply: Reply) -> Step:
+    """Resume a slot as a round does; return what it wants next."""
+    slot.step = slot.generator.send(reply)
+    return slot.step
 
 
 def a_line(slots: int = 1, lane: str = "main", *, held: int | None = None, failures: int = 0) -> ActiveLine:
@@ -31,7 +37,7 @@ def a_line(slots: int = 1, lane: str = "main", *, held: int | None = None, failu
     line.slots = [Slot(line) for _ in range(slots)]
     for slot in line.slots:
         slot.generator = topic_line(slot, lambda: 0.0)
-        assert slot.advance(None) == Read()
+        assert resumed(slot, None) == Read()
     return line
 
 
@@ -52,7 +58,7 @@ def to(number: int, **destination: object) -> Outgoing:
 def receive(line: ActiveLine, *deliveries: Outgoing) -> list[Step]:
     """Give the line these to send; return what each of its slots wants then."""
     line.receive(Buffer(fresh=deliveries))
-    return [slot.advance(None) for slot in line.slots]
+    return [resumed(slot, None) for slot in line.slots]
 
 
 def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> None:
@@ -60,7 +66,7 @@ def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> No
     for _ in range(3):
         assert receive(line, scripted) == [Transform(scripted)]
         line.return_all(BodyBudget(MAX_PROCESS_BYTES))
-        assert line.slots[0].advance(NotRun()) == Read(linger=True)
+        assert resumed(line.slots[0], NotRun()) == Read(linger=True)
     line.stopping = True
     assert receive(line, scripted) == [Rest()]
 
@@ -99,7 +105,7 @@ def test_a_trial_is_one_request_and_the_others_go_on_beside_it(slots: int, wants
     tried = [to(number, subscription_id=1, half_open=True, concurrency=slots) for number in (1, 2, 3)]
     steps = receive(line, *tried, to(4, subscription_id=2, concurrency=slots))
     assert ([type(step) for step in steps], sent(steps)) == (wants, [1, 4][:slots])
-    line.slots[0].advance(answered(503))
+    resumed(line.slots[0], answered(503))
     assert {one.delivery_id: one.failures for one in line.changed_holds.values()} == {1: 1}
 
 
@@ -117,6 +123,6 @@ def test_a_hold_lasts_while_its_head_waits_for_its_rate(lane: str, held: int | N
     line, limited = a_line(2, lane, held=held, failures=3), to(1, spacing=1000.0, concurrency=2)
     line.rate_limiter.learn(limited.destination, 900.0, time.monotonic())
     line.receive(Buffer(heads=[limited]))
-    assert (line.slots[0].advance(None), [*line.left_out]) == (Rest() if held else Read(), left_out)
+    assert (resumed(line.slots[0], None), [*line.left_out]) == (Rest() if held else Read(), left_out)
     holds = [(one.delivery_id, one.failures, round(one.pause or 0)) for one in line.changed_holds.values()]
     assert holds == ([(held, 3, 900)] if held else [])
