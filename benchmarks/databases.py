@@ -26,6 +26,7 @@ from analytics.spark_process import run_application, spark_settings
 from analytics.vocabulary import vocabulary
 from benchmarks import filling, summaries_sql
 from benchmarks.history import write_history
+from broker_project.core.db import rows
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
@@ -38,11 +39,11 @@ from delivery.publish.publish import publish
 from delivery.publish.store import NewMessage
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
-from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.buffer import BodyBudget, Buffer, PageRequest
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.pages import read_pages
+from delivery.worker.round_trip import Settling, mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.settle import settle
 from delivery.worker.steps import Settlement
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
 
@@ -128,11 +129,16 @@ class GrowthDatabase:
         wanted = [PageRequest(one.line_id, one.epoch, one.capacity) for one in claims]
         hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))
         lines = [ActiveLine(one, NO_LINK, 0.0) for one in claims]
-        _send(lines, hands, partial(timed, "settle", settle))
+        _send(lines, hands, partial(timed, "settle", _settle))
         publish_copies(self._fetched, b"{}", FETCHED)
         handed_out = timed("fetch", fetch, self._box, max_messages=FETCHED)
         timed("acknowledge", acknowledge, self._box.subscriber_id, [one.receipt for one in handed_out])
         return dict(seconds)
+
+
+def _settle(epochs: Mapping[int, int], **parts: Any) -> None:
+    """Settle this in a statement of its own, as a round does."""
+    rows(*Settling(epochs, **parts).statement())
 
 
 def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: Callable[..., Any]) -> None:
@@ -140,7 +146,7 @@ def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: C
     epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
     for _ in range(PER_LINE):
         going = [(line, hands[line.id].take(deferred_next=False)) for line in lines]
-        settle(epochs, settlements=ended, marks=[line.mark(delivery) for line, delivery in going if delivery])
+        settle(epochs, settlements=ended, marks=[mark_of(line, delivery) for line, delivery in going if delivery])
         for line, _ in going:
             line.last_sequence += 1
         ended = [_answered(line.id, delivery.id) for line, delivery in going if delivery]

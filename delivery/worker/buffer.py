@@ -1,17 +1,37 @@
-"""What a line holds and shares out: its page of deliveries, its slots, and when subscriptions may be sent to."""
+"""What a line holds and shares out: its page of deliveries, its slots, and when subscriptions may be sent to.
+
+A page is taken of what a statement has read (`page_of`), then given out one by one (`Buffer`).
+"""
 
 import threading
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice, zip_longest
 from operator import attrgetter
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from delivery.limits import ASKED_SECONDS, HANGING_SECONDS, REFILL_LEVEL, SMALL_BODY_BYTES, SMALL_BODY_RESERVE
+from delivery.limits import (
+    ASKED_SECONDS,
+    HANGING_SECONDS,
+    MAX_LINE_BYTES,
+    MAX_PAGE_DELIVERIES,
+    REFILL_LEVEL,
+    SMALL_BODY_BYTES,
+    SMALL_BODY_RESERVE,
+)
 from delivery.webhook.destination import Destination
 
 MIN_KEPT: Final = 1_000
 """Rate limits that are remembered before those that are over are forgotten."""
+
+
+HEAD: Final = 0
+"""A held delivery that is due."""
+FRESH: Final = 1
+DEFERRED: Final = 2
 
 
 class Sized(Protocol):
@@ -124,6 +144,172 @@ class BodyBudget:
         """Return `size` bytes."""
         with self._lock:
             self._left += size
+
+
+class Row(NamedTuple):
+    """A waiting delivery as read, without its body."""
+
+    line_id: int
+    part: int
+    id: int
+    message_id: int
+    subscription_id: int | None
+    """None: the reply to a callback."""
+    attempts: int
+    sequence: int | None
+    uncertain: bool
+    times_deferred: int
+    size: int
+    due_at: datetime | None
+    ordering_key: str | None
+    version: int | None
+    """Of its destination's configuration."""
+
+    @property
+    def deliveries(self) -> int:
+        """How many it stands for: itself."""
+        return 1
+
+
+class GroupRow(NamedTuple):
+    """A QUEUE group that is due, as read."""
+
+    line_id: int
+    part: int
+    id: int
+    message_id: int
+    delivery_ids: list[int]
+    size: int
+    cycles: int
+    attempts: int
+    uncertain: bool
+    first_id: int | None
+
+    @property
+    def deliveries(self) -> int:
+        """How many it stands for."""
+        return len(self.delivery_ids)
+
+
+One = TypeVar("One", Row, GroupRow)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWalk:
+    """Which ordering keys a page is read of, and how much of each."""
+
+    start: str
+    """The first of them, or the next one that has something to send."""
+    keys: int
+    per_key: int
+    held: Sequence[str]
+    """Those of which nothing is read."""
+    not_deferred: Sequence[str]
+    """Those of which no deferred deliveries are read."""
+    last_sequence: int
+    """The last number that the line has given, before those that are being marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """What to read for one line: at most `capacity` deliveries, the `heads` first that still may be sent."""
+
+    line_id: int
+    epoch: int
+    capacity: int
+    heads: Sequence[int] = ()
+    """Held deliveries that are due."""
+    deferred_next: bool = False
+    """Whether it is the turn of the deferred ones."""
+    busy: Sequence[int] = ()
+    """The deliveries, or QUEUE groups, that it has taken already, and held deliveries that are not due."""
+    left_out: Sequence[int] = ()
+    """Subscriptions of which nothing is read."""
+    is_concurrent: bool = False
+    """Whether it sends several at a time."""
+    walk: KeyWalk | None = None
+    """How it goes by ordering keys; None: by age alone."""
+    mark_as: int | None = None
+    """The number under which the first is marked as IN_FLIGHT; None: none is."""
+    cut_short: Sequence[int] = ()
+    """QUEUE groups whose cycle ended early: they wait a moment."""
+    hanging: Mapping[int, float] = field(default_factory=dict)
+    """The subscriptions that keep half of its slots waiting, and for how many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[One]):
+    """What a line takes."""
+
+    taken: list[One]
+    more: bool
+    """Whether the line has more than it could take."""
+
+
+def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_for: Collection[int] = ()) -> Page[One]:
+    """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has.
+
+    Of groups as many as have 500 deliveries together (but always one). What is `paid_for` was taken from `budget`.
+    """
+    busy = {*line.busy}
+    taken: list[One] = []
+    held = deliveries = 0
+    for row in islice(_in_order(waiting, line, busy), line.capacity):
+        is_full = held + row.size > MAX_LINE_BYTES or deliveries + row.deliveries > MAX_PAGE_DELIVERIES
+        if (taken and is_full) or not (row.id in paid_for or budget.take(row.size)):
+            return Page(taken, more=True)
+        taken.append(row)
+        held += row.size
+        deliveries += row.deliveries
+    return Page(taken, more=_is_cut(waiting, line, busy))
+
+
+def _in_order(waiting: Sequence[One], line: PageRequest, busy: set[int]) -> Iterator[One]:
+    """Yield the heads, then new and deferred ones in turn: however short a page is cut, neither kind starves."""
+    heads = [row for row in waiting if row.part == HEAD and row.id not in busy]
+    first_or_busy = busy | {row.id for row in heads}
+    fresh = [row for row in waiting if row.part == FRESH and row.id not in first_or_busy]
+    if line.walk:
+        fresh = _by_turns(fresh)
+    deferred = [row for row in waiting if row.part == DEFERRED and row.id not in first_or_busy]
+    yield from sorted(heads, key=lambda row: row.id)
+    first, second = (deferred, fresh) if line.deferred_next else (fresh, deferred)
+    for pair in zip_longest(first, second):
+        yield from (row for row in pair if row)
+
+
+def _by_turns(rows_by_key: Sequence[Any]) -> list[Any]:
+    """Return the first of each ordering key, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    turns: list[tuple[int, str, Any]] = []
+    for row in sorted(rows_by_key, key=lambda row: row.id):
+        turns.append((seen[row.ordering_key], row.ordering_key, row))
+        seen[row.ordering_key] += 1
+    return [row for *_, row in sorted(turns, key=lambda turn: turn[:2])]
+
+
+def _is_cut(waiting: Sequence[Any], line: PageRequest, busy: set[int]) -> bool:
+    """Return whether there may be more than was read."""
+    if line.walk:
+        keys = Counter(row.ordering_key for row in waiting if row.part == FRESH)
+        if line.walk.start or 2 * len(keys) >= line.walk.keys or max(keys.values(), default=0) >= line.walk.per_key:
+            return True
+    return sum(row.id not in busy for row in waiting) >= line.capacity
+
+
+@contextmanager
+def charged(
+    budget: BodyBudget, pages: Mapping[int, Page[One]], buffers: Mapping[int, Buffer[Work]]
+) -> Iterator[Sequence[One]]:
+    """Give the rows of the pages, to put them into buffers; give the bytes back of those that are in none at the end.
+
+    Those are gone by now, or nobody can take them, or the database failed.
+    """
+    taken = [row for page in pages.values() for row in page.taken]
+    try:
+        yield taken
+    finally:
+        budget.give_back(sum(row.size for row in taken) - sum(buffer.bytes for buffer in buffers.values()))
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,10 +24,9 @@ from delivery.limits import (
 )
 from delivery.models import Lane
 from delivery.webhook.request import Outgoing
-from delivery.worker.buffer import BodyBudget, Buffer, RateLimiter, SlotShares
-from delivery.worker.pages import KeyWalk, PageRequest
+from delivery.worker.buffer import BodyBudget, Buffer, KeyWalk, PageRequest, RateLimiter, SlotShares
 from delivery.worker.slots import Slot
-from delivery.worker.steps import LineUpdate, Mark, RateSlot, Read, Rest
+from delivery.worker.steps import LineUpdate, Read, Rest
 
 
 @dataclass(slots=True, eq=False)
@@ -256,19 +255,9 @@ class ActiveLine:
         self.left_out[to.subscription_id] = until
         self.tried.discard((to.subscription_id, to.config_version))
 
-    def mark(self, delivery: Outgoing) -> Mark:
-        """Return what marks `delivery` as IN_FLIGHT, with the line's next number, or the one that it was given."""
-        to = delivery.destination
-        sequence = self.last_sequence + 1 if self.is_ordered else self.numbers.get(delivery.id)
-        return Mark(
-            line_id=self.id,
-            delivery_id=delivery.id,
-            config_version=to.config_version,
-            sequence=sequence,
-            is_last_chance=self.is_keyed and sequence is not None and sequence < self.last_marked,
-            group_id=delivery.group_id,
-            rate_slot=None if to.spacing is None else RateSlot(to.subscription_id, to.spacing),
-        )
+    def next_number(self, delivery: Outgoing) -> int | None:
+        """Return the number that `delivery` gets unless it has one: the line's next, or the one that it was given."""
+        return self.last_sequence + 1 if self.is_ordered else self.numbers.get(delivery.id)
 
     def give_number(self, delivery: Outgoing) -> None:
         """Give `delivery` a number, if others may be marked beside it and it has none."""
@@ -364,14 +353,3 @@ class ActiveLine:
         self.return_buffer(budget)
         for slot in self.slots:
             slot.give_back(budget)
-
-
-def marks_of(sends: Sequence[tuple[ActiveLine, Outgoing]]) -> list[Mark]:
-    """Return what marks these deliveries as IN_FLIGHT, each in its line.
-
-    What may be too early for its rate limit gets its number last, so that this is used again if it is.
-    """
-    keyed = [send for send in sends if send[0].is_keyed]
-    for line, delivery in sorted(keyed, key=lambda send: send[1].destination.spacing is not None):
-        line.give_number(delivery)
-    return [line.mark(delivery) for line, delivery in sends]

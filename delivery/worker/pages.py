@@ -3,27 +3,30 @@
 Of a line with one slot the first is marked as IN_FLIGHT at once, and comes with all that its request needs.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
-from functools import cache
-from itertools import islice, zip_longest
-from typing import Any, Final, Generic, LiteralString, NamedTuple, Self, TypeVar
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, Final, LiteralString, NamedTuple, Self
 
-from broker_project.core.db import Rows, array, rows, with_blocks
-from delivery.limits import MAX_LINE_BYTES, MAX_MARKED_BYTES, MAX_PAGE_DELIVERIES
+import structlog
+from django.db import Error
+
+from broker_project.core.db import NotAnswered, Rows, array, forget_connection, rows, with_blocks
+from delivery.callbacks.address import CallbackTerms
+from delivery.limits import DATABASE_RETRY_SECONDS, MAX_MARKED_BYTES
 from delivery.webhook.content import Content, content_with, contents_of
 from delivery.webhook.destination import Destination, destinations_of, original_addresses
 from delivery.webhook.request import Outgoing
-from delivery.worker.buffer import BodyBudget, Buffer, Work
+from delivery.worker.buffer import DEFERRED, FRESH, HEAD, BodyBudget, Buffer, Page, PageRequest, Row, charged, page_of
+from delivery.worker.line import ActiveLine
 from delivery.worker.page_sql import PAGES, UNMARK
+from delivery.worker.queue import read_groups
+from delivery.worker.slots import Slot, Slots, SlotState
+from delivery.worker.steps import Read
 
-HEAD: Final = 0
-"""A held delivery that is due."""
-FRESH: Final = 1
-DEFERRED: Final = 2
+log = structlog.get_logger(__name__)
+
 AFTER: Final = "\x01"
 """Appended to an ordering key, it sorts before everything that comes after that key."""
 
@@ -32,31 +35,6 @@ AFTER: Final = "\x01"
 def pages_statement(blocks: frozenset[str]) -> LiteralString:
     """Return the statement that reads pages with these optional blocks."""
     return with_blocks(PAGES, blocks)
-
-
-class Row(NamedTuple):
-    """A waiting delivery as read, without its body."""
-
-    line_id: int
-    part: int
-    id: int
-    message_id: int
-    subscription_id: int | None
-    """None: the reply to a callback."""
-    attempts: int
-    sequence: int | None
-    uncertain: bool
-    times_deferred: int
-    size: int
-    due_at: datetime | None
-    ordering_key: str | None
-    version: int | None
-    """Of its destination's configuration."""
-
-    @property
-    def deliveries(self) -> int:
-        """How many it stands for: itself."""
-        return 1
 
 
 ROW_WIDTH: Final = len(Row._fields)
@@ -70,132 +48,6 @@ class Marked(NamedTuple):
     content: Content
 
 
-class GroupRow(NamedTuple):
-    """A QUEUE group that is due, as read."""
-
-    line_id: int
-    part: int
-    id: int
-    message_id: int
-    delivery_ids: list[int]
-    size: int
-    cycles: int
-    attempts: int
-    uncertain: bool
-    first_id: int | None
-
-    @property
-    def deliveries(self) -> int:
-        """How many it stands for."""
-        return len(self.delivery_ids)
-
-
-One = TypeVar("One", Row, GroupRow)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyWalk:
-    """Which ordering keys a page is read of, and how much of each."""
-
-    start: str
-    """The first of them, or the next one that has something to send."""
-    keys: int
-    per_key: int
-    held: Sequence[str]
-    """Those of which nothing is read."""
-    not_deferred: Sequence[str]
-    """Those of which no deferred deliveries are read."""
-    last_sequence: int
-    """The last number that the line has given, before those that are being marked."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """What to read for one line: at most `capacity` deliveries, the `heads` first that still may be sent."""
-
-    line_id: int
-    epoch: int
-    capacity: int
-    heads: Sequence[int] = ()
-    """Held deliveries that are due."""
-    deferred_next: bool = False
-    """Whether it is the turn of the deferred ones."""
-    busy: Sequence[int] = ()
-    """The deliveries, or QUEUE groups, that it has taken already, and held deliveries that are not due."""
-    left_out: Sequence[int] = ()
-    """Subscriptions of which nothing is read."""
-    is_concurrent: bool = False
-    """Whether it sends several at a time."""
-    walk: KeyWalk | None = None
-    """How it goes by ordering keys; None: by age alone."""
-    mark_as: int | None = None
-    """The number under which the first is marked as IN_FLIGHT; None: none is."""
-    cut_short: Sequence[int] = ()
-    """QUEUE groups whose cycle ended early: they wait a moment."""
-    hanging: Mapping[int, float] = field(default_factory=dict)
-    """The subscriptions that keep half of its slots waiting, and for how many seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[One]):
-    """What a line takes."""
-
-    taken: list[One]
-    more: bool
-    """Whether the line has more than it could take."""
-
-
-def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget, paid_for: Collection[int] = ()) -> Page[One]:
-    """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has.
-
-    Of groups as many as have 500 deliveries together (but always one). What is `paid_for` was taken from `budget`.
-    """
-    busy = {*line.busy}
-    taken: list[One] = []
-    held = deliveries = 0
-    for row in islice(_in_order(waiting, line, busy), line.capacity):
-        is_full = held + row.size > MAX_LINE_BYTES or deliveries + row.deliveries > MAX_PAGE_DELIVERIES
-        if (taken and is_full) or not (row.id in paid_for or budget.take(row.size)):
-            return Page(taken, more=True)
-        taken.append(row)
-        held += row.size
-        deliveries += row.deliveries
-    return Page(taken, more=_is_cut(waiting, line, busy))
-
-
-def _in_order(waiting: Sequence[One], line: PageRequest, busy: set[int]) -> Iterator[One]:
-    """Yield the heads, then new and deferred ones in turn: however short a page is cut, neither kind starves."""
-    heads = [row for row in waiting if row.part == HEAD and row.id not in busy]
-    first_or_busy = busy | {row.id for row in heads}
-    fresh = [row for row in waiting if row.part == FRESH and row.id not in first_or_busy]
-    if line.walk:
-        fresh = _by_turns(fresh)
-    deferred = [row for row in waiting if row.part == DEFERRED and row.id not in first_or_busy]
-    yield from sorted(heads, key=lambda row: row.id)
-    first, second = (deferred, fresh) if line.deferred_next else (fresh, deferred)
-    for pair in zip_longest(first, second):
-        yield from (row for row in pair if row)
-
-
-def _by_turns(rows_by_key: Sequence[Any]) -> list[Any]:
-    """Return the first of each ordering key, then the second of each, and so on."""
-    seen: Counter[str] = Counter()
-    turns: list[tuple[int, str, Any]] = []
-    for row in sorted(rows_by_key, key=lambda row: row.id):
-        turns.append((seen[row.ordering_key], row.ordering_key, row))
-        seen[row.ordering_key] += 1
-    return [row for *_, row in sorted(turns, key=lambda turn: turn[:2])]
-
-
-def _is_cut(waiting: Sequence[Any], line: PageRequest, busy: set[int]) -> bool:
-    """Return whether there may be more than was read."""
-    if line.walk:
-        keys = Counter(row.ordering_key for row in waiting if row.part == FRESH)
-        if line.walk.start or 2 * len(keys) >= line.walk.keys or max(keys.values(), default=0) >= line.walk.per_key:
-            return True
-    return sum(row.id not in busy for row in waiting) >= line.capacity
-
-
 def _next_key(line: PageRequest, page: "Page[Row]") -> str:
     """Return the ordering key from which on the next page is read; empty: from the first one on.
 
@@ -204,21 +56,6 @@ def _next_key(line: PageRequest, page: "Page[Row]") -> str:
     assert line.walk  # noqa: S101 - only asked of lines that go by keys
     keys = {row.ordering_key or "" for row in page.taken if row.part == FRESH}
     return max(keys) + AFTER if 2 * len(keys) >= line.walk.keys else ""
-
-
-@contextmanager
-def charged(
-    budget: BodyBudget, pages: Mapping[int, Page[One]], buffers: Mapping[int, Buffer[Work]]
-) -> Iterator[Sequence[One]]:
-    """Give the rows of the pages, to put them into buffers; give the bytes back of those that are in none at the end.
-
-    Those are gone by now, or nobody can take them, or the database failed.
-    """
-    taken = [row for page in pages.values() for row in page.taken]
-    try:
-        yield taken
-    finally:
-        budget.give_back(sum(row.size for row in taken) - sum(buffer.bytes for buffer in buffers.values()))
 
 
 def unmark(lines: Sequence[PageRequest]) -> set[int]:
@@ -404,3 +241,126 @@ def _buffer_of(
             )
             parts[HEAD if first else row.part].append(delivery)
     return Buffer(heads=parts[HEAD], fresh=parts[FRESH], deferred=parts[DEFERRED], more=page.more)
+
+
+class DatabaseBackoff:
+    """The time until which the database is not asked, because it has failed."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        """Monotonic time."""
+        self.is_in_doubt = False
+        """Whether it may carry out what it was asked at any later time, since it did not answer."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the database may be asked."""
+        return time.monotonic() >= self.until
+
+    def begin(self, failure: Exception) -> None:
+        """Note that the database has failed; the next statement gets a new connection."""
+        log.warning("event_loop.database_failed", reason=failure)
+        self.until = time.monotonic() + DATABASE_RETRY_SECONDS
+        self.is_in_doubt |= isinstance(failure, NotAnswered)
+        forget_connection()
+
+
+class Pages:
+    """The pages that the lines of a process wait for: asked for with the settle of a round, received after it."""
+
+    def __init__(self, slots: Slots, backoff: DatabaseBackoff, budget: BodyBudget, terms: CallbackTerms) -> None:
+        self._slots = slots
+        self._backoff = backoff
+        self._budget = budget
+        self._read_groups = partial(read_groups, terms=terms)
+        self.wanted: Mapping[ActiveLine, PageRequest] = {}
+        """What the statement of this round reads; QUEUE groups have one of their own."""
+        self._reading: PageReading | None = None
+        self.found: Rows = []
+        """What it has found, until it is received."""
+
+    def requests(self, settling: Sequence[Slot]) -> dict[ActiveLine, PageRequest]:
+        """Return what is read: of the lines of which a slot waits for a page, or will once its step is settled."""
+        lines = {slot.line: None for slot in self._slots[SlotState.READING]}
+        lines |= {slot.line: None for slot in settling if isinstance(slot.step, Read) and slot.line.reads(slot.step)}
+        wanted = [line for line in lines if not line.is_sender and not line.unheard]
+        for line in wanted:
+            line.return_buffer(self._budget)
+        return {line: line.page_request() for line in wanted}
+
+    def statement(self, settled: Sequence[int] | None, *, marks: bool) -> tuple[LiteralString, Mapping[str, Any]]:
+        """Return the statement that reads what is wanted, for `PageReading`; then either note `found`, or `drop` it."""
+        self._reading = PageReading([*self.wanted.values()], self._budget, settled, marks=marks)
+        return self._reading.statement
+
+    def drop(self) -> None:
+        """Forget the statement: it has failed, or was received."""
+        if self._reading:
+            with self._reading:
+                self._reading = None
+
+    def note_unheard(self) -> None:
+        """Note that nobody knows what the statement has marked."""
+        for line, request in self.wanted.items():
+            line.unheard = request if request.mark_as else line.unheard
+        self.drop()
+
+    def received(self) -> Iterator[Slot]:
+        """Give lines their pages; yield the slots to resume, which take of these: each before the next is asked for."""
+        if self._reading:
+            try:
+                buffers = self._reading.buffers(self.found)
+            except Error as failure:
+                self.note_unheard()
+                self._backoff.begin(failure)
+            else:
+                self.drop()
+                yield from self._give({line: buffers.get(line.id) for line in self.wanted})
+        senders = [line for line in {slot.line: None for slot in self._slots[SlotState.READING]} if line.is_sender]
+        if senders and self._backoff.is_over:
+            yield from self._received_groups(senders)
+
+    def unmark(self) -> list[ActiveLine]:
+        """Undo what pages that were not heard of may have marked; return the lines where that is not certain."""
+        unheard = {slot.line: slot.line.unheard for slot in self._slots[SlotState.READING] if slot.line.unheard}
+        if not unheard or not self._backoff.is_over:
+            return []
+        try:
+            certain = unmark([*unheard.values()])
+        except Error as failure:
+            self._backoff.begin(failure)
+            return []
+        for line in unheard:
+            line.unheard = None if line.id in certain else line.unheard
+        return [line for line in unheard if line.id not in certain]
+
+    def _give(self, buffers: Mapping[ActiveLine, Buffer[Any] | None]) -> Iterator[Slot]:
+        """Let lines have their pages; yield the slots that take of them, in a keyed line idle ones too.
+
+        It may have free keys for these.
+        """
+        waiting = {slot.line for slot in self._slots[SlotState.READING]}
+        for line, buffer in buffers.items():
+            if buffer is not None and line in waiting and not line.misread:
+                line.receive(buffer)
+                continue
+            if buffer is not None:
+                self._budget.give_back(buffer.bytes)
+            request = self.wanted.get(line)
+            line.unheard = request if request and request.mark_as else line.unheard
+        for slot in self._slots[SlotState.READING]:
+            if slot.line in buffers and not slot.line.unheard and not slot.line.misread:
+                yield slot
+        for slot in self._slots[SlotState.IDLE]:
+            if slot.line.is_keyed and slot.line in buffers and slot.line.buffer.has_next:
+                yield slot
+
+    def _received_groups(self, senders: Sequence[ActiveLine]) -> Iterator[Slot]:
+        for line in senders:
+            line.return_buffer(self._budget)
+        try:
+            groups = self._read_groups([line.page_request() for line in senders], self._budget)
+        except Error as failure:
+            self._backoff.begin(failure)
+        else:
+            yield from self._give({line: groups.get(line.id) for line in senders})

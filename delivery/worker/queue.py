@@ -17,8 +17,18 @@ from delivery.retry import MAX_PAUSE_SECONDS, RetryDecision, deferred_pause
 from delivery.webhook.content import Content, contents_of
 from delivery.webhook.destination import Destination, destinations_of
 from delivery.webhook.request import Outgoing
-from delivery.worker.buffer import BodyBudget, Buffer, SlotShares
-from delivery.worker.pages import DEFERRED, FRESH, GroupRow, Page, PageRequest, charged, page_of
+from delivery.worker.buffer import (
+    DEFERRED,
+    FRESH,
+    BodyBudget,
+    Buffer,
+    GroupRow,
+    Page,
+    PageRequest,
+    SlotShares,
+    charged,
+    page_of,
+)
 from delivery.worker.slots import Slot, Story
 from delivery.worker.steps import Reply, RequestSent, Rest, Send, Step
 from delivery.worker.topic import next_from_buffer, outcome_of, to_settlement

@@ -1,13 +1,10 @@
 """Record outcomes of QUEUE groups: deleting the group's row decides its winner (contract 6.4, 6.5)."""
 
-from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 
 from broker_project.core.db import rows, with_blocks
 from delivery.filing import CANCELLED_UNKNOWN_OUTCOME, FILE_GONE, FILED_COLUMNS, gone_columns
-from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import Statement, arguments_of, settled_by
 from delivery.worker.settle_sql import (
     ANSWER,
     ENDED,
@@ -21,7 +18,6 @@ from delivery.worker.settle_sql import (
     UNCERTAIN,
     WRITTEN,
 )
-from delivery.worker.steps import LineUpdate, Mark, Settled, Settlement
 
 _ANSWERED: Final = gone_columns(status=FINAL_STATUS, attempts="d.attempts + 1", uncertain=UNCERTAIN, reason=REASON)
 _REDUNDANT: Final = gone_columns(status="'REDUNDANT'", reason="'delivery ' || w.winner_id || ' was taken'")
@@ -141,34 +137,6 @@ UPDATE delivery_queuegroup g
 def queue_settle_statement(blocks: frozenset[str]) -> LiteralString:
     """Return the statement with these optional blocks."""
     return with_blocks(SETTLE_GROUPS, blocks)
-
-
-def settling_groups(
-    epochs: Mapping[int, int],
-    *,
-    settlements: Sequence[Settlement] = (),
-    marks: Sequence[Mark] = (),
-    states: Sequence[LineUpdate] = (),
-    spares: bool = False,
-) -> Statement:
-    """Return what records everything for the senders' lines in `epochs`, as `settling` does for the others."""
-    needs = {
-        "stays": any(one.status is not DeliveryStatus.DELIVERED for one in settlements),
-        "writes": bool(states),
-        "announces": any(one.status is DeliveryStatus.REJECTED for one in settlements),
-        "spares": spares,
-    }
-    statement = queue_settle_statement(frozenset(name for name, is_needed in needs.items() if is_needed))
-    return statement, arguments_of(epochs, settlements, marks, states)
-
-
-def settle_groups(epochs: Mapping[int, int], **parts: Any) -> Settled:
-    """Record everything, as for `settling_groups`, in one durable statement; safe to repeat.
-
-    Raises:
-        django.db.Error: nothing, or everything, has been recorded.
-    """
-    return settled_by(epochs, rows(*settling_groups(epochs, **parts)))
 
 
 def put_back(line_id: int, epoch: int, delivery_id: int, *, pause: float | None = None) -> None:

@@ -8,341 +8,195 @@ docs/architecture.md has a table of what can go wrong.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from typing import Any, Final, LiteralString
 
+import orjson
 import structlog
 from django.db import DatabaseError, Error, InterfaceError, OperationalError
 
-from broker_project.core.db import NotAnswered, RowLocked, Rows, forget_connection, rows_of_each
+from broker_project.core.db import (
+    RowLocked,
+    Rows,
+    array,
+    rows,
+    rows_of_each,
+    with_blocks,
+)
 from delivery.callbacks.address import CallbackTerms
-from delivery.limits import DATABASE_RETRY_SECONDS, REFUSED_GROUP_SECONDS
+from delivery.dispatch.claim import ActiveHold
+from delivery.limits import REFUSED_GROUP_SECONDS
 from delivery.statuses import DeliveryStatus
+from delivery.webhook.destination import NEVER_CONFIGURED
 from delivery.webhook.request import Outgoing
-from delivery.worker.buffer import BodyBudget, Buffer
-from delivery.worker.line import ActiveLine, marks_of
-from delivery.worker.pages import PageReading, PageRequest, unmark
-from delivery.worker.queue import read_groups
-from delivery.worker.queue_settle import put_back, settle_groups, settling_groups
-from delivery.worker.settle import Statement, settle, settled_by, settling
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import DatabaseBackoff, Pages
+from delivery.worker.queue_settle import put_back, queue_settle_statement
+from delivery.worker.settle_sql import SETTLE
 from delivery.worker.slots import Slot, Slots, SlotState
-from delivery.worker.steps import LineUpdate, Read, Rest, Send, Settled, Settlement, Withheld
+from delivery.worker.steps import Ended, LineUpdate, Rest, Send, Settlement, Withheld
 
 log = structlog.get_logger(__name__)
 
-Result = tuple[Slot, Settled | None]
-"""A slot whose step has been settled, and what that did; None: its line is lost."""
+OURS: Final = """
+SELECT l.id FROM delivery_line l
+  JOIN unnest(%s::bigint[], %s::bigint[]) AS o (line_id, epoch) ON l.id = o.line_id AND l.epoch = o.epoch
+"""
+NOT_TAKEN: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
+"""How a delivery can end that was not taken: without an answer too, once its retries are used up."""
+
+Statement = tuple[LiteralString, Mapping[str, Any]]
+"""With its arguments."""
+Mark = dict[str, Any]
+"""What marks a delivery as IN_FLIGHT before it is sent."""
 
 
-class DatabaseBackoff:
-    """The time until which the database is not asked, because it has failed."""
+@cache
+def settle_statement(blocks: frozenset[str]) -> LiteralString:
+    """Return the statement for TOPIC lines, retry lines and callback replies with these optional blocks."""
+    return with_blocks(SETTLE, blocks)
 
-    def __init__(self) -> None:
-        self.until = 0.0
-        """Monotonic time."""
-        self.is_in_doubt = False
-        """Whether it may carry out what it was asked at any later time, since it did not answer."""
+
+@dataclass(slots=True)
+class Settling:
+    """What is settled together, either of QUEUE senders or of other lines, and what came of it; safe to repeat."""
+
+    epochs: Mapping[int, int]
+    """Of its lines."""
+    _: KW_ONLY
+    of_groups: bool = False
+    """Whether the lines are those of QUEUE senders."""
+    settlements: Sequence[Settlement] = ()
+    withheld: Sequence[Withheld] = ()
+    marks: Sequence[Mark] = ()
+    holds: Sequence[ActiveHold] = ()
+    states: Sequence[LineUpdate] = ()
+    slots: Sequence[Slot] = ()
+    """Those whose steps these are."""
+
+    owned: frozenset[int] = field(init=False)
+    """Lines whose epoch is still ours, and that were settled; all, if there is nothing to record."""
+    locked: frozenset[int] = field(init=False, default=frozenset())
+    """Lines that are still ours, but that somebody else has locked: settle them again. All others are fenced."""
+    ended: frozenset[int] = field(init=False, default=frozenset())
+    """Deliveries whose attempt was recorded now."""
+    started: Mapping[int, int] = field(init=False, default_factory=dict)
+    """The number of each delivery that may be sent now; one that is missing may not."""
+    waits: Mapping[int, float] = field(init=False, default_factory=dict)
+    """Seconds until subscriptions with a rate limit may be sent to again, if something was to be sent to them."""
+
+    def __post_init__(self) -> None:
+        self.owned = frozenset(self.epochs)
 
     @property
-    def is_over(self) -> bool:
-        """Whether the database may be asked."""
-        return time.monotonic() >= self.until
+    def is_empty(self) -> bool:
+        """Whether there is nothing to record."""
+        return not (self.settlements or self.withheld or self.marks or self.holds or self.states)
 
-    def begin(self, failure: Exception) -> None:
-        """Note that the database has failed; the next statement gets a new connection."""
-        log.warning("event_loop.database_failed", reason=failure)
-        self.until = time.monotonic() + DATABASE_RETRY_SECONDS
-        self.is_in_doubt |= isinstance(failure, NotAnswered)
-        forget_connection()
-
-
-class Settling:
-    """The steps of slots that are settled together, either of QUEUE senders or of other lines; safe to repeat."""
-
-    def __init__(self, slots: Sequence[Slot], *, of_groups: bool) -> None:
-        self.slots = slots
-        self.of_groups = of_groups
-        self._lines = {slot.line.id: slot.line for slot in slots}
-        self.epochs = {line.id: line.claim.epoch for line in self._lines.values()}
-        self._sends = [(slot, slot.step.delivery) for slot in slots if isinstance(slot.step, Send)]
-        self.settlements = [slot.ended for slot in slots if isinstance(slot.ended, Settlement)]
-        self._updates = [*_released(slots)]
-        parts: dict[str, Sequence[Any]] = {
-            "settlements": self.settlements,
-            "marks": marks_of([(slot.line, delivery) for slot, delivery in self._sends]),
-            "states": self._updates,
-            "withheld": [slot.ended for slot in slots if isinstance(slot.ended, Withheld)],
-            "holds": [hold for line in self._lines.values() for hold in line.changed_holds.values()],
-        }
-        self.parts = {name: values for name, values in parts.items() if values}
-
-    def statement(self, *, spares: bool = False) -> Statement | None:
-        """Return the statement that settles them, None if there is nothing to record.
+    def statement(self, *, spares: bool = False) -> Statement:
+        """Return the statement that settles it, with the blocks that it needs.
 
         A line of which somebody has locked a delivery is waited for, for a moment, or left out: it `spares` them.
         """
-        make = settling_groups if self.of_groups else settling
-        return make(self.epochs, **self.parts, spares=spares) if self.parts else None
+        needs = self._needs_of_groups() if self.of_groups else self._needs_of_lines()
+        needs |= {"writes": bool(self.states), "spares": spares}
+        blocks = frozenset(name for name, is_needed in needs.items() if is_needed)
+        arguments = {
+            "line_id": array(self.epochs.keys()),
+            "epoch": array(self.epochs.values()),
+            "settlements": _json([one.row() for one in self.settlements]),
+            "marks": _json(self.marks),
+        }
+        others = {"withheld": self.withheld, "holds": self.holds, "states": self.states}
+        arguments |= {name: _json(values) for name, values in others.items() if values}
+        return queue_settle_statement(blocks) if self.of_groups else settle_statement(blocks), arguments
 
-    def settled(self, found: Any) -> Settled:
-        """Return what the statement did, whose rows were `found`; None: there was none."""
-        if found is None:
-            return Settled(frozenset(self.epochs), frozenset(), frozenset(), {})
-        settled = settled_by(self.epochs, found)
-        for line_id in settled.owned:
-            self._lines[line_id].changed_holds.clear()
-        missed = [
-            one for one in self.settlements if one.line_id in settled.owned and one.delivery_id not in settled.ended
-        ]
+    def _needs_of_groups(self) -> dict[str, bool]:
+        return {
+            "stays": any(one.status is not DeliveryStatus.DELIVERED for one in self.settlements),
+            "announces": any(one.status is DeliveryStatus.REJECTED for one in self.settlements),
+        }
+
+    def _needs_of_lines(self) -> dict[str, bool]:
+        stays = any(one.status is DeliveryStatus.PENDING for one in self.settlements)
+        not_taken = [one for one in self.settlements if one.status in NOT_TAKEN]
+        effects = [one.side_effects for one in self.settlements if one.side_effects]
+        return {
+            "stays": stays,
+            "doubts": stays or any(one.status_code is None for one in not_taken),
+            "turns": any(effect.suspends or effect.resumes for effect in effects),
+            "announces": any(one.side_effects and one.side_effects.announces for one in not_taken),
+            "withholds": bool(self.withheld),
+            "holds": bool(self.holds),
+            "keyed": any(mark.get("is_last_chance") for mark in self.marks),
+            "keeps_pace": any(mark.get("rate_slot") for mark in self.marks),
+            "replies": any(mark["config_version"] == NEVER_CONFIGURED for mark in self.marks),
+        }
+
+    def note(self, found: Rows) -> None:
+        """Note what its statement did, whose one row was `found`."""
+        ((owned, ended, started, sequences, *waits),) = found
+        self.owned, self.ended = frozenset(owned), frozenset(ended)
+        self.started, self.waits = dict(zip(started, sequences, strict=True)), dict(zip(*waits, strict=True))
+        if missing := self.epochs.keys() - self.owned:
+            # Those that are ours all the same: somebody has locked them, or a delivery of theirs.
+            ours = rows(OURS, [array(missing), array(self.epochs[line_id] for line_id in missing)])
+            self.locked = frozenset(line_id for (line_id,) in ours)
+
+    def settle_missed(self) -> None:
+        """Settle what somebody asked to cancel after the statement had begun: its snapshot was older than the wish."""
+        missed = [one for one in self.settlements if one.line_id in self.owned and one.delivery_id not in self.ended]
         if missed:
-            # Somebody asked to cancel after the statement had begun: its snapshot is older than the wish.
-            record = settle_groups if self.of_groups else settle
             of = {one.line_id for one in missed}
-            states = [one for one in self._updates if one.line_id in of]
-            skipped = record(self.epochs, settlements=missed, states=states, spares=True).locked
-            settled = replace(settled, owned=settled.owned - skipped, locked=settled.locked | skipped)
-        if self.of_groups:
-            self._put_back_unmarked(settled)
-        return settled
-
-    def _put_back_unmarked(self, settled: Settled) -> None:
-        """Put back what a sender may not send after all, though a commit that was not heard may have marked it."""
-        for slot, delivery in self._sends:
-            line = slot.line
-            if slot.may_be_marked and line.id in settled.owned and delivery.id not in settled.started:
-                put_back(line.id, line.claim.epoch, delivery.id)
-                slot.may_be_marked = False
+            states = [one for one in self.states if one.line_id in of]
+            rest = Settling(self.epochs, of_groups=self.of_groups, settlements=missed, states=states)
+            rest.note(rows(*rest.statement(spares=True)))
+            self.owned, self.locked = self.owned - rest.locked, self.locked | rest.locked
 
 
-class RoundTrip:
-    """Settles and reads for the slots of a process, with one commit for all of them."""
+def settling_of(slots: Sequence[Slot], *, of_groups: bool) -> Settling:
+    """Return what is settled for these slots: what has ended, and what their steps ask for.
 
-    def __init__(self, slots: Slots, backoff: DatabaseBackoff, budget: BodyBudget, terms: CallbackTerms) -> None:
-        self._slots = slots
-        self._backoff = backoff
-        self._budget = budget
-        self._read_groups = partial(read_groups, terms=terms)
-        self._spares = False
-        """Whether a row was locked for longer than a statement waits: lines with such a row are left out."""
-        self._is_apart = False
-        """Whether the last round trip failed: then each statement goes alone, in case one of them fails always."""
-        self._pages: tuple[PageReading, Rows] | None = None
-        """Pages of the last round trip that have not been received yet."""
-        self._wanted: Mapping[ActiveLine, PageRequest] = {}
-        """The lines of these pages."""
-
-    def settle(self) -> Iterator[Result]:
-        """Settle all steps: one statement for QUEUE senders, one for all other lines, and with them one that reads.
-
-        A slot that is not among the results is LOCKED, or SETTLING still: the next round settles it. To be exhausted,
-        and followed by `received` and `unmark`.
-        """
-        yield from self._marked_with_pages()
-        slots = self._slots[SlotState.SETTLING]
-        kinds = [
-            Settling(concerned, of_groups=of_groups)
-            for of_groups in (True, False)
-            if (concerned := [slot for slot in slots if slot.line.is_sender is of_groups])
-        ]
-        wanted = self._requests(slots)
-        trips = [*(([kind], {}) for kind in kinds), ([], wanted)] if self._is_apart else [(kinds, wanted)]
-        self._is_apart = False
-        for together, self._wanted in trips:
-            yield from self._settle(together)
-        self._spares = self._slots.any_in(SlotState.LOCKED)
-
-    def received(self) -> Iterator[Slot]:
-        """Give lines their pages; yield the slots to resume, which take of these: each before the next is asked for."""
-        if self._pages:
-            reading, found = self._pages
-            self._pages = None
-            try:
-                with reading:
-                    buffers = reading.buffers(found)
-            except Error as failure:
-                self._keep([], failure)
-            else:
-                yield from self._give({line: buffers.get(line.id) for line in self._wanted})
-        senders = [line for line in {slot.line: None for slot in self._slots[SlotState.READING]} if line.is_sender]
-        if senders and self._backoff.is_over:
-            yield from self._received_groups(senders)
-
-    def unmark(self) -> list[ActiveLine]:
-        """Undo what pages that were not heard of may have marked; return the lines where that is not certain."""
-        unheard = {slot.line: slot.line.unheard for slot in self._slots[SlotState.READING] if slot.line.unheard}
-        if not unheard or not self._backoff.is_over:
-            return []
-        try:
-            certain = unmark([*unheard.values()])
-        except Error as failure:
-            self._backoff.begin(failure)
-            return []
-        for line in unheard:
-            line.unheard = None if line.id in certain else line.unheard
-        return [line for line in unheard if line.id not in certain]
-
-    def _settle(self, kinds: Sequence[Settling]) -> Iterator[Result]:
-        try:
-            settled = self.ask(kinds, spares=self._spares)
-        except (OperationalError, InterfaceError) as failure:
-            self._is_apart = True
-            self._keep([slot for kind in kinds for slot in kind.slots], failure)
-        except DatabaseError as failure:
-            yield from self._settle_each(kinds, failure)
-        else:
-            for kind, one in zip(kinds, settled, strict=True):
-                yield from _results(self._slots, kind.slots, one)
-
-    def _marked_with_pages(self) -> Iterator[Result]:
-        """Yield the slots that send what was marked with its page: nothing is left to settle."""
-        for slot in self._slots[SlotState.SETTLING]:
-            match slot.step:
-                case Send(delivery=Outgoing(id=delivery_id, marked_as=int(sequence))) if not slot.ended:
-                    yield slot, Settled(frozenset({slot.line.id}), frozenset(), frozenset(), {delivery_id: sequence})
-
-    def _requests(self, settling: Sequence[Slot]) -> dict[ActiveLine, PageRequest]:
-        """Return what is read: of the lines of which a slot waits for a page, or will once its step is settled."""
-        lines = {slot.line: None for slot in self._slots[SlotState.READING]}
-        lines |= {slot.line: None for slot in settling if isinstance(slot.step, Read) and slot.line.reads(slot.step)}
-        wanted = [line for line in lines if not line.is_sender and not line.unheard]
-        for line in wanted:
-            line.return_buffer(self._budget)
-        return {line: line.page_request() for line in wanted}
-
-    def ask(self, kinds: Sequence[Settling], *, spares: bool = False) -> list[Settled]:
-        """Make the round trip; return what became of each kind.
-
-        If somebody has locked a row, it is made once more, and `spares` the lines with such a row.
-        """
-        settles = [kind.statement(spares=spares) for kind in kinds]
-        statements = [one for one in settles if one]
-        reading: PageReading | None = None
-        try:
-            with ExitStack() as stack:
-                if self._wanted:
-                    settled = [one.delivery_id for kind in kinds for one in kind.settlements] if statements else None
-                    reading = PageReading([*self._wanted.values()], self._budget, settled, marks=not spares)
-                    stack.enter_context(reading)
-                    statements.append(reading.statement)
-                found = rows_of_each(statements) if statements else []
-                if reading:
-                    self._pages = reading, found.pop()
-                    stack.pop_all()  # closed when it is received
-        except RowLocked as failure:
-            log.info("event_loop.row_locked", reason=failure)
-            if spares:
-                raise
-            return self.ask(kinds, spares=True)
-        answers = iter(found)
-        return [kind.settled(next(answers) if one else None) for kind, one in zip(kinds, settles, strict=True)]
-
-    def _settle_each(self, kinds: Sequence[Settling], failure: DatabaseError) -> Iterator[Result]:
-        """Settle the steps one by one after a data error, and read no pages yet."""
-        if not kinds:
-            self._keep([], failure)
-        self._wanted = {}
-        for kind in kinds:
-            for slot in kind.slots:
-                yield from self._settle_alone(slot, of_groups=kind.of_groups)
-
-    def _settle_alone(self, slot: Slot, *, of_groups: bool) -> Iterator[Result]:
-        """Settle one step after a data error, so that only the offender stops.
-
-        A sender gives up the outcome that the database refuses, and only its group waits. Any other line is lost: its
-        lease runs out, then it is recovered and tried again.
-        """
-        ended = slot.ended
-        try:
-            try:
-                (settled,) = self.ask([Settling([slot], of_groups=of_groups)])
-            except DatabaseError as failure:
-                if isinstance(failure, OperationalError) or not (of_groups and ended):
-                    raise
-                log.exception("event_loop.group_put_off", line_id=slot.line.id, delivery_id=ended.delivery_id)
-                put_back(slot.line.id, slot.line.claim.epoch, ended.delivery_id, pause=REFUSED_GROUP_SECONDS)
-                slot.ended = None
-                (settled,) = self.ask([Settling([slot], of_groups=True)])
-        except (OperationalError, InterfaceError) as failure:
-            self._keep([slot], failure)
-        except DatabaseError:
-            log.exception("event_loop.line_dropped", line_id=slot.line.id)
-            yield slot, None
-        else:
-            yield from _results(self._slots, [slot], settled)
-
-    def _keep(self, slots: Sequence[Slot], failure: Exception) -> None:
-        """Leave all where it is; nobody knows whether the slots have been settled, and what pages have marked."""
-        for slot in slots:
-            slot.may_be_marked |= isinstance(slot.step, Send)
-        for line, request in self._wanted.items():
-            line.unheard = request if request.mark_as else line.unheard
-        self._drop_pages()
-        self._backoff.begin(failure)
-
-    def _drop_pages(self) -> None:
-        if self._pages:
-            with self._pages[0]:
-                self._pages = None
-
-    def _give(self, buffers: Mapping[ActiveLine, Buffer[Any] | None]) -> Iterator[Slot]:
-        """Let lines have their pages; yield the slots that take of them, in a keyed line idle ones too.
-
-        It may have free keys for these.
-        """
-        waiting = {slot.line for slot in self._slots[SlotState.READING]}
-        for line, buffer in buffers.items():
-            if buffer is not None and line in waiting and not line.misread:
-                line.receive(buffer)
-                continue
-            if buffer is not None:
-                self._budget.give_back(buffer.bytes)
-            request = self._wanted.get(line)
-            line.unheard = request if request and request.mark_as else line.unheard
-        for slot in self._slots[SlotState.READING]:
-            if slot.line in buffers and not slot.line.unheard and not slot.line.misread:
-                yield slot
-        for slot in self._slots[SlotState.IDLE]:
-            if slot.line.is_keyed and slot.line in buffers and slot.line.buffer.has_next:
-                yield slot
-
-    def _received_groups(self, senders: Sequence[ActiveLine]) -> Iterator[Slot]:
-        for line in senders:
-            line.return_buffer(self._budget)
-        try:
-            groups = self._read_groups([line.page_request() for line in senders], self._budget)
-        except Error as failure:
-            self._backoff.begin(failure)
-        else:
-            yield from self._give({line: groups.get(line.id) for line in senders})
+    What may be too early for its rate limit gets its number last, so that this is used again if it is.
+    """
+    lines = {slot.line.id: slot.line for slot in slots}
+    sends = [(slot.line, slot.step.delivery) for slot in slots if isinstance(slot.step, Send)]
+    keyed = [send for send in sends if send[0].is_keyed]
+    for line, delivery in sorted(keyed, key=lambda send: send[1].destination.spacing is not None):
+        line.give_number(delivery)
+    return Settling(
+        {line.id: line.claim.epoch for line in lines.values()},
+        of_groups=of_groups,
+        settlements=[slot.ended for slot in slots if isinstance(slot.ended, Settlement)],
+        withheld=[slot.ended for slot in slots if isinstance(slot.ended, Withheld)],
+        marks=[mark_of(line, delivery) for line, delivery in sends],
+        holds=[hold for line in lines.values() for hold in line.changed_holds.values()],
+        states=[*_released(slots)],
+        slots=slots,
+    )
 
 
-def _results(by_state: Slots, slots: Sequence[Slot], settled: Settled) -> Iterator[Result]:
-    for slot in slots:
-        line, step = slot.line, slot.step
-        is_started = isinstance(step, Send) and step.delivery.id in settled.started
-        if line.id in settled.locked:
-            slot.may_be_marked |= is_started
-            by_state.move(slot, SlotState.LOCKED)
-        elif line.id not in settled.owned:
-            log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
-            yield slot, None
-        else:
-            if (ended := slot.ended) and ended.status is not DeliveryStatus.DELIVERED:
-                log.info(
-                    "delivery.not_taken",
-                    delivery_id=ended.delivery_id,
-                    line_id=ended.line_id,
-                    status=str(ended.status),
-                    reason=ended.log_reason,
-                    due_in_seconds=ended.pause,
-                )
-            if isinstance(step, Send) and slot.may_be_marked and not is_started:
-                log.warning("event_loop.mark_unknown", line_id=line.id, delivery_id=step.delivery.id)
-                yield slot, None  # its lease runs out, then it is recovered
-            else:
-                yield slot, settled
+def mark_of(line: ActiveLine, delivery: Outgoing) -> Mark:
+    """Return what marks `delivery` as IN_FLIGHT, if its config version still is the one that was read.
+
+    Only what is to be said, for each value costs as much as a row.
+    """
+    to, sequence = delivery.destination, line.next_number(delivery)
+    mark: Mark = {
+        "line_id": line.id,
+        "delivery_id": delivery.id,
+        "config_version": to.config_version,
+        "sequence": sequence,
+    }
+    if delivery.group_id:
+        mark["group_id"] = delivery.group_id
+    if to.spacing is not None:
+        mark["rate_slot"] = {"subscription_id": to.subscription_id, "spacing": to.spacing}
+    if line.is_keyed and sequence is not None and sequence < line.last_marked:
+        mark["is_last_chance"] = True  # the number is given to nothing else: another has a later one
+    return mark
 
 
 def _released(slots: Sequence[Slot]) -> Iterator[LineUpdate]:
@@ -351,3 +205,180 @@ def _released(slots: Sequence[Slot]) -> Iterator[LineUpdate]:
     for line in {slot.line.id: slot.line for slot in resting}.values():
         if all(slot in resting or slot.state is SlotState.PARKED for slot in line.slots):
             yield line.update()
+
+
+def _json(values: Sequence[Any]) -> str:
+    """Return the values as one parameter: its type never varies, so the statement is prepared once."""
+    return orjson.dumps(values, default=bytes.hex).decode()
+
+
+class RoundTrip:
+    """Settles and reads for the slots of a process, with one commit for all of them."""
+
+    def __init__(self, slots: Slots, backoff: DatabaseBackoff, budget: BodyBudget, terms: CallbackTerms) -> None:
+        self._slots = slots
+        self._backoff = backoff
+        self.pages = Pages(slots, backoff, budget, terms)
+        self._spares = False
+        """Whether a row was locked for longer than a statement waits: lines with such a row are left out."""
+        self._is_apart = False
+        """Whether the last round trip failed: then each statement goes alone, in case one of them fails always."""
+
+    def settle(self) -> Iterator[Slot | ActiveLine]:
+        """Settle all steps: one statement for QUEUE senders, one for all other lines, and with them one that reads.
+
+        Yields the slots whose steps have been settled, and lines that are lost. Any other slot is LOCKED, or SETTLING
+        still: the next round settles it. To be exhausted, before what `pages` have read is received.
+        """
+        yield from self._marked_with_pages()
+        slots = self._slots[SlotState.SETTLING]
+        kinds = [
+            settling_of(concerned, of_groups=of_groups)
+            for of_groups in (True, False)
+            if (concerned := [slot for slot in slots if slot.line.is_sender is of_groups])
+        ]
+        wanted = self.pages.requests(slots)
+        trips = [*(([kind], {}) for kind in kinds), ([], wanted)] if self._is_apart else [(kinds, wanted)]
+        self._is_apart = False
+        for together, self.pages.wanted in trips:
+            yield from self._settle(together)
+        self._spares = self._slots.any_in(SlotState.LOCKED)
+
+    def _settle(self, kinds: Sequence[Settling]) -> Iterator[Slot | ActiveLine]:
+        try:
+            self.ask(kinds, spares=self._spares)
+        except (OperationalError, InterfaceError) as failure:
+            self._is_apart = True
+            self._keep([slot for kind in kinds for slot in kind.slots], failure)
+        except DatabaseError as failure:
+            yield from self._settle_each(kinds, failure)
+        else:
+            for kind in kinds:
+                yield from self._settled(kind)
+
+    def _settled(self, kind: Settling) -> Iterator[Slot | ActiveLine]:
+        """Yield the slots that go on, with the number under which they may send, and the lines that are lost."""
+        for slot in kind.slots:
+            line, to_send = slot.line, slot.step.delivery if isinstance(slot.step, Send) else None
+            slot.sequence = kind.started.get(to_send.id) if to_send else None
+            if line.id in kind.locked:
+                slot.may_be_marked |= slot.sequence is not None
+                self._slots.move(slot, SlotState.LOCKED)
+            elif line.id not in kind.owned:
+                log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
+                yield line
+            else:
+                _log_not_taken(slot.ended)
+                if to_send and slot.may_be_marked and slot.sequence is None:
+                    log.warning("event_loop.mark_unknown", line_id=line.id, delivery_id=to_send.id)
+                    yield line  # its lease runs out, then it is recovered
+                    continue
+                if to_send and (wait := kind.waits.get(to_send.destination.subscription_id)) is not None:
+                    line.rate_limiter.learn(to_send.destination, wait, time.monotonic())
+                yield slot
+
+    def _marked_with_pages(self) -> Iterator[Slot]:
+        """Yield the slots that send what was marked with its page: nothing is left to settle."""
+        for slot in self._slots[SlotState.SETTLING]:
+            match slot.step:
+                case Send(delivery=Outgoing(marked_as=int(sequence))) if not slot.ended:
+                    slot.sequence = sequence
+                    yield slot
+
+    def ask(self, kinds: Sequence[Settling], *, spares: bool = False) -> None:
+        """Make the round trip, with what each kind is to note.
+
+        If somebody has locked a row, it is made once more, and `spares` the lines with such a row.
+        """
+        asked = [kind for kind in kinds if not kind.is_empty]
+        statements = [kind.statement(spares=spares) for kind in asked]
+        if self.pages.wanted:
+            settled = [one.delivery_id for kind in asked for one in kind.settlements] if asked else None
+            statements.append(self.pages.statement(settled, marks=not spares))
+        try:
+            found = rows_of_each(statements) if statements else []
+        except RowLocked as failure:
+            self.pages.drop()
+            log.info("event_loop.row_locked", reason=failure)
+            if spares:
+                raise
+            self.ask(kinds, spares=True)
+            return
+        except Error:
+            self.pages.drop()
+            raise
+        if self.pages.wanted:
+            self.pages.found = found.pop()
+        for kind, one in zip(asked, found, strict=True):
+            kind.note(one)
+        for kind in kinds:
+            self._follow_up(kind)
+
+    def _follow_up(self, kind: Settling) -> None:
+        """Record what the statement missed; put back what a sender may not send, though it may be marked."""
+        for slot in kind.slots:
+            if slot.line.id in kind.owned:
+                slot.line.changed_holds.clear()
+        kind.settle_missed()
+        for slot in kind.slots if kind.of_groups else ():
+            match slot.step:
+                case Send(delivery=to_send) if (
+                    slot.may_be_marked and slot.line.id in kind.owned and to_send.id not in kind.started
+                ):
+                    put_back(slot.line.id, slot.line.claim.epoch, to_send.id)
+                    slot.may_be_marked = False
+
+    def _settle_each(self, kinds: Sequence[Settling], failure: DatabaseError) -> Iterator[Slot | ActiveLine]:
+        """Settle the steps one by one after a data error, and read no pages yet."""
+        if not kinds:
+            self._keep([], failure)
+        self.pages.wanted = {}
+        for kind in kinds:
+            for slot in kind.slots:
+                yield from self._settle_alone(slot, of_groups=kind.of_groups)
+
+    def _settle_alone(self, slot: Slot, *, of_groups: bool) -> Iterator[Slot | ActiveLine]:
+        """Settle one step after a data error, so that only the offender stops.
+
+        A sender gives up the outcome that the database refuses, and only its group waits. Any other line is lost: its
+        lease runs out, then it is recovered and tried again.
+        """
+        ended = slot.ended
+        try:
+            try:
+                kind = settling_of([slot], of_groups=of_groups)
+                self.ask([kind])
+            except DatabaseError as failure:
+                if isinstance(failure, OperationalError) or not (of_groups and ended):
+                    raise
+                log.exception("event_loop.group_put_off", line_id=slot.line.id, delivery_id=ended.delivery_id)
+                put_back(slot.line.id, slot.line.claim.epoch, ended.delivery_id, pause=REFUSED_GROUP_SECONDS)
+                slot.ended = None
+                kind = settling_of([slot], of_groups=True)
+                self.ask([kind])
+        except (OperationalError, InterfaceError) as failure:
+            self._keep([slot], failure)
+        except DatabaseError:
+            log.exception("event_loop.line_dropped", line_id=slot.line.id)
+            yield slot.line
+        else:
+            yield from self._settled(kind)
+
+    def _keep(self, slots: Sequence[Slot], failure: Exception) -> None:
+        """Leave all where it is; nobody knows whether the slots have been settled, and what pages have marked."""
+        for slot in slots:
+            slot.may_be_marked |= isinstance(slot.step, Send)
+        self.pages.note_unheard()
+        self._backoff.begin(failure)
+
+
+def _log_not_taken(ended: Ended | None) -> None:
+    if ended and ended.status is not DeliveryStatus.DELIVERED:
+        log.info(
+            "delivery.not_taken",
+            delivery_id=ended.delivery_id,
+            line_id=ended.line_id,
+            status=str(ended.status),
+            reason=ended.log_reason,
+            due_in_seconds=ended.pause,
+        )

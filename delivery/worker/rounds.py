@@ -35,10 +35,11 @@ from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.leases import Leases, active_line
 from delivery.worker.line import ActiveLine
+from delivery.worker.pages import DatabaseBackoff
 from delivery.worker.release import Released, Releaser
-from delivery.worker.round_trip import DatabaseBackoff, RoundTrip
+from delivery.worker.round_trip import RoundTrip
 from delivery.worker.slots import Slot, Slots, SlotState
-from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Settled, Transform, Wait
+from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Transform, Wait
 from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
@@ -262,20 +263,20 @@ class Rounds:
 
     def _make_round_trip(self) -> None:
         released: list[Released] = []
-        for slot, settled in self._round_trip.settle():
-            if settled is None:
-                self._lose(slot.line)
-            elif self._has(slot.line):
+        for settled in self._round_trip.settle():
+            if isinstance(settled, ActiveLine):
+                self._lose(settled)
+            elif self._has((slot := settled).line):
                 slot.settled(self.budget)
-                self._follow(slot, settled)
+                self._follow(slot)
                 if all(other.state is SlotState.PARKED for other in slot.line.slots):
                     released.append(self._release(slot.line))
         if released:
             self._releaser.release(released)
         self._client.begin()  # before anything else takes time: each was checked against its lease
-        for slot in self._round_trip.received():
+        for slot in self._round_trip.pages.received():
             self._advance(slot, None)
-        for line in self._round_trip.unmark():
+        for line in self._round_trip.pages.unmark():
             self._lose(line)  # its lease runs out, then it is recovered
 
     def _advance(self, slot: Slot, reply: Reply) -> None:
@@ -284,7 +285,7 @@ class Rounds:
         slot.step = slot.generator.send(reply)
         self._slots.move(slot, SlotState.SETTLING)
 
-    def _follow(self, slot: Slot, settled: Settled) -> None:
+    def _follow(self, slot: Slot) -> None:
         """Let a slot wait for what its step, which has been settled, asks for."""
         match slot.step:
             case Transform(delivery=delivery):
@@ -295,10 +296,7 @@ class Rounds:
                 self._slots.move(slot, SlotState.PACING)
                 slot.resumes_at = time.monotonic() + seconds
             case Send(delivery=delivery):
-                wait = settled.waits.get(delivery.destination.subscription_id)
-                if wait is not None:
-                    slot.line.rate_limiter.learn(delivery.destination, wait, time.monotonic())
-                self._start(slot, delivery, settled.started.get(delivery.id))
+                self._start(slot, delivery)
             case Read() if slot.line.reads(slot.step):
                 self._slots.move(slot, SlotState.READING)
             case Read():
@@ -319,8 +317,8 @@ class Rounds:
         self._slots.drop(line)
         return Released(line.id, line.claim.queue, line.link, has_more)
 
-    def _start(self, slot: Slot, delivery: Outgoing, sequence: int | None) -> None:
-        line, now = slot.line, time.monotonic()
+    def _start(self, slot: Slot, delivery: Outgoing) -> None:
+        line, sequence, now = slot.line, slot.sequence, time.monotonic()
         if sequence is None:
             line.return_buffer(self.budget)
             line.was_refused(delivery)

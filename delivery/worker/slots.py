@@ -74,8 +74,8 @@ class Slot:
     paced_for: int | None = None
     """The subscription whose rate limit it waits for."""
     started_at: datetime | None = None
-    sequence: int = 0
-    """The number of what is in flight."""
+    sequence: int | None = None
+    """The number under which it may send what it sends next, or sends; None: it may not."""
     taken_ids: list[int] = field(default_factory=list)
     """The deliveries, or QUEUE groups, that it has taken, until their outcome is recorded."""
     taken_keys: list[str] = field(default_factory=list)

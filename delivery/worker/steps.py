@@ -3,8 +3,7 @@
 Nobody changes one. Those of every delivery are not frozen: that would make them eight times as slow to create.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -114,44 +113,6 @@ Ended = Settlement | Withheld
 
 
 @dataclass(frozen=True, slots=True)
-class RateSlot:
-    """The slot that a mark takes from its subscription's rate limit (contract 1.4)."""
-
-    subscription_id: int
-    spacing: float
-    """Seconds from one slot to the next."""
-
-
-@dataclass(slots=True)
-class Mark:
-    """A delivery to mark as IN_FLIGHT before it is sent, if its config version still is `config_version`."""
-
-    line_id: int
-    delivery_id: int
-    config_version: int
-    sequence: int | None
-    """The number it gets unless it has one; None: its line gives none."""
-    is_last_chance: bool = False
-    """Whether the number is given to nothing else if it is not sent: another has a later one."""
-    group_id: int | None = None
-    rate_slot: RateSlot | None = None
-
-    def row(self) -> dict[str, Any]:
-        """Return what the database is told, as of a `Settlement`."""
-        said: dict[str, Any] = {
-            "line_id": self.line_id,
-            "delivery_id": self.delivery_id,
-            "config_version": self.config_version,
-            "sequence": self.sequence,
-        }
-        if self.group_id:
-            said["group_id"] = self.group_id
-        if self.is_last_chance or self.rate_slot:
-            said |= {"is_last_chance": self.is_last_chance, "rate_slot": self.rate_slot}
-        return said
-
-
-@dataclass(frozen=True, slots=True)
 class LineUpdate:
     """What is written on the row of a line that is released."""
 
@@ -160,22 +121,6 @@ class LineUpdate:
     deferred_next: bool
     pause: float | None
     """Seconds that it rests although it has work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What a settle did."""
-
-    owned: frozenset[int]
-    """Lines whose epoch is still ours, and that were settled."""
-    locked: frozenset[int]
-    """Lines that are still ours, but that somebody else has locked: settle them again. All others are fenced."""
-    ended: frozenset[int]
-    """Deliveries whose attempt was recorded now."""
-    started: dict[int, int]
-    """The number of each delivery that may be sent now; one that is missing may not."""
-    waits: Mapping[int, float] = field(default_factory=dict)
-    """Seconds until subscriptions with a rate limit may be sent to again, if something was to be sent to them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -11,7 +12,7 @@ from django.db import Error, connection
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from broker_project.core.db import forget_connection
+from broker_project.core.db import forget_connection, rows
 from broker_project.stack.load.wait import PATIENCE_SECONDS, wait_until
 from delivery import endpoint_probe
 from delivery.callbacks.address import callback_terms
@@ -26,13 +27,13 @@ from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker import process
-from delivery.worker.buffer import BodyBudget
+from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.event_loop import EventLoop
 from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.pages import read_pages
+from delivery.worker.round_trip import Settling, mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.settle import settle
 from delivery.worker.steps import Settlement
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.support.database import another_connection
@@ -241,8 +242,18 @@ def crash_while_sending(line: Line, worker: str = "vanished") -> tuple[ActiveLin
     (taken,) = claim([line.pk], worker=worker)
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     delivery = outgoing_of(taken)[0]
-    settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
+    settled = settle({line.pk: taken.epoch}, marks=[mark_of(driven, delivery)])
     return driven, delivery, settled.started[delivery.id]
+
+
+def settle(epochs: Mapping[int, int], *, of_groups: bool = False, **parts: Any) -> Settling:
+    """Settle this in a statement of its own, as a round does; return what it did."""
+    settling = Settling(epochs, of_groups=of_groups, **parts)
+    settling.note(rows(*settling.statement()))
+    return settling
+
+
+settle_groups = partial(settle, of_groups=True)
 
 
 NO_ANSWER: dict[str, Any] = {

@@ -17,7 +17,7 @@ from delivery.worker.release import Released
 from delivery.worker.round_trip import RoundTrip, Settling
 from delivery.worker.rounds import NO_LINK, Rounds
 from delivery.worker.slots import Slot, Slots, SlotState
-from delivery.worker.steps import Settled, Settlement, Withheld
+from delivery.worker.steps import Settlement, Withheld
 from subscriptions.scripting.jobs import Job, Result
 
 BUSY = SlotState.SETTLING, SlotState.LOCKED, SlotState.READING
@@ -237,8 +237,8 @@ class FailingDatabase:
         self._listener: SettlementListener | None = None
         self._trouble: tuple[bool, Callable[[], object]] | None = None
 
-        def ask(trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> list[Settled]:
-            return self.ask(trip, kinds, **options)
+        def ask(trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> None:
+            self.ask(trip, kinds, **options)
 
         monkeypatch.setattr(RoundTrip, "ask", ask)
 
@@ -255,35 +255,34 @@ class FailingDatabase:
         """Fail the next settle; `meanwhile` happens before it is tried again."""
         self._trouble = after_commit, meanwhile
 
-    def ask(self, trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> list[Settled]:
-        if not any(kind.parts for kind in kinds):
-            return self._ask(trip, kinds, **options)
+    def ask(self, trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> None:
+        if all(kind.is_empty for kind in kinds):
+            self._ask(trip, kinds, **options)
+            return
         trouble, self._trouble = self._trouble, None
         if trouble and not trouble[0]:
             trouble[1]()
             raise OperationalError("it went away before")
-        settled = self._told(trip, kinds, **options)
+        self._ask_and_notify(trip, kinds, **options)
         if trouble:
             trouble[1]()
             raise OperationalError("it went away afterwards")
-        return settled
 
-    def _told(self, trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> list[Settled]:
-        """Settle, and notify the listener."""
+    def _ask_and_notify(self, trip: RoundTrip, kinds: Sequence[Settling], **options: Any) -> None:
         if self._listener is None:
-            return self._ask(trip, kinds, **options)
+            self._ask(trip, kinds, **options)
+            return
         self._listener.on_settling()
-        settled = self._ask(trip, kinds, **options)
+        self._ask(trip, kinds, **options)
         self._listener.on_settled()
-        for kind, done in zip(kinds, settled, strict=True):
-            _notify(self._listener, kind, done)
-        return settled
+        for kind in kinds:
+            _notify(self._listener, kind)
 
 
-def _notify(listener: SettlementListener, kind: Settling, done: Settled) -> None:
+def _notify(listener: SettlementListener, kind: Settling) -> None:
     for settlement in kind.settlements:
-        if settlement.delivery_id in done.ended:
+        if settlement.delivery_id in kind.ended:
             listener.on_recorded(settlement, kind.epochs[settlement.line_id])
-    for one in kind.parts.get("withheld", ()):
-        if one.line_id in done.owned:
+    for one in kind.withheld:
+        if one.line_id in kind.owned:
             listener.on_withheld(one)

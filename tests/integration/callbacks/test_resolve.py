@@ -20,7 +20,6 @@ from delivery.models import OPEN_SHELF, Callback, Delivery, Hold, Lane, Line, Pa
 from delivery.operations import cancel_deliveries_of
 from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
-from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
 from tests.support import broker, factories
 from tests.support.api import (
@@ -163,7 +162,7 @@ def test_a_crash_in_flight_repeats_and_flags_the_reply(pending: Callback, receiv
 def test_a_finished_reply_is_not_sent_again(pending: Callback, receiver: Receiver) -> None:
     post_reply(pending)
     driven, delivery, _ = broker.crash_while_sending(line_of(pending))
-    settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+    broker.settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
     broker.expire_lease(line_of(pending))
     with broker.running_worker():
         wait_until(lambda: remove_ended_lines() == 1)

@@ -13,7 +13,7 @@ from delivery.models import Delivery, Lane, Line, Pace
 from delivery.operations import SLICE, cancel_deliveries_of
 from delivery.publish.routing import sender_lines
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import settle
+from delivery.worker.round_trip import mark_of
 from subscriptions.models import Subscription
 from tests.support import broker, factories
 from tests.support.database import execute
@@ -118,7 +118,7 @@ def test_a_page_in_hand_is_not_begun_after_a_pause(wanted: Subscription, lines: 
     second = broker.outgoing_of(driven.claim)[0]
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
     ended = [broker.settlement(driven, first)]
-    settled = settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[driven.mark(second)])
+    settled = broker.settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[mark_of(driven, second)])
     assert ([*settled.ended], [*settled.started]) == ([first.id], [])
 
 
@@ -143,7 +143,7 @@ def test_a_final_delivery_keeps_its_fields(wanted: Subscription, lines: list[Lin
         driven, delivery, _ = broker.crash_while_sending(lines[0])
         Delivery.objects.update(cancel_requested=end != "answered")
         if end == "answered":
-            settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+            broker.settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
         broker.expire_lease(lines[0])
         claim([lines[0].pk], worker="next")
     assert Delivery.objects.final().values(*fields).get() == fields | {"unreceived": end != "answered"}

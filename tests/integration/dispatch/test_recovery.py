@@ -21,8 +21,8 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker.line import ActiveLine
+from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.settle import settle
 from delivery.worker.slots import Slot
 from subscriptions.models import Subscription
 from tests.support import broker
@@ -41,11 +41,11 @@ def go_on_and_vanish(driven: ActiveLine, *, settled: int) -> int:
     last, number = driven.last_sequence, 0
     for delivery in broker.outgoing_of(driven.claim)[: settled + 1]:
         driven.last_sequence = last + number
-        marked = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(delivery)])
+        marked = broker.settle({driven.id: driven.claim.epoch}, marks=[mark_of(driven, delivery)])
         number += 1
         if number <= settled:
             assert marked.started == {delivery.id: last + number}
-            settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+            broker.settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
     return last + number
 
 
@@ -235,7 +235,7 @@ def test_numbers_go_on_after_filed_deliveries(
     open_days(then.date(), ahead=0)
     broker.publish_numbered(wanted.event_type, 2)
     driven, delivery, number = broker.crash_while_sending(line)
-    settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+    broker.settle({driven.id: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
     Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
     Line.objects.filter(pk=line.pk).update(lease_until=then)
     if crashes_again:

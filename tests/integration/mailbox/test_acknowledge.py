@@ -19,11 +19,10 @@ from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker.line import ActiveLine
-from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import mailboxes
 from tests.support.api import client_of
-from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement, statuses
+from tests.support.broker import crash_while_sending, line_of, publish_numbered, settle, settlement, statuses
 from tests.support.database import in_parallel
 
 pytestmark = pytest.mark.behaviour("9.4")

@@ -15,7 +15,6 @@ from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Announcement, Delivery, LineEvent, Message
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import settle
 from subscriptions.edit import change
 from subscriptions.models import DeliveryMode, PausedBy, Subscriber, Subscription
 from tests.support import broker, factories, mailboxes
@@ -89,7 +88,7 @@ def pushed_before(pushed: Subscription, **answer: Any) -> Delivery:
     broker.publish_numbered(pushed.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     stays = broker.settlement(line, delivery, **{"status": PENDING, "pause": 0.0, **answer})
-    settle({line.id: line.claim.epoch}, settlements=[stays])
+    broker.settle({line.id: line.claim.epoch}, settlements=[stays])
     mailboxes.switch_delivery_mode(pushed, PULL)
     return Delivery.objects.get()
 
@@ -166,7 +165,7 @@ def test_a_settle_said_again_lets_its_line_go_though_a_client_has_what_it_settle
     broker.publish_numbered(pushed.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     lost = broker.settlement(line, delivery, **broker.NO_ANSWER)
-    settle({line.id: line.claim.epoch}, settlements=[lost])
+    broker.settle({line.id: line.claim.epoch}, settlements=[lost])
     mailboxes.hand_out(Delivery.objects.get())
-    settle({line.id: line.claim.epoch}, settlements=[lost], states=[line.update()])
+    broker.settle({line.id: line.claim.epoch}, settlements=[lost], states=[line.update()])
     assert broker.line_of(pushed.subscriber).lease_until is None

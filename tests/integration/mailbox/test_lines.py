@@ -21,7 +21,7 @@ from delivery.replay.eligibility import NotNew
 from delivery.replay.resend import SentDelivery, create_deliveries
 from delivery.status.line_status import LineState, line_statuses
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import settle
+from delivery.worker.round_trip import mark_of
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.support import broker, mailboxes
 from tests.support.api import client_of
@@ -149,9 +149,9 @@ def test_a_request_in_flight_is_not_fetched_and_ends_as_its_answer_says_although
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
     mailboxes.switch_delivery_mode(pushed, PULL)
     assert mailboxes.fetch_bodies(pushed) == [b"1"]
-    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, status, **fields)])
+    broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, status, **fields)])
     assert (broker.statuses(pushed), len(broker.attempts_of(delivery.id))) == ([status, IN_FLIGHT], 1)
-    assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
+    assert broker.settle({line.id: line.claim.epoch}, marks=[mark_of(line, delivery)]).started == {}
 
 
 @pytest.mark.behaviour("9.3")
@@ -172,10 +172,10 @@ def test_a_line_does_not_mark_what_was_handed_out_since_it_was_read(pushed: Subs
     broker.publish_numbered(pushed.event_type, 1)
     (one,) = deliveries_of(pushed)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
-    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
+    broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
     mailboxes.hand_out(one)
     before = row_of(one.pk)
-    assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
+    assert broker.settle({line.id: line.claim.epoch}, marks=[mark_of(line, delivery)]).started == {}
     assert row_of(one.pk) == before
 
 
@@ -187,11 +187,11 @@ def test_a_settle_said_again_leaves_what_was_handed_out_since(
 ) -> None:
     broker.publish_numbered(pushed.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(pushed.subscriber))
-    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
+    broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
     mailboxes.hand_out(*deliveries_of(pushed))
     Delivery.objects.update(cancel_requested=cancel_requested)
     before = row_of(delivery.id)
-    again = settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, status)])
+    again = broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, status)])
     assert (again.ended, row_of(delivery.id), Attempt.objects.count()) == (frozenset(), before, 1)
 
 

@@ -23,7 +23,6 @@ from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Line
 from delivery.operations import Cancelled
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.support import broker, mailboxes
 from tests.support.database import execute, in_other_thread, in_parallel
@@ -203,7 +202,7 @@ def test_a_request_in_flight_blocks_the_mailbox_after_a_switch(pushed: Subscript
         outcome: dict[str, Any] = {"status": DeliveryStatus.PENDING, "pause": 3600.0, "status_code": 503}
     else:
         outcome = {}
-    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **outcome)])
+    broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **outcome)])
     assert looked(pushed) == [(pushed.subscriber_id, 1)]
     assert mailboxes.fetch_bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
 

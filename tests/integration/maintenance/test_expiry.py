@@ -19,13 +19,11 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, LineEvent, Message, QueueGroup
 from delivery.operations import release_one
-from delivery.worker.buffer import BodyBudget
+from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.leases import active_line
-from delivery.worker.pages import PageRequest
 from delivery.worker.queue import read_groups
-from delivery.worker.queue_settle import settle_groups
+from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.settle import settle
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
 from tests.support.api import EVENT, problem_of, publish, publish_batch
@@ -91,7 +89,7 @@ def test_overdue_deliveries_are_not_sent_before_they_are_expired(event_type: Eve
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     (in_hand,) = broker.outgoing_of(taken)
     end_time()
-    assert settle({line.pk: taken.epoch}, marks=[driven.mark(in_hand)]).started == {}
+    assert broker.settle({line.pk: taken.epoch}, marks=[mark_of(driven, in_hand)]).started == {}
     assert broker.outgoing_of(taken) == []
 
 
@@ -108,8 +106,8 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     )
     assert group
     end_time()
-    mark = driven.mark(group.delivery(group.endpoints[0], tried=0, uncertain=False))
-    assert settle_groups({taken.line_id: taken.epoch}, marks=[mark]).started == {}
+    mark = mark_of(driven, group.delivery(group.endpoints[0], tried=0, uncertain=False))
+    assert broker.settle_groups({taken.line_id: taken.epoch}, marks=[mark]).started == {}
 
 
 def test_a_request_in_flight_does_not_expire(event_type: EventType, wanting: Subscription) -> None:

@@ -22,7 +22,6 @@ from delivery.maintenance.retention import days_kept, drop_past_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
 from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
 from tests.support import broker
 from tests.support.api import publish
@@ -80,7 +79,11 @@ def finish_one(wanted: Subscription) -> tuple[int, int]:
     line = broker.line_of(wanted.subscriber)
     driven, delivery, number = broker.crash_while_sending(line)
     driven.last_sequence = number
-    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)], states=[driven.update()])
+    broker.settle(
+        {line.pk: driven.claim.epoch},
+        settlements=[broker.settlement(driven, delivery)],
+        states=[driven.update()],
+    )
     return delivery.id, number
 
 
@@ -208,7 +211,7 @@ def test_open_deliveries_keep_their_counts_without_attempts(past: dt.date, wante
     line = broker.line_of(wanted.subscriber)
     driven, delivery, _ = broker.crash_while_sending(line)
     aside = broker.settlement(driven, delivery, PENDING, status_code=500, pause=0.0)
-    settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.update()])
+    broker.settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.update()])
     Attempt.objects.update(id=first_id(past))
     drop()
     assert (Attempt.objects.count(), Delivery.objects.get().attempts) == (0, 1)
@@ -241,7 +244,7 @@ def test_the_last_number_of_an_abandoned_line_is_kept(past: dt.date, wanted: Sub
     broker.publish_numbered(wanted.event_type, 2)
     line = broker.line_of(wanted.subscriber)
     driven, delivery, number = broker.crash_while_sending(line)
-    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+    broker.settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
     file_under(past, delivery.id)
     Line.objects.filter(pk=line.pk).update(lease_until=midnight(past) + dt.timedelta(hours=23))
     assert drop() == []
@@ -256,7 +259,7 @@ def test_numbers_go_on_after_a_crash_though_older_days_were_dropped(past: dt.dat
     drop()
     line = broker.line_of(wanted.subscriber)
     driven, delivery, number = broker.crash_while_sending(line)
-    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
+    broker.settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, delivery)])
     broker.expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
     assert (number, taken.last_sequence) == (2, 2)

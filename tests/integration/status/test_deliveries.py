@@ -32,12 +32,11 @@ from delivery.models import (
 from delivery.operations import cancel_deliveries_of
 from delivery.status.line_status import MAX_COUNTED
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import settle
 from subscriptions.models import Subscriber
 from tests.support import factories
 from tests.support.admin import change_page
 from tests.support.api import client_of, read_pages
-from tests.support.broker import crash_while_sending, line_of, publish_numbered, settlement
+from tests.support.broker import crash_while_sending, line_of, publish_numbered, settle, settlement
 from tests.support.factories import subscriber, subscription
 from tests.support.mailboxes import pulled_subscription
 

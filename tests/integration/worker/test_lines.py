@@ -16,8 +16,8 @@ from delivery.models import Attempt, Delivery, Message
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.request import Outgoing
 from delivery.worker import rounds
-from delivery.worker.buffer import BodyBudget, Buffer
-from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.buffer import BodyBudget, Buffer, PageRequest
+from delivery.worker.pages import read_pages
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
 from tests.support.behaviours import close, reset

@@ -19,10 +19,10 @@ from delivery.operations import cancel_deliveries_of
 from delivery.status.delivery_search import in_flight
 from delivery.status.line_status import held_lines, line_statuses, unfinished_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget
+from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import PageRequest, read_pages
-from delivery.worker.settle import settle
+from delivery.worker.pages import read_pages
+from delivery.worker.round_trip import mark_of
 from delivery.worker.steps import SideEffects
 from subscriptions.models import Subscriber, Subscription
 from tests.support import broker
@@ -101,8 +101,12 @@ def deliver_and_crash(grown: Grown) -> None:
     second = broker.outgoing_of(driven.claim)[0]
     driven.last_sequence = number
     deferred = broker.settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
-    settle({line.pk: driven.claim.epoch}, settlements=[deferred], marks=[driven.mark(second)])
-    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, second)], states=[driven.update()])
+    broker.settle({line.pk: driven.claim.epoch}, settlements=[deferred], marks=[mark_of(driven, second)])
+    broker.settle(
+        {line.pk: driven.claim.epoch},
+        settlements=[broker.settlement(driven, second)],
+        states=[driven.update()],
+    )
     broker.crash_while_sending(line)
     in_flight(None, key=None, downwards=True, limit=50)
     broker.expire_lease(line)
@@ -114,7 +118,11 @@ def retry(grown: Grown) -> None:
     line = broker.retry_line_of(grown.busy[0].subscriber)
     assert line.pk in lines_with_due_work()
     driven, first, _ = broker.crash_while_sending(line)
-    settle({line.pk: driven.claim.epoch}, settlements=[broker.settlement(driven, first)], states=[driven.update()])
+    broker.settle(
+        {line.pk: driven.claim.epoch},
+        settlements=[broker.settlement(driven, first)],
+        states=[driven.update()],
+    )
     broker.crash_while_sending(line)
     broker.expire_lease(line)
     assert len(claim([line.pk], worker="next")) == 1
@@ -128,32 +136,34 @@ def move_to_retry_line_and_suspend(grown: Grown) -> None:
     driven, first, _ = broker.crash_while_sending(line)
     moved = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
     pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
-    settle(epochs(driven), settlements=[broker.settlement(driven, first, **pending, pause=0.0, side_effects=moved)])
+    broker.settle(
+        epochs(driven), settlements=[broker.settlement(driven, first, **pending, pause=0.0, side_effects=moved)]
+    )
     broker.expire_lease(line)
     driven, second, _ = broker.crash_while_sending(line)
     announced = SideEffects(announces=True, meaning="end")
     unanswered: dict[str, Any] = {"status": DeliveryStatus.FAILED, "status_code": None, "reason": "no answer: gone"}
     third = broker.outgoing_of(driven.claim)[0]
-    settle(
+    broker.settle(
         epochs(driven),
         settlements=[broker.settlement(driven, second, **unanswered, side_effects=announced)],
-        marks=[driven.mark(third)],
+        marks=[mark_of(driven, third)],
     )
     config_version = third.destination.config_version
     suspends = SideEffects(suspends=True, config_version=config_version, probe=60.0, announces=True, meaning="suspend")
-    settle(
+    broker.settle(
         epochs(driven),
         settlements=[broker.settlement(driven, third, **pending, side_effects=suspends)],
         states=[driven.update()],
     )
     Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     driven, third, _ = broker.crash_while_sending(line)
-    settle(
+    broker.settle(
         epochs(driven),
         settlements=[broker.settlement(driven, third, side_effects=SideEffects(resumes=True, announces=True))],
     )
     assert retry_line.pk in lines_with_due_work()
-    settle(epochs(driven), states=[driven.update()])
+    broker.settle(epochs(driven), states=[driven.update()])
 
 
 def epochs(driven: ActiveLine) -> dict[int, int]:

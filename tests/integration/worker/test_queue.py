@@ -21,12 +21,12 @@ from delivery.models import Attempt, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of
 from delivery.webhook.request import Outgoing
 from delivery.worker import round_trip, rounds
-from delivery.worker.buffer import BodyBudget
+from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.leases import active_line
 from delivery.worker.line import ActiveLine
-from delivery.worker.pages import PageRequest
 from delivery.worker.queue import read_groups
-from delivery.worker.queue_settle import settle_groups, settling_groups
+from delivery.worker.queue_settle import queue_settle_statement
+from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
@@ -312,7 +312,7 @@ def claim_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     group = hand.take(deferred_next=False)
     assert group
     delivery = group.delivery(group.endpoints[which], tried=0, uncertain=False)
-    assert settle_groups({line.pk: taken.epoch}, marks=[driven.mark(delivery)]).started == {delivery.id: 0}
+    assert broker.settle_groups({line.pk: taken.epoch}, marks=[mark_of(driven, delivery)]).started == {delivery.id: 0}
     return driven, delivery
 
 
@@ -387,8 +387,8 @@ def test_an_expired_lease_settles_nothing(receiver: Receiver, jobs: EventType, l
 def test_a_winner_recorded_twice_because_the_commit_was_not_heard_of_is_one(jobs: EventType) -> None:
     line, delivery = begin_and_vanish(jobs)
     epochs, won = {line.id: line.claim.epoch}, broker.settlement(line, delivery, group_id=delivery.group_id)
-    assert settle_groups(epochs, settlements=[won]).ended == {delivery.id}
-    assert settle_groups(epochs, settlements=[won]).ended == frozenset()
+    assert broker.settle_groups(epochs, settlements=[won]).ended == {delivery.id}
+    assert broker.settle_groups(epochs, settlements=[won]).ended == frozenset()
     assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}
     assert (broker.attempts_of(delivery.id), QueueGroup.objects.count()) == ([(1, 200)], 0)
 
@@ -397,7 +397,7 @@ def test_a_winner_recorded_twice_because_the_commit_was_not_heard_of_is_one(jobs
 def test_an_ended_group_has_no_winner(jobs: EventType) -> None:
     line, delivery = begin_and_vanish(jobs)
     QueueGroup.objects.all().delete()
-    settle_groups(
+    broker.settle_groups(
         {line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, group_id=delivery.group_id)]
     )
     assert statuses() == {"REDUNDANT": 1, "PENDING": 3}
@@ -408,9 +408,9 @@ def test_an_ended_group_has_no_winner(jobs: EventType) -> None:
 def test_nothing_is_sent_for_a_group_that_has_ended_since_it_was_read(jobs: EventType) -> None:
     line, delivery = begin_and_vanish(jobs)
     refused = broker.settlement(line, delivery, **broker.NO_ANSWER, group_id=delivery.group_id)
-    settle_groups({line.id: line.claim.epoch}, settlements=[refused])
+    broker.settle_groups({line.id: line.claim.epoch}, settlements=[refused])
     QueueGroup.objects.all().delete()
-    assert settle_groups({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
+    assert broker.settle_groups({line.id: line.claim.epoch}, marks=[mark_of(line, delivery)]).started == {}
 
 
 @pytest.mark.behaviour("4.11")
@@ -439,13 +439,13 @@ def test_failing_settles_of_queues_leave_lines_alone(
 
     topic = factories.subscription(endpoint=receiver.url("/topic"))
     with broker.running_worker() as worker:
-        monkeypatch.setattr(round_trip, "settling_groups", fail)
+        monkeypatch.setattr(round_trip, "queue_settle_statement", fail)
         broker.publish_bodies(jobs, *[b"%d" % number for number in range(10)])
         wait_until(lambda: len(worker.event_loop.lines) > 0)
         broker.publish_numbered(topic.event_type, 20)
         wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]
-        monkeypatch.setattr(round_trip, "settling_groups", settling_groups)
+        monkeypatch.setattr(round_trip, "queue_settle_statement", queue_settle_statement)
         broker.wait_until_done()
     assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
         b"%d" % number: 1 for number in range(10)

@@ -18,11 +18,10 @@ from delivery.models import Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of, release
 from delivery.status.queue_status import groups_of, senders
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget
+from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.leases import active_line
-from delivery.worker.pages import PageRequest
 from delivery.worker.queue import OutgoingGroup, read_groups
-from delivery.worker.queue_settle import settle_groups
+from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
 from subscriptions.models import EventKind, EventType, Subscription
 from tests.support import broker, factories
@@ -92,17 +91,17 @@ def send_and_crash(jobs: EventType) -> None:
     sender = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
     epochs = {line.pk: taken.epoch}
     first, second = [group.delivery(group.endpoints[0], tried=0, uncertain=False) for group in read(line)[:2]]
-    settle_groups(epochs, marks=[sender.mark(first), sender.mark(second)])
+    broker.settle_groups(epochs, marks=[mark_of(sender, first), mark_of(sender, second)])
     won = broker.settlement(sender, first, group_id=first.group_id)
     refused = broker.settlement(
         sender, second, status=DeliveryStatus.PENDING, status_code=500, group_id=second.group_id, again=0.0
     )
-    settle_groups(epochs, settlements=[won])
-    settle_groups(epochs, settlements=[refused], states=[sender.update()])
+    broker.settle_groups(epochs, settlements=[won])
+    broker.settle_groups(epochs, settlements=[refused], states=[sender.update()])
     (taken,) = claim([line.pk], worker="two")
     third = read(line)[0]
     delivery = third.delivery(third.endpoints[0], tried=0, uncertain=False)
-    settle_groups({line.pk: taken.epoch}, marks=[sender.mark(delivery)])
+    broker.settle_groups({line.pk: taken.epoch}, marks=[mark_of(sender, delivery)])
     broker.expire_lease(line)
     assert len(claim([line.pk], worker="three")) == 1
     assert QueueGroup.objects.get(pk=third.id).first_id == delivery.id

@@ -14,8 +14,7 @@ from delivery.dispatch.sweep import lines_with_due_work
 from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Delivery, Line, Pace
 from delivery.statuses import DeliveryStatus
-from delivery.worker.settle import settle
-from delivery.worker.steps import Mark, RateSlot, Settled
+from delivery.worker.round_trip import Mark, Settling, mark_of
 from subscriptions.models import Subscription
 from tests.support import broker
 from tests.support.broker import Worker
@@ -181,7 +180,17 @@ def test_in_a_retry_line_the_others_go_on(receiver: Receiver, worker: Worker, li
     assert receiver.bodies("/a") == []
 
 
-def marked(limited: Subscription, *, spacing: float, config_version: int | None = None) -> tuple[Settled, int]:
+def mark_at_rate(delivery: Delivery, config_version: int, rate_slot: dict[str, float] | None) -> Mark:
+    return {
+        "line_id": delivery.line_id,
+        "delivery_id": delivery.pk,
+        "config_version": config_version,
+        "sequence": None,
+        "rate_slot": rate_slot,
+    }
+
+
+def marked(limited: Subscription, *, spacing: float, config_version: int | None = None) -> tuple[Settling, int]:
     """Ask for the oldest delivery to be sent under a new claim; return what the settle did, and the delivery."""
     line, oldest = broker.line_of(limited.subscriber), Delivery.objects.open().order_by("id")[0]
     Line.objects.filter(pk=line.pk).update(lease_until=None)
@@ -189,8 +198,8 @@ def marked(limited: Subscription, *, spacing: float, config_version: int | None 
     limited.refresh_from_db()
     limited.subscriber.refresh_from_db()
     config_version = config_version or limited.version + limited.subscriber.version
-    mark = Mark(line.pk, oldest.pk, config_version, None, rate_slot=RateSlot(limited.pk, spacing))
-    return settle({line.pk: taken.epoch}, marks=[mark]), oldest.pk
+    mark = mark_at_rate(oldest, config_version, {"subscription_id": limited.pk, "spacing": spacing})
+    return broker.settle({line.pk: taken.epoch}, marks=[mark]), oldest.pk
 
 
 def test_only_sent_deliveries_take_a_slot(limited: Subscription) -> None:
@@ -223,7 +232,7 @@ def test_a_repeated_settle_takes_no_other_slot(limited: Subscription) -> None:
     broker.publish_numbered(limited.event_type, 1)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(limited.subscriber))
     taken_at = last_at(limited)
-    again = settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)])
+    again = broker.settle({line.id: line.claim.epoch}, marks=[mark_of(line, delivery)])
     assert ([*again.started], last_at(limited)) == ([delivery.id], taken_at)
 
 
@@ -244,14 +253,12 @@ def test_a_round_sends_one_delivery_of_a_limited_subscription(limited: Subscript
     (taken,) = claim([line.pk], worker="worker")
     config_version = limited.version + limited.subscriber.version
     marks = [
-        Mark(
-            line.pk,
-            one.pk,
+        mark_at_rate(
+            one,
             config_version,
-            None,
-            rate_slot=RateSlot(limited.pk, 10.0) if one.subscription_id == limited.pk else None,
+            {"subscription_id": limited.pk, "spacing": 10.0} if one.subscription_id == limited.pk else None,
         )
         for one in Delivery.objects.open()
     ]
-    settle({line.pk: taken.epoch}, marks=marks)
+    broker.settle({line.pk: taken.epoch}, marks=marks)
     assert (broker.statuses(limited), broker.statuses(other)) == ([IN_FLIGHT, PENDING], [IN_FLIGHT] * 2)

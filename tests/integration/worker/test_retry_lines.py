@@ -14,11 +14,11 @@ from delivery.limits import MAX_PROCESS_BYTES
 from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
 from delivery.operations import release
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget
+from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.leases import active_line
-from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.pages import read_pages
+from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.settle import settle
 from delivery.worker.steps import SideEffects
 from subscriptions.models import RetryPolicy, Subscriber, Subscription
 from subscriptions.retry_policies import OnExhausted
@@ -217,11 +217,11 @@ def test_a_repeated_settle_leaves_the_next_request_alone(wanted: Subscription) -
     broker.publish_numbered(wanted.event_type, 1)
     main, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     retried = broker.settlement(main, delivery, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
-    assert settle({main.id: main.claim.epoch}, settlements=[retried]).ended == {delivery.id}
+    assert broker.settle({main.id: main.claim.epoch}, settlements=[retried]).ended == {delivery.id}
     broker.crash_while_sending(broker.retry_line_of(wanted.subscriber))
-    assert settle({main.id: main.claim.epoch}, settlements=[retried]).ended == frozenset()
+    assert broker.settle({main.id: main.claim.epoch}, settlements=[retried]).ended == frozenset()
     ended = broker.settlement(main, delivery)
-    assert settle({main.id: main.claim.epoch}, settlements=[ended]).ended == frozenset()
+    assert broker.settle({main.id: main.claim.epoch}, settlements=[ended]).ended == frozenset()
     assert (broker.statuses(wanted), broker.attempts_of(delivery.id)) == ([IN_FLIGHT], [(1, 500)])
 
 
@@ -232,11 +232,11 @@ def test_numbers_go_on_after_the_last_moved_to_the_retry_line(wanted: Subscripti
     line, retry_line = broker.line_of(wanted.subscriber), broker.retry_line_of(wanted.subscriber)
     main, first, number = broker.crash_while_sending(line)
     ended = broker.settlement(main, first, PENDING, status_code=500, pause=0.0, side_effects=moved(wanted))
-    settle({main.id: main.claim.epoch}, settlements=[ended])
+    broker.settle({main.id: main.claim.epoch}, settlements=[ended])
     if then != "waits":
         retry, _, _ = broker.crash_while_sending(retry_line)
         if then == "has ended":
-            settle({retry.id: retry.claim.epoch}, settlements=[broker.settlement(retry, first)])
+            broker.settle({retry.id: retry.claim.epoch}, settlements=[broker.settlement(retry, first)])
     broker.expire_lease(line)
     (taken,) = claim([line.pk], worker="next")
     assert (taken.last_sequence, taken.holds) == (number, ())
@@ -295,7 +295,7 @@ def test_an_expired_delivery_is_neither_read_nor_sent(wanted: Subscription) -> N
     driven_marks = broker.outgoing_of(taken)
     Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=1)
-    settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
+    settled = broker.settle({driven.id: driven.claim.epoch}, marks=[mark_of(driven, driven_marks[0])])
     assert not settled.started
     assert [one.id for one in broker.outgoing_of(taken)] == [driven_marks[1].id]
 

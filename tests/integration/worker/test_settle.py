@@ -28,10 +28,10 @@ from delivery.webhook.destination import Destination, destinations_of
 from delivery.worker import pages, round_trip
 from delivery.worker.buffer import BodyBudget
 from delivery.worker.line import ActiveLine
-from delivery.worker.round_trip import DatabaseBackoff, RoundTrip, Settling
-from delivery.worker.settle import settle, settle_statement
+from delivery.worker.pages import DatabaseBackoff
+from delivery.worker.round_trip import RoundTrip, Settling, mark_of, settle_statement, settling_of
 from delivery.worker.slots import Slots, SlotState
-from delivery.worker.steps import Rest, Send, Settled
+from delivery.worker.steps import Rest, Send
 from subscriptions.models import EventKind, Subscription
 from tests.support import broker
 from tests.support.broker import Worker
@@ -62,8 +62,8 @@ def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
     broker.publish_numbered(wanted.event_type, 2)
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     ended = broker.settlement(line, delivery)
-    first = settle({line.id: line.claim.epoch}, settlements=[ended])
-    again = settle({line.id: line.claim.epoch}, settlements=[ended])
+    first = broker.settle({line.id: line.claim.epoch}, settlements=[ended])
+    again = broker.settle({line.id: line.claim.epoch}, settlements=[ended])
     assert (first.ended, again.ended, again.owned) == (frozenset({delivery.id}), frozenset(), frozenset({line.id}))
     assert (broker.statuses(wanted), broker.attempts_of(delivery.id)) == ([DELIVERED, PENDING], [(1, 200)])
     assert bytes(Attempt.objects.get().answer_excerpt) == b"\x00\xff"
@@ -76,10 +76,10 @@ def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -
     following = Delivery.objects.open().get(status=PENDING)
     before = [*Delivery.objects.order_by("id").values()], broker.line_of(wanted.subscriber).epoch
     old = line.claim.epoch - 1
-    settled = settle(
+    settled = broker.settle(
         {line.id: old},
         settlements=[broker.settlement(line, delivery)],
-        marks=[line.mark(delivery)],
+        marks=[mark_of(line, delivery)],
         states=[line.update()],
     )
     assert (settled.owned, settled.ended, settled.started) == (frozenset(), frozenset(), {})
@@ -104,7 +104,7 @@ def test_cancelling_in_flight(wanted: Subscription, answered: dict[str, Any], en
     line, delivery, _ = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1)
     assert broker.statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
-    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **answered)])
+    broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **answered)])
     assert broker.statuses(wanted) == [end, CANCELLED, CANCELLED]
     assert len(broker.attempts_of(delivery.id)) == 1
 
@@ -114,7 +114,7 @@ def test_cancelling_an_uncertain_delivery_is_in_the_history(wanted: Subscription
     broker.publish_numbered(wanted.event_type, 1)
     line, delivery, number = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     cancel_deliveries_of(wanted.pk, reason="unwanted")
-    settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
+    broker.settle({line.id: line.claim.epoch}, settlements=[broker.settlement(line, delivery, **broker.NO_ANSWER)])
     assert [*LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id")] == [
         (line.id, LineEventKind.NUMBER_UNCERTAIN, number, delivery.id)
     ]
@@ -126,7 +126,7 @@ def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -
     line, delivery, number = broker.crash_while_sending(broker.line_of(wanted.subscriber))
     assert number == 1
     sequence_unused = broker.settlement(line, delivery, PENDING, status_code=None, sequence_unused=True)
-    settle({line.id: line.claim.epoch}, settlements=[sequence_unused])
+    broker.settle({line.id: line.claim.epoch}, settlements=[sequence_unused])
     assert Delivery.objects.get().sequence is None
     cancel_deliveries_of(wanted.pk, reason="unwanted")
     assert (Delivery.objects.get().sequence, LineEvent.objects.count()) == (None, 0)
@@ -136,7 +136,7 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
     assert settle_statement(frozenset({"stays", "doubts", "writes"})).count(OWNED) == 1
     monkeypatch.setattr(
-        "delivery.worker.settle.settle_statement", lambda blocks: settle_statement(blocks).replace(OWNED, LATE)
+        "delivery.worker.round_trip.settle_statement", lambda blocks: settle_statement(blocks).replace(OWNED, LATE)
     )
     thread = threading.Thread(target=do_and_disconnect, args=[act])
     execute("SELECT pg_advisory_lock(7)")
@@ -154,10 +154,9 @@ def ask_to_cancel(delivery_id: int) -> None:
 
 def settle_step(line: ActiveLine) -> None:
     """Settle the step of a line's only slot, and what that missed."""
-    settling = Settling(line.slots, of_groups=False)
-    statement = settling.statement()
-    assert statement
-    settling.settled(rows(*statement))
+    settling = settling_of(line.slots, of_groups=False)
+    settling.note(rows(*settling.statement()))
+    settling.settle_missed()
 
 
 @pytest.mark.behaviour("1.8", "4.11")
@@ -201,9 +200,8 @@ def test_a_settlement_missed_under_a_lock_is_settled_later(
     assert slot.may_be_marked
     elsewhere.rollback()
     slots.move(slot, SlotState.SETTLING)
-    ((_, settled),) = trip.settle()
-    assert settled
-    assert (broker.statuses(wanted), [*settled.started]) == ([CANCELLED, IN_FLIGHT], [following.id])
+    assert [*trip.settle()] == [slot]
+    assert (broker.statuses(wanted), slot.sequence) == ([CANCELLED, IN_FLIGHT], 1)
 
 
 @pytest.mark.behaviour("4.11")
@@ -214,7 +212,7 @@ def test_a_line_with_an_unsettled_delivery_is_kept(wanted: Subscription, monkeyp
     held = line.update()
     missed = broker.settlement(line, delivery, **broker.NO_ANSWER)
     overtaken(
-        lambda: settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),
+        lambda: broker.settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),
         lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
         monkeypatch,
     )
@@ -228,15 +226,17 @@ def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted:
     both = [broker.crash_while_sending(broker.line_of(one.subscriber)) for one in (wanted, other)]
     epochs = {line.id: line.claim.epoch for line, _, _ in both}
     ended = [broker.settlement(line, delivery) for line, delivery, _ in both]
-    seen: list[Settled] = []
-    thread = threading.Thread(target=do_and_disconnect, args=[lambda: seen.append(settle(epochs, settlements=ended))])
+    seen: list[Settling] = []
+    thread = threading.Thread(
+        target=do_and_disconnect, args=[lambda: seen.append(broker.settle(epochs, settlements=ended))]
+    )
     with transaction.atomic():
         Line.objects.select_for_update(no_key=True).get(subscriber=wanted.subscriber, lane=Lane.MAIN)
         thread.start()
         thread.join(PATIENCE_SECONDS)
     assert [(one.owned, one.locked) for one in seen] == [(frozenset({both[1][0].id}), frozenset({both[0][0].id}))]
     assert (broker.statuses(wanted), broker.statuses(other)) == ([IN_FLIGHT], [DELIVERED])
-    assert settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})
+    assert broker.settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})
 
 
 @pytest.mark.behaviour("4.1", "4.11")

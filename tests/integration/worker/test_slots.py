@@ -13,11 +13,11 @@ from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Attempt, Delivery, Hold, Line, PageRead
 from delivery.statuses import DeliveryStatus
 from delivery.worker import rounds
-from delivery.worker.buffer import BodyBudget
+from delivery.worker.buffer import BodyBudget, PageRequest
 from delivery.worker.leases import active_line
-from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.pages import read_pages
+from delivery.worker.round_trip import mark_of
 from delivery.worker.rounds import NO_LINK
-from delivery.worker.settle import settle
 from subscriptions.models import Processing, Subscriber, Subscription
 from tests.support import broker
 from tests.support.broker import Worker
@@ -183,7 +183,7 @@ def begin_all_and_vanish(line: Line) -> list[int]:
     (taken,) = claim([line.pk], worker="vanished")
     driven = active_line(taken, NO_LINK, 0.0, queue_max_in_flight=16)
     begun = broker.outgoing_of(taken)[: len(driven.slots)]
-    return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
+    return [*broker.settle({line.pk: taken.epoch}, marks=[mark_of(driven, delivery) for delivery in begun]).started]
 
 
 @pytest.mark.behaviour("4.11")

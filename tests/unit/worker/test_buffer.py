@@ -9,8 +9,19 @@ from hypothesis import strategies as st
 
 from delivery.limits import MAX_LINE_BYTES, MAX_PAGE_DELIVERIES, MAX_PROCESS_BYTES
 from delivery.webhook.request import Outgoing
-from delivery.worker.buffer import MIN_KEPT, BodyBudget, Buffer, RateLimiter
-from delivery.worker.pages import DEFERRED, FRESH, HEAD, GroupRow, PageRequest, Row, page_of
+from delivery.worker.buffer import (
+    DEFERRED,
+    FRESH,
+    HEAD,
+    MIN_KEPT,
+    BodyBudget,
+    Buffer,
+    GroupRow,
+    PageRequest,
+    RateLimiter,
+    Row,
+    page_of,
+)
 from tests.support.factories import DESTINATION, deferred_deliveries, fresh_deliveries, outgoing
 
 
