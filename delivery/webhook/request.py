@@ -111,6 +111,18 @@ class RequestIdentity:
     """Within which its order counts; empty: it has none."""
 
 
+def identity_of(delivery: Outgoing, sequence: int) -> RequestIdentity:
+    """Return what distinguishes this request of `delivery`, which has a number unless it is 0: it is unordered."""
+    return RequestIdentity(
+        delivery.webhook_id,
+        sequence=sequence or None,
+        attempt=delivery.attempts + 1,
+        possible_duplicate=delivery.uncertain,
+        callback_url=delivery.callback_url,
+        ordering_key=delivery.ordering_key,
+    )
+
+
 def webhook_request(
     content: Content, destination: Destination, identity: RequestIdentity, *, timestamp: int
 ) -> EncodedRequest:

@@ -268,7 +268,8 @@ class RoundTrip:
                 log.warning("event_loop.fenced", line_id=line.id, epoch=line.claim.epoch)
                 yield line
             else:
-                _log_not_taken(slot.ended)
+                if slot.ended and slot.ended.status is not DeliveryStatus.DELIVERED:
+                    _log_not_taken(slot.ended)
                 if to_send and slot.may_be_marked and slot.sequence is None:
                     log.warning("event_loop.mark_unknown", line_id=line.id, delivery_id=to_send.id)
                     yield line  # its lease runs out, then it is recovered
@@ -372,13 +373,12 @@ class RoundTrip:
         self._backoff.begin(failure)
 
 
-def _log_not_taken(ended: Ended | None) -> None:
-    if ended and ended.status is not DeliveryStatus.DELIVERED:
-        log.info(
-            "delivery.not_taken",
-            delivery_id=ended.delivery_id,
-            line_id=ended.line_id,
-            status=str(ended.status),
-            reason=ended.log_reason,
-            due_in_seconds=ended.pause,
-        )
+def _log_not_taken(ended: Ended) -> None:
+    log.info(
+        "delivery.not_taken",
+        delivery_id=ended.delivery_id,
+        line_id=ended.line_id,
+        status=str(ended.status),
+        reason=ended.log_reason,
+        due_in_seconds=ended.pause,
+    )

@@ -30,7 +30,7 @@ from delivery.limits import (
     STUCK_SECONDS,
     TURN_SECONDS,
 )
-from delivery.webhook.request import Outgoing
+from delivery.webhook.request import Outgoing, identity_of, webhook_request
 from delivery.webhook.transform import job_for
 from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.leases import Leases, active_line
@@ -329,8 +329,11 @@ class Rounds:
             self._slots.move(slot, SlotState.LOCKED)
         else:
             self._slots.move(slot, SlotState.IN_FLIGHT)
-            request = slot.start(delivery, sequence, at=datetime.now(UTC))
-            self._client.start(slot, request, until=now + delivery.destination.timeout_seconds, lease=line)
+            at, to = datetime.now(UTC), delivery.destination
+            slot.start(delivery, sequence, at=at)
+            identity = identity_of(delivery, sequence)
+            request = webhook_request(delivery.content, to, identity, timestamp=int(at.timestamp()))
+            self._client.start(slot, request, until=now + to.timeout_seconds, lease=line)
 
     def _resume(self, now: float) -> None:
         """Resume what has waited long enough for its rate, and what rests in a line that hangs (contract 6.6)."""

@@ -7,8 +7,7 @@ from datetime import datetime
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from delivery.http.transfer import EncodedRequest
-from delivery.webhook.request import Outgoing, RequestIdentity, webhook_request
+from delivery.webhook.request import Outgoing
 from delivery.worker.buffer import BodyBudget, any_may
 from delivery.worker.steps import Ended, Read, Reply, Send, Step, Transform, Wait
 from subscriptions.scripting.jobs import Made, NotRun, Result
@@ -131,25 +130,16 @@ class Slot:
             return NotRun()
         return result
 
-    def start(self, delivery: Outgoing, sequence: int, *, at: datetime) -> EncodedRequest:
-        """Note that `delivery` is sent now, under its number; return its request."""
+    def start(self, delivery: Outgoing, sequence: int, *, at: datetime) -> None:
+        """Note that `delivery` is sent now, under its number."""
         line = self.line
         self.may_be_marked = False
         line.sent += 1
         line.numbers.pop(delivery.id, None)
         if line.is_ordered:
             line.last_sequence = max(line.last_sequence, sequence)
-        self.in_flight, self.sequence = delivery, sequence
+        self.in_flight = delivery
         self.started_at, self.waiting_since = at, time.monotonic()
-        identity = RequestIdentity(
-            delivery.webhook_id,
-            sequence=sequence or None,  # an unordered delivery has no number
-            attempt=delivery.attempts + 1,
-            possible_duplicate=delivery.uncertain,
-            callback_url=delivery.callback_url,
-            ordering_key=delivery.ordering_key,
-        )
-        return webhook_request(delivery.content, delivery.destination, identity, timestamp=int(at.timestamp()))
 
     def settled(self, budget: BodyBudget) -> None:
         """Note that what had ended is recorded: of what the slot has taken, only what it goes on with is kept."""

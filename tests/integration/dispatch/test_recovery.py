@@ -13,7 +13,6 @@ from broker_project.stack.load.receiver import Receiver, answer
 from broker_project.stack.load.wait import wait_until
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim, end_leases_of
-from delivery.http.transfer import EncodedRequest
 from delivery.limits import LEASE_SECONDS, MAX_PROCESS_BYTES, REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
@@ -131,10 +130,10 @@ def test_a_worker_frozen_before_its_request_sends_nothing(
 ) -> None:
     start, clock, frozen = Slot.start, time.monotonic, 0.0
 
-    def frozen_before(slot: Slot, delivery: Outgoing, sequence: int, *, at: datetime) -> EncodedRequest:
+    def frozen_before(slot: Slot, delivery: Outgoing, sequence: int, *, at: datetime) -> None:
         nonlocal frozen
         frozen = 2 * REQUEST_DEADLINE_SECONDS
-        return start(slot, delivery, sequence, at=at)
+        start(slot, delivery, sequence, at=at)
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
     monkeypatch.setattr(Slot, "start", frozen_before)
