@@ -392,11 +392,7 @@ LOGGING = {
     "loggers": {name: {"level": "WARNING"} for name in EVERY_TURN},
 }
 structlog.configure(
-    processors=[
-        structlog.stdlib.filter_by_level,
-        *LOG_STEPS,
-        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-    ],
+    processors=[structlog.stdlib.filter_by_level, *LOG_STEPS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
     logger_factory=structlog.stdlib.LoggerFactory(),
     wrapper_class=structlog.stdlib.BoundLogger,
     cache_logger_on_first_use=True,

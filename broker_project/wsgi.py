@@ -15,7 +15,7 @@ from broker_project.core.api.problems import API
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 
 
-class Application(WSGIHandler):
+class WebApplication(WSGIHandler):
     """Runs the middleware: for the API only `API_MIDDLEWARE`, since the others cost a twelfth of its CPU time."""
 
     def load_middleware(self, is_async: bool = False) -> None:
@@ -33,4 +33,4 @@ class Application(WSGIHandler):
 
 
 django.setup(set_prefix=False)
-application = Application()
+application = WebApplication()

@@ -3,7 +3,7 @@
 import contextlib
 import datetime as dt
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -196,7 +196,7 @@ def test_two_rotations_at_once_give_two_successors_and_the_earlier_end() -> None
 def test_a_rotation_and_a_revocation_at_once_leave_the_key_revoked() -> None:
     former, token = factories.api_key(factories.publisher())
 
-    acts = itertools.cycle[Callable[..., object]]([keys.revoke, partial(keys.rotate, issuer=Issuer("test"))])
+    acts: Iterator[Callable[..., object]] = itertools.cycle([keys.revoke, partial(keys.rotate, issuer=Issuer("test"))])
 
     def act() -> None:
         with contextlib.suppress(KeyEnded):
