@@ -2,6 +2,6 @@
 
 Read `process` (threads, one turn), `line` and `steps` (what a line knows and asks for), `topic` and `queue` (the two
 kinds of line), `pages` and `buffer` (what is sent next), `slots` (the states of a slot), `event_loop` and `rounds` (a
-round), then `round_trip`, `settle`, `settle_sql` and `queue_settle` (recording outcomes, also when that fails).
+round), then `round_trip`, `settle_sql` and `queue_settle` (recording outcomes, also when that fails).
 `line.pml` is a model of a line's protocol that `./broker model` checks.
 """

@@ -333,6 +333,7 @@ class RoundTrip:
         """Settle the steps one by one after a data error, and read no pages yet."""
         if not kinds:
             self._keep([], failure)
+        self.pages.note_unheard()
         self.pages.wanted = {}
         for kind in kinds:
             for slot in kind.slots:
