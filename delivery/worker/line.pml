@@ -7,7 +7,9 @@
      publisher        stores deliveries and sends hints           delivery/dispatch/notify.py
      worker, claim    takes a free line under a new epoch         delivery/dispatch/claim.py
      worker, claim    recovers what a vanished worker had sent    delivery/dispatch/claim.py
+     worker, page     settles, reads a page, marks its first      delivery/worker/page_sql.py, round_trip.py
      worker, round    settles, marks what is next, or releases    delivery/worker/settle_sql.py
+     worker, unheard  settles again, then undoes the page's mark  delivery/worker/page_sql.py, round_trip.py
      worker, send     one request, only while the lease lasts     delivery/worker/rounds.py, delivery/http/client.py
      worker, renew    the lease lasts on                          delivery/worker/leases.py
      worker, released lets publishers wake the line again         delivery/worker/release.py
@@ -35,7 +37,10 @@
      CLAIMS_LEASED         a claim takes a line whose lease still lasts
      NO_ABORT              a request goes on although its lease cannot be renewed
      RENEWS_UNFENCED       renewals do not compare the epoch
-     FORGETS_UNHEARD       a worker does not send what it has marked without hearing of it
+     FORGETS_UNHEARD       a worker does not send what a settle has marked without its hearing of it
+     KEEPS_UNHEARD         what a page has marked without the worker's hearing of it is left marked
+     UNMARKS_UNFENCED      such a mark is undone without comparing the epoch
+     UNMARKS_FIRST         such a mark is undone before the answer that was settled with the page is settled again
      DISOWNS_FIRST         a worker disowns a line before it releases it, instead of afterwards
      OWNS_LATE             a worker owns a line after it has read what there is, instead of before */
 
@@ -71,6 +76,7 @@ bool received[DELIVERIES];
 byte crashes, leases_lost, unheard, repeated;
 
 #define is_open(d) (published > d && status[d] != DELIVERED)
+#define is_waiting(d) (published > d && status[d] == PENDING)
 #define has_work (is_open(0) || is_open(1) || is_open(2))
 
 #ifdef CLAIMS_LEASED
@@ -85,10 +91,23 @@ byte crashes, leases_lost, unheard, repeated;
 #define is_fenced (epoch != me || owner != me)
 #endif
 
+/* Of the last page; IN_FLIGHT here: marked by this worker, in a commit of which it did not hear. */
 #ifdef FORGETS_UNHEARD
-#define may_be_next(d) (published > d && status[d] == PENDING)
+#define may_be_next(d) (seen > d && status[d] == PENDING)
 #else
-#define may_be_next(d) is_open(d)    /* IN_FLIGHT here: marked by this worker, in a commit of which it did not hear */
+#define may_be_next(d) (seen > d && status[d] != DELIVERED)
+#endif
+
+#ifdef NO_MARK
+#define is_recorded true
+#else
+#define is_recorded (status[answered] == IN_FLIGHT)      /* else this statement has recorded it already, unheard of */
+#endif
+
+#ifdef UNMARKS_UNFENCED
+#define is_another false
+#else
+#define is_another is_fenced
 #endif
 
 #ifdef RENEWS_UNFENCED
@@ -132,6 +151,38 @@ inline disown() {
 }
 #endif
 
+/* The answer is settled, unless another worker has claimed the line: then nothing is written. */
+inline settle() {
+  fenced = is_fenced;
+  if
+  :: !fenced && answered != NONE -> assert(received[answered]);
+     if
+     :: is_recorded -> status[answered] = DELIVERED
+     :: else
+     fi
+  :: else
+  fi
+}
+
+/* What a page that was not heard of has marked is put back, unless another worker has claimed the line. */
+inline unmark() {
+  fenced = is_another;
+  d = 0;
+  do
+  :: d < DELIVERIES && !fenced && status[d] == IN_FLIGHT -> status[d] = PENDING; d++
+  :: d < DELIVERIES && !(!fenced && status[d] == IN_FLIGHT) -> d++
+  :: d == DELIVERIES -> break
+  od;
+  d = 0
+}
+
+inline mark() {
+  flagged = uncertain[next];
+#ifndef NO_MARK
+  status[next] = IN_FLIGHT
+#endif
+}
+
 /* The endpoint receives a request. All that subscribers are promised is checked here. */
 inline receive(delivery) {
   d_step {
@@ -172,6 +223,7 @@ end:
 proctype worker(byte me) {
   byte next;                                       /* the delivery that is sent next */
   byte answered;                                   /* the one whose answer has yet to be settled */
+  byte seen;                                       /* how many were stored when it read its last page */
   byte d;
   bool flagged;                                    /* its request has Webhook-Possible-Duplicate */
   bool fenced, claimed;
@@ -182,7 +234,7 @@ start:
 
 idle:
     skip;
-    d_step { claimed = false; next = NONE; answered = NONE; flagged = false; fenced = false };
+    d_step { claimed = false; next = NONE; answered = NONE; seen = 0; flagged = false; fenced = false };
 end:
     if
     :: d_step { woken -> woken = false }
@@ -224,38 +276,62 @@ end:
        goto idle
     fi;
 
-    /* One statement settles the answer and marks what goes next. */
+    /* One commit settles the answer, reads a page, and marks the first of it. */
+page:
+    if
+    :: skip
+    :: unheard < MAX_UNHEARD -> unheard++; goto undo        /* the connection broke, and nothing is committed */
+    fi;
+    d_step {
+      settle();
+      seen = published;
+      next = NONE;
+      if
+      :: fenced
+      :: else ->
+         if
+         :: is_waiting(0) -> next = 0; mark()
+         :: !is_waiting(0) && is_waiting(1) -> next = 1; mark()
+         :: !is_waiting(0) && !is_waiting(1) && is_waiting(2) -> next = 2; mark()
+         :: else
+         fi
+      fi
+    };
+    if
+    :: goto heard_of
+    :: unheard < MAX_UNHEARD -> unheard++          /* the connection broke, and all is committed */
+    fi;
+    /* Nobody knows which, but nothing has been sent: the answer is settled again, and the mark undone. */
+undo:
+    skip;
+#ifdef KEEPS_UNHEARD
+    goto page;
+#endif
+#ifdef UNMARKS_FIRST
+    d_step { unmark() };
+#endif
+    d_step { settle() };
+    answered = NONE;
+    d_step { if :: !fenced -> unmark() :: else fi };
+    if
+    :: fenced -> holds[me] = false; disown(); goto idle
+    :: !fenced -> goto page
+    fi;
+
+    /* One statement settles the answer and marks what goes next of the page. */
 round:
     skip;
     d_step {
-      fenced = is_fenced;
+      settle();
       next = NONE;
       if
-      :: fenced                                    /* another worker has claimed the line: nothing is written */
+      :: fenced
       :: else ->
          if
-         :: answered != NONE -> assert(received[answered]); status[answered] = DELIVERED
+         :: may_be_next(0) -> next = 0; mark()
+         :: !may_be_next(0) && may_be_next(1) -> next = 1; mark()
+         :: !may_be_next(0) && !may_be_next(1) && may_be_next(2) -> next = 2; mark()
          :: else
-         fi;
-         if
-         :: may_be_next(0) -> next = 0
-         :: else ->
-            if
-            :: may_be_next(1) -> next = 1
-            :: else ->
-               if
-               :: may_be_next(2) -> next = 2
-               :: else
-               fi
-            fi
-         fi;
-         if
-         :: next == NONE
-         :: else ->
-            flagged = uncertain[next];
-#ifndef NO_MARK
-            status[next] = IN_FLIGHT
-#endif
          fi
       fi
     };
@@ -263,6 +339,7 @@ round:
     :: skip
     :: unheard < MAX_UNHEARD -> unheard++; goto round       /* committed, but the connection broke: the same again */
     fi;
+heard_of:
     answered = NONE;
     if
     :: fenced -> holds[me] = false; disown(); goto idle
@@ -273,8 +350,11 @@ send:
        :: d_step { holds[me] -> sending[me] = true };
           receive(next);
           if
-          :: d_step { sending[me] = false; answered = next };   /* the answer is here */
-             goto round
+          :: d_step { sending[me] = false; answered = next; next = NONE; flagged = false };   /* the answer is here */
+             if
+             :: goto round
+             :: goto page                          /* little is left of the last one */
+             fi
 #ifndef NO_ABORT
           :: d_step { !holds[me] -> sending[me] = false };      /* too late: nobody knows what came of it */
              disown();
@@ -304,7 +384,7 @@ send:
 #endif
     if
     :: d_step { heard[me] -> heard[me] = false };  /* it is idle, and there is new work */
-       goto round
+       goto page
     :: skip                                        /* it has been idle for long: release it */
     fi;
 
