@@ -24,7 +24,7 @@ CREATE INDEX message_astray ON delivery_message (outcome, id) WHERE outcome <> '
 CREATE INDEX message_copy ON delivery_message (copy_of) WHERE copy_of IS NOT NULL;
 ALTER TABLE delivery_line SET (fillfactor = 50);
 
--- Each partition checks what the model says of it: the server sets a check up anew for each statement.
+-- Each partition has its own check, which is half as long: the server parses a check for every statement.
 ALTER TABLE delivery_delivery DROP CONSTRAINT delivery_open_or_filed;
 
 CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999-12-31') TO (MAXVALUE)

@@ -122,7 +122,7 @@ STATES: dict[str, list[LiteralString]] = {
 
 
 def searching_plans(statements: "list[PreparedStatement]", *, fewest: int) -> list[tuple[str, list[str], str]]:
-    """Return the plans that search a queue from one end on, or sort it, whatever waits when they are made."""
+    """Return the plans that search a queue from one end on, or sort it: made in each state that a queue can be in."""
     assert len(statements) >= fewest
     found = []
     for name, steps in STATES.items():

@@ -306,7 +306,7 @@ def page(ann: User) -> Client:
 
 
 def code(user: User, *, steps: int = 0) -> str:
-    """Return what the app shows so many steps from now."""
+    """Return the code that the app shows this number of steps from now."""
     seed = base64.b32decode(SecondFactor.objects.get(user=user).seed)
     return f"{totp(seed, drift=steps):06}"
 
